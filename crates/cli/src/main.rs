@@ -1,0 +1,2 @@
+//! The `siltstone` program.
+fn main() {}

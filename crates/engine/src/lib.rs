@@ -1,0 +1,1 @@
+//! The contract that every storage engine keeps, and the words they share.

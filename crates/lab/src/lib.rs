@@ -1,0 +1,1 @@
+//! Workloads, the benchmark runner and the experiments.

@@ -1,0 +1,1 @@
+//! Where bytes live: disk, memory, and media that count or break.

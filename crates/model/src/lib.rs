@@ -1,0 +1,1 @@
+//! The analytic model of multi-stage log-structured stores.

@@ -1,0 +1,1 @@
+//! Serves a Siltstone store over the Redis protocol.

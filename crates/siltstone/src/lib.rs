@@ -1,0 +1,1 @@
+//! A key-value store with several engines behind one interface.

@@ -1,0 +1,1 @@
+//! In-memory data structures without I/O, one a file.

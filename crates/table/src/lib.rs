@@ -1,0 +1,1 @@
+//! On-media formats shared by the engines: record log, sorted table, manifest.

@@ -1,0 +1,1 @@
+//! The conformance kit that every engine must pass.
