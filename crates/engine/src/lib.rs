@@ -1,1 +1,46 @@
 //! The contract that every storage engine keeps, and the words they share.
+//!
+//! Everything else in the house stands on this crate; it depends on nothing of ours.
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`contract`] | the [`Engine`] trait: what an engine promises |
+//! | [`cursor`] | walking a table in engine order |
+//! | [`batch`] | [`WriteBatch`]: writes that happen together or not at all |
+//! | [`entry`] | what a key maps to; the limits on keys and values |
+//! | [`error`] | the one error type, which names the file, the key or the option |
+//! | [`io`] | [`Purpose`]: why bytes move, and counters of how many did |
+//! | [`stats`] | what every engine reports, in the field's words |
+//! | [`options`] | options as `key=value`, refused whole with every mistake named |
+//! | [`clock`] | time, injected |
+//! | [`scheduler`] | background work by priority, on threads or replayed by hand |
+//! | [`rate`] | a limit on background bytes a second |
+//! | [`env`](mod@env) | the injected world: clock, seed, scheduler, rate limit |
+
+pub mod batch;
+pub mod clock;
+pub mod contract;
+pub mod cursor;
+pub mod entry;
+pub mod env;
+pub mod error;
+pub mod io;
+pub mod options;
+pub mod rate;
+pub mod scheduler;
+pub mod stats;
+
+pub use batch::{Op, WriteBatch};
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use contract::{
+    Capabilities, CheckpointSink, Damage, Durability, Engine, KeyRange, ReadPoint, VerifyReport,
+};
+pub use cursor::Cursor;
+pub use entry::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Timestamp};
+pub use env::Env;
+pub use error::{Error, OptionMistake, Result};
+pub use io::{IoCounters, IoCounts, Purpose};
+pub use options::OptionReader;
+pub use rate::RateLimiter;
+pub use scheduler::{Priority, Scheduler};
+pub use stats::Stats;

@@ -1,1 +1,131 @@
-//! Where bytes live: disk, memory, and media that count or break.
+//! Where bytes live.
+//!
+//! A [`Media`] is a directory of named files with positioned reads and writes, syncs, atomic rename
+//! and hole punching; a [`File`] is one of them. Every request names its [`Purpose`]. What follows
+//! a crash is part of the contract:
+//!
+//! * Bytes written to a file are durable after its [`File::sync`] returned.
+//! * Creating, renaming and removing names is durable after [`Media::sync_dir`] returned; a file's
+//!   bytes don't make its name durable.
+//! * Between syncs a power cut may keep any subset of the written sectors (512 bytes), in any order.
+//! * After a failed sync nothing is known of what it covered; a later success doesn't repair that.
+
+use std::sync::Arc;
+
+use siltstone_engine::{IoCounters, Purpose, Result};
+
+/// A directory of named files.
+pub trait Media: Send + Sync {
+    /// What to call this directory in messages.
+    fn name(&self) -> String;
+
+    /// Creates an empty file for reading and writing. Fails if `name` is there.
+    fn create(&self, name: &str) -> Result<Arc<dyn File>>;
+
+    /// Opens a file that is there, for reading, and for writing if `mode` says so.
+    fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>>;
+
+    /// Whether the file is there.
+    fn exists(&self, name: &str) -> Result<bool>;
+
+    /// The names of all files, sorted. Subdirectories are not listed.
+    fn list(&self) -> Result<Vec<String>>;
+
+    /// Removes a file. Open handles go on reading it.
+    fn remove(&self, name: &str) -> Result<()>;
+
+    /// Renames a file, atomically replacing what bore the new name.
+    fn rename(&self, from: &str, to: &str) -> Result<()>;
+
+    /// Makes creations, renames and removals in this directory durable.
+    fn sync_dir(&self, purpose: Purpose) -> Result<()>;
+
+    /// The subdirectory `name`, created (durably, in this directory) if it is not there.
+    fn subdirectory(&self, name: &str) -> Result<Arc<dyn Media>>;
+
+    /// The names of all subdirectories, sorted.
+    fn subdirectories(&self) -> Result<Vec<String>>;
+
+    /// Removes a subdirectory and all in it.
+    fn remove_subdirectory(&self, name: &str) -> Result<()>;
+
+    /// Takes the lock file `name`, which no other process (nor this one twice) can have until the
+    /// guard is dropped. The operating system frees it when the process dies.
+    ///
+    /// # Errors
+    /// [`Error::Locked`](siltstone_engine::Error::Locked) if it is taken.
+    fn lock(&self, name: &str) -> Result<LockGuard>;
+
+    /// Gives this directory's file `name` a second name `to_name` in `target` without copying, if
+    /// both are the same kind of medium and it can. The bytes must not change afterwards.
+    fn link(&self, _name: &str, _target: &dyn Media, _to_name: &str) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// The path on the machine's file system, if there is one.
+    fn path(&self) -> Option<&std::path::Path> {
+        None
+    }
+
+    /// Requests and bytes so far, where this medium counts them.
+    fn counters(&self) -> Option<Arc<IoCounters>> {
+        None
+    }
+}
+
+/// One file: positioned I/O, any number of threads at once.
+pub trait File: Send + Sync {
+    /// Fills `buf` from `offset`.
+    ///
+    /// # Errors
+    /// `Io` of kind `UnexpectedEof` if the file ends before.
+    fn read_at(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()>;
+
+    /// Writes all of `bytes` at `offset`; past the end the file grows (a gap reads as zeros).
+    ///
+    /// # Errors
+    /// After an error the range may hold any mix of old and new sectors.
+    fn write_at(&self, offset: u64, bytes: &[u8], purpose: Purpose) -> Result<()>;
+
+    /// Makes everything written to the file so far durable, its length too.
+    fn sync(&self, purpose: Purpose) -> Result<()>;
+
+    /// The length in bytes.
+    fn len(&self) -> Result<u64>;
+
+    /// Whether the file has no bytes.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Cuts or extends (with zeros) to `len` bytes.
+    fn set_len(&self, len: u64) -> Result<()>;
+
+    /// Reserves space on the medium for the first `len` bytes without changing the length. A hint:
+    /// media that cannot do it do nothing.
+    fn reserve(&self, len: u64) -> Result<()>;
+
+    /// Gives the space of a range back; it reads as zeros. The length stays.
+    fn punch_hole(&self, offset: u64, len: u64) -> Result<()>;
+}
+
+/// What a file is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Reading alone.
+    Read,
+    /// Reading and writing.
+    ReadWrite,
+}
+
+/// Holds a lock file until it is dropped.
+pub struct LockGuard {
+    _hold: Box<dyn std::any::Any + Send + Sync>,
+}
+
+impl LockGuard {
+    /// For media: a guard that releases the lock by dropping `hold`.
+    pub fn new(hold: impl std::any::Any + Send + Sync) -> Self {
+        LockGuard { _hold: Box::new(hold) }
+    }
+}

@@ -1,0 +1,327 @@
+//! Writes that happen together or not at all.
+//!
+//! A batch is kept in the form in which it goes to a log, so that an engine can append it without
+//! touching every operation again:
+//!
+//! ```text
+//! operation := kind:u8  key_len:varint  key  [expires_at:u64 LE]  [value_len:varint  value]
+//!   kind 0 = delete  (no expiry, no value)
+//!   kind 1 = put     (value)
+//!   kind 2 = put that expires (expires_at in ms since 1970, value)
+//! ```
+//!
+//! Operations apply in order: the last write to a key within a batch wins. The bytes are trusted
+//! only in memory; a log covers them with its checksum, and [`WriteBatch::from_bytes`] checks the
+//! structure again when they come back.
+
+use crate::{Entry, Error, Result, Timestamp, entry};
+
+const KIND_DELETE: u8 = 0;
+const KIND_PUT: u8 = 1;
+const KIND_PUT_EXPIRING: u8 = 2;
+
+/// One operation of a batch, borrowed from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op<'a> {
+    /// The key maps to this value from now on.
+    Put {
+        /// The key.
+        key: &'a [u8],
+        /// The value.
+        value: &'a [u8],
+        /// When the entry starts to read as missing.
+        expires_at: Option<Timestamp>,
+    },
+    /// The key maps to nothing from now on.
+    Delete {
+        /// The key.
+        key: &'a [u8],
+    },
+}
+
+impl<'a> Op<'a> {
+    /// The key that is written.
+    pub fn key(&self) -> &'a [u8] {
+        match *self {
+            Op::Put { key, .. } | Op::Delete { key } => key,
+        }
+    }
+}
+
+/// A list of writes that is applied whole and in order, or not at all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WriteBatch {
+    bytes: Vec<u8>,
+    count: u32,
+    user_bytes: u64,
+    largest_key: usize,
+    largest_value: usize,
+    has_empty_key: bool,
+}
+
+impl WriteBatch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds `key → value`.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
+        self.bytes.push(KIND_PUT);
+        self.push_key(key);
+        self.push_value(value);
+        self
+    }
+
+    /// Adds `key → value` until `expires_at`, in milliseconds since 1970.
+    pub fn put_until(&mut self, key: &[u8], value: &[u8], expires_at: Timestamp) -> &mut Self {
+        self.bytes.push(KIND_PUT_EXPIRING);
+        self.push_key(key);
+        self.bytes.extend_from_slice(&expires_at.to_le_bytes());
+        self.push_value(value);
+        self
+    }
+
+    /// Adds `key → entry`, with the entry's expiry.
+    pub fn put_entry(&mut self, key: &[u8], entry: &Entry) -> &mut Self {
+        match entry.expires_at {
+            None => self.put(key, &entry.value),
+            Some(at) => self.put_until(key, &entry.value, at),
+        }
+    }
+
+    /// Adds the removal of `key`. Removing a key that is not there is no error.
+    pub fn delete(&mut self, key: &[u8]) -> &mut Self {
+        self.bytes.push(KIND_DELETE);
+        self.push_key(key);
+        self.count += 1;
+        self
+    }
+
+    /// Adds any operation.
+    pub fn push(&mut self, op: Op<'_>) -> &mut Self {
+        match op {
+            Op::Put { key, value, expires_at: None } => self.put(key, value),
+            Op::Put { key, value, expires_at: Some(at) } => self.put_until(key, value, at),
+            Op::Delete { key } => self.delete(key),
+        }
+    }
+
+    /// How many operations there are.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Bytes of keys and values, as the user counts them: the divisor of write amplification.
+    pub fn user_bytes(&self) -> u64 {
+        self.user_bytes
+    }
+
+    /// The batch in its log form.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Removes all operations and keeps the memory.
+    pub fn clear(&mut self) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        *self = WriteBatch { bytes, ..Self::default() };
+    }
+
+    /// The operations in order.
+    pub fn iter(&self) -> impl Iterator<Item = Op<'_>> {
+        // The bytes were made here or checked by `from_bytes`, so the walk cannot fail.
+        Walk { bytes: &self.bytes }.map_while(Result::ok)
+    }
+
+    /// Refuses a batch in which any key or value is over its limit, before anything is written.
+    ///
+    /// # Errors
+    /// [`Error::EmptyKey`] or [`Error::TooLarge`].
+    pub fn check(&self, value_limit: usize) -> Result<()> {
+        if self.has_empty_key {
+            return Err(Error::EmptyKey);
+        }
+        for (what, size, limit) in [
+            ("key", self.largest_key, entry::MAX_KEY_BYTES),
+            ("value", self.largest_value, value_limit),
+            ("batch", self.bytes.len(), u32::MAX as usize),
+        ] {
+            if size > limit {
+                return Err(Error::TooLarge { what, size: size as u64, limit: limit as u64 });
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a batch of `count` operations back from its log form.
+    ///
+    /// # Errors
+    /// A text that says what is malformed; the caller knows the file and the offset. Memory is
+    /// bounded by the length of `bytes`.
+    pub fn from_bytes(bytes: &[u8], count: u32) -> Result<Self, String> {
+        let mut batch = WriteBatch::new();
+        for op in (Walk { bytes }) {
+            batch.push(op?);
+        }
+        if batch.count != count {
+            return Err(format!("batch has {} operations, its header says {count}", batch.count));
+        }
+        Ok(batch)
+    }
+
+    fn push_key(&mut self, key: &[u8]) {
+        write_varint(&mut self.bytes, key.len() as u64);
+        self.bytes.extend_from_slice(key);
+        self.user_bytes += key.len() as u64;
+        self.largest_key = self.largest_key.max(key.len());
+        self.has_empty_key |= key.is_empty();
+    }
+
+    fn push_value(&mut self, value: &[u8]) {
+        write_varint(&mut self.bytes, value.len() as u64);
+        self.bytes.extend_from_slice(value);
+        self.user_bytes += value.len() as u64;
+        self.largest_value = self.largest_value.max(value.len());
+        self.count += 1;
+    }
+}
+
+/// Walks the log form; ends after the first malformed operation.
+struct Walk<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Walk<'a> {
+    fn op(&mut self) -> Option<Op<'a>> {
+        let kind = self.take(1)?[0];
+        let key_len = self.varint()?;
+        let key = self.take(key_len)?;
+        let expires_at = match kind {
+            KIND_DELETE => return Some(Op::Delete { key }),
+            KIND_PUT => None,
+            KIND_PUT_EXPIRING => Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?)),
+            _ => return None,
+        };
+        let value_len = self.varint()?;
+        Some(Op::Put { key, value: self.take(value_len)?, expires_at })
+    }
+
+    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (head, tail) = self.bytes.split_at_checked(n)?;
+        self.bytes = tail;
+        Some(head)
+    }
+
+    fn varint(&mut self) -> Option<usize> {
+        let (value, used) = read_varint(self.bytes)?;
+        self.bytes = &self.bytes[used..];
+        usize::try_from(value).ok()
+    }
+}
+
+impl<'a> Iterator for Walk<'a> {
+    type Item = Result<Op<'a>, String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.bytes.is_empty() {
+            return None;
+        }
+        Some(self.op().ok_or_else(|| {
+            self.bytes = &[];
+            "malformed operation in a batch".to_owned()
+        }))
+    }
+}
+
+/// Appends `value` as a LEB128 varint of 1 to 10 bytes.
+pub fn write_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Reads a LEB128 varint and how many bytes it took; `None` when it is cut off or over 64 bits.
+pub fn read_varint(bytes: &[u8]) -> Option<(u64, usize)> {
+    let mut value = 0u64;
+    for (i, &byte) in bytes.iter().take(10).enumerate() {
+        if i == 9 && byte > 1 {
+            return None;
+        }
+        value |= u64::from(byte & 0x7f) << (7 * i);
+        if byte < 0x80 {
+            return Some((value, i + 1));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_come_back_in_order() {
+        let mut batch = WriteBatch::new();
+        batch.put(b"a", b"1").delete(b"b").put_until(b"c", b"", 77);
+        let ops: Vec<_> = batch.iter().collect();
+        assert_eq!(
+            ops,
+            [
+                Op::Put { key: b"a", value: b"1", expires_at: None },
+                Op::Delete { key: b"b" },
+                Op::Put { key: b"c", value: b"", expires_at: Some(77) },
+            ]
+        );
+        assert_eq!(batch.user_bytes(), 4);
+        assert_eq!(WriteBatch::from_bytes(batch.as_bytes(), 3).unwrap(), batch);
+    }
+
+    #[test]
+    fn malformed_bytes_are_refused() {
+        let mut batch = WriteBatch::new();
+        batch.put(b"key", b"value");
+        let bytes = batch.as_bytes();
+        for cut in 1..bytes.len() {
+            assert!(WriteBatch::from_bytes(&bytes[..cut], 1).is_err(), "cut at {cut}");
+        }
+        assert!(WriteBatch::from_bytes(bytes, 2).is_err());
+        assert!(WriteBatch::from_bytes(&[9, 1, b'k'], 1).is_err());
+        assert!(WriteBatch::from_bytes(&[1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], 1).is_err());
+    }
+
+    #[test]
+    fn limits_are_checked_before_anything_is_written() {
+        let mut batch = WriteBatch::new();
+        batch.put(b"", b"x");
+        assert!(matches!(batch.check(10), Err(Error::EmptyKey)));
+        batch.clear();
+        batch.put(&vec![0; MAX + 1], b"");
+        assert!(matches!(batch.check(10), Err(Error::TooLarge { what: "key", .. })));
+        batch.clear();
+        batch.put(b"k", &[0; 11]);
+        assert!(matches!(batch.check(10), Err(Error::TooLarge { what: "value", limit: 10, .. })));
+        const MAX: usize = entry::MAX_KEY_BYTES;
+    }
+
+    #[test]
+    fn varints_round_trip_at_every_width() {
+        for shift in 0..64 {
+            for value in [(1u64 << shift) - 1, 1 << shift, u64::MAX >> shift] {
+                let mut out = Vec::new();
+                write_varint(&mut out, value);
+                assert_eq!(read_varint(&out), Some((value, out.len())));
+                assert_eq!(read_varint(&out[..out.len() - 1]), None);
+            }
+        }
+        assert_eq!(read_varint(&[0xff; 11]), None);
+    }
+}

@@ -1,0 +1,275 @@
+//! What an engine promises.
+//!
+//! One [`Engine`] is one table's worth of keys on one medium. The store above gives it a
+//! directory of its own, so two engines never share a file. The promises, in short:
+//!
+//! * **Order of truth.** A write that returned under [`Durability::Synced`] survives a power cut;
+//!   one that returned under [`Durability::Buffered`] survives the death of the process. What is
+//!   recovered is a prefix of the write order, and a batch is wholly there or wholly not.
+//! * **Corruption.** Every byte read is covered by a checksum. A mismatch is
+//!   [`Error::Corruption`](crate::Error::Corruption), never a wrong answer or a missing key.
+//! * **Bad input** is refused whole, before anything has changed.
+//! * **After a failed write or sync** the outcome of that write is unknown until the engine is
+//!   opened anew; the engine refuses further writes
+//!   ([`Error::ReadOnly`](crate::Error::ReadOnly)) and reads on. Disk full is gentler: nothing
+//!   was written, and writes work again when there is space.
+
+use std::any::Any;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::{Cursor, Entry, Error, Result, Stats, WriteBatch};
+
+/// A storage engine: one ordered or unordered map from keys to entries.
+pub trait Engine: Send + Sync {
+    /// The engine's name as it stands on the command line, e.g. `lsm`.
+    fn name(&self) -> &'static str;
+
+    /// What this engine can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The newest entry of `key`; `None` if it is missing, deleted or expired.
+    fn get(&self, key: &[u8]) -> Result<Option<Entry>>;
+
+    /// The entry of `key` as of `at`. Versioned engines only.
+    fn get_at(&self, _key: &[u8], _at: &ReadPoint) -> Result<Option<Entry>> {
+        Err(self.unsupported("reads at a snapshot"))
+    }
+
+    /// Applies `batch` whole. An empty batch does nothing (with [`Durability::Synced`] it makes
+    /// earlier writes durable, like [`sync`](Engine::sync)).
+    fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()>;
+
+    /// Makes every write that has returned durable against a power cut.
+    fn sync(&self) -> Result<()>;
+
+    /// All entries in engine order, as of now.
+    fn iter(&self) -> Result<Box<dyn Cursor>>;
+
+    /// The entries of `range` in key order, as of `at` or now. Ordered engines only.
+    fn range(&self, _range: KeyRange, _at: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
+        Err(self.unsupported("range scans"))
+    }
+
+    /// A point to read at: what was written before it stays readable, unchanged, until it is
+    /// dropped. Versioned engines only.
+    fn snapshot(&self) -> Result<ReadPoint> {
+        Err(self.unsupported("snapshots"))
+    }
+
+    /// Moves what is only in memory and log into its on-media home, durably.
+    fn flush(&self) -> Result<()>;
+
+    /// Runs background work (flushes, compactions, conversions) until none is due.
+    fn maintain(&self) -> Result<()>;
+
+    /// Writes a consistent copy of the table, as of now, into `sink`. The copy opens as a table.
+    fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()>;
+
+    /// Reads every byte of every file and checks it; `progress` hears bytes done and in total.
+    /// Damage is reported, not returned as an error; errors are failures to read at all.
+    fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport>;
+
+    /// Counters and sizes, in the words of [`Stats`].
+    fn stats(&self) -> Stats;
+
+    /// Finishes background work, makes everything durable and refuses further use. Dropping an
+    /// engine without closing it loses nothing that was promised.
+    fn close(&self) -> Result<()>;
+
+    /// The typed answer to an operation that this engine does not have.
+    fn unsupported(&self, operation: &'static str) -> Error {
+        Error::Unsupported { engine: self.name(), operation }
+    }
+}
+
+/// What an engine can do, for callers that choose or refuse by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Capabilities {
+    /// Keys have an order: `range`, and cursors that seek and go back.
+    pub ordered: bool,
+    /// Synced writes survive power cuts.
+    pub durable: bool,
+    /// `snapshot` and `get_at` work.
+    pub versioned: bool,
+    /// The largest value in bytes.
+    pub max_value_bytes: usize,
+}
+
+/// When a write may return.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// When the operating system has it: survives the death of the process, not a power cut.
+    #[default]
+    Buffered,
+    /// When the medium has it: survives a power cut.
+    Synced,
+}
+
+/// A range of keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyRange {
+    /// The lower end.
+    pub start: Bound<Vec<u8>>,
+    /// The upper end.
+    pub end: Bound<Vec<u8>>,
+}
+
+impl KeyRange {
+    /// Every key.
+    pub fn all() -> Self {
+        KeyRange { start: Bound::Unbounded, end: Bound::Unbounded }
+    }
+
+    /// The keys that start with `prefix`.
+    pub fn prefix(prefix: &[u8]) -> Self {
+        // The first key after all that start with the prefix: drop trailing 0xff, add one.
+        let mut end = prefix.to_vec();
+        while end.pop_if(|byte| *byte == 0xff).is_some() {}
+        let end = match end.last_mut() {
+            None => Bound::Unbounded,
+            Some(byte) => {
+                *byte += 1;
+                Bound::Excluded(end)
+            }
+        };
+        KeyRange { start: Bound::Included(prefix.to_vec()), end }
+    }
+
+    /// Any range of byte strings.
+    pub fn new<K: AsRef<[u8]>>(range: impl std::ops::RangeBounds<K>) -> Self {
+        let own = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+        KeyRange { start: own(range.start_bound()), end: own(range.end_bound()) }
+    }
+
+    /// Whether `key` lies above the lower end.
+    pub fn is_after_start(&self, key: &[u8]) -> bool {
+        match &self.start {
+            Bound::Unbounded => true,
+            Bound::Included(start) => key >= start.as_slice(),
+            Bound::Excluded(start) => key > start.as_slice(),
+        }
+    }
+
+    /// Whether `key` lies below the upper end.
+    pub fn is_before_end(&self, key: &[u8]) -> bool {
+        match &self.end {
+            Bound::Unbounded => true,
+            Bound::Included(end) => key <= end.as_slice(),
+            Bound::Excluded(end) => key < end.as_slice(),
+        }
+    }
+
+    /// Whether `key` is in the range.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.is_after_start(key) && self.is_before_end(key)
+    }
+}
+
+/// A moment to read at. Clones share it; the engine may forget the moment when the last is gone.
+#[derive(Clone)]
+pub struct ReadPoint {
+    sequence: u64,
+    hold: Arc<dyn Any + Send + Sync>,
+}
+
+impl ReadPoint {
+    /// For engines: a point at `sequence` whose `hold` keeps the versions it needs alive.
+    pub fn new(sequence: u64, hold: Arc<dyn Any + Send + Sync>) -> Self {
+        ReadPoint { sequence, hold }
+    }
+
+    /// The sequence number up to which writes are seen.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// For engines: what they gave, to check that the point is their own.
+    pub fn hold(&self) -> &Arc<dyn Any + Send + Sync> {
+        &self.hold
+    }
+}
+
+impl std::fmt::Debug for ReadPoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReadPoint").field("sequence", &self.sequence).finish_non_exhaustive()
+    }
+}
+
+/// Where a checkpoint goes: a directory, a network stream, ….
+///
+/// An engine gives its files one after the other: either the sink takes an immutable file by
+/// reference ([`link`](CheckpointSink::link)), or the engine streams it.
+pub trait CheckpointSink {
+    /// Takes the immutable file `name` of the engine's medium without copying, if it can.
+    fn link(&mut self, _name: &str) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Begins the file `name`.
+    fn create(&mut self, name: &str) -> Result<()>;
+
+    /// Appends to the file begun last.
+    fn write(&mut self, bytes: &[u8]) -> Result<()>;
+
+    /// Ends the file begun last and makes it durable.
+    fn finish(&mut self) -> Result<()>;
+}
+
+/// What [`Engine::verify`] found.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct VerifyReport {
+    /// Files read.
+    pub files: u64,
+    /// Bytes read and checked.
+    pub bytes: u64,
+    /// Entries seen, all versions counted.
+    pub entries: u64,
+    /// What does not hold.
+    pub damage: Vec<Damage>,
+}
+
+impl VerifyReport {
+    /// Whether everything holds.
+    pub fn is_sound(&self) -> bool {
+        self.damage.is_empty()
+    }
+}
+
+/// One place that does not hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Damage {
+    /// The file.
+    pub file: String,
+    /// Where in it, in bytes.
+    pub offset: u64,
+    /// What does not hold.
+    pub reason: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_range_holds_just_the_keys_with_the_prefix() {
+        for prefix in [&b"a"[..], b"a\xff", b"\xff\xff", b""] {
+            let range = KeyRange::prefix(prefix);
+            for key in [
+                &b""[..],
+                b"a",
+                b"a\xff",
+                b"a\xff\xff",
+                b"b",
+                b"\xff",
+                b"\xff\xff",
+                b"\xff\xff\xff",
+            ] {
+                assert_eq!(range.contains(key), key.starts_with(prefix), "{prefix:?} {key:?}");
+            }
+        }
+    }
+}

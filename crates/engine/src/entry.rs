@@ -1,0 +1,67 @@
+//! What a key maps to, and how large keys and values may be.
+
+use crate::{Error, Result};
+
+/// Milliseconds since 1970-01-01 UTC.
+pub type Timestamp = u64;
+
+/// The longest key: 64 KiB. The shortest has one byte.
+pub const MAX_KEY_BYTES: usize = 64 << 10;
+
+/// The largest value that any engine takes: 512 MiB. An engine may state a smaller limit in its
+/// [`Capabilities`](crate::Capabilities).
+pub const MAX_VALUE_BYTES: usize = 512 << 20;
+
+/// What a key maps to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Entry {
+    /// The value's bytes.
+    pub value: Vec<u8>,
+    /// From this moment on the entry reads as missing. `None`: never.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl Entry {
+    /// An entry that never expires.
+    pub fn new(value: impl Into<Vec<u8>>) -> Self {
+        Entry { value: value.into(), expires_at: None }
+    }
+
+    /// Whether the entry reads as missing at `now`.
+    pub fn is_expired(&self, now: Timestamp) -> bool {
+        self.expires_at.is_some_and(|at| at <= now)
+    }
+}
+
+/// Checks a key against the limits of the house.
+///
+/// # Errors
+/// [`Error::EmptyKey`] or [`Error::TooLarge`].
+pub fn check_key(key: &[u8]) -> Result<()> {
+    if key.is_empty() {
+        return Err(Error::EmptyKey);
+    }
+    if key.len() > MAX_KEY_BYTES {
+        return Err(Error::TooLarge {
+            what: "key",
+            size: key.len() as u64,
+            limit: MAX_KEY_BYTES as u64,
+        });
+    }
+    Ok(())
+}
+
+/// Checks a value against an engine's limit, in bytes.
+///
+/// # Errors
+/// [`Error::TooLarge`].
+pub fn check_value(value: &[u8], limit: usize) -> Result<()> {
+    if value.len() > limit {
+        return Err(Error::TooLarge {
+            what: "value",
+            size: value.len() as u64,
+            limit: limit as u64,
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! The one error type of the house.
+//!
+//! Every variant says what happened, where, and — through its text — what to do. An engine never
+//! answers a fault with a panic, a wrong value or a missing key.
+
+use std::fmt;
+
+/// A result with the house's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong in a store.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A checksum, a magic number or a structure did not hold. The bytes are on the medium as
+    /// described; nothing was guessed.
+    #[error("corruption in {file} at byte {offset}: {reason}")]
+    Corruption {
+        /// The file, relative to the store.
+        file: String,
+        /// Where in the file, in bytes.
+        offset: u64,
+        /// What did not hold.
+        reason: String,
+    },
+
+    /// The medium failed.
+    #[error("cannot {operation} {file}: {message}")]
+    Io {
+        /// What was tried: `read`, `write`, `sync`, ….
+        operation: &'static str,
+        /// The file or directory.
+        file: String,
+        /// The kind the operating system gave, to tell "disk full" from "no such file".
+        kind: std::io::ErrorKind,
+        /// The operating system's words.
+        message: String,
+    },
+
+    /// A key, a value or a batch is over its limit. Nothing has changed.
+    #[error("{what} of {size} bytes is over the limit of {limit} bytes")]
+    TooLarge {
+        /// `key`, `value` or `batch`.
+        what: &'static str,
+        /// Its size in bytes.
+        size: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+
+    /// A key is empty. Nothing has changed.
+    #[error("an empty key is not allowed: keys have 1 to {} bytes", crate::MAX_KEY_BYTES)]
+    EmptyKey,
+
+    /// The engine cannot do this by design.
+    #[error("the {engine} engine does not support {operation}")]
+    Unsupported {
+        /// The engine's name.
+        engine: &'static str,
+        /// The operation, in the contract's words.
+        operation: &'static str,
+    },
+
+    /// Options that cannot be: all mistakes at once. Nothing was opened.
+    #[error("bad options: {}", join(.0))]
+    BadOptions(Vec<OptionMistake>),
+
+    /// The directory or file is not what it should be: not a store, of a newer version, ….
+    #[error("{path}: {reason}")]
+    Refused {
+        /// The directory or file.
+        path: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+
+    /// Another process has the store open.
+    #[error("{path} is in use by another process: a store serves one process at a time")]
+    Locked {
+        /// The directory of the store.
+        path: String,
+    },
+
+    /// An earlier fault made it unsafe to go on writing: the store reads on and refuses writes
+    /// until it is opened anew.
+    #[error("the store is read-only since an earlier fault ({cause}); reopen it to recover")]
+    ReadOnly {
+        /// The fault.
+        cause: String,
+    },
+
+    /// The engine or the store was closed.
+    #[error("the store is closed")]
+    Closed,
+
+    /// The argument makes no sense: a cursor moved before it was placed, an inverted range, ….
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl Error {
+    /// Wraps a fault of the operating system with what was tried on which file.
+    pub fn io(operation: &'static str, file: impl Into<String>, source: &std::io::Error) -> Self {
+        Error::Io { operation, file: file.into(), kind: source.kind(), message: source.to_string() }
+    }
+
+    /// Bytes that do not hold.
+    pub fn corruption(file: impl Into<String>, offset: u64, reason: impl Into<String>) -> Self {
+        Error::Corruption { file: file.into(), offset, reason: reason.into() }
+    }
+
+    /// Whether this is damage on the medium, as opposed to a refusal or a passing fault.
+    pub fn is_corruption(&self) -> bool {
+        matches!(self, Error::Corruption { .. })
+    }
+
+    /// Whether the medium said that it is full. Writes work again when there is space.
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self, Error::Io { kind, .. }
+            if matches!(kind, std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded))
+    }
+
+    /// Whether the file was not there.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Error::Io { kind: std::io::ErrorKind::NotFound, .. })
+    }
+}
+
+/// One option that cannot be, and what would be right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OptionMistake {
+    /// The option's name.
+    pub option: String,
+    /// What is wrong and what is allowed.
+    pub reason: String,
+}
+
+impl fmt::Display for OptionMistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.option, self.reason)
+    }
+}
+
+fn join(mistakes: &[OptionMistake]) -> String {
+    mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,128 @@
+//! Why bytes move, and how many did.
+//!
+//! Each request to a medium names its [`Purpose`], so write and read amplification are counted in
+//! one way for every engine, at the medium, where nothing can be forgotten.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use serde::Serialize;
+
+/// Why a request goes to the medium.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Purpose {
+    /// The log of writes that are not yet elsewhere.
+    Log,
+    /// A memtable or write buffer on its way to its first file.
+    Flush,
+    /// Merging and moving what is already on the medium.
+    Compaction,
+    /// Which files make up the table.
+    Manifest,
+    /// A point lookup.
+    Get,
+    /// A range scan or a walk over the table.
+    Scan,
+    /// Opening: manifests, indexes, filters, logs replayed.
+    Recovery,
+    /// Checking, copying or repairing on request.
+    Maintenance,
+}
+
+impl Purpose {
+    /// Every purpose, in order.
+    pub const ALL: [Purpose; 8] = [
+        Purpose::Log,
+        Purpose::Flush,
+        Purpose::Compaction,
+        Purpose::Manifest,
+        Purpose::Get,
+        Purpose::Scan,
+        Purpose::Recovery,
+        Purpose::Maintenance,
+    ];
+
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Purpose::Log => "log",
+            Purpose::Flush => "flush",
+            Purpose::Compaction => "compaction",
+            Purpose::Manifest => "manifest",
+            Purpose::Get => "get",
+            Purpose::Scan => "scan",
+            Purpose::Recovery => "recovery",
+            Purpose::Maintenance => "maintenance",
+        }
+    }
+}
+
+/// Requests and bytes of one purpose.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct IoCounts {
+    /// Read requests.
+    pub reads: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Write requests.
+    pub writes: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Syncs of a file or a directory.
+    pub syncs: u64,
+}
+
+/// Live counters by purpose; relaxed atomics, a few nanoseconds a request.
+#[derive(Debug, Default)]
+pub struct IoCounters {
+    cells: [Cell; Purpose::ALL.len()],
+}
+
+#[derive(Debug, Default)]
+struct Cell {
+    reads: AtomicU64,
+    bytes_read: AtomicU64,
+    writes: AtomicU64,
+    bytes_written: AtomicU64,
+    syncs: AtomicU64,
+}
+
+impl IoCounters {
+    /// Counts one read of `bytes`.
+    pub fn read(&self, purpose: Purpose, bytes: u64) {
+        let cell = &self.cells[purpose as usize];
+        cell.reads.fetch_add(1, Relaxed);
+        cell.bytes_read.fetch_add(bytes, Relaxed);
+    }
+
+    /// Counts one write of `bytes`.
+    pub fn write(&self, purpose: Purpose, bytes: u64) {
+        let cell = &self.cells[purpose as usize];
+        cell.writes.fetch_add(1, Relaxed);
+        cell.bytes_written.fetch_add(bytes, Relaxed);
+    }
+
+    /// Counts one sync.
+    pub fn sync(&self, purpose: Purpose) {
+        self.cells[purpose as usize].syncs.fetch_add(1, Relaxed);
+    }
+
+    /// The counts of one purpose.
+    pub fn get(&self, purpose: Purpose) -> IoCounts {
+        let cell = &self.cells[purpose as usize];
+        IoCounts {
+            reads: cell.reads.load(Relaxed),
+            bytes_read: cell.bytes_read.load(Relaxed),
+            writes: cell.writes.load(Relaxed),
+            bytes_written: cell.bytes_written.load(Relaxed),
+            syncs: cell.syncs.load(Relaxed),
+        }
+    }
+
+    /// All counts by the purpose's name.
+    pub fn snapshot(&self) -> BTreeMap<&'static str, IoCounts> {
+        Purpose::ALL.iter().map(|&p| (p.name(), self.get(p))).collect()
+    }
+}

@@ -1,0 +1,174 @@
+//! Options as `key=value`, refused whole with every mistake named.
+//!
+//! Engines keep their options as structs with `Default`; this reader is how such a struct is filled
+//! from a command line, a catalogue or a test matrix. Sizes take `4KiB`, `1GB`; durations `10ms`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::{Error, OptionMistake, Result};
+
+/// Reads named options one by one and collects every mistake.
+#[derive(Debug)]
+pub struct OptionReader<'a> {
+    given: BTreeMap<&'a str, &'a str>,
+    mistakes: Vec<OptionMistake>,
+    known: Vec<&'static str>,
+}
+
+impl<'a> OptionReader<'a> {
+    /// A reader over the options that were given.
+    pub fn new(given: &'a BTreeMap<String, String>) -> Self {
+        let given = given.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        OptionReader { given, mistakes: Vec::new(), known: Vec::new() }
+    }
+
+    /// Sets `slot` from the option `name`, if it was given, by `parse`.
+    pub fn with<T>(
+        &mut self,
+        name: &'static str,
+        slot: &mut T,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) {
+        self.known.push(name);
+        if let Some(text) = self.given.remove(name) {
+            match parse(text) {
+                Ok(value) => *slot = value,
+                Err(reason) => self.mistake(name, reason),
+            }
+        }
+    }
+
+    /// An option of any type that parses from a string, e.g. a number.
+    pub fn value<T: std::str::FromStr>(&mut self, name: &'static str, slot: &mut T) {
+        self.with(name, slot, |text| {
+            text.parse().map_err(|_| format!("'{text}' is not a valid value"))
+        });
+    }
+
+    /// An option in bytes.
+    pub fn size(&mut self, name: &'static str, slot: &mut u64) {
+        self.with(name, slot, parse_size);
+    }
+
+    /// `true`/`false`, `on`/`off`, `yes`/`no`, `1`/`0`.
+    pub fn flag(&mut self, name: &'static str, slot: &mut bool) {
+        self.with(name, slot, |text| match text {
+            "true" | "on" | "yes" | "1" => Ok(true),
+            "false" | "off" | "no" | "0" => Ok(false),
+            _ => Err(format!("'{text}' is neither on nor off")),
+        });
+    }
+
+    /// Notes a mistake, e.g. a combination that cannot be.
+    pub fn mistake(&mut self, name: &str, reason: impl Into<String>) {
+        self.mistakes.push(OptionMistake { option: name.to_owned(), reason: reason.into() });
+    }
+
+    /// Notes a mistake unless `holds`.
+    pub fn require(&mut self, holds: bool, name: &str, reason: &str) {
+        if !holds {
+            self.mistake(name, reason);
+        }
+    }
+
+    /// Ends the reading: names that no one asked for are mistakes too.
+    ///
+    /// # Errors
+    /// [`Error::BadOptions`] with all of them.
+    pub fn finish(mut self) -> Result<()> {
+        for name in std::mem::take(&mut self.given).into_keys() {
+            let reason = format!("unknown; the options are {}", self.known.join(", "));
+            self.mistakes.push(OptionMistake { option: name.to_owned(), reason });
+        }
+        if self.mistakes.is_empty() { Ok(()) } else { Err(Error::BadOptions(self.mistakes)) }
+    }
+}
+
+/// Parses `4096`, `4KiB`, `4K`, `1GB`: K, M, G, T with `iB` or alone are powers of 1,024, with `B`
+/// powers of 1,000.
+///
+/// # Errors
+/// A text that says what is allowed.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor: f64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "k" | "kib" => 1024.0,
+        "kb" => 1e3,
+        "m" | "mib" => 1024f64.powi(2),
+        "mb" => 1e6,
+        "g" | "gib" => 1024f64.powi(3),
+        "gb" => 1e9,
+        "t" | "tib" => 1024f64.powi(4),
+        "tb" => 1e12,
+        _ => return Err(format!("'{text}' is not a size; write it like 64MiB or 1GB")),
+    };
+    let number: f64 = number
+        .parse()
+        .map_err(|_| format!("'{text}' is not a size; write it like 64MiB or 1GB"))?;
+    let bytes = number * factor;
+    if bytes > u64::MAX as f64 {
+        return Err(format!("'{text}' is larger than 2^64 bytes"));
+    }
+    Ok(bytes.round() as u64)
+}
+
+/// Parses `10ms`, `5s`, `2m`, `1h`, `3d`, `250us`.
+///
+/// # Errors
+/// A text that says what is allowed.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is not a duration; write it like 10ms, 5s or 2h");
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let seconds = match unit.trim() {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "d" => 86400.0,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_mistakes_are_named_at_once() {
+        let given = [("size", "ten"), ("flag", "maybe"), ("typo", "1"), ("count", "3")]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into();
+        let mut reader = OptionReader::new(&given);
+        let (mut size, mut flag, mut count) = (1, true, 0usize);
+        reader.size("size", &mut size);
+        reader.flag("flag", &mut flag);
+        reader.value("count", &mut count);
+        let Err(Error::BadOptions(mistakes)) = reader.finish() else { panic!("accepted") };
+        let names: Vec<_> = mistakes.iter().map(|m| m.option.as_str()).collect();
+        assert_eq!(names, ["size", "flag", "typo"]);
+        assert_eq!((size, flag, count), (1, true, 3));
+    }
+
+    #[test]
+    fn sizes_and_durations_read_as_people_write_them() {
+        assert_eq!(parse_size("4KiB"), Ok(4096));
+        assert_eq!(parse_size("1GB"), Ok(1_000_000_000));
+        assert_eq!(parse_size("1.5M"), Ok(3 << 19));
+        assert_eq!(parse_size("7"), Ok(7));
+        for bad in ["", "x", "4QiB", "-1", "1e99GB", "..", "99999999999TiB"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+        assert_eq!(parse_duration("10ms"), Ok(Duration::from_millis(10)));
+        assert_eq!(parse_duration("2h"), Ok(Duration::from_secs(7200)));
+        for bad in ["", "10", "ms", "1y", "-1s"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+}
