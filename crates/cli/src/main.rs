@@ -1,2 +1,102 @@
-//! The `siltstone` program.
-fn main() {}
+//! The `siltstone` program: one file a group of commands, all over the store's public face.
+//!
+//! Answers go to standard output, progress and errors to standard error. Exit status: 0 done, 1 the
+//! answer is no (key not found, verify found damage), 2 usage or input that is refused, 3 I/O or
+//! corruption.
+
+// A command line prints: that is its job.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod bench;
+mod data;
+mod format;
+mod inspect;
+mod model;
+mod outcome;
+mod progress;
+mod repro;
+mod serve;
+mod stats;
+mod store;
+mod transfer;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use outcome::{Failure, Outcome};
+
+/// A key-value store with several engines behind one interface.
+#[derive(Parser)]
+#[command(
+    name = "siltstone",
+    version,
+    about,
+    after_help = "A store is a directory. Try:\n  \
+                  siltstone put /tmp/fruit apples 3\n  \
+                  siltstone get /tmp/fruit apples\n  \
+                  siltstone import /tmp/words words.tsv && siltstone serve /tmp/words\n\n\
+                  Exit status: 0 done, 1 the answer is no, 2 usage or refused input, 3 I/O or \
+                  corruption."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve a store to Redis clients over TCP
+    Serve(serve::Serve),
+    /// Load rows from a file or standard input
+    Import(transfer::Import),
+    /// Write all rows to a file or standard output
+    Export(transfer::Export),
+    /// Set one key
+    Put(data::Put),
+    /// Print the value of one key (exit status 1 if there is none)
+    Get(data::Get),
+    /// Remove keys
+    Del(data::Del),
+    /// Print the entries of a range of keys, in order
+    Scan(data::Scan),
+    /// Measure an engine under a workload
+    Bench(bench::Bench),
+    /// Repeat an experiment of a paper and compare its figure with ours
+    Repro(repro::Repro),
+    /// Predict write amplification from the analytic model
+    Model(model::Model),
+    /// Tell how a store stands: sizes, levels, memory
+    Stats(stats::StatsCommand),
+    /// Read and check every byte (exit status 1 if anything is damaged)
+    Verify(verify::Verify),
+    /// Save what can be saved of a damaged store
+    Repair(verify::Repair),
+    /// Tell what is in one of a store's files
+    Inspect(inspect::Inspect),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match cli.command {
+        Command::Serve(command) => command.run(),
+        Command::Import(command) => command.run(),
+        Command::Export(command) => command.run(),
+        Command::Put(command) => command.run(),
+        Command::Get(command) => command.run(),
+        Command::Del(command) => command.run(),
+        Command::Scan(command) => command.run(),
+        Command::Bench(command) => command.run(),
+        Command::Repro(command) => command.run(),
+        Command::Model(command) => command.run(),
+        Command::Stats(command) => command.run(),
+        Command::Verify(command) => command.run(),
+        Command::Repair(command) => command.run(),
+        Command::Inspect(command) => command.run(),
+    };
+    outcome::exit(outcome)
+}
+
+/// The result of a command.
+type CommandResult = Result<Outcome, Failure>;

@@ -1,0 +1,196 @@
+//! `put`, `get`, `del`, `scan`: single keys and ranges.
+//!
+//! Keys and values on the command line are taken byte for byte; what is printed by `scan` is
+//! escaped as in TSV (`\t`, `\n`, `\xNN`), so that any bytes can be told apart on a terminal.
+
+use std::io::Write;
+use std::ops::Bound;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use siltstone::{Clock, Durability, Iter, SystemClock, WriteBatch};
+
+use crate::format::{json_row, tsv};
+use crate::store::StoreArgs;
+use crate::{CommandResult, Failure, Outcome};
+
+/// Set one key
+#[derive(Args)]
+pub(crate) struct Put {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The key: 1 byte to 64 KiB
+    key: std::ffi::OsString,
+    /// The value; `-` reads it from standard input
+    value: std::ffi::OsString,
+    /// Let the entry expire after this long, e.g. 10s, 2h
+    #[arg(long, value_parser = siltstone::options::parse_duration)]
+    ttl: Option<Duration>,
+}
+
+impl Put {
+    pub(crate) fn run(self) -> CommandResult {
+        let value = if self.value == "-" {
+            let mut value = Vec::new();
+            std::io::Read::read_to_end(&mut std::io::stdin(), &mut value)
+                .map_err(|e| Failure::file("read", "standard input", &e))?;
+            value
+        } else {
+            self.value.as_bytes().to_vec()
+        };
+        let mut batch = WriteBatch::new();
+        match self.ttl {
+            None => batch.put(self.key.as_bytes(), &value),
+            Some(ttl) => {
+                let expires_at = SystemClock.now().saturating_add(ttl.as_millis() as u64);
+                batch.put_until(self.key.as_bytes(), &value, expires_at)
+            }
+        };
+        // Refused before a directory is made for it.
+        batch.check(siltstone::MAX_VALUE_BYTES)?;
+        let (db, table) = self.store.open_or_create()?;
+        table.write(&batch, Durability::Synced)?;
+        db.close()?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// Print the value of one key (exit status 1 if there is none)
+#[derive(Args)]
+pub(crate) struct Get {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The key
+    key: std::ffi::OsString,
+    /// Print the value's bytes alone, without a newline after them
+    #[arg(long)]
+    raw: bool,
+    /// Print one JSON object
+    #[arg(long, conflicts_with = "raw")]
+    json: bool,
+}
+
+impl Get {
+    pub(crate) fn run(self) -> CommandResult {
+        let (db, table) = self.store.open()?;
+        let entry = table.get_entry(self.key.as_bytes())?;
+        db.close()?;
+        let mut out = std::io::stdout().lock();
+        let found = entry.is_some();
+        let written = match entry {
+            Some(entry) if self.json => writeln!(out, "{}", json_row(self.key.as_bytes(), &entry)),
+            None if self.json => writeln!(out, "{}", json!({ "found": false })),
+            Some(entry) if self.raw => out.write_all(&entry.value),
+            Some(entry) => out.write_all(&entry.value).and_then(|()| out.write_all(b"\n")),
+            None => Ok(()),
+        };
+        written.map_err(Failure::output)?;
+        if !found && !self.json {
+            eprintln!("siltstone: no such key");
+        }
+        Ok(if found { Outcome::Done } else { Outcome::No })
+    }
+}
+
+/// Remove keys
+#[derive(Args)]
+pub(crate) struct Del {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The keys; removing what is not there is no error
+    #[arg(required = true)]
+    keys: Vec<std::ffi::OsString>,
+}
+
+impl Del {
+    pub(crate) fn run(self) -> CommandResult {
+        let mut batch = WriteBatch::new();
+        for key in &self.keys {
+            batch.delete(key.as_bytes());
+        }
+        batch.check(siltstone::MAX_VALUE_BYTES)?;
+        let (db, table) = self.store.open()?;
+        table.write(&batch, Durability::Synced)?;
+        db.close()?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// Print the entries of a range of keys, in order
+#[derive(Args)]
+pub(crate) struct Scan {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// First key
+    #[arg(long)]
+    from: Option<std::ffi::OsString>,
+    /// End before this key
+    #[arg(long)]
+    to: Option<std::ffi::OsString>,
+    /// Only keys that start with this
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    prefix: Option<std::ffi::OsString>,
+    /// At most so many entries
+    #[arg(long)]
+    limit: Option<usize>,
+    /// From the last key to the first
+    #[arg(long)]
+    reverse: bool,
+    /// Print keys alone
+    #[arg(long)]
+    keys_only: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Scan {
+    pub(crate) fn run(self) -> CommandResult {
+        let (db, table) = self.store.open()?;
+        let range: Iter = match &self.prefix {
+            Some(prefix) => table.prefix(prefix.as_bytes())?,
+            None => {
+                let bound = |key: &Option<std::ffi::OsString>| key.as_ref().map(|k| k.as_bytes().to_vec());
+                let start = bound(&self.from).map_or(Bound::Unbounded, Bound::Included);
+                let end = bound(&self.to).map_or(Bound::Unbounded, Bound::Excluded);
+                table.range::<Vec<u8>>((start, end))?
+            }
+        };
+        let limit = self.limit.unwrap_or(usize::MAX);
+        if self.reverse {
+            self.print(range.rev().take(limit))?;
+        } else {
+            self.print(range.take(limit))?;
+        }
+        db.close()?;
+        Ok(Outcome::Done)
+    }
+
+    fn print(
+        &self,
+        entries: impl Iterator<Item = siltstone::Result<(Vec<u8>, siltstone::Entry)>>,
+    ) -> Result<(), Failure> {
+        let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+        let mut rows = Vec::new();
+        for entry in entries {
+            let (key, entry) = entry?;
+            if self.json {
+                rows.push(json_row(&key, &entry));
+                continue;
+            }
+            let mut line = tsv::escape(&key);
+            if !self.keys_only {
+                line.push(b'\t');
+                line.extend(tsv::escape(&entry.value));
+            }
+            line.push(b'\n');
+            out.write_all(&line).map_err(Failure::output)?;
+        }
+        if self.json {
+            writeln!(out, "{}", json!({ "entries": rows })).map_err(Failure::output)?;
+        }
+        out.flush().map_err(Failure::output)
+    }
+}

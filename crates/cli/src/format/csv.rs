@@ -1,0 +1,64 @@
+//! CSV: the first column is the key.
+//!
+//! With two columns the second is the value. With more, the value is a JSON object of the other
+//! columns by their names in the header line, or a JSON array of them where there is no header.
+
+use serde_json::{Map, Value, json};
+use siltstone::Entry;
+
+use super::Row;
+
+/// Turns a record into a row.
+pub(crate) fn row(
+    record: &csv::ByteRecord,
+    header: Option<&csv::ByteRecord>,
+) -> Result<Row, String> {
+    let key = record.get(0).unwrap_or_default().to_vec();
+    let value = match record.len() {
+        0 | 1 => Vec::new(),
+        2 => record.get(1).unwrap_or_default().to_vec(),
+        _ => columns(record, header)?.to_string().into_bytes(),
+    };
+    Ok((key, Entry::new(value)))
+}
+
+fn columns(record: &csv::ByteRecord, header: Option<&csv::ByteRecord>) -> Result<Value, String> {
+    let text = |field: &[u8]| {
+        std::str::from_utf8(field)
+            .map(str::to_owned)
+            .map_err(|_| "a column is not UTF-8, so it has no JSON form".to_owned())
+    };
+    let fields = record.iter().skip(1);
+    match header {
+        None => Ok(json!(fields.map(text).collect::<Result<Vec<_>, _>>()?)),
+        Some(header) => {
+            let mut object = Map::new();
+            for (name, field) in header.iter().skip(1).zip(fields) {
+                object.insert(text(name)?, json!(text(field)?));
+            }
+            Ok(Value::Object(object))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_become_a_value() {
+        let record = |fields: &[&str]| csv::ByteRecord::from(fields.to_vec());
+        let value = |fields: &[&str], header: Option<&[&str]>| {
+            let (key, entry) = row(&record(fields), header.map(record).as_ref()).unwrap();
+            assert_eq!(key, b"k");
+            String::from_utf8(entry.value).unwrap()
+        };
+        assert_eq!(value(&["k"], None), "");
+        assert_eq!(value(&["k", "v"], Some(&["id", "name"])), "v");
+        assert_eq!(value(&["k", "v", "w"], None), r#"["v","w"]"#);
+        assert_eq!(
+            value(&["k", "v", "w"], Some(&["id", "b", "a"])),
+            json!({"b": "v", "a": "w"}).to_string()
+        );
+    }
+}

@@ -1,0 +1,91 @@
+//! Rows in files: TSV, CSV and JSON lines, read and written row by row.
+//!
+//! | format | row | bytes that the format cannot hold |
+//! | --- | --- | --- |
+//! | `tsv` | `key TAB value`, one a line; a line without a tab is a key alone | escaped: `\t \n \r \\ \xNN` |
+//! | `csv` | first column the key; see [`csv`] | as they are, quoted |
+//! | `jsonl` | `{"key": …, "value": …, "expires_at": ms}` | `key_hex`, `value_hex` |
+//!
+//! Every reader is bounded: a row is at most one key and one value, so a file without line ends is
+//! refused instead of being read into memory whole.
+
+pub(crate) mod csv;
+pub(crate) mod jsonl;
+pub(crate) mod tsv;
+
+use std::io::BufRead;
+
+use clap::ValueEnum;
+use serde_json::{Map, Value, json};
+use siltstone::Entry;
+
+/// How rows are written in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// `key TAB value` lines
+    Tsv,
+    /// Comma-separated, the key in the first column
+    Csv,
+    /// One JSON object a line
+    Jsonl,
+}
+
+impl Format {
+    /// The format that a file's name tells; TSV if it tells none.
+    pub(crate) fn of(path: &str) -> Format {
+        match path.rsplit('.').next().unwrap_or_default().to_ascii_lowercase().as_str() {
+            "csv" => Format::Csv,
+            "jsonl" | "ndjson" | "json" => Format::Jsonl,
+            _ => Format::Tsv,
+        }
+    }
+}
+
+/// A row: a key and its entry.
+pub(crate) type Row = (Vec<u8>, Entry);
+
+/// The longest line: a largest key and value, all of it escaped.
+const MAX_LINE_BYTES: u64 = 4 * (siltstone::MAX_KEY_BYTES + siltstone::MAX_VALUE_BYTES) as u64;
+
+/// Reads one line without its end into `line`; `false` at the end of the input.
+pub(crate) fn read_line(input: &mut dyn BufRead, line: &mut Vec<u8>) -> Result<bool, String> {
+    line.clear();
+    let mut limited = std::io::Read::take(&mut *input, MAX_LINE_BYTES);
+    let read = limited.read_until(b'\n', line).map_err(|e| e.to_string())?;
+    if read as u64 == MAX_LINE_BYTES {
+        return Err(format!("a line is longer than {MAX_LINE_BYTES} bytes"));
+    }
+    if line.last() == Some(&b'\n') {
+        line.pop();
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+    }
+    Ok(read > 0)
+}
+
+/// A row as JSON: text where the bytes are UTF-8, hexadecimal where they are not.
+pub(crate) fn json_row(key: &[u8], entry: &Entry) -> Value {
+    let mut row = Map::new();
+    for (name, bytes) in [("key", key), ("value", &entry.value[..])] {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => row.insert(name.to_owned(), json!(text)),
+            Err(_) => row.insert(format!("{name}_hex"), json!(to_hex(bytes))),
+        };
+    }
+    if let Some(at) = entry.expires_at {
+        row.insert("expires_at".to_owned(), json!(at));
+    }
+    Value::Object(row)
+}
+
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
+    if !text.is_ascii() || text.len() % 2 != 0 {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).ok()).collect()
+}

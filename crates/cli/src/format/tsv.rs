@@ -1,0 +1,115 @@
+//! TSV: `key TAB value`, one row a line, with the escapes that PostgreSQL's COPY made common.
+//!
+//! Written: `\t \n \r \\` and `\xNN` for what is not printable UTF-8. Read: the same, unless escapes
+//! are switched off, when every byte up to the first tab is the key and the rest the value.
+
+use std::io::BufRead;
+
+use siltstone::Entry;
+
+use super::{Row, read_line};
+
+/// Reads the next row; `None` at the end.
+pub(crate) fn read(
+    input: &mut dyn BufRead,
+    line: &mut Vec<u8>,
+    escapes: bool,
+) -> Result<Option<Row>, String> {
+    if !read_line(input, line)? {
+        return Ok(None);
+    }
+    let (key, value) = match line.iter().position(|&b| b == b'\t') {
+        Some(tab) => (&line[..tab], &line[tab + 1..]),
+        None => (&line[..], &[][..]),
+    };
+    let field = |bytes: &[u8]| if escapes { unescape(bytes) } else { Ok(bytes.to_vec()) };
+    Ok(Some((field(key)?, Entry::new(field(value)?))))
+}
+
+/// Bytes as they stand in TSV and on a terminal.
+pub(crate) fn escape(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\t' => out.extend(b"\\t"),
+                '\n' => out.extend(b"\\n"),
+                '\r' => out.extend(b"\\r"),
+                '\\' => out.extend(b"\\\\"),
+                c if c.is_control() => {
+                    let mut utf8 = [0; 4];
+                    c.encode_utf8(&mut utf8).bytes().for_each(|b| push_hex(&mut out, b));
+                }
+                c => out.extend(c.encode_utf8(&mut [0; 4]).bytes()),
+            }
+        }
+        chunk.invalid().iter().for_each(|&b| push_hex(&mut out, b));
+    }
+    out
+}
+
+fn push_hex(out: &mut Vec<u8>, byte: u8) {
+    out.extend(format!("\\x{byte:02x}").bytes());
+}
+
+fn unescape(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some(at) = rest.iter().position(|&b| b == b'\\') {
+        out.extend_from_slice(&rest[..at]);
+        rest = &rest[at + 1..];
+        let (&code, after) = rest.split_first().ok_or_else(|| unknown("end of the field"))?;
+        rest = after;
+        out.push(match code {
+            b't' => b'\t',
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b'\\' => b'\\',
+            b'x' => {
+                let digits = rest.get(..2).and_then(|d| std::str::from_utf8(d).ok());
+                let byte = digits.and_then(|d| u8::from_str_radix(d, 16).ok());
+                rest = rest.get(2..).unwrap_or_default();
+                byte.ok_or_else(|| unknown("x without two hexadecimal digits"))?
+            }
+            other => return Err(unknown(&char::from(other).to_string())),
+        });
+    }
+    out.extend_from_slice(rest);
+    Ok(out)
+}
+
+fn unknown(what: &str) -> String {
+    format!("unknown escape: a backslash before {what} (use --no-escapes if backslashes are data)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_bytes_come_back() {
+        let all: Vec<u8> = (0..=255).chain("grün\u{85}".bytes()).collect();
+        let escaped = escape(&all);
+        assert!(!escaped.iter().any(|b| b.is_ascii_control()));
+        assert!(std::str::from_utf8(&escaped).is_ok());
+        assert_eq!(unescape(&escaped).unwrap(), all);
+    }
+
+    #[test]
+    fn unknown_escapes_are_refused() {
+        for bad in [&b"\\"[..], b"\\q", b"\\x1", b"\\xzz"] {
+            assert!(unescape(bad).is_err());
+        }
+    }
+
+    #[test]
+    fn a_line_without_a_tab_is_a_key() {
+        let mut input = &b"alone\nk\tv\tw\r\nlast"[..];
+        let mut line = Vec::new();
+        let mut next = || read(&mut input, &mut line, true).unwrap();
+        assert_eq!(next(), Some((b"alone".to_vec(), Entry::new(""))));
+        assert_eq!(next(), Some((b"k".to_vec(), Entry::new("v\tw"))));
+        assert_eq!(next(), Some((b"last".to_vec(), Entry::new(""))));
+        assert_eq!(next(), None);
+    }
+}

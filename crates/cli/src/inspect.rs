@@ -1,0 +1,78 @@
+//! `inspect`: what is in one file, or in each file of a store.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::json;
+use siltstone::engines::{Inspection, inspect};
+
+use crate::{CommandResult, Failure, Outcome};
+
+/// Tell what is in one of a store's files
+///
+/// Works on a store that is closed, and on files taken out of one: nothing is changed or locked.
+#[derive(Args)]
+pub(crate) struct Inspect {
+    /// A file (*.sst, *.log, MANIFEST-*, CURRENT, CATALOG), or the directory of a store
+    path: PathBuf,
+    /// How many entries, records or edits to show of each file
+    #[arg(long, default_value_t = 10)]
+    limit: usize,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Inspect {
+    pub(crate) fn run(self) -> CommandResult {
+        let mut files = Vec::new();
+        collect(&self.path, &mut files)
+            .map_err(|e| Failure::file("read", &self.path.display().to_string(), &e))?;
+        let mut is_sound = true;
+        let mut told = Vec::new();
+        for file in files {
+            let Some(inspection) = inspect(&file, self.limit)? else { continue };
+            is_sound &= inspection.damage.is_none();
+            if !self.json {
+                print(&file, &inspection);
+            }
+            told.push(json!({ "file": file, "inspection": inspection }));
+        }
+        if told.is_empty() {
+            let path = self.path.display();
+            return Err(Failure::Usage(format!("{path}: no file of a store here")));
+        }
+        if self.json {
+            println!("{}", json!({ "files": told }));
+        }
+        Ok(if is_sound { Outcome::Done } else { Outcome::No })
+    }
+}
+
+fn collect(path: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    if !path.is_dir() {
+        std::fs::metadata(path)?;
+        files.push(path.to_owned());
+        return Ok(());
+    }
+    let mut entries: Vec<_> =
+        path.read_dir()?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+    entries.sort();
+    entries.iter().try_for_each(|entry| collect(entry, files))
+}
+
+fn print(file: &Path, inspection: &Inspection) {
+    println!("{}: {}", file.display(), inspection.kind);
+    for (name, value) in &inspection.properties {
+        println!("  {name:<20} {value}");
+    }
+    for item in &inspection.items {
+        println!("    {item}");
+    }
+    if inspection.more > 0 {
+        println!("    … and {} more", inspection.more);
+    }
+    if let Some(damage) = &inspection.damage {
+        println!("  DAMAGED: {damage}");
+    }
+}

@@ -1,0 +1,76 @@
+//! How a command ends: its exit status, and the words for a failure.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use siltstone::Error;
+
+/// A command that ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Exit status 0.
+    Done,
+    /// Exit status 1: the answer is no.
+    No,
+}
+
+/// A command that could not run.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Exit status 2: usage, or input that was refused.
+    Usage(String),
+    /// Exit status 3: I/O, corruption, a directory that is not a store.
+    Store(String),
+    /// The reader of our output has gone away (`siltstone scan … | head`): no failure at all.
+    PipeClosed,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Usage(text) | Failure::Store(text) => f.write_str(text),
+            Failure::PipeClosed => f.write_str("the output was closed"),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let text = error.to_string();
+        match error {
+            Error::EmptyKey
+            | Error::TooLarge { .. }
+            | Error::BadOptions(_)
+            | Error::Unsupported { .. }
+            | Error::Invalid(_) => Failure::Usage(text),
+            _ => Failure::Store(text),
+        }
+    }
+}
+
+impl Failure {
+    /// A fault of a file that is not the store's: the input, the output.
+    pub(crate) fn file(doing: &str, path: &str, error: &std::io::Error) -> Self {
+        if error.kind() == std::io::ErrorKind::BrokenPipe {
+            return Failure::PipeClosed;
+        }
+        Failure::Store(format!("cannot {doing} {path}: {error}"))
+    }
+
+    /// A fault in writing the answer.
+    pub(crate) fn output(error: std::io::Error) -> Self {
+        Self::file("write", "the output", &error)
+    }
+}
+
+/// Says what went wrong on standard error, and gives the exit status.
+pub(crate) fn exit(outcome: Result<Outcome, Failure>) -> ExitCode {
+    match outcome {
+        Ok(Outcome::Done) | Err(Failure::PipeClosed) => ExitCode::SUCCESS,
+        Ok(Outcome::No) => ExitCode::from(1),
+        Err(failure) => {
+            eprintln!("siltstone: {failure}");
+            ExitCode::from(if matches!(failure, Failure::Usage(_)) { 2 } else { 3 })
+        }
+    }
+}

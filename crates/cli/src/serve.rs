@@ -1,0 +1,108 @@
+//! `serve`: a store for Redis clients, until SIGTERM or SIGINT.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use siltstone::options::{parse_duration, parse_size};
+use siltstone::{Db, DbOptions};
+use siltstone_server::{Fsync, Server, ServerOptions};
+
+use crate::store::{DEFAULT_TABLE, TableSpec};
+use crate::{CommandResult, Outcome};
+
+/// Serve a store to Redis clients over TCP
+///
+/// The store is made if the directory is missing or empty. SELECT 0 is the first table named (or
+/// `default`), SELECT 1 the second, and so on. SIGTERM and SIGINT drain, sync and end with status 0.
+#[derive(Args)]
+pub(crate) struct Serve {
+    /// The directory of the store
+    dir: PathBuf,
+    /// Where to listen for Redis clients; other than loopback asks for --password
+    #[arg(long, default_value = "127.0.0.1:6379")]
+    listen: SocketAddr,
+    /// Where to serve Prometheus metrics over HTTP
+    #[arg(long)]
+    metrics: Option<SocketAddr>,
+    /// A table to serve, made if it is not there; again for more
+    #[arg(long = "table", value_name = "NAME=ENGINE[,key=value…]")]
+    tables: Vec<TableSpec>,
+    /// When a write is acknowledged
+    #[arg(long, value_enum, default_value = "everysec")]
+    fsync: FsyncArg,
+    /// Clients must send this with AUTH (or set SILTSTONE_PASSWORD)
+    #[arg(long)]
+    password: Option<String>,
+    /// Clients at once
+    #[arg(long, default_value_t = 10_000)]
+    max_clients: usize,
+    /// The largest request, e.g. 512MiB
+    #[arg(long, value_parser = parse_size, default_value = "512MiB")]
+    max_request: u64,
+    /// Answers buffered for a slow client before it is cut off
+    #[arg(long, value_parser = parse_size, default_value = "64MiB")]
+    max_output: u64,
+    /// Cut off clients that are silent for this long (0s: never)
+    #[arg(long, value_parser = parse_duration, default_value = "0s")]
+    idle_timeout: Duration,
+    /// Threads that serve clients; 0 for one a core
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum FsyncArg {
+    /// When the medium has it: survives a power cut
+    Always,
+    /// When the system has it, synced each second: a power cut may take the last second
+    Everysec,
+    /// When the system has it: survives the death of the process
+    No,
+}
+
+impl Serve {
+    pub(crate) fn run(self) -> CommandResult {
+        let db = Db::open_or_create(&self.dir, DbOptions::default())?;
+        let mut tables = Vec::new();
+        for spec in &self.tables {
+            tables.push(db.table_or_create(&spec.name, &spec.engine, &spec.options)?);
+        }
+        if tables.is_empty() {
+            let mut names = db.table_names()?;
+            if names.is_empty() {
+                db.table_or_create(DEFAULT_TABLE, "lsm", &Default::default())?;
+                names = db.table_names()?;
+            }
+            // The default table is SELECT 0, whatever else there is.
+            names.sort_by_key(|name| name != DEFAULT_TABLE);
+            tables = names.iter().map(|name| db.table(name)).collect::<Result<_, _>>()?;
+        }
+        let options = ServerOptions {
+            listen: self.listen,
+            metrics: self.metrics,
+            fsync: match self.fsync {
+                FsyncArg::Always => Fsync::Always,
+                FsyncArg::Everysec => Fsync::EverySecond,
+                FsyncArg::No => Fsync::Never,
+            },
+            password: self.password.or_else(|| std::env::var("SILTSTONE_PASSWORD").ok()),
+            max_clients: self.max_clients,
+            max_request_bytes: self.max_request as usize,
+            max_output_bytes: self.max_output as usize,
+            idle_timeout: (!self.idle_timeout.is_zero()).then_some(self.idle_timeout),
+            threads: self.threads,
+        };
+        let server = Server::bind(tables, options)?;
+        eprintln!("serving {} on {}", self.dir.display(), server.local_addr());
+        if let Some(metrics) = server.metrics_addr() {
+            eprintln!("metrics on http://{metrics}/metrics");
+        }
+        let drained = server.run_until_signal();
+        let closed = db.close();
+        drained?;
+        closed?;
+        Ok(Outcome::Done)
+    }
+}

@@ -1,0 +1,77 @@
+//! `stats`: how a store stands.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use comfy_table::{Cell, CellAlignment, Table as Grid, presets};
+use indicatif::HumanBytes;
+use serde_json::json;
+use siltstone::{Db, DbOptions, Stats};
+
+use crate::{CommandResult, Outcome};
+
+/// Tell how a store stands: sizes, levels, memory
+#[derive(Args)]
+pub(crate) struct StatsCommand {
+    /// The directory of the store
+    dir: PathBuf,
+    /// One table alone
+    #[arg(long)]
+    table: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl StatsCommand {
+    pub(crate) fn run(self) -> CommandResult {
+        let db = Db::open(&self.dir, DbOptions::default())?;
+        let names = match self.table {
+            Some(name) => vec![name],
+            None => db.table_names()?,
+        };
+        let mut tables = serde_json::Map::new();
+        for name in names {
+            let stats = db.table(&name)?.stats();
+            if !self.json {
+                print(&name, &stats);
+            }
+            tables.insert(name, json!(stats));
+        }
+        if self.json {
+            println!("{}", json!({ "tables": tables }));
+        }
+        db.close()?;
+        Ok(Outcome::Done)
+    }
+}
+
+fn print(name: &str, stats: &Stats) {
+    println!(
+        "table {name} on {}: about {} keys, {} on the medium",
+        stats.engine,
+        stats.keys_estimate,
+        HumanBytes(stats.space_bytes)
+    );
+    let mut grid = Grid::new();
+    grid.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    grid.set_header(["level", "files", "bytes", "target", "entries"]);
+    for level in stats.levels.iter().filter(|level| level.files > 0) {
+        let target = match level.target_bytes {
+            0 => "–".to_owned(),
+            bytes => HumanBytes(bytes).to_string(),
+        };
+        let number = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+        grid.add_row([
+            Cell::new(&level.name),
+            number(level.files.to_string()),
+            number(HumanBytes(level.bytes).to_string()),
+            number(target),
+            number(level.entries.to_string()),
+        ]);
+    }
+    println!("{grid}");
+    let memory: Vec<_> =
+        stats.memory.iter().map(|(name, &bytes)| format!("{name} {}", HumanBytes(bytes))).collect();
+    println!("memory: {}\n", memory.join(", "));
+}

@@ -1,0 +1,255 @@
+//! `import` and `export`: rows between files and a table.
+//!
+//! An import of a file is refused whole: the file is read once to check every row, and only then
+//! once more to load it. Standard input cannot be read twice; a bad row ends the import there, and
+//! the message tells how many rows before it are in.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+
+use clap::Args;
+use indicatif::ProgressBar;
+use siltstone::{Durability, Table, WriteBatch};
+
+use crate::format::{self, Format, Row, json_row, tsv};
+use crate::store::StoreArgs;
+use crate::{CommandResult, Failure, Outcome, progress};
+
+/// A batch is written when it has this many bytes.
+const BATCH_BYTES: usize = 256 << 10;
+const BUFFER_BYTES: usize = 1 << 20;
+const STDIO: &str = "-";
+
+/// Load rows from a file or standard input
+///
+/// The store and the table are made if they are not there. Rows whose keys are there replace them.
+#[derive(Args)]
+pub(crate) struct Import {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The file; `-` is standard input
+    file: String,
+    #[command(flatten)]
+    reading: Reading,
+    /// Print one JSON object with the counts
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct Reading {
+    /// The format; by the file's name if not given, and TSV if that tells nothing
+    #[arg(long)]
+    format: Option<Format>,
+    /// CSV: the first line names the columns
+    #[arg(long)]
+    header: bool,
+    /// TSV: backslashes are data, not escapes
+    #[arg(long)]
+    no_escapes: bool,
+}
+
+impl Import {
+    pub(crate) fn run(self) -> CommandResult {
+        if self.file != STDIO {
+            // Before a store is made: a file that cannot be used leaves nothing behind.
+            self.read_all("checking", &mut |_| Ok(()))?;
+        }
+        let (db, table) = self.store.open_or_create()?;
+        let mut loader = Loader { table: &table, batch: WriteBatch::new(), rows: 0, bytes: 0 };
+        let loaded = self.read_all("importing", &mut |row| loader.add(row));
+        // What was read before a bad row is whole: keep it, and say so.
+        loader.write()?;
+        table.sync()?;
+        let (rows, bytes) = (loader.rows, loader.bytes);
+        db.close()?;
+        if let Err(failure) = loaded {
+            return Err(match failure {
+                Failure::Usage(text) => Failure::Usage(format!("{text} ({rows} rows before it are in)")),
+                other => other,
+            });
+        }
+        if self.json {
+            println!("{}", serde_json::json!({ "rows": rows, "bytes": bytes }));
+        } else {
+            eprintln!("imported {rows} rows, {bytes} bytes of keys and values");
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Gives every row of the input to `take`.
+    fn read_all(
+        &self,
+        doing: &'static str,
+        take: &mut dyn FnMut(Row) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let format = self.reading.format.unwrap_or_else(|| Format::of(&self.file));
+        let (input, bar): (Box<dyn Read>, ProgressBar) = if self.file == STDIO {
+            (Box::new(std::io::stdin()), progress::spinner(doing))
+        } else {
+            let open = |path: &str| -> std::io::Result<(File, u64)> {
+                let file = File::open(path)?;
+                let len = file.metadata()?.len();
+                Ok((file, len))
+            };
+            let (file, len) = open(&self.file).map_err(|e| Failure::file("read", &self.file, &e))?;
+            (Box::new(file), progress::bytes(doing, len))
+        };
+        let input = BufReader::with_capacity(BUFFER_BYTES, bar.wrap_read(input));
+        let result = match format {
+            Format::Csv => self.read_csv(input, take),
+            Format::Tsv => {
+                let escapes = !self.reading.no_escapes;
+                self.read_lines(input, take, |input, line| tsv::read(input, line, escapes))
+            }
+            Format::Jsonl => self.read_lines(input, take, format::jsonl::read),
+        };
+        bar.finish_and_clear();
+        result
+    }
+
+    fn read_lines(
+        &self,
+        mut input: impl BufRead,
+        take: &mut dyn FnMut(Row) -> Result<(), Failure>,
+        mut read: impl FnMut(&mut dyn BufRead, &mut Vec<u8>) -> Result<Option<Row>, String>,
+    ) -> Result<(), Failure> {
+        let mut line = Vec::new();
+        for number in 1u64.. {
+            let row = read(&mut input, &mut line).map_err(|e| self.bad_row(number, &e))?;
+            let Some(row) = row else { break };
+            self.check(&row, number)?;
+            take(row)?;
+        }
+        Ok(())
+    }
+
+    fn read_csv(
+        &self,
+        input: impl Read,
+        take: &mut dyn FnMut(Row) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut reader = csv::ReaderBuilder::new()
+            .has_headers(self.reading.header)
+            .flexible(false)
+            .from_reader(input);
+        let malformed = |e: csv::Error| {
+            let line = e.position().map_or(0, csv::Position::line);
+            self.bad_row(line, &e.to_string())
+        };
+        let header = match self.reading.header {
+            true => Some(reader.byte_headers().map_err(malformed)?.clone()),
+            false => None,
+        };
+        let mut record = csv::ByteRecord::new();
+        while reader.read_byte_record(&mut record).map_err(malformed)? {
+            let line = record.position().map_or(0, csv::Position::line);
+            let row = format::csv::row(&record, header.as_ref()).map_err(|e| self.bad_row(line, &e))?;
+            self.check(&row, line)?;
+            take(row)?;
+        }
+        Ok(())
+    }
+
+    /// A row that the store would refuse is refused with its line.
+    fn check(&self, (key, entry): &Row, line: u64) -> Result<(), Failure> {
+        let mut batch = WriteBatch::new();
+        batch.put_entry(key, entry);
+        batch.check(siltstone::MAX_VALUE_BYTES).map_err(|e| self.bad_row(line, &e.to_string()))
+    }
+
+    fn bad_row(&self, line: u64, reason: &str) -> Failure {
+        let file = if self.file == STDIO { "standard input" } else { &self.file };
+        Failure::Usage(format!("{file}, line {line}: {reason}"))
+    }
+}
+
+/// Writes rows in batches.
+struct Loader<'a> {
+    table: &'a Table,
+    batch: WriteBatch,
+    rows: u64,
+    bytes: u64,
+}
+
+impl Loader<'_> {
+    fn add(&mut self, (key, entry): Row) -> Result<(), Failure> {
+        self.batch.put_entry(&key, &entry);
+        if self.batch.as_bytes().len() >= BATCH_BYTES {
+            self.write()?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<(), Failure> {
+        self.table.write(&self.batch, Durability::Buffered)?;
+        self.rows += self.batch.len() as u64;
+        self.bytes += self.batch.user_bytes();
+        self.batch.clear();
+        Ok(())
+    }
+}
+
+/// Write all rows to a file or standard output
+#[derive(Args)]
+pub(crate) struct Export {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The file, which must not be there; `-` is standard output
+    file: String,
+    /// The format; by the file's name if not given, and TSV if that tells nothing
+    #[arg(long)]
+    format: Option<Format>,
+}
+
+impl Export {
+    pub(crate) fn run(self) -> CommandResult {
+        let (db, table) = self.store.open()?;
+        let format = self.format.unwrap_or_else(|| Format::of(&self.file));
+        let output: Box<dyn Write> = if self.file == STDIO {
+            Box::new(std::io::stdout())
+        } else {
+            let file = File::create_new(&self.file);
+            Box::new(file.map_err(|e| Failure::file("create", &self.file, &e))?)
+        };
+        let failed = |e: std::io::Error| Failure::file("write", &self.file, &e);
+        let mut output = BufWriter::with_capacity(BUFFER_BYTES, output);
+        let bar = progress::count("exporting", table.stats().keys_estimate);
+        let mut line = Vec::new();
+        for row in table.iter()? {
+            let row = row?;
+            line.clear();
+            write_row(&mut line, format, &row)?;
+            output.write_all(&line).map_err(failed)?;
+            bar.inc(1);
+        }
+        output.flush().map_err(failed)?;
+        let rows = bar.position();
+        bar.finish_and_clear();
+        db.close()?;
+        eprintln!("exported {rows} rows");
+        Ok(Outcome::Done)
+    }
+}
+
+fn write_row(out: &mut Vec<u8>, format: Format, (key, entry): &Row) -> Result<(), Failure> {
+    match format {
+        Format::Tsv => {
+            out.extend(tsv::escape(key));
+            out.push(b'\t');
+            out.extend(tsv::escape(&entry.value));
+            out.push(b'\n');
+        }
+        Format::Jsonl => {
+            out.extend(json_row(key, entry).to_string().bytes());
+            out.push(b'\n');
+        }
+        Format::Csv => {
+            let mut writer = csv::Writer::from_writer(out);
+            let record = [&key[..], &entry.value];
+            let written = writer.write_record(record).and_then(|()| Ok(writer.flush()?));
+            written.map_err(|e| Failure::Store(format!("cannot write a CSV row: {e}")))?;
+        }
+    }
+    Ok(())
+}

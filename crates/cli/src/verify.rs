@@ -1,0 +1,100 @@
+//! `verify` and `repair`: every byte checked; what can be saved, saved.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+use siltstone::{Db, DbOptions};
+
+use crate::{CommandResult, Outcome, progress};
+
+/// Read and check every byte (exit status 1 if anything is damaged)
+#[derive(Args)]
+pub(crate) struct Verify {
+    /// The directory of the store
+    dir: PathBuf,
+    /// One table alone
+    #[arg(long)]
+    table: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Verify {
+    pub(crate) fn run(self) -> CommandResult {
+        let db = Db::open(&self.dir, DbOptions::default())?;
+        let names = match self.table {
+            Some(name) => vec![name],
+            None => db.table_names()?,
+        };
+        let mut is_sound = true;
+        let mut tables = serde_json::Map::new();
+        for name in names {
+            let bar = progress::bytes("verifying", 0);
+            let table = db.table(&name)?;
+            let report = table.verify(&mut |done, total| {
+                bar.set_length(total);
+                bar.set_position(done);
+            })?;
+            bar.finish_and_clear();
+            is_sound &= report.is_sound();
+            if !self.json {
+                println!(
+                    "table {name}: {} files, {} bytes, {} entries: {}",
+                    report.files,
+                    report.bytes,
+                    report.entries,
+                    if report.is_sound() { "sound" } else { "DAMAGED" }
+                );
+                for damage in &report.damage {
+                    println!("  {} at byte {}: {}", damage.file, damage.offset, damage.reason);
+                }
+            }
+            tables.insert(name, json!(report));
+        }
+        if self.json {
+            println!("{}", json!({ "sound": is_sound, "tables": tables }));
+        }
+        db.close()?;
+        Ok(if is_sound { Outcome::Done } else { Outcome::No })
+    }
+}
+
+/// Save what can be saved of a damaged store
+///
+/// Damaged files are kept beside the repaired ones as *.damaged; nothing is deleted.
+#[derive(Args)]
+pub(crate) struct Repair {
+    /// The directory of the store
+    dir: PathBuf,
+    /// One table alone
+    #[arg(long)]
+    table: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Repair {
+    pub(crate) fn run(self) -> CommandResult {
+        let db = Db::open(&self.dir, DbOptions::default())?;
+        let mut told = serde_json::Map::new();
+        for (name, spec) in db.catalogue()?.tables {
+            if self.table.as_ref().is_some_and(|only| *only != name) {
+                continue;
+            }
+            let story = siltstone::engines::repair(&spec.engine, &db.table_media(&name)?)?;
+            if !self.json {
+                println!("table {name}:");
+                story.iter().for_each(|line| println!("  {line}"));
+            }
+            told.insert(name, json!(story));
+        }
+        if self.json {
+            println!("{}", json!({ "tables": told }));
+        }
+        db.close()?;
+        Ok(Outcome::Done)
+    }
+}

@@ -1,0 +1,182 @@
+//! Compaction: what is chosen ([`pick`]), how it is cut and merged ([`run`]), and the job around it.
+//!
+//! ```text
+//!   level 1    [a....f] [g....m] [n....z]          one table is chosen
+//!   level 2    [a.c] [d..f] [g.j] [k.n] [o..z]     with all under it
+//!                            └── merged ──┘ → new tables of level 2, one manifest edit
+//! ```
+
+mod pick;
+mod run;
+
+pub(crate) use pick::{Compaction, Leveled, Strategy};
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Instant;
+
+use siltstone_engine::{Error, Priority, Result};
+
+use crate::engine::{Inner, State};
+use crate::version::Edit;
+
+/// What running compactions work on: no two touch the same table.
+#[derive(Default)]
+pub(crate) struct Busy {
+    tables: HashSet<u64>,
+    /// Level 0 is compacted by one job at a time: its rows are merged all together.
+    pub(crate) level0: bool,
+}
+
+impl Busy {
+    /// Whether a running compaction works on the table `number`.
+    pub(crate) fn has(&self, number: u64) -> bool {
+        self.tables.contains(&number)
+    }
+
+    fn enter(&mut self, compaction: &Compaction) {
+        self.level0 |= compaction.level == 0;
+        self.tables.extend(compaction.tables().map(|table| table.number()));
+    }
+
+    fn leave(&mut self, compaction: &Compaction) {
+        self.level0 &= compaction.level != 0;
+        for table in compaction.tables() {
+            self.tables.remove(&table.number());
+        }
+    }
+}
+
+/// A background job from its beginning to its end; a job that panics poisons the table.
+pub(crate) struct BackgroundJob<'a> {
+    inner: &'a Arc<Inner>,
+    settle: Option<Box<dyn FnOnce(&mut State) + 'a>>,
+}
+
+impl<'a> BackgroundJob<'a> {
+    /// `None` if the table is closing. However the job ends, `settle` undoes its queueing.
+    pub(crate) fn begin(
+        inner: &'a Arc<Inner>,
+        settle: impl FnOnce(&mut State) + 'a,
+    ) -> Option<Self> {
+        let mut state = inner.state.lock();
+        // Asked under the lock: whoever stops the table waits for `executing` to fall after it
+        // has raised the flag.
+        if inner.stopping.load(Acquire) {
+            settle(&mut state);
+            inner.progress.notify_all();
+            return None;
+        }
+        state.executing += 1;
+        Some(BackgroundJob { inner, settle: Some(Box::new(settle)) })
+    }
+
+    /// Ends the job with its result, which waiting writers hear.
+    pub(crate) fn end(mut self, result: Result<()>) {
+        let inner = self.inner;
+        let mut state = inner.state.lock();
+        match result {
+            Ok(()) => state.background_error = None,
+            Err(Error::Closed) => {}
+            Err(error) => {
+                state.failures += 1;
+                state.background_error = Some(error.clone());
+                if !is_passing(&error) {
+                    let _ = inner.poisoned.set(format!("background work: {error}"));
+                }
+            }
+        }
+        self.finish(&mut state);
+    }
+
+    fn finish(&mut self, state: &mut State) {
+        if let Some(settle) = self.settle.take() {
+            settle(state);
+            state.executing -= 1;
+            self.inner.progress.notify_all();
+        }
+    }
+}
+
+impl Drop for BackgroundJob<'_> {
+    fn drop(&mut self) {
+        if self.settle.is_some() {
+            let _ = self.inner.poisoned.set("a background job panicked".to_owned());
+            let inner = self.inner;
+            self.finish(&mut inner.state.lock());
+        }
+    }
+}
+
+/// Faults after which the work is simply tried again: nothing on the medium is in doubt. A failed
+/// write or sync is another matter.
+fn is_passing(error: &Error) -> bool {
+    error.is_disk_full()
+        || error.is_corruption()
+        || matches!(error, Error::Io { operation: "read", .. })
+}
+
+impl Inner {
+    /// Queues compactions while some are due and jobs are free.
+    pub(crate) fn schedule_compaction(&self) {
+        let view = self.view.load_full();
+        let mut state = self.state.lock();
+        while state.compactions < self.options.jobs && !self.stopping.load(Acquire) {
+            let Some(compaction) = self.strategy.pick(&view.version, &state.busy) else { return };
+            state.busy.enter(&compaction);
+            state.compactions += 1;
+            let priority =
+                if compaction.level == 0 { Priority::Urgent } else { Priority::Compaction };
+            let weak = self.me.clone();
+            self.env.scheduler.spawn(priority, move || {
+                if let Some(inner) = weak.upgrade() {
+                    run_job(&inner, &compaction);
+                }
+            });
+        }
+    }
+
+    fn compact(&self, compaction: &Compaction) -> Result<()> {
+        let began = Instant::now();
+        let added = if compaction.is_move() {
+            self.counters.moves.fetch_add(1, Relaxed);
+            let moved = |table: &Arc<crate::version::TableFile>| {
+                let mut entry = table.entry().clone();
+                entry.level = compaction.target;
+                entry
+            };
+            compaction.inputs.iter().map(moved).collect()
+        } else {
+            self.merge_tables(compaction)?
+        };
+        let removed = compaction.inputs.iter().map(|table| (compaction.level, table.number()));
+        let below = compaction.below.iter().map(|table| (compaction.target, table.number()));
+        let edit = Edit {
+            added,
+            removed: removed.chain(below).collect(),
+            cursors: vec![(compaction.level, compaction.largest_input().to_vec())],
+            ..Edit::default()
+        };
+        self.strategy.advance(compaction);
+        self.install(edit, |_| ())?;
+        self.counters.compactions.fetch_add(1, Relaxed);
+        self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
+        Ok(())
+    }
+}
+
+fn run_job(inner: &Arc<Inner>, compaction: &Compaction) {
+    let settle = |state: &mut State| {
+        state.compactions -= 1;
+        state.busy.leave(compaction);
+    };
+    let Some(job) = BackgroundJob::begin(inner, settle) else { return };
+    let result = inner.compact(compaction);
+    let failed = result.is_err();
+    job.end(result);
+    // After a failure the next write, flush or call for maintenance tries again, not a hot loop.
+    if !failed {
+        inner.schedule_compaction();
+    }
+}

@@ -1,0 +1,269 @@
+//! Runs one compaction: cuts its key range into pieces, merges each into new tables.
+//!
+//! The pieces stand in a list; the job's own thread and up to `subcompactions` − 1 helpers take one
+//! after the other, so no thread ever waits for a piece that nobody has begun. Tables end where
+//! they are full, or where they would come to overlap too much of the level after.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use parking_lot::{Condvar, Mutex};
+use siltstone_engine::{Error, Priority, Purpose, Result};
+use siltstone_table::{FileNumber, IterOptions, Kind, TableWriter, VersionedEntry};
+
+use super::Compaction;
+use crate::engine::Inner;
+use crate::read::{LevelIter, Merge, Source};
+use crate::retain::Retain;
+use crate::version::{FileEntry, TableFile};
+
+/// Bytes fetched at once from each input table.
+const READAHEAD_BYTES: usize = 512 << 10;
+/// A piece below this size is not worth a thread.
+const PIECE_BYTES: u64 = 16 << 20;
+/// A table that overlaps this many tables' worth of the level after is ended early.
+const GRANDPARENT_TABLES: u64 = 10;
+/// How often a merge looks whether it should stop, in entries.
+const LOOK_UP_EVERY: u64 = 1024;
+
+/// The pieces of one compaction and what came of them.
+struct Pieces {
+    compaction: Compaction,
+    /// Piece `i` is the keys from `cuts[i]` (inclusive; none for the first) to `cuts[i + 1]`.
+    cuts: Vec<Vec<u8>>,
+    next: AtomicUsize,
+    done: Mutex<Vec<Option<Result<Vec<FileEntry>>>>>,
+    progress: Condvar,
+    moments: Vec<u64>,
+    now: u64,
+}
+
+impl Inner {
+    /// Merges the tables of `compaction` into new ones of its target level, all of them durable.
+    pub(super) fn merge_tables(&self, compaction: &Compaction) -> Result<Vec<FileEntry>> {
+        let cuts = self.cut(compaction);
+        let count = cuts.len() + 1;
+        let pieces = Arc::new(Pieces {
+            compaction: compaction.clone(),
+            cuts,
+            next: AtomicUsize::new(0),
+            done: Mutex::new((0..count).map(|_| None).collect()),
+            progress: Condvar::new(),
+            moments: self.snapshots.boundaries(&self.visible),
+            now: self.env.clock.now(),
+        });
+        for _ in 1..count {
+            let (weak, pieces) = (self.me.clone(), pieces.clone());
+            self.env.scheduler.spawn(Priority::Urgent, move || {
+                if let Some(inner) = weak.upgrade() {
+                    inner.take_pieces(&pieces);
+                }
+            });
+        }
+        self.take_pieces(&pieces);
+        let mut done = pieces.done.lock();
+        while done.iter().any(Option::is_none) {
+            pieces.progress.wait(&mut done);
+        }
+        let results: Vec<_> = done.drain(..).flatten().collect();
+        drop(done);
+        let merged = self.gather(results)?;
+        self.media.sync_dir(Purpose::Compaction)?;
+        Ok(merged)
+    }
+
+    /// All tables of all pieces; if a piece failed, the others' tables are removed.
+    fn gather(&self, results: Vec<Result<Vec<FileEntry>>>) -> Result<Vec<FileEntry>> {
+        let failed = results.iter().find_map(|piece| piece.as_ref().err().cloned());
+        let tables: Vec<FileEntry> = results.into_iter().flatten().flatten().collect();
+        match failed {
+            None => Ok(tables),
+            Some(error) => {
+                self.remove_tables(&tables);
+                Err(error)
+            }
+        }
+    }
+
+    fn remove_tables(&self, tables: &[FileEntry]) {
+        for table in tables {
+            // What stays behind is garbage that the next open removes.
+            let _ = self.media.remove(&FileNumber(table.number).table_name());
+        }
+    }
+
+    /// The keys at which to cut: between tables below, about equal bytes in each piece.
+    fn cut(&self, compaction: &Compaction) -> Vec<Vec<u8>> {
+        let bytes: u64 = compaction.tables().map(|table| table.bytes()).sum();
+        let pieces = (bytes / PIECE_BYTES).clamp(1, self.options.subcompactions as u64);
+        let below = &compaction.below;
+        let per_piece = below.len() / pieces as usize;
+        if per_piece == 0 {
+            return Vec::new();
+        }
+        (1..pieces as usize).map(|i| below[i * per_piece].smallest().to_vec()).collect()
+    }
+
+    /// Merges pieces until none is left.
+    fn take_pieces(&self, pieces: &Pieces) {
+        loop {
+            let piece = pieces.next.fetch_add(1, Relaxed);
+            if piece > pieces.cuts.len() {
+                return;
+            }
+            let panicked = || Err(Error::Invalid("a compaction panicked".to_owned()));
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                self.merge_piece(pieces, piece)
+            }));
+            pieces.done.lock()[piece] = Some(result.unwrap_or_else(|_| panicked()));
+            pieces.progress.notify_all();
+        }
+    }
+
+    fn merge_piece(&self, pieces: &Pieces, piece: usize) -> Result<Vec<FileEntry>> {
+        let compaction = &pieces.compaction;
+        let mut merge = Merge::new(runs(compaction));
+        match piece.checked_sub(1).map(|before| &pieces.cuts[before]) {
+            None => merge.first()?,
+            Some(start) => merge.seek(start, u64::MAX)?,
+        }
+        let end = pieces.cuts.get(piece);
+        let mut output =
+            Output { inner: self, compaction, table: None, done: Vec::new(), grandparents: 0..0 };
+        let merged = self.merge_run(pieces, &mut merge, end, &mut output);
+        match merged {
+            Ok(()) => Ok(output.done),
+            Err(error) => {
+                output.abandon();
+                Err(error)
+            }
+        }
+    }
+
+    fn merge_run(
+        &self,
+        pieces: &Pieces,
+        merge: &mut Merge,
+        end: Option<&Vec<u8>>,
+        output: &mut Output<'_>,
+    ) -> Result<()> {
+        let mut retain = Retain::new(pieces.moments.clone());
+        let (mut entries_in, mut entries_out) = (0u64, 0u64);
+        let is_bottom = pieces.compaction.deeper.iter().all(Vec::is_empty);
+        while merge.valid() && end.is_none_or(|end| merge.key() < end.as_slice()) {
+            entries_in += 1;
+            if entries_in % LOOK_UP_EVERY == 0 && self.stopping.load(Acquire) {
+                return Err(Error::Closed);
+            }
+            if let Some(kept) = retain.keep(merge.key(), merge.sequence()) {
+                let mut entry = VersionedEntry {
+                    key: merge.key(),
+                    sequence: merge.sequence(),
+                    kind: merge.kind(),
+                    expires_at: merge.expires_at(),
+                    value: merge.value(),
+                };
+                if entry.kind == Kind::PutExpiring && entry.expires_at <= pieces.now {
+                    // It reads as missing from now on, and hides what is older: a deletion.
+                    entry =
+                        VersionedEntry { kind: Kind::Delete, expires_at: 0, value: &[], ..entry };
+                }
+                let hides_nothing = || is_bottom || !pieces.compaction.is_deeper(entry.key);
+                let is_dropped =
+                    entry.kind == Kind::Delete && kept.is_oldest_stratum && hides_nothing();
+                if !is_dropped {
+                    output.add(&entry)?;
+                    entries_out += 1;
+                }
+            }
+            merge.next()?;
+        }
+        output.end_table()?;
+        self.counters.compaction_entries_in.fetch_add(entries_in, Relaxed);
+        self.counters.compaction_entries_out.fetch_add(entries_out, Relaxed);
+        Ok(())
+    }
+}
+
+/// The runs to merge: each row of level 0 by itself, deeper levels each as one.
+fn runs(compaction: &Compaction) -> Vec<Source> {
+    let options = IterOptions { readahead_bytes: READAHEAD_BYTES, fill_cache: false };
+    let level = |tables: &[Arc<TableFile>]| {
+        Source::Level(LevelIter::new(tables.to_vec(), Purpose::Compaction, options))
+    };
+    let mut runs = match compaction.level {
+        0 => compaction.inputs.chunks(1).map(level).collect(),
+        _ => vec![level(&compaction.inputs)],
+    };
+    runs.push(level(&compaction.below));
+    runs
+}
+
+/// The tables that a piece writes.
+struct Output<'a> {
+    inner: &'a Inner,
+    compaction: &'a Compaction,
+    table: Option<Open>,
+    done: Vec<FileEntry>,
+    /// The tables of the level after that the open table has come to overlap.
+    grandparents: Range<usize>,
+}
+
+struct Open {
+    writer: TableWriter,
+    last_key: Vec<u8>,
+}
+
+impl Output<'_> {
+    fn add(&mut self, entry: &VersionedEntry<'_>) -> Result<()> {
+        // All versions of a key stay in one table: tables of a level are disjoint.
+        if self.table.as_ref().is_some_and(|open| open.last_key != entry.key)
+            && self.is_full(entry.key)
+        {
+            self.end_table()?;
+        }
+        if self.table.is_none() {
+            let number = FileNumber(self.inner.versions.new_number());
+            let writer = self.inner.table_writer(number, Purpose::Compaction)?;
+            self.table = Some(Open { writer, last_key: Vec::new() });
+            let tables = &self.compaction.grandparents;
+            let at = tables.partition_point(|table| table.largest() < entry.key);
+            self.grandparents = at..at;
+        }
+        if let Some(open) = &mut self.table {
+            open.last_key.clear();
+            open.last_key.extend_from_slice(entry.key);
+            open.writer.add(entry)?;
+        }
+        Ok(())
+    }
+
+    fn is_full(&mut self, key: &[u8]) -> bool {
+        let tables = &self.compaction.grandparents;
+        while tables.get(self.grandparents.end).is_some_and(|table| table.largest() < key) {
+            self.grandparents.end += 1;
+        }
+        let limit = self.inner.options.table_bytes;
+        let written = self.table.as_ref().map_or(0, |open| open.writer.bytes());
+        let under: u64 = tables[self.grandparents.clone()].iter().map(|table| table.bytes()).sum();
+        written >= limit || under >= GRANDPARENT_TABLES * limit
+    }
+
+    fn end_table(&mut self) -> Result<()> {
+        if let Some(open) = self.table.take()
+            && let Some(meta) = open.writer.finish()?
+        {
+            self.done.push(FileEntry::of(&meta, self.compaction.target));
+        }
+        Ok(())
+    }
+
+    fn abandon(self) {
+        if let Some(open) = self.table {
+            open.writer.abandon();
+        }
+        self.inner.remove_tables(&self.done);
+    }
+}

@@ -1,0 +1,45 @@
+//! What the tree counts as it runs.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use siltstone_engine::stats::Stalls;
+
+/// Live counters; relaxed, because nothing is decided by them.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) user_bytes_written: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) gets: AtomicU64,
+    pub(crate) gets_found: AtomicU64,
+    pub(crate) seeks: AtomicU64,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) flush_entries_saved: AtomicU64,
+    pub(crate) compactions: AtomicU64,
+    pub(crate) moves: AtomicU64,
+    pub(crate) compaction_entries_in: AtomicU64,
+    pub(crate) compaction_entries_out: AtomicU64,
+    pub(crate) background_us: AtomicU64,
+    pub(crate) stall_insert_us: AtomicU64,
+    pub(crate) stall_flush_us: AtomicU64,
+    pub(crate) stall_compaction_us: AtomicU64,
+    pub(crate) longest_stall_us: AtomicU64,
+}
+
+impl Counters {
+    /// Counts a wait of a writer under `cause`.
+    pub(crate) fn stalled(&self, cause: &AtomicU64, waited: Duration) {
+        let micros = waited.as_micros() as u64;
+        cause.fetch_add(micros, Relaxed);
+        self.longest_stall_us.fetch_max(micros, Relaxed);
+    }
+
+    pub(crate) fn stalls(&self) -> Stalls {
+        Stalls {
+            insert_us: self.stall_insert_us.load(Relaxed),
+            flush_us: self.stall_flush_us.load(Relaxed),
+            compaction_us: self.stall_compaction_us.load(Relaxed),
+            longest_us: self.longest_stall_us.load(Relaxed),
+        }
+    }
+}

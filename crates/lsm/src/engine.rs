@@ -1,0 +1,260 @@
+//! The engine's face and its shared state.
+//!
+//! Locks, in the order in which they may be taken: the writer's (one write group at a time), the
+//! installer's (one manifest edit at a time, in `version`), the state's (short, never over I/O).
+//! Readers take none: they load the view.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, OnceLock, Weak};
+
+use arc_swap::ArcSwap;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use siltstone_engine::{
+    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Error, KeyRange, Purpose,
+    ReadPoint, Result, Stats, VerifyReport, WriteBatch,
+};
+use siltstone_media::Media;
+use siltstone_table::{BlockCache, IterOptions};
+
+use crate::compact::{Busy, Strategy};
+use crate::counters::Counters;
+use crate::options::Options;
+use crate::read::{Merge, Source, TreeCursor, View};
+use crate::snapshots::Snapshots;
+use crate::version::{Edit, Versions};
+use crate::write::{GroupCommit, Queued, Writer};
+
+/// An open table of the ordered engine.
+pub struct Lsm {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What all threads share.
+pub(crate) struct Inner {
+    pub(crate) me: Weak<Inner>,
+    pub(crate) media: Arc<dyn Media>,
+    pub(crate) env: Env,
+    pub(crate) options: Options,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) versions: Versions,
+    pub(crate) strategy: Box<dyn Strategy>,
+    pub(crate) group: GroupCommit<Queued>,
+    pub(crate) writer: Mutex<Writer>,
+    pub(crate) view: ArcSwap<View>,
+    /// The newest sequence number that readers see.
+    pub(crate) visible: AtomicU64,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) state: Mutex<State>,
+    /// Background work has moved on.
+    pub(crate) progress: Condvar,
+    pub(crate) level0_rows: AtomicUsize,
+    pub(crate) paused_at: AtomicU64,
+    pub(crate) closed: AtomicBool,
+    /// Background jobs should end soon.
+    pub(crate) stopping: AtomicBool,
+    pub(crate) poisoned: OnceLock<String>,
+    pub(crate) counters: Counters,
+}
+
+/// What background work is under way and due.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Memtables that wait for their flush.
+    pub(crate) flushing: usize,
+    pub(crate) is_flush_queued: bool,
+    /// Compactions queued or running.
+    pub(crate) compactions: usize,
+    /// Jobs that are running now.
+    pub(crate) executing: usize,
+    pub(crate) busy: Busy,
+    /// Logs below this number are in tables.
+    pub(crate) first_log: u64,
+    /// Logs that are on the medium.
+    pub(crate) logs: Vec<u64>,
+    /// Background attempts that failed, and how the last one did if none succeeded since.
+    pub(crate) failures: u64,
+    pub(crate) background_error: Option<Error>,
+}
+
+impl State {
+    pub(crate) fn is_busy(&self) -> bool {
+        self.is_flush_queued || self.compactions > 0
+    }
+}
+
+impl Lsm {
+    /// Opens the table on `media`, or makes a new one if there is none. The caller sees to it that
+    /// no one else has it open.
+    ///
+    /// # Errors
+    /// Corruption, a newer format, or a failing medium; nothing is changed then.
+    pub fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Self> {
+        Ok(Lsm { inner: crate::recover::open(media, env, options)? })
+    }
+}
+
+impl Inner {
+    /// Changes the view that readers load.
+    pub(crate) fn publish(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        change: impl FnOnce(&mut View),
+    ) {
+        let mut view = View::clone(&self.view.load());
+        change(&mut view);
+        state.flushing = view.flushing.len();
+        self.level0_rows.store(view.version.level0.len(), Relaxed);
+        self.view.store(Arc::new(view));
+        self.progress.notify_all();
+    }
+
+    /// Installs an edit durably and lets readers see its version, changed further by `change`.
+    pub(crate) fn install(&self, edit: Edit, change: impl FnOnce(&mut View)) -> Result<()> {
+        let first_log = edit.first_log;
+        self.versions.install(edit, |version| {
+            let mut state = self.state.lock();
+            state.first_log = first_log.unwrap_or(state.first_log);
+            self.publish(&mut state, |view| {
+                view.version = version.clone();
+                change(view);
+            });
+        })
+    }
+
+    /// The runs of a view, for a cursor at sequence `at`.
+    pub(crate) fn runs(&self, view: &View, at: u64) -> Vec<Source> {
+        let options = IterOptions { readahead_bytes: 0, fill_cache: true };
+        view.runs(at, Purpose::Scan, options)
+    }
+
+    fn cursor(&self, range: KeyRange, point: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
+        let (view, at) = self.pin(point)?;
+        self.counters.seeks.fetch_add(1, Relaxed);
+        let merge = Merge::new(self.runs(&view, at));
+        Ok(Box::new(TreeCursor::new(merge, at, range, self.env.clock.clone(), view)))
+    }
+
+    /// Queues what is in memory for its flush and waits for it.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.check_writable()?;
+        let mut writer = self.writer.lock();
+        if !writer.memtable.is_empty() {
+            self.rotate(&mut writer)?;
+        }
+        drop(writer);
+        self.schedule_flush();
+        self.wait_while(|state| state.flushing > 0)?;
+        Ok(())
+    }
+
+    /// Runs background work until none is due.
+    pub(crate) fn maintain(&self) -> Result<()> {
+        self.check_writable()?;
+        self.schedule_flush();
+        self.schedule_compaction();
+        self.wait_while(|state| state.flushing > 0 || state.is_busy())?;
+        Ok(())
+    }
+
+    fn close(&self) -> Result<()> {
+        if self.closed.swap(true, Release) {
+            return Ok(());
+        }
+        self.stop_background();
+        let mut writer = self.writer.lock();
+        if self.poisoned.get().is_some() {
+            // The log's state is unknown: the next open finds out. Nothing is sealed.
+            return Ok(());
+        }
+        let sealed = writer.log.seal()?;
+        let edit = Edit { sealed_log: Some(sealed), ..Edit::default() };
+        self.versions.install(edit, |_| ())
+    }
+
+    /// Tells background jobs to end, and waits until none is running.
+    fn stop_background(&self) {
+        self.stopping.store(true, Release);
+        let mut state = self.state.lock();
+        while state.executing > 0 {
+            self.progress.wait(&mut state);
+        }
+    }
+}
+
+impl Drop for Lsm {
+    fn drop(&mut self) {
+        self.inner.closed.store(true, Release);
+        self.inner.stop_background();
+    }
+}
+
+impl Engine for Lsm {
+    fn name(&self) -> &'static str {
+        "lsm"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            ordered: true,
+            durable: true,
+            versioned: true,
+            max_value_bytes: crate::MAX_VALUE_BYTES,
+        }
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
+        self.inner.get(key, None)
+    }
+
+    fn get_at(&self, key: &[u8], at: &ReadPoint) -> Result<Option<Entry>> {
+        self.inner.get(key, Some(at))
+    }
+
+    fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
+        self.inner.write(batch, durability)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.inner.sync()
+    }
+
+    fn iter(&self) -> Result<Box<dyn Cursor>> {
+        self.inner.cursor(KeyRange::all(), None)
+    }
+
+    fn range(&self, range: KeyRange, at: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
+        self.inner.cursor(range, at)
+    }
+
+    fn snapshot(&self) -> Result<ReadPoint> {
+        if self.inner.closed.load(Acquire) {
+            return Err(Error::Closed);
+        }
+        Ok(self.inner.snapshots.take(&self.inner.visible))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.inner.flush()
+    }
+
+    fn maintain(&self) -> Result<()> {
+        self.inner.maintain()
+    }
+
+    fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
+        self.inner.checkpoint(sink)
+    }
+
+    fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
+        self.inner.verify(progress)
+    }
+
+    fn stats(&self) -> Stats {
+        self.inner.stats()
+    }
+
+    fn close(&self) -> Result<()> {
+        self.inner.close()
+    }
+}

@@ -1,0 +1,208 @@
+//! The engine's options, by theme, with what each default costs and when to change it.
+
+use std::collections::BTreeMap;
+
+use siltstone_engine::options::parse_size;
+use siltstone_engine::{OptionReader, Result};
+use siltstone_table::Compression;
+
+/// How a table of the ordered engine is kept. Refused whole at open if it cannot be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Bytes of one memtable (`memtable`, 64 MiB). Larger: fewer, larger flushes, less write
+    /// amplification, more memory and a longer recovery.
+    pub memtable_bytes: u64,
+    /// Memtables in memory at once, the active one counted (`memtables`, 3): what a burst of
+    /// writes may run ahead of the flush.
+    pub memtables: usize,
+    /// Target bytes of levels 1, 2, … (`levels`, 256 MiB and ten times more each). The last level
+    /// takes what comes.
+    pub level_bytes: Vec<u64>,
+    /// Bytes at which a compaction starts the next table (`table`, 64 MiB).
+    pub table_bytes: u64,
+    /// When level 0 is compacted, slows writers, and stops them.
+    pub level0: Level0Options,
+    /// How files are written.
+    pub file: FileOptions,
+    /// Bytes of the cache of data blocks (`cache`, 64 MiB).
+    pub cache_bytes: u64,
+    /// What a level gives up when it is over its target (`select`, `overlap`).
+    pub selection: Selection,
+    /// Compactions at once (`jobs`, 2); more than the scheduler's threads is of no use.
+    pub jobs: usize,
+    /// Pieces that one large compaction is cut into, to run side by side (`subcompactions`, 2).
+    pub subcompactions: usize,
+}
+
+/// When level 0 is compacted, slows writers, and stops them; in rows (flushed memtables).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Level0Options {
+    /// Compacted from this many on (`l0_compact`, 4).
+    pub compact_at: usize,
+    /// Writers are delayed from this many on, the more the more rows there are (`l0_slow`, 12).
+    pub slow_at: usize,
+    /// Writers stop at this many (`l0_stop`, 24).
+    pub stop_at: usize,
+}
+
+/// How sorted tables are written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FileOptions {
+    /// Bytes of a data block before compression (`block`, 4 KiB). Smaller: less read for a lookup,
+    /// more index in memory.
+    pub block_bytes: usize,
+    /// Entries between restart points of the prefix compression (`restart`, 16).
+    pub restart_interval: usize,
+    /// Bits of Bloom filter a key (`filter_bits`, 10: about 1 % false positives); 0 for none.
+    pub filter_bits: f64,
+    /// `compression`: `none` (the default), `lz4` or `zstd`.
+    pub compression: Compression,
+}
+
+/// Which table of a level that is over its target is compacted next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Selection {
+    /// The next one in key order after the one before (LevelDB's).
+    RoundRobin,
+    /// The one with the fewest bytes under it for each of its own: least rewriting.
+    LeastOverlap,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            memtable_bytes: 64 << 20,
+            memtables: 3,
+            level_bytes: (0..6).map(|l| (256u64 << 20) * 10u64.pow(l)).collect(),
+            table_bytes: 64 << 20,
+            level0: Level0Options::default(),
+            file: FileOptions::default(),
+            cache_bytes: 64 << 20,
+            selection: Selection::LeastOverlap,
+            jobs: 2,
+            subcompactions: 2,
+        }
+    }
+}
+
+impl Default for Level0Options {
+    fn default() -> Self {
+        Level0Options { compact_at: 4, slow_at: 12, stop_at: 24 }
+    }
+}
+
+impl Default for FileOptions {
+    fn default() -> Self {
+        FileOptions {
+            block_bytes: 4 << 10,
+            restart_interval: 16,
+            filter_bits: 10.0,
+            compression: Compression::None,
+        }
+    }
+}
+
+impl Options {
+    /// Options from `key=value` pairs; what is not given keeps its default.
+    ///
+    /// # Errors
+    /// [`BadOptions`](siltstone_engine::Error::BadOptions) with every mistake.
+    pub fn from_map(given: &BTreeMap<String, String>) -> Result<Self> {
+        let mut o = Options::default();
+        let mut reader = OptionReader::new(given);
+        reader.size("memtable", &mut o.memtable_bytes);
+        reader.value("memtables", &mut o.memtables);
+        reader.with("levels", &mut o.level_bytes, |text| {
+            // A comma separates options on the command line, so levels are joined by colons.
+            text.split(':').map(parse_size).collect()
+        });
+        reader.size("table", &mut o.table_bytes);
+        reader.value("l0_compact", &mut o.level0.compact_at);
+        reader.value("l0_slow", &mut o.level0.slow_at);
+        reader.value("l0_stop", &mut o.level0.stop_at);
+        let mut block_bytes = o.file.block_bytes as u64;
+        reader.size("block", &mut block_bytes);
+        o.file.block_bytes = block_bytes as usize;
+        reader.value("restart", &mut o.file.restart_interval);
+        reader.value("filter_bits", &mut o.file.filter_bits);
+        reader.with("compression", &mut o.file.compression, |text| match text {
+            "none" => Ok(Compression::None),
+            "lz4" => Ok(Compression::Lz4),
+            "zstd" => Ok(Compression::Zstd),
+            _ => Err(format!("'{text}' is not one of none, lz4, zstd")),
+        });
+        reader.size("cache", &mut o.cache_bytes);
+        reader.with("select", &mut o.selection, |text| match text {
+            "round-robin" => Ok(Selection::RoundRobin),
+            "overlap" => Ok(Selection::LeastOverlap),
+            _ => Err(format!("'{text}' is not one of round-robin, overlap")),
+        });
+        reader.value("jobs", &mut o.jobs);
+        reader.value("subcompactions", &mut o.subcompactions);
+        o.check(&mut reader);
+        reader.finish()?;
+        Ok(o)
+    }
+
+    fn check(&self, reader: &mut OptionReader<'_>) {
+        let l0 = &self.level0;
+        let between = |value: u64, low: u64, high: u64| (low..=high).contains(&value);
+        let mut require = |holds, name, reason| reader.require(holds, name, reason);
+        require(between(self.memtable_bytes, 4 << 10, 4 << 30), "memtable", "from 4KiB to 4GiB");
+        require(between(self.memtables as u64, 2, 64), "memtables", "from 2 to 64");
+        require(between(self.table_bytes, 4 << 10, 16 << 30), "table", "from 4KiB to 16GiB");
+        require(between(self.file.block_bytes as u64, 256, 4 << 20), "block", "from 256B to 4MiB");
+        require(between(self.file.restart_interval as u64, 1, 1024), "restart", "from 1 to 1024");
+        require((0.0..=64.0).contains(&self.file.filter_bits), "filter_bits", "from 0 to 64");
+        require(between(self.jobs as u64, 1, 64), "jobs", "from 1 to 64");
+        require(between(self.subcompactions as u64, 1, 64), "subcompactions", "from 1 to 64");
+        require(between(self.level_bytes.len() as u64, 1, 16), "levels", "from 1 to 16 sizes");
+        require(
+            self.level_bytes.is_sorted_by(|a, b| a < b) && self.level_bytes[0] > 0,
+            "levels",
+            "each level must be larger than the one before, e.g. 256MiB:2560MiB:25GiB",
+        );
+        require(l0.compact_at >= 1, "l0_compact", "at least 1");
+        require(l0.slow_at > l0.compact_at, "l0_slow", "more than l0_compact");
+        require(l0.stop_at > l0.slow_at, "l0_stop", "more than l0_slow");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use siltstone_engine::Error;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect()
+    }
+
+    #[test]
+    fn options_read_as_written() {
+        let o = Options::from_map(&map(&[
+            ("memtable", "1MiB"),
+            ("levels", "4MiB:40MiB"),
+            ("compression", "lz4"),
+            ("select", "round-robin"),
+        ]))
+        .unwrap();
+        assert_eq!(o.memtable_bytes, 1 << 20);
+        assert_eq!(o.level_bytes, [4 << 20, 40 << 20]);
+        assert_eq!(o.file.compression, Compression::Lz4);
+        assert_eq!(o.selection, Selection::RoundRobin);
+    }
+
+    #[test]
+    fn every_mistake_is_named_at_once() {
+        let bad = map(&[
+            ("memtable", "1"),
+            ("levels", "4MiB:1MiB"),
+            ("l0_stop", "2"),
+            ("filter_bits", "NaN"),
+            ("colour", "red"),
+        ]);
+        let Err(Error::BadOptions(mistakes)) = Options::from_map(&bad) else { panic!("accepted") };
+        let names: Vec<_> = mistakes.iter().map(|m| m.option.as_str()).collect();
+        assert_eq!(names, ["memtable", "filter_bits", "levels", "l0_stop", "colour"]);
+    }
+}

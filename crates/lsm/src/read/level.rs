@@ -1,0 +1,118 @@
+//! A level as one sorted run: its disjoint tables one after the other, each opened when reached.
+
+use std::sync::Arc;
+
+use siltstone_engine::{Purpose, Result};
+use siltstone_table::{IterOptions, Kind, TableIter};
+
+use crate::version::TableFile;
+
+/// Walks the tables of a level.
+pub(crate) struct LevelIter {
+    tables: Vec<Arc<TableFile>>,
+    at: usize,
+    current: Option<TableIter>,
+    purpose: Purpose,
+    options: IterOptions,
+}
+
+impl LevelIter {
+    /// A run over `tables`, disjoint and in key order; it holds on to them.
+    pub(crate) fn new(tables: Vec<Arc<TableFile>>, purpose: Purpose, options: IterOptions) -> Self {
+        LevelIter { tables, at: 0, current: None, purpose, options }
+    }
+
+    pub(crate) fn first(&mut self) -> Result<()> {
+        self.open(0);
+        self.on_current(TableIter::first)?;
+        self.go_on()
+    }
+
+    pub(crate) fn last(&mut self) -> Result<()> {
+        self.open(self.tables.len().wrapping_sub(1));
+        self.on_current(TableIter::last)?;
+        self.go_back()
+    }
+
+    pub(crate) fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
+        self.open(self.tables.partition_point(|table| table.largest() < key));
+        self.on_current(|it| it.seek(key, sequence))?;
+        self.go_on()
+    }
+
+    pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
+        self.open(self.tables.partition_point(|table| table.smallest() <= key).wrapping_sub(1));
+        self.on_current(|it| it.seek_back(key, sequence))?;
+        self.go_back()
+    }
+
+    pub(crate) fn next(&mut self) -> Result<()> {
+        self.on_current(TableIter::next)?;
+        self.go_on()
+    }
+
+    pub(crate) fn prev(&mut self) -> Result<()> {
+        self.on_current(TableIter::prev)?;
+        self.go_back()
+    }
+
+    pub(crate) fn valid(&self) -> bool {
+        self.current.as_ref().is_some_and(TableIter::valid)
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        self.here().key()
+    }
+
+    pub(crate) fn sequence(&self) -> u64 {
+        self.here().sequence()
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.here().kind()
+    }
+
+    pub(crate) fn expires_at(&self) -> u64 {
+        self.here().expires_at()
+    }
+
+    pub(crate) fn value(&self) -> &[u8] {
+        self.here().value()
+    }
+
+    fn here(&self) -> &TableIter {
+        self.current.as_ref().expect("the caller checked that the run is valid")
+    }
+
+    /// Opens table `at` unless it is open; past either end there is none.
+    fn open(&mut self, at: usize) {
+        if at == self.at && self.current.is_some() {
+            return;
+        }
+        self.at = at;
+        let iter = |file: &Arc<TableFile>| file.table().iter(self.purpose, self.options);
+        self.current = self.tables.get(at).map(iter);
+    }
+
+    fn on_current(&mut self, step: impl FnOnce(&mut TableIter) -> Result<()>) -> Result<()> {
+        self.current.as_mut().map_or(Ok(()), step)
+    }
+
+    /// At the end of a table, to the first entry of the next.
+    fn go_on(&mut self) -> Result<()> {
+        while self.current.as_ref().is_some_and(|it| !it.valid()) {
+            self.open(self.at + 1);
+            self.on_current(TableIter::first)?;
+        }
+        Ok(())
+    }
+
+    /// At the start of a table, to the last entry of the one before.
+    fn go_back(&mut self) -> Result<()> {
+        while self.current.as_ref().is_some_and(|it| !it.valid()) {
+            self.open(self.at.wrapping_sub(1));
+            self.on_current(TableIter::last)?;
+        }
+        Ok(())
+    }
+}

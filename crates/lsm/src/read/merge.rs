@@ -1,0 +1,147 @@
+//! Several sorted runs as one: a binary heap of runs by the version each stands on.
+//!
+//! The heap holds the indexes of valid runs, the next one in the direction of travel on top. A step
+//! moves the top run and sifts it down: about log₂(runs) comparisons, often one, because the run
+//! that was next tends to be next again. Turning round places every run anew.
+
+use siltstone_engine::Result;
+use siltstone_table::Kind;
+
+use super::Source;
+
+/// The merge of sorted runs.
+pub(crate) struct Merge {
+    runs: Vec<Source>,
+    heap: Vec<usize>,
+    direction: Direction,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Forward,
+    Backward,
+}
+
+impl Merge {
+    pub(crate) fn new(runs: Vec<Source>) -> Self {
+        Merge { heap: Vec::with_capacity(runs.len()), runs, direction: Direction::Forward }
+    }
+
+    pub(crate) fn first(&mut self) -> Result<()> {
+        self.place(Direction::Forward, Source::first)
+    }
+
+    pub(crate) fn last(&mut self) -> Result<()> {
+        self.place(Direction::Backward, Source::last)
+    }
+
+    pub(crate) fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
+        self.place(Direction::Forward, |run| run.seek(key, sequence))
+    }
+
+    pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
+        self.place(Direction::Backward, |run| run.seek_back(key, sequence))
+    }
+
+    /// To the next version; the merge must be valid.
+    pub(crate) fn next(&mut self) -> Result<()> {
+        if self.direction == Direction::Backward {
+            let (key, sequence) = (self.key().to_vec(), self.sequence());
+            self.seek(&key, sequence)?;
+        }
+        self.step(Source::next)
+    }
+
+    /// To the version before; the merge must be valid.
+    pub(crate) fn prev(&mut self) -> Result<()> {
+        if self.direction == Direction::Forward {
+            let (key, sequence) = (self.key().to_vec(), self.sequence());
+            self.seek_back(&key, sequence)?;
+        }
+        self.step(Source::prev)
+    }
+
+    pub(crate) fn valid(&self) -> bool {
+        !self.heap.is_empty()
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        self.top().key()
+    }
+
+    pub(crate) fn sequence(&self) -> u64 {
+        self.top().sequence()
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.top().kind()
+    }
+
+    pub(crate) fn expires_at(&self) -> u64 {
+        self.top().expires_at()
+    }
+
+    pub(crate) fn value(&self) -> &[u8] {
+        self.top().value()
+    }
+
+    fn top(&self) -> &Source {
+        &self.runs[self.heap[0]]
+    }
+
+    fn place(
+        &mut self,
+        direction: Direction,
+        mut place: impl FnMut(&mut Source) -> Result<()>,
+    ) -> Result<()> {
+        self.heap.clear();
+        self.direction = direction;
+        for run in &mut self.runs {
+            place(run)?;
+        }
+        self.heap.extend((0..self.runs.len()).filter(|&i| self.runs[i].valid()));
+        for at in (0..self.heap.len() / 2).rev() {
+            self.sift_down(at);
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: fn(&mut Source) -> Result<()>) -> Result<()> {
+        let top = self.heap[0];
+        if let Err(error) = step(&mut self.runs[top]) {
+            self.heap.clear();
+            return Err(error);
+        }
+        if !self.runs[top].valid() {
+            self.heap.swap_remove(0);
+        }
+        self.sift_down(0);
+        Ok(())
+    }
+
+    fn sift_down(&mut self, mut at: usize) {
+        loop {
+            let left = 2 * at + 1;
+            if left >= self.heap.len() {
+                return;
+            }
+            let right = left + 1;
+            let child =
+                if right < self.heap.len() && self.is_next(right, left) { right } else { left };
+            if !self.is_next(child, at) {
+                return;
+            }
+            self.heap.swap(child, at);
+            at = child;
+        }
+    }
+
+    /// Whether heap slot `a` comes before slot `b` in the direction of travel.
+    fn is_next(&self, a: usize, b: usize) -> bool {
+        let (a, b) = (&self.runs[self.heap[a]], &self.runs[self.heap[b]]);
+        match self.direction {
+            Direction::Forward => a.is_before(b),
+            Direction::Backward => b.is_before(a),
+        }
+    }
+}

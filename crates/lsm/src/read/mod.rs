@@ -1,0 +1,126 @@
+//! How a read travels: a view is pinned, then searched from the newest data to the oldest.
+//!
+//! ```text
+//!   get(key)   active memtable → flushing memtables, newest first → level-0 rows, newest first
+//!              → level 1 → level 2 → …      the first version found is the newest: stop there
+//! ```
+//!
+//! A view is one pointer, loaded without a lock; nothing it names goes away while it is held.
+
+mod cursor;
+mod level;
+mod merge;
+mod source;
+
+pub(crate) use cursor::TreeCursor;
+pub(crate) use level::LevelIter;
+pub(crate) use merge::Merge;
+pub(crate) use source::{MemtableIter, Source};
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use siltstone_engine::{Entry, Error, Purpose, ReadPoint, Result};
+use siltstone_structures::hash64;
+use siltstone_table::{Found, IterOptions, Kind};
+
+use crate::engine::Inner;
+use crate::memtable::Memtable;
+use crate::version::Version;
+
+/// All that a read can see: the memtables and the files of one moment.
+#[derive(Clone)]
+pub(crate) struct View {
+    pub(crate) active: Arc<Memtable>,
+    /// Full memtables on their way to level 0, oldest first.
+    pub(crate) flushing: Vec<Arc<Memtable>>,
+    pub(crate) version: Arc<Version>,
+}
+
+impl View {
+    /// The memtables, newest first.
+    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        std::iter::once(&self.active).chain(self.flushing.iter().rev())
+    }
+
+    /// Every sorted run of the view, for a cursor at sequence `at`.
+    pub(crate) fn runs(&self, at: u64, purpose: Purpose, options: IterOptions) -> Vec<Source> {
+        let memtables =
+            self.memtables().map(|m| Source::Memtable(MemtableIter::new(m.list().cursor(), at)));
+        let rows = self.version.level0.iter().map(|row| vec![row.file().clone()]);
+        let levels = self.version.levels.iter().filter(|tables| !tables.is_empty()).cloned();
+        let tables = rows
+            .chain(levels)
+            .map(|tables| Source::Level(LevelIter::new(tables, purpose, options)));
+        memtables.chain(tables).collect()
+    }
+
+    /// The newest version of `key` that is not newer than `at`.
+    fn find(&self, key: &[u8], at: u64) -> Result<Option<Found>> {
+        for memtable in self.memtables() {
+            if let Some(version) = memtable.list().get(key, at) {
+                return Ok(Some(Found {
+                    sequence: version.sequence,
+                    kind: Kind::from_u8(version.kind)
+                        .ok_or_else(|| Error::Invalid("unknown kind in a memtable".into()))?,
+                    expires_at: version.expires_at,
+                    value: version.value.to_vec(),
+                }));
+            }
+        }
+        let hash = hash64(key);
+        for row in &self.version.level0 {
+            let file = row.file();
+            if file.smallest() <= key
+                && key <= file.largest()
+                && let Some(found) = file.table().get(key, hash, at, Purpose::Get)?
+            {
+                return Ok(Some(found));
+            }
+        }
+        for tables in &self.version.levels {
+            let at_or_after = tables.partition_point(|table| table.largest() < key);
+            if let Some(file) = tables.get(at_or_after)
+                && file.smallest() <= key
+                && let Some(found) = file.table().get(key, hash, at, Purpose::Get)?
+            {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Inner {
+    /// The entry of `key` as of `point`, or now.
+    pub(crate) fn get(&self, key: &[u8], point: Option<&ReadPoint>) -> Result<Option<Entry>> {
+        siltstone_engine::entry::check_key(key)?;
+        let (view, at) = self.pin(point)?;
+        self.counters.gets.fetch_add(1, Relaxed);
+        let Some(found) = view.find(key, at)? else { return Ok(None) };
+        let expires_at = (found.kind == Kind::PutExpiring).then_some(found.expires_at);
+        let is_gone = found.kind == Kind::Delete
+            || expires_at.is_some_and(|expires_at| expires_at <= self.env.clock.now());
+        if is_gone {
+            return Ok(None);
+        }
+        self.counters.gets_found.fetch_add(1, Relaxed);
+        Ok(Some(Entry { value: found.value, expires_at }))
+    }
+
+    /// A view, and the sequence number up to which to read in it.
+    ///
+    /// The view is loaded before the sequence: then it holds every write up to the sequence that
+    /// this thread could have seen, and no version that is needed was compacted away in between.
+    pub(crate) fn pin(&self, point: Option<&ReadPoint>) -> Result<(Arc<View>, u64)> {
+        if self.closed.load(Acquire) {
+            return Err(Error::Closed);
+        }
+        let view = self.view.load_full();
+        match point {
+            None => Ok((view, self.visible.load(Acquire))),
+            Some(point) if self.snapshots.owns(point) => Ok((view, point.sequence())),
+            Some(_) => Err(Error::Invalid("this snapshot belongs to another table".into())),
+        }
+    }
+}

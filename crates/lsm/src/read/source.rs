@@ -1,0 +1,174 @@
+//! One sorted run of versions: a memtable, a table, or a level.
+//!
+//! Versions are ordered by key ascending, then sequence descending. A memtable shows each key at
+//! most once, as of the cursor's moment; tables show every version they hold.
+
+use siltstone_engine::Result;
+use siltstone_structures as structures;
+use siltstone_table::{Kind, TableIter};
+
+use super::level::LevelIter;
+
+/// A sorted run. An enum rather than a trait object: the merge calls it for every entry.
+pub(crate) enum Source {
+    Memtable(MemtableIter),
+    Table(TableIter),
+    Level(LevelIter),
+}
+
+/// Applies one expression to whichever run it is.
+macro_rules! run {
+    ($source:expr, $it:ident => $do:expr) => {
+        match $source {
+            Source::Memtable($it) => $do,
+            Source::Table($it) => $do,
+            Source::Level($it) => $do,
+        }
+    };
+}
+
+impl Source {
+    pub(crate) fn first(&mut self) -> Result<()> {
+        run!(self, it => it.first())
+    }
+
+    pub(crate) fn last(&mut self) -> Result<()> {
+        run!(self, it => it.last())
+    }
+
+    /// To the first version at or after (`key`, `sequence`) in run order.
+    pub(crate) fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
+        run!(self, it => it.seek(key, sequence))
+    }
+
+    /// To the last version at or before (`key`, `sequence`) in run order.
+    pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
+        run!(self, it => it.seek_back(key, sequence))
+    }
+
+    pub(crate) fn next(&mut self) -> Result<()> {
+        run!(self, it => it.next())
+    }
+
+    pub(crate) fn prev(&mut self) -> Result<()> {
+        run!(self, it => it.prev())
+    }
+
+    pub(crate) fn valid(&self) -> bool {
+        run!(self, it => it.valid())
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        run!(self, it => it.key())
+    }
+
+    pub(crate) fn sequence(&self) -> u64 {
+        run!(self, it => it.sequence())
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        run!(self, it => it.kind())
+    }
+
+    pub(crate) fn expires_at(&self) -> u64 {
+        run!(self, it => it.expires_at())
+    }
+
+    pub(crate) fn value(&self) -> &[u8] {
+        run!(self, it => it.value())
+    }
+
+    /// Whether this run's version comes before the other's; both must be valid.
+    pub(crate) fn is_before(&self, other: &Source) -> bool {
+        self.key().cmp(other.key()).then_with(|| other.sequence().cmp(&self.sequence())).is_lt()
+    }
+}
+
+/// A memtable as of one moment: each key once, with the version seen then.
+pub(crate) struct MemtableIter {
+    cursor: structures::Cursor,
+    at: u64,
+}
+
+impl MemtableIter {
+    pub(crate) fn new(cursor: structures::Cursor, at: u64) -> Self {
+        MemtableIter { cursor, at }
+    }
+
+    fn first(&mut self) -> Result<()> {
+        self.cursor.seek_to_first();
+        self.skip(structures::Cursor::next)
+    }
+
+    fn last(&mut self) -> Result<()> {
+        self.cursor.seek_to_last();
+        self.skip(structures::Cursor::prev)
+    }
+
+    fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
+        self.cursor.seek(key);
+        // The version shown may stand before the target in run order: newer than it.
+        if self.version().is_some_and(|v| v.sequence > sequence) && self.cursor.key() == key {
+            self.cursor.next();
+        }
+        self.skip(structures::Cursor::next)
+    }
+
+    fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
+        self.cursor.seek_back(key);
+        if self.version().is_some_and(|v| v.sequence < sequence) && self.cursor.key() == key {
+            self.cursor.prev();
+        }
+        self.skip(structures::Cursor::prev)
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.cursor.next();
+        self.skip(structures::Cursor::next)
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.cursor.prev();
+        self.skip(structures::Cursor::prev)
+    }
+
+    /// Moves on while the key under the cursor has no version as of the moment.
+    fn skip(&mut self, step: fn(&mut structures::Cursor)) -> Result<()> {
+        while self.cursor.valid() && self.version().is_none() {
+            step(&mut self.cursor);
+        }
+        Ok(())
+    }
+
+    fn version(&self) -> Option<structures::Version<'_>> {
+        if self.cursor.valid() { self.cursor.version_at(self.at) } else { None }
+    }
+
+    fn shown(&self) -> structures::Version<'_> {
+        self.version().expect("a valid cursor shows a version: `skip` saw it")
+    }
+
+    fn valid(&self) -> bool {
+        self.cursor.valid()
+    }
+
+    fn key(&self) -> &[u8] {
+        self.cursor.key()
+    }
+
+    fn sequence(&self) -> u64 {
+        self.shown().sequence
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::from_u8(self.shown().kind).expect("memtables are filled with kinds")
+    }
+
+    fn expires_at(&self) -> u64 {
+        self.shown().expires_at
+    }
+
+    fn value(&self) -> &[u8] {
+        self.shown().value
+    }
+}

@@ -1,0 +1,146 @@
+//! Checks every byte of every file; and tells how the tree stands.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+
+use siltstone_engine::stats::LevelStats;
+use siltstone_engine::{Damage, Error, Result, Stats, VerifyReport};
+use siltstone_media::Mode;
+use siltstone_table::{FileKind, FileNumber, LogMode, LogReader, Manifest};
+
+use crate::engine::Inner;
+use crate::write::Record;
+
+impl Inner {
+    /// Reads the manifest, every table of the current version, and every log.
+    pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
+        self.check_open()?;
+        let mut report = VerifyReport::default();
+        let view = self.view.load_full();
+        let total: u64 = view.version.files().map(|(_, file)| file.bytes()).sum();
+        let mut done = 0;
+        note(&mut report, Manifest::verify(self.media.as_ref()).map(|bytes| (bytes, 0)))?;
+        for (_, file) in view.version.files() {
+            let checked = file.table().verify(&mut |bytes| progress(done + bytes, total));
+            note(&mut report, checked.map(|entries| (file.bytes(), entries)))?;
+            done += file.bytes();
+            progress(done, total);
+        }
+        for number in self.state.lock().logs.clone() {
+            let name = FileKind::Log.name(FileNumber(number));
+            match self.media.open(&name, Mode::Read) {
+                // A log that was flushed meanwhile is gone, and rightly so.
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+                Ok(_) => note(&mut report, self.verify_log(&name, number))?,
+            }
+        }
+        Ok(report)
+    }
+
+    fn verify_log(&self, name: &str, number: u64) -> Result<(u64, u64)> {
+        let mut reader = LogReader::open(self.media.as_ref(), name, number, LogMode::Recover)?;
+        let mut entries = 0;
+        while let Some(record) = reader.next()? {
+            let position = record.position;
+            match Record::decode(record.bytes) {
+                Ok(Record::Batch { batch, .. }) => entries += batch.len() as u64,
+                Ok(Record::Chain { .. }) => {}
+                Err(reason) => return Err(Error::corruption(name, position, reason)),
+            }
+        }
+        Ok((reader.valid_bytes(), entries))
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.closed.load(std::sync::atomic::Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
+        Ok(())
+    }
+
+    /// Counters and sizes.
+    pub(crate) fn stats(&self) -> Stats {
+        let view = self.view.load_full();
+        let c = &self.counters;
+        let levels: Vec<LevelStats> =
+            (0..=view.version.levels.len()).map(|level| self.level_stats(&view, level)).collect();
+        let memtable_keys: u64 = view.memtables().map(|m| m.list().keys() as u64).sum();
+        let tables = || view.version.files().map(|(_, file)| file.table());
+        let memory = [
+            ("memtable", view.memtables().map(|memtable| memtable.bytes()).sum()),
+            ("filter", tables().map(|table| table.filter_bytes() as u64).sum()),
+            ("index", tables().map(|table| table.index_bytes() as u64).sum()),
+            ("block_cache", self.cache.bytes()),
+        ];
+        let counters = [
+            ("flushes", c.flushes.load(Relaxed)),
+            ("flush_entries_saved", c.flush_entries_saved.load(Relaxed)),
+            ("compactions", c.compactions.load(Relaxed)),
+            ("table_moves", c.moves.load(Relaxed)),
+            ("compaction_entries_in", c.compaction_entries_in.load(Relaxed)),
+            ("compaction_entries_out", c.compaction_entries_out.load(Relaxed)),
+            ("background_us", c.background_us.load(Relaxed)),
+            ("block_cache_hits", self.cache.hits()),
+            ("block_cache_misses", self.cache.misses()),
+            ("snapshots", self.snapshots.len() as u64),
+            ("sequence", self.visible.load(Relaxed)),
+        ];
+        let logs: u64 = self.log_bytes();
+        Stats {
+            engine: "lsm",
+            user_bytes_written: c.user_bytes_written.load(Relaxed),
+            writes: c.writes.load(Relaxed),
+            gets: c.gets.load(Relaxed),
+            gets_found: c.gets_found.load(Relaxed),
+            seeks: c.seeks.load(Relaxed),
+            io: self.media.counters().map(|io| io.snapshot()).unwrap_or_default(),
+            keys_estimate: memtable_keys + tables().map(|t| t.meta().live_estimate()).sum::<u64>(),
+            space_bytes: logs + levels.iter().map(|level| level.bytes).sum::<u64>(),
+            memory: BTreeMap::from(memory),
+            stall: c.stalls(),
+            levels,
+            counters: BTreeMap::from(counters),
+        }
+    }
+
+    fn level_stats(&self, view: &crate::read::View, level: usize) -> LevelStats {
+        let files: Vec<_> =
+            view.version.files().filter(|(at, _)| *at == level).map(|(_, file)| file).collect();
+        let target = level.checked_sub(1).and_then(|i| self.options.level_bytes.get(i));
+        LevelStats {
+            name: format!("L{level}"),
+            files: files.len() as u64,
+            bytes: files.iter().map(|file| file.bytes()).sum(),
+            target_bytes: target.copied().unwrap_or(0),
+            entries: files.iter().map(|file| file.table().meta().entries).sum(),
+            bytes_written: self.counters.level_bytes_written(level),
+        }
+    }
+
+    fn log_bytes(&self) -> u64 {
+        let logs = self.state.lock().logs.clone();
+        let len = |number: &u64| {
+            let name = FileKind::Log.name(FileNumber(*number));
+            self.media.open(&name, Mode::Read).and_then(|file| file.len()).unwrap_or(0)
+        };
+        logs.iter().map(len).sum()
+    }
+}
+
+/// Adds what a check found: bytes and entries, or damage. Other errors are failures to check.
+fn note(report: &mut VerifyReport, checked: Result<(u64, u64)>) -> Result<()> {
+    match checked {
+        Ok((bytes, entries)) => {
+            report.files += 1;
+            report.bytes += bytes;
+            report.entries += entries;
+        }
+        Err(Error::Corruption { file, offset, reason }) => {
+            report.files += 1;
+            report.damage.push(Damage { file, offset, reason });
+        }
+        Err(other) => return Err(other),
+    }
+    Ok(())
+}

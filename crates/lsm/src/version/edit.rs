@@ -1,0 +1,197 @@
+//! One change of the set of files, in the form in which the manifest keeps it.
+//!
+//! ```text
+//! edit  := field*                         all integers varint unless said otherwise
+//! field := 1 next_file                    the next file number that is free
+//!        | 2 last_sequence                the newest sequence number in any table
+//!        | 3 first_log                    logs below this number are in tables
+//!        | 4 level row_kind number bytes smallest largest     a table that is added
+//!        | 5 level number                 a table that is removed
+//!        | 6 level key                    where the next compaction of a level begins
+//!        | 7 number bytes                 a log that was sealed at close: it must be there
+//! smallest, largest, key := length bytes
+//! row_kind := 0 (a sorted table)          other kinds of level-0 rows will have other numbers
+//! ```
+//!
+//! A reader refuses field numbers that it does not know: to skip one could lose data. The manifest
+//! gives integrity; a parse that fails here is a bug or an unknown version, and is refused.
+
+use siltstone_engine::batch::{read_varint, write_varint};
+
+/// One change of the set of files; what is `None` or empty stays as it was.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Edit {
+    pub(crate) next_file: Option<u64>,
+    pub(crate) last_sequence: Option<u64>,
+    pub(crate) first_log: Option<u64>,
+    pub(crate) added: Vec<FileEntry>,
+    /// Level and number.
+    pub(crate) removed: Vec<(usize, u64)>,
+    /// Level and the key after which its next compaction begins.
+    pub(crate) cursors: Vec<(usize, Vec<u8>)>,
+    /// Number and length of the log that a clean close sealed.
+    pub(crate) sealed_log: Option<(u64, u64)>,
+}
+
+/// A table as the manifest knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FileEntry {
+    pub(crate) level: usize,
+    pub(crate) number: u64,
+    pub(crate) bytes: u64,
+    pub(crate) smallest: Vec<u8>,
+    pub(crate) largest: Vec<u8>,
+}
+
+const NEXT_FILE: u64 = 1;
+const LAST_SEQUENCE: u64 = 2;
+const FIRST_LOG: u64 = 3;
+const ADDED: u64 = 4;
+const REMOVED: u64 = 5;
+const CURSOR: u64 = 6;
+const SEALED_LOG: u64 = 7;
+const ROW_SST: u64 = 0;
+/// No tree is this deep; bounds what damaged bytes can make us allocate.
+const MAX_LEVEL: u64 = 64;
+
+impl Edit {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut put = |values: &[u64]| values.iter().for_each(|&v| write_varint(&mut out, v));
+        if let Some(number) = self.next_file {
+            put(&[NEXT_FILE, number]);
+        }
+        if let Some(sequence) = self.last_sequence {
+            put(&[LAST_SEQUENCE, sequence]);
+        }
+        if let Some(number) = self.first_log {
+            put(&[FIRST_LOG, number]);
+        }
+        if let Some((number, bytes)) = self.sealed_log {
+            put(&[SEALED_LOG, number, bytes]);
+        }
+        for &(level, number) in &self.removed {
+            put(&[REMOVED, level as u64, number]);
+        }
+        for (level, key) in &self.cursors {
+            write_varint(&mut out, CURSOR);
+            write_varint(&mut out, *level as u64);
+            put_bytes(&mut out, key);
+        }
+        for file in &self.added {
+            for value in [ADDED, file.level as u64, ROW_SST, file.number, file.bytes] {
+                write_varint(&mut out, value);
+            }
+            put_bytes(&mut out, &file.smallest);
+            put_bytes(&mut out, &file.largest);
+        }
+        out
+    }
+
+    /// Reads an edit back; the error says what is malformed.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let mut reader = Reader(bytes);
+        let mut edit = Edit::default();
+        while !reader.0.is_empty() {
+            match reader.number()? {
+                NEXT_FILE => edit.next_file = Some(reader.number()?),
+                LAST_SEQUENCE => edit.last_sequence = Some(reader.number()?),
+                FIRST_LOG => edit.first_log = Some(reader.number()?),
+                SEALED_LOG => edit.sealed_log = Some((reader.number()?, reader.number()?)),
+                REMOVED => edit.removed.push((reader.level()?, reader.number()?)),
+                CURSOR => edit.cursors.push((reader.level()?, reader.bytes()?)),
+                ADDED => {
+                    let level = reader.level()?;
+                    let kind = reader.number()?;
+                    if kind != ROW_SST {
+                        return Err(format!("unknown kind of row {kind}: a newer version's?"));
+                    }
+                    edit.added.push(FileEntry {
+                        level,
+                        number: reader.number()?,
+                        bytes: reader.number()?,
+                        smallest: reader.bytes()?,
+                        largest: reader.bytes()?,
+                    });
+                }
+                other => return Err(format!("unknown field {other}: a newer version's?")),
+            }
+        }
+        Ok(edit)
+    }
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    write_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn number(&mut self) -> Result<u64, String> {
+        let (value, used) = read_varint(self.0).ok_or("an edit is cut off")?;
+        self.0 = &self.0[used..];
+        Ok(value)
+    }
+
+    fn level(&mut self) -> Result<usize, String> {
+        match self.number()? {
+            level if level <= MAX_LEVEL => Ok(level as usize),
+            level => Err(format!("level {level} is too deep")),
+        }
+    }
+
+    fn bytes(&mut self) -> Result<Vec<u8>, String> {
+        let len = self.number()?;
+        let len = usize::try_from(len).map_err(|_| "an edit is cut off")?;
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or("an edit is cut off")?;
+        self.0 = rest;
+        Ok(bytes.to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Edit {
+        Edit {
+            next_file: Some(300),
+            last_sequence: Some(1 << 40),
+            first_log: Some(12),
+            added: vec![FileEntry {
+                level: 2,
+                number: 299,
+                bytes: 1 << 26,
+                smallest: b"a".to_vec(),
+                largest: vec![0xff; 300],
+            }],
+            removed: vec![(0, 7), (1, 8)],
+            cursors: vec![(1, b"m".to_vec())],
+            sealed_log: Some((12, 32768)),
+        }
+    }
+
+    #[test]
+    fn an_edit_reads_back() {
+        for edit in [sample(), Edit::default()] {
+            assert_eq!(Edit::decode(&edit.encode()).unwrap(), edit);
+        }
+    }
+
+    #[test]
+    fn hostile_bytes_are_refused_or_harmless() {
+        let good = sample().encode();
+        for at in 0..good.len() {
+            let _ = Edit::decode(&good[..at]);
+            for value in [0, 0x7f, 0x80, 0xff] {
+                let mut bad = good.clone();
+                bad[at] = value;
+                let _ = Edit::decode(&bad);
+            }
+        }
+        assert!(Edit::decode(&[99]).is_err());
+        assert!(Edit::decode(&[4, 1, 1]).unwrap_err().contains("kind of row"));
+    }
+}

@@ -1,0 +1,207 @@
+//! The current version and the manifest behind it.
+//!
+//! Installing an edit takes two steps in this order: the manifest has it durably, then the next
+//! version is made. Only one edit is installed at a time; readers never wait for one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use siltstone_engine::{Error, Result};
+use siltstone_media::Media;
+use siltstone_table::{BlockCache, Manifest};
+
+use super::{Edit, TableFile, Version};
+
+/// The engine's name in the manifest.
+pub(crate) const ENGINE: &str = "lsm";
+
+/// Installs edits and hands out file numbers.
+pub(crate) struct Versions {
+    media: Arc<dyn Media>,
+    cache: Arc<BlockCache>,
+    next_file: AtomicU64,
+    installing: Mutex<Installing>,
+}
+
+struct Installing {
+    manifest: Manifest,
+    version: Arc<Version>,
+    last_sequence: u64,
+    first_log: u64,
+    cursors: Vec<(usize, Vec<u8>)>,
+}
+
+/// What the manifest says, for the rest of recovery.
+pub(crate) struct Recovered {
+    pub(crate) version: Arc<Version>,
+    pub(crate) last_sequence: u64,
+    pub(crate) first_log: u64,
+    pub(crate) sealed_log: Option<(u64, u64)>,
+    pub(crate) cursors: Vec<(usize, Vec<u8>)>,
+}
+
+impl Versions {
+    /// Opens what the manifest names, or makes an empty table if `media` has no manifest.
+    pub(crate) fn open(
+        media: &Arc<dyn Media>,
+        cache: &Arc<BlockCache>,
+        levels: usize,
+    ) -> Result<(Self, Recovered)> {
+        let (manifest, edits) = if Manifest::exists(media.as_ref())? {
+            Manifest::open(media.as_ref(), ENGINE)?
+        } else {
+            let empty = Edit { next_file: Some(1), ..Edit::default() };
+            let snapshot = empty.encode();
+            (Manifest::create(media.as_ref(), ENGINE, &snapshot)?, vec![snapshot])
+        };
+        let state = fold(&edits)?;
+        let opened: Vec<_> = state
+            .added
+            .iter()
+            .map(|entry| TableFile::open(media, entry.clone(), cache).map_err(missing_table))
+            .collect::<Result<_>>()?;
+        let version = Arc::new(Version::new(levels).apply(&state, &opened)?);
+        let first_log = state.first_log.unwrap_or(0);
+        let last_sequence = state.last_sequence.unwrap_or(0);
+        let recovered = Recovered {
+            version: version.clone(),
+            last_sequence,
+            first_log,
+            sealed_log: state.sealed_log,
+            cursors: state.cursors.clone(),
+        };
+        let installing =
+            Installing { manifest, version, last_sequence, first_log, cursors: state.cursors };
+        let versions = Versions {
+            media: media.clone(),
+            cache: cache.clone(),
+            next_file: AtomicU64::new(state.next_file.unwrap_or(1)),
+            installing: Mutex::new(installing),
+        };
+        Ok((versions, recovered))
+    }
+
+    /// A file number that was never given before.
+    pub(crate) fn new_number(&self) -> u64 {
+        self.next_file.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Makes sure that `number` is not given again.
+    pub(crate) fn skip_number(&self, number: u64) {
+        self.next_file.fetch_max(number + 1, Ordering::Relaxed);
+    }
+
+    /// Installs `edit`: the manifest first, durably; then `publish` sees the next version while no
+    /// other edit can come between. Tables that were removed are retired.
+    pub(crate) fn install(
+        &self,
+        mut edit: Edit,
+        publish: impl FnOnce(&Arc<Version>),
+    ) -> Result<()> {
+        let mut installing = self.installing.lock();
+        // Opened before the manifest names them: a table that cannot be read is not installed.
+        let opened: Vec<_> = edit
+            .added
+            .iter()
+            .map(|entry| TableFile::open(&self.media, entry.clone(), &self.cache))
+            .collect::<Result<_>>()?;
+        let next = Arc::new(installing.version.apply(&edit, &opened)?);
+        edit.next_file = Some(self.next_file.load(Ordering::Relaxed));
+        let last_sequence = opened.iter().map(|table| table.max_sequence()).max().unwrap_or(0);
+        if last_sequence > installing.last_sequence {
+            edit.last_sequence = Some(last_sequence);
+        }
+        installing.manifest.append(&edit.encode())?;
+
+        installing.last_sequence = installing.last_sequence.max(last_sequence);
+        installing.first_log = edit.first_log.unwrap_or(installing.first_log);
+        merge_cursors(&mut installing.cursors, &edit.cursors);
+        let before = std::mem::replace(&mut installing.version, next);
+        publish(&installing.version);
+        for (_, file) in before.files() {
+            let is_removed = |&(_, number): &(usize, u64)| number == file.number();
+            let is_kept = || edit.added.iter().any(|entry| entry.number == file.number());
+            if edit.removed.iter().any(is_removed) && !is_kept() {
+                file.retire();
+            }
+        }
+        drop(before);
+        installing.shrink_manifest(self.next_file.load(Ordering::Relaxed))
+    }
+
+    /// What the manifest would say if it were written anew now: the edit that makes this version
+    /// from nothing. For checkpoints.
+    pub(crate) fn snapshot(&self) -> (Arc<Version>, Edit) {
+        let installing = self.installing.lock();
+        let edit = installing.snapshot(self.next_file.load(Ordering::Relaxed));
+        (installing.version.clone(), edit)
+    }
+}
+
+impl Installing {
+    fn snapshot(&self, next_file: u64) -> Edit {
+        Edit {
+            next_file: Some(next_file),
+            last_sequence: Some(self.last_sequence),
+            first_log: Some(self.first_log),
+            added: self.version.files().map(|(_, file)| file.entry().clone()).collect(),
+            cursors: self.cursors.clone(),
+            ..Edit::default()
+        }
+    }
+
+    /// Rewrites the manifest once it is much longer than what it says.
+    fn shrink_manifest(&mut self, next_file: u64) -> Result<()> {
+        const WORTH_IT_BYTES: u64 = 1 << 20;
+        if self.manifest.len() < WORTH_IT_BYTES {
+            return Ok(());
+        }
+        let snapshot = self.snapshot(next_file).encode();
+        if self.manifest.len() < 4 * snapshot.len() as u64 {
+            return Ok(());
+        }
+        self.manifest.rewrite(&snapshot)
+    }
+}
+
+/// Folds all edits into the one that makes their result from nothing.
+pub(crate) fn fold(edits: &[Vec<u8>]) -> Result<Edit> {
+    let mut state = Edit::default();
+    for bytes in edits {
+        let edit = Edit::decode(bytes).map_err(|e| Error::corruption("MANIFEST", 0, e))?;
+        for &(level, number) in &edit.removed {
+            let before = state.added.len();
+            state.added.retain(|file| (file.level, file.number) != (level, number));
+            if state.added.len() == before {
+                let reason = format!("removes table {number} that level {level} lacks");
+                return Err(Error::corruption("MANIFEST", 0, reason));
+            }
+        }
+        state.added.extend(edit.added);
+        state.next_file = edit.next_file.or(state.next_file);
+        state.last_sequence = edit.last_sequence.or(state.last_sequence);
+        state.first_log = edit.first_log.or(state.first_log);
+        // A seal speaks of the close before this open; any edit after it breaks it.
+        state.sealed_log = edit.sealed_log;
+        merge_cursors(&mut state.cursors, &edit.cursors);
+    }
+    Ok(state)
+}
+
+fn merge_cursors(cursors: &mut Vec<(usize, Vec<u8>)>, newer: &[(usize, Vec<u8>)]) {
+    for (level, key) in newer {
+        cursors.retain(|(other, _)| other != level);
+        cursors.push((*level, key.clone()));
+    }
+}
+
+/// A table that the manifest names and the directory lacks is damage, not a missing file.
+fn missing_table(error: Error) -> Error {
+    match &error {
+        Error::Io { file, .. } if error.is_not_found() => {
+            Error::corruption(file, 0, "the manifest names this table, and it is missing")
+        }
+        _ => error,
+    }
+}

@@ -1,0 +1,135 @@
+//! Room for the next write: when the memtable is full, when writers slow down, when they stop.
+//!
+//! Writers are delayed in proportion to debt before they are ever stopped: from `l0_slow` rows in
+//! level 0 on, each 64 KiB written costs a pause that grows to 10 ms at `l0_stop`. So a burst
+//! meets a slope and not a wall.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use parking_lot::MutexGuard;
+use siltstone_engine::{Error, Result};
+
+use super::Writer;
+use crate::engine::{Inner, State};
+use crate::memtable::Memtable;
+
+/// The longest pause for one stretch of [`PAUSE_EVERY_BYTES`].
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+const PAUSE_EVERY_BYTES: u64 = 64 << 10;
+
+impl Inner {
+    /// Sees to it that the active memtable takes the next write.
+    pub(crate) fn make_room(&self, writer: &mut Writer) -> Result<()> {
+        self.slow_down();
+        if writer.memtable.bytes() < self.options.memtable_bytes {
+            return Ok(());
+        }
+        self.wait_for_room()?;
+        self.rotate(writer)
+    }
+
+    /// Moves on to a new log and a new memtable, and queues the full one for its flush.
+    pub(crate) fn rotate(&self, writer: &mut Writer) -> Result<()> {
+        let number = self.versions.new_number();
+        let expected = self.options.memtable_bytes;
+        writer.log.rotate(number, expected)?;
+        let fresh = std::sync::Arc::new(Memtable::new(number, self.env.seed ^ number));
+        let mut state = self.state.lock();
+        writer.memtable = fresh.clone();
+        self.publish(&mut state, |view| {
+            let full = std::mem::replace(&mut view.active, fresh);
+            view.flushing.push(full);
+        });
+        writer.log.forget_before(state.first_log);
+        drop(state);
+        self.schedule_flush();
+        Ok(())
+    }
+
+    /// A pause in proportion to the debt of level 0, once every so many bytes.
+    fn slow_down(&self) {
+        let l0 = &self.options.level0;
+        let rows = self.level0_rows.load(Relaxed);
+        if rows < l0.slow_at {
+            return;
+        }
+        let written = self.counters.user_bytes_written.load(Relaxed);
+        let stretch = written / PAUSE_EVERY_BYTES;
+        if self.paused_at.swap(stretch, Relaxed) == stretch {
+            return;
+        }
+        let depth = (rows - l0.slow_at + 1) as f64 / (l0.stop_at - l0.slow_at) as f64;
+        let began = Instant::now();
+        // With a manual scheduler a pause would be time lost: work off the debt instead.
+        if !self.env.scheduler.help() {
+            std::thread::sleep(LONGEST_PAUSE.mul_f64(depth.min(1.0)));
+        }
+        self.counters.stalled(&self.counters.stall_insert_us, began.elapsed());
+    }
+
+    /// Waits until a memtable is free and level 0 is below its limit.
+    fn wait_for_room(&self) -> Result<()> {
+        let is_flush_due = |state: &State| state.flushing + 1 >= self.options.memtables;
+        let is_level0_full =
+            |_: &State| self.level0_rows.load(Relaxed) >= self.options.level0.stop_at;
+        let began = Instant::now();
+        if self.wait_while(is_flush_due)? {
+            self.counters.stalled(&self.counters.stall_flush_us, began.elapsed());
+        }
+        let began = Instant::now();
+        if self.wait_while(is_level0_full)? {
+            self.counters.stalled(&self.counters.stall_compaction_us, began.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Waits for background work while `blocked`; `true` if it had to.
+    ///
+    /// # Errors
+    /// What keeps the background work from succeeding: it was tried again before it is returned.
+    pub(crate) fn wait_while(&self, blocked: impl Fn(&State) -> bool) -> Result<bool> {
+        let mut state = self.state.lock();
+        if !blocked(&state) {
+            return Ok(false);
+        }
+        let attempts = state.failures;
+        while blocked(&state) {
+            if state.failures > attempts {
+                if let Some(error) = state.background_error.clone() {
+                    return Err(error);
+                }
+            }
+            self.check_writable()?;
+            state = self.help_or_wait(state)?;
+        }
+        Ok(true)
+    }
+
+    /// Runs a background job here, or waits until one has made progress elsewhere.
+    pub(crate) fn help_or_wait<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, State>,
+    ) -> Result<MutexGuard<'s, State>> {
+        if self.env.scheduler.is_manual() {
+            drop(state);
+            // Nothing queued although something is due: an attempt failed. Try once more.
+            if !self.env.scheduler.help() {
+                self.schedule_flush();
+                self.schedule_compaction();
+                if !self.env.scheduler.help() {
+                    return Err(Error::Invalid("no background work can make progress".into()));
+                }
+            }
+            return Ok(self.state.lock());
+        }
+        if !state.is_busy() {
+            drop(state);
+            self.schedule_flush();
+            self.schedule_compaction();
+            state = self.state.lock();
+        }
+        self.progress.wait_for(&mut state, Duration::from_millis(100));
+        Ok(state)
+    }
+}

@@ -1,0 +1,85 @@
+//! Checkpoints: a consistent copy of the whole store in a new directory.
+//!
+//! Immutable files are linked, not copied, when both directories are on one file system, so a
+//! checkpoint of a large store is quick and takes little space.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use siltstone_engine::{CheckpointSink, Error, Purpose, Result};
+use siltstone_media::{Disk, File, Media};
+
+use crate::Db;
+
+impl Db {
+    /// Copies every table, each as of a moment during the call, into the new directory `dir`. The
+    /// copy opens as a store. On an error `dir` is left without a catalogue: no store.
+    ///
+    /// ```
+    /// # use siltstone::{Db, DbOptions};
+    /// # let scratch = tempfile::tempdir()?;
+    /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
+    /// # let table = db.table_or_create("t", "lsm", &Default::default())?;
+    /// table.put(b"k", b"v")?;
+    /// let copy = scratch.path().join("copy");
+    /// db.checkpoint(&copy)?;
+    /// let db = Db::open(&copy, DbOptions::default())?;
+    /// assert_eq!(db.table("t")?.get(b"k")?.as_deref(), Some(&b"v"[..]));
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn checkpoint(&self, dir: impl AsRef<Path>) -> Result<()> {
+        let dir = dir.as_ref();
+        if dir.exists() {
+            return Err(Error::Refused {
+                path: dir.display().to_string(),
+                reason: "a checkpoint goes into a new directory, and this one is there".into(),
+            });
+        }
+        let target = Disk::create(dir)?;
+        for name in self.table_names()? {
+            let source = self.table_media(&name)?;
+            let target = target.subdirectory(&format!("table-{name}"))?;
+            let mut sink = DirectorySink { source, target, file: None };
+            self.table(&name)?.engine().checkpoint(&mut sink)?;
+            sink.target.sync_dir(Purpose::Maintenance)?;
+        }
+        self.catalogue()?.write(&target)
+    }
+}
+
+struct DirectorySink {
+    source: Arc<dyn Media>,
+    target: Arc<dyn Media>,
+    file: Option<(Arc<dyn File>, u64)>,
+}
+
+impl DirectorySink {
+    fn file(&mut self) -> Result<&mut (Arc<dyn File>, u64)> {
+        self.file.as_mut().ok_or_else(|| Error::Invalid("no file was begun".into()))
+    }
+}
+
+impl CheckpointSink for DirectorySink {
+    fn link(&mut self, name: &str) -> Result<bool> {
+        self.source.link(name, self.target.as_ref(), name)
+    }
+
+    fn create(&mut self, name: &str) -> Result<()> {
+        self.file = Some((self.target.create(name)?, 0));
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let (file, len) = self.file()?;
+        file.write_at(*len, bytes, Purpose::Maintenance)?;
+        *len += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        let (file, _) = self.file()?;
+        file.sync(Purpose::Maintenance)?;
+        self.file = None;
+        Ok(())
+    }
+}

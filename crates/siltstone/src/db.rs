@@ -1,0 +1,292 @@
+//! The directory: its lock, its catalogue, its tables.
+//!
+//! ```text
+//! DIR/
+//!   LOCK              held while the store is open
+//!   CATALOG           which tables there are (see `catalogue`)
+//!   table-NAME/       one directory a table, owned by its engine
+//! ```
+//!
+//! A table is made by first making its directory (the engine's own files in it, durably) and then
+//! naming it in the catalogue; it is dropped in the opposite order. A directory that the catalogue
+//! does not name is garbage from a crash in between, and is removed at open.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use siltstone_engine::{Env, Error, Result};
+use siltstone_media::{Disk, LockGuard, Media, Metered};
+
+use crate::catalogue::{self, Catalogue, TableSpec};
+use crate::{Table, engines};
+
+const LOCK: &str = "LOCK";
+const TABLE_PREFIX: &str = "table-";
+
+/// How to open a store.
+#[derive(Clone)]
+pub struct DbOptions {
+    /// Clock, seed, scheduler and rate limit, shared by all tables.
+    pub env: Env,
+}
+
+impl Default for DbOptions {
+    /// The machine's clock; one thread for flushes and as many for the rest as there are cores
+    /// (at most four).
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        DbOptions { env: Env::system(cores.min(4)) }
+    }
+}
+
+/// An open store. Clones share it; closing it, or dropping the last clone and table, frees the lock.
+#[derive(Clone)]
+pub struct Db {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    media: Arc<dyn Media>,
+    options: DbOptions,
+    open: Mutex<Open>,
+    // Last: the lock outlives everything that uses the directory.
+    lock: Mutex<Option<LockGuard>>,
+}
+
+#[derive(Default)]
+struct Open {
+    catalogue: Catalogue,
+    tables: BTreeMap<String, Table>,
+    closed: bool,
+}
+
+impl Db {
+    /// Opens the store in `dir`.
+    ///
+    /// ```
+    /// # use siltstone::{Db, DbOptions, Error};
+    /// # let scratch = tempfile::tempdir()?;
+    /// // A directory that is not a store is refused, and nothing in it is touched.
+    /// let refused = Db::open(scratch.path(), DbOptions::default());
+    /// assert!(matches!(refused, Err(Error::Refused { .. })));
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it is no store or of a newer format, [`Error::Locked`] if another
+    /// process has it, and what opening its tables finds.
+    pub fn open(dir: impl AsRef<Path>, options: DbOptions) -> Result<Self> {
+        let dir = dir.as_ref();
+        let refuse = |reason: &str| Error::Refused {
+            path: dir.display().to_string(),
+            reason: reason.to_owned(),
+        };
+        if !dir.exists() {
+            return Err(refuse("no such directory"));
+        }
+        if !dir.is_dir() {
+            return Err(refuse("not a directory"));
+        }
+        let media: Arc<dyn Media> = Arc::new(Disk::open(dir)?);
+        if !Catalogue::exists(media.as_ref())? {
+            return Err(refuse(
+                "not a siltstone store (it has no CATALOG file); name a store, or a new or empty \
+                 directory to make one",
+            ));
+        }
+        Self::open_media(media, options)
+    }
+
+    /// Opens the store in `dir`, or makes one if `dir` is missing or empty.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); a directory with other files in it is refused.
+    pub fn open_or_create(dir: impl AsRef<Path>, options: DbOptions) -> Result<Self> {
+        let dir = dir.as_ref();
+        let is_new = match dir.read_dir() {
+            // A creation that was cut off leaves the lock file and the unfinished catalogue.
+            Ok(mut entries) => entries.all(|entry| {
+                entry.is_ok_and(|e| e.file_name() == LOCK || e.file_name() == "CATALOG.new")
+            }),
+            Err(e) => e.kind() == std::io::ErrorKind::NotFound,
+        };
+        if !is_new {
+            return Self::open(dir, options);
+        }
+        Self::create_media(Arc::new(Disk::create(dir)?), options)
+    }
+
+    /// Opens the store on any medium; for tests and experiments.
+    pub fn open_media(media: Arc<dyn Media>, options: DbOptions) -> Result<Self> {
+        let lock = media.lock(LOCK)?;
+        let catalogue = Catalogue::read(media.as_ref())?;
+        Self::with(media, options, catalogue, lock)
+    }
+
+    /// Makes an empty store on any medium.
+    pub fn create_media(media: Arc<dyn Media>, options: DbOptions) -> Result<Self> {
+        let lock = media.lock(LOCK)?;
+        let catalogue = Catalogue::default();
+        catalogue.write(media.as_ref())?;
+        Self::with(media, options, catalogue, lock)
+    }
+
+    fn with(
+        media: Arc<dyn Media>,
+        options: DbOptions,
+        catalogue: Catalogue,
+        lock: LockGuard,
+    ) -> Result<Self> {
+        for (name, spec) in &catalogue.tables {
+            engines::check(&spec.engine, &spec.options).map_err(|e| Error::Refused {
+                path: media.name(),
+                reason: format!("its catalogue cannot be used for table '{name}': {e}"),
+            })?;
+        }
+        for directory in media.subdirectories()? {
+            if let Some(name) = directory.strip_prefix(TABLE_PREFIX)
+                && !catalogue.tables.contains_key(name)
+            {
+                media.remove_subdirectory(&directory)?;
+            }
+        }
+        let open = Open { catalogue, ..Open::default() };
+        let inner = Inner { media, options, open: Mutex::new(open), lock: Mutex::new(Some(lock)) };
+        Ok(Db { inner: Arc::new(inner) })
+    }
+
+    /// The table `name`, which must be there.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is none; what opening it finds.
+    pub fn table(&self, name: &str) -> Result<Table> {
+        let mut open = self.open()?;
+        if let Some(table) = open.tables.get(name) {
+            return Ok(table.clone());
+        }
+        let Some(spec) = open.catalogue.tables.get(name).cloned() else {
+            let names: Vec<_> = open.catalogue.tables.keys().map(String::as_str).collect();
+            let others = if names.is_empty() { "none".into() } else { names.join(", ") };
+            return Err(Error::Invalid(format!(
+                "no table '{name}' in {} (tables: {others})",
+                self.inner.media.name()
+            )));
+        };
+        let table = self.open_table(name, &spec)?;
+        open.tables.insert(name.to_owned(), table.clone());
+        Ok(table)
+    }
+
+    /// The table `name`; if there is none it is made on `engine` with `options`.
+    ///
+    /// ```
+    /// # use siltstone::{Db, DbOptions};
+    /// # let scratch = tempfile::tempdir()?;
+    /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
+    /// let options = [("memtable".to_owned(), "8MiB".to_owned())].into();
+    /// let table = db.table_or_create("events", "lsm", &options)?;
+    /// assert_eq!(db.table_names()?, ["events"]);
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is there on another engine; [`Error::BadOptions`], all mistakes at
+    /// once. A table that is there keeps the options it was made with.
+    pub fn table_or_create(
+        &self,
+        name: &str,
+        engine: &str,
+        options: &BTreeMap<String, String>,
+    ) -> Result<Table> {
+        catalogue::check_name(name)?;
+        engines::check(engine, options)?;
+        let known = self.open()?.catalogue.tables.get(name).map(|spec| spec.engine.clone());
+        match known {
+            Some(known) if known == engine => return self.table(name),
+            Some(known) => {
+                return Err(Error::Invalid(format!(
+                    "table '{name}' is on the {known} engine, not on {engine}"
+                )));
+            }
+            None => {}
+        }
+        let mut open = self.open()?;
+        let spec = TableSpec { engine: engine.to_owned(), options: options.clone() };
+        let table = self.open_table(name, &spec)?;
+        let mut catalogue = open.catalogue.clone();
+        catalogue.tables.insert(name.to_owned(), spec);
+        catalogue.write(self.inner.media.as_ref())?;
+        open.catalogue = catalogue;
+        open.tables.insert(name.to_owned(), table.clone());
+        Ok(table)
+    }
+
+    /// Removes the table `name` and all in it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is none.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        let mut open = self.open()?;
+        let mut catalogue = open.catalogue.clone();
+        if catalogue.tables.remove(name).is_none() {
+            return Err(Error::Invalid(format!("no table '{name}' to drop")));
+        }
+        if let Some(table) = open.tables.remove(name) {
+            table.engine().close()?;
+        }
+        catalogue.write(self.inner.media.as_ref())?;
+        open.catalogue = catalogue;
+        self.inner.media.remove_subdirectory(&directory(name))
+    }
+
+    /// The names of all tables, sorted.
+    pub fn table_names(&self) -> Result<Vec<String>> {
+        Ok(self.open()?.catalogue.tables.keys().cloned().collect())
+    }
+
+    /// The engine of each table, by the table's name.
+    pub fn catalogue(&self) -> Result<Catalogue> {
+        Ok(self.open()?.catalogue.clone())
+    }
+
+    /// The medium that the store is on.
+    pub fn media(&self) -> &Arc<dyn Media> {
+        &self.inner.media
+    }
+
+    /// Finishes background work, makes everything durable, and frees the directory. Tables that
+    /// are still held answer [`Error::Closed`] from now on.
+    pub fn close(&self) -> Result<()> {
+        let mut open = self.inner.open.lock();
+        open.closed = true;
+        let mut first_error = Ok(());
+        for table in std::mem::take(&mut open.tables).into_values() {
+            first_error = first_error.and(table.engine().close());
+        }
+        self.inner.lock.lock().take();
+        first_error
+    }
+
+    /// The table's directory, for tools that work on files.
+    pub fn table_media(&self, name: &str) -> Result<Arc<dyn Media>> {
+        self.inner.media.subdirectory(&directory(name))
+    }
+
+    fn open(&self) -> Result<parking_lot::MutexGuard<'_, Open>> {
+        let open = self.inner.open.lock();
+        if open.closed { Err(Error::Closed) } else { Ok(open) }
+    }
+
+    fn open_table(&self, name: &str, spec: &TableSpec) -> Result<Table> {
+        let media = self.inner.media.subdirectory(&directory(name))?;
+        let media: Arc<dyn Media> = Arc::new(Metered::new(media));
+        let engine = engines::open(&spec.engine, media, &self.inner.options.env, &spec.options)?;
+        Ok(Table::new(name, engine))
+    }
+}
+
+fn directory(table: &str) -> String {
+    format!("{TABLE_PREFIX}{table}")
+}

@@ -1,0 +1,148 @@
+//! One keyspace: reads, writes, batches.
+
+use std::sync::Arc;
+
+use siltstone_engine::{
+    Durability, Engine, Entry, KeyRange, Result, Stats, Timestamp, VerifyReport, WriteBatch,
+};
+
+use crate::{Iter, Snapshot};
+
+/// A named keyspace on one engine. Clones share it; every method may be called from any thread.
+#[derive(Clone)]
+pub struct Table {
+    name: Arc<str>,
+    engine: Arc<dyn Engine>,
+}
+
+impl Table {
+    /// Gives an engine a table's face.
+    pub fn new(name: &str, engine: Arc<dyn Engine>) -> Self {
+        Table { name: name.into(), engine }
+    }
+
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The engine underneath, for what this face does not have.
+    pub fn engine(&self) -> &Arc<dyn Engine> {
+        &self.engine
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.engine.get(key)?.map(|entry| entry.value))
+    }
+
+    /// The value of `key` and when it expires.
+    pub fn get_entry(&self, key: &[u8]) -> Result<Option<Entry>> {
+        self.engine.get(key)
+    }
+
+    /// Sets `key` to `value`, buffered.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write(WriteBatch::new().put(key, value), Durability::Buffered)
+    }
+
+    /// Sets `key` to `value` until `expires_at` (milliseconds since 1970), buffered.
+    ///
+    /// ```
+    /// # use siltstone::{Db, DbOptions, Clock, SystemClock};
+    /// # let scratch = tempfile::tempdir()?;
+    /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
+    /// # let table = db.table_or_create("t", "lsm", &Default::default())?;
+    /// let now = SystemClock.now();
+    /// table.put_until(b"session", b"open", now + 3_600_000)?;
+    /// table.put_until(b"stale", b"gone", now - 1)?;
+    /// assert!(table.get(b"session")?.is_some());
+    /// assert!(table.get(b"stale")?.is_none());
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn put_until(&self, key: &[u8], value: &[u8], expires_at: Timestamp) -> Result<()> {
+        self.write(WriteBatch::new().put_until(key, value, expires_at), Durability::Buffered)
+    }
+
+    /// Removes `key`, buffered. Removing what is not there is no error.
+    pub fn delete(&self, key: &[u8]) -> Result<()> {
+        self.write(WriteBatch::new().delete(key), Durability::Buffered)
+    }
+
+    /// Applies a batch whole.
+    ///
+    /// ```
+    /// # use siltstone::{Db, DbOptions, Durability, WriteBatch};
+    /// # let scratch = tempfile::tempdir()?;
+    /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
+    /// # let table = db.table_or_create("t", "lsm", &Default::default())?;
+    /// let mut transfer = WriteBatch::new();
+    /// transfer.put(b"alice", b"90").put(b"bob", b"110").delete(b"pending");
+    /// table.write(&transfer, Durability::Synced)?; // survives a power cut from here on
+    /// assert_eq!(table.get(b"bob")?.as_deref(), Some(&b"110"[..]));
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
+        self.engine.write(batch, durability)
+    }
+
+    /// Makes every write that has returned survive a power cut.
+    pub fn sync(&self) -> Result<()> {
+        self.engine.sync()
+    }
+
+    /// Every entry, in engine order (by key, where the engine is ordered).
+    pub fn iter(&self) -> Result<Iter> {
+        Ok(Iter::new(self.engine.iter()?))
+    }
+
+    /// The entries of a range of keys, in order. Ordered engines only.
+    ///
+    /// ```
+    /// # use siltstone::{Db, DbOptions};
+    /// # let scratch = tempfile::tempdir()?;
+    /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
+    /// # let table = db.table_or_create("t", "lsm", &Default::default())?;
+    /// for day in ["2026-01-30", "2026-01-31", "2026-02-01"] {
+    ///     table.put(day.as_bytes(), b"")?;
+    /// }
+    /// let january = table.range("2026-01".."2026-02")?;
+    /// assert_eq!(january.count(), 2);
+    /// let newest_first = table.range("2026".."2027")?.rev();
+    /// assert_eq!(newest_first.count(), 3);
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl std::ops::RangeBounds<K>) -> Result<Iter> {
+        Ok(Iter::new(self.engine.range(KeyRange::new(range), None)?))
+    }
+
+    /// The entries whose keys start with `prefix`, in order. Ordered engines only.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
+        Ok(Iter::new(self.engine.range(KeyRange::prefix(prefix.as_ref()), None)?))
+    }
+
+    /// A view of the table as it is now, which later writes don't change.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        Ok(Snapshot::new(self.clone(), self.engine.snapshot()?))
+    }
+
+    /// Moves what is only in memory and log into tables on the medium, durably.
+    pub fn flush(&self) -> Result<()> {
+        self.engine.flush()
+    }
+
+    /// Runs background work until none is due.
+    pub fn maintain(&self) -> Result<()> {
+        self.engine.maintain()
+    }
+
+    /// Reads and checks every byte; `progress` hears bytes done and in total.
+    pub fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
+        self.engine.verify(progress)
+    }
+
+    /// Counters and sizes.
+    pub fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+}
