@@ -4,15 +4,19 @@
 //!
 //! - [`skiplist`]: the memtable, a concurrent ordered index of versioned keys, in memory of an
 //!   [`arena`].
+//! - [`bloom`]: filters that tell absent keys, blocked by cache lines for tables, classic for the
+//!   small buckets of an LSM-trie.
 //! - [`hash`]: the hash of keys that filters and sketches take.
 //!
 //! Nothing here reads a clock, a file or a random device: what is random is so by a seed, and the
 //! same calls give the same structure.
 
 pub mod arena;
+pub mod bloom;
 pub mod hash;
 pub mod skiplist;
 mod sync;
 
+pub use bloom::{BlockedBloom, BlockedBloomView, ClassicBloom, ClassicBloomView};
 pub use hash::hash64;
 pub use skiplist::{Cursor, EntryRef, NewVersion, SkipList, Version};
