@@ -6,6 +6,7 @@
 //!   [`arena`].
 //! - [`bloom`]: filters that tell absent keys, blocked by cache lines for tables, classic for the
 //!   small buckets of an LSM-trie.
+//! - [`hyperloglog`]: sketches that estimate how many distinct keys files have, and share.
 //! - [`hash`]: the hash of keys that filters and sketches take.
 //!
 //! Nothing here reads a clock, a file or a random device: what is random is so by a seed, and the
@@ -14,9 +15,11 @@
 pub mod arena;
 pub mod bloom;
 pub mod hash;
+pub mod hyperloglog;
 pub mod skiplist;
 mod sync;
 
 pub use bloom::{BlockedBloom, BlockedBloomView, ClassicBloom, ClassicBloomView};
 pub use hash::hash64;
+pub use hyperloglog::HyperLogLog;
 pub use skiplist::{Cursor, EntryRef, NewVersion, SkipList, Version};
