@@ -1,1 +1,29 @@
 //! In-memory data structures without I/O, one a file.
+//!
+//! A tour, from what holds data to what describes it:
+//!
+//! - [`skiplist`]: the memtable, a concurrent ordered index of versioned keys, in memory of an
+//!   [`arena`].
+//! - [`bloom`]: filters that tell absent keys, blocked by cache lines for tables, classic for the
+//!   small buckets of an LSM-trie.
+//! - [`hyperloglog`]: sketches that estimate how many distinct keys files have, and share.
+//! - [`bits`] and [`codes`]: strings of bits, and codes for numbers in them, for entropy-coded tries.
+//! - [`hash`]: the hash of keys that filters and sketches take.
+//!
+//! Nothing here reads a clock, a file or a random device: what is random is so by a seed, and the
+//! same calls give the same structure.
+
+pub mod arena;
+pub mod bits;
+pub mod bloom;
+pub mod codes;
+pub mod hash;
+pub mod hyperloglog;
+pub mod skiplist;
+mod sync;
+
+pub use bits::{BitReader, BitWriter};
+pub use bloom::{BlockedBloom, BlockedBloomView, ClassicBloom, ClassicBloomView};
+pub use hash::hash64;
+pub use hyperloglog::HyperLogLog;
+pub use skiplist::{Cursor, EntryRef, NewVersion, SkipList, Version};

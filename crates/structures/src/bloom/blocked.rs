@@ -1,0 +1,180 @@
+//! The Bloom filter in blocks of a cache line: all probes of a key fall into one block.
+//!
+//! ```text
+//!  hash ─┬─ high 32 bits, scaled ──▶ block          [512 bits][512 bits][512 bits] …
+//!        └─ mixed ─▶ 7 × 9 bits ──▶ bits in block         ▲ ▲ ▲  ▲
+//! ```
+//!
+//! A query costs one cache miss however large the filter, and no branch depends on the bits. The
+//! price: keys fall unevenly into blocks, and crowded blocks answer falsely more often. At 10 bits
+//! a key that makes 0.96 % instead of 0.82 %, at 16 bits 0.084 % instead of 0.046 %. The number of
+//! probes is the one that minimises this rate, computed rather than taken from a table.
+//!
+//! Invariant: byte and bit order are fixed (bit `i` of a block is bit `i % 8` of byte `i / 8`), so
+//! that stored filters mean the same on every machine.
+//!
+//! Source: Putze, Sanders, Singler, JEA 2009, section 3 and equation 3 for the rate. Taking the
+//! probes as slices of one mixed hash is ours.
+
+use super::BloomError;
+use crate::hash::mix64;
+
+/// The bytes of a block: a cache line.
+const BLOCK: usize = 64;
+/// The bits that address a bit in a block.
+const SLICE: u32 = 9;
+/// The probes that one mixed hash feeds.
+const SLICES: u8 = 7;
+/// The most probes: what two mixed hashes feed.
+const MAX_PROBES: u8 = 2 * SLICES;
+
+/// A blocked Bloom filter to fill.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockedBloom {
+    bytes: Vec<u8>,
+    probes: u8,
+}
+
+impl BlockedBloom {
+    /// An empty filter for a number of keys, at so many bits a key, rounded up to whole blocks.
+    ///
+    /// Zero bits a key, or a fraction too small to be of use, give the filter that contains
+    /// everything. Costs some microseconds to find the best number of probes.
+    ///
+    /// # Panics
+    ///
+    /// If `bits_per_key` is negative or not finite, or the filter would exceed 2³² blocks.
+    pub fn new(keys: usize, bits_per_key: f64) -> Self {
+        assert!(bits_per_key.is_finite() && bits_per_key >= 0.0, "{bits_per_key} bits a key");
+        if bits_per_key == 0.0 {
+            return Self { bytes: Vec::new(), probes: 0 };
+        }
+        let bits = keys as f64 * bits_per_key;
+        let blocks = (bits / (8 * BLOCK) as f64).ceil().max(1.0);
+        assert!(blocks <= f64::from(u32::MAX), "{blocks} blocks");
+        let rate = |probes: &u8| blocked_false_positive_rate(bits_per_key, *probes);
+        let probes = (1..=MAX_PROBES).min_by(|a, b| rate(a).total_cmp(&rate(b))).unwrap_or(1);
+        Self { bytes: vec![0; blocks as usize * BLOCK], probes }
+    }
+
+    /// A filter of the hashes given, at so many bits for each.
+    ///
+    /// # Panics
+    ///
+    /// As [`BlockedBloom::new`].
+    pub fn build(hashes: &[u64], bits_per_key: f64) -> Self {
+        let mut bloom = Self::new(hashes.len(), bits_per_key);
+        hashes.iter().for_each(|&hash| bloom.insert(hash));
+        bloom
+    }
+
+    /// Adds the hash of a key; costs one cache miss.
+    pub fn insert(&mut self, hash: u64) {
+        let (blocks, _) = self.bytes.as_chunks_mut::<BLOCK>();
+        if blocks.is_empty() {
+            return;
+        }
+        let index = block_of(hash, blocks.len());
+        let block = &mut blocks[index];
+        each_bit(hash, self.probes, |bit| block[bit / 8] |= 1 << (bit % 8));
+    }
+
+    /// Whether the hash may have been inserted.
+    pub fn contains(&self, hash: u64) -> bool {
+        self.view().contains(hash)
+    }
+
+    /// The filter as a reader sees it.
+    pub fn view(&self) -> BlockedBloomView<'_> {
+        BlockedBloomView { blocks: self.bytes.as_chunks().0, probes: self.probes }
+    }
+
+    /// The bytes to store.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The number of probes to store with the bytes.
+    pub fn probes(&self) -> u8 {
+        self.probes
+    }
+}
+
+/// A blocked Bloom filter in stored bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockedBloomView<'a> {
+    blocks: &'a [[u8; BLOCK]],
+    probes: u8,
+}
+
+impl<'a> BlockedBloomView<'a> {
+    /// Opens the bytes and the number of probes of a [`BlockedBloom`], without copying.
+    ///
+    /// # Errors
+    ///
+    /// If no filter has this length or this number of probes.
+    pub fn open(bytes: &'a [u8], probes: u8) -> Result<Self, BloomError> {
+        let (blocks, rest) = bytes.as_chunks();
+        if !rest.is_empty() || u32::try_from(blocks.len()).is_err() {
+            return Err(BloomError::Length { bytes: bytes.len() });
+        }
+        if probes > MAX_PROBES || (probes == 0) != blocks.is_empty() {
+            return Err(BloomError::Probes { bytes: bytes.len(), probes });
+        }
+        Ok(Self { blocks, probes })
+    }
+
+    /// Whether the hash may have been inserted; costs one cache miss, and no branch on the bits.
+    #[inline]
+    pub fn contains(&self, hash: u64) -> bool {
+        let Some(block) = self.blocks.get(block_of(hash, self.blocks.len())) else { return true };
+        let mut all = 1;
+        each_bit(hash, self.probes, |bit| all &= block[bit / 8] >> (bit % 8));
+        all & 1 == 1
+    }
+}
+
+/// The expected rate of false positives of a blocked filter.
+///
+/// A block holds a number of keys that is Poisson distributed about `512 / bits_per_key`; a block
+/// of `i` keys answers falsely as a classic filter of 512 bits and `i` keys does. Measured rates are
+/// slightly higher, as the bits set in a block vary as well: by 0.3 % of the rate at 10 bits a key, 10 %
+/// at 20 bits (Bose et al., "On the false-positive rate of Bloom filters", IPL 2008, for the reason).
+pub fn blocked_false_positive_rate(bits_per_key: f64, probes: u8) -> f64 {
+    let bits = (8 * BLOCK) as f64;
+    let mean = bits / bits_per_key;
+    // Terms beyond ten deviations are below the precision of the sum.
+    let last = (mean + 10.0 * mean.sqrt() + 10.0) as u32;
+    let mut log_poisson = -mean;
+    let mut rate = 0.0;
+    for keys in 0..=last {
+        let set = 1.0 - (1.0 - 1.0 / bits).powf(f64::from(keys) * f64::from(probes));
+        rate += log_poisson.exp() * set.powi(i32::from(probes));
+        log_poisson += mean.ln() - f64::from(keys + 1).ln();
+    }
+    rate
+}
+
+/// The block of a hash: its high half, scaled to the number of blocks; zero if there are none.
+#[inline]
+fn block_of(hash: u64, blocks: usize) -> usize {
+    (((hash >> 32) * blocks as u64) >> 32) as usize
+}
+
+/// Calls `each` with the bits of a hash in its block.
+#[inline]
+fn each_bit(hash: u64, probes: u8, mut each: impl FnMut(usize)) {
+    let mut slices = mix64(hash);
+    for _ in 0..probes.min(SLICES) {
+        each((slices % (1 << SLICE)) as usize);
+        slices >>= SLICE;
+    }
+    if probes > SLICES {
+        // Inverted, as the mix alone would map the hash 0 to the slices it has just used.
+        let mut slices = mix64(!hash);
+        for _ in SLICES..probes {
+            each((slices % (1 << SLICE)) as usize);
+            slices >>= SLICE;
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The versions of one key: a chain in the arena, newest first, that writers extend without locks.
+//!
+//! ```text
+//!  node ──▶ [older│sequence 9│expires│position│len, kind│value…] ──▶ [sequence 7│…] ──▶ [3│…] ──▶ ∅
+//! ```
+//!
+//! A record is written in full, then linked by one compare-and-swap: mostly on the chain's anchor,
+//! deeper in the chain for a writer that comes late with a lower sequence. Records are never
+//! unlinked, so a failed swap only means that a newer link is to be looked at from the same place.
+//!
+//! Invariant: sequences never rise along the chain, and of equal ones the last inserted is first.
+//!
+//! Source: version chains as in multi-version concurrency control (Wu et al., "An Empirical
+//! Evaluation of In-Memory MVCC", VLDB 2017, section 3, newest-to-oldest); the layout is ours.
+
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+use std::slice;
+
+use crate::arena::{ALIGN, Arena};
+use crate::sync::{AtomicPtr, Ordering, Published};
+
+/// A version to insert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewVersion<'a> {
+    /// The place of the write in the order of all writes.
+    pub sequence: u64,
+    /// What the write does (put, delete, …), in the caller's numbering.
+    pub kind: u8,
+    /// When the value ceases to be visible, in milliseconds of the caller's clock; 0 for never.
+    pub expires_at: u64,
+    /// Where in the log the write is recorded, in the caller's numbering.
+    pub position: u64,
+    /// The value, below 4 GiB.
+    pub value: &'a [u8],
+}
+
+/// A version in the list; reading its fields costs nothing more, [`Version::older`] a cache miss.
+#[derive(Clone, Copy, Debug)]
+pub struct Version<'a> {
+    /// The place of the write in the order of all writes.
+    pub sequence: u64,
+    /// What the write does (put, delete, …), in the caller's numbering.
+    pub kind: u8,
+    /// When the value ceases to be visible, in milliseconds of the caller's clock; 0 for never.
+    pub expires_at: u64,
+    /// Where in the log the write is recorded, in the caller's numbering.
+    pub position: u64,
+    /// The value.
+    pub value: &'a [u8],
+    record: RecordRef<'a>,
+}
+
+impl<'a> Version<'a> {
+    /// The version that this one replaced: the next lower sequence of the same key.
+    pub fn older(&self) -> Option<Version<'a>> {
+        RecordRef::follow(&self.record.fixed().older).map(RecordRef::version)
+    }
+}
+
+/// The fixed part of a version in the arena; `length` bytes of value follow it.
+struct Record {
+    older: AtomicPtr<Record>,
+    sequence: Published<u64>,
+    expires_at: Published<u64>,
+    position: Published<u64>,
+    length: Published<u32>,
+    kind: Published<u8>,
+}
+
+const _: () = assert!(align_of::<Record>() <= ALIGN);
+
+/// A published record, and the arena's promise to keep it for `'a`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RecordRef<'a> {
+    record: NonNull<Record>,
+    arena: PhantomData<&'a Arena>,
+}
+
+// SAFETY: a record is written before it is shared; afterwards only its atomic link changes.
+unsafe impl Send for RecordRef<'_> {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for RecordRef<'_> {}
+
+/// The start of a chain, kept in the node of a key.
+pub(super) struct Chain(AtomicPtr<Record>);
+
+impl Chain {
+    /// A chain of one record.
+    pub(super) fn new(first: RecordRef<'_>) -> Self {
+        Self(AtomicPtr::new(first.record.as_ptr()))
+    }
+
+    /// A chain without records.
+    pub(super) fn empty() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// The version with the highest sequence.
+    #[inline]
+    pub(super) fn newest(&self) -> Option<Version<'_>> {
+        RecordRef::follow(&self.0).map(RecordRef::version)
+    }
+
+    /// The newest version with a sequence of at most `at`; costs a cache miss a version skipped.
+    #[inline]
+    pub(super) fn at(&self, at: u64) -> Option<Version<'_>> {
+        let mut record = RecordRef::follow(&self.0)?;
+        while record.fixed().sequence.get() > at {
+            record = RecordRef::follow(&record.fixed().older)?;
+        }
+        Some(record.version())
+    }
+
+    /// Links a record in its place by sequence.
+    ///
+    /// # Safety
+    ///
+    /// The record is in no chain yet, and its arena outlives this chain.
+    pub(super) unsafe fn link(&self, new: RecordRef<'_>) {
+        let sequence = new.fixed().sequence.get();
+        let mut place = &self.0;
+        loop {
+            let next = RecordRef::follow(place);
+            if let Some(next) = next
+                && next.fixed().sequence.get() > sequence
+            {
+                place = &next.fixed().older;
+                continue;
+            }
+            let next = next.map_or(ptr::null_mut(), |next| next.record.as_ptr());
+            // Relaxed: the record is still private; the swap below publishes it.
+            new.fixed().older.store(next, Ordering::Relaxed);
+            // Release publishes the record. A swap that fails looks again from the same place,
+            // which is still in the chain since nothing is ever unlinked.
+            let swapped = place.compare_exchange_weak(
+                next,
+                new.record.as_ptr(),
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
+            if swapped.is_ok() {
+                return;
+            }
+        }
+    }
+}
+
+impl<'a> RecordRef<'a> {
+    /// Writes a version into the arena, in no chain yet.
+    ///
+    /// # Panics
+    ///
+    /// If the value has 4 GiB or more.
+    pub(super) fn write(arena: &'a Arena, version: &NewVersion<'_>) -> Self {
+        let length = u32::try_from(version.value.len()).expect("values are below 4 GiB");
+        let record = arena.allocate(size_of::<Record>() + version.value.len()).cast::<Record>();
+        let fixed = Record {
+            older: AtomicPtr::new(ptr::null_mut()),
+            sequence: Published::new(version.sequence),
+            expires_at: Published::new(version.expires_at),
+            position: Published::new(version.position),
+            length: Published::new(length),
+            kind: Published::new(version.kind),
+        };
+        // SAFETY: the arena gave these bytes to us alone, aligned, and as many as are written.
+        unsafe {
+            record.write(fixed);
+            let value = record.add(1).cast::<u8>();
+            value
+                .copy_from_nonoverlapping(NonNull::from(version.value).cast(), version.value.len());
+        }
+        Self { record, arena: PhantomData }
+    }
+
+    /// Follows a link, acquiring what was written before the link was.
+    #[inline]
+    fn follow(link: &'a AtomicPtr<Record>) -> Option<RecordRef<'a>> {
+        let record = NonNull::new(link.load(Ordering::Acquire))?;
+        Some(RecordRef { record, arena: PhantomData })
+    }
+
+    /// The record without its value.
+    #[inline]
+    fn fixed(&self) -> &'a Record {
+        // SAFETY: the record was written in full before this reference to it was made, and the
+        // arena keeps it for `'a`.
+        unsafe { self.record.as_ref() }
+    }
+
+    /// The record as its readers see it.
+    #[inline]
+    fn version(self) -> Version<'a> {
+        let fixed = self.fixed();
+        // SAFETY: `write` put `length` bytes of value after the fixed part, in one allocation.
+        let value = unsafe {
+            slice::from_raw_parts(self.record.add(1).cast().as_ptr(), fixed.length.get() as usize)
+        };
+        Version {
+            sequence: fixed.sequence.get(),
+            kind: fixed.kind.get(),
+            expires_at: fixed.expires_at.get(),
+            position: fixed.position.get(),
+            value,
+            record: self,
+        }
+    }
+}

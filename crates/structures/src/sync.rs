@@ -1,0 +1,60 @@
+//! The atomics of this crate's lock-free code, from the standard library or from loom's model.
+//!
+//! Under `--cfg loom` every atomic operation becomes a point where loom may switch threads or hand
+//! out an older value that the memory model allows. [`Published`] extends the check to plain data
+//! written before a pointer to it is published: under loom, reading it without a happens-before
+//! edge from its creation fails the test; otherwise it is the bare value and costs nothing.
+//!
+//! Invariant: lock-free code of this crate takes its atomics from here only.
+//!
+//! Source: loom follows Norris and Demsky, "CDSChecker", OOPSLA 2013. The facade is ours.
+
+#[cfg(loom)]
+pub(crate) use loom::sync::{
+    Mutex,
+    atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering},
+};
+#[cfg(not(loom))]
+pub(crate) use std::sync::{
+    Mutex,
+    atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering},
+};
+
+/// Plain data that is written once, before a pointer to it is published with release ordering.
+#[cfg(not(loom))]
+#[repr(transparent)]
+pub(crate) struct Published<T>(T);
+
+#[cfg(not(loom))]
+impl<T: Copy> Published<T> {
+    /// Wraps the value, before it is published.
+    pub(crate) fn new(value: T) -> Self {
+        Self(value)
+    }
+
+    /// Reads the value; the reader must have acquired the pointer that published it.
+    #[inline(always)]
+    pub(crate) fn get(&self) -> T {
+        self.0
+    }
+}
+
+/// Plain data that is written once, before a pointer to it is published with release ordering.
+#[cfg(loom)]
+pub(crate) struct Published<T>(loom::cell::UnsafeCell<T>);
+
+#[cfg(loom)]
+impl<T: Copy> Published<T> {
+    /// Wraps the value; loom counts this as a write by the calling thread.
+    pub(crate) fn new(value: T) -> Self {
+        Self(loom::cell::UnsafeCell::new(value))
+    }
+
+    /// Reads the value; loom fails the test if its creation does not happen before this read.
+    pub(crate) fn get(&self) -> T {
+        self.0.with(|value| {
+            // SAFETY: nobody writes after `new`, and loom has just checked that `new` came before.
+            unsafe { *value }
+        })
+    }
+}

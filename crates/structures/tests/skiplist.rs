@@ -1,0 +1,291 @@
+//! Is the skip list the sorted map of versions that it claims to be, also under concurrent writers?
+
+#![cfg(not(loom))]
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use proptest::prelude::*;
+use siltstone_structures::skiplist::{NewVersion, SkipList, Version};
+
+fn new(sequence: u64, value: &[u8]) -> NewVersion<'_> {
+    NewVersion { sequence, kind: 1, expires_at: 0, position: sequence * 10, value }
+}
+
+/// Keys that share prefixes, end early, and end in zeros: what a comparison by prefix may confuse.
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    let byte = prop_oneof![3 => Just(0u8), 2 => Just(1), 1 => Just(0xff), 1 => any::<u8>()];
+    prop_oneof![
+        4 => prop::collection::vec(byte.clone(), 0..12),
+        1 => prop::collection::vec(byte, 0..3).prop_map(|mut tail| {
+            tail.splice(0..0, *b"prefix__");
+            tail
+        }),
+    ]
+}
+
+/// What a version should be: kind, expiry, position, value.
+type Fields = (u8, u64, u64, Vec<u8>);
+type Model = BTreeMap<Vec<u8>, BTreeMap<Reverse<u64>, Fields>>;
+
+fn fields(version: &Version<'_>) -> Fields {
+    (version.kind, version.expires_at, version.position, version.value.to_vec())
+}
+
+fn insertion() -> impl Strategy<Value = (Vec<u8>, u64, Fields)> {
+    let value = prop::collection::vec(any::<u8>(), 0..40);
+    (key(), 0u64..60, (any::<u8>(), any::<u64>(), any::<u64>(), value))
+}
+
+fn build(seed: u64, insertions: &[(Vec<u8>, u64, Fields)]) -> (Arc<SkipList>, Model) {
+    let (list, mut model) = (Arc::new(SkipList::new(seed)), Model::new());
+    for (key, sequence, fields) in insertions {
+        let (kind, expires_at, position, value) = fields;
+        list.insert(
+            key,
+            NewVersion {
+                sequence: *sequence,
+                kind: *kind,
+                expires_at: *expires_at,
+                position: *position,
+                value,
+            },
+        );
+        model.entry(key.clone()).or_default().insert(Reverse(*sequence), fields.clone());
+    }
+    (list, model)
+}
+
+proptest! {
+    #[test]
+    fn does_a_read_at_any_sequence_see_what_the_model_sees(
+        seed in any::<u64>(),
+        insertions in prop::collection::vec(insertion(), 0..150),
+        absent in key(),
+        at in 0u64..60,
+    ) {
+        let (list, model) = build(seed, &insertions);
+        for key in model.keys().chain([&absent]) {
+            let expected = model
+                .get(key)
+                .and_then(|versions| versions.range(Reverse(at)..).next())
+                .map(|(Reverse(sequence), fields)| (*sequence, fields.clone()));
+            let found = list.get(key, at).map(|version| (version.sequence, fields(&version)));
+            prop_assert_eq!(found, expected);
+            prop_assert_eq!(list.entry(key).is_some(), model.contains_key(key));
+        }
+    }
+
+    #[test]
+    fn are_keys_versions_and_updates_all_there_and_in_order(
+        seed in any::<u64>(),
+        insertions in prop::collection::vec(insertion(), 0..150),
+    ) {
+        let (list, model) = build(seed, &insertions);
+        prop_assert_eq!(list.keys(), model.len());
+        prop_assert_eq!(list.versions(), insertions.len());
+        let payload: usize = insertions.iter().map(|(_, _, fields)| fields.3.len()).sum();
+        prop_assert!(list.memory_bytes() >= payload + model.keys().map(Vec::len).sum::<usize>());
+        prop_assert!(list.iter().map(|entry| entry.key()).eq(model.keys()));
+        for (entry, (key, versions)) in list.iter().zip(&model) {
+            let updates = insertions.iter().filter(|(inserted, ..)| inserted == key).count();
+            prop_assert_eq!(entry.updates() as usize, updates);
+            prop_assert_eq!(entry.versions().count(), updates);
+            // Of equal sequences, the last inserted comes first and hides the others.
+            let mut seen: Vec<_> =
+                entry.versions().map(|version| (Reverse(version.sequence), fields(&version))).collect();
+            seen.dedup_by_key(|(sequence, _)| *sequence);
+            prop_assert_eq!(seen, versions.clone().into_iter().collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn does_a_cursor_move_as_over_the_model(
+        seed in any::<u64>(),
+        insertions in prop::collection::vec(insertion(), 0..100),
+        moves in prop::collection::vec((0u8..6, key()), 1..60),
+    ) {
+        let (list, model) = build(seed, &insertions);
+        let mut cursor = list.cursor();
+        let mut place: Option<&Vec<u8>> = None;
+        for (which, key) in &moves {
+            match which {
+                0 => (cursor.seek_to_first(), place = model.keys().next()),
+                1 => (cursor.seek_to_last(), place = model.keys().next_back()),
+                2 => (cursor.seek(key), place = model.range(key.clone()..).next().map(|(k, _)| k)),
+                3 => (
+                    cursor.seek_back(key),
+                    place = model.range(..=key.clone()).next_back().map(|(k, _)| k),
+                ),
+                4 => (
+                    cursor.next(),
+                    place = place.and_then(|here| model.keys().find(|key| *key > here)),
+                ),
+                _ => (
+                    cursor.prev(),
+                    place = place.and_then(|here| model.keys().rfind(|key| *key < here)),
+                ),
+            };
+            prop_assert_eq!(cursor.valid(), place.is_some());
+            if let Some(place) = place {
+                prop_assert_eq!(cursor.key(), place);
+                let (Reverse(newest), expected) = model[place].first_key_value().unwrap();
+                prop_assert_eq!(cursor.newest().sequence, *newest);
+                prop_assert_eq!(fields(&cursor.version_at(*newest).unwrap()), expected.clone());
+            }
+        }
+    }
+}
+
+#[test]
+fn does_a_list_without_keys_answer_everything_with_none() {
+    let list = Arc::new(SkipList::new(0));
+    assert!(list.get(b"", u64::MAX).is_none());
+    assert_eq!((list.keys(), list.versions(), list.iter().count()), (0, 0, 0));
+    let mut cursor = list.cursor();
+    cursor.seek_to_last();
+    assert!(!cursor.valid());
+    cursor.seek(b"");
+    assert!(!cursor.valid());
+    cursor.next();
+    cursor.prev();
+    assert!(!cursor.valid());
+}
+
+#[test]
+fn do_ascending_descending_and_alternating_loads_end_in_order() {
+    let orders: [fn(u32) -> u32; 3] =
+        [|i| i, |i| 5000 - i, |i| if i % 2 == 0 { i } else { 10_000 - i }];
+    for order in orders {
+        let list = SkipList::new(3);
+        (0..5000).for_each(|i| list.insert(&order(i).to_be_bytes(), new(i.into(), b"")));
+        let keys: Vec<_> = list.iter().map(|entry| entry.key()).collect();
+        assert_eq!(keys.len(), 5000);
+        assert!(keys.is_sorted());
+    }
+}
+
+#[test]
+fn does_a_value_larger_than_any_chunk_come_back_whole() {
+    let list = SkipList::new(0);
+    let value: Vec<u8> = (0..40_000_000u32).map(|i| (i * 31) as u8).collect();
+    list.insert(b"large", new(1, &value));
+    list.insert(b"small", new(2, b"x"));
+    assert!(list.get(b"large", 1).unwrap().value == value);
+    assert_eq!(list.get(b"small", 2).unwrap().value, b"x");
+    assert!(list.memory_bytes() >= value.len());
+}
+
+#[test]
+#[ignore = "takes more than a GiB of memory"]
+fn does_a_value_of_half_a_gibibyte_come_back_whole() {
+    let value = vec![0xa5; 512 << 20];
+    let list = SkipList::new(0);
+    list.insert(b"key", new(1, &value));
+    assert!(list.get(b"key", 1).unwrap().value == value);
+}
+
+#[test]
+fn does_a_cursor_outlive_the_list_it_came_from_and_see_what_comes_later() {
+    let list = Arc::new(SkipList::new(0));
+    list.insert(b"b", new(1, b"first"));
+    let mut cursor = list.cursor();
+    cursor.seek_to_first();
+    list.insert(b"b", new(2, b"second"));
+    list.insert(b"c", new(3, b""));
+    list.insert(b"a", new(4, b""));
+    assert_eq!((cursor.newest().value, cursor.updates()), (b"second".as_slice(), 2));
+    drop(list);
+    let seen = thread::spawn(move || {
+        cursor.next();
+        let next = cursor.key().to_vec();
+        cursor.prev();
+        cursor.prev();
+        (cursor.key().to_vec(), next)
+    });
+    assert_eq!(seen.join().unwrap(), (b"a".to_vec(), b"c".to_vec()));
+}
+
+#[test]
+fn do_writers_that_race_for_the_same_keys_lose_no_version() {
+    const WRITERS: u64 = 4;
+    const ROUNDS: u64 = 20_000;
+    const KEYS: u64 = 700;
+    let list = SkipList::new(9);
+    thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let list = &list;
+            // All writers take the same keys at the same time, with sequences that interleave.
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    let key = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) % KEYS;
+                    let sequence = round * WRITERS + writer;
+                    list.insert(&key.to_be_bytes(), new(sequence, &sequence.to_be_bytes()));
+                }
+            });
+        }
+    });
+    assert_eq!(list.keys(), KEYS as usize);
+    assert_eq!(list.versions(), (WRITERS * ROUNDS) as usize);
+    assert!(list.iter().is_sorted_by(|left, right| left.key() < right.key()));
+    let mut sequences: Vec<u64> = Vec::new();
+    for entry in list.iter() {
+        let versions: Vec<_> = entry.versions().collect();
+        assert_eq!(versions.len(), entry.updates() as usize);
+        assert!(versions.is_sorted_by(|newer, older| newer.sequence > older.sequence));
+        assert!(versions.iter().all(|version| version.value == version.sequence.to_be_bytes()));
+        sequences.extend(versions.iter().map(|version| version.sequence));
+    }
+    sequences.sort_unstable();
+    assert!(sequences.into_iter().eq(0..WRITERS * ROUNDS));
+}
+
+#[test]
+fn do_readers_see_whole_entries_in_order_while_writers_insert() {
+    let list = Arc::new(SkipList::new(5));
+    let done = AtomicBool::new(false);
+    let expected = |sequence: u64| vec![sequence as u8; (sequence % 300) as usize];
+    thread::scope(|scope| {
+        let writers: Vec<_> = (0..2u64)
+            .map(|writer| {
+                let list = &list;
+                scope.spawn(move || {
+                    for round in 1..30_000u64 {
+                        let sequence = round * 2 + writer;
+                        let key = sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50;
+                        list.insert(&key.to_be_bytes(), new(sequence, &expected(sequence)));
+                        // Every thread sees its own writes.
+                        let seen = list.get(&key.to_be_bytes(), sequence).unwrap();
+                        assert_eq!(seen.sequence, sequence);
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut passes = 0;
+                while !done.load(Ordering::Relaxed) || passes == 0 {
+                    let (mut cursor, mut last, mut count) = (list.cursor(), None, 0);
+                    let at_least = list.keys();
+                    cursor.seek_to_first();
+                    while let Some(entry) = cursor.entry() {
+                        assert!(last.as_deref() < Some(entry.key()));
+                        let newest = entry.newest();
+                        assert_eq!(newest.value, expected(newest.sequence));
+                        assert_eq!(newest.position, newest.sequence * 10);
+                        last = Some(entry.key().to_vec());
+                        count += 1;
+                        cursor.next();
+                    }
+                    assert!(count >= at_least, "{count} of {at_least} keys seen");
+                    passes += 1;
+                }
+            });
+        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        done.store(true, Ordering::Relaxed);
+    });
+}
