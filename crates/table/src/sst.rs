@@ -24,6 +24,7 @@ pub mod footer;
 pub mod index;
 pub mod iter;
 pub mod meta;
+pub mod salvage;
 pub mod table;
 pub mod verify;
 pub mod writer;

@@ -73,6 +73,8 @@ pub struct LogReader {
     /// A record of several fragments.
     assembled: Vec<u8>,
     finished: Option<Result<LogEnd>>,
+    /// Something met so far says that bytes of this log were synced.
+    was_synced: bool,
 }
 
 /// One step of the walk. Ranges are of the chunk.
@@ -117,6 +119,7 @@ impl LogReader {
             chunk_at: 0,
             assembled: Vec::new(),
             finished: None,
+            was_synced: false,
         })
     }
 
@@ -156,6 +159,12 @@ impl LogReader {
     /// Where the last whole record that was handed out ends, in bytes.
     pub fn valid_bytes(&self) -> u64 {
         self.end
+    }
+
+    /// Whether anything met so far proves that the log was ever synced. A proof is written with the
+    /// first record after a sync, so a log that was synced once, at its end, has none.
+    pub fn was_synced(&self) -> bool {
+        self.was_synced
     }
 
     /// Records handed out so far.
@@ -207,7 +216,8 @@ impl LogReader {
         let block = &self.chunk[range.clone()];
         if in_block == 0 {
             return match self.sum.parse_header(at, block) {
-                Ok(_) => {
+                Ok(synced_to) => {
+                    self.was_synced |= synced_to > 0;
                     self.at += HEADER;
                     Ok(Step::Over)
                 }
@@ -227,6 +237,9 @@ impl LogReader {
             Err(reason) => Ok(Step::Stop { reason }),
             Ok(fragment) => {
                 let from = range.start + (in_block + FRAGMENT) as usize;
+                // Of the first record the flag says nothing: there was nothing before it.
+                self.was_synced |= fragment.prev_synced && self.records > 0;
+                self.was_synced |= fragment.part == Part::Seal;
                 self.at += FRAGMENT + fragment.len as u64;
                 Ok(Step::Fragment { part: fragment.part, at, payload: from..from + fragment.len })
             }
