@@ -26,8 +26,7 @@ fn contents(records: Vec<(u64, Vec<u8>)>) -> Vec<Vec<u8>> {
     records.into_iter().map(|(_, bytes)| bytes).collect()
 }
 
-const SIZES: [usize; 12] =
-    [0, 1, 100, 32_700, 32_737, 32_738, 0, 65_536, 5, 3 << 20, 32_729, 40];
+const SIZES: [usize; 12] = [0, 1, 100, 32_700, 32_737, 32_738, 0, 65_536, 5, 3 << 20, 32_729, 40];
 
 #[test]
 fn do_records_of_all_sizes_come_back_in_order_and_by_position() {

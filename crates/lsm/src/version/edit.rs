@@ -135,6 +135,18 @@ impl Edit {
     }
 }
 
+impl std::fmt::Display for Edit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut words = Vec::new();
+        words.extend(self.added.iter().map(|t| format!("+{} L{} {}B", t.number, t.level, t.bytes)));
+        words.extend(self.removed.iter().map(|(level, number)| format!("-{number} L{level}")));
+        words.extend(self.first_log.map(|number| format!("logs from {number}")));
+        words.extend(self.sealed_log.map(|(number, len)| format!("log {number} sealed at {len}")));
+        words.extend(self.last_sequence.map(|sequence| format!("sequence {sequence}")));
+        f.write_str(&words.join(", "))
+    }
+}
+
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     write_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);

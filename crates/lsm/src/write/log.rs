@@ -44,14 +44,6 @@ impl Log {
         Ok(Log { number, current, older: Vec::new(), is_named: false, media: media.clone() })
     }
 
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
-    pub(crate) fn len(&self) -> u64 {
-        self.current.len()
-    }
-
     /// Appends records with one request, all or none, and adds their positions to `positions`.
     pub(crate) fn append(
         &mut self,

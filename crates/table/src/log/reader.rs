@@ -351,7 +351,13 @@ impl LogAccess {
     }
 
     /// Reads the fragment at `at`, leaves its payload in `buffer` and returns its part.
-    fn fragment(&self, at: u64, short: bool, buffer: &mut Vec<u8>, purpose: Purpose) -> Result<Part> {
+    fn fragment(
+        &self,
+        at: u64,
+        short: bool,
+        buffer: &mut Vec<u8>,
+        purpose: Purpose,
+    ) -> Result<Part> {
         let in_block = at % BLOCK;
         if in_block < HEADER || !fits_fragment(in_block) || at >= self.len {
             return Err(Error::corruption(&self.name, at, "no record can be here"));
@@ -392,6 +398,7 @@ pub fn parse_log(
     while let Some(record) = reader.next()? {
         records.push((record.position, record.bytes.to_vec()));
     }
-    let end = reader.end().ok_or_else(|| Error::Invalid("the walk over a log has no end".into()))?;
+    let end =
+        reader.end().ok_or_else(|| Error::Invalid("the walk over a log has no end".into()))?;
     Ok((records, end))
 }
