@@ -1,6 +1,6 @@
 //! A directory of the machine's file system.
 //!
-//! One operating-system file for each [`File`](crate::File); positioned reads and writes, so any
+//! One operating-system file for each [`File`]; positioned reads and writes, so any
 //! number of threads share a handle. The directory itself is held open, to be synced. With
 //! [`DiskOptions::direct`] reads bypass the page cache.
 //!

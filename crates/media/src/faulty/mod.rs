@@ -233,10 +233,17 @@ impl Media for Faulty {
             Some(found) => found,
             None => {
                 let (mut world, mut directory) = self.begin_change(OPERATION, name)?;
-                let fresh = SharedDirectory::new(Mutex::new(Directory::new(world.next_id())));
-                let node = Node::Directory(fresh.clone());
-                directory.bind(world.next_sequence(), name, Some(node));
-                fresh
+                // Another thread may have been quicker since it was looked up.
+                match directory.current.directory(OPERATION, &self.name, name)? {
+                    Some(found) => found,
+                    None => {
+                        let fresh = Directory::new(world.next_id());
+                        let fresh = SharedDirectory::new(Mutex::new(fresh));
+                        let node = Node::Directory(fresh.clone());
+                        directory.bind(world.next_sequence(), name, Some(node));
+                        fresh
+                    }
+                }
             }
         };
         let mut world = self.world.lock();
@@ -275,7 +282,11 @@ impl Media for Faulty {
 
     fn lock(&self, name: &str) -> Result<LockGuard> {
         if !self.exists(name)? {
-            self.create(name)?;
+            match self.create(name) {
+                // Another thread was quicker: then the two race for the lock, not for the file.
+                Err(Error::Io { kind: ErrorKind::AlreadyExists, .. }) => {}
+                created => drop(created?),
+            }
         }
         let _world = self.begin(FaultKind::Read, "lock", name)?;
         if !self.directory.lock().locked.insert(name.to_owned()) {
