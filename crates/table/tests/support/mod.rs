@@ -3,7 +3,7 @@
 //! Every write is remembered by sector (512 bytes) until the file is synced. `power_cut` asks a
 //! function, for each sector changed since, whether the new bytes survive. Writes and syncs can be
 //! made to fail.
-#![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
