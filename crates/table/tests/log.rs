@@ -302,7 +302,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 400 }))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn does_any_power_cut_leave_a_prefix_with_all_that_was_synced(
