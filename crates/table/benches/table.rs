@@ -3,21 +3,17 @@
 //! 64 MiB of entries with keys of 16 bytes and values of 100, in memory; `cached` has all blocks in
 //! the cache, `uncached` reads, checks and parses its block each time.
 
-#[path = "../tests/support/mod.rs"]
-mod support;
-
 use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use siltstone_engine::Purpose;
-use siltstone_media::{Media, Mode};
+use siltstone_media::{Media, Mode, Ram};
 use siltstone_structures::hash64;
 use siltstone_table::{
     BlockCache, Compression, EntryRef, FileNumber, IterOptions, Kind, LogMode, LogReader,
     LogWriter, Table, TableMeta, TableOptions, TableWriter,
 };
-use support::TestMedia;
 
 const ENTRIES: u64 = (64 << 20) / 116;
 const NUMBER: FileNumber = FileNumber(1);
@@ -32,7 +28,7 @@ fn key(i: u64) -> [u8; 16] {
     key
 }
 
-fn build(media: &TestMedia, name: &str, entries: u64, compression: Compression) -> TableMeta {
+fn build(media: &Ram, name: &str, entries: u64, compression: Compression) -> TableMeta {
     let options = TableOptions { compression, ..TableOptions::default() };
     let mut writer = TableWriter::create(media, name, NUMBER, options, Purpose::Flush).unwrap();
     let mut value = [0u8; 100];
@@ -63,7 +59,7 @@ impl Dice {
 }
 
 fn lookups(c: &mut Criterion) {
-    let media = TestMedia::new();
+    let media = Ram::new();
     let meta = build(&media, "table", ENTRIES, Compression::None);
     let open = |cache: Option<Arc<BlockCache>>| {
         let file = media.open("table", Mode::Read).unwrap();
@@ -123,7 +119,8 @@ fn lookups(c: &mut Criterion) {
 
     let mut group = c.benchmark_group("scan 64 MiB");
     group.sample_size(20).throughput(Throughput::Elements(ENTRIES));
-    for (name, options) in [("cached", IterOptions::SCAN), ("compaction", IterOptions::COMPACTION)] {
+    for (name, options) in [("cached", IterOptions::SCAN), ("compaction", IterOptions::COMPACTION)]
+    {
         group.bench_function(name, |b| {
             b.iter(|| {
                 let mut iter = cached.iter(Purpose::Scan, options);
@@ -144,11 +141,10 @@ fn writes(c: &mut Criterion) {
     let mut group = c.benchmark_group("build 16 MiB");
     let entries = ENTRIES / 4;
     group.sample_size(10).throughput(Throughput::Elements(entries));
-    let compressions =
-        [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }];
+    let compressions = [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }];
     for compression in compressions {
         group.bench_function(format!("{compression:?}"), |b| {
-            let fresh = TestMedia::new;
+            let fresh = Ram::new;
             b.iter_batched(
                 fresh,
                 |media| build(&media, "t", entries, compression),
@@ -160,20 +156,20 @@ fn writes(c: &mut Criterion) {
 
     let mut group = c.benchmark_group("log");
     group.sample_size(20).throughput(Throughput::Elements(10_000));
-    let append = |media: &TestMedia| {
+    let append = |media: &Ram| {
         let mut log = LogWriter::create(media, "log", 1, Purpose::Log).unwrap();
         for i in 0..10_000 {
             log.append(&[&key(i), &[7; 100]]).unwrap();
         }
     };
     group.bench_function("append 10,000 x 116 B", |b| {
-        b.iter_batched(TestMedia::new, |media| append(&media), BatchSize::PerIteration);
+        b.iter_batched(Ram::new, |media| append(&media), BatchSize::PerIteration);
     });
-    let media = TestMedia::new();
+    let media = Ram::new();
     append(&media);
     group.bench_function("read 10,000 x 116 B", |b| {
         b.iter(|| {
-            let mut reader = LogReader::open(&*media, "log", 1, LogMode::Recover).unwrap();
+            let mut reader = LogReader::open(&media, "log", 1, LogMode::Recover).unwrap();
             while let Some(record) = reader.next().unwrap() {
                 black_box(record.bytes);
             }

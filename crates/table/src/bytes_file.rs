@@ -24,7 +24,8 @@ fn read_only<T>() -> Result<T> {
 
 impl File for BytesFile {
     fn read_at(&self, offset: u64, buf: &mut [u8], _: Purpose) -> Result<()> {
-        let range = usize::try_from(offset).ok().and_then(|from| self.0.get(from..)?.get(..buf.len()));
+        let range =
+            usize::try_from(offset).ok().and_then(|from| self.0.get(from..)?.get(..buf.len()));
         match range {
             Some(bytes) => {
                 buf.copy_from_slice(bytes);

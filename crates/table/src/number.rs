@@ -91,8 +91,19 @@ mod tests {
     #[test]
     fn are_names_of_others_left_alone() {
         for name in [
-            "", ".", "sst", ".sst", "1.sst", "0000001.sst", "+00001.sst", "000001.sst.tmp",
-            "000001.SST", "00000a.log", "18446744073709551616.log", "MANIFEST-000001", "CURRENT",
+            "",
+            ".",
+            "sst",
+            ".sst",
+            "1.sst",
+            "0000001.sst",
+            "+00001.sst",
+            "000001.sst.tmp",
+            "000001.SST",
+            "00000a.log",
+            "18446744073709551616.log",
+            "MANIFEST-000001",
+            "CURRENT",
         ] {
             assert_eq!(parse_file_name(name), None, "{name}");
         }

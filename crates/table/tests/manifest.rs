@@ -2,27 +2,27 @@
 
 mod support;
 
-use std::io::ErrorKind;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose};
-use siltstone_media::Media;
+use siltstone_media::faulty::{FaultKind, Survival};
+use siltstone_media::{Faulty, Media};
 use siltstone_table::{LogWriter, Manifest};
-use support::TestMedia;
+use support::{fill_up_after, make_room, medium, put};
 
 const ENGINE: &str = "lsm";
 
-fn open(media: &Arc<TestMedia>) -> Result<(Manifest, Vec<Vec<u8>>), Error> {
+fn open(media: &Arc<Faulty>) -> Result<(Manifest, Vec<Vec<u8>>), Error> {
     Manifest::open(media.clone(), ENGINE)
 }
 
-fn edits(media: &Arc<TestMedia>) -> Vec<String> {
+fn edits(media: &Arc<Faulty>) -> Vec<String> {
     open(media).unwrap().1.into_iter().map(|e| String::from_utf8(e).unwrap()).collect()
 }
 
 #[test]
 fn do_edits_come_back_in_order_through_reopening_and_rewriting() {
-    let media = TestMedia::new();
+    let media = medium();
     assert!(!Manifest::exists(&*media).unwrap());
     let mut manifest = Manifest::create(media.clone(), ENGINE, b"start").unwrap();
     assert!(Manifest::exists(&*media).unwrap());
@@ -52,7 +52,7 @@ fn do_edits_come_back_in_order_through_reopening_and_rewriting() {
 
 #[test]
 fn does_opening_write_nothing() {
-    let media = TestMedia::new();
+    let media = medium();
     Manifest::create(media.clone(), ENGINE, b"start").unwrap();
     let before = media.operations();
     open(&media).unwrap();
@@ -61,7 +61,7 @@ fn does_opening_write_nothing() {
 
 #[test]
 fn does_a_manifest_ask_to_be_rewritten_when_it_has_grown() {
-    let media = TestMedia::new();
+    let media = medium();
     let mut manifest = Manifest::create(media, ENGINE, &[1; 1000]).unwrap();
     for _ in 0..20 {
         assert!(!manifest.wants_rewrite());
@@ -74,7 +74,7 @@ fn does_a_manifest_ask_to_be_rewritten_when_it_has_grown() {
 }
 
 /// The life of a manifest: what it was told, as far as each step succeeded.
-fn live(media: &Arc<TestMedia>, acknowledged: &mut usize, begun: &mut usize) -> Result<(), Error> {
+fn live(media: &Arc<Faulty>, acknowledged: &mut usize, begun: &mut usize) -> Result<(), Error> {
     let mut step = |outcome: Result<(), Error>| {
         *begun += 1;
         outcome?;
@@ -96,7 +96,7 @@ fn live(media: &Arc<TestMedia>, acknowledged: &mut usize, begun: &mut usize) -> 
     step(manifest.append(b"6"))
 }
 
-fn history(media: &Arc<TestMedia>) -> Result<String, Error> {
+fn history(media: &Arc<Faulty>) -> Result<String, Error> {
     let (_, edits) = open(media)?;
     Ok(edits.iter().map(|e| String::from_utf8_lossy(e).into_owned()).collect::<Vec<_>>().join(","))
 }
@@ -104,25 +104,19 @@ fn history(media: &Arc<TestMedia>) -> Result<String, Error> {
 #[test]
 fn does_a_power_cut_at_any_operation_leave_every_acknowledged_edit() {
     let full = "0,1,2,3,4,5,6";
-    let whole = TestMedia::new();
+    let whole = medium();
     live(&whole, &mut 0, &mut 0).unwrap();
     let total = whole.operations();
     assert!(total > 40);
     for operation in 0..=total {
-        for (seed, keep_names) in (0..16u64).flat_map(|seed| [(seed, true), (seed, false)]) {
-            let media = TestMedia::new();
-            media.fail_from(operation, ErrorKind::Other);
-            let (mut acknowledged, mut begun) = (0, 0);
-            let outcome = live(&media, &mut acknowledged, &mut begun);
-            // The last operation removes the old file, and that may fail.
-            assert_eq!(outcome.is_ok(), operation + 1 >= total);
-            let mut dice = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-            let after = media.power_cut(keep_names, || {
-                dice ^= dice << 13;
-                dice ^= dice >> 7;
-                dice ^= dice << 17;
-                seed == 0 || dice & 4 != 0
-            });
+        let media = medium();
+        media.cut_power_at(operation);
+        let (mut acknowledged, mut begun) = (0, 0);
+        let outcome = live(&media, &mut acknowledged, &mut begun);
+        // The last operation removes the old file, and that may fail.
+        assert_eq!(outcome.is_ok(), operation + 1 >= total);
+        for seed in 0..32 {
+            let after = Arc::new(media.survivors(seed));
             if !Manifest::exists(&*after).unwrap() {
                 assert_eq!(acknowledged, 0, "operation {operation}");
                 // Whatever was left, a new store can begin here.
@@ -136,7 +130,7 @@ fn does_a_power_cut_at_any_operation_leave_every_acknowledged_edit() {
             // And it can go on, durably.
             let (mut manifest, _) = open(&after).unwrap();
             manifest.append(b"x").unwrap();
-            let again = after.power_cut(false, || false);
+            let again = Arc::new(after.survivors_as(Survival::LoseAll, seed));
             assert_eq!(history(&again).unwrap(), format!("{got},x"));
         }
     }
@@ -144,11 +138,10 @@ fn does_a_power_cut_at_any_operation_leave_every_acknowledged_edit() {
 
 #[test]
 fn does_a_fault_leave_the_manifest_poisoned_until_it_is_reopened() {
-    let media = TestMedia::new();
+    let media = medium();
     let mut manifest = Manifest::create(media.clone(), ENGINE, b"0").unwrap();
-    media.file(&manifest.file_name()).fail_syncs(true);
+    media.fail_next(FaultKind::Sync, 1);
     assert!(manifest.append(b"1").is_err());
-    media.file(&manifest.file_name()).fail_syncs(false);
     match manifest.append(b"2") {
         Err(Error::ReadOnly { cause }) => assert!(cause.contains("MANIFEST-000001"), "{cause}"),
         other => panic!("{other:?}"),
@@ -160,23 +153,24 @@ fn does_a_fault_leave_the_manifest_poisoned_until_it_is_reopened() {
 
 #[test]
 fn does_a_full_disk_refuse_the_edit_and_let_the_next_one_in() {
-    let media = TestMedia::new();
+    let media = medium();
     let mut manifest = Manifest::create(media.clone(), ENGINE, b"0").unwrap();
-    media.file(&manifest.file_name()).fill_up_after(5);
-    assert!(manifest.append(b"refused").unwrap_err().is_disk_full());
+    fill_up_after(&media, 0);
+    assert!(manifest.append(&[7; 600]).unwrap_err().is_disk_full());
+    make_room(&media);
     manifest.append(b"1").unwrap();
     // Before the first edit after opening, too: nothing but the old manifest is needed to read.
     let (mut manifest, _) = open(&media).unwrap();
-    media.fail_from(media.operations() + 1, ErrorKind::StorageFull);
+    fill_up_after(&media, 0);
     assert!(manifest.append(b"refused").unwrap_err().is_disk_full());
-    media.fail_from(u64::MAX, ErrorKind::StorageFull);
+    make_room(&media);
     manifest.append(b"2").unwrap();
     assert_eq!(edits(&media), ["0", "1", "2"]);
 }
 
 #[test]
 fn is_another_engine_or_a_newer_version_refused_by_name() {
-    let media = TestMedia::new();
+    let media = medium();
     Manifest::create(media.clone(), "silt", b"0").unwrap();
     match open(&media).map(|_| ()) {
         Err(Error::Refused { reason, .. }) => {
@@ -184,7 +178,7 @@ fn is_another_engine_or_a_newer_version_refused_by_name() {
         }
         other => panic!("{other:?}"),
     }
-    let media = TestMedia::new();
+    let media = medium();
     Manifest::create(media.clone(), ENGINE, b"0").unwrap();
     media.remove("MANIFEST-000001").unwrap();
     let mut log = LogWriter::create(&*media, "MANIFEST-000001", 1, Purpose::Manifest).unwrap();
@@ -193,12 +187,12 @@ fn is_another_engine_or_a_newer_version_refused_by_name() {
         Err(Error::Refused { reason, .. }) => assert!(reason.contains("format 9"), "{reason}"),
         other => panic!("{other:?}"),
     }
-    assert!(matches!(open(&TestMedia::new()), Err(Error::Refused { .. })));
+    assert!(matches!(open(&medium()), Err(Error::Refused { .. })));
 }
 
 /// A manifest of a snapshot and two edits, as bytes, sealed or not; and where the last edit begins.
-fn bytes(sealed: bool) -> (Arc<TestMedia>, Vec<u8>, usize) {
-    let media = TestMedia::new();
+fn bytes(sealed: bool) -> (Arc<Faulty>, Vec<u8>, usize) {
+    let media = medium();
     let mut manifest = Manifest::create(media.clone(), ENGINE, b"snapshot").unwrap();
     manifest.append(b"first").unwrap();
     let last = manifest.bytes() as usize;
@@ -206,7 +200,7 @@ fn bytes(sealed: bool) -> (Arc<TestMedia>, Vec<u8>, usize) {
     if sealed {
         manifest.close().unwrap();
     }
-    let bytes = media.bytes("MANIFEST-000001");
+    let bytes = media.read_raw("MANIFEST-000001").unwrap();
     (media, bytes, last)
 }
 
@@ -216,7 +210,7 @@ fn is_every_flipped_byte_of_a_manifest_found() {
     let seal = sealed.len() - 7 - 16;
     for at in 0..sealed.len() {
         sealed[at] ^= 0x20;
-        media.put("MANIFEST-000001", &sealed);
+        put(&media, "MANIFEST-000001", &sealed);
         match open(&media) {
             Err(error) => assert!(error.is_corruption(), "byte {at}: {error}"),
             // A seal that is damaged leaves a manifest as before it was closed: all edits.
@@ -228,7 +222,7 @@ fn is_every_flipped_byte_of_a_manifest_found() {
     let (media, mut open_one, last) = bytes(false);
     for at in 0..open_one.len() {
         open_one[at] ^= 0x20;
-        media.put("MANIFEST-000001", &open_one);
+        put(&media, "MANIFEST-000001", &open_one);
         match open(&media) {
             Err(error) => assert!(error.is_corruption() && at < last, "byte {at}: {error}"),
             Ok((_, edits)) => assert!(at >= last && edits.len() == 2, "byte {at}"),
@@ -241,13 +235,14 @@ fn is_every_flipped_byte_of_a_manifest_found() {
 fn does_a_manifest_cut_at_any_length_give_a_prefix_or_corruption() {
     let (media, whole, _) = bytes(true);
     for len in 0..whole.len() {
-        media.put("MANIFEST-000001", &whole[..len]);
+        put(&media, "MANIFEST-000001", &whole[..len]);
         match open(&media) {
             Err(error) => assert!(error.is_corruption(), "{len}: {error}"),
             Ok((_, edits)) => {
-                assert!([&b"snapshot"[..], b"first", b"second"].starts_with(
-                    &edits.iter().map(|e| &e[..]).collect::<Vec<_>>()
-                ));
+                assert!(
+                    [&b"snapshot"[..], b"first", b"second"]
+                        .starts_with(&edits.iter().map(|e| &e[..]).collect::<Vec<_>>())
+                );
             }
         }
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use proptest::prelude::*;
 use siltstone_engine::{Error, Purpose};
+use siltstone_media::Faulty;
 use siltstone_media::{Media, Mode};
 use siltstone_structures::hash64;
 use siltstone_table::kind::compare;
@@ -15,7 +16,7 @@ use siltstone_table::{
     BlockCache, Compression, EntryRef, FileNumber, IterOptions, Kind, Table, TableIter, TableMeta,
     TableOptions, TableWriter,
 };
-use support::TestMedia;
+use support::medium;
 
 const NUMBER: FileNumber = FileNumber(12);
 
@@ -54,7 +55,7 @@ impl Row {
     }
 }
 
-fn write(media: &TestMedia, rows: &[Row], options: TableOptions) -> TableMeta {
+fn write(media: &Faulty, rows: &[Row], options: TableOptions) -> TableMeta {
     let mut writer =
         TableWriter::create(media, "000012.sst", NUMBER, options, Purpose::Flush).unwrap();
     for row in rows {
@@ -64,7 +65,7 @@ fn write(media: &TestMedia, rows: &[Row], options: TableOptions) -> TableMeta {
     writer.finish().unwrap()
 }
 
-fn open(media: &TestMedia, cache: Option<Arc<BlockCache>>) -> Result<Arc<Table>, Error> {
+fn open(media: &Faulty, cache: Option<Arc<BlockCache>>) -> Result<Arc<Table>, Error> {
     let file = media.open("000012.sst", Mode::Read).unwrap();
     Table::open(file, "000012.sst", NUMBER, cache).map(Arc::new)
 }
@@ -100,11 +101,11 @@ const COMPRESSIONS: [Compression; 3] =
 fn does_a_table_give_back_what_was_written_under_every_compression() {
     let rows = rows(2000);
     for compression in COMPRESSIONS {
-        let media = TestMedia::new();
+        let media = medium();
         let meta = write(&media, &rows, TableOptions { compression, ..TableOptions::default() });
         let table = open(&media, None).unwrap();
         assert_eq!(table.meta(), &meta);
-        assert_eq!(meta.bytes, media.bytes("000012.sst").len() as u64);
+        assert_eq!(meta.bytes, media.read_raw("000012.sst").unwrap().len() as u64);
         assert_eq!(meta.entries, rows.len() as u64);
         assert_eq!((&meta.smallest, &meta.largest), (&rows[0].key, &rows[rows.len() - 1].key));
         assert_eq!(TableMeta::decode(&meta.encode()), Ok(meta));
@@ -135,12 +136,13 @@ fn does_a_table_give_back_what_was_written_under_every_compression() {
 #[test]
 fn does_a_lookup_find_the_newest_version_at_its_sequence() {
     let rows = rows(700);
-    let media = TestMedia::new();
+    let media = medium();
     write(&media, &rows, TableOptions::default());
     let cache = Arc::new(BlockCache::new(1 << 20));
     for table in [open(&media, None).unwrap(), open(&media, Some(cache)).unwrap()] {
         for row in &rows {
-            for at in [0, row.sequence.saturating_sub(1), row.sequence, row.sequence + 1, u64::MAX] {
+            for at in [0, row.sequence.saturating_sub(1), row.sequence, row.sequence + 1, u64::MAX]
+            {
                 let expected = rows.iter().find(|r| r.key == row.key && r.sequence <= at);
                 let found = table.get(&row.key, hash64(&row.key), at, Purpose::Get).unwrap();
                 let found = found.map(|f| (f.sequence, f.kind, f.expires_at, f.value().to_vec()));
@@ -164,34 +166,32 @@ fn does_a_lookup_find_the_newest_version_at_its_sequence() {
 fn does_the_filter_exclude_absent_keys_and_cost_one_read_at_most() {
     let rows: Vec<_> =
         (0..10_000u64).map(|i| Row::put(&(2 * i).to_be_bytes(), i, &[1; 100])).collect();
-    let media = TestMedia::new();
+    let media = medium();
     write(&media, &rows, TableOptions::default());
     let table = open(&media, None).unwrap();
-    let file = media.file("000012.sst");
-    let before = file.reads();
+    let before = media.requests();
     for i in 0..10_000u64 {
         let key = (2 * i + 1).to_be_bytes();
         assert!(table.get(&key, hash64(&key), u64::MAX, Purpose::Get).unwrap().is_none());
     }
-    assert!(file.reads() - before < 200, "{} false positives", file.reads() - before);
-    let before = file.reads();
+    assert!(media.requests() - before < 200, "{} false positives", media.requests() - before);
+    let before = media.requests();
     for row in &rows {
         table.get(&row.key, hash64(&row.key), u64::MAX, Purpose::Get).unwrap().unwrap();
     }
-    assert_eq!(file.reads() - before, rows.len() as u64);
+    assert_eq!(media.requests() - before, rows.len() as u64);
     assert!(table.filter_bytes() > 10_000 && table.index_bytes() > 0);
 }
 
 #[test]
 fn does_compaction_pass_the_cache_by_and_read_far_ahead() {
     let rows = rows(20_000);
-    let media = TestMedia::new();
+    let media = medium();
     let meta = write(&media, &rows, TableOptions::default());
     let cache = Arc::new(BlockCache::new(64 << 20));
     let table = open(&media, Some(cache.clone())).unwrap();
-    let file = media.file("000012.sst");
     let count = |options: IterOptions| {
-        let before = file.reads();
+        let before = media.requests();
         let mut iter = table.iter(Purpose::Compaction, options);
         let mut there = iter.first().unwrap();
         let mut n = 0;
@@ -200,7 +200,7 @@ fn does_compaction_pass_the_cache_by_and_read_far_ahead() {
             there = iter.next().unwrap();
         }
         assert_eq!(n, rows.len());
-        file.reads() - before
+        media.requests() - before
     };
     let reads = count(IterOptions::COMPACTION);
     assert!(reads <= meta.bytes / (256 << 10) + 1, "{reads} reads for {} bytes", meta.bytes);
@@ -217,7 +217,7 @@ fn does_compaction_pass_the_cache_by_and_read_far_ahead() {
 #[test]
 fn does_the_cache_keep_to_its_bound() {
     let rows = rows(20_000);
-    let media = TestMedia::new();
+    let media = medium();
     write(&media, &rows, TableOptions::default());
     let cache = Arc::new(BlockCache::new(256 << 10));
     let table = open(&media, Some(cache.clone())).unwrap();
@@ -230,7 +230,7 @@ fn does_the_cache_keep_to_its_bound() {
 
 #[test]
 fn are_entries_out_of_order_or_over_limits_refused_and_the_rest_kept() {
-    let media = TestMedia::new();
+    let media = medium();
     let mut writer =
         TableWriter::create(&*media, "000012.sst", NUMBER, TableOptions::default(), Purpose::Flush)
             .unwrap();
@@ -250,7 +250,7 @@ fn are_entries_out_of_order_or_over_limits_refused_and_the_rest_kept() {
 
 #[test]
 fn is_a_table_without_entries_whole() {
-    let media = TestMedia::new();
+    let media = medium();
     write(&media, &[], TableOptions::default());
     let table = open(&media, None).unwrap();
     check(&table).unwrap();
@@ -262,7 +262,7 @@ fn is_a_table_without_entries_whole() {
 
 #[test]
 fn is_every_write_announced_to_the_rate_limit() {
-    let media = TestMedia::new();
+    let media = medium();
     let total = Arc::new(AtomicU64::new(0));
     let seen = total.clone();
     let options = TableOptions::default();
@@ -280,7 +280,7 @@ fn is_every_write_announced_to_the_rate_limit() {
 
 #[test]
 fn do_anchors_and_offsets_part_a_table_evenly() {
-    let media = TestMedia::new();
+    let media = medium();
     let meta = write(&media, &rows(5000), TableOptions::default());
     let table = open(&media, None).unwrap();
     let anchors = table.anchors(3);
@@ -299,9 +299,11 @@ fn do_anchors_and_offsets_part_a_table_evenly() {
 
 /// A small table with several blocks, and its bytes.
 fn small(compression: Compression) -> (Vec<Row>, Vec<u8>) {
-    let media = TestMedia::new();
+    let media = medium();
     let rows: Vec<_> = (0..40u64)
-        .map(|i| Row::put(format!("key{:03}", i / 2).as_bytes(), 100 - i, b"some value, some value"))
+        .map(|i| {
+            Row::put(format!("key{:03}", i / 2).as_bytes(), 100 - i, b"some value, some value")
+        })
         .collect();
     let options = TableOptions {
         block_bytes: 200,
@@ -310,7 +312,7 @@ fn small(compression: Compression) -> (Vec<Row>, Vec<u8>) {
         ..TableOptions::default()
     };
     write(&media, &rows, options);
-    (rows, media.bytes("000012.sst"))
+    (rows, media.read_raw("000012.sst").unwrap())
 }
 
 #[test]
@@ -447,7 +449,7 @@ proptest! {
     ) {
         rows.sort_by(|a, b| compare((&a.key, a.sequence), (&b.key, b.sequence)));
         rows.dedup_by(|a, b| a.key == b.key && a.sequence == b.sequence);
-        let media = TestMedia::new();
+        let media = medium();
         let compression = COMPRESSIONS[compression];
         let options = TableOptions { block_bytes, restart_interval, compression, ..TableOptions::default() };
         write(&media, &rows, options);

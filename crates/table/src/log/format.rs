@@ -135,7 +135,12 @@ impl LogSum {
     }
 
     /// The header of a fragment at `offset` in the file.
-    pub(crate) fn fragment(&self, offset: u64, kind: u8, payload: &[u8]) -> [u8; FRAGMENT as usize] {
+    pub(crate) fn fragment(
+        &self,
+        offset: u64,
+        kind: u8,
+        payload: &[u8],
+    ) -> [u8; FRAGMENT as usize] {
         // A payload is shorter than a block, so its length fits.
         let len = (payload.len() as u16).to_le_bytes();
         let crc = self.fragment_sum(offset, len, kind, payload).to_le_bytes();
@@ -143,7 +148,11 @@ impl LogSum {
     }
 
     /// Checks the fragment at `offset`; `bytes` reach to the end of its block at most.
-    pub(crate) fn parse_fragment(&self, offset: u64, bytes: &[u8]) -> Result<Fragment, &'static str> {
+    pub(crate) fn parse_fragment(
+        &self,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<Fragment, &'static str> {
         let Some((head, rest)) = bytes.split_first_chunk::<{ FRAGMENT as usize }>() else {
             return Err("a fragment's header is cut off");
         };

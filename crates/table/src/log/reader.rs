@@ -338,7 +338,13 @@ impl LogAccess {
     }
 
     /// Reads the fragment at `at`, leaves its payload in `buffer` and returns its part.
-    fn fragment(&self, at: u64, short: bool, buffer: &mut Vec<u8>, purpose: Purpose) -> Result<Part> {
+    fn fragment(
+        &self,
+        at: u64,
+        short: bool,
+        buffer: &mut Vec<u8>,
+        purpose: Purpose,
+    ) -> Result<Part> {
         let in_block = at % BLOCK;
         if in_block < HEADER || !fits_fragment(in_block) || at >= self.len {
             return Err(Error::corruption(&self.name, at, "no record can be here"));
@@ -365,20 +371,20 @@ impl LogAccess {
     }
 }
 
+/// Records of a log with the position of each, in bytes.
+pub type PositionedRecords = Vec<(u64, Vec<u8>)>;
+
 /// Reads a whole log from bytes: the records with their positions, and how it ended.
 ///
 /// # Errors
 /// As [`LogReader::next`]. Bytes of any content give an answer, in memory bounded by their length.
-pub fn parse_log(
-    bytes: &[u8],
-    number: u64,
-    mode: LogMode,
-) -> Result<(Vec<(u64, Vec<u8>)>, LogEnd)> {
+pub fn parse_log(bytes: &[u8], number: u64, mode: LogMode) -> Result<(PositionedRecords, LogEnd)> {
     let mut reader = LogReader::from_file(Arc::new(BytesFile::new(bytes)), "log", number, mode)?;
     let mut records = Vec::new();
     while let Some(record) = reader.next()? {
         records.push((record.position, record.bytes.to_vec()));
     }
-    let end = reader.end().ok_or_else(|| Error::Invalid("the walk over a log has no end".into()))?;
+    let end =
+        reader.end().ok_or_else(|| Error::Invalid("the walk over a log has no end".into()))?;
     Ok((records, end))
 }

@@ -70,12 +70,7 @@ impl Footer {
     ///
     /// # Errors
     /// `Corruption`; `Refused` for a newer version.
-    pub fn decode(
-        tail: &[u8],
-        name: &str,
-        number: FileNumber,
-        file_bytes: u64,
-    ) -> Result<Footer> {
+    pub fn decode(tail: &[u8], name: &str, number: FileNumber, file_bytes: u64) -> Result<Footer> {
         let at = file_bytes.saturating_sub(FOOTER_BYTES as u64);
         let bad = |reason: &str| Error::corruption(name, at, reason);
         let Some(bytes) = tail.last_chunk::<FOOTER_BYTES>() else {
@@ -96,7 +91,9 @@ impl Footer {
         if version > VERSION {
             return Err(Error::Refused {
                 path: name.into(),
-                reason: format!("table format {version} is newer than {VERSION}; use a newer program"),
+                reason: format!(
+                    "table format {version} is newer than {VERSION}; use a newer program"
+                ),
             });
         }
         if u64_at(20) != file_bytes {

@@ -271,7 +271,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn key() -> impl Strategy<Value = Vec<u8>> {
-        prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(254), Just(255), any::<u8>()], 1..12)
+        prop::collection::vec(
+            prop_oneof![Just(0u8), Just(1), Just(254), Just(255), any::<u8>()],
+            1..12,
+        )
     }
 
     proptest! {

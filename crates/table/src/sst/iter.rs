@@ -33,7 +33,8 @@ impl IterOptions {
     /// For users' scans: through the cache, reading ahead up to 256 KiB.
     pub const SCAN: IterOptions = IterOptions { readahead_bytes: 256 << 10, fill_cache: true };
     /// For compaction: past the cache, 512 KiB at once.
-    pub const COMPACTION: IterOptions = IterOptions { readahead_bytes: 512 << 10, fill_cache: false };
+    pub const COMPACTION: IterOptions =
+        IterOptions { readahead_bytes: 512 << 10, fill_cache: false };
 }
 
 /// A position in a table, which it keeps open.
@@ -251,7 +252,10 @@ impl TableIter {
 
     /// Moves within the block and gives errors their place.
     #[inline]
-    fn settle(&mut self, go: impl FnOnce(&mut BlockIter) -> Result<bool, Malformed>) -> Result<bool> {
+    fn settle(
+        &mut self,
+        go: impl FnOnce(&mut BlockIter) -> Result<bool, Malformed>,
+    ) -> Result<bool> {
         let Some(block) = &mut self.block else {
             return Ok(false);
         };

@@ -81,16 +81,19 @@ impl Table {
         let sum = FileSum::new(number.0);
         let read = |at: u64, len: u32| -> Result<Vec<u8>> {
             let len = len as usize;
-            read_frame(&*file, name, sum, at, len, Vec::new(), Purpose::Recovery).map(|(mut c, n)| {
-                c.truncate(n);
-                c
-            })
+            read_frame(&*file, name, sum, at, len, Vec::new(), Purpose::Recovery).map(
+                |(mut c, n)| {
+                    c.truncate(n);
+                    c
+                },
+            )
         };
         let at = footer.directory_offset;
         let (data_bytes, metas) = decode_directory(&read(at, footer.directory_bytes)?, at)
             .map_err(|reason| Error::corruption(name, at, reason))?;
         let find = |wanted: &str| metas.iter().find(|meta| meta.name == wanted);
-        let needed = |wanted: &str| find(wanted).ok_or(()).map_err(bad(at, "a meta block is missing"));
+        let needed =
+            |wanted: &str| find(wanted).ok_or(()).map_err(bad(at, "a meta block is missing"));
 
         let place = needed(index::NAME)?;
         let index = Index::decode(&read(place.offset, place.bytes)?)

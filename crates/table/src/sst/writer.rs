@@ -297,7 +297,8 @@ impl TableWriter {
             .map_err(|e| Error::io("compress a block of", &self.name, &e))?;
         let size = self.position() - at;
         let limit = u64::from(u32::MAX);
-        let bytes = u32::try_from(size).map_err(|_| Error::TooLarge { what: "meta block", size, limit })?;
+        let bytes =
+            u32::try_from(size).map_err(|_| Error::TooLarge { what: "meta block", size, limit })?;
         if self.buffer.len() >= WRITE_BUFFER_BYTES {
             self.write_out()?;
         }
