@@ -2,6 +2,7 @@
 //!
 //! 64 MiB of entries with keys of 16 bytes and values of 100, in memory; `cached` has all blocks in
 //! the cache, `uncached` reads, checks and parses its block each time.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench may panic and print")]
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
 //! A block by itself: bytes that no checksum vouches for must not break a walk.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 use std::sync::Arc;
 

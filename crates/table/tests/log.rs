@@ -1,4 +1,5 @@
 //! What a record log gives back, whole, torn, damaged, or after faults.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! Which edits a manifest gives back, after crashes at any operation, faults and damage.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! What a sorted table answers, against a plain sorted list, and which damage it finds.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 mod support;
 

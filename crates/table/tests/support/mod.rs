@@ -1,5 +1,5 @@
 //! What these tests need of a medium beyond what `Faulty` offers.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test binary uses a part")]
 
 use std::sync::Arc;
 
