@@ -159,10 +159,14 @@ impl Inner {
     /// Runs background work until none is due.
     pub(crate) fn maintain(&self) -> Result<()> {
         self.check_writable()?;
-        self.schedule_flush();
-        self.schedule_compaction();
-        self.wait_while(|state| state.flushing > 0 || state.is_busy())?;
-        Ok(())
+        // One job may make the next due only after it has ended: ask again until none is.
+        loop {
+            self.schedule_flush();
+            self.schedule_compaction();
+            if !self.wait_while(|state| state.flushing > 0 || state.is_busy())? {
+                return Ok(());
+            }
+        }
     }
 
     fn close(&self) -> Result<()> {
