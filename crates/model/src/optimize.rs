@@ -109,7 +109,7 @@ impl Search<'_> {
 
     /// One run of COBYLA from the sizes `from`.
     fn round(&self, from: &[f64], form: Form, step: f64) -> Vec<f64> {
-        let end = self.into_form(HEADROOM * self.popularity.keys(), form).ln();
+        let end = self.in_form(HEADROOM * self.popularity.keys(), form).ln();
         let start = self.variables(from, form);
         let objective = |x: &[f64], (): &mut ()| self.cost(&self.sizes(x, form));
         let below_end = |x: &[f64], (): &mut ()| end - x.iter().sum::<f64>();
@@ -132,7 +132,7 @@ impl Search<'_> {
     }
 
     fn variables(&self, sizes: &[f64], form: Form) -> Vec<f64> {
-        let logs: Vec<f64> = sizes.iter().map(|&size| self.into_form(size, form).ln()).collect();
+        let logs: Vec<f64> = sizes.iter().map(|&size| self.in_form(size, form).ln()).collect();
         let growths = logs.windows(2).map(|pair| pair[1] - pair[0]);
         logs.first().copied().into_iter().chain(growths).collect()
     }
@@ -149,7 +149,7 @@ impl Search<'_> {
         sizes.map(|size| size.min(HEADROOM * self.popularity.keys())).collect()
     }
 
-    fn into_form(&self, size: f64, form: Form) -> f64 {
+    fn in_form(&self, size: f64, form: Form) -> f64 {
         match form {
             Form::Primal => size,
             Form::Dual => self.popularity.unique_inverse(size),
