@@ -1,6 +1,8 @@
 //! A consistent copy: everything into tables, then the tables of one version and a manifest that
 //! names them.
 
+use std::sync::Arc;
+
 use siltstone_engine::{CheckpointSink, Purpose, Result};
 use siltstone_media::{Media, Mode, Ram};
 use siltstone_table::Manifest;
@@ -24,10 +26,10 @@ impl Inner {
         }
         // No log comes along: whatever is in one was written after the copy's moment.
         let edit = Edit { first_log: edit.next_file, ..edit };
-        let manifest = Ram::new();
-        Manifest::create(&manifest, ENGINE, &edit.encode())?;
+        let manifest: Arc<dyn Media> = Arc::new(Ram::new());
+        Manifest::create(manifest.clone(), ENGINE, &edit.encode())?.close()?;
         for name in manifest.list()? {
-            copy(&manifest, &name, sink)?;
+            copy(manifest.as_ref(), &name, sink)?;
         }
         Ok(())
     }

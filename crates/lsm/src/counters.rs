@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use siltstone_engine::stats::Stalls;
 
+/// Levels that are counted one by one; deeper ones count as the last.
+const LEVELS: usize = 18;
+
 /// Live counters; relaxed, because nothing is decided by them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -24,9 +27,20 @@ pub(crate) struct Counters {
     pub(crate) stall_flush_us: AtomicU64,
     pub(crate) stall_compaction_us: AtomicU64,
     pub(crate) longest_stall_us: AtomicU64,
+    /// Bytes of tables written into each level.
+    level_bytes_written: [AtomicU64; LEVELS],
 }
 
 impl Counters {
+    /// Counts a table written into `level`.
+    pub(crate) fn wrote(&self, level: usize, bytes: u64) {
+        self.level_bytes_written[level.min(LEVELS - 1)].fetch_add(bytes, Relaxed);
+    }
+
+    pub(crate) fn level_bytes_written(&self, level: usize) -> u64 {
+        self.level_bytes_written[level.min(LEVELS - 1)].load(Relaxed)
+    }
+
     /// Counts a wait of a writer under `cause`.
     pub(crate) fn stalled(&self, cause: &AtomicU64, waited: Duration) {
         let micros = waited.as_micros() as u64;

@@ -40,7 +40,8 @@ pub(crate) struct Inner {
     pub(crate) versions: Versions,
     pub(crate) strategy: Box<dyn Strategy>,
     pub(crate) group: GroupCommit<Queued>,
-    pub(crate) writer: Mutex<Writer>,
+    /// `None` once the table is closed.
+    pub(crate) writer: Mutex<Option<Writer>>,
     pub(crate) view: ArcSwap<View>,
     /// The newest sequence number that readers see.
     pub(crate) visible: AtomicU64,
@@ -124,8 +125,7 @@ impl Inner {
 
     /// The runs of a view, for a cursor at sequence `at`.
     pub(crate) fn runs(&self, view: &View, at: u64) -> Vec<Source> {
-        let options = IterOptions { readahead_bytes: 0, fill_cache: true };
-        view.runs(at, Purpose::Scan, options)
+        view.runs(at, Purpose::Scan, IterOptions::SCAN)
     }
 
     fn cursor(&self, range: KeyRange, point: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
@@ -138,11 +138,11 @@ impl Inner {
     /// Queues what is in memory for its flush and waits for it.
     pub(crate) fn flush(&self) -> Result<()> {
         self.check_writable()?;
-        let mut writer = self.writer.lock();
-        if !writer.memtable.is_empty() {
-            self.rotate(&mut writer)?;
+        if let Some(writer) = self.writer.lock().as_mut()
+            && !writer.memtable.is_empty()
+        {
+            self.rotate(writer)?;
         }
-        drop(writer);
         self.schedule_flush();
         self.wait_while(|state| state.flushing > 0)?;
         Ok(())
@@ -162,14 +162,17 @@ impl Inner {
             return Ok(());
         }
         self.stop_background();
-        let mut writer = self.writer.lock();
-        if self.poisoned.get().is_some() {
-            // The log's state is unknown: the next open finds out. Nothing is sealed.
-            return Ok(());
+        let writer = self.writer.lock().take();
+        match writer {
+            // After a fault the log's state is unknown: the next open finds out.
+            Some(writer) if self.poisoned.get().is_none() => {
+                let sealed = writer.log.seal()?;
+                let edit = Edit { sealed_log: Some(sealed), ..Edit::default() };
+                self.versions.install(edit, |_| ())?;
+                self.versions.close()
+            }
+            _ => Ok(()),
         }
-        let sealed = writer.log.seal()?;
-        let edit = Edit { sealed_log: Some(sealed), ..Edit::default() };
-        self.versions.install(edit, |_| ())
     }
 
     /// Tells background jobs to end, and waits until none is running.

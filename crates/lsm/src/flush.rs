@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Instant;
 
 use siltstone_engine::{Error, Priority, Purpose, Result};
-use siltstone_table::{FileNumber, Kind, TableWriter, VersionedEntry};
+use siltstone_table::{FileKind, FileNumber, TableMeta, TableWriter};
 
 use crate::compact::BackgroundJob;
 use crate::engine::Inner;
@@ -57,45 +57,54 @@ impl Inner {
     }
 
     /// Writes the versions of a memtable that anyone can see to a table; `None` if there are none.
-    pub(crate) fn write_row(&self, memtable: &Memtable) -> Result<Option<FileEntry>> {
+    fn write_row(&self, memtable: &Memtable) -> Result<Option<FileEntry>> {
+        if memtable.is_empty() {
+            return Ok(None);
+        }
         let began = Instant::now();
         let number = FileNumber(self.versions.new_number());
-        let mut retain = Retain::new(self.snapshots.boundaries(&self.visible));
-        let mut table = self.table_writer(number, Purpose::Flush)?;
-        let mut saved = 0;
-        let mut cursor = memtable.list().cursor();
-        cursor.seek_to_first();
-        while cursor.valid() {
-            if self.stopping.load(Relaxed) {
-                table.abandon();
-                return Err(Error::Closed);
-            }
-            let mut next = cursor.newest();
-            while let Some(version) = next {
-                match retain.keep(cursor.key(), version.sequence) {
-                    None => saved += 1,
-                    Some(_) => table.add(&VersionedEntry {
-                        key: cursor.key(),
-                        sequence: version.sequence,
-                        kind: Kind::from_u8(version.kind).unwrap_or(Kind::Delete),
-                        expires_at: version.expires_at,
-                        value: version.value,
-                    })?,
-                }
-                next = version.older();
-            }
-            cursor.next();
+        let table = self.table_writer(number, Purpose::Flush)?;
+        let written = self.write_versions(memtable, table);
+        if written.is_err() {
+            self.remove_table(number.0);
         }
-        self.counters.flush_entries_saved.fetch_add(saved, Relaxed);
-        let meta = table.finish()?;
+        let meta = written?;
         self.media.sync_dir(Purpose::Flush)?;
         self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
-        Ok(meta.map(|meta| FileEntry::of(&meta, 0)))
+        self.counters.wrote(0, meta.bytes);
+        Ok(Some(FileEntry::of(&meta, 0)))
+    }
+
+    fn write_versions(&self, memtable: &Memtable, mut table: TableWriter) -> Result<TableMeta> {
+        let mut retain = Retain::new(self.snapshots.boundaries(&self.visible));
+        let mut saved = 0;
+        let mut seen = 0u64;
+        memtable.for_each(|entry| {
+            seen += 1;
+            if seen % 1024 == 0 && self.stopping.load(Relaxed) {
+                return Err(Error::Closed);
+            }
+            match retain.keep(entry.key, entry.sequence) {
+                Some(_) => table.add(entry),
+                None => Ok(saved += 1),
+            }
+        })?;
+        self.counters.flush_entries_saved.fetch_add(saved, Relaxed);
+        table.finish()
+    }
+
+    /// Removes a table that no manifest names; one that stays behind goes at the next open.
+    pub(crate) fn remove_table(&self, number: u64) {
+        let _ = self.media.remove(&FileKind::Table.name(FileNumber(number)));
     }
 
     /// A writer of the table `number` that keeps to the rate limit.
     pub(crate) fn table_writer(&self, number: FileNumber, purpose: Purpose) -> Result<TableWriter> {
-        TableWriter::create(self.media.as_ref(), number, self.options.table_options(), purpose)
+        let name = FileKind::Table.name(number);
+        let options = self.options.table_options();
+        let writer = TableWriter::create(self.media.as_ref(), &name, number, options, purpose)?;
+        let rate = self.env.rate.clone();
+        Ok(writer.with_rate_hook(Box::new(move |bytes| rate.take(bytes))))
     }
 
     /// Removes the logs whose writes are all in tables.
@@ -107,7 +116,7 @@ impl Inner {
         let gone: Vec<u64> = gone;
         for number in gone {
             // A log that stays behind is removed by the next open.
-            let _ = self.media.remove(&FileNumber(number).log_name());
+            let _ = self.media.remove(&FileKind::Log.name(FileNumber(number)));
         }
     }
 }

@@ -30,6 +30,7 @@ mod compact;
 mod counters;
 mod engine;
 mod flush;
+mod inspect;
 mod memtable;
 mod options;
 mod read;
@@ -42,6 +43,7 @@ mod version;
 mod write;
 
 pub use engine::Lsm;
+pub use inspect::{Inspection, inspect};
 pub use options::{FileOptions, Level0Options, Options, Selection};
 pub use repair::repair;
 pub use siltstone_table::Compression;

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::Op;
+use siltstone_engine::{Op, Result};
 use siltstone_structures::{NewVersion, SkipList};
-use siltstone_table::Kind;
+use siltstone_table::{EntryRef, Kind};
 
 /// The writes of one stretch of the log.
 pub(crate) struct Memtable {
@@ -37,11 +37,33 @@ impl Memtable {
         &self.list
     }
 
+    /// Every version, in the order of tables.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(EntryRef<'_>) -> Result<()>) -> Result<()> {
+        for entry in self.list.iter() {
+            for version in entry.versions() {
+                visit(EntryRef {
+                    key: entry.key(),
+                    sequence: version.sequence,
+                    kind: kind_of(version.kind),
+                    expires_at: version.expires_at,
+                    value: version.value,
+                })?;
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.list.keys() == 0
     }
 
+    /// Resident memory.
     pub(crate) fn bytes(&self) -> u64 {
         self.list.memory_bytes() as u64
     }
+}
+
+/// The kind of a version in a memtable.
+pub(crate) fn kind_of(bits: u8) -> Kind {
+    Kind::from_bits(bits).expect("memtables are filled with kinds")
 }

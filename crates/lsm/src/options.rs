@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use siltstone_engine::options::parse_size;
 use siltstone_engine::{OptionReader, Result};
-use siltstone_table::Compression;
+use siltstone_table::{Compression, TableOptions};
 
 /// How a table of the ordered engine is kept. Refused whole at open if it cannot be.
 #[derive(Debug, Clone, PartialEq)]
@@ -128,7 +128,7 @@ impl Options {
         reader.with("compression", &mut o.file.compression, |text| match text {
             "none" => Ok(Compression::None),
             "lz4" => Ok(Compression::Lz4),
-            "zstd" => Ok(Compression::Zstd),
+            "zstd" => Ok(Compression::Zstd { level: 1 }),
             _ => Err(format!("'{text}' is not one of none, lz4, zstd")),
         });
         reader.size("cache", &mut o.cache_bytes);
@@ -142,6 +142,16 @@ impl Options {
         o.check(&mut reader);
         reader.finish()?;
         Ok(o)
+    }
+
+    /// The layout of sorted tables.
+    pub(crate) fn table_options(&self) -> TableOptions {
+        TableOptions {
+            block_bytes: self.file.block_bytes,
+            restart_interval: self.file.restart_interval,
+            filter_bits_per_key: self.file.filter_bits,
+            compression: self.file.compression,
+        }
     }
 
     fn check(&self, reader: &mut OptionReader<'_>) {

@@ -18,9 +18,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
 use siltstone_engine::{Env, Error, Purpose, Result};
 use siltstone_media::{Media, Mode};
-use siltstone_table::{
-    BlockCache, FileKind, FileNumber, LogEnd, LogMode, LogReader, parse_file_name,
-};
+use siltstone_table::{BlockCache, FileKind, FileNumber, LogMode, LogReader, parse_file_name};
 
 use crate::compact::{Busy, Leveled};
 use crate::counters::Counters;
@@ -53,7 +51,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<
     remove_garbage(media.as_ref(), &recovered.version, &replayed.logs)?;
 
     let number = versions.new_number();
-    let log = Log::create(&media, number, replayed.end, options.memtable_bytes)?;
+    let log = Log::create(&media, number, replayed.end)?;
     let first_log = replayed.logs.first().copied().unwrap_or(number);
     let memtable =
         Arc::new(replayed.memtable.unwrap_or_else(|| Memtable::new(first_log, env.seed)));
@@ -70,7 +68,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<
         versions,
         strategy: Box::new(strategy),
         group: GroupCommit::new(GROUP_BYTES),
-        writer: Mutex::new(Writer::new(log, memtable, replayed.last_sequence)),
+        writer: Mutex::new(Some(Writer::new(log, memtable, replayed.last_sequence))),
         visible: AtomicU64::new(replayed.last_sequence),
         snapshots: Arc::new(Snapshots::default()),
         state: Mutex::new(State { first_log, logs, busy: Busy::default(), ..State::default() }),
@@ -142,20 +140,20 @@ fn replay_log(
     let was_sealed = recovered.sealed_log.is_some_and(|(sealed, _)| sealed == number);
     let mode = if was_sealed { LogMode::Sealed } else { LogMode::Recover };
     let mut reader = LogReader::open(media, &name, number, mode)?;
-    let mut is_chained = false;
+    let (mut is_first, mut is_chained) = (true, false);
     while let Some(record) = reader.next()? {
         let position = record.position;
         match Record::decode(record.bytes).map_err(|reason| damaged(position, reason))? {
-            Record::Chain { previous, previous_len } if !is_chained => {
+            Record::Chain { previous, previous_len } if is_first => {
                 is_chained = match replayed.logs.last() {
                     Some(_) => (previous, previous_len) == replayed.end,
                     // Logs below the first are in tables: whatever they held is there.
                     None => previous < recovered.first_log.max(1),
                 };
-                if !is_chained {
-                    break;
+                if is_chained {
+                    replayed.logs.push(number);
                 }
-                replayed.logs.push(number);
+                is_first = false;
             }
             Record::Batch { first_sequence, batch } if is_chained => {
                 if first_sequence <= replayed.last_sequence && replayed.memtable.is_some() {
@@ -169,6 +167,8 @@ fn replay_log(
                     replayed.last_sequence = sequence;
                 }
             }
+            // Only to learn whether anything in it was synced.
+            Record::Batch { .. } if !is_first => {}
             _ => return Err(damaged(position, "a record out of place".to_owned())),
         }
     }
@@ -203,9 +203,4 @@ fn remove_garbage(media: &dyn Media, version: &Version, logs: &[u64]) -> Result<
         media.sync_dir(Purpose::Recovery)?;
     }
     Ok(())
-}
-
-/// Whether a log ended as one whose writer was cut off.
-pub(crate) fn is_torn(end: Option<LogEnd>) -> bool {
-    matches!(end, Some(LogEnd::Torn { .. }))
 }

@@ -11,13 +11,14 @@
 //! Nothing is deleted. The table must not be open.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_media::Media;
 use siltstone_table::{
-    BlockCache, FileKind, FileNumber, IterOptions, LogMode, LogReader, Manifest, Table,
-    TableWriter, VersionedEntry, parse_file_name,
+    BlockCache, FileKind, FileNumber, LogMode, LogReader, Manifest, Table, TableWriter,
+    parse_file_name,
 };
 
 use crate::memtable::Memtable;
@@ -78,7 +79,7 @@ impl Repair<'_> {
             if !Manifest::exists(self.media.as_ref())? {
                 return Ok(None);
             }
-            let (_, edits) = Manifest::open(self.media.as_ref(), ENGINE)?;
+            let (_, edits) = Manifest::open(self.media.clone(), ENGINE)?;
             fold(&edits).map(Some)
         };
         match read() {
@@ -103,7 +104,7 @@ impl Repair<'_> {
         let name = FileKind::Table.name(FileNumber(number));
         let open = || -> Result<FileEntry> {
             let table = self.open(number)?;
-            table.verify(&mut |_| ())?;
+            table.verify(|_| ControlFlow::Continue(()))?;
             Ok(FileEntry::of(table.meta(), level))
         };
         match open() {
@@ -137,37 +138,27 @@ impl Repair<'_> {
     fn copy_readable(&mut self, level: usize, number: u64, state: &mut Edit) -> Result<u64> {
         // Without its footer and index nothing in a table can be found.
         let Ok(table) = self.open(number) else { return Ok(0) };
-        let mut writer = self.writer()?;
-        let mut saved = 0;
-        let options = IterOptions { readahead_bytes: 0, fill_cache: false };
-        let mut iter = table.iter(Purpose::Maintenance, options);
-        for start in table.block_starts() {
-            // Each block by itself: a damaged one costs its own entries only.
-            let end = start.end;
-            let mut walk = || -> Result<()> {
-                iter.seek(&start.key, u64::MAX)?;
-                while iter.valid() && end.as_ref().is_none_or(|end| iter.key() <= end.as_slice()) {
-                    writer.add(&VersionedEntry {
-                        key: iter.key(),
-                        sequence: iter.sequence(),
-                        kind: iter.kind(),
-                        expires_at: iter.expires_at(),
-                        value: iter.value(),
-                    })?;
-                    saved += 1;
-                    iter.next()?;
-                }
-                Ok(())
-            };
-            match walk() {
-                Ok(()) | Err(Error::Corruption { .. }) => {}
-                Err(other) => return Err(other),
-            }
+        let (copy, mut writer) = self.writer()?;
+        table.salvage(|entry| writer.add(entry))?;
+        self.finish(copy, writer, level, state)
+    }
+
+    /// Ends a table and adds it to `state`, unless it is empty; returns its entries.
+    fn finish(
+        &mut self,
+        number: FileNumber,
+        writer: TableWriter,
+        level: usize,
+        state: &mut Edit,
+    ) -> Result<u64> {
+        if writer.entries() == 0 {
+            drop(writer);
+            self.media.remove(&FileKind::Table.name(number))?;
+            return Ok(0);
         }
-        if let Some(meta) = writer.finish()? {
-            state.added.push(FileEntry::of(&meta, level));
-        }
-        Ok(saved)
+        let meta = writer.finish()?;
+        state.added.push(FileEntry::of(&meta, level));
+        Ok(meta.entries)
     }
 
     /// Writes what a log holds, up to its first damage, to a table of level 0.
@@ -192,15 +183,9 @@ impl Repair<'_> {
                 Err(reason) => break Some(reason),
             }
         };
-        let mut writer = self.writer()?;
-        let mut saved = 0;
-        memtable.for_each(&mut |entry| {
-            saved += 1;
-            writer.add(entry)
-        })?;
-        if let Some(meta) = writer.finish()? {
-            state.added.push(FileEntry::of(&meta, 0));
-        }
+        let (row, mut writer) = self.writer()?;
+        memtable.for_each(|entry| writer.add(entry))?;
+        let saved = self.finish(row, writer, 0, state)?;
         match damage {
             None => {
                 self.tell(format!("{name}: {saved} entries replayed into level 0"));
@@ -216,11 +201,13 @@ impl Repair<'_> {
         }
     }
 
-    fn writer(&mut self) -> Result<TableWriter> {
+    fn writer(&mut self) -> Result<(FileNumber, TableWriter)> {
         let number = FileNumber(self.next_file);
         self.next_file += 1;
         let options = Options::default().table_options();
-        TableWriter::create(self.media.as_ref(), number, options, Purpose::Maintenance)
+        let name = FileKind::Table.name(number);
+        let media = self.media.as_ref();
+        Ok((number, TableWriter::create(media, &name, number, options, Purpose::Maintenance)?))
     }
 
     fn write_manifest(&mut self, mut state: Edit) -> Result<()> {
@@ -243,7 +230,7 @@ impl Repair<'_> {
                 self.media.rename(&name, &format!("{name}.damaged"))?;
             }
         }
-        Manifest::create(self.media.as_ref(), ENGINE, &state.encode())?;
+        Manifest::create(self.media.clone(), ENGINE, &state.encode())?.close()?;
         self.media.sync_dir(Purpose::Maintenance)?;
         self.tell(format!("the new manifest names {} tables", state.added.len()));
         Ok(())

@@ -1,14 +1,16 @@
 //! Checks every byte of every file; and tells how the tree stands.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_engine::stats::LevelStats;
 use siltstone_engine::{Damage, Error, Result, Stats, VerifyReport};
 use siltstone_media::Mode;
-use siltstone_table::{FileKind, FileNumber, LogMode, LogReader, Manifest};
+use siltstone_table::{FileKind, FileNumber, LogMode, LogReader, Manifest, TableMeta};
 
 use crate::engine::Inner;
+use crate::version::ENGINE;
 use crate::write::Record;
 
 impl Inner {
@@ -19,10 +21,15 @@ impl Inner {
         let view = self.view.load_full();
         let total: u64 = view.version.files().map(|(_, file)| file.bytes()).sum();
         let mut done = 0;
-        note(&mut report, Manifest::verify(self.media.as_ref()).map(|bytes| (bytes, 0)))?;
+        let manifest = Manifest::open(self.media.clone(), ENGINE);
+        note(&mut report, manifest.map(|(manifest, _)| (manifest.bytes(), 0)))?;
         for (_, file) in view.version.files() {
-            let checked = file.table().verify(&mut |bytes| progress(done + bytes, total));
-            note(&mut report, checked.map(|entries| (file.bytes(), entries)))?;
+            let checked = file.table().verify(|bytes| {
+                progress(done + bytes, total);
+                ControlFlow::Continue(())
+            });
+            let entries = file.table().meta().entries;
+            note(&mut report, checked.map(|()| (file.bytes(), entries)))?;
             done += file.bytes();
             progress(done, total);
         }
@@ -71,7 +78,7 @@ impl Inner {
             ("memtable", view.memtables().map(|memtable| memtable.bytes()).sum()),
             ("filter", tables().map(|table| table.filter_bytes() as u64).sum()),
             ("index", tables().map(|table| table.index_bytes() as u64).sum()),
-            ("block_cache", self.cache.bytes()),
+            ("block_cache", self.cache.resident_bytes()),
         ];
         let counters = [
             ("flushes", c.flushes.load(Relaxed)),
@@ -95,7 +102,7 @@ impl Inner {
             gets_found: c.gets_found.load(Relaxed),
             seeks: c.seeks.load(Relaxed),
             io: self.media.counters().map(|io| io.snapshot()).unwrap_or_default(),
-            keys_estimate: memtable_keys + tables().map(|t| t.meta().live_estimate()).sum::<u64>(),
+            keys_estimate: memtable_keys + tables().map(|t| live_estimate(t.meta())).sum::<u64>(),
             space_bytes: logs + levels.iter().map(|level| level.bytes).sum::<u64>(),
             memory: BTreeMap::from(memory),
             stall: c.stalls(),
@@ -126,6 +133,11 @@ impl Inner {
         };
         logs.iter().map(len).sum()
     }
+}
+
+/// A guess at the keys that a table adds: a deletion hides another entry and is none itself.
+fn live_estimate(meta: &TableMeta) -> u64 {
+    meta.entries.saturating_sub(2 * meta.deletes)
 }
 
 /// Adds what a check found: bytes and entries, or damage. Other errors are failures to check.

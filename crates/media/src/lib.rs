@@ -9,13 +9,40 @@
 //!   bytes don't make its name durable.
 //! * Between syncs a power cut may keep any subset of the written sectors (512 bytes), in any order.
 //! * After a failed sync nothing is known of what it covered; a later success doesn't repair that.
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`disk`] | [`Disk`]: a directory of the machine's file system |
+//! | [`ram`] | [`Ram`]: the same in memory, forked in no time |
+//! | [`metered`] | [`Metered`]: any medium, with requests and bytes counted by purpose |
+//! | [`device`] | [`Device`]: from counted requests to the time a device would have been busy |
+//! | [`faulty`] | [`Faulty`]: a medium that loses power, fails, fills up and rots on command |
 
+use std::any::Any;
 use std::sync::Arc;
 
 use siltstone_engine::{IoCounters, Purpose, Result};
 
+mod bytes;
+pub mod device;
+pub mod disk;
+pub mod faulty;
+pub mod metered;
+mod names;
+pub mod ram;
+
+pub use device::Device;
+pub use disk::{Disk, DiskOptions};
+pub use faulty::Faulty;
+pub use metered::Metered;
+pub use ram::Ram;
+
 /// A directory of named files.
-pub trait Media: Send + Sync {
+///
+/// A name is one to 255 bytes without `/` or NUL, and neither `.` nor `..`; any other is refused
+/// with `Io` of kind `InvalidInput`. `Any` is there so that [`link`](Media::link) can tell whether
+/// its target is of its own kind.
+pub trait Media: Any + Send + Sync {
     /// What to call this directory in messages.
     fn name(&self) -> String;
 
@@ -57,7 +84,11 @@ pub trait Media: Send + Sync {
     fn lock(&self, name: &str) -> Result<LockGuard>;
 
     /// Gives this directory's file `name` a second name `to_name` in `target` without copying, if
-    /// both are the same kind of medium and it can. The bytes must not change afterwards.
+    /// both are the same kind of medium and it can (`false`: copy). The bytes must not change
+    /// afterwards; the new name is durable once `target` was synced.
+    ///
+    /// # Errors
+    /// `Io`: no such file, or `to_name` is taken.
     fn link(&self, _name: &str, _target: &dyn Media, _to_name: &str) -> Result<bool> {
         Ok(false)
     }
@@ -106,6 +137,9 @@ pub trait File: Send + Sync {
     fn reserve(&self, len: u64) -> Result<()>;
 
     /// Gives the space of a range back; it reads as zeros. The length stays.
+    ///
+    /// # Errors
+    /// `Io` of kind `Unsupported` if the medium cannot; nothing has changed.
     fn punch_hole(&self, offset: u64, len: u64) -> Result<()>;
 }
 
@@ -120,12 +154,12 @@ pub enum Mode {
 
 /// Holds a lock file until it is dropped.
 pub struct LockGuard {
-    _hold: Box<dyn std::any::Any + Send + Sync>,
+    _hold: Box<dyn Any + Send + Sync>,
 }
 
 impl LockGuard {
     /// For media: a guard that releases the lock by dropping `hold`.
-    pub fn new(hold: impl std::any::Any + Send + Sync) -> Self {
+    pub fn new(hold: impl Any + Send + Sync) -> Self {
         LockGuard { _hold: Box::new(hold) }
     }
 }

@@ -45,6 +45,11 @@ impl Catalogue {
         media.exists(NAME)
     }
 
+    /// Whether a file of this name is a catalogue.
+    pub fn owns(name: &str) -> bool {
+        name == NAME
+    }
+
     /// Reads the catalogue.
     ///
     /// # Errors

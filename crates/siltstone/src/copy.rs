@@ -17,7 +17,7 @@ impl Db {
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};
-    /// # let scratch = tempfile::tempdir()?;
+    /// # let scratch = tempfile::tempdir().unwrap();
     /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
     /// # let table = db.table_or_create("t", "lsm", &Default::default())?;
     /// table.put(b"k", b"v")?;

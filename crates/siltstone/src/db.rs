@@ -67,7 +67,7 @@ impl Db {
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions, Error};
-    /// # let scratch = tempfile::tempdir()?;
+    /// # let scratch = tempfile::tempdir().unwrap();
     /// // A directory that is not a store is refused, and nothing in it is touched.
     /// let refused = Db::open(scratch.path(), DbOptions::default());
     /// assert!(matches!(refused, Err(Error::Refused { .. })));
@@ -162,7 +162,7 @@ impl Db {
     /// # Errors
     /// [`Error::Invalid`] if there is none; what opening it finds.
     pub fn table(&self, name: &str) -> Result<Table> {
-        let mut open = self.open()?;
+        let mut open = self.state()?;
         if let Some(table) = open.tables.get(name) {
             return Ok(table.clone());
         }
@@ -183,7 +183,7 @@ impl Db {
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};
-    /// # let scratch = tempfile::tempdir()?;
+    /// # let scratch = tempfile::tempdir().unwrap();
     /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
     /// let options = [("memtable".to_owned(), "8MiB".to_owned())].into();
     /// let table = db.table_or_create("events", "lsm", &options)?;
@@ -202,7 +202,7 @@ impl Db {
     ) -> Result<Table> {
         catalogue::check_name(name)?;
         engines::check(engine, options)?;
-        let known = self.open()?.catalogue.tables.get(name).map(|spec| spec.engine.clone());
+        let known = self.state()?.catalogue.tables.get(name).map(|spec| spec.engine.clone());
         match known {
             Some(known) if known == engine => return self.table(name),
             Some(known) => {
@@ -212,7 +212,7 @@ impl Db {
             }
             None => {}
         }
-        let mut open = self.open()?;
+        let mut open = self.state()?;
         let spec = TableSpec { engine: engine.to_owned(), options: options.clone() };
         let table = self.open_table(name, &spec)?;
         let mut catalogue = open.catalogue.clone();
@@ -228,7 +228,7 @@ impl Db {
     /// # Errors
     /// [`Error::Invalid`] if there is none.
     pub fn drop_table(&self, name: &str) -> Result<()> {
-        let mut open = self.open()?;
+        let mut open = self.state()?;
         let mut catalogue = open.catalogue.clone();
         if catalogue.tables.remove(name).is_none() {
             return Err(Error::Invalid(format!("no table '{name}' to drop")));
@@ -243,12 +243,12 @@ impl Db {
 
     /// The names of all tables, sorted.
     pub fn table_names(&self) -> Result<Vec<String>> {
-        Ok(self.open()?.catalogue.tables.keys().cloned().collect())
+        Ok(self.state()?.catalogue.tables.keys().cloned().collect())
     }
 
     /// The engine of each table, by the table's name.
     pub fn catalogue(&self) -> Result<Catalogue> {
-        Ok(self.open()?.catalogue.clone())
+        Ok(self.state()?.catalogue.clone())
     }
 
     /// The medium that the store is on.
@@ -274,7 +274,7 @@ impl Db {
         self.inner.media.subdirectory(&directory(name))
     }
 
-    fn open(&self) -> Result<parking_lot::MutexGuard<'_, Open>> {
+    fn state(&self) -> Result<parking_lot::MutexGuard<'_, Open>> {
         let open = self.inner.open.lock();
         if open.closed { Err(Error::Closed) } else { Ok(open) }
     }

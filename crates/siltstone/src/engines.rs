@@ -1,10 +1,14 @@
 //! The engines by name: the one place where a name becomes an engine.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use siltstone_engine::{Engine, Env, Error, OptionMistake, Result};
-use siltstone_media::Media;
+pub use siltstone_lsm::Inspection;
+use siltstone_media::{Disk, Media};
+
+use crate::catalogue::Catalogue;
 
 /// The names of all engines, as the command line and the catalogue write them.
 pub const NAMES: &[&str] = &["lsm"];
@@ -44,11 +48,42 @@ pub fn check(name: &str, options: &BTreeMap<String, String>) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::BadOptions`] for an unknown engine; failures of the medium.
-pub fn repair(name: &str, media: &dyn Media) -> Result<Vec<String>> {
+pub fn repair(name: &str, media: &Arc<dyn Media>) -> Result<Vec<String>> {
     match name {
         "lsm" => siltstone_lsm::repair(media),
         _ => Err(unknown(name)),
     }
+}
+
+/// Looks into one file of a store; `None` if it is none. Shows at most `limit` of its items.
+///
+/// # Errors
+/// Failures of the medium; damage is in the answer.
+pub fn inspect(path: &Path, limit: usize) -> Result<Option<Inspection>> {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(None);
+    };
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    let media: Arc<dyn Media> = Arc::new(Disk::open(directory)?);
+    let name = name.to_string_lossy();
+    if Catalogue::owns(&name) {
+        return catalogue(media.as_ref()).map(Some);
+    }
+    siltstone_lsm::inspect(&media, &name, limit)
+}
+
+fn catalogue(media: &dyn Media) -> Result<Inspection> {
+    let mut inspection = Inspection { kind: "catalogue", ..Inspection::default() };
+    match Catalogue::read(media) {
+        Ok(catalogue) => inspection.items.extend(catalogue.tables.iter().map(|(name, spec)| {
+            format!("table {name} on {} with {:?}", spec.engine, spec.options)
+        })),
+        Err(error @ (Error::Corruption { .. } | Error::Refused { .. })) => {
+            inspection.damage = Some(error.to_string());
+        }
+        Err(other) => return Err(other),
+    }
+    Ok(inspection)
 }
 
 fn unknown(name: &str) -> Error {

@@ -6,7 +6,7 @@
 //! ```
 //! use siltstone::{Db, DbOptions};
 //!
-//! # let scratch = tempfile::tempdir()?;
+//! # let scratch = tempfile::tempdir().unwrap();
 //! # let dir = scratch.path().join("fruit");
 //! let db = Db::open_or_create(&dir, DbOptions::default())?;
 //! let table = db.table_or_create("stock", "lsm", &Default::default())?;
@@ -48,8 +48,9 @@ pub mod table;
 pub use db::{Db, DbOptions};
 pub use iter::Iter;
 pub use siltstone_engine::{
-    Capabilities, Clock, Damage, Durability, Engine, Entry, Env, Error, KeyRange, ManualClock, Op,
-    OptionMistake, Result, Stats, SystemClock, Timestamp, VerifyReport, WriteBatch, options,
+    Capabilities, Clock, Damage, Durability, Engine, Entry, Env, Error, KeyRange, MAX_KEY_BYTES,
+    MAX_VALUE_BYTES, ManualClock, Op, OptionMistake, Result, Stats, SystemClock, Timestamp,
+    VerifyReport, WriteBatch, options,
 };
 pub use snapshot::Snapshot;
 pub use table::Table;

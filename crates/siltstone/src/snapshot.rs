@@ -9,7 +9,7 @@ use crate::{Iter, Table};
 ///
 /// ```
 /// # use siltstone::{Db, DbOptions};
-/// # let scratch = tempfile::tempdir()?;
+/// # let scratch = tempfile::tempdir().unwrap();
 /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
 /// # let table = db.table_or_create("t", "lsm", &Default::default())?;
 /// table.put(b"k", b"then")?;

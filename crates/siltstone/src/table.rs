@@ -50,7 +50,7 @@ impl Table {
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions, Clock, SystemClock};
-    /// # let scratch = tempfile::tempdir()?;
+    /// # let scratch = tempfile::tempdir().unwrap();
     /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
     /// # let table = db.table_or_create("t", "lsm", &Default::default())?;
     /// let now = SystemClock.now();
@@ -73,7 +73,7 @@ impl Table {
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions, Durability, WriteBatch};
-    /// # let scratch = tempfile::tempdir()?;
+    /// # let scratch = tempfile::tempdir().unwrap();
     /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
     /// # let table = db.table_or_create("t", "lsm", &Default::default())?;
     /// let mut transfer = WriteBatch::new();
@@ -100,7 +100,7 @@ impl Table {
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};
-    /// # let scratch = tempfile::tempdir()?;
+    /// # let scratch = tempfile::tempdir().unwrap();
     /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
     /// # let table = db.table_or_create("t", "lsm", &Default::default())?;
     /// for day in ["2026-01-30", "2026-01-31", "2026-02-01"] {

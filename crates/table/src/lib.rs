@@ -1,1 +1,34 @@
 //! On-media formats shared by the engines: record log, sorted table, manifest.
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`log`] | records appended, read back in order after any crash |
+//! | [`block`] | a sorted block of versioned entries |
+//! | [`sst`] | an immutable sorted table: blocks, index, filter, properties, footer |
+//! | [`cache`] | uncompressed blocks of any number of tables, bounded by bytes |
+//! | [`manifest`] | which files count: a snapshot and edits, installed one by one |
+//! | [`number`] | numbers of files, and the names that carry them |
+//! | [`kind`] | what an entry of a table is, and the order of entries |
+//!
+//! Every format has a checksum over every byte, seeded with the file's number and the place of the
+//! bytes, and a version that an older reader refuses by name. Every parser takes any bytes and
+//! answers with a value or an error, in memory bounded by their length.
+
+pub mod block;
+mod bytes_file;
+pub mod cache;
+pub mod kind;
+pub mod log;
+pub mod manifest;
+pub mod number;
+pub mod sst;
+mod varint;
+
+pub use block::{Block, BlockIter, Compression};
+pub use bytes_file::BytesFile;
+pub use cache::BlockCache;
+pub use kind::{EntryRef, Kind, MAX_SEQUENCE};
+pub use log::{LogAccess, LogEnd, LogMode, LogReader, LogRecord, LogWriter, SyncHandle};
+pub use manifest::Manifest;
+pub use number::{FileKind, FileNumber, parse_file_name};
+pub use sst::{Found, IterOptions, Table, TableIter, TableMeta, TableOptions, TableWriter};

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use parking_lot::{Condvar, Mutex};
 use siltstone_engine::{Error, Priority, Purpose, Result};
-use siltstone_table::{FileNumber, IterOptions, Kind, TableWriter, VersionedEntry};
+use siltstone_table::{EntryRef, FileNumber, IterOptions, Kind, TableWriter};
 
 use super::Compaction;
 use crate::engine::Inner;
@@ -19,8 +19,6 @@ use crate::read::{LevelIter, Merge, Source};
 use crate::retain::Retain;
 use crate::version::{FileEntry, TableFile};
 
-/// Bytes fetched at once from each input table.
-const READAHEAD_BYTES: usize = 512 << 10;
 /// A piece below this size is not worth a thread.
 const PIECE_BYTES: u64 = 16 << 20;
 /// A table that overlaps this many tables' worth of the level after is ended early.
@@ -88,10 +86,7 @@ impl Inner {
     }
 
     fn remove_tables(&self, tables: &[FileEntry]) {
-        for table in tables {
-            // What stays behind is garbage that the next open removes.
-            let _ = self.media.remove(&FileNumber(table.number).table_name());
-        }
+        tables.iter().for_each(|table| self.remove_table(table.number));
     }
 
     /// The keys at which to cut: between tables below, about equal bytes in each piece.
@@ -158,7 +153,7 @@ impl Inner {
                 return Err(Error::Closed);
             }
             if let Some(kept) = retain.keep(merge.key(), merge.sequence()) {
-                let mut entry = VersionedEntry {
+                let mut entry = EntryRef {
                     key: merge.key(),
                     sequence: merge.sequence(),
                     kind: merge.kind(),
@@ -167,14 +162,13 @@ impl Inner {
                 };
                 if entry.kind == Kind::PutExpiring && entry.expires_at <= pieces.now {
                     // It reads as missing from now on, and hides what is older: a deletion.
-                    entry =
-                        VersionedEntry { kind: Kind::Delete, expires_at: 0, value: &[], ..entry };
+                    entry = EntryRef { kind: Kind::Delete, expires_at: 0, value: &[], ..entry };
                 }
                 let hides_nothing = || is_bottom || !pieces.compaction.is_deeper(entry.key);
                 let is_dropped =
                     entry.kind == Kind::Delete && kept.is_oldest_stratum && hides_nothing();
                 if !is_dropped {
-                    output.add(&entry)?;
+                    output.add(entry)?;
                     entries_out += 1;
                 }
             }
@@ -189,7 +183,7 @@ impl Inner {
 
 /// The runs to merge: each row of level 0 by itself, deeper levels each as one.
 fn runs(compaction: &Compaction) -> Vec<Source> {
-    let options = IterOptions { readahead_bytes: READAHEAD_BYTES, fill_cache: false };
+    let options = IterOptions::COMPACTION;
     let level = |tables: &[Arc<TableFile>]| {
         Source::Level(LevelIter::new(tables.to_vec(), Purpose::Compaction, options))
     };
@@ -212,12 +206,13 @@ struct Output<'a> {
 }
 
 struct Open {
+    number: FileNumber,
     writer: TableWriter,
     last_key: Vec<u8>,
 }
 
 impl Output<'_> {
-    fn add(&mut self, entry: &VersionedEntry<'_>) -> Result<()> {
+    fn add(&mut self, entry: EntryRef<'_>) -> Result<()> {
         // All versions of a key stay in one table: tables of a level are disjoint.
         if self.table.as_ref().is_some_and(|open| open.last_key != entry.key)
             && self.is_full(entry.key)
@@ -227,7 +222,7 @@ impl Output<'_> {
         if self.table.is_none() {
             let number = FileNumber(self.inner.versions.new_number());
             let writer = self.inner.table_writer(number, Purpose::Compaction)?;
-            self.table = Some(Open { writer, last_key: Vec::new() });
+            self.table = Some(Open { number, writer, last_key: Vec::new() });
             let tables = &self.compaction.grandparents;
             let at = tables.partition_point(|table| table.largest() < entry.key);
             self.grandparents = at..at;
@@ -246,15 +241,19 @@ impl Output<'_> {
             self.grandparents.end += 1;
         }
         let limit = self.inner.options.table_bytes;
-        let written = self.table.as_ref().map_or(0, |open| open.writer.bytes());
+        let written = self.table.as_ref().map_or(0, |open| open.writer.estimated_bytes());
         let under: u64 = tables[self.grandparents.clone()].iter().map(|table| table.bytes()).sum();
         written >= limit || under >= GRANDPARENT_TABLES * limit
     }
 
     fn end_table(&mut self) -> Result<()> {
-        if let Some(open) = self.table.take()
-            && let Some(meta) = open.writer.finish()?
-        {
+        if let Some(open) = self.table.take() {
+            let finished = open.writer.finish();
+            if finished.is_err() {
+                self.inner.remove_table(open.number.0);
+            }
+            let meta = finished?;
+            self.inner.counters.wrote(self.compaction.target, meta.bytes);
             self.done.push(FileEntry::of(&meta, self.compaction.target));
         }
         Ok(())
@@ -262,7 +261,8 @@ impl Output<'_> {
 
     fn abandon(self) {
         if let Some(open) = self.table {
-            open.writer.abandon();
+            drop(open.writer);
+            self.inner.remove_table(open.number.0);
         }
         self.inner.remove_tables(&self.done);
     }

@@ -94,8 +94,8 @@ impl LevelIter {
         self.current = self.tables.get(at).map(iter);
     }
 
-    fn on_current(&mut self, step: impl FnOnce(&mut TableIter) -> Result<()>) -> Result<()> {
-        self.current.as_mut().map_or(Ok(()), step)
+    fn on_current(&mut self, step: impl FnOnce(&mut TableIter) -> Result<bool>) -> Result<()> {
+        self.current.as_mut().map_or(Ok(()), |it| step(it).map(drop))
     }
 
     /// At the end of a table, to the first entry of the next.

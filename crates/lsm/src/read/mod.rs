@@ -25,7 +25,7 @@ use siltstone_structures::hash64;
 use siltstone_table::{Found, IterOptions, Kind};
 
 use crate::engine::Inner;
-use crate::memtable::Memtable;
+use crate::memtable::{Memtable, kind_of};
 use crate::version::Version;
 
 /// All that a read can see: the memtables and the files of one moment.
@@ -56,38 +56,43 @@ impl View {
     }
 
     /// The newest version of `key` that is not newer than `at`.
-    fn find(&self, key: &[u8], at: u64) -> Result<Option<Found>> {
+    fn find(&self, key: &[u8], at: u64) -> Result<Option<Seen>> {
         for memtable in self.memtables() {
             if let Some(version) = memtable.list().get(key, at) {
-                return Ok(Some(Found {
-                    sequence: version.sequence,
-                    kind: Kind::from_u8(version.kind)
-                        .ok_or_else(|| Error::Invalid("unknown kind in a memtable".into()))?,
-                    expires_at: version.expires_at,
-                    value: version.value.to_vec(),
-                }));
+                let kind = kind_of(version.kind);
+                let value = version.value.to_vec();
+                return Ok(Some(Seen { kind, expires_at: version.expires_at, value }));
             }
         }
         let hash = hash64(key);
         for row in &self.version.level0 {
-            let file = row.file();
-            if file.smallest() <= key
-                && key <= file.largest()
-                && let Some(found) = file.table().get(key, hash, at, Purpose::Get)?
-            {
-                return Ok(Some(found));
+            if let Some(found) = row.file().get(key, hash, at)? {
+                return Ok(Some(found.into()));
             }
         }
         for tables in &self.version.levels {
             let at_or_after = tables.partition_point(|table| table.largest() < key);
             if let Some(file) = tables.get(at_or_after)
-                && file.smallest() <= key
-                && let Some(found) = file.table().get(key, hash, at, Purpose::Get)?
+                && let Some(found) = file.get(key, hash, at)?
             {
-                return Ok(Some(found));
+                return Ok(Some(found.into()));
             }
         }
         Ok(None)
+    }
+}
+
+/// A version of a key that a lookup found, copied out of where it stood.
+struct Seen {
+    kind: Kind,
+    expires_at: u64,
+    value: Vec<u8>,
+}
+
+impl From<Found> for Seen {
+    fn from(found: Found) -> Self {
+        let value = found.value().to_vec();
+        Seen { kind: found.kind, expires_at: found.expires_at, value }
     }
 }
 

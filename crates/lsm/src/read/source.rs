@@ -1,18 +1,18 @@
-//! One sorted run of versions: a memtable, a table, or a level.
+//! One sorted run of versions: a memtable, or tables one after the other.
 //!
 //! Versions are ordered by key ascending, then sequence descending. A memtable shows each key at
 //! most once, as of the cursor's moment; tables show every version they hold.
 
 use siltstone_engine::Result;
 use siltstone_structures as structures;
-use siltstone_table::{Kind, TableIter};
+use siltstone_table::Kind;
 
 use super::level::LevelIter;
+use crate::memtable::kind_of;
 
 /// A sorted run. An enum rather than a trait object: the merge calls it for every entry.
 pub(crate) enum Source {
     Memtable(MemtableIter),
-    Table(TableIter),
     Level(LevelIter),
 }
 
@@ -21,7 +21,6 @@ macro_rules! run {
     ($source:expr, $it:ident => $do:expr) => {
         match $source {
             Source::Memtable($it) => $do,
-            Source::Table($it) => $do,
             Source::Level($it) => $do,
         }
     };
@@ -161,7 +160,7 @@ impl MemtableIter {
     }
 
     fn kind(&self) -> Kind {
-        Kind::from_u8(self.shown().kind).expect("memtables are filled with kinds")
+        kind_of(self.shown().kind)
     }
 
     fn expires_at(&self) -> u64 {

@@ -17,6 +17,7 @@
 //! gives integrity; a parse that fails here is a bug or an unknown version, and is refused.
 
 use siltstone_engine::batch::{read_varint, write_varint};
+use siltstone_table::TableMeta;
 
 /// One change of the set of files; what is `None` or empty stays as it was.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,6 +42,19 @@ pub(crate) struct FileEntry {
     pub(crate) bytes: u64,
     pub(crate) smallest: Vec<u8>,
     pub(crate) largest: Vec<u8>,
+}
+
+impl FileEntry {
+    /// A table just written, on `level`.
+    pub(crate) fn of(meta: &TableMeta, level: usize) -> Self {
+        FileEntry {
+            level,
+            number: meta.number.0,
+            bytes: meta.bytes,
+            smallest: meta.smallest.clone(),
+            largest: meta.largest.clone(),
+        }
+    }
 }
 
 const NEXT_FILE: u64 = 1;
@@ -118,6 +132,18 @@ impl Edit {
             }
         }
         Ok(edit)
+    }
+}
+
+impl std::fmt::Display for Edit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut words = Vec::new();
+        words.extend(self.added.iter().map(|t| format!("+{} L{} {}B", t.number, t.level, t.bytes)));
+        words.extend(self.removed.iter().map(|(level, number)| format!("-{number} L{level}")));
+        words.extend(self.first_log.map(|number| format!("logs from {number}")));
+        words.extend(self.sealed_log.map(|(number, len)| format!("log {number} sealed at {len}")));
+        words.extend(self.last_sequence.map(|sequence| format!("sequence {sequence}")));
+        f.write_str(&words.join(", "))
     }
 }
 

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use siltstone_engine::{Error, Result};
+use siltstone_engine::{Error, Purpose, Result};
 use siltstone_media::{Media, Mode};
-use siltstone_table::{BlockCache, FileNumber, Table};
+use siltstone_table::{BlockCache, FileKind, FileNumber, Found, Table};
 
 use super::FileEntry;
 
 /// An open sorted table. When the last version that names it is gone and it is obsolete, its file
 /// is removed.
 pub(crate) struct TableFile {
-    table: Table,
+    table: Arc<Table>,
     entry: FileEntry,
     media: Arc<dyn Media>,
     obsolete: AtomicBool,
@@ -29,7 +29,7 @@ impl TableFile {
         cache: &Arc<BlockCache>,
     ) -> Result<Arc<Self>> {
         let number = FileNumber(entry.number);
-        let name = number.table_name();
+        let name = FileKind::Table.name(number);
         let file = media.open(&name, Mode::Read)?;
         let table = Table::open(file, &name, number, Some(cache.clone()))?;
         let meta = table.meta();
@@ -42,10 +42,19 @@ impl TableFile {
             ));
         }
         let media = media.clone();
+        let table = Arc::new(table);
         Ok(Arc::new(TableFile { table, entry, media, obsolete: AtomicBool::new(false) }))
     }
 
-    pub(crate) fn table(&self) -> &Table {
+    /// The version of `key` in this table that a reader at `at` sees.
+    pub(crate) fn get(&self, key: &[u8], hash: u64, at: u64) -> Result<Option<Found>> {
+        if key < self.smallest() || key > self.largest() {
+            return Ok(None);
+        }
+        self.table.get(key, hash, at, Purpose::Get)
+    }
+
+    pub(crate) fn table(&self) -> &Arc<Table> {
         &self.table
     }
 
@@ -58,7 +67,7 @@ impl TableFile {
     }
 
     pub(crate) fn name(&self) -> String {
-        FileNumber(self.entry.number).table_name()
+        FileKind::Table.name(FileNumber(self.entry.number))
     }
 
     pub(crate) fn bytes(&self) -> u64 {

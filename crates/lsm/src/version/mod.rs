@@ -56,11 +56,6 @@ impl Version {
         }
     }
 
-    /// The deepest level that has tables; 0 if none has.
-    pub(crate) fn deepest(&self) -> usize {
-        self.levels.iter().rposition(|tables| !tables.is_empty()).map_or(0, |i| i + 1)
-    }
-
     /// The tables of `level` ≥ 1 that have keys in `smallest..=largest`.
     pub(crate) fn overlapping(
         &self,

@@ -25,7 +25,8 @@ pub(crate) struct Versions {
 }
 
 struct Installing {
-    manifest: Manifest,
+    /// `None` once the table is closed.
+    manifest: Option<Manifest>,
     version: Arc<Version>,
     last_sequence: u64,
     first_log: u64,
@@ -49,11 +50,11 @@ impl Versions {
         levels: usize,
     ) -> Result<(Self, Recovered)> {
         let (manifest, edits) = if Manifest::exists(media.as_ref())? {
-            Manifest::open(media.as_ref(), ENGINE)?
+            Manifest::open(media.clone(), ENGINE)?
         } else {
             let empty = Edit { next_file: Some(1), ..Edit::default() };
             let snapshot = empty.encode();
-            (Manifest::create(media.as_ref(), ENGINE, &snapshot)?, vec![snapshot])
+            (Manifest::create(media.clone(), ENGINE, &snapshot)?, vec![snapshot])
         };
         let state = fold(&edits)?;
         let opened: Vec<_> = state
@@ -71,8 +72,13 @@ impl Versions {
             sealed_log: state.sealed_log,
             cursors: state.cursors.clone(),
         };
-        let installing =
-            Installing { manifest, version, last_sequence, first_log, cursors: state.cursors };
+        let installing = Installing {
+            manifest: Some(manifest),
+            version,
+            last_sequence,
+            first_log,
+            cursors: state.cursors,
+        };
         let versions = Versions {
             media: media.clone(),
             cache: cache.clone(),
@@ -112,7 +118,7 @@ impl Versions {
         if last_sequence > installing.last_sequence {
             edit.last_sequence = Some(last_sequence);
         }
-        installing.manifest.append(&edit.encode())?;
+        installing.manifest.as_mut().ok_or(Error::Closed)?.append(&edit.encode())?;
 
         installing.last_sequence = installing.last_sequence.max(last_sequence);
         installing.first_log = edit.first_log.unwrap_or(installing.first_log);
@@ -128,6 +134,11 @@ impl Versions {
         }
         drop(before);
         installing.shrink_manifest(self.next_file.load(Ordering::Relaxed))
+    }
+
+    /// Seals the manifest: no more edits.
+    pub(crate) fn close(&self) -> Result<()> {
+        self.installing.lock().manifest.take().map_or(Ok(()), Manifest::close)
     }
 
     /// What the manifest would say if it were written anew now: the edit that makes this version
@@ -153,15 +164,11 @@ impl Installing {
 
     /// Rewrites the manifest once it is much longer than what it says.
     fn shrink_manifest(&mut self, next_file: u64) -> Result<()> {
-        const WORTH_IT_BYTES: u64 = 1 << 20;
-        if self.manifest.len() < WORTH_IT_BYTES {
+        if !self.manifest.as_ref().is_some_and(Manifest::wants_rewrite) {
             return Ok(());
         }
         let snapshot = self.snapshot(next_file).encode();
-        if self.manifest.len() < 4 * snapshot.len() as u64 {
-            return Ok(());
-        }
-        self.manifest.rewrite(&snapshot)
+        self.manifest.as_mut().map_or(Ok(()), |manifest| manifest.rewrite(&snapshot))
     }
 }
 

@@ -84,7 +84,7 @@ pub(crate) trait Size {
 impl<T: Size> Line<T> {
     fn take_up_to(&mut self, budget_bytes: usize) -> Vec<(T, Arc<Slot>)> {
         let mut bytes = 0;
-        let fits = |(request, _): &(T, Arc<Slot>)| {
+        let mut fits = |(request, _): &(T, Arc<Slot>)| {
             bytes += request.size_bytes();
             bytes <= budget_bytes
         };

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use siltstone_engine::batch::{read_varint, write_varint};
 use siltstone_engine::{Purpose, Result, WriteBatch};
 use siltstone_media::Media;
-use siltstone_table::{FileNumber, LogWriter};
+use siltstone_table::{FileKind, FileNumber, LogWriter, MAX_SEQUENCE};
 
 const KIND_CHAIN: u8 = 0;
 const KIND_BATCH: u8 = 1;
@@ -27,7 +27,7 @@ pub(crate) type LogRecord<'a> = [&'a [u8]; 2];
 pub(crate) struct Log {
     number: u64,
     current: LogWriter,
-    older: Vec<LogWriter>,
+    older: Vec<(u64, LogWriter)>,
     /// The directory knows the current log's name durably.
     is_named: bool,
     media: Arc<dyn Media>,
@@ -39,28 +39,23 @@ impl Log {
         media: &Arc<dyn Media>,
         number: u64,
         previous: (u64, u64),
-        expected_bytes: u64,
     ) -> Result<Self> {
-        let current = begin(media.as_ref(), number, previous, expected_bytes)?;
+        let current = begin(media.as_ref(), number, previous)?;
         Ok(Log { number, current, older: Vec::new(), is_named: false, media: media.clone() })
     }
 
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
-    pub(crate) fn len(&self) -> u64 {
-        self.current.len()
-    }
-
-    /// Appends records with one request; returns the position of the first.
-    pub(crate) fn append(&mut self, records: &[LogRecord<'_>]) -> Result<u64> {
-        self.current.append_group(records)
+    /// Appends records with one request, all or none, and adds their positions to `positions`.
+    pub(crate) fn append(
+        &mut self,
+        records: &[LogRecord<'_>],
+        positions: &mut Vec<u64>,
+    ) -> Result<()> {
+        self.current.append_group(records, positions)
     }
 
     /// Makes every record so far durable, those of older logs first.
     pub(crate) fn sync(&mut self) -> Result<()> {
-        for log in &mut self.older {
+        for (_, log) in &mut self.older {
             log.sync()?;
         }
         if !self.is_named {
@@ -72,10 +67,10 @@ impl Log {
     }
 
     /// Goes on in the new log `number`. If that fails, goes on in the old one.
-    pub(crate) fn rotate(&mut self, number: u64, expected_bytes: u64) -> Result<()> {
+    pub(crate) fn rotate(&mut self, number: u64) -> Result<()> {
         let previous = (self.number, self.current.len());
-        let next = begin(self.media.as_ref(), number, previous, expected_bytes)?;
-        self.older.push(std::mem::replace(&mut self.current, next));
+        let next = begin(self.media.as_ref(), number, previous)?;
+        self.older.push((self.number, std::mem::replace(&mut self.current, next)));
         self.number = number;
         self.is_named = false;
         Ok(())
@@ -83,13 +78,14 @@ impl Log {
 
     /// Logs below `number` are no longer needed: their writes are in tables.
     pub(crate) fn forget_before(&mut self, number: u64) {
-        self.older.retain(|log| log.number().0 >= number);
+        self.older.retain(|&(older, _)| older >= number);
     }
 
     /// Syncs and seals the log; returns its number and length.
     pub(crate) fn seal(mut self) -> Result<(u64, u64)> {
         self.sync()?;
-        let len = self.current.seal()?;
+        let len = self.current.len();
+        self.current.seal()?;
         Ok((self.number, len))
     }
 }
@@ -98,17 +94,15 @@ fn begin(
     media: &dyn Media,
     number: u64,
     (previous, previous_len): (u64, u64),
-    expected_bytes: u64,
 ) -> Result<LogWriter> {
     let number = FileNumber(number);
-    let name = number.log_name();
+    let name = FileKind::Log.name(number);
     let write = || {
-        let mut log = LogWriter::create(media, &name, number, Purpose::Log)?;
-        log.reserve(expected_bytes)?;
+        let mut log = LogWriter::create(media, &name, number.0, Purpose::Log)?;
         let mut chain = vec![KIND_CHAIN];
         chain.extend_from_slice(&previous.to_le_bytes());
         chain.extend_from_slice(&previous_len.to_le_bytes());
-        log.append_group(&[[&chain[..], &[]]])?;
+        log.append(&[&chain])?;
         Ok(log)
     };
     let log = write();
@@ -171,6 +165,3 @@ impl Record {
         }
     }
 }
-
-/// A tag in a sorted table has 61 bits for the sequence number.
-pub(crate) const MAX_SEQUENCE: u64 = (1 << 61) - 1;

@@ -30,7 +30,9 @@ pub(crate) struct Writer {
     pub(crate) log: Log,
     pub(crate) memtable: Arc<Memtable>,
     pub(crate) last_sequence: u64,
+    // Kept between writes, so that a write allocates little.
     headers: Vec<u8>,
+    positions: Vec<u64>,
 }
 
 /// A write left in line for another thread to lead.
@@ -47,7 +49,7 @@ impl Size for Queued {
 
 impl Writer {
     pub(crate) fn new(log: Log, memtable: Arc<Memtable>, last_sequence: u64) -> Self {
-        Writer { log, memtable, last_sequence, headers: Vec::new() }
+        Writer { log, memtable, last_sequence, headers: Vec::new(), positions: Vec::new() }
     }
 }
 
@@ -68,25 +70,23 @@ impl Inner {
     /// Writes this thread's batch and those of `others` as one group.
     fn lead(&self, own: &WriteBatch, durability: Durability, others: &[Queued]) -> Result<()> {
         let mut writer = self.writer.lock();
+        let writer = writer.as_mut().ok_or(Error::Closed)?;
         self.check_writable()?;
-        self.make_room(&mut writer)?;
+        self.make_room(writer)?;
         let batches = || std::iter::once(own).chain(others.iter().map(|queued| &queued.batch));
         let wants_sync = durability == Durability::Synced
             || others.iter().any(|queued| queued.durability == Durability::Synced);
 
-        let writer = &mut *writer;
-        let first_position = self.append(writer, batches())?;
+        self.append(writer, batches())?;
         if wants_sync {
             writer.log.sync().map_err(|e| self.poison("syncing the log", e))?;
         }
-        let mut position = first_position;
         let mut sequence = writer.last_sequence;
-        for batch in batches() {
+        for (batch, &position) in batches().filter(|b| !b.is_empty()).zip(&writer.positions) {
             for op in batch.iter() {
                 sequence += 1;
                 writer.memtable.add(sequence, op, position);
             }
-            position += batch.as_bytes().len() as u64;
             self.counters.user_bytes_written.fetch_add(batch.user_bytes(), Relaxed);
             self.counters.writes.fetch_add(batch.len() as u64, Relaxed);
         }
@@ -96,28 +96,31 @@ impl Inner {
         Ok(())
     }
 
-    /// Appends all batches to the log with one request; returns the position of the first.
+    /// Appends all batches to the log with one request, and notes their positions.
     fn append<'b>(
         &self,
         writer: &mut Writer,
         batches: impl Iterator<Item = &'b WriteBatch> + Clone,
-    ) -> Result<u64> {
-        let mut sequence = writer.last_sequence + 1;
-        writer.headers.clear();
+    ) -> Result<()> {
+        let Writer { log, headers, positions, last_sequence, .. } = writer;
+        let batches = batches.filter(|batch| !batch.is_empty());
+        headers.clear();
+        positions.clear();
+        let mut sequence = *last_sequence + 1;
         let mut ends = Vec::new();
-        for batch in batches.clone().filter(|batch| !batch.is_empty()) {
-            encode_batch_header(&mut writer.headers, sequence, batch.len() as u32);
-            ends.push(writer.headers.len());
+        for batch in batches.clone() {
+            encode_batch_header(headers, sequence, batch.len() as u32);
+            ends.push(headers.len());
             sequence += batch.len() as u64;
         }
-        if ends.is_empty() {
-            return Ok(writer.log.len());
-        }
         let starts = std::iter::once(0).chain(ends.iter().copied());
-        let headers = starts.zip(&ends).map(|(start, &end)| &writer.headers[start..end]);
-        let bodies = batches.filter(|batch| !batch.is_empty()).map(WriteBatch::as_bytes);
-        let records: Vec<LogRecord<'_>> = headers.zip(bodies).map(|(h, b)| [h, b]).collect();
-        writer.log.append(&records).map_err(|error| {
+        let headers = starts.zip(&ends).map(|(start, &end)| &headers[start..end]);
+        let records: Vec<LogRecord<'_>> =
+            headers.zip(batches).map(|(header, batch)| [header, batch.as_bytes()]).collect();
+        if records.is_empty() {
+            return Ok(());
+        }
+        log.append(&records, positions).map_err(|error| {
             if error.is_disk_full() { error } else { self.poison("appending to the log", error) }
         })
     }

@@ -32,8 +32,7 @@ impl Inner {
     /// Moves on to a new log and a new memtable, and queues the full one for its flush.
     pub(crate) fn rotate(&self, writer: &mut Writer) -> Result<()> {
         let number = self.versions.new_number();
-        let expected = self.options.memtable_bytes;
-        writer.log.rotate(number, expected)?;
+        writer.log.rotate(number)?;
         let fresh = std::sync::Arc::new(Memtable::new(number, self.env.seed ^ number));
         let mut state = self.state.lock();
         writer.memtable = fresh.clone();

@@ -1,0 +1,172 @@
+//! Tells what is in one of the tree's files, for people.
+//!
+//! Works on files by themselves: nothing is opened for writing, and damage is part of the answer.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use siltstone_engine::{Error, Op, Result};
+use siltstone_media::{Media, Mode};
+use siltstone_table::{
+    FileKind, FileNumber, LogEnd, LogMode, LogReader, Manifest, Table, parse_file_name,
+};
+
+use crate::version::{ENGINE, Edit};
+use crate::write::Record;
+
+/// What a file is and holds.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Inspection {
+    /// What kind of file it is.
+    pub kind: &'static str,
+    /// What it says of itself.
+    pub properties: Vec<(String, String)>,
+    /// Its first entries, records or edits.
+    pub items: Vec<String>,
+    /// How many more of them there are.
+    pub more: u64,
+    /// What does not hold, if anything.
+    pub damage: Option<String>,
+}
+
+impl Inspection {
+    fn property(&mut self, name: &str, value: impl ToString) {
+        self.properties.push((name.to_owned(), value.to_string()));
+    }
+
+    fn item(&mut self, limit: usize, item: impl FnOnce() -> String) {
+        if self.items.len() < limit {
+            self.items.push(item());
+        } else {
+            self.more += 1;
+        }
+    }
+}
+
+/// Looks into the file `name`; `None` if it is no file of the tree. Shows at most `limit` items.
+///
+/// # Errors
+/// Failures of the medium; damage is in the answer.
+pub fn inspect(media: &Arc<dyn Media>, name: &str, limit: usize) -> Result<Option<Inspection>> {
+    let mut inspection = Inspection::default();
+    let looked = match parse_file_name(name) {
+        Some((FileKind::Table, number)) => table(media, name, number, limit, &mut inspection),
+        Some((FileKind::Log, number)) => log(media, name, number, limit, &mut inspection),
+        None if Manifest::owns(name) => manifest(media, limit, &mut inspection),
+        None => return Ok(None),
+    };
+    match looked {
+        Ok(()) => {}
+        Err(error @ (Error::Corruption { .. } | Error::Refused { .. })) => {
+            inspection.damage = Some(error.to_string());
+        }
+        Err(other) => return Err(other),
+    }
+    Ok(Some(inspection))
+}
+
+fn table(
+    media: &Arc<dyn Media>,
+    name: &str,
+    number: FileNumber,
+    limit: usize,
+    inspection: &mut Inspection,
+) -> Result<()> {
+    inspection.kind = "sorted table";
+    let table = Table::open(media.open(name, Mode::Read)?, name, number, None)?;
+    let meta = table.meta();
+    inspection.property("bytes", meta.bytes);
+    inspection.property("entries", meta.entries);
+    inspection.property("deletes", meta.deletes);
+    inspection.property("expiring", meta.expiring);
+    inspection.property("data blocks", meta.blocks);
+    inspection.property("user bytes", meta.user_bytes);
+    inspection.property("smallest key", shown(&meta.smallest));
+    inspection.property("largest key", shown(&meta.largest));
+    inspection.property("sequences", format!("{} to {}", meta.min_sequence, meta.max_sequence));
+    inspection.property("filter bytes", table.filter_bytes());
+    inspection.property("index bytes", table.index_bytes());
+    let damaged = table.salvage(|entry| {
+        inspection.item(limit, || {
+            let (key, value) = (shown(entry.key), shown(entry.value));
+            format!("{key} @{} {:?} {value}", entry.sequence, entry.kind)
+        });
+        Ok(())
+    })?;
+    if damaged > 0 {
+        return Err(Error::corruption(name, 0, format!("{damaged} data blocks are damaged")));
+    }
+    Ok(())
+}
+
+fn log(
+    media: &Arc<dyn Media>,
+    name: &str,
+    number: FileNumber,
+    limit: usize,
+    inspection: &mut Inspection,
+) -> Result<()> {
+    inspection.kind = "write-ahead log";
+    let mut reader = LogReader::open(media.as_ref(), name, number.0, LogMode::Recover)?;
+    let mut operations = 0;
+    while let Some(record) = reader.next()? {
+        let position = record.position;
+        let decoded = Record::decode(record.bytes)
+            .map_err(|reason| Error::corruption(name, position, reason))?;
+        match decoded {
+            Record::Chain { previous, previous_len } => inspection.item(limit, || {
+                format!("{position}: follows log {previous} of {previous_len} bytes")
+            }),
+            Record::Batch { first_sequence, batch } => {
+                operations += batch.len();
+                inspection.item(limit, || {
+                    let first = batch.iter().next().map(|op| match op {
+                        Op::Put { key, .. } => format!("put {}", shown(key)),
+                        Op::Delete { key } => format!("delete {}", shown(key)),
+                    });
+                    let first = first.unwrap_or_default();
+                    format!("{position}: @{first_sequence} {} operations: {first} …", batch.len())
+                });
+            }
+        }
+    }
+    inspection.property("records", reader.records());
+    inspection.property("operations", operations);
+    inspection.property("valid bytes", reader.valid_bytes());
+    inspection.property(
+        "end",
+        match reader.end() {
+            Some(LogEnd::Sealed) => "sealed: nothing is missing".to_owned(),
+            Some(LogEnd::Torn { dropped_bytes }) => {
+                format!("torn: {dropped_bytes} bytes of writes that were never synced")
+            }
+            Some(LogEnd::Clean) | None => "open: after a whole record".to_owned(),
+        },
+    );
+    Ok(())
+}
+
+fn manifest(media: &Arc<dyn Media>, limit: usize, inspection: &mut Inspection) -> Result<()> {
+    inspection.kind = "manifest";
+    let (manifest, edits) = Manifest::open(media.clone(), ENGINE)?;
+    inspection.property("current file", manifest.file_name());
+    inspection.property("bytes", manifest.bytes());
+    inspection.property("edits", edits.len());
+    for bytes in &edits {
+        let edit = Edit::decode(bytes)
+            .map_err(|reason| Error::corruption(manifest.file_name(), 0, reason))?;
+        inspection.item(limit, || edit.to_string());
+    }
+    Ok(())
+}
+
+/// Bytes for a terminal: escaped, and cut where they are long.
+fn shown(bytes: &[u8]) -> String {
+    const LONGEST: usize = 48;
+    let text = bytes[..bytes.len().min(LONGEST)].escape_ascii();
+    if bytes.len() > LONGEST {
+        format!("{text}… ({} bytes)", bytes.len())
+    } else {
+        text.to_string()
+    }
+}

@@ -1,0 +1,167 @@
+//! From counted requests to the time a device would have been busy.
+//!
+//! A device is six numbers. Its busy time is the latencies of all requests, of which it serves
+//! `parallelism` at once, plus the transfer of all bytes, plus the syncs, each of which waits
+//! alone:
+//!
+//! ```text
+//! time = (reads · read_latency + writes · write_latency) / parallelism
+//!      + bytes_read / read_rate + bytes_written / write_rate + syncs · sync_latency
+//! ```
+//!
+//! Invariant: the time is linear in the counts, so times of parts add up to the time of the whole.
+//! It is arithmetic on counts alone: nothing sleeps, and the machine that ran the test has no part
+//! in it.
+//!
+//! Source: ours, the simplest form of the affine cost model (latency plus size over bandwidth) that
+//! still tells a seek from a stream. The numbers of the presets are round figures of their class;
+//! those of Optane and DRAM follow Yang et al., "An Empirical Guide to the Behavior and Use of
+//! Scalable Persistent Memory", FAST 2020, section 3.
+
+use std::time::Duration;
+
+use siltstone_engine::{IoCounters, IoCounts, Purpose};
+
+/// How fast a device is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Device {
+    /// What to call it in reports.
+    pub name: &'static str,
+    /// From a read request to its first byte.
+    pub read_latency: Duration,
+    /// From a write request to its acceptance.
+    pub write_latency: Duration,
+    /// Sustained read bandwidth; 0 means that bytes cost nothing.
+    pub read_bytes_per_second: u64,
+    /// Sustained write bandwidth; 0 means that bytes cost nothing.
+    pub write_bytes_per_second: u64,
+    /// What a sync costs beyond the writes before it.
+    pub sync_latency: Duration,
+    /// Requests served at once; 0 counts as 1.
+    pub parallelism: u32,
+}
+
+impl Device {
+    /// A data-centre NVMe drive, PCIe 3 ×4, with a write cache that survives power cuts.
+    pub const NVME_SSD: Device = Device {
+        name: "NVMe SSD",
+        read_latency: Duration::from_micros(80),
+        write_latency: Duration::from_micros(20),
+        read_bytes_per_second: 3_200_000_000,
+        write_bytes_per_second: 2_000_000_000,
+        sync_latency: Duration::from_micros(30),
+        parallelism: 64,
+    };
+
+    /// A SATA drive; its cache is volatile, so a sync empties it.
+    pub const SATA_SSD: Device = Device {
+        name: "SATA SSD",
+        read_latency: Duration::from_micros(100),
+        write_latency: Duration::from_micros(60),
+        read_bytes_per_second: 550_000_000,
+        write_bytes_per_second: 500_000_000,
+        sync_latency: Duration::from_millis(2),
+        parallelism: 10,
+    };
+
+    /// A disk of 7200 turns a minute: half a turn and a middling seek for each request.
+    pub const HDD: Device = Device {
+        name: "HDD",
+        read_latency: Duration::from_millis(8),
+        write_latency: Duration::from_millis(8),
+        read_bytes_per_second: 200_000_000,
+        write_bytes_per_second: 200_000_000,
+        sync_latency: Duration::from_millis(8),
+        parallelism: 1,
+    };
+
+    /// One Optane persistent memory module of the first generation.
+    pub const OPTANE_PMEM: Device = Device {
+        name: "Optane PMem",
+        read_latency: Duration::from_nanos(305),
+        write_latency: Duration::from_nanos(94),
+        read_bytes_per_second: 6_600_000_000,
+        write_bytes_per_second: 2_300_000_000,
+        sync_latency: Duration::from_nanos(100),
+        parallelism: 4,
+    };
+
+    /// One channel of DDR4 memory.
+    pub const DRAM: Device = Device {
+        name: "DRAM",
+        read_latency: Duration::from_nanos(100),
+        write_latency: Duration::from_nanos(100),
+        read_bytes_per_second: 17_000_000_000,
+        write_bytes_per_second: 17_000_000_000,
+        sync_latency: Duration::ZERO,
+        parallelism: 10,
+    };
+
+    /// Every preset, fastest first.
+    pub const PRESETS: [Device; 5] =
+        [Device::DRAM, Device::OPTANE_PMEM, Device::NVME_SSD, Device::SATA_SSD, Device::HDD];
+
+    /// How long the device would have been busy with these requests.
+    pub fn time(&self, counts: &IoCounts) -> Duration {
+        let latency = counts.reads as f64 * self.read_latency.as_secs_f64()
+            + counts.writes as f64 * self.write_latency.as_secs_f64();
+        let seconds = latency / f64::from(self.parallelism.max(1))
+            + transfer(counts.bytes_read, self.read_bytes_per_second)
+            + transfer(counts.bytes_written, self.write_bytes_per_second)
+            + counts.syncs as f64 * self.sync_latency.as_secs_f64();
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    }
+
+    /// How long it would have been busy with all requests counted so far, whatever their purpose.
+    pub fn time_of_all(&self, counters: &IoCounters) -> Duration {
+        let times = Purpose::ALL.iter().map(|&purpose| self.time(&counters.get(purpose)));
+        times.fold(Duration::ZERO, Duration::saturating_add)
+    }
+}
+
+fn transfer(bytes: u64, bytes_per_second: u64) -> f64 {
+    if bytes_per_second == 0 { 0.0 } else { bytes as f64 / bytes_per_second as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latency_is_shared_by_parallel_requests_and_bandwidth_is_not() {
+        let device = Device {
+            name: "test",
+            read_latency: Duration::from_millis(10),
+            write_latency: Duration::from_millis(20),
+            read_bytes_per_second: 1000,
+            write_bytes_per_second: 500,
+            sync_latency: Duration::from_millis(5),
+            parallelism: 2,
+        };
+        let counts =
+            IoCounts { reads: 4, bytes_read: 1000, writes: 1, bytes_written: 1000, syncs: 2 };
+        let expected = Duration::from_millis((4 * 10 + 20) / 2 + 1000 + 2000 + 2 * 5);
+        assert_eq!(device.time(&counts), expected);
+        assert_eq!(device.time(&IoCounts::default()), Duration::ZERO);
+        let huge = IoCounts { syncs: u64::MAX, ..IoCounts::default() };
+        assert!(device.time(&huge) > Duration::from_secs(1 << 50));
+    }
+
+    #[test]
+    fn the_time_of_all_purposes_adds_up() {
+        let counters = IoCounters::default();
+        counters.read(Purpose::Get, 4096);
+        counters.write(Purpose::Log, 100);
+        counters.sync(Purpose::Log);
+        let hdd = Device::HDD;
+        let sum = hdd.time(&counters.get(Purpose::Get)) + hdd.time(&counters.get(Purpose::Log));
+        assert_eq!(hdd.time_of_all(&counters), sum);
+    }
+
+    #[test]
+    fn a_random_read_orders_the_presets_as_everyone_knows_them() {
+        let read = IoCounts { reads: 1, bytes_read: 4096, ..IoCounts::default() };
+        let times = Device::PRESETS.map(|device| device.time(&read));
+        assert!(times.is_sorted(), "{times:?}");
+    }
+}

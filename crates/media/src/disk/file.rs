@@ -1,0 +1,99 @@
+//! One file of the machine's file system.
+//!
+//! Positioned I/O on one descriptor. The standard library's `read_exact_at` and `write_all_at` go
+//! on after interrupts and short transfers; the calls that it lacks are retried here. With a second
+//! descriptor for direct reads, reads go through that one.
+//!
+//! Invariant: a read that returned `Ok` filled the whole buffer, a write that returned `Ok` handed
+//! all bytes to the kernel.
+//!
+//! Source: ours.
+
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use siltstone_engine::{Error, Purpose, Result};
+
+use crate::File;
+
+pub(super) struct DiskFile {
+    pub(super) name: String,
+    pub(super) file: std::fs::File,
+    /// The same file opened for direct reads.
+    pub(super) direct: Option<std::fs::File>,
+}
+
+impl DiskFile {
+    fn fault(&self, operation: &'static str, error: impl Into<std::io::Error>) -> Error {
+        Error::io(operation, &*self.name, &error.into())
+    }
+
+    /// `fallocate` of a range that is not empty, until no signal interrupts it.
+    fn allocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> Result<(), Errno> {
+        loop {
+            match fallocate(&self.file, flags, offset, len) {
+                Err(Errno::INTR) => {}
+                done => return done,
+            }
+        }
+    }
+}
+
+impl File for DiskFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8], _purpose: Purpose) -> Result<()> {
+        match &self.direct {
+            None => self.file.read_exact_at(buf, offset),
+            Some(direct) => super::direct::read_exact_at(direct, offset, buf),
+        }
+        .map_err(|error| self.fault("read", error))
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8], _purpose: Purpose) -> Result<()> {
+        self.file.write_all_at(bytes, offset).map_err(|error| self.fault("write", error))
+    }
+
+    /// `fdatasync`: the bytes and what is needed to read them, the length among it.
+    fn sync(&self, _purpose: Purpose) -> Result<()> {
+        self.file.sync_data().map_err(|error| self.fault("sync", error))
+    }
+
+    fn len(&self) -> Result<u64> {
+        let metadata = self.file.metadata().map_err(|error| self.fault("get length of", error))?;
+        Ok(metadata.len())
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.file.set_len(len).map_err(|error| self.fault("set length of", error))
+    }
+
+    /// Does nothing where the file system cannot reserve. A full disk is reported: that is what
+    /// one reserves for.
+    fn reserve(&self, len: u64) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        match self.allocate(FallocateFlags::KEEP_SIZE, 0, len) {
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            Err(errno) => Err(self.fault("reserve space for", errno)),
+        }
+    }
+
+    /// Where the file system has no holes this is an error and nothing has changed: writing zeros
+    /// instead would cost what the caller wants to save.
+    fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        self.allocate(flags, offset, len).map_err(|errno| match errno {
+            // With the kind that the contract promises, whatever the library makes of them.
+            Errno::OPNOTSUPP | Errno::NOSYS => {
+                let reason = "the file system has no holes";
+                let kind = std::io::ErrorKind::Unsupported;
+                self.fault("punch hole in", std::io::Error::new(kind, reason))
+            }
+            errno => self.fault("punch hole in", errno),
+        })
+    }
+}

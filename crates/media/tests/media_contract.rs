@@ -1,0 +1,329 @@
+//! Does every medium keep the contract of `Media` and `File`?
+//!
+//! One set of questions, asked of each medium in turn, so that an engine tested on one of them runs
+//! on all.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // Helpers of tests are tests.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Purpose};
+use siltstone_media::{Disk, DiskOptions, Faulty, File, Media, Metered, Mode, Ram};
+
+const WHY: Purpose = Purpose::Maintenance;
+
+/// Asks every medium, each with an empty root; names the one that fails.
+fn on_every_medium(question: impl Fn(&dyn Media)) {
+    let directories = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let disk = |i: usize| Disk::open(directories[i].path()).unwrap();
+    let mut media: Vec<(&str, Arc<dyn Media>)> = vec![
+        ("Disk", Arc::new(disk(0))),
+        ("Ram", Arc::new(Ram::new())),
+        ("Faulty", Arc::new(Faulty::new(1))),
+        ("Metered Ram", Arc::new(Metered::new(Arc::new(Ram::new())))),
+        ("Metered Disk", Arc::new(Metered::new(Arc::new(disk(1))))),
+    ];
+    let direct = disk(2).with_options(DiskOptions { direct: true });
+    // Some file systems have no direct reads and say so; the probe must not count as a file.
+    let probe = direct.create("probe").is_ok();
+    direct.remove("probe").unwrap();
+    if probe {
+        media.push(("Disk, direct", Arc::new(direct)));
+    }
+    for (name, medium) in media {
+        println!("asking {name}");
+        question(&*medium);
+    }
+}
+
+fn kind<T>(result: Result<T, Error>) -> ErrorKind {
+    match result {
+        Err(Error::Io { kind, operation, file, .. }) => {
+            assert!(!operation.is_empty() && !file.is_empty());
+            kind
+        }
+        Err(other) => panic!("not an I/O error: {other}"),
+        Ok(_) => panic!("no error"),
+    }
+}
+
+fn read(file: &dyn File, offset: u64, len: usize) -> Vec<u8> {
+    let mut buf = vec![0xAA; len];
+    file.read_at(offset, &mut buf, WHY).unwrap();
+    buf
+}
+
+fn write(media: &dyn Media, name: &str, bytes: &[u8]) -> Arc<dyn File> {
+    let file = media.create(name).unwrap();
+    file.write_at(0, bytes, WHY).unwrap();
+    file
+}
+
+#[test]
+fn files_are_created_once_listed_in_order_and_removed() {
+    on_every_medium(|media| {
+        for name in ["b", "a", "c"] {
+            media.create(name).unwrap();
+        }
+        assert_eq!(kind(media.create("a")), ErrorKind::AlreadyExists);
+        assert_eq!(media.list().unwrap(), ["a", "b", "c"]);
+        media.remove("b").unwrap();
+        assert_eq!(kind(media.remove("b")), ErrorKind::NotFound);
+        assert_eq!(kind(media.open("b", Mode::Read)), ErrorKind::NotFound);
+        assert!(!media.exists("b").unwrap() && media.exists("c").unwrap());
+        assert_eq!(media.list().unwrap(), ["a", "c"]);
+        media.sync_dir(WHY).unwrap();
+    });
+}
+
+#[test]
+fn a_name_that_leads_elsewhere_is_refused_by_every_operation() {
+    on_every_medium(|media| {
+        media.create("there").unwrap();
+        for bad in ["", ".", "..", "a/b", "/etc", "a\0"] {
+            let refused = [
+                kind(media.create(bad)),
+                kind(media.open(bad, Mode::Read)),
+                kind(media.exists(bad)),
+                kind(media.remove(bad)),
+                kind(media.rename(bad, "x")),
+                kind(media.rename("there", bad)),
+                kind(media.subdirectory(bad)),
+                kind(media.remove_subdirectory(bad)),
+                kind(media.lock(bad)),
+                kind(media.link(bad, media, "x")),
+                kind(media.link("there", media, bad)),
+            ];
+            assert_eq!(refused, [ErrorKind::InvalidInput; 11], "{bad:?}");
+        }
+        assert_eq!(media.list().unwrap(), ["there"]);
+    });
+}
+
+#[test]
+fn reads_and_writes_go_where_they_say() {
+    on_every_medium(|media| {
+        let file = media.create("a").unwrap();
+        assert!(file.is_empty().unwrap());
+        let bytes: Vec<u8> = (0..40_000u32).map(|i| (i * 7 % 251) as u8).collect();
+        file.write_at(0, &bytes, WHY).unwrap();
+        file.write_at(10_000, b"patched", WHY).unwrap();
+        let mut expected = bytes;
+        expected[10_000..10_007].copy_from_slice(b"patched");
+        assert_eq!(file.len().unwrap(), 40_000);
+        file.sync(WHY).unwrap();
+        let reader = media.open("a", Mode::Read).unwrap();
+        // Around the boundaries of sectors, blocks and chunks.
+        for offset in [0, 1, 511, 512, 4095, 4096, 9_999, 16_383, 39_999] {
+            for len in [0, 1, 512, 4096, 20_000] {
+                let len = len.min(40_000 - offset);
+                let found = read(&*reader, offset as u64, len);
+                assert_eq!(found, expected[offset..offset + len], "{len} bytes at {offset}");
+            }
+        }
+        assert_eq!(read(&*reader, 0, 40_000), expected);
+        assert!(reader.write_at(0, b"x", WHY).is_err(), "opened for reading");
+    });
+}
+
+#[test]
+fn a_read_past_the_end_is_an_unexpected_end_of_file() {
+    on_every_medium(|media| {
+        let file = write(media, "a", &[1; 5000]);
+        for (offset, len) in [(0, 5001), (4999, 2), (5000, 1), (4096, 4096), (1 << 40, 1)] {
+            let end = kind(file.read_at(offset, &mut vec![0; len], WHY));
+            assert_eq!(end, ErrorKind::UnexpectedEof, "{len} bytes at {offset}");
+        }
+        assert_eq!(read(&*file, 4999, 1), [1]);
+    });
+}
+
+#[test]
+fn gaps_read_as_zeros_and_so_does_what_was_cut_and_grew_again() {
+    on_every_medium(|media| {
+        let file = write(media, "a", &[1; 100]);
+        file.write_at(70_000, &[2; 10], WHY).unwrap();
+        assert_eq!(file.len().unwrap(), 70_010);
+        assert_eq!(read(&*file, 100, 69_900), [0; 69_900]);
+        file.set_len(50).unwrap();
+        assert_eq!(file.len().unwrap(), 50);
+        file.set_len(200).unwrap();
+        assert_eq!(read(&*file, 0, 50), [1; 50]);
+        assert_eq!(read(&*file, 50, 150), [0; 150]);
+    });
+}
+
+#[test]
+fn a_hole_reads_as_zeros_and_leaves_the_rest_and_the_length() {
+    on_every_medium(|media| {
+        let file = write(media, "a", &[3; 50_000]);
+        match file.punch_hole(1000, 40_000) {
+            Err(Error::Io { kind: ErrorKind::Unsupported, .. }) => return,
+            done => done.unwrap(),
+        }
+        let mut expected = vec![3; 50_000];
+        expected[1000..41_000].fill(0);
+        assert_eq!(read(&*file, 0, 50_000), expected);
+        // Over the end and past it: the length stays.
+        file.punch_hole(49_000, 10_000).unwrap();
+        file.punch_hole(90_000, 10).unwrap();
+        file.punch_hole(0, 0).unwrap();
+        expected[49_000..].fill(0);
+        assert_eq!(file.len().unwrap(), 50_000);
+        assert_eq!(read(&*file, 0, 50_000), expected);
+    });
+}
+
+#[test]
+fn reserving_space_changes_neither_bytes_nor_length() {
+    on_every_medium(|media| {
+        let file = write(media, "a", b"abc");
+        file.reserve(1 << 20).unwrap();
+        file.reserve(0).unwrap();
+        assert_eq!(file.len().unwrap(), 3);
+        assert_eq!(read(&*file, 0, 3), b"abc");
+    });
+}
+
+#[test]
+fn a_rename_replaces_what_bore_the_name_and_open_handles_read_on() {
+    on_every_medium(|media| {
+        write(media, "new", b"new");
+        let old = write(media, "current", b"old");
+        media.rename("new", "current").unwrap();
+        assert_eq!(media.list().unwrap(), ["current"]);
+        assert_eq!(read(&*media.open("current", Mode::Read).unwrap(), 0, 3), b"new");
+        assert_eq!(read(&*old, 0, 3), b"old");
+        media.rename("current", "current").unwrap();
+        assert!(media.exists("current").unwrap());
+        assert_eq!(kind(media.rename("missing", "x")), ErrorKind::NotFound);
+    });
+}
+
+#[test]
+fn a_removed_file_stays_readable_and_writable_by_its_handles() {
+    on_every_medium(|media| {
+        let file = write(media, "a", b"still here");
+        media.remove("a").unwrap();
+        write(media, "a", b"another");
+        file.write_at(0, b"STILL", WHY).unwrap();
+        file.sync(WHY).unwrap();
+        assert_eq!(read(&*file, 0, 10), b"STILL here");
+        assert_eq!(read(&*media.open("a", Mode::Read).unwrap(), 0, 7), b"another");
+    });
+}
+
+#[test]
+fn subdirectories_are_apart_and_go_with_all_in_them() {
+    on_every_medium(|media| {
+        let sub = media.subdirectory("sub").unwrap();
+        write(&*sub, "a", b"in sub");
+        write(&*sub.subdirectory("deeper").unwrap(), "b", b"deep");
+        write(media, "a", b"in root");
+        assert_eq!(media.list().unwrap(), ["a"]);
+        assert_eq!(media.subdirectories().unwrap(), ["sub"]);
+        let again = media.subdirectory("sub").unwrap();
+        assert_eq!(read(&*again.open("a", Mode::Read).unwrap(), 0, 6), b"in sub");
+        assert!(again.name().starts_with(&media.name()));
+
+        // One name space for both kinds.
+        assert!(media.create("sub").is_err());
+        assert!(media.open("sub", Mode::Read).is_err());
+        assert!(media.remove("sub").is_err());
+        assert!(media.subdirectory("a").is_err());
+        assert!(media.rename("a", "sub").is_err());
+        assert!(media.remove_subdirectory("a").is_err());
+        assert!(!media.exists("sub").unwrap());
+
+        media.remove_subdirectory("sub").unwrap();
+        assert!(media.subdirectories().unwrap().is_empty());
+        assert_eq!(kind(media.remove_subdirectory("sub")), ErrorKind::NotFound);
+        assert_eq!(kind(sub.create("late")), ErrorKind::NotFound);
+        assert!(media.subdirectory("sub").unwrap().list().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_lock_is_taken_once_until_it_is_dropped() {
+    on_every_medium(|media| {
+        let guard = media.lock("LOCK").unwrap();
+        match media.lock("LOCK").map(drop) {
+            Err(Error::Locked { path }) => assert!(path.ends_with("LOCK")),
+            other => panic!("taken twice: {other:?}"),
+        }
+        let other = media.lock("OTHER").unwrap();
+        drop(guard);
+        drop(media.lock("LOCK").unwrap());
+        drop(other);
+        assert_eq!(media.list().unwrap(), ["LOCK", "OTHER"], "lock files stay");
+    });
+}
+
+#[test]
+fn a_link_is_the_same_file_under_a_second_name() {
+    on_every_medium(|media| {
+        let sub = media.subdirectory("sub").unwrap();
+        write(media, "a", b"shared");
+        assert!(media.link("a", &*sub, "b").unwrap());
+        assert!(media.link("a", media, "c").unwrap());
+        media.remove("a").unwrap();
+        assert_eq!(read(&*sub.open("b", Mode::Read).unwrap(), 0, 6), b"shared");
+        assert_eq!(kind(media.link("c", &*sub, "b")), ErrorKind::AlreadyExists);
+        assert_eq!(kind(media.link("a", &*sub, "x")), ErrorKind::NotFound);
+    });
+}
+
+#[test]
+fn a_link_to_another_kind_of_medium_is_left_to_a_copy() {
+    on_every_medium(|media| {
+        write(media, "a", b"bytes");
+        let stranger = Faulty::new(2);
+        assert!(!media.link("a", &stranger, "a").unwrap());
+        assert!(stranger.list().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn threads_share_a_file_and_each_write_is_whole() {
+    on_every_medium(|media| {
+        let file = media.create("a").unwrap();
+        file.set_len(4 * 4096).unwrap();
+        std::thread::scope(|scope| {
+            for i in 0..4u8 {
+                let file = &file;
+                scope.spawn(move || {
+                    let offset = u64::from(i) * 4096;
+                    for round in 0..50 {
+                        file.write_at(offset, &[i * 50 + round; 4096], WHY).unwrap();
+                        assert_eq!(read(&**file, offset, 4096), [i * 50 + round; 4096]);
+                    }
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn a_disk_is_a_directory_that_is_there_or_is_made() {
+    let temporary = tempfile::tempdir().unwrap();
+    let path = temporary.path().join("a/b/c");
+    assert_eq!(kind(Disk::open(&path)), ErrorKind::NotFound);
+    let disk = Disk::create(&path).unwrap();
+    assert_eq!(disk.path(), Some(path.as_path()));
+    disk.create("file").unwrap();
+    assert_eq!(Disk::create(&path).unwrap().list().unwrap(), ["file"]);
+    assert_eq!(kind(Disk::open(path.join("file"))), ErrorKind::NotADirectory);
+    assert!(Disk::create(path.join("file")).is_err());
+}
+
+/// Two handles that name the directory differently are still two opens of one directory.
+#[test]
+fn a_disk_is_locked_whatever_its_path_is_called() {
+    let temporary = tempfile::tempdir().unwrap();
+    std::fs::create_dir(temporary.path().join("sub")).unwrap();
+    let disk = Disk::open(temporary.path()).unwrap();
+    let _guard = disk.lock("LOCK").unwrap();
+    let detour = Disk::open(temporary.path().join("sub/..")).unwrap();
+    assert!(matches!(detour.lock("LOCK"), Err(Error::Locked { .. })));
+}

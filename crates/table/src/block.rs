@@ -1,0 +1,188 @@
+//! A data block: sorted entries with shared prefixes, and restart points to search from.
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`builder`] | laying entries out |
+//! | [`entry`](self) | this file: the layout, and decoding one entry |
+//! | `search` | finding the first entry not less than a target without building a key |
+//! | [`iter`](mod@iter) | walking both ways |
+//! | [`frame`] | compression and checksum of a block on the medium |
+//!
+//! ```text
+//! block    := entry+  restart:u32[count]  count:u32                              little endian
+//! entry    := shared:varint  unshared:varint  tag:varint  [expires_at:varint]  [value_len:varint]
+//!             key_suffix[unshared]  value[value_len]
+//!   tag    = sequence << 3 | kind
+//!   expires_at only if kind is PutExpiring; no value_len if kind is Delete
+//! restart  := offset of an entry with shared = 0; the first is 0, then ascending
+//! ```
+//!
+//! Entries ascend by key bytewise, then descend by sequence. `shared` is exactly the length of the
+//! longest common prefix with the key before, save at restart points where it is 0; the search
+//! relies on it and `verify` checks it. Version and checksum are those of the table around it.
+//!
+//! Invariant: any bytes that `Block::parse` accepts can be walked and searched without a panic;
+//! malformed entries are found when they are met.
+//!
+//! Source: LevelDB's block; the tag with the entry's kind and the search by `shared` are ours.
+
+pub mod builder;
+pub mod frame;
+pub mod iter;
+mod search;
+
+pub use builder::BlockBuilder;
+pub use frame::Compression;
+pub use iter::BlockIter;
+
+use crate::kind::{Kind, MAX_SEQUENCE};
+use crate::varint::varint;
+
+/// Bytes of a block that do not hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed {
+    /// Where in the uncompressed block, in bytes.
+    pub offset: usize,
+    /// What does not hold.
+    pub reason: &'static str,
+}
+
+/// The contents of a data block, uncompressed and checked as far as its restart points.
+#[derive(Debug)]
+pub struct Block {
+    bytes: Vec<u8>,
+    /// Where the entries end and the restart points begin.
+    entries_end: usize,
+    restarts: usize,
+}
+
+/// One decoded entry; ranges are of the block's bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RawEntry {
+    pub(crate) shared: usize,
+    pub(crate) key_at: usize,
+    pub(crate) value_at: usize,
+    /// Where the entry ends and the next begins.
+    pub(crate) end: usize,
+    pub(crate) sequence: u64,
+    pub(crate) expires_at: u64,
+    pub(crate) kind: Kind,
+}
+
+impl Block {
+    /// Takes the first `len` of `bytes` as a block's contents. Cost: one look at each restart point.
+    ///
+    /// # Errors
+    /// What is malformed in its restart points.
+    pub fn parse(mut bytes: Vec<u8>, len: usize) -> Result<Block, Malformed> {
+        let bad = |offset, reason| Err(Malformed { offset, reason });
+        // What is behind the contents stays allocated anyway; cutting it off moves nothing.
+        bytes.truncate(len);
+        let Some((rest, count)) = bytes.split_last_chunk::<4>() else {
+            return bad(0, "a block is too short");
+        };
+        let restarts = u32::from_le_bytes(*count) as usize;
+        let Some(entries_end) = restarts.checked_mul(4).and_then(|n| rest.len().checked_sub(n))
+        else {
+            return bad(rest.len(), "a block has more restart points than bytes");
+        };
+        let block = Block { bytes, entries_end, restarts };
+        if restarts == 0 || block.restart(0) != 0 {
+            return bad(entries_end, "a block does not start at a restart point");
+        }
+        let ascending = (1..restarts).all(|i| block.restart(i - 1) < block.restart(i));
+        if !ascending || block.restart(restarts - 1) >= entries_end {
+            return bad(entries_end, "the restart points of a block are not in order");
+        }
+        Ok(block)
+    }
+
+    /// A block without entries, which no file holds: a stand-in.
+    pub(crate) fn none() -> Block {
+        Block { bytes: Vec::new(), entries_end: 0, restarts: 0 }
+    }
+
+    /// Resident bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + size_of::<Block>()
+    }
+
+    /// The memory, to read another block into.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// The bytes of a value.
+    #[inline]
+    pub(crate) fn slice(&self, from: usize, to: usize) -> &[u8] {
+        &self.bytes[from..to]
+    }
+
+    #[inline]
+    fn restart(&self, i: usize) -> usize {
+        let at = self.entries_end + 4 * i;
+        let bytes = &self.bytes[at..at + 4];
+        u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize
+    }
+
+    /// The last restart point at or before `offset`.
+    fn restart_before(&self, offset: usize) -> usize {
+        let (mut low, mut high) = (0, self.restarts);
+        while high - low > 1 {
+            let middle = low.midpoint(high);
+            if self.restart(middle) <= offset { low = middle } else { high = middle }
+        }
+        low
+    }
+
+    #[inline(always)]
+    fn decode(&self, at: usize) -> Result<RawEntry, Malformed> {
+        decode(&self.bytes[..self.entries_end], at)
+            .ok_or(Malformed { offset: at, reason: "an entry is malformed" })
+    }
+}
+
+/// Decodes the entry at `at`; `None` if it is malformed.
+#[inline(always)]
+fn decode(entries: &[u8], at: usize) -> Option<RawEntry> {
+    let mut at = at;
+    let shared = varint(entries, &mut at)?;
+    let unshared = varint(entries, &mut at)?;
+    let tag = varint(entries, &mut at)?;
+    let kind = Kind::from_bits((tag & 7) as u8)?;
+    let expires_at = if kind == Kind::PutExpiring { varint(entries, &mut at)? } else { 0 };
+    let value_len = if kind == Kind::Delete { 0 } else { varint(entries, &mut at)? };
+    // Each is compared with what is left, so that no sum of lengths can wrap around.
+    let left = (entries.len() - at) as u64;
+    if unshared > left || value_len > left - unshared {
+        return None;
+    }
+    let value_at = at + unshared as usize;
+    Some(RawEntry {
+        shared: usize::try_from(shared).ok()?,
+        key_at: at,
+        value_at,
+        end: value_at + value_len as usize,
+        sequence: tag >> 3,
+        expires_at,
+        kind,
+    })
+}
+
+const _: () = assert!(MAX_SEQUENCE == u64::MAX >> 3, "a tag holds a sequence and three bits");
+
+/// The length of the longest common prefix.
+#[inline]
+pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let n = a.len().min(b.len());
+    let (a, b) = (&a[..n], &b[..n]);
+    let mut at = 0;
+    for (x, y) in a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0) {
+        let differing = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
+        if differing != 0 {
+            return at + differing.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    at + a[at..].iter().zip(&b[at..]).take_while(|(x, y)| x == y).count()
+}

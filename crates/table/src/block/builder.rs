@@ -1,0 +1,96 @@
+//! Laying out a data block.
+//!
+//! Entries go into one buffer that is kept between blocks; a restart point is set every
+//! `restart_interval` entries. The layout is drawn in the module above.
+//!
+//! Invariant: the caller adds entries in order, which the table's writer checks once for all.
+
+use super::common_prefix;
+use crate::kind::{EntryRef, Kind};
+use crate::varint::push_varint;
+
+/// Builds one block after the other.
+#[derive(Debug)]
+pub struct BlockBuilder {
+    bytes: Vec<u8>,
+    restarts: Vec<u32>,
+    last_key: Vec<u8>,
+    restart_interval: usize,
+    /// Entries since the last restart point.
+    since_restart: usize,
+}
+
+impl BlockBuilder {
+    /// Restart points every `restart_interval` entries (at least 1).
+    pub fn new(restart_interval: usize) -> Self {
+        BlockBuilder {
+            bytes: Vec::new(),
+            restarts: Vec::new(),
+            last_key: Vec::new(),
+            restart_interval: restart_interval.max(1),
+            since_restart: 0,
+        }
+    }
+
+    /// Adds the next entry in order. A block stays below 4 GiB.
+    pub fn add(&mut self, entry: EntryRef<'_>) {
+        let shared = if self.restarts.is_empty() || self.since_restart == self.restart_interval {
+            self.restarts.push(self.bytes.len() as u32);
+            self.since_restart = 0;
+            0
+        } else {
+            common_prefix(&self.last_key, entry.key)
+        };
+        self.since_restart += 1;
+        let suffix = &entry.key[shared..];
+        let out = &mut self.bytes;
+        out.reserve(suffix.len() + entry.value.len() + 40);
+        push_varint(out, shared as u64);
+        push_varint(out, suffix.len() as u64);
+        push_varint(out, entry.sequence << 3 | entry.kind as u64);
+        if entry.kind == Kind::PutExpiring {
+            push_varint(out, entry.expires_at);
+        }
+        if entry.kind != Kind::Delete {
+            push_varint(out, entry.value.len() as u64);
+        }
+        out.extend_from_slice(suffix);
+        if entry.kind != Kind::Delete {
+            out.extend_from_slice(entry.value);
+        }
+        self.last_key.truncate(shared);
+        self.last_key.extend_from_slice(suffix);
+    }
+
+    /// The key added last to this block; empty before the first.
+    pub fn last_key(&self) -> &[u8] {
+        &self.last_key
+    }
+
+    /// Whether nothing was added since the last [`clear`](BlockBuilder::clear).
+    pub fn is_empty(&self) -> bool {
+        self.restarts.is_empty()
+    }
+
+    /// Bytes the block would have now, uncompressed.
+    pub fn len(&self) -> usize {
+        self.bytes.len() + 4 * self.restarts.len() + 4
+    }
+
+    /// Appends the restart points and gives the contents, until [`clear`](BlockBuilder::clear).
+    pub fn finish(&mut self) -> &[u8] {
+        for restart in &self.restarts {
+            self.bytes.extend_from_slice(&restart.to_le_bytes());
+        }
+        self.bytes.extend_from_slice(&(self.restarts.len() as u32).to_le_bytes());
+        &self.bytes
+    }
+
+    /// Begins the next block and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.restarts.clear();
+        self.last_key.clear();
+        self.since_restart = 0;
+    }
+}

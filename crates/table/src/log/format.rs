@@ -1,0 +1,239 @@
+//! The bytes of a record log.
+//!
+//! A log is cut into blocks of 32 KiB so that a reader that lost its way can find the next footing.
+//! All integers are little endian.
+//!
+//! ```text
+//! log      := block*  [seal block]
+//! block    := header  fragment*  zeros                      32,768 bytes, the last may be shorter
+//! header   := crc32c:u32  magic:"SLG"  version:u8  log number:u64  synced_to:u64         24 bytes
+//! fragment := crc32c:u32  len:u16  type:u8  payload[len]                              7 + len bytes
+//!   type & 0x7f   1 = full record   2 = first   3 = middle   4 = last fragment of one   5 = seal
+//!   type & 0x80   PREV_SYNCED: all before this fragment's *record* was durable when it was written
+//! seal block := header  fragment of type 5, payload = data_end:u64  records:u64; the file ends here
+//! ```
+//!
+//! `synced_to` is the length of the file known durable when the block was begun. A fragment never
+//! starts in the last 7 bytes of a block; those are zeros. `data_end` is where the last record ends;
+//! between it and the seal block are zeros.
+//!
+//! Checksum of a header: log number, its offset in the file, and the header from the magic on.
+//! Checksum of a fragment: log number, its offset in the file, len, type, payload. So bytes of
+//! another file or from another place are as wrong as flipped ones.
+//!
+//! A reader older than the version in a whole header refuses the log by name. Type 0 never occurs,
+//! so space that was never written (zeros) is never taken for a record.
+//!
+//! Source: the block-and-fragment idea is LevelDB's log; `synced_to`, PREV_SYNCED and the seal are
+//! ours, to tell a torn tail from damage.
+
+/// Bytes of a block.
+pub(crate) const BLOCK: u64 = 32 << 10;
+/// Bytes of a block header.
+pub(crate) const HEADER: u64 = 24;
+/// Bytes of a fragment header.
+pub(crate) const FRAGMENT: u64 = 7;
+/// Type flag: everything before the record was durable.
+pub(crate) const PREV_SYNCED: u8 = 0x80;
+/// Bytes of the seal's payload.
+pub(crate) const SEAL: u64 = 16;
+
+const MAGIC: [u8; 3] = *b"SLG";
+const VERSION: u8 = 1;
+
+/// What part of a record a fragment is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Part {
+    Full = 1,
+    First = 2,
+    Middle = 3,
+    Last = 4,
+    Seal = 5,
+}
+
+impl Part {
+    /// The part of a record that starts or not, ends or not, with this fragment.
+    pub(crate) fn of(first: bool, last: bool) -> Part {
+        match (first, last) {
+            (true, true) => Part::Full,
+            (true, false) => Part::First,
+            (false, false) => Part::Middle,
+            (false, true) => Part::Last,
+        }
+    }
+
+    fn from_byte(byte: u8) -> Option<Part> {
+        Some(match byte & !PREV_SYNCED {
+            1 => Part::Full,
+            2 => Part::First,
+            3 => Part::Middle,
+            4 => Part::Last,
+            5 => Part::Seal,
+            _ => return None,
+        })
+    }
+}
+
+/// The checksums of one log: all of them start from its number.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LogSum {
+    number: u64,
+    seed: u32,
+}
+
+/// Why a block header does not hold.
+pub(crate) enum HeaderFault {
+    /// It is damaged or was never written.
+    Damaged(&'static str),
+    /// It is whole, and of a version that this reader does not know.
+    Newer(u8),
+}
+
+/// A whole fragment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fragment {
+    pub(crate) part: Part,
+    pub(crate) prev_synced: bool,
+    /// Payload bytes; they follow the fragment header.
+    pub(crate) len: usize,
+}
+
+impl LogSum {
+    pub(crate) fn new(number: u64) -> Self {
+        LogSum { number, seed: crc32c::crc32c(&number.to_le_bytes()) }
+    }
+
+    /// The header of the block at `offset`.
+    pub(crate) fn header(&self, offset: u64, synced_to: u64) -> [u8; HEADER as usize] {
+        let mut out = [0; HEADER as usize];
+        out[4..7].copy_from_slice(&MAGIC);
+        out[7] = VERSION;
+        out[8..16].copy_from_slice(&self.number.to_le_bytes());
+        out[16..24].copy_from_slice(&synced_to.to_le_bytes());
+        let crc = self.header_sum(offset, &out[4..]);
+        out[..4].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Checks the header of the block at `offset` and gives its `synced_to`.
+    pub(crate) fn parse_header(&self, offset: u64, block: &[u8]) -> Result<u64, HeaderFault> {
+        let Some(bytes) = block.first_chunk::<{ HEADER as usize }>() else {
+            return Err(HeaderFault::Damaged("the block header is cut off"));
+        };
+        if bytes[4..7] != MAGIC || le32(bytes) != self.header_sum(offset, &bytes[4..]) {
+            return Err(HeaderFault::Damaged("the block header does not match its checksum"));
+        }
+        if bytes[7] > VERSION {
+            return Err(HeaderFault::Newer(bytes[7]));
+        }
+        Ok(le64(&bytes[16..]))
+    }
+
+    fn header_sum(&self, offset: u64, bytes: &[u8]) -> u32 {
+        crc32c::crc32c_append(crc32c::crc32c_append(self.seed, &offset.to_le_bytes()), bytes)
+    }
+
+    /// The header of a fragment at `offset` in the file.
+    pub(crate) fn fragment(
+        &self,
+        offset: u64,
+        kind: u8,
+        payload: &[u8],
+    ) -> [u8; FRAGMENT as usize] {
+        // A payload is shorter than a block, so its length fits.
+        let len = (payload.len() as u16).to_le_bytes();
+        let crc = self.fragment_sum(offset, len, kind, payload).to_le_bytes();
+        [crc[0], crc[1], crc[2], crc[3], len[0], len[1], kind]
+    }
+
+    /// Checks the fragment at `offset`; `bytes` reach to the end of its block at most.
+    pub(crate) fn parse_fragment(
+        &self,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<Fragment, &'static str> {
+        let Some((head, rest)) = bytes.split_first_chunk::<{ FRAGMENT as usize }>() else {
+            return Err("a fragment's header is cut off");
+        };
+        let Some(part) = Part::from_byte(head[6]) else {
+            return Err("there is no fragment");
+        };
+        let len = u16::from_le_bytes([head[4], head[5]]);
+        let Some(payload) = rest.get(..usize::from(len)) else {
+            return Err("a fragment is cut off");
+        };
+        if le32(head) != self.fragment_sum(offset, [head[4], head[5]], head[6], payload) {
+            return Err("a fragment does not match its checksum");
+        }
+        Ok(Fragment { part, prev_synced: head[6] & PREV_SYNCED != 0, len: usize::from(len) })
+    }
+
+    fn fragment_sum(&self, offset: u64, len: [u8; 2], kind: u8, payload: &[u8]) -> u32 {
+        let mut head = [0; 11];
+        head[..8].copy_from_slice(&offset.to_le_bytes());
+        head[8..10].copy_from_slice(&len);
+        head[10] = kind;
+        crc32c::crc32c_append(crc32c::crc32c_append(self.seed, &head), payload)
+    }
+}
+
+/// The payload of a seal.
+pub(crate) fn seal_payload(data_end: u64, records: u64) -> [u8; SEAL as usize] {
+    let mut out = [0; SEAL as usize];
+    out[..8].copy_from_slice(&data_end.to_le_bytes());
+    out[8..].copy_from_slice(&records.to_le_bytes());
+    out
+}
+
+/// `data_end` and the number of records from a seal's payload.
+pub(crate) fn parse_seal(payload: &[u8]) -> Option<(u64, u64)> {
+    (payload.len() as u64 == SEAL).then(|| (le64(payload), le64(&payload[8..])))
+}
+
+/// Whether a fragment may start at this place of a block.
+pub(crate) fn fits_fragment(in_block: u64) -> bool {
+    BLOCK - in_block > FRAGMENT
+}
+
+fn le32(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+fn le64(bytes: &[u8]) -> u64 {
+    u64::from(le32(bytes)) | u64::from(le32(&bytes[4..])) << 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_a_fragment_bound_to_its_log_its_place_and_every_bit() {
+        let sum = LogSum::new(7);
+        let mut bytes = sum.fragment(100, Part::Full as u8 | PREV_SYNCED, b"payload").to_vec();
+        bytes.extend_from_slice(b"payload");
+        let whole = Fragment { part: Part::Full, prev_synced: true, len: 7 };
+        assert_eq!(sum.parse_fragment(100, &bytes), Ok(whole));
+        assert!(sum.parse_fragment(101, &bytes).is_err());
+        assert!(LogSum::new(8).parse_fragment(100, &bytes).is_err());
+        for bit in 0..bytes.len() * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(sum.parse_fragment(100, &bytes).is_err(), "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn is_a_header_of_a_newer_version_told_from_damage() {
+        let sum = LogSum::new(7);
+        let mut bytes = sum.header(BLOCK, 5);
+        assert!(matches!(sum.parse_header(BLOCK, &bytes), Ok(5)));
+        assert!(matches!(sum.parse_header(0, &bytes), Err(HeaderFault::Damaged(_))));
+        bytes[7] = 9;
+        assert!(matches!(sum.parse_header(BLOCK, &bytes), Err(HeaderFault::Damaged(_))));
+        let crc = sum.header_sum(BLOCK, &bytes[4..]);
+        bytes[..4].copy_from_slice(&crc.to_le_bytes());
+        assert!(matches!(sum.parse_header(BLOCK, &bytes), Err(HeaderFault::Newer(9))));
+    }
+}

@@ -1,0 +1,404 @@
+//! Reading a log: in order, or one record by its position.
+//!
+//! [`LogReader`] walks the fragments and hands out a record as a slice of its read buffer where the
+//! record is one fragment, and assembles it where it is several. At the first bytes that do not hold
+//! it asks `damage` whether they had been durable. [`LogAccess`] reads single records of a log that
+//! is no longer written.
+//!
+//! Invariant: memory is bounded by the read buffer (256 KiB) plus the largest record that is really
+//! there; the walk advances with every step, so it ends.
+
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_media::{File, Media, Mode};
+
+use super::format::{
+    BLOCK, FRAGMENT, HEADER, HeaderFault, LogSum, Part, fits_fragment, parse_seal,
+};
+use crate::bytes_file::BytesFile;
+
+/// The walk reads this many bytes at once.
+const CHUNK: u64 = 8 * BLOCK;
+/// A record by position is read with this many bytes at first, so that a small one takes one read.
+const FIRST_READ: u64 = 4096;
+
+/// What the reader may expect of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogMode {
+    /// The writer may have been cut off: a torn tail of writes that were never synced is no error.
+    Recover,
+    /// The log was sealed: anything missing is corruption.
+    Sealed,
+}
+
+/// How a log ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogEnd {
+    /// With its seal: nothing is missing.
+    Sealed,
+    /// After a whole record, with nothing behind it.
+    Clean,
+    /// In bytes that are no record and, for all that can be told, had not been synced.
+    Torn {
+        /// Bytes behind the last whole record.
+        dropped_bytes: u64,
+    },
+}
+
+/// A record, borrowed from the reader until its next move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogRecord<'a> {
+    /// Where it starts in the file, in bytes: what `append` returned and [`LogAccess`] takes.
+    pub position: u64,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+}
+
+/// Walks a log from its start.
+pub struct LogReader {
+    pub(super) file: Arc<dyn File>,
+    pub(super) name: String,
+    pub(super) sum: LogSum,
+    mode: LogMode,
+    /// The file's length when it was opened.
+    pub(super) len: u64,
+    /// The next byte to look at.
+    at: u64,
+    /// Where the last whole record ends.
+    pub(super) end: u64,
+    pub(super) records: u64,
+    chunk: Vec<u8>,
+    chunk_at: u64,
+    /// A record of several fragments.
+    assembled: Vec<u8>,
+    finished: Option<Result<LogEnd>>,
+    /// Something met so far says that bytes of this log were synced.
+    was_synced: bool,
+}
+
+/// One step of the walk. Ranges are of the chunk.
+enum Step {
+    /// A block header or padding: nothing to hand out.
+    Over,
+    Fragment {
+        part: Part,
+        at: u64,
+        payload: std::ops::Range<usize>,
+    },
+    /// Bytes that do not hold, or the end of the file.
+    Stop {
+        reason: &'static str,
+    },
+}
+
+impl LogReader {
+    /// Opens the log `name`, written under `number`.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn open(media: &dyn Media, name: &str, number: u64, mode: LogMode) -> Result<Self> {
+        Self::from_file(media.open(name, Mode::Read)?, name, number, mode)
+    }
+
+    /// Reads a log from an open file; `name` is for messages.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn from_file(file: Arc<dyn File>, name: &str, number: u64, mode: LogMode) -> Result<Self> {
+        Ok(LogReader {
+            len: file.len()?,
+            file,
+            name: name.into(),
+            sum: LogSum::new(number),
+            mode,
+            at: 0,
+            end: 0,
+            records: 0,
+            chunk: Vec::new(),
+            chunk_at: 0,
+            assembled: Vec::new(),
+            finished: None,
+            was_synced: false,
+        })
+    }
+
+    /// The next record; `None` at the log's end, which [`end`](LogReader::end) then describes.
+    ///
+    /// # Errors
+    /// `Corruption` where bytes that had been durable are damaged; `Refused` for a newer format; the
+    /// medium's. The same answer is given from then on.
+    #[expect(clippy::should_implement_trait, reason = "records are lent, which Iterator cannot do")]
+    pub fn next(&mut self) -> Result<Option<LogRecord<'_>>> {
+        match &self.finished {
+            Some(Ok(_)) => return Ok(None),
+            Some(Err(error)) => return Err(error.clone()),
+            None => {}
+        }
+        match self.advance() {
+            Ok(Ok((position, Some(payload)))) => {
+                Ok(Some(LogRecord { position, bytes: &self.chunk[payload] }))
+            }
+            Ok(Ok((position, None))) => Ok(Some(LogRecord { position, bytes: &self.assembled })),
+            Ok(Err(end)) => {
+                self.finished = Some(Ok(end));
+                Ok(None)
+            }
+            Err(error) => {
+                self.finished = Some(Err(error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// How the log ended; `None` while it has not, or after an error.
+    pub fn end(&self) -> Option<LogEnd> {
+        self.finished.as_ref().and_then(|end| end.as_ref().ok()).copied()
+    }
+
+    /// Where the last whole record that was handed out ends, in bytes.
+    pub fn valid_bytes(&self) -> u64 {
+        self.end
+    }
+
+    /// Whether anything met so far proves that the log was ever synced. A proof is written with the
+    /// first record after a sync, so a log that was synced once, at its end, has none.
+    pub fn was_synced(&self) -> bool {
+        self.was_synced
+    }
+
+    /// Records handed out so far.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// The next record (its position, and its range of the chunk unless it was assembled), or the
+    /// log's end.
+    #[expect(clippy::type_complexity, reason = "private, and a name would say no more")]
+    fn advance(&mut self) -> Result<Result<(u64, Option<std::ops::Range<usize>>), LogEnd>> {
+        let mut begun = None;
+        self.assembled.clear();
+        let (position, payload) = loop {
+            match self.step()? {
+                Step::Over => {}
+                Step::Stop { reason } => return self.stop(begun.is_some(), reason).map(Err),
+                Step::Fragment { part, at, payload } => match (part, begun) {
+                    (Part::Full, None) => break (at, Some(payload)),
+                    (Part::First, None) => {
+                        begun = Some(at);
+                        self.assembled.extend_from_slice(&self.chunk[payload]);
+                    }
+                    (Part::Middle, Some(_)) => {
+                        self.assembled.extend_from_slice(&self.chunk[payload]);
+                    }
+                    (Part::Last, Some(position)) => {
+                        self.assembled.extend_from_slice(&self.chunk[payload]);
+                        break (position, None);
+                    }
+                    (Part::Seal, None) => return self.check_seal(at, payload).map(Err),
+                    // No loss of sectors makes whole fragments change their order.
+                    _ => return Err(self.corruption(at, "a fragment is out of order")),
+                },
+            }
+        };
+        self.end = self.at;
+        self.records += 1;
+        Ok(Ok((position, payload)))
+    }
+
+    /// Parses what stands at `self.at` and moves over it.
+    fn step(&mut self) -> Result<Step> {
+        if self.at >= self.len {
+            return Ok(Step::Stop { reason: "the file ends" });
+        }
+        let (at, in_block) = (self.at, self.at % BLOCK);
+        let range = self.load(at - in_block)?;
+        let block = &self.chunk[range.clone()];
+        if in_block == 0 {
+            return match self.sum.parse_header(at, block) {
+                Ok(synced_to) => {
+                    self.was_synced |= synced_to > 0;
+                    self.at += HEADER;
+                    Ok(Step::Over)
+                }
+                Err(HeaderFault::Damaged(reason)) => Ok(Step::Stop { reason }),
+                Err(HeaderFault::Newer(version)) => Err(self.newer(version)),
+            };
+        }
+        let rest = &block[in_block as usize..];
+        if !fits_fragment(in_block) {
+            if rest.iter().any(|&b| b != 0) {
+                return Ok(Step::Stop { reason: "the padding of a block is not zero" });
+            }
+            self.at += rest.len() as u64;
+            return Ok(Step::Over);
+        }
+        match self.sum.parse_fragment(at, rest) {
+            Err(reason) => Ok(Step::Stop { reason }),
+            Ok(fragment) => {
+                let from = range.start + (in_block + FRAGMENT) as usize;
+                // Of the first record the flag says nothing: there was nothing before it.
+                self.was_synced |= fragment.prev_synced && self.records > 0;
+                self.was_synced |= fragment.part == Part::Seal;
+                self.at += FRAGMENT + fragment.len as u64;
+                Ok(Step::Fragment { part: fragment.part, at, payload: from..from + fragment.len })
+            }
+        }
+    }
+
+    /// Makes the block at `block_at` present and returns its range of the chunk, shorter than a
+    /// block at the end of the file.
+    fn load(&mut self, block_at: u64) -> Result<std::ops::Range<usize>> {
+        let held = self.chunk_at..self.chunk_at + self.chunk.len() as u64;
+        if !held.contains(&block_at) {
+            let len = CHUNK.min(self.len - block_at) as usize;
+            // Empty while it is being filled: a failed read must not leave old bytes at a new place.
+            let mut chunk = std::mem::take(&mut self.chunk);
+            chunk.resize(len, 0);
+            self.file.read_at(block_at, &mut chunk, Purpose::Recovery)?;
+            self.chunk = chunk;
+            self.chunk_at = block_at;
+        }
+        let from = (block_at - self.chunk_at) as usize;
+        Ok(from..self.chunk.len().min(from + BLOCK as usize))
+    }
+
+    /// The bytes of the block at `block_at`, for `damage`.
+    pub(super) fn block(&mut self, block_at: u64) -> Result<&[u8]> {
+        let range = self.load(block_at)?;
+        Ok(&self.chunk[range])
+    }
+
+    fn stop(&mut self, amid_record: bool, reason: &'static str) -> Result<LogEnd> {
+        let end = self.assess(self.at, amid_record, reason)?;
+        if self.mode == LogMode::Sealed && end != LogEnd::Sealed {
+            return Err(self.corruption(self.at, &format!("{reason}, and the log was sealed")));
+        }
+        Ok(end)
+    }
+
+    fn check_seal(&mut self, at: u64, payload: std::ops::Range<usize>) -> Result<LogEnd> {
+        let (end, records) = (self.end, self.records);
+        match parse_seal(&self.chunk[payload]) {
+            Some(seal) if seal == (end, records) && self.at == self.len => Ok(LogEnd::Sealed),
+            Some(seal) if seal == (end, records) => {
+                Err(self.corruption(self.at, "there are bytes behind the seal"))
+            }
+            _ => Err(self.corruption(at, "the seal does not fit the log")),
+        }
+    }
+
+    pub(super) fn corruption(&self, at: u64, reason: &str) -> Error {
+        Error::corruption(&self.name, at, reason)
+    }
+
+    pub(super) fn newer(&self, version: u8) -> Error {
+        Error::Refused {
+            path: self.name.clone(),
+            reason: format!("log format {version} is newer than this program; use a newer one"),
+        }
+    }
+}
+
+/// Reads single records of a log that is no longer written, by position. Any number of threads.
+pub struct LogAccess {
+    file: Arc<dyn File>,
+    name: String,
+    sum: LogSum,
+    len: u64,
+}
+
+impl LogAccess {
+    /// Opens the log `name`, written under `number`.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn open(media: &dyn Media, name: &str, number: u64) -> Result<Self> {
+        Self::from_file(media.open(name, Mode::Read)?, name, number)
+    }
+
+    /// Reads from an open file; `name` is for messages.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn from_file(file: Arc<dyn File>, name: &str, number: u64) -> Result<Self> {
+        let len = file.len()?;
+        Ok(LogAccess { file, name: name.into(), sum: LogSum::new(number), len })
+    }
+
+    /// Replaces `out` with the record at `position`. Cost: one read request for a record of up to
+    /// about 4 KiB, two within a block, then one for each further block.
+    ///
+    /// # Errors
+    /// `Corruption` if there is no whole record at `position`; the medium's.
+    pub fn read(&self, position: u64, out: &mut Vec<u8>, purpose: Purpose) -> Result<()> {
+        out.clear();
+        let mut buffer = Vec::new();
+        let (mut at, mut first) = (position, true);
+        loop {
+            let part = self.fragment(at, first, &mut buffer, purpose)?;
+            match (part, first) {
+                (Part::Full, true) | (Part::First, true) | (Part::Middle | Part::Last, false) => {}
+                _ => return Err(Error::corruption(&self.name, at, "no record starts here")),
+            }
+            out.extend_from_slice(&buffer);
+            if matches!(part, Part::Full | Part::Last) {
+                return Ok(());
+            }
+            at = (at / BLOCK + 1) * BLOCK + HEADER;
+            first = false;
+        }
+    }
+
+    /// Reads the fragment at `at`, leaves its payload in `buffer` and returns its part.
+    fn fragment(
+        &self,
+        at: u64,
+        short: bool,
+        buffer: &mut Vec<u8>,
+        purpose: Purpose,
+    ) -> Result<Part> {
+        let in_block = at % BLOCK;
+        if in_block < HEADER || !fits_fragment(in_block) || at >= self.len {
+            return Err(Error::corruption(&self.name, at, "no record can be here"));
+        }
+        let most = (BLOCK - in_block).min(self.len - at);
+        let mut have = if short { most.min(FIRST_READ) } else { most };
+        buffer.resize(have as usize, 0);
+        self.file.read_at(at, buffer, purpose)?;
+        if let [_, _, _, _, a, b, _, ..] = buffer[..] {
+            let whole = (FRAGMENT + u64::from(u16::from_le_bytes([a, b]))).min(most);
+            if whole > have {
+                buffer.resize(whole as usize, 0);
+                self.file.read_at(at + have, &mut buffer[have as usize..], purpose)?;
+                have = whole;
+            }
+        }
+        let fragment = self
+            .sum
+            .parse_fragment(at, &buffer[..have as usize])
+            .map_err(|reason| Error::corruption(&self.name, at, reason))?;
+        buffer.drain(..FRAGMENT as usize);
+        buffer.truncate(fragment.len);
+        Ok(fragment.part)
+    }
+}
+
+/// Reads a whole log from bytes: the records with their positions, and how it ended.
+///
+/// # Errors
+/// As [`LogReader::next`]. Bytes of any content give an answer, in memory bounded by their length.
+pub fn parse_log(
+    bytes: &[u8],
+    number: u64,
+    mode: LogMode,
+) -> Result<(Vec<(u64, Vec<u8>)>, LogEnd)> {
+    let mut reader = LogReader::from_file(Arc::new(BytesFile::new(bytes)), "log", number, mode)?;
+    let mut records = Vec::new();
+    while let Some(record) = reader.next()? {
+        records.push((record.position, record.bytes.to_vec()));
+    }
+    let end =
+        reader.end().ok_or_else(|| Error::Invalid("the walk over a log has no end".into()))?;
+    Ok((records, end))
+}

@@ -1,0 +1,339 @@
+//! Which files make up a table: a snapshot and the edits since, installed one by one.
+//!
+//! A manifest is a record log whose records are the engine's own bytes, numbered. `CURRENT` names
+//! the manifest that counts and is replaced as a whole, so that a crash leaves the old or the new.
+//!
+//! ```text
+//! CURRENT         := "MANIFEST-" number  ' '  crc32c of the name in 8 hex digits  '\n'
+//! MANIFEST-000012 := record log number 12:  header  snapshot  edit*
+//!   header   := magic:"SILTMANI"  version:u32  engine name                       little endian
+//!   snapshot := number:u64  bytes          the number of the last edit that is part of it
+//!   edit     := number:u64  bytes          each one more than the record before
+//! ```
+//!
+//! Checksums are the log's; a manifest of a newer version or of another engine is refused by name.
+//!
+//! A manifest that was opened is never appended to: the first edit copies it, with the edit, to a
+//! fresh file and switches `CURRENT`. So nothing is ever written behind a torn tail, and opening
+//! writes nothing at all.
+//!
+//! Invariant: when `append` has returned, the edit survives any crash; if it failed, the edit is not
+//! installed, or the manifest refuses further edits and only reopening tells.
+//!
+//! Source: LevelDB's MANIFEST and CURRENT; the checks and the copying are ours.
+
+mod current;
+
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_media::Media;
+
+use crate::log::{LogEnd, LogMode, LogReader, LogWriter};
+use current::{CURRENT, manifest_name, manifest_number, read_current, write_current};
+
+const MAGIC: &[u8; 8] = b"SILTMANI";
+const VERSION: u32 = 1;
+
+/// A manifest is rewritten when it is over this many times its snapshot …
+const GROWTH: u64 = 4;
+/// … and at least this many bytes.
+const SMALLEST_REWRITE_BYTES: u64 = 1 << 20;
+
+/// The manifest of one engine's directory. One process has it open (see `Media::lock`).
+pub struct Manifest {
+    media: Arc<dyn Media>,
+    engine: String,
+    /// The number in the name of the file that `CURRENT` names.
+    number: u64,
+    /// The number of the last edit.
+    last_edit: u64,
+    snapshot_bytes: u64,
+    state: State,
+}
+
+enum State {
+    /// Opened and not yet written to.
+    Read { bytes: u64 },
+    /// Appending to a file that this process has begun.
+    Writing(LogWriter),
+    /// A fault left unknown what is on the medium.
+    Poisoned(String),
+}
+
+impl Manifest {
+    /// Whether the directory has a manifest.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn exists(media: &dyn Media) -> Result<bool> {
+        media.exists(CURRENT)
+    }
+
+    /// Begins a manifest with the engine's `snapshot`, durably.
+    ///
+    /// # Errors
+    /// `Refused` if the directory has one; the medium's.
+    pub fn create(media: Arc<dyn Media>, engine: &str, snapshot: &[u8]) -> Result<Manifest> {
+        if Self::exists(&*media)? {
+            return Err(refused(&*media, "there is a store already".into()));
+        }
+        let mut manifest = Manifest {
+            media,
+            engine: engine.into(),
+            number: 0,
+            last_edit: 0,
+            snapshot_bytes: 0,
+            state: State::Read { bytes: 0 },
+        };
+        manifest.rewrite(snapshot)?;
+        Ok(manifest)
+    }
+
+    /// Opens the manifest and gives the snapshot and the edits since, in order. Writes nothing.
+    ///
+    /// # Errors
+    /// `Refused` if there is none, if it is another engine's or of a newer version; `Corruption`;
+    /// the medium's.
+    pub fn open(media: Arc<dyn Media>, engine: &str) -> Result<(Manifest, Vec<Vec<u8>>)> {
+        let number = read_current(&*media)?;
+        let mut edits = Vec::new();
+        let (last_edit, reader) = read(&*media, engine, number, |edit| edits.push(edit.to_vec()))?;
+        let manifest = Manifest {
+            engine: engine.into(),
+            number,
+            last_edit,
+            snapshot_bytes: edits.first().map_or(0, |snapshot| snapshot.len() as u64),
+            state: State::Read { bytes: reader.valid_bytes() },
+            media,
+        };
+        Ok((manifest, edits))
+    }
+
+    /// Installs an edit. It is durable when this returns. Cost: one write and one sync; the first
+    /// after opening copies the manifest.
+    ///
+    /// # Errors
+    /// The medium's. If it said that it is full and the edit could be taken back, the manifest goes
+    /// on; after any other fault it answers `ReadOnly` until it is opened anew.
+    pub fn append(&mut self, edit: &[u8]) -> Result<()> {
+        let number = (self.last_edit + 1).to_le_bytes();
+        match &mut self.state {
+            State::Poisoned(cause) => return Err(Error::ReadOnly { cause: cause.clone() }),
+            State::Writing(log) => {
+                // A log that took the record back goes on; one that could not says ReadOnly next.
+                let appended = log.append(&[&number, edit]);
+                let full = appended.as_ref().is_err_and(Error::is_disk_full);
+                let outcome = appended.and_then(|_| log.sync());
+                if let Err(error) = &outcome
+                    && !full
+                {
+                    let cause = format!("an edit of {} failed: {error}", self.file_name());
+                    self.state = State::Poisoned(cause);
+                }
+                outcome?;
+            }
+            State::Read { .. } => {
+                let (media, engine, old) = (self.media.clone(), self.engine.clone(), self.number);
+                self.install(|log| {
+                    let mut next = None;
+                    let mut copied = Ok(());
+                    let (last, _) = read_numbered(&*media, &engine, old, |number, bytes| {
+                        if copied.is_ok() {
+                            copied = log.append(&[&number.to_le_bytes(), bytes]).map(|_| ());
+                        }
+                        next = Some(number + 1);
+                    })?;
+                    copied?;
+                    debug_assert_eq!(next, Some(last + 1));
+                    log.append(&[&number, edit]).map(|_| ())
+                })?;
+            }
+        }
+        self.last_edit += 1;
+        Ok(())
+    }
+
+    /// Replaces the manifest by a new one that begins with `snapshot`, which must say all that the
+    /// snapshot before and the edits since did. Durable when this returns.
+    ///
+    /// # Errors
+    /// As [`append`](Manifest::append); up to the moment `CURRENT` is switched the old manifest
+    /// stays in force.
+    pub fn rewrite(&mut self, snapshot: &[u8]) -> Result<()> {
+        let number = self.last_edit.to_le_bytes();
+        self.install(|log| log.append(&[&number, snapshot]).map(|_| ()))?;
+        self.snapshot_bytes = snapshot.len() as u64;
+        Ok(())
+    }
+
+    /// Whether the manifest has grown so far beyond its snapshot that rewriting it pays.
+    pub fn wants_rewrite(&self) -> bool {
+        self.bytes() > (GROWTH * self.snapshot_bytes).max(SMALLEST_REWRITE_BYTES)
+    }
+
+    /// Bytes of the manifest's file.
+    pub fn bytes(&self) -> u64 {
+        match &self.state {
+            State::Read { bytes } => *bytes,
+            State::Writing(log) => log.len(),
+            State::Poisoned(_) => 0,
+        }
+    }
+
+    /// The number of the last edit; it never goes back, not by rewriting either.
+    pub fn last_edit(&self) -> u64 {
+        self.last_edit
+    }
+
+    /// The name of the file that `CURRENT` names.
+    pub fn file_name(&self) -> String {
+        manifest_name(self.number)
+    }
+
+    /// Whether `name` is a file of this module: `CURRENT`, its temporary, or any manifest.
+    pub fn owns(name: &str) -> bool {
+        current::owns(name)
+    }
+
+    /// Seals the manifest, so that any later damage to it is found, its last edit included.
+    ///
+    /// # Errors
+    /// The medium's; the manifest is then as durable as before.
+    pub fn close(self) -> Result<()> {
+        match self.state {
+            State::Writing(log) => log.seal(),
+            State::Read { .. } | State::Poisoned(_) => Ok(()),
+        }
+    }
+
+    /// Writes a new manifest file — a header and what `fill` appends — and switches to it.
+    fn install(&mut self, fill: impl FnOnce(&mut LogWriter) -> Result<()>) -> Result<()> {
+        if let State::Poisoned(cause) = &self.state {
+            return Err(Error::ReadOnly { cause: cause.clone() });
+        }
+        let number = self.number + 1;
+        let name = manifest_name(number);
+        let log = self.write_file(number, &name, fill).inspect_err(|_| {
+            // Half a manifest that nothing names: space that a full medium needs back.
+            let _ = self.media.remove(&name);
+        })?;
+        match write_current(&*self.media, &name) {
+            Ok(()) => {
+                let old = self.number;
+                self.number = number;
+                self.state = State::Writing(log);
+                self.remove_others(old);
+                Ok(())
+            }
+            Err((error, switched)) => {
+                if switched {
+                    // Which of the two a crash would leave in force is unknown.
+                    let cause = format!("switching to {name} failed: {error}");
+                    self.state = State::Poisoned(cause);
+                } else {
+                    let _ = self.media.remove(&name);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn write_file(
+        &self,
+        number: u64,
+        name: &str,
+        fill: impl FnOnce(&mut LogWriter) -> Result<()>,
+    ) -> Result<LogWriter> {
+        // Left by a crash before CURRENT named it.
+        if self.media.exists(name)? {
+            self.media.remove(name)?;
+        }
+        let mut log = LogWriter::create(&*self.media, name, number, Purpose::Manifest)?;
+        log.append(&[MAGIC, &VERSION.to_le_bytes(), self.engine.as_bytes()])?;
+        fill(&mut log)?;
+        log.sync()?;
+        Ok(log)
+    }
+
+    /// Removes the manifest before, and what crashes left. A failure only leaves garbage.
+    fn remove_others(&self, old: u64) {
+        let _ = self.media.remove(&manifest_name(old));
+        for name in self.media.list().unwrap_or_default() {
+            if manifest_number(&name).is_some_and(|number| number != self.number) {
+                let _ = self.media.remove(&name);
+            }
+        }
+    }
+}
+
+/// Reads the manifest of this number; gives the number of its last edit and the reader at its end.
+fn read(
+    media: &dyn Media,
+    engine: &str,
+    number: u64,
+    mut edit: impl FnMut(&[u8]),
+) -> Result<(u64, LogReader)> {
+    read_numbered(media, engine, number, |_, bytes| edit(bytes))
+}
+
+fn read_numbered(
+    media: &dyn Media,
+    engine: &str,
+    number: u64,
+    mut edit: impl FnMut(u64, &[u8]),
+) -> Result<(u64, LogReader)> {
+    let name = manifest_name(number);
+    let mut reader = LogReader::open(media, &name, number, LogMode::Recover)?;
+    match reader.next()? {
+        Some(header) => check_header(&name, engine, header.bytes)?,
+        None => return Err(Error::corruption(&name, 0, "the manifest has no header")),
+    }
+    let mut last = None;
+    while let Some(record) = reader.next()? {
+        let bad = |reason| Error::corruption(&name, record.position, reason);
+        let (found, bytes) =
+            record.bytes.split_first_chunk::<8>().ok_or_else(|| bad("an edit is too short"))?;
+        let found = u64::from_le_bytes(*found);
+        if last.is_some_and(|last: u64| last.checked_add(1) != Some(found)) {
+            return Err(bad("an edit does not follow the one before"));
+        }
+        last = Some(found);
+        edit(found, bytes);
+    }
+    debug_assert!(matches!(
+        reader.end(),
+        Some(LogEnd::Sealed | LogEnd::Clean | LogEnd::Torn { .. })
+    ));
+    match last {
+        Some(last) => Ok((last, reader)),
+        // CURRENT is switched only to a manifest whose snapshot was synced.
+        None => Err(Error::corruption(&name, reader.valid_bytes(), "the manifest has no snapshot")),
+    }
+}
+
+fn check_header(name: &str, engine: &str, header: &[u8]) -> Result<()> {
+    let parsed = header
+        .strip_prefix(MAGIC)
+        .and_then(|rest| rest.split_first_chunk::<4>())
+        .map(|(version, engine)| (u32::from_le_bytes(*version), engine));
+    let Some((version, found)) = parsed else {
+        return Err(Error::corruption(name, 0, "this is no manifest"));
+    };
+    let refuse = |reason| Err(Error::Refused { path: name.into(), reason });
+    if version > VERSION {
+        return refuse(format!(
+            "manifest format {version} is newer than {VERSION}, the newest that this program knows; \
+             use a newer one"
+        ));
+    }
+    if found != engine.as_bytes() {
+        let found = String::from_utf8_lossy(found);
+        return refuse(format!("this table belongs to the {found} engine, not to {engine}"));
+    }
+    Ok(())
+}
+
+fn refused(media: &dyn Media, reason: String) -> Error {
+    Error::Refused { path: media.name(), reason }
+}

@@ -1,0 +1,111 @@
+//! Numbers of files, and the names that carry them.
+//!
+//! Every file of an engine has a number that is never given twice in the life of a table. The number
+//! goes into the seed of every checksum in the file, so that bytes which belong to another file are
+//! told apart even when they are whole in themselves.
+//!
+//! ```text
+//! name := number in decimal, at least 6 digits  '.'  ("sst" | "log")
+//! ```
+//!
+//! Invariant: `parse(name(n)) == n`, and a name that this module would not write is not parsed, so
+//! that files of others (`lost+found`, an editor's copy) are left alone.
+//!
+//! Source: the convention of LevelDB and its kin.
+
+use std::fmt;
+
+/// The number of a file; unique for the life of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct FileNumber(pub u64);
+
+impl FileNumber {
+    /// The number after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        FileNumber(self.0 + 1)
+    }
+}
+
+impl fmt::Display for FileNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:06}", self.0)
+    }
+}
+
+/// What a numbered file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FileKind {
+    /// A record log, `.log`.
+    Log,
+    /// A sorted table, `.sst`.
+    Table,
+}
+
+impl FileKind {
+    /// The extension without the dot.
+    pub fn extension(self) -> &'static str {
+        match self {
+            FileKind::Log => "log",
+            FileKind::Table => "sst",
+        }
+    }
+
+    /// The name of the file of this kind with this number, e.g. `000123.sst`.
+    pub fn name(self, number: FileNumber) -> String {
+        format!("{number}.{}", self.extension())
+    }
+}
+
+/// The kind and number of a file by its name; `None` for any name that is not ours.
+pub fn parse_file_name(name: &str) -> Option<(FileKind, FileNumber)> {
+    let (digits, extension) = name.split_once('.')?;
+    let kind = [FileKind::Log, FileKind::Table].into_iter().find(|k| k.extension() == extension)?;
+    Some((kind, parse_number(digits)?))
+}
+
+/// Reads a number as [`FileNumber`]'s `Display` writes it, and nothing else.
+pub(crate) fn parse_number(digits: &str) -> Option<FileNumber> {
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let number = FileNumber(digits.parse().ok()?);
+    (number.to_string() == digits).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn do_names_come_back_as_numbers() {
+        for n in [0, 1, 999_999, 1_000_000, u64::MAX] {
+            for kind in [FileKind::Log, FileKind::Table] {
+                let name = kind.name(FileNumber(n));
+                assert_eq!(parse_file_name(&name), Some((kind, FileNumber(n))), "{name}");
+            }
+        }
+        assert_eq!(FileKind::Table.name(FileNumber(123)), "000123.sst");
+    }
+
+    #[test]
+    fn are_names_of_others_left_alone() {
+        for name in [
+            "",
+            ".",
+            "sst",
+            ".sst",
+            "1.sst",
+            "0000001.sst",
+            "+00001.sst",
+            "000001.sst.tmp",
+            "000001.SST",
+            "00000a.log",
+            "18446744073709551616.log",
+            "MANIFEST-000001",
+            "CURRENT",
+        ] {
+            assert_eq!(parse_file_name(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Reading and checking every byte of a table.
+//!
+//! Beyond the checksums: entries in order within and across blocks, `shared` exact, every key within
+//! its separator and in the filter, and the properties equal to what is really there.
+//!
+//! Invariant: a table that passes answers every lookup as it was written; no byte of the file is
+//! outside of what is read here or was read when it was opened.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_structures::hash::hash64;
+
+use super::footer::{FOOTER_BYTES, Footer};
+use super::meta::TableMeta;
+use super::table::Table;
+use crate::block::{BlockIter, common_prefix};
+use crate::kind::{Kind, compare};
+
+impl Table {
+    /// Reads and checks the whole file. `progress` is told the bytes checked after each block and
+    /// may break off, which is no error. Cost: one read a block, past the cache.
+    ///
+    /// # Errors
+    /// `Corruption` at the first damage; the medium's.
+    pub fn verify(&self, mut progress: impl FnMut(u64) -> ControlFlow<()>) -> Result<()> {
+        let purpose = Purpose::Maintenance;
+        let mut real = TableMeta { bytes: self.meta().bytes, ..TableMeta::default() };
+        let mut before: Option<(Vec<u8>, u64)> = None;
+        for i in 0..self.index().blocks() {
+            self.verify_block(i, &mut before, &mut real)?;
+            if progress(self.index().range(i).end).is_break() {
+                return Ok(());
+            }
+        }
+        real.number = self.meta().number;
+        real.largest = before.map(|(key, _)| key).unwrap_or_default();
+        if real != *self.meta() {
+            let reason = "the properties are not those of the entries";
+            return Err(Error::corruption(self.name(), self.index().data_bytes(), reason));
+        }
+        for meta in self.metas() {
+            self.meta_block(&meta.name, purpose)?;
+            if progress(meta.offset + u64::from(meta.bytes)).is_break() {
+                return Ok(());
+            }
+        }
+        self.verify_end(purpose)?;
+        let _ = progress(self.meta().bytes);
+        Ok(())
+    }
+
+    fn verify_block(
+        &self,
+        i: usize,
+        before: &mut Option<(Vec<u8>, u64)>,
+        real: &mut TableMeta,
+    ) -> Result<()> {
+        let at = self.index().range(i).start;
+        let wrong = |reason: &str| Error::corruption(self.name(), at, reason);
+        let malformed = |bad| self.malformed(i, bad);
+        let block = Arc::new(self.read_block(i, Vec::new(), Purpose::Maintenance)?);
+        let separator = self.index().separator(i);
+        let below = i.checked_sub(1).map(|i| self.index().separator(i));
+        let mut iter = BlockIter::new(block);
+        let (mut there, mut first) = (iter.first().map_err(malformed)?, true);
+        while there {
+            let entry = iter.entry();
+            let last = before.as_ref().map(|(key, sequence)| (&key[..], *sequence));
+            if last.is_some_and(|last| !compare(last, (entry.key, entry.sequence)).is_lt()) {
+                return Err(wrong("the entries are not in order"));
+            }
+            let shared = match last {
+                Some(last) if !first && !iter.at_restart() => common_prefix(last.0, entry.key),
+                _ => 0,
+            };
+            if iter.layout().0 != shared {
+                return Err(wrong("an entry does not share the prefix that it should"));
+            }
+            if first
+                && below.as_ref().is_some_and(|(key, sequence)| {
+                    !compare((key, *sequence), (entry.key, entry.sequence)).is_lt()
+                })
+            {
+                return Err(wrong("an entry is not above the separator of the block before"));
+            }
+            if compare((entry.key, entry.sequence), (&separator.0, separator.1)).is_gt() {
+                return Err(wrong("an entry is beyond the separator of its block"));
+            }
+            if self.filter().is_some_and(|filter| !filter.may_contain(hash64(entry.key))) {
+                return Err(wrong("the filter excludes a key of the table"));
+            }
+            if real.entries == 0 {
+                real.smallest = entry.key.to_vec();
+                real.min_sequence = entry.sequence;
+            }
+            real.entries += 1;
+            real.user_bytes += (entry.key.len() + entry.value.len()) as u64;
+            real.min_sequence = real.min_sequence.min(entry.sequence);
+            real.max_sequence = real.max_sequence.max(entry.sequence);
+            real.deletes += u64::from(entry.kind == Kind::Delete);
+            if entry.kind == Kind::PutExpiring {
+                real.expiring += 1;
+                let oldest = real.oldest_expiry.unwrap_or(u64::MAX);
+                real.oldest_expiry = Some(oldest.min(entry.expires_at));
+            }
+            let (key, sequence) = before.get_or_insert_default();
+            key.clear();
+            key.extend_from_slice(entry.key);
+            *sequence = entry.sequence;
+            first = false;
+            there = iter.next().map_err(malformed)?;
+        }
+        real.blocks += 1;
+        Ok(())
+    }
+
+    /// Footer and directory again, from the medium.
+    fn verify_end(&self, purpose: Purpose) -> Result<()> {
+        let bytes = self.file().len()?;
+        let mut tail = vec![0; bytes.min(FOOTER_BYTES as u64) as usize];
+        self.file().read_at(bytes - tail.len() as u64, &mut tail, purpose)?;
+        let footer = Footer::decode(&tail, self.name(), self.meta().number, bytes)?;
+        self.check_directory(&footer, purpose)
+    }
+}

@@ -1,0 +1,324 @@
+//! Writing a table from entries in order.
+//!
+//! Entries fill a block; a full block is framed (compressed, checked) into a write buffer, and the
+//! buffer goes out a mebibyte at a time. A block is framed only when the first key of the next is
+//! known, so that its separator can be short. At the end follow filter, properties, further meta
+//! blocks, index, directory and footer, and one sync.
+//!
+//! Invariant: the file is whole once `finish` has returned and garbage before; its *name* is durable
+//! after the caller's `sync_dir`. Memory: one block, the write buffer, 8 bytes a key for the filter,
+//! and the index.
+
+use std::sync::Arc;
+
+use siltstone_engine::{Error, MAX_KEY_BYTES, MAX_VALUE_BYTES, Purpose, Result};
+use siltstone_media::{File, Media};
+use siltstone_structures::hash::hash64;
+
+use super::filter::{self, Filter};
+use super::footer::{FOOTER_BYTES, Footer, MetaBlock, encode_directory};
+use super::index::{self, IndexBuilder};
+use super::meta::TableMeta;
+use crate::block::frame::{FileSum, Framer};
+use crate::block::{BlockBuilder, Compression};
+use crate::kind::{EntryRef, Kind, MAX_SEQUENCE, compare};
+use crate::number::FileNumber;
+
+/// The meta block of the properties.
+pub const PROPERTIES: &str = "properties";
+
+const WRITE_BUFFER_BYTES: usize = 1 << 20;
+
+/// How a table is laid out.
+#[derive(Debug, Clone)]
+pub struct TableOptions {
+    /// A block is closed when it reaches this many bytes, uncompressed.
+    pub block_bytes: usize,
+    /// Entries between restart points.
+    pub restart_interval: usize,
+    /// Bits a key in the filter; 0 for no filter.
+    pub filter_bits_per_key: f64,
+    /// How blocks are compressed.
+    pub compression: Compression,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        TableOptions {
+            block_bytes: 4096,
+            restart_interval: 16,
+            filter_bits_per_key: 10.0,
+            compression: Compression::None,
+        }
+    }
+}
+
+/// Called with the number of bytes before each write: a rate limit waits in it.
+pub type RateHook = Box<dyn FnMut(u64) + Send>;
+
+/// Writes one table.
+pub struct TableWriter {
+    file: Arc<dyn File>,
+    name: String,
+    purpose: Purpose,
+    options: TableOptions,
+    rate: Option<RateHook>,
+    sum: FileSum,
+    framer: Framer,
+    block: BlockBuilder,
+    /// The sequence number added last.
+    last_sequence: u64,
+    /// The last key of the block before, while this one is empty.
+    last_key: Vec<u8>,
+    index: IndexBuilder,
+    hashes: Vec<u64>,
+    metas: Vec<(String, Vec<u8>)>,
+    buffer: Vec<u8>,
+    /// Bytes already written; the buffer follows them.
+    written: u64,
+    meta: TableMeta,
+    failed: bool,
+}
+
+impl TableWriter {
+    /// Creates the file `name`, which must not be there.
+    ///
+    /// # Errors
+    /// The medium's; `Invalid` for an impossible compression level.
+    pub fn create(
+        media: &dyn Media,
+        name: &str,
+        number: FileNumber,
+        options: TableOptions,
+        purpose: Purpose,
+    ) -> Result<Self> {
+        let framer = Framer::new(options.compression)
+            .map_err(|e| Error::Invalid(format!("cannot compress with these options: {e}")))?;
+        Ok(TableWriter {
+            file: media.create(name)?,
+            name: name.into(),
+            purpose,
+            rate: None,
+            sum: FileSum::new(number.0),
+            framer,
+            block: BlockBuilder::new(options.restart_interval),
+            options,
+            last_sequence: 0,
+            last_key: Vec::new(),
+            index: IndexBuilder::default(),
+            hashes: Vec::new(),
+            metas: Vec::new(),
+            buffer: Vec::with_capacity(WRITE_BUFFER_BYTES + (64 << 10)),
+            written: 0,
+            meta: TableMeta { number, ..TableMeta::default() },
+            failed: false,
+        })
+    }
+
+    /// Calls `hook` before each write from now on.
+    #[must_use]
+    pub fn with_rate_hook(mut self, hook: RateHook) -> Self {
+        self.rate = Some(hook);
+        self
+    }
+
+    /// Adds the next entry: of a greater key than the one before, or of the same and older.
+    ///
+    /// # Errors
+    /// `Invalid` if it is out of order (the table is as before); `EmptyKey` and `TooLarge`; the
+    /// medium's, after which the table cannot be finished.
+    pub fn add(&mut self, entry: EntryRef<'_>) -> Result<()> {
+        let new_key = self.check(&entry)?;
+        // Entries of one key stay together unless their block grows to twice its size.
+        let len = self.block.len();
+        let full = len >= self.options.block_bytes
+            && (new_key || len >= self.options.block_bytes.saturating_mul(2));
+        if full {
+            self.close_block(Some(entry.key))?;
+        }
+        self.block.add(entry);
+        self.note(&entry, new_key);
+        Ok(())
+    }
+
+    /// Adds a meta block under a name of at most 255 bytes that no other has.
+    ///
+    /// # Errors
+    /// `Invalid` for such a name.
+    pub fn add_meta(&mut self, name: &str, contents: Vec<u8>) -> Result<()> {
+        let ours = [PROPERTIES, index::NAME, filter::NAME];
+        if name.len() > 255
+            || ours.contains(&name)
+            || self.metas.iter().any(|(taken, _)| taken == name)
+        {
+            return Err(Error::Invalid(format!("a table cannot have another meta block {name}")));
+        }
+        self.metas.push((name.into(), contents));
+        Ok(())
+    }
+
+    /// Bytes of the file so far, about: to decide when to begin the next one.
+    pub fn estimated_bytes(&self) -> u64 {
+        self.written + (self.buffer.len() + self.block.len()) as u64
+    }
+
+    /// Entries so far.
+    pub fn entries(&self) -> u64 {
+        self.meta.entries
+    }
+
+    /// Bytes that the writer holds in memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.buffer.capacity()
+            + self.block.len()
+            + self.index.memory_bytes()
+            + 8 * self.hashes.capacity()
+    }
+
+    /// Writes the rest, syncs, and says what the table holds.
+    ///
+    /// # Errors
+    /// The medium's; the file is then garbage.
+    pub fn finish(mut self) -> Result<TableMeta> {
+        if !self.block.is_empty() {
+            self.close_block(None)?;
+        }
+        let data_bytes = self.position();
+        let mut metas = Vec::new();
+        if self.options.filter_bits_per_key > 0.0 && !self.hashes.is_empty() {
+            let hashes = std::mem::take(&mut self.hashes);
+            let filter = Filter::encode(&hashes, self.options.filter_bits_per_key);
+            self.write_meta(&mut metas, filter::NAME, &filter, false)?;
+        }
+        for (name, contents) in std::mem::take(&mut self.metas) {
+            self.write_meta(&mut metas, &name, &contents, true)?;
+        }
+        let index = self.index.finish();
+        self.write_meta(&mut metas, index::NAME, &index, true)?;
+        let properties = self.meta.encode();
+        self.write_meta(&mut metas, PROPERTIES, &properties, false)?;
+
+        let directory_offset = self.position();
+        let directory = encode_directory(data_bytes, &metas);
+        let directory_bytes = self.write_frame(&directory, false)?;
+        let footer = Footer { directory_offset, directory_bytes };
+        self.meta.bytes = self.position() + FOOTER_BYTES as u64;
+        let footer = footer.encode(self.meta.number, self.meta.bytes);
+        self.buffer.extend_from_slice(&footer);
+        self.write_out()?;
+        self.file.sync(self.purpose)?;
+        Ok(self.meta)
+    }
+
+    /// Whether the entry may come next, and whether its key is a new one.
+    fn check(&self, entry: &EntryRef<'_>) -> Result<bool> {
+        if self.failed {
+            return Err(Error::Invalid(format!("a write to {} failed before", self.name)));
+        }
+        siltstone_engine::entry::check_key(entry.key)?;
+        let value_limit = MAX_VALUE_BYTES + MAX_KEY_BYTES;
+        siltstone_engine::entry::check_value(entry.value, value_limit)?;
+        if entry.sequence > MAX_SEQUENCE {
+            return Err(Error::Invalid(format!("sequence {} is over 61 bits", entry.sequence)));
+        }
+        let last = if self.block.is_empty() { &self.last_key } else { self.block.last_key() };
+        let order = compare((last, self.last_sequence), (entry.key, entry.sequence));
+        if self.meta.entries > 0 && !order.is_lt() {
+            return Err(Error::Invalid("entries are added to a table out of order".into()));
+        }
+        Ok(last != entry.key)
+    }
+
+    fn note(&mut self, entry: &EntryRef<'_>, new_key: bool) {
+        self.last_sequence = entry.sequence;
+        if new_key && self.options.filter_bits_per_key > 0.0 {
+            self.hashes.push(hash64(entry.key));
+        }
+        let value_len = if entry.kind == Kind::Delete { 0 } else { entry.value.len() };
+        let meta = &mut self.meta;
+        if meta.entries == 0 {
+            meta.smallest = entry.key.to_vec();
+            meta.min_sequence = entry.sequence;
+        }
+        meta.entries += 1;
+        meta.min_sequence = meta.min_sequence.min(entry.sequence);
+        meta.max_sequence = meta.max_sequence.max(entry.sequence);
+        meta.user_bytes += (entry.key.len() + value_len) as u64;
+        match entry.kind {
+            Kind::Delete => meta.deletes += 1,
+            Kind::PutExpiring => {
+                meta.expiring += 1;
+                let at = entry.expires_at;
+                meta.oldest_expiry = Some(meta.oldest_expiry.map_or(at, |oldest| oldest.min(at)));
+            }
+            Kind::Put | Kind::Position => {}
+        }
+    }
+
+    /// Frames the block; `next` is the first key after it.
+    fn close_block(&mut self, next: Option<&[u8]>) -> Result<()> {
+        let at = self.position();
+        self.last_key.clear();
+        self.last_key.extend_from_slice(self.block.last_key());
+        let contents = self.block.finish();
+        self.framer
+            .frame(&mut self.buffer, contents, self.sum, at, true)
+            .map_err(|e| Error::io("compress a block of", &self.name, &e))?;
+        let frame_bytes = self.position() - at;
+        self.index.add((&self.last_key, self.last_sequence), next, frame_bytes);
+        self.block.clear();
+        self.meta.blocks += 1;
+        if next.is_none() {
+            self.meta.largest = self.last_key.clone();
+        }
+        if self.buffer.len() >= WRITE_BUFFER_BYTES {
+            self.write_out()?;
+        }
+        Ok(())
+    }
+
+    fn write_meta(
+        &mut self,
+        metas: &mut Vec<MetaBlock>,
+        name: &str,
+        contents: &[u8],
+        compress: bool,
+    ) -> Result<()> {
+        let offset = self.position();
+        let bytes = self.write_frame(contents, compress)?;
+        metas.push(MetaBlock { name: name.into(), offset, bytes });
+        Ok(())
+    }
+
+    fn write_frame(&mut self, contents: &[u8], compress: bool) -> Result<u32> {
+        let at = self.position();
+        self.framer
+            .frame(&mut self.buffer, contents, self.sum, at, compress)
+            .map_err(|e| Error::io("compress a block of", &self.name, &e))?;
+        let size = self.position() - at;
+        let limit = u64::from(u32::MAX);
+        let bytes =
+            u32::try_from(size).map_err(|_| Error::TooLarge { what: "meta block", size, limit })?;
+        if self.buffer.len() >= WRITE_BUFFER_BYTES {
+            self.write_out()?;
+        }
+        Ok(bytes)
+    }
+
+    fn position(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    fn write_out(&mut self) -> Result<()> {
+        let bytes = self.buffer.len() as u64;
+        if let Some(rate) = &mut self.rate {
+            rate(bytes);
+        }
+        let outcome = self.file.write_at(self.written, &self.buffer, self.purpose);
+        self.failed = outcome.is_err();
+        outcome?;
+        self.written += bytes;
+        self.buffer.clear();
+        Ok(())
+    }
+}

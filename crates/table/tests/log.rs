@@ -1,0 +1,384 @@
+//! What a record log gives back, whole, torn, damaged, or after faults.
+
+mod support;
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use siltstone_engine::{Error, Purpose};
+use siltstone_table::log::parse_log;
+use siltstone_table::{BytesFile, LogAccess, LogEnd, LogMode, LogWriter};
+use support::TestMedia;
+
+const NUMBER: u64 = 7;
+const BLOCK: usize = 32 << 10;
+
+fn writer(media: &TestMedia) -> LogWriter {
+    LogWriter::create(media, "log", NUMBER, Purpose::Log).unwrap()
+}
+
+/// A record whose bytes tell its number and length.
+fn record(i: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|k| (i * 31 + k * 7 + 1) as u8).collect()
+}
+
+fn contents(records: Vec<(u64, Vec<u8>)>) -> Vec<Vec<u8>> {
+    records.into_iter().map(|(_, bytes)| bytes).collect()
+}
+
+const SIZES: [usize; 12] = [0, 1, 100, 32_700, 32_737, 32_738, 0, 65_536, 5, 3 << 20, 32_729, 40];
+
+#[test]
+fn do_records_of_all_sizes_come_back_in_order_and_by_position() {
+    let media = TestMedia::new();
+    let mut log = writer(&media);
+    let mut positions = Vec::new();
+    let records: Vec<_> = SIZES.iter().enumerate().map(|(i, &len)| record(i, len)).collect();
+    for (i, bytes) in records.iter().enumerate() {
+        if i % 3 == 0 {
+            log.append_group([[&bytes[..], b""]], &mut positions).unwrap();
+        } else {
+            let (a, b) = bytes.split_at(bytes.len() / 3);
+            positions.push(log.append(&[a, b"", b]).unwrap());
+        }
+        if i % 4 == 1 {
+            log.sync().unwrap();
+        }
+    }
+    assert_eq!(log.len(), media.bytes("log").len() as u64);
+    let (read, end) = parse_log(&media.bytes("log"), NUMBER, LogMode::Recover).unwrap();
+    assert_eq!(end, LogEnd::Clean);
+    assert_eq!(read.iter().map(|r| r.0).collect::<Vec<_>>(), positions);
+    log.seal().unwrap();
+    let (read, end) = parse_log(&media.bytes("log"), NUMBER, LogMode::Sealed).unwrap();
+    assert_eq!(end, LogEnd::Sealed);
+    assert!(contents(read) == records);
+
+    let access = LogAccess::open(&*media, "log", NUMBER).unwrap();
+    let mut out = Vec::new();
+    for (position, bytes) in positions.iter().zip(&records) {
+        access.read(*position, &mut out, Purpose::Get).unwrap();
+        assert!(out == *bytes);
+        assert!(access.read(position + 1, &mut out, Purpose::Get).unwrap_err().is_corruption());
+    }
+    for position in [0, 3, BLOCK as u64 - 3, 1 << 40, u64::MAX] {
+        assert!(access.read(position, &mut out, Purpose::Get).is_err(), "{position}");
+    }
+}
+
+#[test]
+fn does_a_small_record_take_one_write_and_one_read() {
+    let media = TestMedia::new();
+    let mut log = writer(&media);
+    let before = media.operations();
+    let position = log.append(&[b"kind", b"value"]).unwrap();
+    let mut positions = Vec::new();
+    log.append_group((0..100).map(|_| [&b"x"[..]]), &mut positions).unwrap();
+    assert_eq!(media.operations() - before, 2);
+    let access = LogAccess::open(&*media, "log", NUMBER).unwrap();
+    let reads = media.file("log").reads();
+    access.read(position, &mut Vec::new(), Purpose::Get).unwrap();
+    assert_eq!(media.file("log").reads() - reads, 1);
+}
+
+#[test]
+fn is_an_empty_log_clean_and_a_sealed_empty_one_sealed() {
+    let media = TestMedia::new();
+    let log = writer(&media);
+    assert_eq!(parse_log(&[], NUMBER, LogMode::Recover).unwrap(), (vec![], LogEnd::Clean));
+    assert!(parse_log(&[], NUMBER, LogMode::Sealed).unwrap_err().is_corruption());
+    log.seal().unwrap();
+    let bytes = media.bytes("log");
+    assert_eq!(parse_log(&bytes, NUMBER, LogMode::Sealed).unwrap(), (vec![], LogEnd::Sealed));
+    assert!(!matches!(parse_log(&bytes, NUMBER + 1, LogMode::Recover), Ok((_, LogEnd::Sealed))));
+}
+
+#[test]
+fn are_preallocated_zeros_an_end_and_no_damage() {
+    let media = TestMedia::new();
+    let mut log = writer(&media);
+    log.append(&[b"one"]).unwrap();
+    log.sync().unwrap();
+    let mut bytes = media.bytes("log");
+    bytes.resize(3 * BLOCK + 17, 0);
+    let (read, end) = parse_log(&bytes, NUMBER, LogMode::Recover).unwrap();
+    assert_eq!((read.len(), end), (1, LogEnd::Clean));
+}
+
+fn sealed_log(sizes: &[usize]) -> (Vec<Vec<u8>>, Vec<u8>) {
+    let media = TestMedia::new();
+    let mut log = writer(&media);
+    let records: Vec<_> = sizes.iter().enumerate().map(|(i, &len)| record(i, len)).collect();
+    for bytes in &records {
+        log.append(&[bytes]).unwrap();
+        log.sync().unwrap();
+    }
+    log.seal().unwrap();
+    (records, media.bytes("log"))
+}
+
+#[test]
+fn is_every_flipped_byte_of_a_sealed_log_found_or_without_effect() {
+    let (records, mut bytes) = sealed_log(&[20, 0, 33_000, 5]);
+    let seal_block = bytes.len() - 24 - 7 - 16;
+    assert_eq!(seal_block, 2 * BLOCK);
+    for at in 0..bytes.len() {
+        bytes[at] ^= 0x40;
+        let sealed = parse_log(&bytes, NUMBER, LogMode::Sealed);
+        assert!(matches!(sealed, Err(Error::Corruption { .. })), "byte {at}: {sealed:?}");
+        match parse_log(&bytes, NUMBER, LogMode::Recover) {
+            Err(error) => assert!(error.is_corruption(), "byte {at}"),
+            // Only a flip in the seal itself leaves the log readable, as one never sealed: whole.
+            Ok((read, LogEnd::Torn { .. })) => {
+                assert!(at >= seal_block + 24, "byte {at}");
+                assert!(contents(read) == records, "byte {at}");
+            }
+            Ok((_, end)) => panic!("byte {at} reads as {end:?}"),
+        }
+        bytes[at] ^= 0x40;
+    }
+}
+
+#[test]
+fn does_a_log_cut_at_any_length_give_a_prefix() {
+    let (records, bytes) = sealed_log(&[20, 0, 33_000, 5]);
+    for len in 0..bytes.len() {
+        let cut = &bytes[..len];
+        assert!(parse_log(cut, NUMBER, LogMode::Sealed).unwrap_err().is_corruption(), "{len}");
+        // Bytes cut off leave no evidence of themselves; block headers before them may not lie
+        // about the future, so there is none of corruption either.
+        let (read, _) = parse_log(cut, NUMBER, LogMode::Recover).unwrap();
+        assert!(records.starts_with(&contents(read)), "{len}");
+    }
+    let mut longer = bytes.clone();
+    longer.push(0);
+    assert!(parse_log(&longer, NUMBER, LogMode::Recover).unwrap_err().is_corruption());
+}
+
+/// Three records in one block, the last two written after a sync of what is before them, or not.
+fn three(sync: bool) -> (Vec<u64>, Vec<u8>) {
+    let media = TestMedia::new();
+    let mut log = writer(&media);
+    let mut positions = Vec::new();
+    for i in 0..3 {
+        positions.push(log.append(&[&record(i, 600)]).unwrap());
+        if sync {
+            log.sync().unwrap();
+        }
+    }
+    (positions, media.bytes("log"))
+}
+
+#[test]
+fn is_damage_with_synced_records_behind_it_corruption_and_without_them_a_torn_tail() {
+    let (positions, mut bytes) = three(true);
+    bytes[positions[1] as usize + 100] ^= 1;
+    let error = parse_log(&bytes, NUMBER, LogMode::Recover).unwrap_err();
+    assert!(
+        matches!(&error, Error::Corruption { offset, .. } if *offset == positions[1]),
+        "{error}"
+    );
+
+    let (positions, mut bytes) = three(false);
+    bytes[positions[1] as usize + 100] ^= 1;
+    let (read, end) = parse_log(&bytes, NUMBER, LogMode::Recover).unwrap();
+    // The third record is whole and still not returned: it comes after one that is lost.
+    assert_eq!(read.len(), 1);
+    assert_eq!(end, LogEnd::Torn { dropped_bytes: bytes.len() as u64 - positions[1] });
+}
+
+#[test]
+fn does_a_later_block_header_give_evidence() {
+    for sync in [true, false] {
+        let media = TestMedia::new();
+        let mut log = writer(&media);
+        let lost = log.append(&[&record(0, 10_000)]).unwrap();
+        if sync {
+            log.sync().unwrap();
+        }
+        // One record over three blocks: its later fragments are no evidence, the headers are.
+        log.append(&[&record(1, 80_000)]).unwrap();
+        let mut bytes = media.bytes("log");
+        bytes[lost as usize..20_000].fill(0);
+        let outcome = parse_log(&bytes, NUMBER, LogMode::Recover);
+        assert_eq!(outcome.is_err(), sync, "{outcome:?}");
+    }
+}
+
+#[test]
+fn is_a_block_of_another_log_or_place_no_record() {
+    let (_, bytes) = three(true);
+    let (read, end) = parse_log(&bytes, NUMBER + 1, LogMode::Recover).unwrap();
+    assert!(read.is_empty() && matches!(end, LogEnd::Torn { .. }));
+    let mut moved = vec![0; BLOCK];
+    moved.extend_from_slice(&bytes);
+    let (read, _) = parse_log(&moved, NUMBER, LogMode::Recover).unwrap();
+    assert!(read.is_empty());
+}
+
+#[test]
+fn does_a_full_disk_leave_the_log_as_it_was_and_let_it_go_on() {
+    for budget in [0, 1, 511, 3000, 1 << 20] {
+        let media = TestMedia::new();
+        let mut log = writer(&media);
+        log.append(&[b"before"]).unwrap();
+        let len = log.len();
+        media.file("log").fill_up_after(budget);
+        let mut positions = vec![1];
+        let error = log.append_group([[&record(1, 2 << 20)[..]]], &mut positions).unwrap_err();
+        assert!(error.is_disk_full());
+        assert_eq!((positions.len(), log.len(), log.records()), (1, len, 1));
+        assert_eq!(media.bytes("log").len() as u64, len);
+        log.append(&[b"after"]).unwrap();
+        log.seal().unwrap();
+        let (read, _) = parse_log(&media.bytes("log"), NUMBER, LogMode::Sealed).unwrap();
+        assert_eq!(contents(read), [b"before".to_vec(), b"after".to_vec()]);
+    }
+}
+
+#[test]
+fn does_a_log_refuse_everything_after_a_failed_sync_or_an_append_it_cannot_undo() {
+    let media = TestMedia::new();
+    let mut log = writer(&media);
+    log.append(&[b"one"]).unwrap();
+    media.file("log").fail_syncs(true);
+    assert!(log.sync().is_err());
+    media.file("log").fail_syncs(false);
+    assert!(matches!(log.append(&[b"two"]), Err(Error::ReadOnly { .. })));
+    assert!(matches!(log.sync_handle().sync(), Err(Error::ReadOnly { .. })));
+    assert_eq!(log.sync_handle().synced_to(), 0);
+
+    let media = TestMedia::new();
+    let mut log = writer(&media);
+    log.append(&[b"one"]).unwrap();
+    media.file("log").fill_up_after(9);
+    media.file("log").fail_syncs(true);
+    assert!(log.append(&[b"two"]).unwrap_err().is_disk_full());
+    assert!(matches!(log.append(&[b"three"]), Err(Error::ReadOnly { .. })));
+}
+
+#[test]
+fn can_another_thread_sync_while_this_one_appends() {
+    let media = TestMedia::new();
+    let mut log = writer(&media);
+    let handle = log.sync_handle();
+    let leader = std::thread::spawn(move || {
+        let mut last = 0;
+        while last < 1000 {
+            let synced = handle.sync().unwrap();
+            assert!(synced >= last && handle.synced_to() >= synced);
+            last = synced;
+            std::thread::yield_now();
+        }
+    });
+    while !leader.is_finished() {
+        log.append(&[b"record"]).unwrap();
+    }
+    leader.join().unwrap();
+    let (_, end) = parse_log(&media.bytes("log"), NUMBER, LogMode::Recover).unwrap();
+    assert_eq!(end, LogEnd::Clean);
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Append(usize),
+    Group(Vec<usize>),
+    Sync,
+    DiskFull(usize, usize),
+}
+
+fn size() -> impl Strategy<Value = usize> {
+    prop_oneof![4 => 0usize..300, 2 => 300usize..6000, 1 => 30_000usize..70_000]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        5 => size().prop_map(Step::Append),
+        2 => prop::collection::vec(size(), 0..5).prop_map(Step::Group),
+        2 => Just(Step::Sync),
+        1 => (size(), 0usize..2000).prop_map(|(size, budget)| Step::DiskFull(size, budget)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 400 }))]
+
+    #[test]
+    fn does_any_power_cut_leave_a_prefix_with_all_that_was_synced(
+        steps in prop::collection::vec(step(), 1..25),
+        seal: bool,
+        fates in prop::collection::vec(any::<bool>(), 1..200),
+        odds in 0u8..4,
+    ) {
+        let media = TestMedia::new();
+        let mut log = writer(&media);
+        let (mut appended, mut synced) = (Vec::<Vec<u8>>::new(), 0);
+        for step in &steps {
+            match step {
+                Step::Append(size) => {
+                    let bytes = record(appended.len(), *size);
+                    log.append(&[&bytes]).unwrap();
+                    appended.push(bytes);
+                }
+                Step::Group(sizes) => {
+                    let group: Vec<_> = sizes.iter().enumerate()
+                        .map(|(i, &size)| record(appended.len() + i, size)).collect();
+                    log.append_group(group.iter().map(|r| [&r[..]]), &mut Vec::new()).unwrap();
+                    appended.extend(group);
+                }
+                Step::Sync => {
+                    log.sync().unwrap();
+                    synced = appended.len();
+                }
+                Step::DiskFull(size, budget) => {
+                    media.file("log").fill_up_after(*budget);
+                    match log.append(&[&record(appended.len(), *size)]) {
+                        Ok(_) => appended.push(record(appended.len(), *size)),
+                        Err(_) => synced = appended.len(),
+                    }
+                    media.file("log").fill_up_after(usize::MAX);
+                }
+            }
+        }
+        if seal {
+            // The power goes while sealing: anywhere in its five operations.
+            let start = media.operations();
+            media.fail_from(start + u64::from(odds) + 1, std::io::ErrorKind::Other);
+            let _ = log.seal();
+        }
+        let mut fates = fates.iter().cycle();
+        let mut keep = || match odds {
+            0 => *fates.next().unwrap(),
+            1 => *fates.next().unwrap() || *fates.next().unwrap(),
+            2 => *fates.next().unwrap() && *fates.next().unwrap(),
+            _ => *fates.next().unwrap() || *fates.next().unwrap() || *fates.next().unwrap(),
+        };
+        let bytes = media.power_cut(true, &mut keep).bytes("log");
+        let (read, end) = match parse_log(&bytes, NUMBER, LogMode::Recover) {
+            Ok(read) => read,
+            Err(error) => return Err(TestCaseError::fail(error.to_string())),
+        };
+        let read = contents(read);
+        prop_assert!(appended.starts_with(&read), "not a prefix");
+        prop_assert!(read.len() >= synced, "{} of {} synced records", read.len(), synced);
+        prop_assert!(end != LogEnd::Sealed || read.len() == appended.len());
+    }
+
+    #[test]
+    fn do_any_bytes_give_an_answer(
+        bytes in prop::collection::vec(any::<u8>(), 0..3000),
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        sync: bool,
+        position: u64,
+    ) {
+        let _ = parse_log(&bytes, NUMBER, LogMode::Recover);
+        let mut log = three(sync).1;
+        for (at, byte) in flips {
+            let at = at.index(log.len());
+            log[at] = byte;
+        }
+        let _ = parse_log(&log, NUMBER, LogMode::Recover);
+        let access = LogAccess::from_file(Arc::new(BytesFile::new(log)), "log", NUMBER).unwrap();
+        let _ = access.read(position % 4000, &mut Vec::new(), Purpose::Get);
+    }
+}
