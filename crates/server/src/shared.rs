@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -24,4 +24,11 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     /// When all tables were last synced, in seconds since 1970.
     pub(crate) last_sync: AtomicU64,
+}
+
+impl Shared {
+    /// Notes that all tables have just been synced.
+    pub(crate) fn note_sync(&self) {
+        self.last_sync.store(self.options.clock.now() / 1000, Relaxed);
+    }
 }

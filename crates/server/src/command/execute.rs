@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::failure::{self, Failure, wrong_arity};
 use super::session::{Queued, ReplyMode};
-use super::{AT_ONCE, Command, Context, NO_AUTH, NO_MULTI, Outcome, Session, find, table};
+use super::{AT_ONCE, Command, Context, NO_AUTH, NO_MULTI, Outcome, Session, find, set_index, table};
 use crate::resp::{Args, Replies};
 use crate::shared::Shared;
 use crate::store::turn::{Turn, Unanswered};
@@ -70,12 +70,7 @@ pub(crate) fn answer_gathered(
         }
     }
     turn.clock = Instant::now();
-    turn.samples.add(SET.with(|set| *set), count as u64, turn.clock - since);
-}
-
-thread_local! {
-    /// The index of SET.
-    static SET: usize = find(b"set").unwrap_or_default();
+    turn.samples.add(set_index(), count as u64, turn.clock - since);
 }
 
 /// Takes a SET without options into the batch of the turn, if it can be.
@@ -88,7 +83,7 @@ fn gather(
     index: usize,
     args: Args<'_>,
 ) -> bool {
-    let is_plain = index == SET.with(|set| *set)
+    let is_plain = index == set_index()
         && args.len() == 3
         && session.is_authenticated
         && session.transaction.is_none()

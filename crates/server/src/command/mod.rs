@@ -35,6 +35,7 @@ use std::sync::LazyLock;
 
 use crate::resp::Args;
 
+pub(crate) use connection::is_same;
 pub(crate) use context::Context;
 pub(crate) use execute::{answer_gathered, execute};
 pub(crate) use failure::Failure;
@@ -134,10 +135,17 @@ pub(crate) fn find(name: &[u8]) -> Option<usize> {
     TABLE.names.binary_search(&name).ok()
 }
 
+/// The index of SET, which has a way of its own.
+#[inline]
+pub(crate) fn set_index() -> usize {
+    TABLE.set
+}
+
 struct Table {
     /// The names, packed, in the order of `commands`: what a search touches lies close together.
     names: Vec<u128>,
     commands: Vec<Command>,
+    set: usize,
 }
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| {
@@ -160,7 +168,8 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
     let packed = |command: &Command| pack(command.name.as_bytes());
     commands.sort_by_key(packed);
     let names = commands.iter().filter_map(packed).collect();
-    Table { names, commands }
+    let set = commands.iter().position(|command| command.name == "set").unwrap_or_default();
+    Table { names, commands, set }
 });
 
 /// A name of up to 16 bytes as a number that sorts like it, in lower case.

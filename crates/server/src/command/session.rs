@@ -112,3 +112,10 @@ impl Session {
         }
     }
 }
+
+impl Watched {
+    /// Bytes held for it.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.key.len() + size_of::<Self>()
+    }
+}

@@ -160,12 +160,14 @@ pub struct Parser {
     state: State,
     /// How far the request has been understood, from its first byte.
     position: usize,
-    /// How far the current line has been searched for its end.
+    /// How far an inline command has been searched for its end.
     searched: usize,
     spans: Vec<Span>,
     /// The unescaped words of an inline command.
     inline: Vec<u8>,
     is_inline: bool,
+    /// Some of the request has been seen.
+    is_begun: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -239,7 +241,7 @@ impl Parser {
                         return Err(ProtocolError::ExpectedEnd);
                     }
                     self.spans.push(Span { start, end });
-                    self.advance_to(end + 2);
+                    self.position = end + 2;
                     if to_come == 1 {
                         return Ok(self.finish());
                     }
@@ -254,9 +256,9 @@ impl Parser {
         Args { bytes: if self.is_inline { &self.inline } else { input }, spans: &self.spans }
     }
 
-    /// Where the arguments of the request that was just found lie, in the bytes of [`args`](Self::args).
+    /// Whether it stands between requests: of the next one nothing has been seen.
     pub fn is_idle(&self) -> bool {
-        matches!(self.state, State::Start) && self.searched == 0
+        !self.is_begun
     }
 
     /// Bytes held beside the input.
@@ -273,24 +275,21 @@ impl Parser {
     }
 
     fn begin(&mut self, is_inline: bool) {
-        if self.searched == 0 {
+        if !self.is_begun {
             self.spans.clear();
             self.inline.clear();
             self.position = 0;
+            self.searched = 0;
             self.is_inline = is_inline;
+            self.is_begun = true;
         }
     }
 
     fn finish(&mut self) -> Progress {
         let consumed = self.position;
         self.state = State::Start;
-        self.searched = 0;
+        self.is_begun = false;
         Progress::Request { consumed }
-    }
-
-    fn advance_to(&mut self, position: usize) {
-        self.position = position;
-        self.searched = position;
     }
 
     /// Reads `Xnumber\r\n` at the position and moves past it; `None` while its end is to come.
@@ -310,7 +309,7 @@ impl Parser {
         };
         let digits = line[..end].strip_suffix(b"\r").ok_or(wrong.clone())?;
         let count = number::parse_i64(digits).ok_or(wrong)?;
-        self.advance_to(self.position + end + 2);
+        self.position += end + 2;
         Ok(Some(count))
     }
 

@@ -18,7 +18,6 @@ pub(crate) mod overlay;
 pub(crate) mod walk;
 pub(crate) mod watch;
 
-pub(crate) use turn::Turn;
 pub(crate) use cursors::Cursors;
 pub(crate) use database::Database;
 pub(crate) use overlay::Overlay;
