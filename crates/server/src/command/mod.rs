@@ -175,6 +175,10 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
 /// A name of up to 16 bytes as a number that sorts like it, in lower case.
 #[inline]
 fn pack(name: &[u8]) -> Option<u128> {
+    // Zeros at the end would not be told from the padding.
+    if name.last() == Some(&0) {
+        return None;
+    }
     let mut bytes = [0; 16];
     let slot = bytes.get_mut(..name.len())?;
     slot.copy_from_slice(name);
