@@ -99,6 +99,14 @@ fn resident() -> usize {
     status.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
+/// Found by the fuzzer: the tightest packing of arguments there is.
+#[test]
+fn many_inline_arguments_of_one_byte_hold_a_bounded_multiple() {
+    for arguments in [100, 133, 1000, 30_000] {
+        fuzz_parse(&[&b"a ".repeat(arguments)[..], b"\r\n"].concat());
+    }
+}
+
 #[test]
 fn announced_lengths_allocate_nothing() {
     let server = Running::start();
