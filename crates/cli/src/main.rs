@@ -11,6 +11,7 @@ mod bench;
 mod data;
 mod format;
 mod inspect;
+mod limits;
 mod model;
 mod outcome;
 mod progress;
@@ -79,6 +80,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    limits::raise_open_files();
     let outcome = match cli.command {
         Command::Serve(command) => command.run(),
         Command::Import(command) => command.run(),

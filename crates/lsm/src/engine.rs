@@ -130,9 +130,17 @@ impl Inner {
 
     fn cursor(&self, range: KeyRange, point: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
         let (view, at) = self.pin(point)?;
-        self.counters.seeks.fetch_add(1, Relaxed);
         let merge = Merge::new(self.runs(&view, at));
-        Ok(Box::new(TreeCursor::new(merge, at, range, self.env.clock.clone(), view)))
+        let tree = self.me.clone();
+        Ok(Box::new(TreeCursor::new(merge, at, range, self.env.clock.clone(), view, tree)))
+    }
+
+    /// Counts a cursor that was placed, and begins the compaction that it may have paid for.
+    pub(crate) fn count_seek(&self, view: &View) {
+        self.counters.seeks.fetch_add(1, Relaxed);
+        if self.strategy.seek(&view.version) {
+            self.schedule_compaction();
+        }
     }
 
     /// Queues what is in memory for its flush and waits for it.
@@ -151,10 +159,14 @@ impl Inner {
     /// Runs background work until none is due.
     pub(crate) fn maintain(&self) -> Result<()> {
         self.check_writable()?;
-        self.schedule_flush();
-        self.schedule_compaction();
-        self.wait_while(|state| state.flushing > 0 || state.is_busy())?;
-        Ok(())
+        // One job may make the next due only after it has ended: ask again until none is.
+        loop {
+            self.schedule_flush();
+            self.schedule_compaction();
+            if !self.wait_while(|state| state.flushing > 0 || state.is_busy())? {
+                return Ok(());
+            }
+        }
     }
 
     fn close(&self) -> Result<()> {

@@ -15,6 +15,9 @@ use crate::memtable::Memtable;
 use crate::retain::Retain;
 use crate::version::{Edit, FileEntry};
 
+/// How often a flush looks whether it should stop, in entries.
+const LOOK_UP_EVERY: u64 = 1024;
+
 impl Inner {
     /// Queues a flush if one is due and none is queued.
     pub(crate) fn schedule_flush(&self) {
@@ -81,12 +84,15 @@ impl Inner {
         let mut seen = 0u64;
         memtable.for_each(|entry| {
             seen += 1;
-            if seen % 1024 == 0 && self.stopping.load(Relaxed) {
+            if seen.is_multiple_of(LOOK_UP_EVERY) && self.stopping.load(Relaxed) {
                 return Err(Error::Closed);
             }
             match retain.keep(entry.key, entry.sequence) {
                 Some(_) => table.add(entry),
-                None => Ok(saved += 1),
+                None => {
+                    saved += 1;
+                    Ok(())
+                }
             }
         })?;
         self.counters.flush_entries_saved.fetch_add(saved, Relaxed);

@@ -37,11 +37,12 @@ pub struct Options {
 /// When level 0 is compacted, slows writers, and stops them; in rows (flushed memtables).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Level0Options {
-    /// Compacted from this many on (`l0_compact`, 4).
+    /// Compacted from this many on (`l0_compact`, 8). Fewer: faster scans, more write
+    /// amplification. Scans bring a compaction forward by themselves when they have paid for it.
     pub compact_at: usize,
-    /// Writers are delayed from this many on, the more the more rows there are (`l0_slow`, 12).
+    /// Writers are delayed from this many on, the more the more rows there are (`l0_slow`, 20).
     pub slow_at: usize,
-    /// Writers stop at this many (`l0_stop`, 24).
+    /// Writers stop at this many (`l0_stop`, 36).
     pub stop_at: usize,
 }
 
@@ -87,7 +88,7 @@ impl Default for Options {
 
 impl Default for Level0Options {
     fn default() -> Self {
-        Level0Options { compact_at: 4, slow_at: 12, stop_at: 24 }
+        Level0Options { compact_at: 8, slow_at: 20, stop_at: 36 }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Does the tree keep what it is given, through flushes, compactions and reopening?
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 
 use siltstone_engine::{

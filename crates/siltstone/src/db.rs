@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use siltstone_engine::{Env, Error, Result};
-use siltstone_media::{Disk, LockGuard, Media, Metered};
+use siltstone_media::{Disk, DiskOptions, LockGuard, Media, Metered};
 
 use crate::catalogue::{self, Catalogue, TableSpec};
 use crate::{Table, engines};
@@ -30,6 +30,9 @@ const TABLE_PREFIX: &str = "table-";
 pub struct DbOptions {
     /// Clock, seed, scheduler and rate limit, shared by all tables.
     pub env: Env,
+    /// Reads past the page cache, with `O_DIRECT`: so that reads are the device's, and memory is only
+    /// what the engines take. Costs every read a request to the device.
+    pub direct_reads: bool,
 }
 
 impl Default for DbOptions {
@@ -37,7 +40,13 @@ impl Default for DbOptions {
     /// (at most four).
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        DbOptions { env: Env::system(cores.min(4)) }
+        DbOptions { env: Env::system(cores.min(4)), direct_reads: false }
+    }
+}
+
+impl DbOptions {
+    fn disk(&self, disk: Disk) -> Disk {
+        disk.with_options(DiskOptions { direct: self.direct_reads })
     }
 }
 
@@ -89,7 +98,7 @@ impl Db {
         if !dir.is_dir() {
             return Err(refuse("not a directory"));
         }
-        let media: Arc<dyn Media> = Arc::new(Disk::open(dir)?);
+        let media: Arc<dyn Media> = Arc::new(options.disk(Disk::open(dir)?));
         if !Catalogue::exists(media.as_ref())? {
             return Err(refuse(
                 "not a siltstone store (it has no CATALOG file); name a store, or a new or empty \
@@ -115,7 +124,8 @@ impl Db {
         if !is_new {
             return Self::open(dir, options);
         }
-        Self::create_media(Arc::new(Disk::create(dir)?), options)
+        let disk = options.disk(Disk::create(dir)?);
+        Self::create_media(Arc::new(disk), options)
     }
 
     /// Opens the store on any medium; for tests and experiments.

@@ -1,5 +1,7 @@
 //! Does a directory that cannot be used stay as it was, and does the error say why?
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 
 use siltstone::{Db, DbOptions, Error};

@@ -15,5 +15,5 @@ mod format;
 pub mod reader;
 pub mod writer;
 
-pub use reader::{LogAccess, LogEnd, LogMode, LogReader, LogRecord, parse_log};
+pub use reader::{LogAccess, LogEnd, LogMode, LogReader, LogRecord, PositionedRecords, parse_log};
 pub use writer::{LogWriter, SyncHandle};

@@ -1,4 +1,5 @@
 //! What a record log gives back, whole, torn, damaged, or after faults.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 mod support;
 
@@ -6,14 +7,16 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use siltstone_engine::{Error, Purpose};
+use siltstone_media::faulty::FaultKind;
+use siltstone_media::{Faulty, Media};
 use siltstone_table::log::parse_log;
 use siltstone_table::{BytesFile, LogAccess, LogEnd, LogMode, LogWriter};
-use support::TestMedia;
+use support::{fill_up_after, make_room, medium};
 
 const NUMBER: u64 = 7;
 const BLOCK: usize = 32 << 10;
 
-fn writer(media: &TestMedia) -> LogWriter {
+fn writer(media: &Faulty) -> LogWriter {
     LogWriter::create(media, "log", NUMBER, Purpose::Log).unwrap()
 }
 
@@ -30,7 +33,7 @@ const SIZES: [usize; 12] = [0, 1, 100, 32_700, 32_737, 32_738, 0, 65_536, 5, 3 <
 
 #[test]
 fn do_records_of_all_sizes_come_back_in_order_and_by_position() {
-    let media = TestMedia::new();
+    let media = medium();
     let mut log = writer(&media);
     let mut positions = Vec::new();
     let records: Vec<_> = SIZES.iter().enumerate().map(|(i, &len)| record(i, len)).collect();
@@ -45,12 +48,12 @@ fn do_records_of_all_sizes_come_back_in_order_and_by_position() {
             log.sync().unwrap();
         }
     }
-    assert_eq!(log.len(), media.bytes("log").len() as u64);
-    let (read, end) = parse_log(&media.bytes("log"), NUMBER, LogMode::Recover).unwrap();
+    assert_eq!(log.len(), media.read_raw("log").unwrap().len() as u64);
+    let (read, end) = parse_log(&media.read_raw("log").unwrap(), NUMBER, LogMode::Recover).unwrap();
     assert_eq!(end, LogEnd::Clean);
     assert_eq!(read.iter().map(|r| r.0).collect::<Vec<_>>(), positions);
     log.seal().unwrap();
-    let (read, end) = parse_log(&media.bytes("log"), NUMBER, LogMode::Sealed).unwrap();
+    let (read, end) = parse_log(&media.read_raw("log").unwrap(), NUMBER, LogMode::Sealed).unwrap();
     assert_eq!(end, LogEnd::Sealed);
     assert!(contents(read) == records);
 
@@ -68,7 +71,7 @@ fn do_records_of_all_sizes_come_back_in_order_and_by_position() {
 
 #[test]
 fn does_a_small_record_take_one_write_and_one_read() {
-    let media = TestMedia::new();
+    let media = medium();
     let mut log = writer(&media);
     let before = media.operations();
     let position = log.append(&[b"kind", b"value"]).unwrap();
@@ -76,37 +79,37 @@ fn does_a_small_record_take_one_write_and_one_read() {
     log.append_group((0..100).map(|_| [&b"x"[..]]), &mut positions).unwrap();
     assert_eq!(media.operations() - before, 2);
     let access = LogAccess::open(&*media, "log", NUMBER).unwrap();
-    let reads = media.file("log").reads();
+    let reads = media.requests();
     access.read(position, &mut Vec::new(), Purpose::Get).unwrap();
-    assert_eq!(media.file("log").reads() - reads, 1);
+    assert_eq!(media.requests() - reads, 1);
 }
 
 #[test]
 fn is_an_empty_log_clean_and_a_sealed_empty_one_sealed() {
-    let media = TestMedia::new();
+    let media = medium();
     let log = writer(&media);
     assert_eq!(parse_log(&[], NUMBER, LogMode::Recover).unwrap(), (vec![], LogEnd::Clean));
     assert!(parse_log(&[], NUMBER, LogMode::Sealed).unwrap_err().is_corruption());
     log.seal().unwrap();
-    let bytes = media.bytes("log");
+    let bytes = media.read_raw("log").unwrap();
     assert_eq!(parse_log(&bytes, NUMBER, LogMode::Sealed).unwrap(), (vec![], LogEnd::Sealed));
     assert!(!matches!(parse_log(&bytes, NUMBER + 1, LogMode::Recover), Ok((_, LogEnd::Sealed))));
 }
 
 #[test]
 fn are_preallocated_zeros_an_end_and_no_damage() {
-    let media = TestMedia::new();
+    let media = medium();
     let mut log = writer(&media);
     log.append(&[b"one"]).unwrap();
     log.sync().unwrap();
-    let mut bytes = media.bytes("log");
+    let mut bytes = media.read_raw("log").unwrap();
     bytes.resize(3 * BLOCK + 17, 0);
     let (read, end) = parse_log(&bytes, NUMBER, LogMode::Recover).unwrap();
     assert_eq!((read.len(), end), (1, LogEnd::Clean));
 }
 
 fn sealed_log(sizes: &[usize]) -> (Vec<Vec<u8>>, Vec<u8>) {
-    let media = TestMedia::new();
+    let media = medium();
     let mut log = writer(&media);
     let records: Vec<_> = sizes.iter().enumerate().map(|(i, &len)| record(i, len)).collect();
     for bytes in &records {
@@ -114,7 +117,7 @@ fn sealed_log(sizes: &[usize]) -> (Vec<Vec<u8>>, Vec<u8>) {
         log.sync().unwrap();
     }
     log.seal().unwrap();
-    (records, media.bytes("log"))
+    (records, media.read_raw("log").unwrap())
 }
 
 #[test]
@@ -157,7 +160,7 @@ fn does_a_log_cut_at_any_length_give_a_prefix() {
 
 /// Three records in one block, the last two written after a sync of what is before them, or not.
 fn three(sync: bool) -> (Vec<u64>, Vec<u8>) {
-    let media = TestMedia::new();
+    let media = medium();
     let mut log = writer(&media);
     let mut positions = Vec::new();
     for i in 0..3 {
@@ -166,7 +169,7 @@ fn three(sync: bool) -> (Vec<u64>, Vec<u8>) {
             log.sync().unwrap();
         }
     }
-    (positions, media.bytes("log"))
+    (positions, media.read_raw("log").unwrap())
 }
 
 #[test]
@@ -190,7 +193,7 @@ fn is_damage_with_synced_records_behind_it_corruption_and_without_them_a_torn_ta
 #[test]
 fn does_a_later_block_header_give_evidence() {
     for sync in [true, false] {
-        let media = TestMedia::new();
+        let media = medium();
         let mut log = writer(&media);
         let lost = log.append(&[&record(0, 10_000)]).unwrap();
         if sync {
@@ -198,7 +201,7 @@ fn does_a_later_block_header_give_evidence() {
         }
         // One record over three blocks: its later fragments are no evidence, the headers are.
         log.append(&[&record(1, 80_000)]).unwrap();
-        let mut bytes = media.bytes("log");
+        let mut bytes = media.read_raw("log").unwrap();
         bytes[lost as usize..20_000].fill(0);
         let outcome = parse_log(&bytes, NUMBER, LogMode::Recover);
         assert_eq!(outcome.is_err(), sync, "{outcome:?}");
@@ -218,48 +221,49 @@ fn is_a_block_of_another_log_or_place_no_record() {
 
 #[test]
 fn does_a_full_disk_leave_the_log_as_it_was_and_let_it_go_on() {
-    for budget in [0, 1, 511, 3000, 1 << 20] {
-        let media = TestMedia::new();
+    for budget in [0, 1, 512, 3000, 1 << 20] {
+        let media = medium();
         let mut log = writer(&media);
         log.append(&[b"before"]).unwrap();
         let len = log.len();
-        media.file("log").fill_up_after(budget);
+        fill_up_after(&media, budget);
         let mut positions = vec![1];
         let error = log.append_group([[&record(1, 2 << 20)[..]]], &mut positions).unwrap_err();
         assert!(error.is_disk_full());
         assert_eq!((positions.len(), log.len(), log.records()), (1, len, 1));
-        assert_eq!(media.bytes("log").len() as u64, len);
+        assert_eq!(media.read_raw("log").unwrap().len() as u64, len);
+        make_room(&media);
         log.append(&[b"after"]).unwrap();
         log.seal().unwrap();
-        let (read, _) = parse_log(&media.bytes("log"), NUMBER, LogMode::Sealed).unwrap();
+        let (read, _) =
+            parse_log(&media.read_raw("log").unwrap(), NUMBER, LogMode::Sealed).unwrap();
         assert_eq!(contents(read), [b"before".to_vec(), b"after".to_vec()]);
     }
 }
 
 #[test]
 fn does_a_log_refuse_everything_after_a_failed_sync_or_an_append_it_cannot_undo() {
-    let media = TestMedia::new();
+    let media = medium();
     let mut log = writer(&media);
     log.append(&[b"one"]).unwrap();
-    media.file("log").fail_syncs(true);
+    media.fail_next(FaultKind::Sync, 1);
     assert!(log.sync().is_err());
-    media.file("log").fail_syncs(false);
     assert!(matches!(log.append(&[b"two"]), Err(Error::ReadOnly { .. })));
     assert!(matches!(log.sync_handle().sync(), Err(Error::ReadOnly { .. })));
     assert_eq!(log.sync_handle().synced_to(), 0);
 
-    let media = TestMedia::new();
+    let media = medium();
     let mut log = writer(&media);
     log.append(&[b"one"]).unwrap();
-    media.file("log").fill_up_after(9);
-    media.file("log").fail_syncs(true);
-    assert!(log.append(&[b"two"]).unwrap_err().is_disk_full());
+    fill_up_after(&media, 512);
+    media.fail_next(FaultKind::Sync, 1);
+    assert!(log.append(&[&record(2, 2000)]).unwrap_err().is_disk_full());
     assert!(matches!(log.append(&[b"three"]), Err(Error::ReadOnly { .. })));
 }
 
 #[test]
 fn can_another_thread_sync_while_this_one_appends() {
-    let media = TestMedia::new();
+    let media = medium();
     let mut log = writer(&media);
     let handle = log.sync_handle();
     let leader = std::thread::spawn(move || {
@@ -275,7 +279,7 @@ fn can_another_thread_sync_while_this_one_appends() {
         log.append(&[b"record"]).unwrap();
     }
     leader.join().unwrap();
-    let (_, end) = parse_log(&media.bytes("log"), NUMBER, LogMode::Recover).unwrap();
+    let (_, end) = parse_log(&media.read_raw("log").unwrap(), NUMBER, LogMode::Recover).unwrap();
     assert_eq!(end, LogEnd::Clean);
 }
 
@@ -285,6 +289,8 @@ enum Step {
     Group(Vec<usize>),
     Sync,
     DiskFull(usize, usize),
+    /// An append that fails in the middle for no reason it tells.
+    Fault(usize),
 }
 
 fn size() -> impl Strategy<Value = usize> {
@@ -296,22 +302,24 @@ fn step() -> impl Strategy<Value = Step> {
         5 => size().prop_map(Step::Append),
         2 => prop::collection::vec(size(), 0..5).prop_map(Step::Group),
         2 => Just(Step::Sync),
+        1 => size().prop_map(Step::Fault),
         1 => (size(), 0usize..2000).prop_map(|(size, budget)| Step::DiskFull(size, budget)),
     ]
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 400 }))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn does_any_power_cut_leave_a_prefix_with_all_that_was_synced(
         steps in prop::collection::vec(step(), 1..25),
         seal: bool,
-        fates in prop::collection::vec(any::<bool>(), 1..200),
-        odds in 0u8..4,
+        seeds in prop::collection::vec(any::<u64>(), 4),
+        sealing_cut in 0u64..6,
     ) {
-        let media = TestMedia::new();
+        let media = medium();
         let mut log = writer(&media);
+        media.sync_dir(Purpose::Log).unwrap();
         let (mut appended, mut synced) = (Vec::<Vec<u8>>::new(), 0);
         for step in &steps {
             match step {
@@ -330,38 +338,38 @@ proptest! {
                     log.sync().unwrap();
                     synced = appended.len();
                 }
+                Step::Fault(size) => {
+                    media.fail_next(FaultKind::Write, 1);
+                    prop_assert!(log.append(&[&record(appended.len(), *size)]).is_err());
+                    synced = appended.len();
+                }
                 Step::DiskFull(size, budget) => {
-                    media.file("log").fill_up_after(*budget);
+                    fill_up_after(&media, *budget as u64);
                     match log.append(&[&record(appended.len(), *size)]) {
                         Ok(_) => appended.push(record(appended.len(), *size)),
+                        // Taken back with a sync.
                         Err(_) => synced = appended.len(),
                     }
-                    media.file("log").fill_up_after(usize::MAX);
+                    make_room(&media);
                 }
             }
         }
         if seal {
-            // The power goes while sealing: anywhere in its five operations.
-            let start = media.operations();
-            media.fail_from(start + u64::from(odds) + 1, std::io::ErrorKind::Other);
+            // The power goes while sealing: anywhere in its operations.
+            media.cut_power_at(media.operations() + sealing_cut);
             let _ = log.seal();
         }
-        let mut fates = fates.iter().cycle();
-        let mut keep = || match odds {
-            0 => *fates.next().unwrap(),
-            1 => *fates.next().unwrap() || *fates.next().unwrap(),
-            2 => *fates.next().unwrap() && *fates.next().unwrap(),
-            _ => *fates.next().unwrap() || *fates.next().unwrap() || *fates.next().unwrap(),
-        };
-        let bytes = media.power_cut(true, &mut keep).bytes("log");
-        let (read, end) = match parse_log(&bytes, NUMBER, LogMode::Recover) {
-            Ok(read) => read,
-            Err(error) => return Err(TestCaseError::fail(error.to_string())),
-        };
-        let read = contents(read);
-        prop_assert!(appended.starts_with(&read), "not a prefix");
-        prop_assert!(read.len() >= synced, "{} of {} synced records", read.len(), synced);
-        prop_assert!(end != LogEnd::Sealed || read.len() == appended.len());
+        for seed in seeds {
+            let bytes = media.survivors(seed).read_raw("log").unwrap();
+            let (read, end) = match parse_log(&bytes, NUMBER, LogMode::Recover) {
+                Ok(read) => read,
+                Err(error) => return Err(TestCaseError::fail(error.to_string())),
+            };
+            let read = contents(read);
+            prop_assert!(appended.starts_with(&read), "not a prefix");
+            prop_assert!(read.len() >= synced, "{} of {} synced records", read.len(), synced);
+            prop_assert!(end != LogEnd::Sealed || read.len() == appended.len());
+        }
     }
 
     #[test]

@@ -48,10 +48,13 @@ impl Busy {
     }
 }
 
+/// Undoes the queueing of a job.
+type Settle<'a> = Box<dyn FnOnce(&mut State) + 'a>;
+
 /// A background job from its beginning to its end; a job that panics poisons the table.
 pub(crate) struct BackgroundJob<'a> {
     inner: &'a Arc<Inner>,
-    settle: Option<Box<dyn FnOnce(&mut State) + 'a>>,
+    settle: Option<Settle<'a>>,
 }
 
 impl<'a> BackgroundJob<'a> {

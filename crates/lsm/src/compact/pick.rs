@@ -7,10 +7,16 @@
 //! compares such choices), then grown to every table of its level that fits in without widening
 //! what lies under it.
 //!
+//! Scans pay for level 0: each cursor placed looks into every row, so it is charged what a table's
+//! worth of compaction would cost; when the charges reach the cost of compacting level 0, it is due
+//! whatever its size (LevelDB's seek compaction, whose exchange rate this is: one seek costs as
+//! much as compacting 16 KiB).
+//!
 //! This is the seam for TRIAD-DISK (wait until rows overlap enough) and for the triangle's
 //! right-angle side (a cursor's stretch of all rows).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
@@ -18,10 +24,16 @@ use super::Busy;
 use crate::options::{Options, Selection};
 use crate::version::{TableFile, Version};
 
+/// One look into one row costs as much as compacting this many bytes.
+const SEEK_COST_BYTES: u64 = 16 << 10;
+
 /// Chooses compactions.
 pub(crate) trait Strategy: Send + Sync {
     /// The most urgent compaction that touches nothing busy; `None` if none is due.
     fn pick(&self, version: &Version, busy: &Busy) -> Option<Compaction>;
+
+    /// Hears that a cursor was placed over `version`; `true` if that makes a compaction due.
+    fn seek(&self, version: &Version) -> bool;
 
     /// Hears that `compaction` is about to be installed.
     fn advance(&self, compaction: &Compaction);
@@ -73,6 +85,8 @@ pub(crate) struct Leveled {
     options: Options,
     /// By level: the key after which round-robin goes on.
     cursors: Mutex<Vec<Vec<u8>>>,
+    /// What seeks have paid towards the next compaction of level 0, in bytes.
+    seeks_paid_bytes: AtomicU64,
 }
 
 impl Leveled {
@@ -83,17 +97,28 @@ impl Leveled {
             cursors.resize(cursors.len().max(level + 1), Vec::new());
             cursors[*level].clone_from(key);
         }
-        Leveled { options: options.clone(), cursors: Mutex::new(cursors) }
+        Leveled {
+            options: options.clone(),
+            cursors: Mutex::new(cursors),
+            seeks_paid_bytes: AtomicU64::new(0),
+        }
     }
 
     /// How far a level is over what it may hold; 1 and more is due.
     fn score(&self, version: &Version, level: usize) -> f64 {
         if level == 0 {
-            return version.level0.len() as f64 / self.options.level0.compact_at as f64;
+            let rows = version.level0.len() as f64 / self.options.level0.compact_at as f64;
+            return if self.have_seeks_paid(version) { rows.max(1.0) } else { rows };
         }
         // The last level takes what comes.
         let target = self.options.level_bytes.get(level - 1).filter(|_| level < self.levels());
         target.map_or(0.0, |&target| version.bytes(level) as f64 / target as f64)
+    }
+
+    /// Whether seeks have paid for what a compaction of level 0 would read.
+    fn have_seeks_paid(&self, version: &Version) -> bool {
+        let cost = version.bytes(0) + version.levels.first().map_or(0, |_| version.bytes(1));
+        version.level0.len() > 1 && self.seeks_paid_bytes.load(Relaxed) >= cost
     }
 
     fn levels(&self) -> usize {
@@ -172,7 +197,19 @@ impl Strategy for Leveled {
         })
     }
 
+    fn seek(&self, version: &Version) -> bool {
+        let rows = version.level0.len() as u64;
+        if rows < 2 {
+            return false;
+        }
+        self.seeks_paid_bytes.fetch_add(rows * SEEK_COST_BYTES, Relaxed);
+        self.have_seeks_paid(version)
+    }
+
     fn advance(&self, compaction: &Compaction) {
+        if compaction.level == 0 {
+            self.seeks_paid_bytes.store(0, Relaxed);
+        }
         let mut cursors = self.cursors.lock();
         let levels = cursors.len().max(compaction.level + 1);
         cursors.resize(levels, Vec::new());

@@ -149,7 +149,7 @@ impl Inner {
         let is_bottom = pieces.compaction.deeper.iter().all(Vec::is_empty);
         while merge.valid() && end.is_none_or(|end| merge.key() < end.as_slice()) {
             entries_in += 1;
-            if entries_in % LOOK_UP_EVERY == 0 && self.stopping.load(Acquire) {
+            if entries_in.is_multiple_of(LOOK_UP_EVERY) && self.stopping.load(Acquire) {
                 return Err(Error::Closed);
             }
             if let Some(kept) = retain.keep(merge.key(), merge.sequence()) {
@@ -185,7 +185,7 @@ impl Inner {
 fn runs(compaction: &Compaction) -> Vec<Source> {
     let options = IterOptions::COMPACTION;
     let level = |tables: &[Arc<TableFile>]| {
-        Source::Level(LevelIter::new(tables.to_vec(), Purpose::Compaction, options))
+        Source::Level(Box::new(LevelIter::new(tables.to_vec(), Purpose::Compaction, options)))
     };
     let mut runs = match compaction.level {
         0 => compaction.inputs.chunks(1).map(level).collect(),

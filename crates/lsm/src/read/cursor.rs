@@ -4,12 +4,13 @@
 //! are skipped. Backwards the versions of a key come oldest first, so the cursor walks over all of
 //! them, keeps a copy of the newest one seen, and ends standing before the key.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use siltstone_engine::{Clock, Cursor, KeyRange, Result, Timestamp};
 use siltstone_table::Kind;
 
 use super::{Merge, View};
+use crate::engine::Inner;
 
 /// After so many versions of one key stepped over, seek past the rest instead.
 const STEPS_BEFORE_SEEK: usize = 8;
@@ -26,7 +27,9 @@ pub(crate) struct TreeCursor {
     value: Vec<u8>,
     expires_at: u64,
     // Keeps memtables and files alive; the runs of the merge borrow nothing.
-    _view: Arc<View>,
+    view: Arc<View>,
+    /// Counts seeks; a cursor may outlive its tree.
+    tree: Weak<Inner>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,6 +48,7 @@ impl TreeCursor {
         range: KeyRange,
         clock: Arc<dyn Clock>,
         view: Arc<View>,
+        tree: Weak<Inner>,
     ) -> Self {
         TreeCursor {
             merge,
@@ -55,7 +59,8 @@ impl TreeCursor {
             key: Vec::new(),
             value: Vec::new(),
             expires_at: 0,
-            _view: view,
+            view,
+            tree,
         }
     }
 
@@ -127,6 +132,14 @@ impl TreeCursor {
         Ok(false)
     }
 
+    /// Runs a move that places the cursor.
+    fn place(&mut self, walk: impl FnOnce(&mut Self, Timestamp) -> Result<bool>) -> Result<bool> {
+        if let Some(tree) = self.tree.upgrade() {
+            tree.count_seek(&self.view);
+        }
+        self.go(walk)
+    }
+
     /// Runs a move; after an error the cursor stands nowhere.
     fn go(&mut self, walk: impl FnOnce(&mut Self, Timestamp) -> Result<bool>) -> Result<bool> {
         let now = self.clock.now();
@@ -144,7 +157,7 @@ fn is_gone(kind: Kind, expires_at: u64, now: Timestamp) -> bool {
 
 impl Cursor for TreeCursor {
     fn first(&mut self) -> Result<bool> {
-        self.go(|c, now| {
+        self.place(|c, now| {
             match c.range.start.clone() {
                 std::ops::Bound::Unbounded => c.merge.first()?,
                 std::ops::Bound::Included(key) => c.merge.seek(&key, u64::MAX)?,
@@ -160,7 +173,7 @@ impl Cursor for TreeCursor {
     }
 
     fn last(&mut self) -> Result<bool> {
-        self.go(|c, now| {
+        self.place(|c, now| {
             match c.range.end.clone() {
                 std::ops::Bound::Unbounded => c.merge.last()?,
                 std::ops::Bound::Included(key) => c.merge.seek_back(&key, 0)?,
@@ -179,7 +192,7 @@ impl Cursor for TreeCursor {
         if !self.range.is_after_start(key) {
             return self.first();
         }
-        self.go(|c, now| {
+        self.place(|c, now| {
             c.merge.seek(key, c.at)?;
             c.settle_forward(now)
         })
@@ -189,7 +202,7 @@ impl Cursor for TreeCursor {
         if !self.range.is_before_end(key) {
             return self.last();
         }
-        self.go(|c, now| {
+        self.place(|c, now| {
             c.merge.seek_back(key, 0)?;
             c.settle_backward(now)
         })

@@ -51,7 +51,7 @@ impl View {
         let levels = self.version.levels.iter().filter(|tables| !tables.is_empty()).cloned();
         let tables = rows
             .chain(levels)
-            .map(|tables| Source::Level(LevelIter::new(tables, purpose, options)));
+            .map(|tables| Source::Level(Box::new(LevelIter::new(tables, purpose, options))));
         memtables.chain(tables).collect()
     }
 

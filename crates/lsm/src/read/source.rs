@@ -13,7 +13,8 @@ use crate::memtable::kind_of;
 /// A sorted run. An enum rather than a trait object: the merge calls it for every entry.
 pub(crate) enum Source {
     Memtable(MemtableIter),
-    Level(LevelIter),
+    // In a box: a merge moves its runs about, and this one is large.
+    Level(Box<LevelIter>),
 }
 
 /// Applies one expression to whichever run it is.

@@ -94,10 +94,10 @@ impl Inner {
         }
         let attempts = state.failures;
         while blocked(&state) {
-            if state.failures > attempts {
-                if let Some(error) = state.background_error.clone() {
-                    return Err(error);
-                }
+            if state.failures > attempts
+                && let Some(error) = state.background_error.clone()
+            {
+                return Err(error);
             }
             self.check_writable()?;
             state = self.help_or_wait(state)?;

@@ -384,15 +384,14 @@ impl LogAccess {
     }
 }
 
+/// Records of a log with the position of each, in bytes.
+pub type PositionedRecords = Vec<(u64, Vec<u8>)>;
+
 /// Reads a whole log from bytes: the records with their positions, and how it ended.
 ///
 /// # Errors
 /// As [`LogReader::next`]. Bytes of any content give an answer, in memory bounded by their length.
-pub fn parse_log(
-    bytes: &[u8],
-    number: u64,
-    mode: LogMode,
-) -> Result<(Vec<(u64, Vec<u8>)>, LogEnd)> {
+pub fn parse_log(bytes: &[u8], number: u64, mode: LogMode) -> Result<(PositionedRecords, LogEnd)> {
     let mut reader = LogReader::from_file(Arc::new(BytesFile::new(bytes)), "log", number, mode)?;
     let mut records = Vec::new();
     while let Some(record) = reader.next()? {

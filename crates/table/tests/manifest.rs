@@ -1,0 +1,250 @@
+//! Which edits a manifest gives back, after crashes at any operation, faults and damage.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
+mod support;
+
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Purpose};
+use siltstone_media::faulty::{FaultKind, Survival};
+use siltstone_media::{Faulty, Media};
+use siltstone_table::{LogWriter, Manifest};
+use support::{fill_up_after, make_room, medium, put};
+
+const ENGINE: &str = "lsm";
+
+fn open(media: &Arc<Faulty>) -> Result<(Manifest, Vec<Vec<u8>>), Error> {
+    Manifest::open(media.clone(), ENGINE)
+}
+
+fn edits(media: &Arc<Faulty>) -> Vec<String> {
+    open(media).unwrap().1.into_iter().map(|e| String::from_utf8(e).unwrap()).collect()
+}
+
+#[test]
+fn do_edits_come_back_in_order_through_reopening_and_rewriting() {
+    let media = medium();
+    assert!(!Manifest::exists(&*media).unwrap());
+    let mut manifest = Manifest::create(media.clone(), ENGINE, b"start").unwrap();
+    assert!(Manifest::exists(&*media).unwrap());
+    assert!(matches!(
+        Manifest::create(media.clone(), ENGINE, b"start"),
+        Err(Error::Refused { .. })
+    ));
+    manifest.append(b"a").unwrap();
+    manifest.append(b"b").unwrap();
+    drop(manifest);
+    assert_eq!(edits(&media), ["start", "a", "b"]);
+
+    let (mut manifest, _) = open(&media).unwrap();
+    assert_eq!(manifest.last_edit(), 2);
+    manifest.append(b"c").unwrap();
+    manifest.append(b"d").unwrap();
+    assert_eq!(edits(&media), ["start", "a", "b", "c", "d"]);
+    manifest.rewrite(b"abcd").unwrap();
+    manifest.append(b"e").unwrap();
+    assert_eq!(manifest.last_edit(), 5);
+    let names = media.list().unwrap();
+    assert_eq!(names, ["CURRENT".to_string(), manifest.file_name()]);
+    assert!(names.iter().all(|name| Manifest::owns(name)) && !Manifest::owns("000001.sst"));
+    manifest.close().unwrap();
+    assert_eq!(edits(&media), ["abcd", "e"]);
+}
+
+#[test]
+fn does_opening_write_nothing() {
+    let media = medium();
+    Manifest::create(media.clone(), ENGINE, b"start").unwrap();
+    let before = media.operations();
+    open(&media).unwrap();
+    assert_eq!(media.operations(), before);
+}
+
+#[test]
+fn does_a_manifest_ask_to_be_rewritten_when_it_has_grown() {
+    let media = medium();
+    let mut manifest = Manifest::create(media, ENGINE, &[1; 1000]).unwrap();
+    for _ in 0..20 {
+        assert!(!manifest.wants_rewrite());
+        manifest.append(&[2; 50_000]).unwrap();
+    }
+    manifest.append(&[2; 50_000]).unwrap();
+    assert!(manifest.wants_rewrite());
+    manifest.rewrite(&[1; 1000]).unwrap();
+    assert!(!manifest.wants_rewrite());
+}
+
+/// The life of a manifest: what it was told, as far as each step succeeded.
+fn live(media: &Arc<Faulty>, acknowledged: &mut usize, begun: &mut usize) -> Result<(), Error> {
+    let mut step = |outcome: Result<(), Error>| {
+        *begun += 1;
+        outcome?;
+        *acknowledged += 1;
+        Ok::<(), Error>(())
+    };
+    let mut manifest = Manifest::create(media.clone(), ENGINE, b"0")?;
+    step(Ok(()))?;
+    step(manifest.append(b"1"))?;
+    step(manifest.append(b"2"))?;
+    drop(manifest);
+    let (mut manifest, _) = open(media)?;
+    step(manifest.append(b"3"))?;
+    step(manifest.append(b"4"))?;
+    manifest.rewrite(b"0,1,2,3,4")?;
+    step(manifest.append(b"5"))?;
+    manifest.close()?;
+    let (mut manifest, _) = open(media)?;
+    step(manifest.append(b"6"))
+}
+
+fn history(media: &Arc<Faulty>) -> Result<String, Error> {
+    let (_, edits) = open(media)?;
+    Ok(edits.iter().map(|e| String::from_utf8_lossy(e).into_owned()).collect::<Vec<_>>().join(","))
+}
+
+#[test]
+fn does_a_power_cut_at_any_operation_leave_every_acknowledged_edit() {
+    let full = "0,1,2,3,4,5,6";
+    let whole = medium();
+    live(&whole, &mut 0, &mut 0).unwrap();
+    let total = whole.operations();
+    assert!(total > 40);
+    for operation in 0..=total {
+        let media = medium();
+        media.cut_power_at(operation);
+        let (mut acknowledged, mut begun) = (0, 0);
+        let outcome = live(&media, &mut acknowledged, &mut begun);
+        // The last operation removes the old file, and that may fail.
+        assert_eq!(outcome.is_ok(), operation + 1 >= total);
+        for seed in 0..32 {
+            let after = Arc::new(media.survivors(seed));
+            if !Manifest::exists(&*after).unwrap() {
+                assert_eq!(acknowledged, 0, "operation {operation}");
+                // Whatever was left, a new store can begin here.
+                Manifest::create(after.clone(), ENGINE, b"0").unwrap();
+                continue;
+            }
+            let got = history(&after).unwrap();
+            assert!(full.starts_with(&got), "operation {operation}: {got}");
+            let count = got.split(',').count();
+            assert!(count >= acknowledged, "operation {operation}: {got} of {acknowledged}");
+            // And it can go on, durably.
+            let (mut manifest, _) = open(&after).unwrap();
+            manifest.append(b"x").unwrap();
+            let again = Arc::new(after.survivors_as(Survival::LoseAll, seed));
+            assert_eq!(history(&again).unwrap(), format!("{got},x"));
+        }
+    }
+}
+
+#[test]
+fn does_a_fault_leave_the_manifest_poisoned_until_it_is_reopened() {
+    let media = medium();
+    let mut manifest = Manifest::create(media.clone(), ENGINE, b"0").unwrap();
+    media.fail_next(FaultKind::Sync, 1);
+    assert!(manifest.append(b"1").is_err());
+    match manifest.append(b"2") {
+        Err(Error::ReadOnly { cause }) => assert!(cause.contains("MANIFEST-000001"), "{cause}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(manifest.rewrite(b"01"), Err(Error::ReadOnly { .. })));
+    let (mut manifest, _) = open(&media).unwrap();
+    manifest.append(b"3").unwrap();
+}
+
+#[test]
+fn does_a_full_disk_refuse_the_edit_and_let_the_next_one_in() {
+    let media = medium();
+    let mut manifest = Manifest::create(media.clone(), ENGINE, b"0").unwrap();
+    fill_up_after(&media, 0);
+    assert!(manifest.append(&[7; 600]).unwrap_err().is_disk_full());
+    make_room(&media);
+    manifest.append(b"1").unwrap();
+    // Before the first edit after opening, too: nothing but the old manifest is needed to read.
+    let (mut manifest, _) = open(&media).unwrap();
+    fill_up_after(&media, 0);
+    assert!(manifest.append(b"refused").unwrap_err().is_disk_full());
+    make_room(&media);
+    manifest.append(b"2").unwrap();
+    assert_eq!(edits(&media), ["0", "1", "2"]);
+}
+
+#[test]
+fn is_another_engine_or_a_newer_version_refused_by_name() {
+    let media = medium();
+    Manifest::create(media.clone(), "silt", b"0").unwrap();
+    match open(&media).map(|_| ()) {
+        Err(Error::Refused { reason, .. }) => {
+            assert!(reason.contains("silt") && reason.contains("lsm"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let media = medium();
+    Manifest::create(media.clone(), ENGINE, b"0").unwrap();
+    media.remove("MANIFEST-000001").unwrap();
+    let mut log = LogWriter::create(&*media, "MANIFEST-000001", 1, Purpose::Manifest).unwrap();
+    log.append(&[b"SILTMANI", &9u32.to_le_bytes(), b"lsm"]).unwrap();
+    match open(&media).map(|_| ()) {
+        Err(Error::Refused { reason, .. }) => assert!(reason.contains("format 9"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(open(&medium()), Err(Error::Refused { .. })));
+}
+
+/// A manifest of a snapshot and two edits, as bytes, sealed or not; and where the last edit begins.
+fn bytes(sealed: bool) -> (Arc<Faulty>, Vec<u8>, usize) {
+    let media = medium();
+    let mut manifest = Manifest::create(media.clone(), ENGINE, b"snapshot").unwrap();
+    manifest.append(b"first").unwrap();
+    let last = manifest.bytes() as usize;
+    manifest.append(b"second").unwrap();
+    if sealed {
+        manifest.close().unwrap();
+    }
+    let bytes = media.read_raw("MANIFEST-000001").unwrap();
+    (media, bytes, last)
+}
+
+#[test]
+fn is_every_flipped_byte_of_a_manifest_found() {
+    let (media, mut sealed, _) = bytes(true);
+    let seal = sealed.len() - 7 - 16;
+    for at in 0..sealed.len() {
+        sealed[at] ^= 0x20;
+        put(&media, "MANIFEST-000001", &sealed);
+        match open(&media) {
+            Err(error) => assert!(error.is_corruption(), "byte {at}: {error}"),
+            // A seal that is damaged leaves a manifest as before it was closed: all edits.
+            Ok((_, edits)) => assert!(at >= seal && edits.len() == 3, "byte {at}"),
+        }
+        sealed[at] ^= 0x20;
+    }
+    // Unsealed, the damage of the last edit looks like a power cut during its write.
+    let (media, mut open_one, last) = bytes(false);
+    for at in 0..open_one.len() {
+        open_one[at] ^= 0x20;
+        put(&media, "MANIFEST-000001", &open_one);
+        match open(&media) {
+            Err(error) => assert!(error.is_corruption() && at < last, "byte {at}: {error}"),
+            Ok((_, edits)) => assert!(at >= last && edits.len() == 2, "byte {at}"),
+        }
+        open_one[at] ^= 0x20;
+    }
+}
+
+#[test]
+fn does_a_manifest_cut_at_any_length_give_a_prefix_or_corruption() {
+    let (media, whole, _) = bytes(true);
+    for len in 0..whole.len() {
+        put(&media, "MANIFEST-000001", &whole[..len]);
+        match open(&media) {
+            Err(error) => assert!(error.is_corruption(), "{len}: {error}"),
+            Ok((_, edits)) => {
+                assert!(
+                    [&b"snapshot"[..], b"first", b"second"]
+                        .starts_with(&edits.iter().map(|e| &e[..]).collect::<Vec<_>>())
+                );
+            }
+        }
+    }
+}

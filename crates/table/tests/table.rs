@@ -1,0 +1,504 @@
+//! What a sorted table answers, against a plain sorted list, and which damage it finds.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
+mod support;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use proptest::prelude::*;
+use siltstone_engine::{Error, Purpose};
+use siltstone_media::Faulty;
+use siltstone_media::{Media, Mode};
+use siltstone_structures::hash64;
+use siltstone_table::kind::compare;
+use siltstone_table::{
+    BlockCache, Compression, EntryRef, FileNumber, IterOptions, Kind, Table, TableIter, TableMeta,
+    TableOptions, TableWriter,
+};
+use support::medium;
+
+const NUMBER: FileNumber = FileNumber(12);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Row {
+    key: Vec<u8>,
+    sequence: u64,
+    kind: Kind,
+    expires_at: u64,
+    value: Vec<u8>,
+}
+
+impl Row {
+    fn put(key: &[u8], sequence: u64, value: &[u8]) -> Row {
+        Row { key: key.into(), sequence, kind: Kind::Put, expires_at: 0, value: value.into() }
+    }
+
+    fn entry(&self) -> EntryRef<'_> {
+        EntryRef {
+            key: &self.key,
+            sequence: self.sequence,
+            kind: self.kind,
+            expires_at: self.expires_at,
+            value: &self.value,
+        }
+    }
+
+    fn of(entry: EntryRef<'_>) -> Row {
+        Row {
+            key: entry.key.to_vec(),
+            sequence: entry.sequence,
+            kind: entry.kind,
+            expires_at: entry.expires_at,
+            value: entry.value.to_vec(),
+        }
+    }
+}
+
+fn write(media: &Faulty, rows: &[Row], options: TableOptions) -> TableMeta {
+    let mut writer =
+        TableWriter::create(media, "000012.sst", NUMBER, options, Purpose::Flush).unwrap();
+    for row in rows {
+        writer.add(row.entry()).unwrap();
+    }
+    writer.add_meta("sketch", b"of another version".to_vec()).unwrap();
+    writer.finish().unwrap()
+}
+
+fn open(media: &Faulty, cache: Option<Arc<BlockCache>>) -> Result<Arc<Table>, Error> {
+    let file = media.open("000012.sst", Mode::Read).unwrap();
+    Table::open(file, "000012.sst", NUMBER, cache).map(Arc::new)
+}
+
+fn check(table: &Table) -> Result<(), Error> {
+    table.verify(|_| ControlFlow::Continue(()))
+}
+
+/// Keys that share prefixes, many versions of some of them.
+fn rows(n: u64) -> Vec<Row> {
+    (0..n)
+        .flat_map(|i| {
+            let versions = if i % 50 == 7 { 90 } else { 1 + i % 3 };
+            (0..versions).rev().map(move |v| {
+                let key = format!("user{:05}/{}", i * 3, "x".repeat((i % 7) as usize));
+                let mut row = Row::put(key.as_bytes(), i + v * 10, &[i as u8; 60]);
+                match (i + v) % 9 {
+                    0 => (row.kind, row.value) = (Kind::Delete, Vec::new()),
+                    1 => (row.kind, row.expires_at) = (Kind::PutExpiring, 1_000_000 + i),
+                    2 => row.kind = Kind::Position,
+                    _ => {}
+                }
+                row
+            })
+        })
+        .collect()
+}
+
+const COMPRESSIONS: [Compression; 3] =
+    [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }];
+
+#[test]
+fn does_a_table_give_back_what_was_written_under_every_compression() {
+    let rows = rows(2000);
+    for compression in COMPRESSIONS {
+        let media = medium();
+        let meta = write(&media, &rows, TableOptions { compression, ..TableOptions::default() });
+        let table = open(&media, None).unwrap();
+        assert_eq!(table.meta(), &meta);
+        assert_eq!(meta.bytes, media.read_raw("000012.sst").unwrap().len() as u64);
+        assert_eq!(meta.entries, rows.len() as u64);
+        assert_eq!((&meta.smallest, &meta.largest), (&rows[0].key, &rows[rows.len() - 1].key));
+        assert_eq!(TableMeta::decode(&meta.encode()), Ok(meta));
+        check(&table).unwrap();
+        for options in [IterOptions::SCAN, IterOptions::COMPACTION] {
+            let mut iter = table.iter(Purpose::Scan, options);
+            let mut there = iter.first().unwrap();
+            for row in &rows {
+                assert!(there);
+                assert_eq!(&Row::of(iter.entry()), row);
+                there = iter.next().unwrap();
+            }
+            assert!(!there && !iter.valid());
+            let mut there = iter.last().unwrap();
+            for row in rows.iter().rev() {
+                assert!(there);
+                assert_eq!(&Row::of(iter.entry()), row);
+                there = iter.prev().unwrap();
+            }
+            assert!(!there);
+        }
+        let other = table.meta_block("sketch", Purpose::Maintenance).unwrap();
+        assert_eq!(other.as_deref(), Some(&b"of another version"[..]));
+        assert_eq!(table.meta_block("none", Purpose::Maintenance).unwrap(), None);
+    }
+}
+
+#[test]
+fn does_a_lookup_find_the_newest_version_at_its_sequence() {
+    let rows = rows(700);
+    let media = medium();
+    write(&media, &rows, TableOptions::default());
+    let cache = Arc::new(BlockCache::new(1 << 20));
+    for table in [open(&media, None).unwrap(), open(&media, Some(cache)).unwrap()] {
+        for row in &rows {
+            for at in [0, row.sequence.saturating_sub(1), row.sequence, row.sequence + 1, u64::MAX]
+            {
+                let expected = rows.iter().find(|r| r.key == row.key && r.sequence <= at);
+                let found = table.get(&row.key, hash64(&row.key), at, Purpose::Get).unwrap();
+                let found = found.map(|f| (f.sequence, f.kind, f.expires_at, f.value().to_vec()));
+                let expected =
+                    expected.map(|r| (r.sequence, r.kind, r.expires_at, r.value.clone()));
+                assert_eq!(found, expected);
+            }
+            let absent = [&row.key[..], b"!"].concat();
+            let found = table.get(&absent, hash64(&absent), u64::MAX, Purpose::Get).unwrap();
+            assert!(found.is_none());
+        }
+        for absent in [&b""[..], b"a", b"user", b"zzz", b"user99999"] {
+            // Past the filter, as its false positives come.
+            let hash = hash64(&rows[0].key);
+            assert!(table.get(absent, hash, u64::MAX, Purpose::Get).unwrap().is_none());
+        }
+    }
+}
+
+#[test]
+fn does_the_filter_exclude_absent_keys_and_cost_one_read_at_most() {
+    let rows: Vec<_> =
+        (0..10_000u64).map(|i| Row::put(&(2 * i).to_be_bytes(), i, &[1; 100])).collect();
+    let media = medium();
+    write(&media, &rows, TableOptions::default());
+    let table = open(&media, None).unwrap();
+    let before = media.requests();
+    for i in 0..10_000u64 {
+        let key = (2 * i + 1).to_be_bytes();
+        assert!(table.get(&key, hash64(&key), u64::MAX, Purpose::Get).unwrap().is_none());
+    }
+    assert!(media.requests() - before < 200, "{} false positives", media.requests() - before);
+    let before = media.requests();
+    for row in &rows {
+        table.get(&row.key, hash64(&row.key), u64::MAX, Purpose::Get).unwrap().unwrap();
+    }
+    assert_eq!(media.requests() - before, rows.len() as u64);
+    assert!(table.filter_bytes() > 10_000 && table.index_bytes() > 0);
+}
+
+#[test]
+fn does_compaction_pass_the_cache_by_and_read_far_ahead() {
+    let rows = rows(20_000);
+    let media = medium();
+    let meta = write(&media, &rows, TableOptions::default());
+    let cache = Arc::new(BlockCache::new(64 << 20));
+    let table = open(&media, Some(cache.clone())).unwrap();
+    let count = |options: IterOptions| {
+        let before = media.requests();
+        let mut iter = table.iter(Purpose::Compaction, options);
+        let mut there = iter.first().unwrap();
+        let mut n = 0;
+        while there {
+            n += 1;
+            there = iter.next().unwrap();
+        }
+        assert_eq!(n, rows.len());
+        media.requests() - before
+    };
+    let reads = count(IterOptions::COMPACTION);
+    assert!(reads <= meta.bytes / (256 << 10) + 1, "{reads} reads for {} bytes", meta.bytes);
+    assert_eq!((cache.hits() + cache.misses(), cache.resident_bytes()), (0, 0));
+    let first_scan = count(IterOptions::SCAN);
+    assert!(first_scan < meta.blocks / 8, "{first_scan} reads for {} blocks", meta.blocks);
+    assert_eq!(cache.misses(), meta.blocks);
+    assert_eq!(count(IterOptions::SCAN), 0);
+    assert_eq!(cache.hits(), meta.blocks);
+    drop(table);
+    assert_eq!(cache.resident_bytes(), 0, "a closed table leaves no blocks behind");
+}
+
+#[test]
+fn does_the_cache_keep_to_its_bound() {
+    let rows = rows(20_000);
+    let media = medium();
+    write(&media, &rows, TableOptions::default());
+    let cache = Arc::new(BlockCache::new(256 << 10));
+    let table = open(&media, Some(cache.clone())).unwrap();
+    for row in &rows {
+        table.get(&row.key, hash64(&row.key), u64::MAX, Purpose::Get).unwrap();
+        assert!(cache.resident_bytes() <= cache.capacity_bytes());
+    }
+    assert!(cache.resident_bytes() > 128 << 10);
+}
+
+#[test]
+fn are_entries_out_of_order_or_over_limits_refused_and_the_rest_kept() {
+    let media = medium();
+    let mut writer =
+        TableWriter::create(&*media, "000012.sst", NUMBER, TableOptions::default(), Purpose::Flush)
+            .unwrap();
+    writer.add(Row::put(b"b", 5, b"").entry()).unwrap();
+    for bad in [Row::put(b"a", 9, b""), Row::put(b"b", 5, b""), Row::put(b"b", 6, b"")] {
+        assert!(matches!(writer.add(bad.entry()), Err(Error::Invalid(_))));
+    }
+    assert!(matches!(writer.add(Row::put(b"", 1, b"").entry()), Err(Error::EmptyKey)));
+    let long = Row::put(&[b'x'; 65_537], 1, b"");
+    assert!(matches!(writer.add(long.entry()), Err(Error::TooLarge { .. })));
+    assert!(writer.add(Row::put(b"c", 1 << 61, b"").entry()).is_err());
+    assert!(writer.add_meta("index", vec![]).is_err());
+    writer.add(Row::put(b"b", 4, b"").entry()).unwrap();
+    assert_eq!(writer.finish().unwrap().entries, 2);
+    check(&open(&media, None).unwrap()).unwrap();
+}
+
+#[test]
+fn is_a_table_without_entries_whole() {
+    let media = medium();
+    write(&media, &[], TableOptions::default());
+    let table = open(&media, None).unwrap();
+    check(&table).unwrap();
+    let mut iter = table.iter(Purpose::Scan, IterOptions::SCAN);
+    assert!(!iter.first().unwrap() && !iter.last().unwrap());
+    assert!(!iter.seek(b"a", 1).unwrap() && !iter.seek_back(b"a", 1).unwrap());
+    assert!(table.get(b"a", 1, 1, Purpose::Get).unwrap().is_none());
+}
+
+#[test]
+fn is_every_write_announced_to_the_rate_limit() {
+    let media = medium();
+    let total = Arc::new(AtomicU64::new(0));
+    let seen = total.clone();
+    let options = TableOptions::default();
+    let mut writer = TableWriter::create(&*media, "000012.sst", NUMBER, options, Purpose::Flush)
+        .unwrap()
+        .with_rate_hook(Box::new(move |bytes| {
+            seen.fetch_add(bytes, Relaxed);
+        }));
+    for row in rows(3000) {
+        writer.add(row.entry()).unwrap();
+    }
+    let meta = writer.finish().unwrap();
+    assert_eq!(total.load(Relaxed), meta.bytes);
+}
+
+#[test]
+fn do_anchors_and_offsets_part_a_table_evenly() {
+    let media = medium();
+    let meta = write(&media, &rows(5000), TableOptions::default());
+    let table = open(&media, None).unwrap();
+    let anchors = table.anchors(3);
+    assert_eq!(anchors.len(), 3);
+    let mut before = 0;
+    for (i, key) in anchors.iter().enumerate() {
+        let at = table.approximate_offset(key);
+        assert!(at > before);
+        before = at;
+        let even = meta.bytes * (i as u64 + 1) / 4;
+        assert!(at.abs_diff(even) < meta.bytes / 10, "{at} is not near {even}");
+    }
+    assert_eq!(table.approximate_offset(b""), 0);
+    assert!(table.approximate_offset(b"zzz") > meta.bytes / 2);
+}
+
+/// A small table with several blocks, and its bytes.
+fn small(compression: Compression) -> (Vec<Row>, Vec<u8>) {
+    let media = medium();
+    let rows: Vec<_> = (0..40u64)
+        .map(|i| {
+            Row::put(format!("key{:03}", i / 2).as_bytes(), 100 - i, b"some value, some value")
+        })
+        .collect();
+    let options = TableOptions {
+        block_bytes: 200,
+        restart_interval: 4,
+        compression,
+        ..TableOptions::default()
+    };
+    write(&media, &rows, options);
+    (rows, media.read_raw("000012.sst").unwrap())
+}
+
+#[test]
+fn is_every_flipped_bit_of_a_table_corruption_at_open_or_at_verify() {
+    for compression in COMPRESSIONS {
+        let (_, mut bytes) = small(compression);
+        for bit in 0..bytes.len() * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let outcome = Table::from_bytes(&bytes, NUMBER).and_then(|table| check(&table));
+            assert!(matches!(outcome, Err(Error::Corruption { .. })), "bit {bit}: {outcome:?}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        check(&Table::from_bytes(&bytes, NUMBER).unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn does_a_flipped_byte_never_change_an_answer() {
+    let (rows, mut bytes) = small(Compression::None);
+    for at in 0..bytes.len() {
+        bytes[at] ^= 0x11;
+        if let Ok(table) = Table::from_bytes(&bytes, NUMBER) {
+            for row in &rows {
+                match table.get(&row.key, hash64(&row.key), row.sequence, Purpose::Get) {
+                    Ok(found) => assert_eq!(found.unwrap().value(), row.value, "byte {at}"),
+                    Err(error) => assert!(error.is_corruption()),
+                }
+            }
+        }
+        bytes[at] ^= 0x11;
+    }
+}
+
+#[test]
+fn does_a_table_cut_or_extended_anywhere_not_open() {
+    let (_, bytes) = small(Compression::None);
+    for len in 0..bytes.len() {
+        let cut = Table::from_bytes(&bytes[..len], NUMBER).err();
+        assert!(cut.is_some_and(|error| error.is_corruption()), "{len}");
+    }
+    for extra in [1, 44, 512] {
+        let mut longer = bytes.clone();
+        longer.resize(bytes.len() + extra, 0);
+        assert!(Table::from_bytes(&longer, NUMBER).is_err());
+        longer.drain(..extra);
+        assert!(Table::from_bytes(&longer, NUMBER).is_err());
+    }
+}
+
+#[test]
+fn is_a_block_in_the_wrong_place_or_of_another_file_found() {
+    let (_, bytes) = small(Compression::None);
+    assert!(Table::from_bytes(&bytes, FileNumber(13)).err().unwrap().is_corruption());
+    let table = Table::from_bytes(&bytes, NUMBER).unwrap();
+    // Two blocks of equal length change places.
+    let first = table.approximate_offset(b"key000") as usize..;
+    assert_eq!(first.start, 0);
+    let offsets: Vec<_> = {
+        let mut all: Vec<_> =
+            (0..20).map(|i| table.approximate_offset(format!("key{i:03}").as_bytes())).collect();
+        all.dedup();
+        all.into_iter().map(|at| at as usize).collect()
+    };
+    let (a, b) = offsets
+        .windows(2)
+        .zip(offsets.windows(2).skip(1))
+        .find(|(x, y)| x[1] - x[0] == y[1] - y[0])
+        .map(|(x, y)| (x[0]..x[1], y[0]..y[1]))
+        .expect("two neighbours of equal length");
+    let mut swapped = bytes.clone();
+    swapped[a.clone()].copy_from_slice(&bytes[b.clone()]);
+    swapped[b].copy_from_slice(&bytes[a]);
+    assert!(check(&Table::from_bytes(&swapped, NUMBER).unwrap()).unwrap_err().is_corruption());
+}
+
+#[test]
+fn is_a_newer_version_refused_by_name() {
+    let (_, mut bytes) = small(Compression::None);
+    let footer = bytes.len() - 44;
+    bytes[footer + 28] = 9;
+    // As a newer program would: with the right checksum, which starts from number and offset.
+    let seed = crc32c::crc32c(&NUMBER.0.to_le_bytes());
+    let seed = crc32c::crc32c_append(seed, &(footer as u64).to_le_bytes());
+    let crc = crc32c::crc32c_append(seed, &bytes[footer..footer + 32]);
+    bytes[footer + 32..footer + 36].copy_from_slice(&crc.to_le_bytes());
+    match Table::from_bytes(&bytes, NUMBER) {
+        Err(Error::Refused { reason, .. }) => assert!(reason.contains("format 9"), "{reason}"),
+        other => panic!("{:?}", other.err()),
+    }
+}
+
+/// Where a move should land, on a plain list.
+fn expect(rows: &[Row], iter: &TableIter, there: bool, at: Option<usize>) {
+    assert_eq!(there, at.is_some());
+    assert_eq!(iter.valid(), at.is_some());
+    if let Some(at) = at {
+        assert_eq!(Row::of(iter.entry()), rows[at]);
+    }
+}
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    let byte = prop_oneof![3 => Just(b'a'), 2 => Just(b'b'), 1 => any::<u8>()];
+    prop::collection::vec(byte, 1..8)
+}
+
+fn row() -> impl Strategy<Value = Row> {
+    let value = prop_oneof![
+        6 => prop::collection::vec(any::<u8>(), 0..40),
+        1 => prop::collection::vec(any::<u8>(), 130..400)
+    ];
+    (key(), 0u64..20, 0u8..4, any::<u64>(), value).prop_map(|(key, sequence, kind, at, value)| {
+        let kind = Kind::from_bits(kind).unwrap();
+        Row {
+            key,
+            sequence: if sequence > 15 { sequence << 50 } else { sequence },
+            kind,
+            expires_at: if kind == Kind::PutExpiring { at } else { 0 },
+            value: if kind == Kind::Delete { Vec::new() } else { value },
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn do_all_moves_and_lookups_agree_with_a_sorted_list(
+        mut rows in prop::collection::vec(row(), 1..120),
+        targets in prop::collection::vec((key(), 0u64..20, 0u8..6), 1..40),
+        block_bytes in 30usize..400,
+        restart_interval in 1usize..9,
+        compression in 0usize..3,
+        cached: bool,
+    ) {
+        rows.sort_by(|a, b| compare((&a.key, a.sequence), (&b.key, b.sequence)));
+        rows.dedup_by(|a, b| a.key == b.key && a.sequence == b.sequence);
+        let media = medium();
+        let compression = COMPRESSIONS[compression];
+        let options = TableOptions { block_bytes, restart_interval, compression, ..TableOptions::default() };
+        write(&media, &rows, options);
+        let cache = cached.then(|| Arc::new(BlockCache::new(10_000)));
+        let table = open(&media, cache).unwrap();
+        check(&table).unwrap();
+        let options = if cached { IterOptions::SCAN } else { IterOptions::COMPACTION };
+        let mut iter = table.iter(Purpose::Scan, options);
+        let mut at = None;
+        for (key, sequence, go) in targets {
+            let there = match go {
+                0 | 1 => {
+                    at = rows.iter().position(|r| compare((&r.key, r.sequence), (&key, sequence)).is_ge());
+                    iter.seek(&key, sequence)
+                }
+                2 => {
+                    at = rows.iter().rposition(|r| compare((&r.key, r.sequence), (&key, sequence)).is_le());
+                    iter.seek_back(&key, sequence)
+                }
+                3 if at.is_none() => { at = Some(0); iter.first() }
+                4 if at.is_none() => { at = Some(rows.len() - 1); iter.last() }
+                3 => { at = at.filter(|&i| i + 1 < rows.len()).map(|i| i + 1); iter.next() }
+                4 => { at = at.and_then(|i| i.checked_sub(1)); iter.prev() }
+                _ => {
+                    let wanted = rows.iter().find(|r| r.key == key && r.sequence <= sequence);
+                    let found = table.get(&key, hash64(&key), sequence, Purpose::Get).unwrap();
+                    prop_assert_eq!(
+                        found.map(|f| (f.sequence, f.kind, f.value().to_vec())),
+                        wanted.map(|r| (r.sequence, r.kind, r.value.clone()))
+                    );
+                    continue;
+                }
+            };
+            expect(&rows, &iter, there.unwrap(), at);
+        }
+    }
+
+    #[test]
+    fn do_any_bytes_give_an_answer(
+        tail in prop::collection::vec(any::<u8>(), 0..300),
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        let _ = Table::from_bytes(&tail, NUMBER).map(|table| check(&table));
+        let (_, mut bytes) = small(Compression::Lz4);
+        for (at, byte) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        let _ = Table::from_bytes(&bytes, NUMBER).map(|table| check(&table));
+    }
+}
