@@ -159,11 +159,20 @@ impl Inner {
     /// Runs background work until none is due.
     pub(crate) fn maintain(&self) -> Result<()> {
         self.check_writable()?;
+        let failures = self.state.lock().failures;
         // One job may make the next due only after it has ended: ask again until none is.
         loop {
             self.schedule_flush();
             self.schedule_compaction();
-            if !self.wait_while(|state| state.flushing > 0 || state.is_busy())? {
+            let has_waited = self.wait_while(|state| state.flushing > 0 || state.is_busy())?;
+            let state = self.state.lock();
+            // A failed job is over, too, and would be due again at once.
+            if state.failures > failures
+                && let Some(error) = state.background_error.clone()
+            {
+                return Err(error);
+            }
+            if !has_waited {
                 return Ok(());
             }
         }
