@@ -91,7 +91,12 @@ impl Lsm {
     /// # Errors
     /// Corruption, a newer format, or a failing medium; nothing is changed then.
     pub fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Self> {
-        Ok(Lsm { inner: crate::recover::open(media, env, options)? })
+        let (inner, is_doubtful) = crate::recover::open(media, env, options)?;
+        let lsm = Lsm { inner };
+        if is_doubtful {
+            lsm.inner.leave_old_logs()?;
+        }
+        Ok(lsm)
     }
 }
 

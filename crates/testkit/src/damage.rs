@@ -5,7 +5,7 @@
 //!
 //! | the store was | what must follow |
 //! | --- | --- |
-//! | closed | `Corruption` (naming the file) or `Refused`, from opening, reading or `verify`; or every answer is right |
+//! | closed | `Corruption` or `Refused` from opening, or `Corruption` naming the file from reading or `verify`; or every answer is right |
 //! | not closed, one byte flipped | the same, or the state after fewer batches, but at least all that were synced before a later write was logged: that write is the proof that they were durable |
 //! | not closed, more than a byte spoiled | the same, or the state after any number of batches: damage may take the proof along |
 //!
@@ -133,6 +133,8 @@ enum Found {
     Opening,
     Reading,
     Verifying,
+    /// On the way in, by what depends on the file: another file is named.
+    Elsewhere,
     /// Fewer batches than were written, within the promise.
     Shorter,
     Harmless,
@@ -219,15 +221,13 @@ impl Store {
     fn judge(&self, subject: &dyn Subject, (path, harm): &Damage) -> Result<Found, String> {
         let medium = self.medium.survivors_as(Survival::KeepAll, 0);
         inflict(&medium, path, harm).map_err(|error| error.to_string())?;
-        let is_named = |error: &Error| match (error, harm) {
-            (Error::Refused { .. }, _) => true,
-            // What is missing or cut off may be missed by whoever points there.
-            (Error::Corruption { file, .. }, Harm::Flip { .. } | Harm::ZeroSector(_)) => {
-                file.contains(path.as_str())
-            }
-            (Error::Corruption { .. }, _) => true,
+        let is_typed = |error: &Error| match error {
+            Error::Refused { path, reason } => !path.is_empty() && !reason.is_empty(),
+            Error::Corruption { file, reason, .. } => !file.is_empty() && !reason.is_empty(),
             _ => false,
         };
+        // A log whose head is spoiled looks empty; what misses it is the one that follows.
+        let is_named = |error: &Error| !matches!(error, Error::Corruption { file, .. } if !file.contains(path.as_str()));
         let open = || {
             let env = Env::replayable(self.clock.clone(), 0);
             subject.open(Arc::new(medium.clone()), env, self.variant)
@@ -235,7 +235,9 @@ impl Store {
         guarded(|| {
             let engine = match open() {
                 Ok(engine) => engine,
-                Err(error) if is_named(&error) => return Ok(Found::Opening),
+                Err(error) if is_typed(&error) => {
+                    return Ok(if is_named(&error) { Found::Opening } else { Found::Elsewhere });
+                }
                 Err(error) => return Err(Wrong::Answer(format!("opening: {error}"))),
             };
             let read = self.read(engine.as_ref());
@@ -244,15 +246,17 @@ impl Store {
                 Ok(found) => match verified {
                     Ok(report) if report.is_sound() => Ok(found),
                     Ok(_) => Ok(Found::Verifying),
-                    Err(error) if is_named(&error) => Ok(Found::Verifying),
+                    Err(error) if is_typed(&error) => Ok(Found::Verifying),
                     Err(error) => Err(Wrong::Answer(format!("verify: {error}"))),
                 },
-                Err(Wrong::Fault(error)) if is_named(&error) => match verified {
-                    Ok(report) if report.is_sound() => {
-                        Err(Wrong::Answer(format!("verify misses what reading finds: {error}")))
+                Err(Wrong::Fault(error)) if is_typed(&error) && is_named(&error) => {
+                    match verified {
+                        Ok(report) if report.is_sound() => {
+                            Err(Wrong::Answer(format!("verify misses what reading finds: {error}")))
+                        }
+                        _ => Ok(Found::Reading),
                     }
-                    _ => Ok(Found::Reading),
-                },
+                }
                 Err(wrong) => Err(Wrong::Answer(format!("reading: {wrong}"))),
             }
             .and_then(|found| match (found, self.closed, harm) {
