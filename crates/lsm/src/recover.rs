@@ -61,7 +61,9 @@ pub(crate) fn open(
     let number = versions.new_number();
     let log = Log::create(&media, number, replayed.end)?;
     let first_log = replayed.logs.first().copied().unwrap_or(number);
-    let is_doubtful = !replayed.logs.is_empty() && recovered.sealed_log.is_none();
+    // A log behind the one that was sealed is from a run that was not closed.
+    let sealed = recovered.sealed_log.map(|(number, _)| number);
+    let is_doubtful = !replayed.logs.is_empty() && replayed.logs.last() != sealed.as_ref();
     let memtable = Arc::new(replayed.memtable.unwrap_or_else(|| Memtable::new(number, env.seed)));
     let mut logs = replayed.logs;
     logs.push(number);
