@@ -91,7 +91,12 @@ impl Lsm {
     /// # Errors
     /// Corruption, a newer format, or a failing medium; nothing is changed then.
     pub fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Self> {
-        Ok(Lsm { inner: crate::recover::open(media, env, options)? })
+        let (inner, is_doubtful) = crate::recover::open(media, env, options)?;
+        let lsm = Lsm { inner };
+        if is_doubtful {
+            lsm.inner.leave_old_logs()?;
+        }
+        Ok(lsm)
     }
 }
 
@@ -159,11 +164,20 @@ impl Inner {
     /// Runs background work until none is due.
     pub(crate) fn maintain(&self) -> Result<()> {
         self.check_writable()?;
+        let failures = self.state.lock().failures;
         // One job may make the next due only after it has ended: ask again until none is.
         loop {
             self.schedule_flush();
             self.schedule_compaction();
-            if !self.wait_while(|state| state.flushing > 0 || state.is_busy())? {
+            let has_waited = self.wait_while(|state| state.flushing > 0 || state.is_busy())?;
+            let state = self.state.lock();
+            // A failed job is over, too, and would be due again at once.
+            if state.failures > failures
+                && let Some(error) = state.background_error.clone()
+            {
+                return Err(error);
+            }
+            if !has_waited {
                 return Ok(());
             }
         }

@@ -41,6 +41,15 @@ impl Inner {
         });
     }
 
+    /// After a crash: moves what was replayed into a table, and lets no new log hang on an old one.
+    pub(crate) fn leave_old_logs(&self) -> Result<()> {
+        self.flush()?;
+        let first_log = self.view.load().active.first_log;
+        self.install(Edit { first_log: Some(first_log), ..Edit::default() }, |_| ())?;
+        self.remove_logs_before(first_log);
+        Ok(())
+    }
+
     fn flush_oldest(&self) -> Result<()> {
         let view = self.view.load_full();
         let Some(memtable) = view.flushing.first() else { return Ok(()) };

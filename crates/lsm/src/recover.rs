@@ -8,7 +8,9 @@
 //! ```
 //!
 //! What is replayed stays in the memtable and in its logs, so that opening and closing often does
-//! not fill level 0 with crumbs.
+//! not fill level 0 with crumbs. Not so after a crash: it may have followed a failed sync, whose
+//! bytes are read back although the medium never got them, and which no later sync writes. Then all
+//! that was replayed goes into a table of its own before anything else is promised.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -33,7 +35,13 @@ use crate::write::{GroupCommit, Log, Record, Writer};
 /// A group of writes takes at most this many bytes of other writers' batches.
 const GROUP_BYTES: usize = 1 << 20;
 
-pub(crate) fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Arc<Inner>> {
+/// Opens the table. `true`: the old logs are in doubt, because the table was not closed, and no sync
+/// repairs a failed sync before it.
+pub(crate) fn open(
+    media: Arc<dyn Media>,
+    env: Env,
+    options: Options,
+) -> Result<(Arc<Inner>, bool)> {
     let cache = Arc::new(BlockCache::new(options.cache_bytes));
     let (versions, recovered) = Versions::open(&media, &cache, options.level_bytes.len())?;
 
@@ -53,14 +61,16 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<
     let number = versions.new_number();
     let log = Log::create(&media, number, replayed.end)?;
     let first_log = replayed.logs.first().copied().unwrap_or(number);
-    let memtable =
-        Arc::new(replayed.memtable.unwrap_or_else(|| Memtable::new(first_log, env.seed)));
+    // A log behind the one that was sealed is from a run that was not closed.
+    let sealed = recovered.sealed_log.map(|(number, _)| number);
+    let is_doubtful = !replayed.logs.is_empty() && replayed.logs.last() != sealed.as_ref();
+    let memtable = Arc::new(replayed.memtable.unwrap_or_else(|| Memtable::new(number, env.seed)));
     let mut logs = replayed.logs;
     logs.push(number);
     let view =
         View { active: memtable.clone(), flushing: Vec::new(), version: recovered.version.clone() };
     let strategy = Leveled::new(&options, &recovered.cursors);
-    Ok(Arc::new_cyclic(|me| Inner {
+    let inner = Arc::new_cyclic(|me| Inner {
         me: me.clone(),
         media,
         env,
@@ -81,7 +91,8 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<
         poisoned: std::sync::OnceLock::new(),
         counters: Counters::default(),
         options,
-    }))
+    });
+    Ok((inner, is_doubtful))
 }
 
 /// What the logs gave.

@@ -1,1 +1,105 @@
 //! The conformance kit that every engine must pass.
+//!
+//! An engine describes itself by a [`Subject`] and runs the whole kit with one line:
+//!
+//! ```ignore
+//! siltstone_testkit::conformance!(LsmSubject);
+//! ```
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`subject`] | what an engine tells about itself: how it is opened, its option sets |
+//! | [`scale`] | how much to test, by environment variables |
+//! | [`oracle`] | what the answers should be |
+//! | [`reference`](mod@reference) | a small complete engine, with bugs on request: the kit's own test |
+//! | [`history`] | random histories as data; [`keys`] and values that get in each other's way |
+//! | [`session`] | engine and oracle side by side; [`walk`] for cursors |
+//! | [`histories`](mod@histories) | check: every answer of random histories; [`shrink`](mod@shrink)s what fails |
+//! | [`metamorphic`](mod@metamorphic) | check: all option sets give one answer |
+//! | [`power`] | check: power cuts, also while recovering, and deaths of the process |
+//! | [`damage`](mod@damage) | check: flipped bytes, zeroed sectors, what is cut off, misplaced, missing |
+//! | [`faults`] | check: each request failing once |
+//! | [`full`] | check: a full medium at any point |
+//! | [`linear`] | check: single operations are linearizable |
+//! | [`concurrent`] | check: batches, snapshots and cursors among threads |
+//! | [`limits`](mod@limits) | check: the edges of the contract |
+//! | [`trace`], [`sink`], [`dice`] | helpers |
+//!
+//! Every check is a function of a subject and a [`Scale`], and answers what it did or what is wrong.
+
+pub mod concurrent;
+pub mod damage;
+pub mod dice;
+pub mod faults;
+pub mod full;
+pub mod histories;
+pub mod history;
+pub mod keys;
+pub mod limits;
+pub mod linear;
+pub mod metamorphic;
+pub mod oracle;
+pub mod power;
+pub mod reference;
+pub mod scale;
+pub mod session;
+pub mod shrink;
+pub mod sink;
+pub mod subject;
+pub mod trace;
+pub mod walk;
+
+pub use dice::Dice;
+pub use oracle::{Expected, Oracle};
+pub use scale::Scale;
+pub use session::Session;
+pub use subject::{ReferenceSubject, Subject};
+pub use walk::{Move, Walker, Wrong};
+
+/// What a check did, in figures; or what is wrong, and how to repeat it.
+pub type Verdict = Result<String, String>;
+
+/// A check of the kit.
+pub type Check = fn(&dyn Subject, &Scale) -> Verdict;
+
+/// Runs a check as a test: the scale comes from the environment, the figures go to standard output
+/// (`cargo test … -- --nocapture` shows them).
+///
+/// # Panics
+/// If the check fails.
+#[expect(clippy::print_stdout, reason = "tests are heard through standard output")]
+pub fn run(name: &str, check: Check, subject: &dyn Subject) {
+    let began = std::time::Instant::now();
+    match check(subject, &Scale::from_env()) {
+        Ok(figures) => {
+            let seconds = began.elapsed().as_secs_f64();
+            println!("{} {name}: {figures} ({seconds:.1} s)", subject.name());
+        }
+        Err(wrong) => panic!("{name}: {wrong}"),
+    }
+}
+
+/// Makes a test of every check for an engine; the argument is an expression for its [`Subject`].
+#[macro_export]
+macro_rules! conformance {
+    ($subject:expr) => {
+        $crate::conformance! { @tests $subject;
+            histories $crate::histories::histories,
+            metamorphic $crate::metamorphic::metamorphic,
+            power_cuts $crate::power::power_cuts,
+            damage_when_closed $crate::damage::damage_when_closed,
+            damage_when_not_closed $crate::damage::damage_when_not_closed,
+            faults $crate::faults::faults,
+            full_medium $crate::full::full_medium,
+            linearizable $crate::linear::linearizable,
+            threads $crate::concurrent::threads,
+            limits $crate::limits::limits,
+        }
+    };
+    (@tests $subject:expr; $($name:ident $check:path,)*) => {
+        $(#[test]
+        fn $name() {
+            $crate::run(stringify!($name), $check, &$subject);
+        })*
+    };
+}

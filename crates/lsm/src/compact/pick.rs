@@ -219,19 +219,18 @@ impl Strategy for Leveled {
 
 /// A compaction of `inputs` with all that lies under them.
 fn complete(version: &Version, level: usize, inputs: Vec<Arc<TableFile>>) -> Compaction {
-    let smallest = inputs.iter().map(|table| table.smallest()).min().unwrap_or_default();
-    let largest = inputs.iter().map(|table| table.largest()).max().unwrap_or_default();
-    let under = |level: usize| match level <= version.levels.len() {
-        true => version.overlapping(level, smallest, largest).to_vec(),
-        false => Vec::new(),
+    let under = |level: usize, tables: &[&Arc<TableFile>]| {
+        let smallest = tables.iter().map(|table| table.smallest()).min().unwrap_or_default();
+        let largest = tables.iter().map(|table| table.largest()).max().unwrap_or_default();
+        match level <= version.levels.len() {
+            true => version.overlapping(level, smallest, largest).to_vec(),
+            false => Vec::new(),
+        }
     };
-    let deeper = (level + 2..=version.levels.len()).map(under).collect();
-    Compaction {
-        level,
-        target: level + 1,
-        below: under(level + 1),
-        grandparents: under(level + 2),
-        deeper,
-        inputs,
-    }
+    let below = under(level + 1, &inputs.iter().collect::<Vec<_>>());
+    // What lies below reaches further than the inputs, and its deletions hide deeper entries too.
+    let all: Vec<_> = inputs.iter().chain(&below).collect();
+    let grandparents = under(level + 2, &all);
+    let deeper = (level + 2..=version.levels.len()).map(|level| under(level, &all)).collect();
+    Compaction { level, target: level + 1, below, grandparents, deeper, inputs }
 }

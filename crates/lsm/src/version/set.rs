@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use siltstone_engine::{Error, Result};
 use siltstone_media::Media;
-use siltstone_table::{BlockCache, Manifest};
+use siltstone_table::{BlockCache, Manifest, parse_file_name};
 
 use super::{Edit, TableFile, Version};
 
@@ -50,8 +50,9 @@ impl Versions {
         levels: usize,
     ) -> Result<(Self, Recovered)> {
         let (manifest, edits) = if Manifest::exists(media.as_ref())? {
-            Manifest::open(media.clone(), ENGINE)?
+            Manifest::open(media.clone(), ENGINE).map_err(missing_manifest)?
         } else {
+            refuse_remains(media.as_ref())?;
             let empty = Edit { next_file: Some(1), ..Edit::default() };
             let snapshot = empty.encode();
             (Manifest::create(media.clone(), ENGINE, &snapshot)?, vec![snapshot])
@@ -200,6 +201,27 @@ fn merge_cursors(cursors: &mut Vec<(usize, Vec<u8>)>, newer: &[(usize, Vec<u8>)]
     for (level, key) in newer {
         cursors.retain(|(other, _)| other != level);
         cursors.push((*level, key.clone()));
+    }
+}
+
+/// Tables or logs without a manifest are a store that lost it, not a place for a new one: a new
+/// one would remove them.
+fn refuse_remains(media: &dyn Media) -> Result<()> {
+    match media.list()?.into_iter().find(|name| parse_file_name(name).is_some()) {
+        None => Ok(()),
+        Some(name) => Err(Error::Refused {
+            path: media.name(),
+            reason: format!("there is {name}, but CURRENT is missing; repair the store"),
+        }),
+    }
+}
+
+fn missing_manifest(error: Error) -> Error {
+    match &error {
+        Error::Io { file, .. } if error.is_not_found() => {
+            Error::corruption(file, 0, "CURRENT names this manifest, and it is missing")
+        }
+        _ => error,
     }
 }
 

@@ -1,0 +1,68 @@
+//! The tree passes the conformance kit with every option set.
+//!
+//! The option sets are small in everything, so that a few hundred writes flush, compact over three
+//! levels and rotate logs; between them each option takes each of its extremes.
+
+use std::sync::Arc;
+
+use siltstone_engine::{Capabilities, Engine, Env, MAX_VALUE_BYTES, Result};
+use siltstone_lsm::{Lsm, Options};
+use siltstone_media::Media;
+use siltstone_testkit::Subject;
+
+struct LsmSubject;
+
+/// What all option sets share: levels so small that three of them fill up.
+const SMALL: &str = "memtable=4KiB table=4KiB levels=12KiB:48KiB:256KiB l0_compact=2 cache=16KiB";
+
+const VARIANTS: [&str; 8] = [
+    "block=512",
+    "block=256 restart=1 filter_bits=0 select=round-robin",
+    "compression=lz4 block=4KiB restart=2",
+    "compression=zstd select=round-robin subcompactions=1 jobs=1",
+    "memtable=16KiB memtables=2 filter_bits=1 block=256",
+    "memtable=64KiB table=16KiB restart=1 compression=lz4 cache=0",
+    "l0_compact=1 l0_slow=2 l0_stop=3 memtables=2 filter_bits=20",
+    "levels=4KiB:8KiB:16KiB:32KiB:64KiB jobs=4 subcompactions=4 compression=zstd block=256",
+];
+
+fn options(variant: u32) -> Options {
+    let pairs = SMALL.split(' ').chain(VARIANTS[variant as usize].split(' '));
+    let pairs = pairs.filter_map(|pair| pair.split_once('='));
+    let map = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    Options::from_map(&map).unwrap()
+}
+
+impl Subject for LsmSubject {
+    fn name(&self) -> &'static str {
+        "lsm"
+    }
+
+    fn variants(&self) -> u32 {
+        VARIANTS.len() as u32
+    }
+
+    fn describe(&self, variant: u32) -> String {
+        VARIANTS[variant as usize].to_owned()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            ordered: true,
+            durable: true,
+            versioned: true,
+            max_value_bytes: MAX_VALUE_BYTES,
+        }
+    }
+
+    // The manifest's seal is its last record, and nothing outside says that there was one.
+    fn misses_cut_ends(&self) -> bool {
+        true
+    }
+
+    fn open(&self, media: Arc<dyn Media>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
+        Ok(Box::new(Lsm::open(media, env, options(variant))?))
+    }
+}
+
+siltstone_testkit::conformance!(LsmSubject);

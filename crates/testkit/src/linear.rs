@@ -1,0 +1,246 @@
+//! Are single operations linearizable? Threads hammer few keys; each key's history is checked by
+//! itself, since a history is linearizable if that of every key is.
+//!
+//! The checker looks for an order of the operations that agrees with their times (one that ended
+//! before another began comes first) and with the meaning of a register. It tries each operation
+//! that could come next, and remembers where it has been:
+//!
+//! ```text
+//!   state = (all operations below `done`, and the set `ahead`, are in the order; the register)
+//!   next  = any other operation that began before the first end among those left
+//! ```
+//!
+//! Threads are few, so `ahead` is small and there are few states for each `done`.
+//!
+//! Promise checked: each put, delete and get takes effect at one moment between call and return.
+//!
+//! Source: Wing and Gong, "Testing and Verifying Concurrent Objects", JPDC 17, 1993; remembering
+//! states after Lowe, "Testing for Linearizability", CCPE 29(4), 2017.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use siltstone_engine::{Durability, Engine, Env, WriteBatch};
+use siltstone_media::Ram;
+
+use crate::{Dice, Scale, Subject, Verdict, Wrong};
+
+const THREADS: u64 = 4;
+const KEYS: u64 = 3;
+const OPERATIONS: u64 = 400;
+
+/// What an operation did to the register, or saw in it; `None` is a missing key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Act {
+    /// A put or a delete.
+    Write(Option<u64>),
+    /// A get and its answer.
+    Read(Option<u64>),
+}
+
+/// An operation and its times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operation {
+    /// When it was called.
+    pub called: u64,
+    /// When it returned.
+    pub returned: u64,
+    /// What it was.
+    pub act: Act,
+}
+
+/// Whether the history of one register is linearizable. Cost: the number of states, which is about
+/// the number of operations times two to the power of threads, for each value.
+pub fn is_linearizable(history: &[Operation]) -> bool {
+    let mut history = history.to_vec();
+    history.sort_by_key(|operation| operation.called);
+    let mut seen: HashSet<State> = HashSet::new();
+    let mut open = vec![State { done: 0, ahead: Vec::new(), value: None }];
+    while let Some(state) = open.pop() {
+        if state.done == history.len() {
+            return true;
+        }
+        if seen.insert(state.clone()) {
+            state.push_next(&history, &mut open);
+        }
+    }
+    false
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct State {
+    done: usize,
+    /// Sorted.
+    ahead: Vec<usize>,
+    value: Option<u64>,
+}
+
+impl State {
+    fn push_next(&self, history: &[Operation], open: &mut Vec<State>) {
+        let mut first_return = u64::MAX;
+        for (at, operation) in history.iter().enumerate().skip(self.done) {
+            if operation.called > first_return {
+                break;
+            }
+            if self.ahead.binary_search(&at).is_ok() {
+                continue;
+            }
+            first_return = first_return.min(operation.returned);
+            match operation.act {
+                Act::Write(value) => open.push(self.with(at, value)),
+                Act::Read(value) if value == self.value => open.push(self.with(at, value)),
+                Act::Read(_) => {}
+            }
+        }
+    }
+
+    fn with(&self, at: usize, value: Option<u64>) -> State {
+        let mut next = State { value, ..self.clone() };
+        let place = next.ahead.partition_point(|&other| other < at);
+        next.ahead.insert(place, at);
+        while next.ahead.first() == Some(&next.done) {
+            next.ahead.remove(0);
+            next.done += 1;
+        }
+        next
+    }
+}
+
+/// Runs threads and checks the history of every key.
+///
+/// # Errors
+/// Which key's history is not linearizable.
+pub fn linearizable(subject: &dyn Subject, scale: &Scale) -> Verdict {
+    let mut checked = 0;
+    for case in scale.cases(scale.rounds, subject.variants()) {
+        let media = Arc::new(Ram::new());
+        let engine =
+            subject.open(media, Env::system(2), case.variant).map_err(|error| error.to_string())?;
+        let histories = record(engine.as_ref(), case.seed).map_err(|wrong| wrong.to_string())?;
+        for (key, history) in histories.iter().enumerate() {
+            if !is_linearizable(history) {
+                return Err(format!("the history of key {key} is not linearizable\n{case}"));
+            }
+            checked += history.len();
+        }
+    }
+    Ok(format!("{} runs, {checked} operations by {THREADS} threads", scale.rounds))
+}
+
+/// What the threads did, by key.
+fn record(engine: &dyn Engine, seed: u64) -> Result<Vec<Vec<Operation>>, Wrong> {
+    let clock = AtomicU64::new(0);
+    let work = |thread: u64| -> Result<Vec<(u64, Operation)>, Wrong> {
+        let mut dice = Dice::of(seed, thread);
+        let mut done = Vec::new();
+        for number in 0..OPERATIONS {
+            let key = dice.below(KEYS);
+            // Written once in the whole run, so that a read tells which write it saw.
+            let unique = thread << 32 | number;
+            let kind = dice.below(5);
+            let called = clock.fetch_add(1, SeqCst);
+            let act = act(engine, key, kind, unique, dice.draw())?;
+            let returned = clock.fetch_add(1, SeqCst);
+            done.push((key, Operation { called, returned, act }));
+        }
+        Ok(done)
+    };
+    let done: Vec<_> = std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = (0..THREADS).map(|t| scope.spawn(move || work(t))).collect();
+        threads.into_iter().map(|t| t.join().expect("the thread lives")).collect()
+    });
+    let mut histories = vec![Vec::new(); KEYS as usize];
+    for done in done {
+        for (key, operation) in done? {
+            histories[key as usize].push(operation);
+        }
+    }
+    Ok(histories)
+}
+
+fn act(engine: &dyn Engine, key: u64, kind: u64, unique: u64, random: u64) -> Result<Act, Wrong> {
+    let name = [b'k', key as u8];
+    let durability =
+        if random.is_multiple_of(16) { Durability::Synced } else { Durability::Buffered };
+    let mut batch = WriteBatch::new();
+    match kind {
+        0 | 1 => {
+            // Padding, so that memtables fill up and are flushed meanwhile.
+            let mut value = unique.to_le_bytes().to_vec();
+            value.resize(8 + (random >> 8) as usize % 600, 0);
+            batch.put(&name, &value);
+            engine.write(&batch, durability)?;
+            Ok(Act::Write(Some(unique)))
+        }
+        2 => {
+            batch.delete(&name);
+            engine.write(&batch, durability)?;
+            Ok(Act::Write(None))
+        }
+        _ => {
+            let read = |value: Vec<u8>| {
+                let bytes = value.first_chunk().copied();
+                bytes.map(u64::from_le_bytes).ok_or_else(|| Wrong::Answer("cut value".into()))
+            };
+            Ok(Act::Read(engine.get(&name)?.map(|entry| read(entry.value)).transpose()?))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn op(called: u64, returned: u64, act: Act) -> Operation {
+        Operation { called, returned, act }
+    }
+
+    #[test]
+    fn histories_that_have_an_order_pass() {
+        use Act::{Read, Write};
+        assert!(is_linearizable(&[]));
+        // The read overlaps the write: before or after, both are right.
+        for seen in [None, Some(1)] {
+            assert!(is_linearizable(&[op(0, 9, Write(Some(1))), op(1, 2, Read(seen))]));
+        }
+        // Two writes at once, seen in the order that is not that of their calls.
+        assert!(is_linearizable(&[
+            op(0, 9, Write(Some(1))),
+            op(1, 8, Write(Some(2))),
+            op(2, 3, Read(Some(2))),
+            op(4, 5, Read(Some(1))),
+        ]));
+    }
+
+    #[test]
+    fn histories_without_an_order_fail() {
+        use Act::{Read, Write};
+        let bad: [&[Operation]; 5] = [
+            // Stale: the write had returned.
+            &[op(0, 1, Write(Some(1))), op(2, 3, Read(None))],
+            // Never written.
+            &[op(0, 1, Write(Some(1))), op(2, 3, Read(Some(2)))],
+            // Seen, and then not seen any more.
+            &[op(0, 9, Write(Some(1))), op(1, 2, Read(Some(1))), op(3, 4, Read(None))],
+            // Seen before it was called.
+            &[op(0, 1, Read(Some(1))), op(2, 3, Write(Some(1)))],
+            // A deletion undone.
+            &[op(0, 1, Write(Some(1))), op(2, 3, Write(None)), op(4, 5, Read(Some(1)))],
+        ];
+        for history in bad {
+            assert!(!is_linearizable(history), "{history:?}");
+        }
+    }
+
+    #[test]
+    fn one_long_operation_beside_many_short_ones_is_no_trouble() {
+        let mut history = vec![op(0, 10_000, Act::Write(Some(0)))];
+        history.extend((0..400).map(|i| op(2 * i + 1, 2 * i + 2, Act::Write(Some(i + 1)))));
+        history.push(op(5_000, 5_001, Act::Read(Some(400))));
+        assert!(is_linearizable(&history));
+        history.push(op(5_002, 5_003, Act::Read(Some(3))));
+        assert!(!is_linearizable(&history));
+    }
+}

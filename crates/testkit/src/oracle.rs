@@ -1,0 +1,256 @@
+//! What the answers should be: every version of every key, in a map.
+//!
+//! A batch is one *moment*; moments count from 1. The state at a moment is, for each key, the last
+//! version not after it. Moments never go away (unless [`Oracle::rewind`] takes them back), so the
+//! oracle answers for any snapshot, and for the state after any number of batches, which is how
+//! recovery is checked to be a prefix.
+//!
+//! Expiry has a grey zone when clocks go back. An engine may throw away what has expired, and
+//! cannot bring it back:
+//!
+//! ```text
+//!   expires at ≤ now                        must read as missing
+//!   now < expires at ≤ latest time seen     may read as missing or as this very entry
+//!   latest time seen < expires at           must be there
+//! ```
+//!
+//! Invariant: in no case may an older version show through.
+//!
+//! Source: ours.
+
+use std::collections::BTreeMap;
+
+use siltstone_engine::{Entry, KeyRange, Op, Timestamp, WriteBatch};
+
+/// The model of one table.
+#[derive(Debug, Clone, Default)]
+pub struct Oracle {
+    keys: BTreeMap<Vec<u8>, Vec<Version>>,
+    moment: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Version {
+    moment: u64,
+    /// `None`: deleted.
+    entry: Option<Entry>,
+    /// The latest time that the clock has shown since this was written.
+    latest: Timestamp,
+}
+
+/// An entry that a read should find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expected<'o> {
+    /// The key.
+    pub key: &'o [u8],
+    /// What it maps to.
+    pub entry: &'o Entry,
+    /// Whether it must be there; if not, it may be missing.
+    pub certain: bool,
+}
+
+impl Oracle {
+    /// An empty table.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Batches so far.
+    pub fn moment(&self) -> u64 {
+        self.moment
+    }
+
+    /// Applies a batch at time `now`: one more moment, unless it is empty.
+    pub fn apply(&mut self, batch: &WriteBatch, now: Timestamp) {
+        if batch.is_empty() {
+            return;
+        }
+        self.moment += 1;
+        for op in batch.iter() {
+            let entry = match op {
+                Op::Delete { .. } => None,
+                Op::Put { value, expires_at, .. } => {
+                    Some(Entry { value: value.to_vec(), expires_at })
+                }
+            };
+            let versions = self.keys.entry(op.key().to_vec()).or_default();
+            // Within a batch the last operation on a key wins.
+            versions.pop_if(|version| version.moment == self.moment);
+            versions.push(Version { moment: self.moment, entry, latest: now });
+        }
+    }
+
+    /// The clock shows `now`.
+    pub fn pass_time(&mut self, now: Timestamp) {
+        for version in self.keys.values_mut().flatten() {
+            version.latest = version.latest.max(now);
+        }
+    }
+
+    /// Takes back all batches after `moment`: a crash has lost them.
+    pub fn rewind(&mut self, moment: u64) {
+        self.moment = self.moment.min(moment);
+        for versions in self.keys.values_mut() {
+            while versions.pop_if(|version| version.moment > moment).is_some() {}
+        }
+        self.keys.retain(|_, versions| !versions.is_empty());
+    }
+
+    /// What a read of `key` as of `moment` finds at time `now`.
+    pub fn get(&self, key: &[u8], moment: u64, now: Timestamp) -> Option<Expected<'_>> {
+        let (key, versions) = self.keys.get_key_value(key)?;
+        expect(key, versions, moment, now)
+    }
+
+    /// What a walk over `range` as of `moment` finds at time `now`, in key order.
+    pub fn range(&self, range: &KeyRange, moment: u64, now: Timestamp) -> Vec<Expected<'_>> {
+        let keys = self.keys.iter().filter(|(key, _)| range.contains(key));
+        keys.filter_map(|(key, versions)| expect(key, versions, moment, now)).collect()
+    }
+
+    /// The last of the moments `from..` whose state at time `now` is just these entries.
+    pub fn find_moment(
+        &self,
+        entries: &BTreeMap<Vec<u8>, Entry>,
+        from: u64,
+        now: Timestamp,
+    ) -> Option<u64> {
+        let all = KeyRange::all();
+        let fits = |&moment: &u64| compare(&self.range(&all, moment, now), entries).is_ok();
+        (from..=self.moment).rev().find(fits)
+    }
+}
+
+fn expect<'o>(
+    key: &'o [u8],
+    versions: &'o [Version],
+    moment: u64,
+    now: Timestamp,
+) -> Option<Expected<'o>> {
+    let after = versions.partition_point(|version| version.moment <= moment);
+    let version = &versions[after.checked_sub(1)?];
+    let entry = version.entry.as_ref().filter(|entry| !entry.is_expired(now))?;
+    Some(Expected { key, entry, certain: !entry.is_expired(version.latest) })
+}
+
+/// Whether entries are what was expected; the error says where they part.
+pub fn compare(expected: &[Expected<'_>], found: &BTreeMap<Vec<u8>, Entry>) -> Result<(), String> {
+    let mut known = 0;
+    for expected in expected {
+        match found.get(expected.key) {
+            None if !expected.certain => {}
+            Some(entry) if entry == expected.entry => known += 1,
+            other => {
+                return Err(format!(
+                    "key {} should be {} and is {}",
+                    show(expected.key),
+                    show_entry(Some(expected.entry)),
+                    show_entry(other)
+                ));
+            }
+        }
+    }
+    if known == found.len() {
+        return Ok(());
+    }
+    let is_known = |key: &[u8]| expected.iter().any(|expected| expected.key == key);
+    let stray = found.iter().find(|(key, _)| !is_known(key));
+    Err(match stray {
+        Some((key, entry)) => {
+            format!("key {} should be missing and is {}", show(key), show_entry(Some(entry)))
+        }
+        None => "entries are more than expected".to_owned(),
+    })
+}
+
+/// Bytes for the eye: printable as they are, the rest in hex, long ones cut with their length.
+pub fn show(bytes: &[u8]) -> String {
+    const MOST: usize = 24;
+    let head = bytes[..bytes.len().min(MOST)].escape_ascii();
+    match bytes.len() {
+        0..=MOST => format!("\"{head}\""),
+        len => format!("\"{head}…\" ({len} bytes)"),
+    }
+}
+
+/// An entry for the eye.
+pub fn show_entry(entry: Option<&Entry>) -> String {
+    match entry {
+        None => "missing".to_owned(),
+        Some(Entry { value, expires_at: None }) => show(value),
+        Some(Entry { value, expires_at: Some(at) }) => format!("{} until {at}", show(value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(make: impl Fn(&mut WriteBatch) -> &mut WriteBatch) -> WriteBatch {
+        let mut batch = WriteBatch::new();
+        make(&mut batch);
+        batch
+    }
+
+    fn value(oracle: &Oracle, moment: u64, now: u64) -> Option<(&[u8], bool)> {
+        oracle.get(b"k", moment, now).map(|e| (e.entry.value.as_slice(), e.certain))
+    }
+
+    #[test]
+    fn every_moment_stays_readable_and_the_last_of_a_batch_wins() {
+        let mut oracle = Oracle::new();
+        oracle.apply(&batch(|b| b.put(b"k", b"1").delete(b"k").put(b"k", b"2")), 0);
+        oracle.apply(&batch(|b| b.delete(b"k")), 0);
+        oracle.apply(&batch(|b| b.put(b"k", b"3")), 0);
+        oracle.apply(&WriteBatch::new(), 0);
+        let seen: Vec<_> = (0..=oracle.moment()).map(|at| value(&oracle, at, 0)).collect();
+        assert_eq!(seen, [None, Some((&b"2"[..], true)), None, Some((&b"3"[..], true))]);
+        oracle.rewind(1);
+        assert_eq!(value(&oracle, 9, 0), Some((&b"2"[..], true)));
+    }
+
+    #[test]
+    fn what_has_expired_once_may_stay_away_but_uncovers_nothing() {
+        let mut oracle = Oracle::new();
+        oracle.apply(&batch(|b| b.put(b"k", b"old")), 10);
+        oracle.apply(&batch(|b| b.put_until(b"k", b"new", 20)), 10);
+        assert_eq!(value(&oracle, 2, 19), Some((&b"new"[..], true)));
+        oracle.pass_time(20);
+        assert_eq!(value(&oracle, 2, 20), None);
+        oracle.pass_time(15);
+        assert_eq!(value(&oracle, 2, 15), Some((&b"new"[..], false)));
+        let old = BTreeMap::from([(b"k".to_vec(), Entry::new("old"))]);
+        assert_eq!(oracle.find_moment(&old, 0, 15), Some(1));
+        assert_eq!(oracle.find_moment(&old, 2, 15), None);
+        assert_eq!(oracle.find_moment(&BTreeMap::new(), 0, 15), Some(2));
+    }
+
+    #[test]
+    fn a_comparison_finds_what_is_missing_wrong_or_too_much() {
+        let mut oracle = Oracle::new();
+        oracle.apply(&batch(|b| b.put(b"a", b"1").put(b"b", b"2")), 0);
+        let expected = oracle.range(&KeyRange::all(), 1, 0);
+        let good =
+            BTreeMap::from([(b"a".to_vec(), Entry::new("1")), (b"b".to_vec(), "2".into_entry())]);
+        compare(&expected, &good).unwrap();
+        for spoil in [
+            |map: &mut BTreeMap<Vec<u8>, Entry>| drop(map.remove(&b"a"[..])),
+            |map: &mut BTreeMap<Vec<u8>, Entry>| drop(map.insert(b"a".to_vec(), "2".into_entry())),
+            |map: &mut BTreeMap<Vec<u8>, Entry>| drop(map.insert(b"c".to_vec(), "2".into_entry())),
+        ] {
+            let mut bad = good.clone();
+            spoil(&mut bad);
+            assert!(compare(&expected, &bad).is_err());
+        }
+    }
+
+    trait IntoEntry {
+        fn into_entry(self) -> Entry;
+    }
+
+    impl IntoEntry for &str {
+        fn into_entry(self) -> Entry {
+            Entry::new(self)
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! A small complete engine: the [oracle](crate::oracle) in memory, a [journal](self) on the medium.
+//!
+//! ```text
+//!   write   append to the journal ─ [sync] ─ apply to the oracle      under one lock
+//!   read    the oracle as of a moment; a cursor is a list made when it is opened
+//!   open    replay the journal
+//! ```
+//!
+//! It is there so that the kit can be tested by itself: it passes every check, and with a
+//! [`Bug`] planted it must fail one. Others can test against it without a real engine.
+//!
+//! Invariant: it keeps every promise of [`Engine`], slowly and with everything in memory.
+//!
+//! Source: ours.
+
+mod bug;
+mod journal;
+
+use std::sync::Arc;
+
+use parking_lot::{RwLock, RwLockReadGuard};
+use siltstone_engine::{
+    Capabilities, CheckpointSink, Cursor, Damage, Durability, Engine, Entry, Env, Error, KeyRange,
+    Op, ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch,
+};
+use siltstone_media::Media;
+
+pub use bug::Bug;
+use journal::Journal;
+
+use crate::Oracle;
+
+/// The largest value that the reference engine takes.
+pub const MAX_VALUE_BYTES: usize = 1 << 20;
+
+/// The reference engine.
+pub struct Reference {
+    state: RwLock<State>,
+    env: Env,
+    bug: Option<Bug>,
+    /// What its snapshots are known by.
+    identity: Arc<()>,
+}
+
+struct State {
+    oracle: Oracle,
+    journal: Journal,
+    /// Why it refuses writes.
+    poisoned: Option<String>,
+    closed: bool,
+}
+
+impl Reference {
+    /// Opens the table on `media`, or begins one, with a bug planted if one is given.
+    ///
+    /// # Errors
+    /// Damage, or a failing medium.
+    pub fn open(media: Arc<dyn Media>, env: Env, bug: Option<Bug>) -> Result<Self> {
+        let (journal, batches) = Journal::open(media, bug)?;
+        let mut oracle = Oracle::new();
+        batches.iter().for_each(|batch| oracle.apply(batch, 0));
+        let state = State { oracle, journal, poisoned: None, closed: false };
+        Ok(Reference { state: RwLock::new(state), env, bug, identity: Arc::default() })
+    }
+
+    fn has(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    fn read(&self) -> Result<RwLockReadGuard<'_, State>> {
+        let state = self.state.read();
+        if state.closed { Err(Error::Closed) } else { Ok(state) }
+    }
+
+    fn lookup(&self, key: &[u8], at: Option<&ReadPoint>) -> Result<Option<Entry>> {
+        siltstone_engine::entry::check_key(key)?;
+        let state = self.read()?;
+        let mut moment = self.moment(&state, at)?;
+        if self.has(Bug::LagsBehind) && at.is_none() {
+            moment = moment.saturating_sub(1);
+        }
+        let now = if self.has(Bug::IgnoresExpiry) { 0 } else { self.env.clock.now() };
+        Ok(state.oracle.get(key, moment, now).map(|expected| expected.entry.clone()))
+    }
+
+    fn moment(&self, state: &State, at: Option<&ReadPoint>) -> Result<u64> {
+        let is_own = |point: &ReadPoint| {
+            point.hold().downcast_ref::<Arc<()>>().is_some_and(|id| Arc::ptr_eq(id, &self.identity))
+        };
+        match at {
+            Some(point) if !is_own(point) => {
+                Err(Error::Invalid("this snapshot belongs to another table".into()))
+            }
+            Some(point) if !self.has(Bug::SeesTheFuture) => Ok(point.sequence()),
+            _ => Ok(state.oracle.moment()),
+        }
+    }
+
+    /// Applies what was logged, visible at once.
+    fn apply(&self, state: &mut State, batch: &WriteBatch) {
+        state.oracle.apply(batch, self.env.clock.now());
+    }
+
+    /// As a writer without a lock would do it.
+    fn apply_piecewise(&self, batch: &WriteBatch) {
+        for op in batch.iter() {
+            let mut single = WriteBatch::new();
+            single.push(op);
+            self.apply(&mut self.state.write(), &single);
+            std::thread::yield_now();
+        }
+    }
+
+    fn check(&self, batch: &WriteBatch) -> Result<()> {
+        match batch.check(MAX_VALUE_BYTES) {
+            Err(Error::EmptyKey) if self.has(Bug::TakesEmptyKey) => Ok(()),
+            Err(error) => {
+                if self.has(Bug::AppliesRefused) {
+                    let mut good = WriteBatch::new();
+                    let fits = |op: &Op<'_>| siltstone_engine::entry::check_key(op.key()).is_ok();
+                    for op in batch.iter().filter(fits) {
+                        good.push(op);
+                    }
+                    self.apply(&mut self.state.write(), &good);
+                }
+                Err(error)
+            }
+            checked => checked,
+        }
+    }
+
+    /// What goes to the journal: the batch, unless a bug has it otherwise.
+    fn logged(&self, batch: &WriteBatch) -> Vec<WriteBatch> {
+        let single = |op: Op<'_>| {
+            let mut batch = WriteBatch::new();
+            batch.push(op);
+            batch
+        };
+        match self.bug {
+            Some(Bug::TearsBatch) => batch.iter().map(single).collect(),
+            Some(Bug::ResurrectsDeleted) => {
+                let puts = batch.iter().filter(|op| matches!(op, Op::Put { .. }));
+                puts.map(single).collect()
+            }
+            _ => vec![batch.clone()],
+        }
+    }
+}
+
+impl State {
+    fn check_writable(&self) -> Result<()> {
+        match (self.closed, &self.poisoned) {
+            (true, _) => Err(Error::Closed),
+            (_, Some(cause)) => Err(Error::ReadOnly { cause: cause.clone() }),
+            _ => Ok(()),
+        }
+    }
+
+    fn log(&mut self, batches: &[WriteBatch]) -> Result<()> {
+        let mut logged = batches.iter().filter(|batch| !batch.is_empty());
+        logged.try_for_each(|batch| self.journal.append(batch))
+    }
+
+    /// A fault whose outcome is unknown ends writing.
+    fn poison(&mut self, error: Error) -> Error {
+        self.poisoned.get_or_insert_with(|| error.to_string());
+        error
+    }
+}
+
+impl Engine for Reference {
+    fn name(&self) -> &'static str {
+        "reference"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
+        self.lookup(key, None)
+    }
+
+    fn get_at(&self, key: &[u8], at: &ReadPoint) -> Result<Option<Entry>> {
+        self.lookup(key, Some(at))
+    }
+
+    fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
+        self.check(batch)?;
+        let mut state = self.state.write();
+        state.check_writable()?;
+        state.log(&self.logged(batch)).map_err(|error| {
+            let passes = error.is_disk_full() && !self.has(Bug::FullForEver);
+            if passes { error } else { state.poison(error) }
+        })?;
+        if durability == Durability::Synced && !self.has(Bug::ForgetsSync) {
+            let synced = state.journal.sync();
+            match synced {
+                Err(_) if self.has(Bug::HidesFailedSync) => {}
+                synced => synced.map_err(|error| state.poison(error))?,
+            }
+        }
+        if self.has(Bug::ShowsHalfBatches) {
+            drop(state);
+            self.apply_piecewise(batch);
+        } else {
+            self.apply(&mut state, batch);
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.write(&WriteBatch::new(), Durability::Synced)
+    }
+
+    fn iter(&self) -> Result<Box<dyn Cursor>> {
+        self.range(KeyRange::all(), None)
+    }
+
+    fn range(&self, range: KeyRange, at: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
+        let state = self.read()?;
+        let moment = self.moment(&state, at)?;
+        let now = self.env.clock.now();
+        let own = |expected: &crate::Expected<'_>| (expected.key.to_vec(), expected.entry.clone());
+        let entries = state.oracle.range(&range, moment, now).iter().map(own).collect();
+        let skips = self.has(Bug::SkipsOnTurn);
+        Ok(Box::new(ListCursor { entries, at: None, came_forward: false, skips }))
+    }
+
+    fn snapshot(&self) -> Result<ReadPoint> {
+        let moment = self.read()?.oracle.moment();
+        Ok(ReadPoint::new(moment, Arc::new(self.identity.clone())))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.sync()
+    }
+
+    fn maintain(&self) -> Result<()> {
+        self.state.read().check_writable()
+    }
+
+    fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
+        let state = self.read()?;
+        let mut batch = WriteBatch::new();
+        for expected in state.oracle.range(&KeyRange::all(), state.oracle.moment(), 0) {
+            batch.put_entry(expected.key, expected.entry);
+        }
+        drop(state);
+        for (name, bytes) in journal::files_with(&batch) {
+            sink.create(name)?;
+            sink.write(&bytes)?;
+            sink.finish()?;
+        }
+        Ok(())
+    }
+
+    fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
+        let mut report = VerifyReport { files: 2, ..VerifyReport::default() };
+        match self.read()?.journal.verify() {
+            Ok(bytes) => {
+                report.bytes = bytes;
+                progress(bytes, bytes);
+            }
+            Err(Error::Corruption { file, offset, reason }) => {
+                report.damage.push(Damage { file, offset, reason });
+            }
+            Err(other) => return Err(other),
+        }
+        Ok(report)
+    }
+
+    fn stats(&self) -> Stats {
+        Stats { engine: self.name(), ..Stats::default() }
+    }
+
+    fn close(&self) -> Result<()> {
+        let mut state = self.state.write();
+        if std::mem::replace(&mut state.closed, true) || state.poisoned.is_some() {
+            return Ok(());
+        }
+        state.journal.close()
+    }
+}
+
+/// What the reference engine can do: everything.
+pub const CAPABILITIES: Capabilities = Capabilities {
+    ordered: true,
+    durable: true,
+    versioned: true,
+    max_value_bytes: MAX_VALUE_BYTES,
+};
+
+/// A walk over a list.
+struct ListCursor {
+    entries: Vec<(Vec<u8>, Entry)>,
+    at: Option<usize>,
+    came_forward: bool,
+    skips: bool,
+}
+
+impl ListCursor {
+    fn place(&mut self, at: Option<usize>, forward: bool) -> Result<bool> {
+        self.at = at.filter(|&at| at < self.entries.len());
+        self.came_forward = forward;
+        Ok(self.at.is_some())
+    }
+
+    fn standing(&self) -> Result<usize> {
+        self.at.ok_or_else(|| Error::Invalid("the cursor stands nowhere".into()))
+    }
+
+    fn entry(&self) -> &(Vec<u8>, Entry) {
+        &self.entries[self.at.expect("the cursor stands on an entry")]
+    }
+}
+
+impl Cursor for ListCursor {
+    fn first(&mut self) -> Result<bool> {
+        self.place(Some(0), true)
+    }
+
+    fn last(&mut self) -> Result<bool> {
+        self.place(self.entries.len().checked_sub(1), false)
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        self.place(Some(self.entries.partition_point(|(k, _)| k.as_slice() < key)), true)
+    }
+
+    fn seek_back(&mut self, key: &[u8]) -> Result<bool> {
+        let after = self.entries.partition_point(|(k, _)| k.as_slice() <= key);
+        self.place(after.checked_sub(1), false)
+    }
+
+    fn next(&mut self) -> Result<bool> {
+        let at = self.standing()?;
+        self.place(Some(at + 1), true)
+    }
+
+    fn prev(&mut self) -> Result<bool> {
+        let back = if self.skips && self.came_forward { 2 } else { 1 };
+        let at = self.standing()?;
+        self.place(at.checked_sub(back), false)
+    }
+
+    fn valid(&self) -> bool {
+        self.at.is_some()
+    }
+
+    fn key(&self) -> &[u8] {
+        &self.entry().0
+    }
+
+    fn value(&self) -> &[u8] {
+        &self.entry().1.value
+    }
+
+    fn expires_at(&self) -> Option<Timestamp> {
+        self.entry().1.expires_at
+    }
+}

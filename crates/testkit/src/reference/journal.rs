@@ -1,0 +1,238 @@
+//! How the reference engine keeps its batches: one append-only file, and one that says whether it
+//! was closed.
+//!
+//! ```text
+//! IDENTITY := "reference open" | "reference closed " length    and a checksum in hex
+//! JOURNAL  := record*
+//! record   := sum:u64  synced_to:u64  len:u32  operations:u32  batch          little endian
+//!   sum        over the record's offset and all that follows it
+//!   synced_to  the length of the file that was known durable when the record was written
+//! ```
+//!
+//! Opening an unclosed journal keeps the whole records up to the first that does not hold. If a
+//! whole record behind that one says that the gap had been durable, bytes were destroyed:
+//! corruption. What is kept is copied to a fresh file, because the old one may have seen a failed
+//! sync that no later one repairs.
+//!
+//! Invariant: what is read back is a prefix of what was appended and holds all that was synced, or
+//! the answer is an error.
+//!
+//! Source: ours.
+
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Purpose, Result, WriteBatch};
+use siltstone_media::{File, Media, Mode};
+
+use super::Bug;
+use crate::dice::scramble;
+
+const IDENTITY: &str = "IDENTITY";
+const JOURNAL: &str = "JOURNAL";
+const HEADER: usize = 24;
+
+pub(super) struct Journal {
+    media: Arc<dyn Media>,
+    file: Arc<dyn File>,
+    end: u64,
+    synced_to: u64,
+    /// Only with [`Bug::ForgetsBuffered`]: what the file lacks.
+    unwritten: Vec<u8>,
+    bug: Option<Bug>,
+}
+
+impl Journal {
+    /// Opens the journal and gives all its batches, or begins one.
+    pub(super) fn open(media: Arc<dyn Media>, bug: Option<Bug>) -> Result<(Self, Vec<WriteBatch>)> {
+        let closed_at = match media.exists(IDENTITY)? {
+            true => read_identity(media.as_ref())?,
+            false => {
+                begin(media.as_ref())?;
+                None
+            }
+        };
+        let bytes = read_journal(media.as_ref())?;
+        let (batches, end) = match parse(&bytes, bug) {
+            Err(Error::Corruption { reason, .. }) if bug == Some(Bug::PanicsOnDamage) => {
+                panic!("planted: {reason}")
+            }
+            parsed => parsed?,
+        };
+        match closed_at {
+            Some(len) if (end, bytes.len() as u64) != (len, len) => {
+                if bug == Some(Bug::PanicsOnDamage) {
+                    panic!("planted: the journal was closed with {len} bytes");
+                }
+                let reason = format!("the journal was closed with {len} bytes");
+                return Err(Error::corruption(JOURNAL, end, reason));
+            }
+            Some(_) => {}
+            None => replace(media.as_ref(), JOURNAL, &bytes[..end as usize])?,
+        }
+        // Even if it says so already: the sync of that may have failed.
+        write_identity(media.as_ref(), "reference open")?;
+        let file = media.open(JOURNAL, Mode::ReadWrite)?;
+        let journal = Journal { media, file, end, synced_to: end, unwritten: Vec::new(), bug };
+        Ok((journal, batches))
+    }
+
+    pub(super) fn append(&mut self, batch: &WriteBatch) -> Result<()> {
+        let record = encode(self.end, self.synced_to, batch);
+        if self.bug == Some(Bug::ForgetsBuffered) {
+            self.unwritten.extend_from_slice(&record);
+        } else {
+            self.file.write_at(self.end, &record, Purpose::Log)?;
+        }
+        self.end += record.len() as u64;
+        Ok(())
+    }
+
+    pub(super) fn sync(&mut self) -> Result<()> {
+        if !self.unwritten.is_empty() {
+            let at = self.end - self.unwritten.len() as u64;
+            self.file.write_at(at, &self.unwritten, Purpose::Log)?;
+            self.unwritten.clear();
+        }
+        self.file.sync(Purpose::Log)?;
+        self.synced_to = self.end;
+        Ok(())
+    }
+
+    pub(super) fn close(&mut self) -> Result<()> {
+        // Bytes of an append that failed may stand behind the end.
+        self.file.set_len(self.end)?;
+        self.sync()?;
+        write_identity(self.media.as_ref(), &format!("reference closed {}", self.end))
+    }
+
+    /// Checks every byte, as opening would.
+    pub(super) fn verify(&self) -> Result<u64> {
+        read_identity(self.media.as_ref())?;
+        let bytes = read_journal(self.media.as_ref())?;
+        let (_, end) = parse(&bytes, self.bug)?;
+        if end < self.end - self.unwritten.len() as u64 {
+            return Err(Error::corruption(JOURNAL, end, "a record that was written is not there"));
+        }
+        Ok(end)
+    }
+}
+
+/// The files of a closed store that holds one batch.
+pub(super) fn files_with(batch: &WriteBatch) -> [(&'static str, Vec<u8>); 2] {
+    let journal = if batch.is_empty() { Vec::new() } else { encode(0, 0, batch) };
+    let identity = identity(&format!("reference closed {}", journal.len()));
+    [(JOURNAL, journal), (IDENTITY, identity)]
+}
+
+fn begin(media: &dyn Media) -> Result<()> {
+    if !media.exists(JOURNAL)? {
+        media.create(JOURNAL)?;
+    } else if !media.open(JOURNAL, Mode::Read)?.is_empty()? {
+        let reason = "there is a journal with batches, and its IDENTITY is missing".to_owned();
+        return Err(Error::Refused { path: IDENTITY.to_owned(), reason });
+    }
+    media.sync_dir(Purpose::Manifest)?;
+    write_identity(media, "reference open")
+}
+
+fn identity(text: &str) -> Vec<u8> {
+    format!("{text} {:016x}\n", hash(0, text.as_bytes())).into_bytes()
+}
+
+fn write_identity(media: &dyn Media, text: &str) -> Result<()> {
+    replace(media, IDENTITY, &identity(text))
+}
+
+/// The length at which the journal was closed, if it was.
+fn read_identity(media: &dyn Media) -> Result<Option<u64>> {
+    let bytes = read(media, IDENTITY)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let text = text.rsplit_once(' ').map_or("", |(text, _)| text);
+    if identity(text) != bytes {
+        return Err(Error::corruption(IDENTITY, 0, "checksum"));
+    }
+    Ok(text.strip_prefix("reference closed ").and_then(|len| len.parse().ok()))
+}
+
+fn read_journal(media: &dyn Media) -> Result<Vec<u8>> {
+    read(media, JOURNAL).map_err(|error| match error.is_not_found() {
+        true => Error::corruption(JOURNAL, 0, "the journal is missing"),
+        false => error,
+    })
+}
+
+fn read(media: &dyn Media, name: &str) -> Result<Vec<u8>> {
+    let file = media.open(name, Mode::Read)?;
+    let mut bytes = vec![0; file.len()? as usize];
+    file.read_at(0, &mut bytes, Purpose::Recovery)?;
+    Ok(bytes)
+}
+
+/// Gives `name` these bytes, whole and durably, or leaves it.
+fn replace(media: &dyn Media, name: &str, bytes: &[u8]) -> Result<()> {
+    let temporary = format!("{name}.tmp");
+    if media.exists(&temporary)? {
+        media.remove(&temporary)?;
+    }
+    let file = media.create(&temporary)?;
+    file.write_at(0, bytes, Purpose::Manifest)?;
+    file.sync(Purpose::Manifest)?;
+    media.rename(&temporary, name)?;
+    media.sync_dir(Purpose::Manifest)
+}
+
+fn encode(offset: u64, synced_to: u64, batch: &WriteBatch) -> Vec<u8> {
+    let mut record = vec![0; 8];
+    record.extend_from_slice(&synced_to.to_le_bytes());
+    record.extend_from_slice(&(batch.as_bytes().len() as u32).to_le_bytes());
+    record.extend_from_slice(&(batch.len() as u32).to_le_bytes());
+    record.extend_from_slice(batch.as_bytes());
+    let sum = hash(offset, &record[8..]);
+    record[..8].copy_from_slice(&sum.to_le_bytes());
+    record
+}
+
+/// The batches before the first record that does not hold, and where they end.
+fn parse(bytes: &[u8], bug: Option<Bug>) -> Result<(Vec<WriteBatch>, u64)> {
+    let mut batches = Vec::new();
+    let mut at = 0;
+    while let Some((batch, _, next)) = record(bytes, at, bug) {
+        batches.push(batch);
+        at = next;
+    }
+    let mut behind = at + 1;
+    while behind < bytes.len() && bug != Some(Bug::DropsBehindDamage) {
+        match record(bytes, behind, None) {
+            Some((_, synced_to, _)) if synced_to > at as u64 => {
+                let reason = format!("checksum, and this was durable up to byte {synced_to}");
+                return Err(Error::corruption(JOURNAL, at as u64, reason));
+            }
+            Some((_, _, next)) => behind = next,
+            None => behind += 1,
+        }
+    }
+    Ok((batches, at as u64))
+}
+
+/// The whole record at `at`: its batch, its `synced_to` and where the next one begins.
+fn record(bytes: &[u8], at: usize, bug: Option<Bug>) -> Option<(WriteBatch, u64, usize)> {
+    let header = bytes.get(at..at + HEADER)?;
+    let sum = u64::from_le_bytes(header[..8].try_into().ok()?);
+    let synced_to = u64::from_le_bytes(header[8..16].try_into().ok()?);
+    let len = u32::from_le_bytes(header[16..20].try_into().ok()?);
+    let count = u32::from_le_bytes(header[20..].try_into().ok()?);
+    let next = at.checked_add(HEADER)?.checked_add(len as usize)?;
+    let body = bytes.get(at + 8..next)?;
+    if hash(at as u64, body) != sum && bug != Some(Bug::TrustsBytes) {
+        return None;
+    }
+    let batch = WriteBatch::from_bytes(&bytes[at + HEADER..next], count).ok()?;
+    (!batch.is_empty()).then_some((batch, synced_to, next))
+}
+
+/// Good enough against chance, which is all that damages a test's files.
+fn hash(seed: u64, bytes: &[u8]) -> u64 {
+    let word = |chunk: &[u8]| chunk.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+    let add = |sum: u64, chunk| scramble(sum.rotate_left(5) ^ scramble(word(chunk)));
+    bytes.chunks(8).fold(scramble(seed ^ scramble(bytes.len() as u64)), add)
+}

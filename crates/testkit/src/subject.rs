@@ -1,0 +1,73 @@
+//! What an engine tells the kit about itself: how it is opened, and in how many ways.
+//!
+//! A *variant* is a set of options. Variants should be small in everything (memtables, blocks,
+//! tables, levels), so that a few hundred operations reach every part of the engine, and should
+//! differ in everything that has a choice.
+//!
+//! Invariant: opening the same medium with another variant than it was written with is allowed;
+//! answers don't hang on variants.
+//!
+//! Source: ours; one history over many option sets is how Pebble's metamorphic tests work.
+
+use std::sync::Arc;
+
+use siltstone_engine::{Capabilities, Engine, Env, Result};
+use siltstone_media::Media;
+
+use crate::reference::{self, Bug, Reference};
+
+/// An engine under test.
+pub trait Subject: Send + Sync {
+    /// The engine's name.
+    fn name(&self) -> &'static str;
+
+    /// How many option sets there are, at least one.
+    fn variants(&self) -> u32;
+
+    /// What the option set is, for reports.
+    fn describe(&self, variant: u32) -> String;
+
+    /// What the engine can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// A known gap: a file of a closed store that is cut off just where a record ended is taken for
+    /// one that a crash cut off, and the state before is shown. Engines should not need this.
+    fn misses_cut_ends(&self) -> bool {
+        false
+    }
+
+    /// Opens the engine with an option set.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn open(&self, media: Arc<dyn Media>, env: Env, variant: u32) -> Result<Box<dyn Engine>>;
+}
+
+/// The reference engine as a subject, with a bug planted or not.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReferenceSubject {
+    /// What it does wrong.
+    pub bug: Option<Bug>,
+}
+
+impl Subject for ReferenceSubject {
+    fn name(&self) -> &'static str {
+        "reference"
+    }
+
+    fn variants(&self) -> u32 {
+        2
+    }
+
+    fn describe(&self, _variant: u32) -> String {
+        self.bug.map_or("sound".to_owned(), |bug| format!("{bug:?}"))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        reference::CAPABILITIES
+    }
+
+    fn open(&self, media: Arc<dyn Media>, env: Env, _variant: u32) -> Result<Box<dyn Engine>> {
+        Ok(Box::new(Reference::open(media, env, self.bug)?))
+    }
+}
