@@ -17,10 +17,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use siltstone::Table;
-use siltstone_engine::{Error, OptionMistake, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use siltstone::Table;
+use siltstone_engine::{Error, OptionMistake, Result};
 
 use crate::clients::Clients;
 use crate::metrics::Metrics;
@@ -131,7 +131,7 @@ impl Server {
         for index in 0..shared.options.workers() {
             let (worker, inbox) = Worker::new(index, shared.clone()).map_err(failed)?;
             inboxes.push(inbox);
-            let guard = StopOnPanic(shared.stop.clone());
+            let guard = StopAtEnd(shared.stop.clone());
             threads.push(spawn(&format!("siltstone-serve-{index}"), move || {
                 let _guard = guard;
                 worker.run()
@@ -185,14 +185,13 @@ fn spawn<T: Send + 'static>(
     thread.spawn(body).map_err(|error| Error::io("start thread", name, &error))
 }
 
-/// A server that has lost a worker would leave clients without an answer: it ends instead.
-struct StopOnPanic(StopHandle);
+/// A server that has lost a worker, by a fault or a panic, would leave clients without an answer:
+/// it ends instead.
+struct StopAtEnd(StopHandle);
 
-impl Drop for StopOnPanic {
+impl Drop for StopAtEnd {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.stop();
-        }
+        self.0.stop();
     }
 }
 

@@ -200,7 +200,10 @@ fn scanning_returns_every_key_once() {
         let (mut cursor, mut seen) = ("0".to_owned(), Vec::new());
         loop {
             client.send(
-                &format!("SCAN {cursor}{options}").split(' ').map(str::as_bytes).collect::<Vec<_>>(),
+                &format!("SCAN {cursor}{options}")
+                    .split(' ')
+                    .map(str::as_bytes)
+                    .collect::<Vec<_>>(),
             );
             let reply = client.read();
             let (next, keys) = reply[1..reply.len() - 1].split_once(", [").unwrap();
@@ -254,8 +257,11 @@ fn the_connection_and_the_server() {
         ("WAIT 0 0", ":0"),
         ("SLOWLOG GET", "[]"),
         ("SLOWLOG LEN", ":0"),
-        ("AUTH x", "-ERR AUTH <password> called without any password configured for the default \
-                    user. Are you sure your configuration is correct?"),
+        (
+            "AUTH x",
+            "-ERR AUTH <password> called without any password configured for the default \
+                    user. Are you sure your configuration is correct?",
+        ),
         ("HELLO 4", "-NOPROTO unsupported protocol version"),
     ]);
     assert!(client.call("CONFIG SET save x").starts_with("-ERR CONFIG SET is not supported"));

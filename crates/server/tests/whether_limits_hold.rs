@@ -139,6 +139,14 @@ fn large_requests_pass_up_to_the_limit() {
     assert_eq!(client.call_bytes(&[b"SET", b"a", &value]), "+QUEUED");
     assert!(client.call_bytes(&[b"SET", b"b", &value]).contains("transaction is over the limit"));
     assert!(client.call("EXEC").starts_with("-EXECABORT"));
+    // So is what short commands make of it.
+    assert_eq!(client.call("MULTI"), "+OK");
+    for key in ["a", "b"] {
+        assert_eq!(client.call(&format!("COPY large {key}")), "+QUEUED");
+    }
+    let reply = client.call("EXEC");
+    assert!(reply.starts_with("[:1, -ERR transaction of"), "{reply}");
+    client.expect(&[("EXISTS a b", ":1")]);
 }
 
 #[test]

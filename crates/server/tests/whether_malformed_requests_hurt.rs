@@ -1,5 +1,7 @@
 //! Do malformed requests ever panic, allocate by what they announce, or depend on how they are cut?
 
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
 mod support;
 
 use proptest::prelude::*;

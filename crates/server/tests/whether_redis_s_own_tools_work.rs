@@ -1,5 +1,7 @@
 //! Do redis-cli and redis-benchmark work against the server? Skipped where they are not installed.
 
+#![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
+
 mod support;
 
 use std::process::Command;

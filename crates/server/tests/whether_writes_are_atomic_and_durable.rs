@@ -55,7 +55,9 @@ fn only_one_setnx_wins() {
             let clients: Vec<_> = (0..4)
                 .map(|_| {
                     let mut client = server.client();
-                    scope.spawn(move || usize::from(client.call(&format!("SETNX l{round} x")) == ":1"))
+                    scope.spawn(move || {
+                        usize::from(client.call(&format!("SETNX l{round} x")) == ":1")
+                    })
                 })
                 .collect();
             clients.into_iter().map(|thread| thread.join().unwrap()).sum()
@@ -99,6 +101,17 @@ fn transactions() {
         ("GET n", "\"2\""),
         ("MULTI", "+OK"),
         ("EXEC", "[]"),
+        ("MULTI", "+OK"),
+        ("MULTI", "-ERR MULTI calls can not be nested"),
+        ("PING", "+QUEUED"),
+        ("EXEC", "[+PONG]"),
+        ("MULTI", "+OK"),
+        (
+            "EXEC now",
+            "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' \
+             command",
+        ),
+        ("EXEC", "-ERR EXEC without MULTI"),
     ]);
     let writes = server.engine.writes.load(SeqCst);
     client.expect(&[
@@ -187,7 +200,8 @@ fn always_means_synced_before_the_reply_and_shared_by_a_pipeline() {
     let mut client = server.client();
     assert_eq!(client.call("SET k v"), "+OK");
     assert_eq!(server.engine.syncs.load(SeqCst), 1);
-    client.send_raw(&[encode(&[b"SET", b"k", b"v"]), encode(&[b"INCR", b"n"])].concat().repeat(200));
+    client
+        .send_raw(&[encode(&[b"SET", b"k", b"v"]), encode(&[b"INCR", b"n"])].concat().repeat(200));
     for _ in 0..400 {
         client.read();
     }

@@ -89,7 +89,14 @@ fn slowlog(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 /// Layers, the finest on top.
 fn lolwut(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
-    let layers = ["· · · · · · · · · ·", "··:··:··:··:··:··:", ":.:.:.:.:.:.:.:.:.:", "=-=-=-=-=-=-=-=-=-=", "===================", "###################"];
+    let layers = [
+        "· · · · · · · · · ·",
+        "··:··:··:··:··:··:",
+        ":.:.:.:.:.:.:.:.:.:",
+        "=-=-=-=-=-=-=-=-=-=",
+        "===================",
+        "###################",
+    ];
     let mut text: String = layers.iter().map(|layer| format!("  {layer}\n")).collect();
     text.push_str(concat!("\nSiltstone ver. ", env!("CARGO_PKG_VERSION"), "\n"));
     context.replies.verbatim(&text);

@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 
-use siltstone_engine::{Entry, Result, Timestamp, WriteBatch};
+use siltstone_engine::{Entry, Error, Result, Timestamp, WriteBatch};
 
 use super::Session;
 use crate::resp::Replies;
@@ -128,7 +128,10 @@ impl<'a> Context<'a> {
         let database = &self.shared.databases[table];
         let written = match self.overlays.get_mut(table) {
             // Refused now, where the command can say so, and not when EXEC applies the whole.
-            Some(overlay) => batch.check(database.max_value_bytes).map(|()| overlay.apply(&batch)),
+            Some(overlay) => batch
+                .check(database.max_value_bytes)
+                .and_then(|()| check_size(overlay.bytes() + batch.as_bytes().len(), self.shared))
+                .map(|()| overlay.apply(&batch)),
             None => self.turn.write(&self.shared.databases, table, &batch),
         };
         self.turn.scratch = batch;
@@ -140,4 +143,14 @@ impl<'a> Context<'a> {
         let overlay = self.overlays.get(self.session.table);
         Walk::new(self.database().engine.as_ref(), overlay, from, self.now())
     }
+}
+
+/// Refuses a transaction that would hold more than a request may.
+fn check_size(bytes: usize, shared: &Shared) -> Result<()> {
+    let limit = shared.options.max_request_bytes;
+    if bytes > limit {
+        let (size, limit) = (bytes as u64, limit as u64);
+        return Err(Error::TooLarge { what: "transaction", size, limit });
+    }
+    Ok(())
 }

@@ -69,7 +69,8 @@ impl Fixed {
     }
 
     fn to_text(self) -> String {
-        let (whole, fraction) = (self.0.unsigned_abs() / UNIT as u128, self.0.unsigned_abs() % UNIT as u128);
+        let (whole, fraction) =
+            (self.0.unsigned_abs() / UNIT as u128, self.0.unsigned_abs() % UNIT as u128);
         let sign = if self.0 < 0 { "-" } else { "" };
         let text = format!("{sign}{whole}.{fraction:017}");
         text.trim_end_matches('0').trim_end_matches('.').to_owned()

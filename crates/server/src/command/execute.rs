@@ -8,7 +8,9 @@ use std::time::Instant;
 
 use super::failure::{self, Failure, wrong_arity};
 use super::session::{Queued, ReplyMode};
-use super::{AT_ONCE, Command, Context, NO_AUTH, NO_MULTI, Outcome, Session, find, set_index, table};
+use super::{
+    AT_ONCE, Command, Context, NO_AUTH, NO_MULTI, Outcome, Session, find, set_index, table,
+};
 use crate::resp::{Args, Replies};
 use crate::shared::Shared;
 use crate::store::turn::{Turn, Unanswered};
@@ -31,13 +33,14 @@ pub(crate) fn execute(
     answer_gathered(shared, session, replies, turn);
     let mark = replies.mark();
     let mode = session.reply;
-    if let Err(failure) = dispatch(shared, session, replies, turn, found, args) {
+    let outcome = match check(session, found, args) {
+        Ok(command) => dispatch(shared, session, replies, turn, command, args),
+        Err(failure) => Err(reject(shared, session, found, failure)),
+    };
+    if let Err(failure) = outcome {
         replies.rewind(mark);
         replies.error(&failure.text());
         shared.metrics.errors.fetch_add(1, Relaxed);
-        if let Some(transaction) = &mut session.transaction {
-            transaction.is_broken = true;
-        }
     }
     if mode != ReplyMode::On && session.reply == mode {
         replies.rewind(mark);
@@ -100,21 +103,58 @@ fn gather(
     true
 }
 
-fn dispatch(
-    shared: &Shared,
-    session: &mut Session,
-    replies: &mut Replies,
-    turn: &mut Turn,
+/// The command, if it may be called so.
+fn check(
+    session: &Session,
     found: Option<usize>,
     args: Args<'_>,
-) -> Outcome {
-    let Some(command) = found.map(|index| &table()[index]) else { return Err(unknown(args)) };
+) -> Result<&'static Command, Failure> {
+    let command = &table()[found.ok_or_else(|| unknown(args))?];
     if !command.takes(args.len()) {
         return Err(wrong_arity(command.name));
     }
     if !session.is_authenticated && !command.has(NO_AUTH) {
         return Err(failure::words("NOAUTH Authentication required."));
     }
+    if session.transaction.is_some() && command.has(NO_MULTI) {
+        return Err(format!(
+            "ERR {} is not allowed in transactions: run it before MULTI or after EXEC",
+            command.name.to_uppercase()
+        )
+        .into());
+    }
+    Ok(command)
+}
+
+/// What a command that may not run does to the transaction it stands in: EXEC will fail. An EXEC
+/// that is itself malformed ends the transaction.
+fn reject(
+    shared: &Shared,
+    session: &mut Session,
+    found: Option<usize>,
+    failure: Failure,
+) -> Failure {
+    if let Some(transaction) = &mut session.transaction {
+        transaction.is_broken = true;
+    }
+    if session.is_authenticated && found.is_some_and(|index| table()[index].name == "exec") {
+        session.transaction = None;
+        session.unwatch(shared);
+        let text = failure.text();
+        let reason = text.strip_prefix("ERR ").unwrap_or(&text);
+        return format!("EXECABORT Transaction discarded because of: {reason}").into();
+    }
+    failure
+}
+
+fn dispatch(
+    shared: &Shared,
+    session: &mut Session,
+    replies: &mut Replies,
+    turn: &mut Turn,
+    command: &'static Command,
+    args: Args<'_>,
+) -> Outcome {
     if session.transaction.is_some() && !command.has(AT_ONCE) {
         return queue(shared, session, replies, command, args);
     }
@@ -129,19 +169,13 @@ fn queue(
     command: &'static Command,
     args: Args<'_>,
 ) -> Outcome {
-    if command.has(NO_MULTI) {
-        return Err(format!(
-            "ERR {} is not allowed in transactions: run it before MULTI or after EXEC",
-            command.name.to_uppercase()
-        )
-        .into());
-    }
     let limit = shared.options.max_request_bytes;
     let Some(transaction) = &mut session.transaction else { return Ok(()) };
     let queued = Queued::new(command, args);
     transaction.bytes += queued.held_bytes();
     if transaction.bytes > limit {
         transaction.commands.clear();
+        transaction.is_broken = true;
         return Err(format!(
             "ERR the transaction is over the limit of {limit} bytes; make it of fewer commands"
         )

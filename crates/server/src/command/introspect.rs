@@ -48,8 +48,11 @@ fn describe(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         }
         b"docs" => {
             let all = named.is_empty();
-            let found: Vec<usize> =
-                if all { (0..table().len()).collect() } else { named.iter().filter_map(find).collect() };
+            let found: Vec<usize> = if all {
+                (0..table().len()).collect()
+            } else {
+                named.iter().filter_map(find).collect()
+            };
             context.replies.map(found.len());
             for index in found {
                 reply_docs(context.replies, &table()[index]);

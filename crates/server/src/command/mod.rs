@@ -3,7 +3,7 @@
 //! | module | one idea |
 //! | --- | --- |
 //! | [`context`] | what a command works with: its client, its table, its replies |
-//! | [`execute`] | from arguments to a reply: checks, queueing, the handler, errors |
+//! | [`mod@execute`] | from arguments to a reply: checks, queueing, the handler, errors |
 //! | [`failure`] | errors in Redis's words |
 //! | [`session`] | what the server remembers of a client |
 //! | [`strings`], [`numbers`], [`ranges`] | values: whole, as numbers, in part |

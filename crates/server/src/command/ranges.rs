@@ -23,8 +23,7 @@ pub(super) fn commands() -> Vec<Command> {
     ]
 }
 
-const TOO_LONG: Failure =
-    words("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+const TOO_LONG: Failure = words("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
 
 fn append(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let (key, tail) = (&args[1], &args[2]);

@@ -31,6 +31,8 @@ pub(super) fn commands() -> Vec<Command> {
 
 /// The most keys that one call of SCAN looks at, whatever COUNT it asks for.
 const MAX_SCAN_STEP: u64 = 100_000;
+/// The bytes of keys after which a call of SCAN ends early.
+const MAX_SCAN_BYTES: usize = 1 << 20;
 /// How far DBSIZE counts.
 const EXACT_COUNT: usize = 1_000_000;
 /// How many keys FLUSHDB removes in a batch.
@@ -81,7 +83,7 @@ fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             after.max(prefix.to_vec())
         }
     };
-    let mut found = Vec::new();
+    let (mut found, mut found_bytes) = (Vec::new(), 0);
     let mut last = None;
     if scan.wants_strings {
         let mut walk = context.walk(&from)?;
@@ -96,9 +98,10 @@ fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
                 break;
             }
             if scan.pattern.is_none_or(|pattern| glob::matches(pattern, key)) {
+                found_bytes += key.len();
                 found.push(key.to_vec());
             }
-            steps -= 1;
+            steps = if found_bytes < MAX_SCAN_BYTES { steps - 1 } else { 0 };
             if steps == 0 {
                 last = Some(key.to_vec());
             }
@@ -221,7 +224,12 @@ fn flushall(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 fn check_flush_mode(args: Args<'_>) -> Outcome {
     match args.get(1) {
         None => Ok(()),
-        Some(word) if args.len() == 2 && (word.eq_ignore_ascii_case(b"async") || word.eq_ignore_ascii_case(b"sync")) => Ok(()),
+        Some(word)
+            if args.len() == 2
+                && (word.eq_ignore_ascii_case(b"async") || word.eq_ignore_ascii_case(b"sync")) =>
+        {
+            Ok(())
+        }
         Some(_) => Err(SYNTAX),
     }
 }
@@ -260,7 +268,8 @@ mod tests {
 
     #[test]
     fn a_random_position_lies_between_its_bounds() {
-        for (low, high) in [("a", "b"), ("user:1", "user:9999"), ("a", "a"), ("", "zz"), ("b", "a")] {
+        for (low, high) in [("a", "b"), ("user:1", "user:9999"), ("a", "a"), ("", "zz"), ("b", "a")]
+        {
             for random in [0, 1, u64::MAX, 0x1234_5678_9abc_def0] {
                 let target = random_between(low.as_bytes(), high.as_bytes(), random);
                 assert!(target.as_slice() >= low.as_bytes());

@@ -19,6 +19,8 @@ pub(crate) struct Session {
     pub(crate) transaction: Option<Transaction>,
     /// Keys since WATCH.
     pub(crate) watched: Vec<Watched>,
+    /// Bytes held for them.
+    pub(crate) watched_bytes: usize,
     /// Whether to close when all replies are sent.
     pub(crate) is_closing: bool,
     pub(crate) reply: ReplyMode,
@@ -89,6 +91,7 @@ impl Session {
             table: 0,
             transaction: None,
             watched: Vec::new(),
+            watched_bytes: 0,
             is_closing: false,
             reply: ReplyMode::On,
             unanswered: None,
@@ -107,15 +110,9 @@ impl Session {
 
     /// Ends all watches. Must be called before the session is dropped.
     pub(crate) fn unwatch(&mut self, shared: &Shared) {
+        self.watched_bytes = 0;
         for watched in self.watched.drain(..) {
             shared.databases[watched.table].watches.remove(&watched.key);
         }
-    }
-}
-
-impl Watched {
-    /// Bytes held for it.
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.key.len() + size_of::<Self>()
     }
 }

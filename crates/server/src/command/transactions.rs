@@ -54,17 +54,17 @@ fn watch(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         return Err(words("ERR WATCH inside MULTI is not allowed"));
     }
     let table = context.session.table;
-    let held: usize = context.session.watched.iter().map(Watched::held_bytes).sum();
-    let more: usize = args.from(1).iter().map(|key| key.len() + size_of::<Watched>()).sum();
-    if held + more > context.shared.options.max_request_bytes {
-        return Err(words("ERR the watched keys are over the limit of a request; UNWATCH first"));
+    // The session holds a key, and so does the table.
+    let held = |key: &[u8]| 2 * key.len() + size_of::<Watched>();
+    context.session.watched_bytes += args.from(1).iter().map(held).sum::<usize>();
+    if context.session.watched_bytes > context.shared.options.max_request_bytes {
+        context.session.unwatch(context.shared);
+        return Err(words(
+            "ERR the watched keys were over the limit of a request and none is watched now; watch fewer",
+        ));
     }
     for key in args.from(1).iter() {
-        let is_watched = |w: &Watched| w.table == table && w.key == key;
-        if context.session.watched.iter().any(is_watched) {
-            continue;
-        }
-        // Under the lock no write falls between the look and the watch.
+        // Twice the same key is two watches, which end together. Under the lock no write falls between the look and the watch.
         let _guard = context.lock(key);
         let existed = context.exists(key)?;
         let version = context.database().watches.add(key);
@@ -140,13 +140,8 @@ fn run(context: &mut Context<'_>, commands: &[Queued]) -> Outcome {
     let databases = &context.shared.databases;
     let mut overlays: Vec<Overlay> = databases.iter().map(|_| Overlay::default()).collect();
     context.replies.array(commands.len());
-    let mut inner = Context::new(
-        context.shared,
-        context.session,
-        context.replies,
-        context.turn,
-        &mut overlays,
-    );
+    let mut inner =
+        Context::new(context.shared, context.session, context.replies, context.turn, &mut overlays);
     let mut fault = None;
     for queued in commands {
         let mark = inner.replies.mark();

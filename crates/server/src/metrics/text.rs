@@ -97,7 +97,9 @@ impl Page {
         })?;
         each("table_seeks_total", "counter", "Cursors placed.", |s| plain(s.seeks as f64))?;
         each("table_keys", "gauge", "Keys, estimated.", |s| plain(s.keys_estimate as f64))?;
-        each("table_space_bytes", "gauge", "Bytes of live files.", |s| plain(s.space_bytes as f64))?;
+        each("table_space_bytes", "gauge", "Bytes of live files.", |s| {
+            plain(s.space_bytes as f64)
+        })?;
         each("table_write_amplification", "gauge", "Bytes to the medium by bytes written.", |s| {
             s.write_amplification().map_or_else(Vec::new, plain)
         })?;
@@ -125,9 +127,8 @@ impl Page {
                 .collect()
         })?;
         each("table_memory_bytes", "gauge", "Resident memory by structure.", |s| {
-            let row = |(name, bytes): (&&str, &u64)| {
-                (format!(",structure=\"{name}\""), *bytes as f64)
-            };
+            let row =
+                |(name, bytes): (&&str, &u64)| (format!(",structure=\"{name}\""), *bytes as f64);
             s.memory.iter().map(row).collect()
         })?;
         each("table_stall_seconds_total", "counter", "How long writers waited.", |s| {

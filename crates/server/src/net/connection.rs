@@ -38,6 +38,8 @@ pub(crate) struct Connection {
     pub(crate) is_readable: bool,
     /// The socket may take more.
     pub(crate) is_writable: bool,
+    /// The poll has told that the end is there to be read.
+    pub(crate) is_end_near: bool,
     /// The client sends no more.
     is_ended: bool,
     /// Nothing more is read or run; what waits is sent.
@@ -62,6 +64,7 @@ impl Connection {
             unsynced: 0,
             is_readable: true,
             is_writable: true,
+            is_end_near: false,
             is_ended: false,
             is_closing: false,
             is_dead: false,
@@ -111,8 +114,9 @@ impl Connection {
             match self.stream.read(scratch) {
                 Ok(0) => self.is_ended = true,
                 Ok(count) => {
-                    // The poll tells of a change once: only a short read shows that all is here.
-                    self.is_readable = count == scratch.len();
+                    // The poll tells of a change once. A short read shows that all bytes are here,
+                    // but not that no end stands behind them.
+                    self.is_readable = count == scratch.len() || self.is_end_near;
                     shared.metrics.bytes_in.fetch_add(count as u64, Relaxed);
                     self.note_heard();
                     return count;

@@ -47,9 +47,8 @@ impl Activity {
 
 /// How often to look: often enough that no one is late by much, seldom enough to cost nothing.
 pub(crate) fn interval(options: &ServerOptions) -> Duration {
-    let shortest = options.idle_timeout.map_or(options.stall_timeout, |idle| {
-        idle.min(options.stall_timeout)
-    });
+    let shortest =
+        options.idle_timeout.map_or(options.stall_timeout, |idle| idle.min(options.stall_timeout));
     (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
 }
 

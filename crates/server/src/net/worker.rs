@@ -116,6 +116,7 @@ impl Worker {
             }
             let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
             connection.is_readable |= event.is_readable() || event.is_error();
+            connection.is_end_near |= event.is_read_closed();
             connection.is_writable |= event.is_writable();
             schedule(&mut self.scheduled, token, connection);
         }

@@ -36,10 +36,7 @@ const MOST_HELD: usize = 18;
 ///
 /// # Panics
 /// If the parser holds more than a fixed multiple of what it was given.
-pub fn parse_in_pieces(
-    bytes: &[u8],
-    piece: usize,
-) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
+pub fn parse_in_pieces(bytes: &[u8], piece: usize) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
     let limits = Limits { max_request_bytes: 1 << 20, max_arguments: 1 << 20, authenticated: true };
     let (mut parser, mut commands, mut start) = (Parser::default(), Vec::new(), 0);
     for end in (piece..bytes.len()).step_by(piece).chain([bytes.len()]) {

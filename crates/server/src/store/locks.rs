@@ -27,8 +27,12 @@ pub(crate) struct KeyLocks {
 pub(crate) enum Guard<'a> {
     /// None: the caller holds what it needs already.
     Held,
-    One { _guard: MutexGuard<'a, ()> },
-    Many { _guards: Vec<MutexGuard<'a, ()>> },
+    One {
+        _guard: MutexGuard<'a, ()>,
+    },
+    Many {
+        _guards: Vec<MutexGuard<'a, ()>>,
+    },
 }
 
 impl KeyLocks {

@@ -10,11 +10,11 @@
 //! | [`cursors`] | where SCANs stand |
 //! | [`turn`] | what a worker gathers before it syncs and answers |
 
-pub(crate) mod turn;
 pub(crate) mod cursors;
 pub(crate) mod database;
 pub(crate) mod locks;
 pub(crate) mod overlay;
+pub(crate) mod turn;
 pub(crate) mod walk;
 pub(crate) mod watch;
 

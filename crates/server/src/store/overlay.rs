@@ -12,12 +12,19 @@ use siltstone_engine::{Entry, Op, WriteBatch};
 #[derive(Default)]
 pub(crate) struct Overlay {
     keys: BTreeMap<Vec<u8>, Option<Entry>>,
+    bytes: usize,
 }
 
 impl Overlay {
     /// What the transaction wrote to `key`, if it did.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Option<&Entry>> {
         self.keys.get(key).map(Option::as_ref)
+    }
+
+    /// Bytes of keys and values. Short commands can write much (COPY, SETRANGE), so it is this
+    /// that must be limited, and not only what is queued.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Takes over the writes of a command.
@@ -29,7 +36,11 @@ impl Overlay {
                 }
                 Op::Delete { .. } => None,
             };
-            self.keys.insert(op.key().to_vec(), entry);
+            let value_bytes = |entry: &Option<Entry>| entry.as_ref().map_or(0, |e| e.value.len());
+            self.bytes += op.key().len() + value_bytes(&entry);
+            if let Some(replaced) = self.keys.insert(op.key().to_vec(), entry) {
+                self.bytes -= op.key().len() + value_bytes(&replaced);
+            }
         }
     }
 

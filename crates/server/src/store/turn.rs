@@ -83,7 +83,7 @@ impl Turn {
         let locks = database.locks.many(self.batch.iter().map(|op| op.key()));
         let outcome = database.write(&self.batch).map_err(Arc::new);
         drop(locks);
-        self.written[self.table] = true;
+        self.written[self.table] |= outcome.is_ok();
         self.outcomes.push(outcome);
         self.batch.clear();
     }
@@ -108,8 +108,8 @@ impl Turn {
         table: usize,
         batch: &WriteBatch,
     ) -> Result<()> {
-        self.written[table] = true;
-        databases[table].write(batch)
+        // A write that failed is acknowledged to no one, so there is nothing to sync.
+        databases[table].write(batch).inspect(|()| self.written[table] = true)
     }
 
     /// Syncs every table that was written in this turn.

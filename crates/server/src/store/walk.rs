@@ -46,9 +46,9 @@ impl<'a> Walk<'a> {
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>> {
         loop {
             let written = self.written.peek().copied();
-            let Some((key, entry)) = written.filter(|(key, _)| {
-                !self.has_stored || *key <= self.cursor.key()
-            }) else {
+            let Some((key, entry)) =
+                written.filter(|(key, _)| !self.has_stored || *key <= self.cursor.key())
+            else {
                 if !self.has_stored {
                     return Ok(None);
                 }

@@ -1,7 +1,12 @@
 //! What the tests share: an engine in memory, a server that runs beside the test, and a client that
 //! reads replies as text.
 
-#![allow(dead_code, unreachable_pub, reason = "each test is a crate and uses a part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "each test is a crate and uses a part"
+)]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
