@@ -1,0 +1,102 @@
+//! Does a server under `--fsync always` that is killed amid writes keep each one it acknowledged?
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+const CLIENTS: u64 = 4;
+const KILLS: u64 = 5;
+
+/// Starts the server; returns it with the address it listens on.
+fn serve(dir: &str) -> (Child, String) {
+    let mut server = Command::new(env!("CARGO_BIN_EXE_siltstone"))
+        .args(["serve", dir, "--listen", "127.0.0.1:0", "--fsync", "always"])
+        .args(["--table", "default=lsm,memtable=64KiB,table=64KiB,levels=256KiB:1MiB"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().rsplit(' ').next().unwrap().to_owned();
+    (server, address)
+}
+
+struct Client {
+    stream: TcpStream,
+    replies: BufReader<TcpStream>,
+}
+
+impl Client {
+    fn connect(address: &str) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        let replies = BufReader::new(stream.try_clone().unwrap());
+        Client { stream, replies }
+    }
+
+    /// One request, one reply; `None` when the server is gone.
+    fn ask(&mut self, words: &[&str]) -> Option<String> {
+        let mut request = format!("*{}\r\n", words.len());
+        for word in words {
+            request += &format!("${}\r\n{word}\r\n", word.len());
+        }
+        self.stream.write_all(request.as_bytes()).ok()?;
+        let reply = self.line()?;
+        if reply.starts_with('$') && reply != "$-1" { self.line() } else { Some(reply) }
+    }
+
+    fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        self.replies.read_line(&mut line).ok().filter(|&read| read > 0)?;
+        Some(line.trim_end().to_owned())
+    }
+}
+
+#[test]
+fn sigkill_loses_nothing_that_was_acknowledged() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("store").display().to_string();
+    // Client c has had its writes c:0 … c:(n−1) acknowledged.
+    let acknowledged: Vec<AtomicU64> = (0..CLIENTS).map(|_| AtomicU64::new(0)).collect();
+    for kill in 0..=KILLS {
+        let (mut server, address) = serve(&dir);
+        let mut client = Client::connect(&address);
+        for (c, count) in acknowledged.iter().enumerate() {
+            for i in 0..count.load(SeqCst) {
+                let value = client.ask(&["GET", &format!("{c}:{i}")]);
+                assert_eq!(value, Some(format!("value {i} of {c}")), "kill {kill}");
+            }
+        }
+        if kill == KILLS {
+            server.kill().unwrap();
+            server.wait().unwrap();
+            break;
+        }
+        std::thread::scope(|scope| {
+            for (c, count) in acknowledged.iter().enumerate() {
+                let address = &address;
+                scope.spawn(move || {
+                    let mut client = Client::connect(address);
+                    loop {
+                        let i = count.load(SeqCst);
+                        let (key, value) = (format!("{c}:{i}"), format!("value {i} of {c}"));
+                        match client.ask(&["SET", &key, &value]).as_deref() {
+                            Some("+OK") => count.store(i + 1, SeqCst),
+                            None => return,
+                            Some(other) => panic!("{other}"),
+                        }
+                    }
+                });
+            }
+            std::thread::sleep(Duration::from_millis(150 + 70 * kill));
+            // SIGKILL.
+            server.kill().unwrap();
+            server.wait().unwrap();
+        });
+    }
+    let total: u64 = acknowledged.iter().map(|count| count.load(SeqCst)).sum();
+    assert!(total > 100, "only {total} writes were acknowledged");
+}

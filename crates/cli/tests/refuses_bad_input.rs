@@ -1,0 +1,156 @@
+//! Is bad input refused with a clear error and a non-zero status, and is nothing changed by it?
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn siltstone(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_siltstone")).args(arguments).output().unwrap()
+}
+
+fn with_input(arguments: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_siltstone"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A program that refuses early closes its end: that is its right.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    child.wait_with_output().unwrap()
+}
+
+/// Asserts the status and that the error has these words.
+fn refused(output: &Output, status: i32, words: &[&str]) {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{error}");
+    for word in words {
+        assert!(error.contains(word), "'{word}' is not in: {error}");
+    }
+    assert!(!error.contains("panicked"), "{error}");
+    assert!(output.stdout.is_empty());
+}
+
+/// Every file below a directory with its bytes.
+fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for entry in dir.read_dir().unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(contents(&path));
+        } else {
+            files.insert(path.display().to_string(), std::fs::read(&path).unwrap());
+        }
+    }
+    files
+}
+
+struct Store {
+    _scratch: tempfile::TempDir,
+    dir: String,
+}
+
+fn store() -> Store {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("store").display().to_string();
+    assert!(siltstone(&["put", &dir, "k", "v"]).status.success());
+    Store { _scratch: scratch, dir }
+}
+
+#[test]
+fn keys_and_values_out_of_bounds() {
+    let store = store();
+    let before = contents(Path::new(&store.dir));
+    refused(&siltstone(&["put", &store.dir, "", "v"]), 2, &["empty key", "1 to 65536 bytes"]);
+    let long = "k".repeat((64 << 10) + 1);
+    refused(&siltstone(&["put", &store.dir, &long, "v"]), 2, &["key", "65537", "65536"]);
+    let large = vec![b'v'; (512 << 20) + 1];
+    let output = with_input(&["put", &store.dir, "k", "-"], &large);
+    refused(&output, 2, &["value", "536870913", "536870912"]);
+    assert!(contents(Path::new(&store.dir)) == before, "the store was changed");
+    // Nor is a store made for what is refused.
+    let none = format!("{}-none", store.dir);
+    refused(&siltstone(&["put", &none, "", "v"]), 2, &["empty key"]);
+    assert!(!Path::new(&none).exists());
+}
+
+#[test]
+fn directories_that_are_no_stores() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().display().to_string();
+    std::fs::write(scratch.path().join("letter.txt"), "dear").unwrap();
+    for command in ["get", "put"] {
+        let mut arguments = vec![command, &dir, "k"];
+        arguments.extend((command == "put").then_some("v"));
+        refused(&siltstone(&arguments), 3, &[&dir, "not a siltstone store"]);
+    }
+    refused(&siltstone(&["serve", &dir]), 3, &["not a siltstone store"]);
+    assert_eq!(contents(scratch.path()).len(), 1);
+    refused(&siltstone(&["scan", &format!("{dir}/none")]), 3, &["no such directory"]);
+}
+
+#[test]
+fn a_store_of_a_newer_format() {
+    let store = store();
+    let catalogue = format!("{}/CATALOG", store.dir);
+    let newer = std::fs::read_to_string(&catalogue).unwrap().replace("catalogue 1", "catalogue 7");
+    std::fs::write(&catalogue, newer).unwrap();
+    let before = contents(Path::new(&store.dir));
+    refused(&siltstone(&["get", &store.dir, "k"]), 3, &["format 7", "use a newer siltstone"]);
+    assert!(contents(Path::new(&store.dir)) == before);
+}
+
+#[test]
+fn a_second_process_on_the_same_directory() {
+    let store = store();
+    let mut server = Command::new(env!("CARGO_BIN_EXE_siltstone"))
+        .args(["serve", &store.dir, "--listen", "127.0.0.1:0"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let stderr = server.stderr.take().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(stderr), &mut line).unwrap();
+    assert!(line.starts_with("serving"), "{line}");
+    refused(&siltstone(&["put", &store.dir, "k", "w"]), 3, &[&store.dir, "another process"]);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let output = siltstone(&["get", &store.dir, "k"]);
+    assert_eq!(output.stdout, b"v\n");
+}
+
+#[test]
+fn options_and_tables_that_are_unknown() {
+    let store = store();
+    refused(&siltstone(&["get", &store.dir, "k", "--table", "nope"]), 2, &["nope", "default"]);
+    let table = "t=lsm,memtable=1,colour=red";
+    let output = siltstone(&["serve", &store.dir, "--listen", "127.0.0.1:0", "--table", table]);
+    refused(&output, 2, &["memtable", "colour"]);
+    let output = siltstone(&["serve", &store.dir, "--listen", "0.0.0.0:0"]);
+    assert_ne!(output.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("password"));
+    assert_eq!(siltstone(&["frobnicate"]).status.code(), Some(2));
+}
+
+#[test]
+fn files_to_import_with_a_bad_row() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("store").display().to_string();
+    for (name, rows, words) in [
+        ("rows.tsv", "a\t1\nb\\q\t2\n", "line 2"),
+        ("rows.tsv", "a\t1\n\t2\n", "line 2"),
+        ("rows.jsonl", "{\"key\":\"a\"}\n{\"kee\":\"b\"}\n", "line 2"),
+        ("rows.csv", "a,1\nb,2,3\n", "line"),
+    ] {
+        let file = scratch.path().join(name);
+        std::fs::write(&file, rows).unwrap();
+        let file = file.display().to_string();
+        refused(&siltstone(&["import", &dir, &file]), 2, &[&file, words]);
+        assert!(!Path::new(&dir).exists(), "a refused file made a store");
+    }
+    refused(&siltstone(&["import", &dir, "/no/such/file"]), 3, &["/no/such/file"]);
+}
