@@ -93,6 +93,7 @@ impl Serve {
             max_output_bytes: self.max_output as usize,
             idle_timeout: (!self.idle_timeout.is_zero()).then_some(self.idle_timeout),
             threads: self.threads,
+            ..ServerOptions::default()
         };
         let server = Server::bind(tables, options)?;
         eprintln!("serving {} on {}", self.dir.display(), server.local_addr());

@@ -1,1 +1,52 @@
 //! Serves a Siltstone store over the Redis protocol.
+//!
+//! ```text
+//! bytes ─▶ resp::request ─▶ command::execute ─▶ handlers ─▶ store (locks, overlays) ─▶ engine
+//!   ▲                                                                                    │
+//!   └───────────── net::worker sends ◀── resp::reply ◀── sync (Fsync::Always) ◀──────────┘
+//! ```
+//!
+//! A [`Server`] is given tables and options, listens, and runs until it is told to stop. Each of
+//! its threads polls its own clients; what is ready at once is run in one turn, synced once, and
+//! answered.
+//!
+//! ```no_run
+//! use siltstone::{Db, DbOptions};
+//! use siltstone_server::{Server, ServerOptions};
+//!
+//! let db = Db::open_or_create("/var/lib/stock", DbOptions::default())?;
+//! let table = db.table_or_create("default", "lsm", &Default::default())?;
+//! let server = Server::bind(vec![table], ServerOptions::default())?;
+//! server.run_until_signal()?;
+//! db.close()?;
+//! # Ok::<(), siltstone::Error>(())
+//! ```
+//!
+//! # What is promised
+//! * A write that was acknowledged is as durable as [`Fsync`] says.
+//! * Commands on one key are atomic; MULTI/EXEC is applied whole or not at all.
+//! * A client holds no more memory than its limits: a request, and its replies, as far as they
+//!   have arrived.
+//! * Without a password the server can be reached from its own machine only.
+//!
+//! # Where it differs from Redis
+//! * Values are strings; there are no lists, hashes, sets or streams.
+//! * An empty key is refused; a value may be as large as the engine takes.
+//! * A transaction writes to one table; FLUSHDB and COPY to another table stand outside of one.
+//! * DBSIZE is an estimate beyond a million keys; SCAN's cursors are forgotten after many others.
+
+mod clients;
+mod command;
+mod glob;
+mod metrics;
+mod net;
+mod options;
+pub mod resp;
+mod server;
+mod shared;
+mod stop;
+mod store;
+
+pub use options::{Fsync, ServerOptions};
+pub use server::Server;
+pub use stop::StopHandle;

@@ -1,0 +1,292 @@
+//! `model`: predictions of the analytic model, its optimiser and its simulator.
+//!
+//! Nothing is opened or written: these are pure functions of their parameters.
+
+use clap::{Args, Subcommand, ValueEnum};
+use comfy_table::{Cell, CellAlignment, Table as Grid, presets};
+use serde_json::json;
+use siltstone::options::parse_size;
+use siltstone_model::optimize::optimize_levels;
+use siltstone_model::simulate::{Selection, Simulation};
+use siltstone_model::{BadParameter, Breakdown, Cola, LevelDb, Popularity, Samt, Silt};
+
+use crate::{CommandResult, Failure, Outcome, progress};
+
+/// Predict write amplification from the analytic model
+#[derive(Args)]
+pub(crate) struct Model {
+    #[command(subcommand)]
+    command: ModelCommand,
+}
+
+#[derive(Subcommand)]
+enum ModelCommand {
+    /// Write amplification of a design under a workload, stage by stage
+    Wa(Wa),
+    /// The level sizes of least write amplification
+    Optimize(Optimize),
+    /// Write amplification of LevelDB's design, counted by an event simulator
+    Simulate(Simulate),
+}
+
+#[derive(Args)]
+struct Workload {
+    /// Distinct keys, e.g. 100000000
+    #[arg(long)]
+    keys: f64,
+    /// Zipf's exponent; 0 is uniform
+    #[arg(long, default_value_t = 0.0)]
+    skew: f64,
+    /// Bytes of an item, key and value
+    #[arg(long, default_value_t = 1000.0)]
+    item_size: f64,
+}
+
+#[derive(Args)]
+struct Levels {
+    /// Levels, level 0 not counted
+    #[arg(long, default_value_t = 5)]
+    levels: usize,
+    /// Sizes of all levels but the last, e.g. 10MiB:100MiB; LevelDB's 10^l MiB if not given
+    #[arg(long, value_delimiter = ':', value_parser = parse_size)]
+    sizes: Option<Vec<u64>>,
+    /// Bytes of a full log
+    #[arg(long, value_parser = parse_size, default_value = "4MiB")]
+    log: u64,
+    /// Level-0 tables at which they are compacted
+    #[arg(long, default_value_t = 4.0)]
+    level0_tables: f64,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Design {
+    /// Leveled compaction with level 0 (Algorithm 3 of the thesis)
+    Leveldb,
+    /// Cache-oblivious lookahead array (Algorithm 4)
+    Cola,
+    /// Sorted array merge tree (Algorithm 4)
+    Samt,
+    /// LogStore, HashStores and SortedStore (Algorithm 5)
+    Silt,
+}
+
+#[derive(Args)]
+struct Wa {
+    /// The design
+    #[arg(long, value_enum)]
+    design: Design,
+    #[command(flatten)]
+    workload: Workload,
+    #[command(flatten)]
+    levels: Levels,
+    /// COLA and SAMT: how much each level grows
+    #[arg(long, default_value_t = 4)]
+    growth: u32,
+    /// SILT: slots of a LogStore's table
+    #[arg(long, default_value_t = 131072.0)]
+    table_slots: f64,
+    /// SILT: the part of the slots in use when a table is full
+    #[arg(long, default_value_t = 0.93)]
+    occupancy: f64,
+    /// SILT: HashStores merged at once
+    #[arg(long, default_value_t = 62.0)]
+    hash_stores: f64,
+    /// SILT: instances that share the keys
+    #[arg(long, default_value_t = 4.0)]
+    instances: f64,
+    /// LevelDB: the asymptotic analysis, as if no key were written twice
+    #[arg(long)]
+    worst_case: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct Optimize {
+    #[command(flatten)]
+    workload: Workload,
+    #[command(flatten)]
+    levels: Levels,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct Simulate {
+    #[command(flatten)]
+    workload: Workload,
+    #[command(flatten)]
+    levels: Levels,
+    /// Which table of a level goes down next
+    #[arg(long, value_enum, default_value = "round-robin")]
+    select: SelectArg,
+    /// Requests to count, as a multiple of the keys
+    #[arg(long, default_value_t = 3.0)]
+    rounds: f64,
+    /// Seed of keys and requests
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SelectArg {
+    /// LevelDB's
+    RoundRobin,
+    /// RocksDB 3.9's
+    Largest,
+}
+
+impl From<BadParameter> for Failure {
+    fn from(bad: BadParameter) -> Self {
+        Failure::Usage(bad.to_string())
+    }
+}
+
+impl Model {
+    pub(crate) fn run(self) -> CommandResult {
+        match self.command {
+            ModelCommand::Wa(command) => command.run(),
+            ModelCommand::Optimize(command) => command.run(),
+            ModelCommand::Simulate(command) => command.run(),
+        }
+    }
+}
+
+impl Workload {
+    fn popularity(&self) -> Result<Popularity, BadParameter> {
+        Popularity::zipf(self.keys, self.skew)
+    }
+}
+
+impl Levels {
+    fn design(&self, workload: &Workload) -> Result<LevelDb, BadParameter> {
+        let standard = LevelDb::standard(workload.keys, workload.item_size, self.levels)?;
+        let items = |bytes: &u64| *bytes as f64 / workload.item_size;
+        Ok(LevelDb {
+            log_items: items(&self.log),
+            level0_tables: self.level0_tables,
+            level_items: match &self.sizes {
+                None => standard.level_items,
+                Some(sizes) => sizes.iter().map(items).collect(),
+            },
+        })
+    }
+}
+
+impl Wa {
+    fn run(self) -> CommandResult {
+        let Workload { keys, item_size, .. } = self.workload;
+        let (growth, levels) = (self.growth, self.levels.levels as u32);
+        let log_items = self.levels.log as f64 / item_size;
+        let wa = match self.design {
+            Design::Leveldb if self.worst_case => {
+                self.levels.design(&self.workload)?.worst_case(keys)?
+            }
+            Design::Leveldb => {
+                let popularity = self.workload.popularity()?;
+                self.levels.design(&self.workload)?.write_amplification(&popularity)?
+            }
+            Design::Cola => {
+                let design = Cola { log_items, growth, levels };
+                design.write_amplification(&self.workload.popularity()?)?
+            }
+            Design::Samt => {
+                let design = Samt { log_items, growth, levels };
+                design.write_amplification(&self.workload.popularity()?)?
+            }
+            Design::Silt => {
+                let (table_slots, occupancy) = (self.table_slots, self.occupancy);
+                let design = Silt { table_slots, occupancy, hash_stores: self.hash_stores };
+                let instance = Popularity::zipf(keys / self.instances, self.workload.skew)?;
+                design.write_amplification(&instance)?
+            }
+        };
+        print(&wa, self.json, json!({}));
+        Ok(Outcome::Done)
+    }
+}
+
+impl Optimize {
+    fn run(self) -> CommandResult {
+        let popularity = self.workload.popularity()?;
+        let before = self.levels.design(&self.workload)?;
+        let log_items = self.levels.log as f64 / self.workload.item_size;
+        let found =
+            optimize_levels(&popularity, log_items, self.levels.level0_tables, self.levels.levels)?;
+        let before = before.write_amplification(&popularity)?.total();
+        let sizes: Vec<u64> = found
+            .design
+            .level_items
+            .iter()
+            .map(|items| (items * self.workload.item_size) as u64)
+            .collect();
+        let more = json!({
+            "level_bytes": sizes,
+            "write_amplification_before": before,
+            "evaluations": found.evaluations,
+        });
+        print(&found.write_amplification, self.json, more);
+        if !self.json {
+            let sizes: Vec<_> =
+                sizes.iter().map(|&size| indicatif::HumanBytes(size).to_string()).collect();
+            println!("level sizes: {} (the last level holds all)", sizes.join(", "));
+            println!("before: {before:.2}; {} evaluations of the model", found.evaluations);
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+impl Simulate {
+    fn run(self) -> CommandResult {
+        let design = self.levels.design(&self.workload)?;
+        let keys = self.workload.keys;
+        if !(2.0..=4e9).contains(&keys) {
+            return Err(Failure::Usage(format!("keys is {keys}: simulate 2 to 4·10^9 keys")));
+        }
+        let Workload { skew, item_size, .. } = self.workload;
+        let simulation = Simulation {
+            selection: match self.select {
+                SelectArg::RoundRobin => Selection::RoundRobin,
+                SelectArg::Largest => Selection::Largest,
+            },
+            rounds: self.rounds,
+            seed: self.seed,
+            ..Simulation::standard(design, keys as u32, skew, item_size)
+        };
+        let bar = progress::count("simulating", 0);
+        let wa = simulation.run(|done, total| {
+            bar.set_length(total);
+            bar.set_position(done);
+        })?;
+        bar.finish_and_clear();
+        print(&wa, self.json, json!({}));
+        Ok(Outcome::Done)
+    }
+}
+
+fn print(wa: &Breakdown, as_json: bool, more: serde_json::Value) {
+    if as_json {
+        let stages: serde_json::Map<_, _> =
+            wa.by_stage.iter().map(|(stage, wa)| (stage.clone(), json!(wa))).collect();
+        let mut answer = json!({ "write_amplification": wa.total(), "by_stage": stages });
+        if let (Some(answer), Some(more)) = (answer.as_object_mut(), more.as_object()) {
+            answer.extend(more.clone());
+        }
+        println!("{answer}");
+        return;
+    }
+    let mut grid = Grid::new();
+    grid.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    grid.set_header(["stage", "write amplification"]);
+    let number = |wa: f64| Cell::new(format!("{wa:.2}")).set_alignment(CellAlignment::Right);
+    for (stage, wa) in &wa.by_stage {
+        grid.add_row([Cell::new(stage), number(*wa)]);
+    }
+    grid.add_row([Cell::new("total"), number(wa.total())]);
+    println!("{grid}");
+}

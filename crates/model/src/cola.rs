@@ -1,0 +1,115 @@
+//! COLA and SAMT (Algorithm 4): levels that grow by a factor r, whose tables are merged at once, or
+//! only on their way to the next level.
+//!
+//! ```text
+//! COLA  level l takes r − 1 merges before it moves on:  Σⱼ Merge(Unique(Iₗ), Unique(Iₗ·j)) / Iₗ₊₁
+//! SAMT  level l keeps r tables side by side:            r·Unique(Iₗ) / Iₗ₊₁
+//! both  the last level holds every key:                 N / I_(L−1)              Iₗ = log · rˡ
+//! ```
+//!
+//! Source: thesis, section 4.4.
+
+use crate::error::{BadParameter, within};
+use crate::{Breakdown, Popularity};
+
+/// A cache-oblivious lookahead array.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Cola {
+    /// Items in a full log.
+    pub log_items: f64,
+    /// How much larger each level is than the one before.
+    pub growth: u32,
+    /// Levels, the last one counted.
+    pub levels: u32,
+}
+
+/// A sorted array merge tree.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Samt {
+    /// Items in a full log.
+    pub log_items: f64,
+    /// Tables side by side in a level.
+    pub growth: u32,
+    /// Levels, the last one counted.
+    pub levels: u32,
+}
+
+impl Cola {
+    /// Items written for each item that the user writes, stage by stage.
+    ///
+    /// # Errors
+    /// [`BadParameter`].
+    pub fn write_amplification(&self, popularity: &Popularity) -> Result<Breakdown, BadParameter> {
+        let merges = |interval: f64| {
+            let kept = |j: u32| popularity.unique(interval * f64::from(j));
+            let new = popularity.unique(interval);
+            (0..self.growth - 1).map(|j| popularity.merge(new, kept(j))).sum::<f64>()
+        };
+        stages(self.log_items, self.growth, self.levels, popularity, merges)
+    }
+}
+
+impl Samt {
+    /// Items written for each item that the user writes, stage by stage.
+    ///
+    /// # Errors
+    /// [`BadParameter`].
+    pub fn write_amplification(&self, popularity: &Popularity) -> Result<Breakdown, BadParameter> {
+        let tables = |interval: f64| f64::from(self.growth) * popularity.unique(interval);
+        stages(self.log_items, self.growth, self.levels, popularity, tables)
+    }
+}
+
+/// `written(I)` is what a level writes while its growth's worth of tables of I requests arrive.
+fn stages(
+    log_items: f64,
+    growth: u32,
+    levels: u32,
+    popularity: &Popularity,
+    written: impl Fn(f64) -> f64,
+) -> Result<Breakdown, BadParameter> {
+    within("log_items", log_items, f64::MIN_POSITIVE, f64::MAX, "give a size above zero")?;
+    within("growth", f64::from(growth), 2.0, 1e4, "give a growth factor from 2 to 10,000")?;
+    within("levels", f64::from(levels), 1.0, 64.0, "give 1 to 64 levels")?;
+    let mut by_stage = vec![("mem→log".to_owned(), 1.0)];
+    let mut interval = log_items;
+    for level in 0..levels - 1 {
+        let next = interval * f64::from(growth);
+        let from = if level == 0 { "mem".to_owned() } else { format!("level-{level}") };
+        by_stage.push((format!("{from}→{}", level + 1), written(interval) / next));
+        interval = next;
+    }
+    by_stage.push((format!("level-{}→{levels}", levels - 1), popularity.keys() / interval));
+    Ok(Breakdown { by_stage })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_repeated_keys_the_sums_are_those_of_the_designs() {
+        // 10^12 keys: hardly any request repeats one.
+        let keys = Popularity::uniform(1e12).unwrap();
+        let (log_items, growth, levels) = (1e4, 4, 3);
+        let samt = Samt { log_items, growth, levels }.write_amplification(&keys).unwrap();
+        // Each of two levels writes each item once.
+        assert!((samt.by_stage[1].1 - 1.0).abs() < 1e-6 && (samt.by_stage[2].1 - 1.0).abs() < 1e-4);
+        let cola = Cola { log_items, growth, levels }.write_amplification(&keys).unwrap();
+        // Merges of 1, 2 and 3 tables' worth for every 4 that arrive.
+        assert!((cola.by_stage[1].1 - 6.0 / 4.0).abs() < 1e-4, "{cola:?}");
+        let last = 1e12 / (1e4 * 16.0);
+        assert!((cola.by_stage[3].1 / last - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn bad_parameters_are_named() {
+        let keys = Popularity::uniform(1e6).unwrap();
+        let cola = |log_items, growth, levels| {
+            Cola { log_items, growth, levels }.write_amplification(&keys).unwrap_err().parameter
+        };
+        assert_eq!(cola(-1.0, 4, 3), "log_items");
+        assert_eq!(cola(1.0, 1, 3), "growth");
+        assert_eq!(cola(1.0, 4, 0), "levels");
+    }
+}

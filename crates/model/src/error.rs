@@ -1,0 +1,31 @@
+//! A parameter that cannot be, and what it should be.
+
+/// Names the parameter, its value, and what is allowed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{parameter} is {value}: {reason}")]
+pub struct BadParameter {
+    /// The parameter's name.
+    pub parameter: &'static str,
+    /// The value that was given.
+    pub value: f64,
+    /// What is allowed.
+    pub reason: &'static str,
+}
+
+/// Passes `value` on if it is a number in `low..=high`; NaN never is.
+///
+/// # Errors
+/// [`BadParameter`] with `reason`.
+pub(crate) fn within(
+    parameter: &'static str,
+    value: f64,
+    low: f64,
+    high: f64,
+    reason: &'static str,
+) -> Result<f64, BadParameter> {
+    if (low..=high).contains(&value) {
+        Ok(value)
+    } else {
+        Err(BadParameter { parameter, value, reason })
+    }
+}

@@ -1,0 +1,149 @@
+//! Unique, its inverse, Merge, and DInterval.
+//!
+//! With (1 − f)^p = e^(−λp), λ = −ln(1 − f):
+//!
+//! ```text
+//! Unique(p)    = Σ keys·(1 − e^(−λp))                 p requests touch this many distinct keys
+//! mean of Unique(D·x) over x in [0, 1]
+//!              = Σ keys·(1 − (1 − e^(−λD)) / (λD))    a level whose keys were last compacted at
+//!                                                     evenly spread times up to D requests ago
+//! ```
+//!
+//! Both are sums of rising, concave functions of closed form, stable for tiny λ and huge p; their
+//! inverses are found by bracketed Newton steps. Cost: one exponential a group.
+//!
+//! Source: thesis, theorems 4.1, 4.3 and 4.4, lemmas 4.2 and 4.5.
+
+use crate::Popularity;
+use crate::root::solve;
+
+impl Popularity {
+    /// How many distinct keys `requests` requests touch. Unique(∞) is the number of keys.
+    pub fn unique(&self, requests: f64) -> f64 {
+        if requests == f64::INFINITY {
+            return self.keys();
+        }
+        self.groups.iter().map(|g| -g.keys * (-g.rate * requests).exp_m1()).sum()
+    }
+
+    /// How many requests it takes to touch `unique` distinct keys; ∞ for all of them.
+    pub fn unique_inverse(&self, unique: f64) -> f64 {
+        if unique >= self.keys() {
+            return f64::INFINITY;
+        }
+        if let [group] = self.groups[..] {
+            return -(-unique / group.keys).ln_1p() / group.rate;
+        }
+        // At least as many requests as distinct keys: begin there.
+        solve(unique, unique, |requests| {
+            let mut sums = (0.0, 0.0);
+            for g in &self.groups {
+                let missed = (-g.rate * requests).exp();
+                sums.0 -= g.keys * (-g.rate * requests).exp_m1();
+                sums.1 += g.keys * g.rate * missed;
+            }
+            sums
+        })
+    }
+
+    /// The size of two tables of `u` and `v` distinct keys when merged.
+    pub fn merge(&self, u: f64, v: f64) -> f64 {
+        self.unique(self.unique_inverse(u) + self.unique_inverse(v))
+    }
+
+    /// How many distinct keys a level holds that is compacted round-robin, each key every `interval`
+    /// requests: the mean of Unique over the times since.
+    pub fn mean_density(&self, interval: f64) -> f64 {
+        self.groups.iter().map(|g| g.keys * mean_touched(g.rate * interval).0).sum()
+    }
+
+    /// How many requests pass between two compactions of one key, in a level of `size` distinct keys
+    /// that is compacted round-robin. ∞ if the level holds all keys.
+    pub fn compaction_interval(&self, size: f64) -> f64 {
+        if size >= self.keys() {
+            return f64::INFINITY;
+        }
+        // Without repeated keys the level would be half full on average.
+        solve(size, 2.0 * size, |interval| {
+            let mut sums = (0.0, 0.0);
+            for g in &self.groups {
+                let (mean, slope) = mean_touched(g.rate * interval);
+                sums.0 += g.keys * mean;
+                sums.1 += g.keys * g.rate * slope;
+            }
+            sums
+        })
+    }
+}
+
+/// 1 − (1 − e^(−z))/z, and its derivative by z.
+fn mean_touched(z: f64) -> (f64, f64) {
+    if z < 1e-4 {
+        // The first terms of the series: the formula would cancel to nothing.
+        return (z / 2.0 - z * z / 6.0, 0.5 - z / 3.0);
+    }
+    let touched = -(-z).exp_m1() / z;
+    (1.0 - touched, (touched - (-z).exp()) / z)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_thesiss_merge_example() {
+        // Section 4.2.4: Merge(10^7, 9·10^7) ≈ 9.03·10^7 at N = 10^8, s = 0.99.
+        let zipf = Popularity::zipf(1e8, 0.99).unwrap();
+        let merged = zipf.merge(1e7, 9e7);
+        assert!((merged / 9.03e7 - 1.0).abs() < 0.002, "{merged}");
+    }
+
+    #[test]
+    fn the_thesiss_interval_example() {
+        // Section 4.3.3: size 10 Mi of 10^8 keys, uniform: 2.26·10^7 against 1.11·10^7.
+        let uniform = Popularity::uniform(1e8).unwrap();
+        let size = 10.0 * 1024.0 * 1024.0;
+        assert!((uniform.compaction_interval(size) / 2.26e7 - 1.0).abs() < 0.01);
+        assert!((uniform.unique_inverse(size) / 1.11e7 - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn groups_answer_as_single_keys_do() {
+        let (keys, skew) = (20_000, 0.99);
+        let total: f64 = (1..=keys).map(|i| f64::powf(f64::from(i), -skew)).sum();
+        let exact = |p: f64| -> f64 {
+            let missed = |i: i32| (1.0 - f64::powf(f64::from(i), -skew) / total).powf(p);
+            (1..=keys).map(|i| 1.0 - missed(i)).sum()
+        };
+        let grouped = Popularity::zipf(f64::from(keys), skew).unwrap();
+        for p in [1.0, 100.0, 1e4, 1e6] {
+            assert!((grouped.unique(p) / exact(p) - 1.0).abs() < 1e-5, "{p}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_inverse_inverts(keys in 2.0f64..1e9, skew in 0.0f64..2.0, part in 0.0001f64..0.9999) {
+            let popularity = Popularity::zipf(keys, skew).unwrap();
+            let unique = part * popularity.keys();
+            let requests = popularity.unique_inverse(unique);
+            prop_assert!((popularity.unique(requests) / unique - 1.0).abs() < 1e-9);
+            let interval = popularity.compaction_interval(unique);
+            prop_assert!((popularity.mean_density(interval) / unique - 1.0).abs() < 1e-9);
+            prop_assert!(interval >= requests);
+        }
+
+        #[test]
+        fn merging_is_symmetric_and_between_the_larger_and_the_sum(
+            keys in 100.0f64..1e8, skew in 0.0f64..1.5, a in 0.01f64..0.99, b in 0.01f64..0.99,
+        ) {
+            let popularity = Popularity::zipf(keys, skew).unwrap();
+            let (u, v) = (a * popularity.keys(), b * popularity.keys());
+            let merged = popularity.merge(u, v);
+            prop_assert!((merged / popularity.merge(v, u) - 1.0).abs() < 1e-9);
+            prop_assert!(merged >= u.max(v) * (1.0 - 1e-9));
+            prop_assert!(merged <= (u + v).min(popularity.keys()) * (1.0 + 1e-9));
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! CONFIG: what clients and redis-benchmark ask for, read-only.
+//!
+//! The server is configured by its command line; SET is refused with a hint at it.
+
+use super::failure::{unknown_subcommand, wrong_arity};
+use super::{ADMIN, Command, Context, NO_KEYS, Outcome};
+use crate::resp::Args;
+use crate::{Fsync, glob};
+
+pub(super) fn commands() -> Vec<Command> {
+    vec![super::command(
+        "server",
+        "config",
+        -2,
+        ADMIN,
+        NO_KEYS,
+        config,
+        "Returns how the server is configured.",
+    )]
+}
+
+fn config(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
+        (b"get", 3..) => get(context, args.from(2)),
+        (b"set", 4..) => Err(format!(
+            "ERR CONFIG SET is not supported: '{}' is set when the server is started",
+            String::from_utf8_lossy(&args[2][..args[2].len().min(128)])
+        )
+        .into()),
+        (b"resetstat", 2) => {
+            context.replies.ok();
+            Ok(())
+        }
+        (b"get", _) => Err(wrong_arity("config|get")),
+        (b"set", _) => Err(wrong_arity("config|set")),
+        _ => Err(unknown_subcommand("CONFIG", &args[1])),
+    }
+}
+
+fn get(context: &mut Context<'_>, patterns: Args<'_>) -> Outcome {
+    let patterns: Vec<Vec<u8>> = patterns.iter().map(<[u8]>::to_ascii_lowercase).collect();
+    let is_wanted =
+        |name: &str| patterns.iter().any(|pattern| glob::matches(pattern, name.as_bytes()));
+    let mut settings = settings(context);
+    settings.retain(|(name, _)| is_wanted(name));
+    context.replies.map(settings.len());
+    for (name, value) in settings {
+        context.replies.bulk(name.as_bytes());
+        context.replies.bulk(value.as_bytes());
+    }
+    Ok(())
+}
+
+fn settings(context: &Context<'_>) -> Vec<(&'static str, String)> {
+    let shared = context.shared;
+    let options = &shared.options;
+    let (appendfsync, timeout) = (
+        match options.fsync {
+            Fsync::Always => "always",
+            Fsync::EverySecond => "everysec",
+            Fsync::Never => "no",
+        },
+        options.idle_timeout.map_or(0, |timeout| timeout.as_secs()),
+    );
+    vec![
+        // No snapshots at intervals; the engine's log is the append-only file.
+        ("save", String::new()),
+        ("appendonly", "yes".to_owned()),
+        ("appendfsync", appendfsync.to_owned()),
+        ("bind", shared.address.ip().to_string()),
+        ("port", shared.address.port().to_string()),
+        ("databases", shared.databases.len().to_string()),
+        ("maxclients", options.max_clients.to_string()),
+        ("maxmemory", "0".to_owned()),
+        ("maxmemory-policy", "noeviction".to_owned()),
+        ("proto-max-bulk-len", options.max_request_bytes.to_string()),
+        ("client-query-buffer-limit", options.max_request_bytes.to_string()),
+        ("client-output-buffer-limit", format!("normal {} 0 0", options.max_output_bytes)),
+        ("timeout", timeout.to_string()),
+        ("io-threads", options.workers().to_string()),
+        ("cluster-enabled", "no".to_owned()),
+    ]
+}

@@ -1,0 +1,248 @@
+//! Keys in time: when they expire, and changing that.
+//!
+//! An expiry is a moment in milliseconds since 1970, kept by the engine with the entry; from then
+//! on the key reads as missing. An expiry in the past removes the key at once.
+//!
+//! Source: the documentation of Redis's EXPIRE and TTL commands.
+
+use siltstone_engine::{Entry, Result, Timestamp};
+
+use super::failure::NOT_AN_INTEGER;
+use super::{Command, Context, FAST, Failure, ONE_KEY, Outcome, READ, WRITE};
+use crate::resp::{Args, number};
+
+pub(super) fn commands() -> Vec<Command> {
+    let command = |name, arity, flags, handler, summary| {
+        super::command("generic", name, arity, flags | FAST, ONE_KEY, handler, summary)
+    };
+    vec![
+        command("expire", -3, WRITE, expire, "Lets a key expire after seconds."),
+        command("pexpire", -3, WRITE, pexpire, "Lets a key expire after milliseconds."),
+        command("expireat", -3, WRITE, expireat, "Lets a key expire at a Unix time."),
+        command("pexpireat", -3, WRITE, pexpireat, "Lets a key expire at a Unix time in ms."),
+        command("ttl", 2, READ, ttl, "Returns the seconds that a key has left."),
+        command("pttl", 2, READ, pttl, "Returns the milliseconds that a key has left."),
+        command("expiretime", 2, READ, expiretime, "Returns when a key expires, in seconds."),
+        command("pexpiretime", 2, READ, pexpiretime, "Returns when a key expires, in ms."),
+        command("persist", 2, WRITE, persist, "Takes the expiry off a key."),
+    ]
+}
+
+/// How a time is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unit {
+    Seconds,
+    Milliseconds,
+    UnixSeconds,
+    UnixMilliseconds,
+}
+
+impl Unit {
+    /// As an option of SET and GETEX.
+    pub(super) fn parse(word: &[u8]) -> Option<Self> {
+        match word.to_ascii_lowercase().as_slice() {
+            b"ex" => Some(Unit::Seconds),
+            b"px" => Some(Unit::Milliseconds),
+            b"exat" => Some(Unit::UnixSeconds),
+            b"pxat" => Some(Unit::UnixMilliseconds),
+            _ => None,
+        }
+    }
+
+    /// A time as a moment; `None` beyond the range of 63 bits.
+    fn moment(self, now: Timestamp, time: i64) -> Option<i64> {
+        let millis = match self {
+            Unit::Seconds | Unit::UnixSeconds => time.checked_mul(1000)?,
+            Unit::Milliseconds | Unit::UnixMilliseconds => time,
+        };
+        match self {
+            Unit::Seconds | Unit::Milliseconds => millis.checked_add(i64::try_from(now).ok()?),
+            Unit::UnixSeconds | Unit::UnixMilliseconds => Some(millis),
+        }
+    }
+}
+
+fn invalid_time(command: &str) -> Failure {
+    format!("ERR invalid expire time in '{command}' command").into()
+}
+
+/// The moment that an option such as `EX 10` gives; it must lie after 1970.
+pub(super) fn moment(
+    now: Timestamp,
+    time: &[u8],
+    unit: Unit,
+    command: &str,
+) -> Result<Timestamp, Failure> {
+    let time = number::parse_i64(time).ok_or(NOT_AN_INTEGER)?;
+    if time <= 0 {
+        return Err(invalid_time(command));
+    }
+    let moment = unit.moment(now, time).and_then(|moment| u64::try_from(moment).ok());
+    moment.ok_or_else(|| invalid_time(command))
+}
+
+/// Gives an entry another expiry; one in the past removes it. The caller holds the key's lock.
+pub(super) fn set(
+    context: &mut Context<'_>,
+    key: &[u8],
+    entry: &Entry,
+    expires_at: Option<Timestamp>,
+) -> Result<()> {
+    match expires_at {
+        Some(at) if at <= context.now() => context.delete(key),
+        _ => context.put(key, &entry.value, expires_at),
+    }
+}
+
+fn expire(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    expire_with(context, args, Unit::Seconds, "expire")
+}
+
+fn pexpire(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    expire_with(context, args, Unit::Milliseconds, "pexpire")
+}
+
+fn expireat(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    expire_with(context, args, Unit::UnixSeconds, "expireat")
+}
+
+fn pexpireat(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    expire_with(context, args, Unit::UnixMilliseconds, "pexpireat")
+}
+
+/// On which keys EXPIRE acts.
+#[derive(Default)]
+struct Conditions {
+    without_expiry: bool,
+    with_expiry: bool,
+    later: bool,
+    earlier: bool,
+}
+
+impl Conditions {
+    fn parse(args: Args<'_>) -> Result<Self, Failure> {
+        let mut conditions = Self::default();
+        for word in args.iter() {
+            match word.to_ascii_lowercase().as_slice() {
+                b"nx" => conditions.without_expiry = true,
+                b"xx" => conditions.with_expiry = true,
+                b"gt" => conditions.later = true,
+                b"lt" => conditions.earlier = true,
+                _ => {
+                    let word = String::from_utf8_lossy(&word[..word.len().min(128)]);
+                    return Err(format!("ERR Unsupported option {word}").into());
+                }
+            }
+        }
+        let Conditions { without_expiry, with_expiry, later, earlier } = conditions;
+        if without_expiry && (with_expiry || later || earlier) {
+            return Err(super::failure::words(
+                "ERR NX and XX, GT or LT options at the same time are not compatible",
+            ));
+        }
+        if later && earlier {
+            return Err(super::failure::words(
+                "ERR GT and LT options at the same time are not compatible",
+            ));
+        }
+        Ok(conditions)
+    }
+
+    /// Whether an expiry may take the place of another; none counts as later than all.
+    fn allow(&self, old: Option<Timestamp>, new: i64) -> bool {
+        let old = old.map_or(i64::MAX, |at| i64::try_from(at).unwrap_or(i64::MAX));
+        let has_expiry = old != i64::MAX;
+        !(self.without_expiry && has_expiry
+            || self.with_expiry && !has_expiry
+            || self.later && new <= old
+            || self.earlier && new >= old)
+    }
+}
+
+fn expire_with(context: &mut Context<'_>, args: Args<'_>, unit: Unit, name: &str) -> Outcome {
+    let conditions = Conditions::parse(args.from(3))?;
+    let time = number::parse_i64(&args[2]).ok_or(NOT_AN_INTEGER)?;
+    let moment = unit.moment(context.now(), time).ok_or_else(|| invalid_time(name))?;
+    let _guard = context.lock(&args[1]);
+    let entry = context.get(&args[1])?;
+    let entry = entry.filter(|entry| conditions.allow(entry.expires_at, moment));
+    if let Some(entry) = &entry {
+        // A moment before 1970 is in the past like any other.
+        set(context, &args[1], entry, Some(u64::try_from(moment).unwrap_or(0)))?;
+    }
+    context.replies.flag(entry.is_some());
+    Ok(())
+}
+
+/// Replies with what `show` makes of the expiry: -2 without the key, -1 without an expiry.
+fn reply_expiry(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    show: impl FnOnce(Timestamp, Timestamp) -> u64,
+) -> Outcome {
+    let reply = match context.get(&args[1])? {
+        None => -2,
+        Some(Entry { expires_at: None, .. }) => -1,
+        Some(Entry { expires_at: Some(at), .. }) => {
+            i64::try_from(show(at, context.now())).unwrap_or(i64::MAX)
+        }
+    };
+    context.replies.int(reply);
+    Ok(())
+}
+
+fn ttl(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    reply_expiry(context, args, |at, now| (at.saturating_sub(now) + 500) / 1000)
+}
+
+fn pttl(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    reply_expiry(context, args, |at, now| at.saturating_sub(now))
+}
+
+fn expiretime(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    reply_expiry(context, args, |at, _| at.saturating_add(500) / 1000)
+}
+
+fn pexpiretime(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    reply_expiry(context, args, |at, _| at)
+}
+
+fn persist(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let _guard = context.lock(&args[1]);
+    let entry = context.get(&args[1])?.filter(|entry| entry.expires_at.is_some());
+    if let Some(entry) = &entry {
+        set(context, &args[1], entry, None)?;
+    }
+    context.replies.flag(entry.is_some());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_near_the_end_of_the_range_are_refused_and_do_not_wrap() {
+        let now = 1_800_000_000_000;
+        assert_eq!(Unit::Seconds.moment(now, 1), Some(now as i64 + 1000));
+        assert_eq!(Unit::Seconds.moment(now, i64::MAX / 1000 + 1), None);
+        assert_eq!(Unit::Milliseconds.moment(now, i64::MAX), None);
+        assert_eq!(Unit::UnixMilliseconds.moment(now, i64::MAX), Some(i64::MAX));
+        assert!(moment(now, b"9223372036854775807", Unit::Milliseconds, "set").is_err());
+        assert!(moment(now, b"0", Unit::Seconds, "set").is_err());
+    }
+
+    #[test]
+    fn conditions_compare_with_no_expiry_as_the_latest() {
+        let parse = |words: &str| {
+            let spans = [crate::resp::Span { start: 0, end: words.len() }];
+            Conditions::parse(Args::new(words.as_bytes(), &spans))
+        };
+        assert!(!parse("gt").unwrap().allow(None, 5));
+        assert!(parse("lt").unwrap().allow(None, 5));
+        assert!(parse("GT").unwrap().allow(Some(4), 5));
+        assert!(!parse("xx").unwrap().allow(None, 5));
+        assert!(!parse("nx").unwrap().allow(Some(4), 5));
+        assert!(parse("zz").is_err());
+    }
+}

@@ -1,0 +1,203 @@
+//! Keys as a whole: removing, renaming, copying, asking for them.
+//!
+//! Source: the documentation of Redis's generic commands. Every value is a string, so TYPE is.
+
+use super::failure::{NO_SUCH_KEY, NOT_AN_INTEGER, SYNTAX, words};
+use super::{ALL_KEYS, Command, Context, FAST, ONE_KEY, Outcome, READ, TWO_KEYS, WRITE};
+use crate::resp::{Args, number};
+use crate::store::locks::Guard;
+
+pub(super) fn commands() -> Vec<Command> {
+    let command = |name, arity, flags, keys, handler, summary| {
+        super::command("generic", name, arity, flags, keys, handler, summary)
+    };
+    vec![
+        command("del", -2, WRITE, ALL_KEYS, del, "Removes keys."),
+        command("unlink", -2, WRITE | FAST, ALL_KEYS, del, "Removes keys."),
+        command("exists", -2, READ | FAST, ALL_KEYS, exists, "Counts the keys that are there."),
+        command("touch", -2, READ | FAST, ALL_KEYS, exists, "Counts the keys that are there."),
+        command("type", 2, READ | FAST, ONE_KEY, kind, "Returns the type of a value."),
+        command("rename", 3, WRITE, TWO_KEYS, rename, "Renames a key."),
+        command("renamenx", 3, WRITE | FAST, TWO_KEYS, renamenx, "Renames a key to a new name."),
+        command("copy", -3, WRITE, TWO_KEYS, copy, "Copies a value to another key."),
+        command("object", -2, READ, (2, 2, 1), object, "Tells how a value is kept."),
+        command("memory", -2, READ, (2, 2, 1), memory, "Tells how much memory a value takes."),
+    ]
+}
+
+fn del(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let keys = args.from(1);
+    let _guard = context.lock_many(keys.iter());
+    let mut there = Vec::new();
+    for key in keys.iter() {
+        if context.exists(key)? {
+            there.push(key);
+        }
+    }
+    // A key that is named twice is removed once.
+    there.sort_unstable();
+    there.dedup();
+    if !there.is_empty() {
+        context.write(|batch| {
+            for key in &there {
+                batch.delete(key);
+            }
+        })?;
+    }
+    context.replies.count(there.len());
+    Ok(())
+}
+
+fn exists(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let mut count = 0;
+    for key in args.from(1).iter() {
+        count += usize::from(context.exists(key)?);
+    }
+    context.replies.count(count);
+    Ok(())
+}
+
+fn kind(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let exists = context.exists(&args[1])?;
+    context.replies.simple(if exists { "string" } else { "none" });
+    Ok(())
+}
+
+fn rename(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    move_key(context, args, true)?;
+    context.replies.ok();
+    Ok(())
+}
+
+fn renamenx(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let moved = move_key(context, args, false)?;
+    context.replies.flag(moved);
+    Ok(())
+}
+
+/// Moves an entry with its expiry, in one batch; whether it was moved.
+fn move_key(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    may_replace: bool,
+) -> Result<bool, super::Failure> {
+    let (from, to) = (&args[1], &args[2]);
+    let _guard = context.lock_many([from, to].into_iter());
+    let entry = context.get(from)?.ok_or(NO_SUCH_KEY)?;
+    if from == to {
+        return Ok(may_replace);
+    }
+    if !may_replace && context.exists(to)? {
+        return Ok(false);
+    }
+    context.write(|batch| {
+        batch.delete(from).put_entry(to, &entry);
+    })?;
+    Ok(true)
+}
+
+fn copy(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let (from, to) = (&args[1], &args[2]);
+    let (here, mut there, mut may_replace) = (context.session.table, context.session.table, false);
+    let mut words_left = args.from(3).iter();
+    while let Some(word) = words_left.next() {
+        if word.eq_ignore_ascii_case(b"replace") {
+            may_replace = true;
+        } else if word.eq_ignore_ascii_case(b"db") {
+            let index = words_left.next().ok_or(SYNTAX)?;
+            let index = number::parse_i64(index).ok_or(NOT_AN_INTEGER)?;
+            there = usize::try_from(index)
+                .ok()
+                .filter(|index| *index < context.shared.databases.len())
+                .ok_or(words("ERR DB index is out of range"))?;
+        } else {
+            return Err(SYNTAX);
+        }
+    }
+    if from == to && here == there {
+        return Err(words("ERR source and destination objects are the same"));
+    }
+    if context.is_in_transaction() && here != there {
+        return Err(words(
+            "ERR COPY to another DB is not allowed in transactions: they write to one table",
+        ));
+    }
+    let _guards = lock_in_two(context, here, from, there, to);
+    let Some(entry) = context.get_in(here, from)? else {
+        context.replies.flag(false);
+        return Ok(());
+    };
+    let copies = may_replace || context.get_in(there, to)?.is_none();
+    if copies {
+        context.write_in(there, |batch| {
+            batch.put_entry(to, &entry);
+        })?;
+    }
+    context.replies.flag(copies);
+    Ok(())
+}
+
+/// Locks a key of each of two tables, in the order of the tables.
+fn lock_in_two<'a>(
+    context: &Context<'a>,
+    here: usize,
+    from: &[u8],
+    there: usize,
+    to: &[u8],
+) -> [Guard<'a>; 2] {
+    let databases = &context.shared.databases;
+    if here == there {
+        return [context.lock_many([from, to].into_iter()), Guard::Held];
+    }
+    let mut keys = [(here, from), (there, to)];
+    keys.sort_by_key(|(table, _)| *table);
+    keys.map(|(table, key)| databases[table].locks.one(key))
+}
+
+fn object(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let word = args[1].to_ascii_lowercase();
+    match (word.as_slice(), args.len()) {
+        (b"help", 2) => {
+            context.replies.array(1);
+            context.replies.simple("OBJECT ENCODING|REFCOUNT|IDLETIME key");
+        }
+        (b"encoding" | b"refcount" | b"idletime", 3) => {
+            let Some(entry) = context.get(&args[2])? else {
+                context.replies.null();
+                return Ok(());
+            };
+            match word[0] {
+                b'e' => {
+                    let is_int = number::parse_i64(&entry.value).is_some();
+                    let is_short = entry.value.len() <= 44;
+                    let encoding = match (is_int, is_short) {
+                        (true, _) => "int",
+                        (false, true) => "embstr",
+                        (false, false) => "raw",
+                    };
+                    context.replies.bulk(encoding.as_bytes());
+                }
+                b'r' => context.replies.int(1),
+                _ => context.replies.int(0),
+            }
+        }
+        (b"freq", 3) => {
+            return Err(words(
+                "ERR An LFU maxmemory policy is not selected, access frequency not tracked.",
+            ));
+        }
+        _ => return Err(super::failure::unknown_subcommand("OBJECT", &args[1])),
+    }
+    Ok(())
+}
+
+fn memory(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    if args[1].eq_ignore_ascii_case(b"usage") && args.len() >= 3 {
+        match context.get(&args[2])? {
+            Some(entry) => context.replies.count(args[2].len() + entry.value.len()),
+            None => context.replies.null(),
+        }
+        return Ok(());
+    }
+    Err(super::failure::unknown_subcommand("MEMORY", &args[1]))
+}

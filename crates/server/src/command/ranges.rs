@@ -1,0 +1,106 @@
+//! Values in part: lengths, pieces, and writing into them.
+//!
+//! The engine keeps whole values, so a change of a part reads and writes the whole.
+//!
+//! Source: the documentation of Redis's APPEND, GETRANGE, SETRANGE and STRLEN.
+
+use siltstone_engine::Entry;
+
+use super::failure::{NOT_AN_INTEGER, words};
+use super::{Command, Context, FAST, Failure, ONE_KEY, Outcome, READ, WRITE};
+use crate::resp::{Args, number};
+
+pub(super) fn commands() -> Vec<Command> {
+    let command = |name, arity, flags, handler, summary| {
+        super::command("string", name, arity, flags, ONE_KEY, handler, summary)
+    };
+    vec![
+        command("append", 3, WRITE | FAST, append, "Adds to the end of a value."),
+        command("strlen", 2, READ | FAST, strlen, "Returns the length of a value."),
+        command("getrange", 4, READ, getrange, "Returns a part of a value."),
+        command("substr", 4, READ, getrange, "Returns a part of a value."),
+        command("setrange", 4, WRITE, setrange, "Overwrites a part of a value."),
+    ]
+}
+
+const TOO_LONG: Failure = words("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+
+fn append(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let (key, tail) = (&args[1], &args[2]);
+    let _guard = context.lock(key);
+    let Entry { mut value, expires_at } = context.get(key)?.unwrap_or_default();
+    if value.len() + tail.len() > context.database().max_value_bytes {
+        return Err(TOO_LONG);
+    }
+    value.extend_from_slice(tail);
+    context.put(key, &value, expires_at)?;
+    context.replies.count(value.len());
+    Ok(())
+}
+
+fn strlen(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let entry = context.get(&args[1])?;
+    context.replies.count(entry.map_or(0, |entry| entry.value.len()));
+    Ok(())
+}
+
+fn getrange(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let start = number::parse_i64(&args[2]).ok_or(NOT_AN_INTEGER)?;
+    let end = number::parse_i64(&args[3]).ok_or(NOT_AN_INTEGER)?;
+    let entry = context.get(&args[1])?.unwrap_or_default();
+    context.replies.bulk(part(&entry.value, start, end));
+    Ok(())
+}
+
+/// The bytes from `start` to `end`, both included and counted from the end where negative.
+fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
+    let len = value.len() as i64;
+    if start < 0 && end < 0 && start > end {
+        return &[];
+    }
+    let from_end = |index: i64| if index < 0 { index.saturating_add(len).max(0) } else { index };
+    let (start, end) = (from_end(start), from_end(end).min(len - 1));
+    if start > end { &[] } else { &value[start as usize..=end as usize] }
+}
+
+fn setrange(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let (key, piece) = (&args[1], &args[3]);
+    let offset = number::parse_i64(&args[2]).ok_or(NOT_AN_INTEGER)?;
+    let offset = usize::try_from(offset).map_err(|_| words("ERR offset is out of range"))?;
+    let _guard = context.lock(key);
+    let Entry { mut value, expires_at } = context.get(key)?.unwrap_or_default();
+    // Nothing to write makes no key and pads nothing.
+    if !piece.is_empty() {
+        let end = offset.saturating_add(piece.len());
+        if end > context.database().max_value_bytes {
+            return Err(TOO_LONG);
+        }
+        if value.len() < end {
+            value.resize(end, 0);
+        }
+        value[offset..end].copy_from_slice(piece);
+        context.put(key, &value, expires_at)?;
+    }
+    context.replies.count(value.len());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_cut_to_the_value() {
+        let value = b"This is a string";
+        assert_eq!(part(value, 0, 3), b"This");
+        assert_eq!(part(value, -3, -1), b"ing");
+        assert_eq!(part(value, 0, -1), value);
+        assert_eq!(part(value, 10, 100), b"string");
+        assert_eq!(part(value, 5, 3), b"");
+        assert_eq!(part(value, -1, -3), b"");
+        assert_eq!(part(value, -100, 3), b"This");
+        assert_eq!(part(value, 100, 200), b"");
+        assert_eq!(part(value, i64::MIN, i64::MAX), value);
+        assert_eq!(part(b"", 0, -1), b"");
+    }
+}

@@ -1,0 +1,283 @@
+//! All keys: SCAN, KEYS, DBSIZE, RANDOMKEY, FLUSHDB.
+//!
+//! These walk the table in key order; how SCAN finds its place again is told in
+//! [`crate::store::cursors`]. A pattern that begins with plain bytes bounds the walk to the keys
+//! that begin with them.
+//!
+//! DBSIZE counts exactly up to a million keys, then answers with the engine's estimate, so that it
+//! cannot be used to keep a worker busy. FLUSHDB removes in batches under all locks of the table:
+//! writers wait, readers may see it half done, and a power cut may leave it so.
+
+use std::hash::{BuildHasher, RandomState};
+
+use super::failure::{NOT_AN_INTEGER, SYNTAX, words};
+use super::{Command, Context, FAST, NO_KEYS, NO_MULTI, Outcome, READ, WRITE};
+use crate::glob;
+use crate::resp::{Args, number};
+
+pub(super) fn commands() -> Vec<Command> {
+    let command = |group, name, arity, flags, handler, summary| {
+        super::command(group, name, arity, flags, NO_KEYS, handler, summary)
+    };
+    vec![
+        command("generic", "scan", -2, READ, scan, "Walks over the keys in steps."),
+        command("generic", "keys", 2, READ, keys, "Returns all keys that match a pattern."),
+        command("generic", "randomkey", 1, READ, randomkey, "Returns some key."),
+        command("server", "dbsize", 1, READ | FAST, dbsize, "Counts the keys."),
+        command("server", "flushdb", -1, WRITE | NO_MULTI, flushdb, "Removes all keys of a table."),
+        command("server", "flushall", -1, WRITE | NO_MULTI, flushall, "Removes all keys."),
+    ]
+}
+
+/// The most keys that one call of SCAN looks at, whatever COUNT it asks for.
+const MAX_SCAN_STEP: u64 = 100_000;
+/// The bytes of keys after which a call of SCAN ends early.
+const MAX_SCAN_BYTES: usize = 1 << 20;
+/// How far DBSIZE counts.
+const EXACT_COUNT: usize = 1_000_000;
+/// How many keys FLUSHDB removes in a batch.
+const FLUSH_BATCH: usize = 10_000;
+
+/// What SCAN was asked for.
+struct Scan<'a> {
+    pattern: Option<&'a [u8]>,
+    count: u64,
+    wants_strings: bool,
+}
+
+impl<'a> Scan<'a> {
+    fn parse(args: Args<'a>) -> Result<Self, super::Failure> {
+        let mut scan = Scan { pattern: None, count: 10, wants_strings: true };
+        let mut words = args.iter();
+        while let Some(word) = words.next() {
+            let value = words.next().ok_or(SYNTAX)?;
+            match word.to_ascii_lowercase().as_slice() {
+                b"match" => scan.pattern = Some(value),
+                b"count" => {
+                    let count = number::parse_i64(value).ok_or(NOT_AN_INTEGER)?;
+                    scan.count = u64::try_from(count).ok().filter(|n| *n > 0).ok_or(SYNTAX)?;
+                }
+                b"type" => scan.wants_strings = value.eq_ignore_ascii_case(b"string"),
+                _ => return Err(SYNTAX),
+            }
+        }
+        Ok(scan)
+    }
+}
+
+fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let number = number::parse_u64(&args[1]).ok_or(words("ERR invalid cursor"))?;
+    let scan = Scan::parse(args.from(2))?;
+    let table = context.session.table;
+    let prefix = scan.pattern.map_or(&[][..], glob::literal_prefix);
+    let from = match number {
+        0 => prefix.to_vec(),
+        _ => {
+            let saved = context.shared.cursors.lock().load(table, number);
+            let mut after = saved.ok_or(words(
+                "ERR invalid cursor: it is unknown here or was forgotten; begin anew with SCAN 0",
+            ))?;
+            // The least key that is greater.
+            after.push(0);
+            // The pattern may be another one than in the call before.
+            after.max(prefix.to_vec())
+        }
+    };
+    let (mut found, mut found_bytes) = (Vec::new(), 0);
+    let mut last = None;
+    if scan.wants_strings {
+        let mut walk = context.walk(&from)?;
+        let mut steps = scan.count.min(MAX_SCAN_STEP);
+        loop {
+            let Some(key) = walk.next()?.filter(|key| key.starts_with(prefix)) else {
+                last = None;
+                break;
+            };
+            // There is more, behind the last key that was looked at.
+            if steps == 0 {
+                break;
+            }
+            if scan.pattern.is_none_or(|pattern| glob::matches(pattern, key)) {
+                found_bytes += key.len();
+                found.push(key.to_vec());
+            }
+            steps = if found_bytes < MAX_SCAN_BYTES { steps - 1 } else { 0 };
+            if steps == 0 {
+                last = Some(key.to_vec());
+            }
+        }
+    }
+    let next = match last {
+        Some(after) => context.shared.cursors.lock().save(table, after),
+        None => 0,
+    };
+    context.replies.array(2);
+    context.replies.bulk(next.to_string().as_bytes());
+    context.replies.array(found.len());
+    for key in &found {
+        context.replies.bulk(key);
+    }
+    Ok(())
+}
+
+fn keys(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let pattern = &args[1];
+    let prefix = glob::literal_prefix(pattern);
+    let limit = context.shared.options.max_output_bytes;
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    let mut walk = context.walk(prefix)?;
+    while let Some(key) = walk.next()?.filter(|key| key.starts_with(prefix)) {
+        if !glob::matches(pattern, key) {
+            continue;
+        }
+        bytes += key.len() + size_of::<Vec<u8>>();
+        if bytes > limit {
+            return Err(format!(
+                "ERR the keys take more than the {limit} bytes that a reply may have; use SCAN"
+            )
+            .into());
+        }
+        found.push(key.to_vec());
+    }
+    drop(walk);
+    context.replies.array(found.len());
+    for key in &found {
+        context.replies.bulk(key);
+    }
+    Ok(())
+}
+
+fn dbsize(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
+    let mut count = 0;
+    let mut walk = context.walk(&[])?;
+    while walk.next()?.is_some() {
+        count += 1;
+        if count == EXACT_COUNT {
+            let estimate = context.database().engine.stats().keys_estimate;
+            count = usize::try_from(estimate).unwrap_or(usize::MAX).max(EXACT_COUNT);
+            break;
+        }
+    }
+    drop(walk);
+    context.replies.count(count);
+    Ok(())
+}
+
+/// The first key behind a random position between the least key and the greatest. Keys behind
+/// large gaps come more often than others.
+fn randomkey(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
+    let engine = &context.database().engine;
+    let mut cursor = engine.iter()?;
+    let last = if cursor.last()? { cursor.key().to_vec() } else { Vec::new() };
+    drop(cursor);
+    let mut walk = context.walk(&[])?;
+    let Some(first) = walk.next()?.map(<[u8]>::to_vec) else {
+        drop(walk);
+        context.replies.null();
+        return Ok(());
+    };
+    let target = random_between(&first, &last, RandomState::new().hash_one(()));
+    let found = match context.walk(&target)?.next()? {
+        Some(key) => key.to_vec(),
+        None => first,
+    };
+    drop(walk);
+    context.replies.bulk(&found);
+    Ok(())
+}
+
+/// A string between two others: their common beginning, then a random number of 64 bits between
+/// what follows.
+fn random_between(low: &[u8], high: &[u8], random: u64) -> Vec<u8> {
+    let common = low.iter().zip(high).take_while(|(a, b)| a == b).count();
+    let next_bytes = |key: &[u8]| {
+        let mut bytes = [0; 8];
+        let rest = &key[common..];
+        let len = rest.len().min(8);
+        bytes[..len].copy_from_slice(&rest[..len]);
+        u64::from_be_bytes(bytes)
+    };
+    let (from, to) = (next_bytes(low), next_bytes(high));
+    let between = match to.checked_sub(from) {
+        Some(width) => from + random % width.saturating_add(1).max(1),
+        None => from,
+    };
+    [&low[..common], &between.to_be_bytes()].concat()
+}
+
+fn flushdb(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    check_flush_mode(args)?;
+    flush(context, context.session.table)?;
+    context.replies.ok();
+    Ok(())
+}
+
+fn flushall(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    check_flush_mode(args)?;
+    for table in 0..context.shared.databases.len() {
+        flush(context, table)?;
+    }
+    context.replies.ok();
+    Ok(())
+}
+
+fn check_flush_mode(args: Args<'_>) -> Outcome {
+    match args.get(1) {
+        None => Ok(()),
+        Some(word)
+            if args.len() == 2
+                && (word.eq_ignore_ascii_case(b"async") || word.eq_ignore_ascii_case(b"sync")) =>
+        {
+            Ok(())
+        }
+        Some(_) => Err(SYNTAX),
+    }
+}
+
+fn flush(context: &mut Context<'_>, table: usize) -> Outcome {
+    let database = &context.shared.databases[table];
+    let _guard = database.locks.all();
+    let mut cursor = database.engine.iter()?;
+    let mut is_there = cursor.first()?;
+    while is_there {
+        let mut outcome = Ok(());
+        context.write_in(table, |batch| {
+            for _ in 0..FLUSH_BATCH {
+                batch.delete(cursor.key());
+                match cursor.next() {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        is_there = false;
+                        break;
+                    }
+                    Err(error) => {
+                        outcome = Err(error);
+                        break;
+                    }
+                }
+            }
+        })?;
+        outcome?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_random_position_lies_between_its_bounds() {
+        for (low, high) in [("a", "b"), ("user:1", "user:9999"), ("a", "a"), ("", "zz"), ("b", "a")]
+        {
+            for random in [0, 1, u64::MAX, 0x1234_5678_9abc_def0] {
+                let target = random_between(low.as_bytes(), high.as_bytes(), random);
+                assert!(target.as_slice() >= low.as_bytes());
+                if low <= high {
+                    let padded = [high.as_bytes(), &[0; 9]].concat();
+                    assert!(target <= padded, "{low} {high} {random:x}");
+                }
+            }
+        }
+    }
+}

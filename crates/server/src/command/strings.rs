@@ -1,0 +1,218 @@
+//! Values as a whole: GET, SET and their kin.
+//!
+//! Source: the documentation of Redis's string commands.
+
+use siltstone_engine::{Entry, Timestamp};
+
+use super::expiry::{self, Unit};
+use super::failure::{SYNTAX, wrong_arity};
+use super::{ALL_KEYS, Command, Context, FAST, ONE_KEY, Outcome, READ, WRITE};
+use crate::resp::Args;
+
+pub(super) fn commands() -> Vec<Command> {
+    let command = |name, arity, flags, keys, handler, summary| {
+        super::command("string", name, arity, flags, keys, handler, summary)
+    };
+    vec![
+        command("get", 2, READ | FAST, ONE_KEY, get, "Returns the value of a key."),
+        command("set", -3, WRITE, ONE_KEY, set, "Sets the value of a key."),
+        command("setnx", 3, WRITE | FAST, ONE_KEY, setnx, "Sets a key that is not there."),
+        command("setex", 4, WRITE, ONE_KEY, setex, "Sets a value for some seconds."),
+        command("psetex", 4, WRITE, ONE_KEY, psetex, "Sets a value for some milliseconds."),
+        command("getset", 3, WRITE | FAST, ONE_KEY, getset, "Sets a value, returns the old one."),
+        command("getdel", 2, WRITE | FAST, ONE_KEY, getdel, "Returns a value and removes the key."),
+        command("getex", -2, WRITE | FAST, ONE_KEY, getex, "Returns a value, sets its expiry."),
+        command("mget", -2, READ | FAST, ALL_KEYS, mget, "Returns the values of keys."),
+        command("mset", -3, WRITE, (1, -1, 2), mset, "Sets keys, all or none."),
+        command("msetnx", -3, WRITE, (1, -1, 2), msetnx, "Sets keys if none is there."),
+    ]
+}
+
+fn get(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let entry = context.get(&args[1])?;
+    context.replies.bulk_or_null(entry.as_ref().map(|entry| entry.value.as_slice()));
+    Ok(())
+}
+
+fn reply_value(context: &mut Context<'_>, entry: Option<&Entry>) -> Outcome {
+    context.replies.bulk_or_null(entry.map(|entry| entry.value.as_slice()));
+    Ok(())
+}
+
+/// The options of SET.
+#[derive(Default)]
+struct SetOptions {
+    only_if_missing: bool,
+    only_if_there: bool,
+    return_old: bool,
+    keep_expiry: bool,
+    expires_at: Option<Timestamp>,
+}
+
+impl SetOptions {
+    fn parse(context: &Context<'_>, args: Args<'_>) -> Result<Self, super::Failure> {
+        let mut options = Self::default();
+        let mut words = args.iter();
+        while let Some(word) = words.next() {
+            let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+            if is("nx") && !options.only_if_there {
+                options.only_if_missing = true;
+            } else if is("xx") && !options.only_if_missing {
+                options.only_if_there = true;
+            } else if is("get") {
+                options.return_old = true;
+            } else if is("keepttl") && options.expires_at.is_none() {
+                options.keep_expiry = true;
+            } else if let Some(unit) = Unit::parse(word)
+                && options.expires_at.is_none()
+                && !options.keep_expiry
+            {
+                let time = words.next().ok_or(SYNTAX)?;
+                options.expires_at = Some(expiry::moment(context.now(), time, unit, "set")?);
+            } else {
+                return Err(SYNTAX);
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn set(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let options = SetOptions::parse(context, args.from(3))?;
+    let (key, value) = (&args[1], &args[2]);
+    let _guard = context.lock(key);
+    let needs_old = options.only_if_missing
+        || options.only_if_there
+        || options.return_old
+        || options.keep_expiry;
+    let old = if needs_old { context.get(key)? } else { None };
+    let refused = if old.is_some() { options.only_if_missing } else { options.only_if_there };
+    if !refused {
+        let kept = old.as_ref().and_then(|old| old.expires_at).filter(|_| options.keep_expiry);
+        context.put(key, value, options.expires_at.or(kept))?;
+    }
+    match (options.return_old, refused) {
+        (true, _) => reply_value(context, old.as_ref())?,
+        (false, true) => context.replies.null(),
+        (false, false) => context.replies.ok(),
+    }
+    Ok(())
+}
+
+fn setnx(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let _guard = context.lock(&args[1]);
+    let is_new = !context.exists(&args[1])?;
+    if is_new {
+        context.put(&args[1], &args[2], None)?;
+    }
+    context.replies.flag(is_new);
+    Ok(())
+}
+
+fn setex(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    set_for(context, args, Unit::Seconds, "setex")
+}
+
+fn psetex(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    set_for(context, args, Unit::Milliseconds, "psetex")
+}
+
+fn set_for(context: &mut Context<'_>, args: Args<'_>, unit: Unit, name: &str) -> Outcome {
+    let expires_at = expiry::moment(context.now(), &args[2], unit, name)?;
+    let _guard = context.lock(&args[1]);
+    context.put(&args[1], &args[3], Some(expires_at))?;
+    context.replies.ok();
+    Ok(())
+}
+
+fn getset(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let _guard = context.lock(&args[1]);
+    let old = context.get(&args[1])?;
+    context.put(&args[1], &args[2], None)?;
+    reply_value(context, old.as_ref())
+}
+
+fn getdel(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let _guard = context.lock(&args[1]);
+    let old = context.get(&args[1])?;
+    if old.is_some() {
+        context.delete(&args[1])?;
+    }
+    reply_value(context, old.as_ref())
+}
+
+fn getex(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let key = &args[1];
+    let change = match (args.len(), args.get(2)) {
+        (2, _) => None,
+        (3, Some(word)) if word.eq_ignore_ascii_case(b"persist") => Some(None),
+        (4, Some(word)) => {
+            let unit = Unit::parse(word).ok_or(SYNTAX)?;
+            Some(Some(expiry::moment(context.now(), &args[3], unit, "getex")?))
+        }
+        _ => return Err(SYNTAX),
+    };
+    let _guard = change.map(|_| context.lock(key));
+    let entry = context.get(key)?;
+    if let (Some(entry), Some(expires_at)) = (&entry, change)
+        && entry.expires_at != expires_at
+    {
+        expiry::set(context, key, entry, expires_at)?;
+    }
+    reply_value(context, entry.as_ref())
+}
+
+fn mget(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    context.replies.array(args.len() - 1);
+    for key in args.from(1).iter() {
+        let entry = context.get(key)?;
+        reply_value(context, entry.as_ref())?;
+        // The client is cut off: reading on would be in vain.
+        if context.replies.has_overflowed() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The pairs of MSET.
+fn pairs<'a>(
+    args: Args<'a>,
+    name: &str,
+) -> Result<impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone + use<'a>, super::Failure> {
+    if args.len().is_multiple_of(2) {
+        return Err(wrong_arity(name));
+    }
+    let (keys, values) = (args.from(1).iter().step_by(2), args.from(2).iter().step_by(2));
+    Ok(keys.zip(values))
+}
+
+fn mset(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let pairs = pairs(args, "mset")?;
+    let _guard = context.lock_many(pairs.clone().map(|(key, _)| key));
+    context.write(|batch| {
+        for (key, value) in pairs {
+            batch.put(key, value);
+        }
+    })?;
+    context.replies.ok();
+    Ok(())
+}
+
+fn msetnx(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let pairs = pairs(args, "msetnx")?;
+    let _guard = context.lock_many(pairs.clone().map(|(key, _)| key));
+    for (key, _) in pairs.clone() {
+        if context.exists(key)? {
+            context.replies.flag(false);
+            return Ok(());
+        }
+    }
+    context.write(|batch| {
+        for (key, value) in pairs {
+            batch.put(key, value);
+        }
+    })?;
+    context.replies.flag(true);
+    Ok(())
+}

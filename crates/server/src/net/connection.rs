@@ -1,0 +1,267 @@
+//! The buffers of one client: what came and is not understood yet, what goes and is not sent yet.
+//!
+//! A turn reads into the worker's scratch space and runs the commands that lie in it; only what is
+//! left, the beginning of a request, is copied to the connection. So an idle client holds no
+//! buffers, and a short request is never copied.
+//!
+//! Back-pressure: while more replies wait than the soft limit, no further command of the client
+//! runs and nothing more is read from it, so its own socket fills and it has to wait.
+//!
+//! Invariant: replies are sent only after the worker has synced what they acknowledge
+//! ([`Connection::send`] is called behind the sync), and `unsynced` marks where those begin that a
+//! failing sync takes back.
+
+use std::io::{ErrorKind, Read, Write};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use mio::net::TcpStream;
+
+use super::timeouts::Activity;
+use crate::clients::Registration;
+use crate::command::{Session, answer_gathered, execute};
+use crate::resp::{Limits, Parser, Progress, Replies};
+use crate::shared::Shared;
+use crate::store::turn::Turn;
+
+/// One client.
+pub(crate) struct Connection {
+    pub(crate) stream: TcpStream,
+    session: Session,
+    parser: Parser,
+    /// What came and has not been run; begins with a request.
+    input: Vec<u8>,
+    replies: Replies,
+    /// How many of the replies could be sent before this turn's.
+    unsynced: usize,
+    /// The socket may have more to read.
+    pub(crate) is_readable: bool,
+    /// The socket may take more.
+    pub(crate) is_writable: bool,
+    /// The poll has told that the end is there to be read.
+    pub(crate) is_end_near: bool,
+    /// The client sends no more.
+    is_ended: bool,
+    /// Nothing more is read or run; what waits is sent.
+    is_closing: bool,
+    /// The connection is of no more use.
+    is_dead: bool,
+    /// It stands in the list of those to serve in the next turn.
+    pub(crate) is_scheduled: bool,
+    activity: Activity,
+}
+
+impl Connection {
+    pub(crate) fn new(shared: &Shared, stream: TcpStream, registration: Registration) -> Self {
+        let options = &shared.options;
+        let now = Instant::now();
+        Connection {
+            stream,
+            session: Session::new(registration, options.password.is_none()),
+            parser: Parser::default(),
+            input: Vec::new(),
+            replies: Replies::new(options.max_output_bytes),
+            unsynced: 0,
+            is_readable: true,
+            is_writable: true,
+            is_end_near: false,
+            is_ended: false,
+            is_closing: false,
+            is_dead: false,
+            is_scheduled: false,
+            activity: Activity { heard: now, request: None, unread: None },
+        }
+    }
+
+    /// Reads once and runs the commands that are there. Sends nothing.
+    pub(crate) fn serve(&mut self, shared: &Shared, turn: &mut Turn, scratch: &mut [u8]) {
+        self.unsynced = self.replies.mark();
+        if self.session.client().killed.load(Relaxed) {
+            self.is_dead = true;
+        }
+        if self.is_held_back(shared) {
+            // The rest of a request cannot come while nothing is read: its time stands still.
+            self.activity.request = None;
+            return;
+        }
+        if self.is_dead || self.is_closing {
+            return;
+        }
+        let count = self.read(shared, scratch);
+        if self.input.is_empty() {
+            let used = self.run(shared, turn, &scratch[..count]);
+            if !self.is_closing {
+                self.input.extend_from_slice(&scratch[used..count]);
+            }
+        } else {
+            let mut input = std::mem::take(&mut self.input);
+            input.extend_from_slice(&scratch[..count]);
+            let used = self.run(shared, turn, &input);
+            input.drain(..used);
+            input.shrink_to(if input.is_empty() { 0 } else { 2 * input.len() });
+            self.input = input;
+        }
+        self.note_request(turn.clock);
+    }
+
+    /// Whether replies must be taken before more commands run.
+    fn is_held_back(&self, shared: &Shared) -> bool {
+        self.replies.len() > shared.options.soft_output_bytes()
+    }
+
+    fn read(&mut self, shared: &Shared, scratch: &mut [u8]) -> usize {
+        while self.is_readable && !self.is_ended {
+            match self.stream.read(scratch) {
+                Ok(0) => self.is_ended = true,
+                Ok(count) => {
+                    // The poll tells of a change once. A short read shows that all bytes are here,
+                    // but not that no end stands behind them.
+                    self.is_readable = count == scratch.len() || self.is_end_near;
+                    shared.metrics.bytes_in.fetch_add(count as u64, Relaxed);
+                    self.note_heard();
+                    return count;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.is_readable = false,
+                Err(_) => {
+                    self.is_dead = true;
+                    break;
+                }
+            }
+        }
+        0
+    }
+
+    fn note_heard(&mut self) {
+        let now = Instant::now();
+        self.activity.heard = now;
+        let client = self.session.client();
+        client.heard_ms.store((now - client.since).as_millis() as u64, Relaxed);
+    }
+
+    /// Keeps the time of a request that has not come whole.
+    fn note_request(&mut self, now: Instant) {
+        let is_waiting = !self.input.is_empty() && !self.parser.is_idle();
+        self.activity.request = is_waiting.then(|| {
+            let begun = self.activity.request.map_or(now, |(begun, _)| begun);
+            (begun, self.input.len())
+        });
+    }
+
+    /// Runs the commands that `input` begins with; how many bytes of it are done with.
+    fn run(&mut self, shared: &Shared, turn: &mut Turn, input: &[u8]) -> usize {
+        let mut used = 0;
+        while !self.is_closing && !self.is_held_back(shared) {
+            let rest = &input[used..];
+            let limits = Limits {
+                max_request_bytes: shared.options.max_request_bytes,
+                max_arguments: 1 << 20,
+                authenticated: self.session.is_authenticated,
+            };
+            match self.parser.parse(rest, &limits) {
+                Ok(Progress::Incomplete) => break,
+                Ok(Progress::Request { consumed }) => {
+                    let args = self.parser.args(rest);
+                    if !args.is_empty() {
+                        execute(shared, &mut self.session, &mut self.replies, turn, args);
+                        self.is_closing |= self.session.is_closing;
+                    }
+                    // Whatever was running may have timed a request that is over now.
+                    self.activity.request = None;
+                    used += consumed;
+                    if self.replies.has_overflowed() {
+                        shared.metrics.slow_readers.fetch_add(1, Relaxed);
+                        self.is_dead = true;
+                        break;
+                    }
+                }
+                Err(error) => {
+                    shared.metrics.protocol_errors.fetch_add(1, Relaxed);
+                    answer_gathered(shared, &mut self.session, &mut self.replies, turn);
+                    self.replies.error(&format!("ERR {error}"));
+                    self.is_closing = true;
+                }
+            }
+        }
+        self.parser.shrink();
+        used
+    }
+
+    /// Writes the replies to SETs that were gathered. To be called behind the last
+    /// [`serve`](Self::serve) of a turn.
+    pub(crate) fn answer_gathered(&mut self, shared: &Shared, turn: &mut Turn) {
+        answer_gathered(shared, &mut self.session, &mut self.replies, turn);
+    }
+
+    /// Takes back this turn's replies, because what they acknowledge may not be durable.
+    pub(crate) fn retract(&mut self, text: &str) {
+        if self.replies.mark() > self.unsynced {
+            self.replies.rewind(self.unsynced);
+            self.replies.error(text);
+            self.is_closing = true;
+        }
+    }
+
+    /// Sends what the socket takes.
+    pub(crate) fn send(&mut self, shared: &Shared) {
+        let mut sent = 0;
+        while self.is_writable && !self.is_dead && !self.replies.is_empty() {
+            match self.stream.write(self.replies.unsent()) {
+                Ok(0) => self.is_dead = true,
+                Ok(count) => {
+                    self.replies.advance(count);
+                    sent += count;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.is_writable = false,
+                Err(_) => self.is_dead = true,
+            }
+        }
+        self.activity.unread = match self.activity.unread {
+            _ if self.replies.is_empty() => None,
+            Some(since) if sent == 0 => Some(since),
+            _ => Some(Instant::now()),
+        };
+        shared.metrics.bytes_out.fetch_add(sent as u64, Relaxed);
+    }
+
+    /// Whether there is something to do without a further event of the socket.
+    pub(crate) fn has_work(&self, shared: &Shared) -> bool {
+        if self.is_closing || self.is_held_back(shared) {
+            return false;
+        }
+        // Input that is no unfinished request was held back by replies that have been taken since.
+        self.is_readable && !self.is_ended || !self.input.is_empty() && self.parser.is_idle()
+    }
+
+    /// Whether the connection should be closed.
+    pub(crate) fn is_done(&self) -> bool {
+        let is_last = self.is_closing || self.is_ended && self.parser_waits();
+        self.is_dead || is_last && self.replies.is_empty()
+    }
+
+    /// Whether all that came has been run, but for a request without its end.
+    fn parser_waits(&self) -> bool {
+        self.input.is_empty() || !self.parser.is_idle()
+    }
+
+    /// Whether replies wait to be sent.
+    pub(crate) fn has_replies(&self) -> bool {
+        !self.replies.is_empty() && !self.is_dead
+    }
+
+    /// Cuts the client off if it has taken too long, or was killed.
+    pub(crate) fn check_time(&mut self, shared: &Shared, now: Instant) {
+        let is_killed = self.session.client().killed.load(Relaxed);
+        if self.activity.is_over(now, &shared.options) {
+            shared.metrics.timeouts.fetch_add(1, Relaxed);
+            self.is_dead = true;
+        }
+        self.is_dead |= is_killed;
+    }
+
+    /// Ends what reaches beyond the connection.
+    pub(crate) fn close(&mut self, shared: &Shared) {
+        self.session.unwatch(shared);
+    }
+}

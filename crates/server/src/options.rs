@@ -1,0 +1,161 @@
+//! How to serve: addresses, limits, timeouts, and when a write is acknowledged.
+//!
+//! Invariant: [`ServerOptions::check`] passes before anything listens, so a server without a
+//! password can be reached from its own machine only.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use siltstone_engine::{Clock, Error, OptionMistake, Result, SystemClock};
+
+/// When a write is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Fsync {
+    /// When the medium has it: it survives a power cut. Writes that arrive together share a sync.
+    Always,
+    /// When the operating system has it, and the medium within a second: a power cut may take the
+    /// last second.
+    #[default]
+    EverySecond,
+    /// When the operating system has it: it survives the death of the process.
+    Never,
+}
+
+/// How to serve.
+#[derive(Clone)]
+pub struct ServerOptions {
+    /// Where to listen for clients. Port 0 takes any free one.
+    pub listen: SocketAddr,
+    /// Where to serve metrics over HTTP, if anywhere.
+    pub metrics: Option<SocketAddr>,
+    /// When a write is acknowledged.
+    pub fsync: Fsync,
+    /// What clients must send with AUTH, if anything.
+    pub password: Option<String>,
+    /// Clients at once.
+    pub max_clients: usize,
+    /// Bytes of a request, and of all commands that wait between MULTI and EXEC.
+    pub max_request_bytes: usize,
+    /// Bytes of replies that wait for one client before it is cut off.
+    pub max_output_bytes: usize,
+    /// How long a client may be silent between requests; `None`: for ever.
+    pub idle_timeout: Option<Duration>,
+    /// How long a client may take over a request that it has begun (and a second more for each
+    /// 64 KiB of it), or leave replies unread.
+    pub stall_timeout: Duration,
+    /// How long shutting down may take to send what is still unsent.
+    pub drain_timeout: Duration,
+    /// Threads that serve clients; 0 for one a core.
+    pub threads: usize,
+    /// What time it is, for expiry; the clock that the tables were opened with.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        ServerOptions {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 6379)),
+            metrics: None,
+            fsync: Fsync::default(),
+            password: None,
+            max_clients: 10_000,
+            max_request_bytes: 512 << 20,
+            max_output_bytes: 64 << 20,
+            idle_timeout: None,
+            stall_timeout: Duration::from_secs(30),
+            drain_timeout: Duration::from_secs(5),
+            threads: 0,
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
+
+impl fmt::Debug for ServerOptions {
+    /// All but the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerOptions")
+            .field("listen", &self.listen)
+            .field("metrics", &self.metrics)
+            .field("fsync", &self.fsync)
+            .field("max_clients", &self.max_clients)
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ServerOptions {
+    /// Refuses options that cannot be, all mistakes at once.
+    ///
+    /// # Errors
+    /// [`Error::BadOptions`].
+    pub fn check(&self) -> Result<()> {
+        let mut mistakes = Vec::new();
+        let mut require = |holds: bool, option: &str, reason: String| {
+            if !holds {
+                mistakes.push(OptionMistake { option: option.to_owned(), reason });
+            }
+        };
+        let password = self.password.as_deref();
+        require(
+            password != Some(""),
+            "password",
+            "it is empty; give one, or none to serve this machine only".to_owned(),
+        );
+        for (option, address) in [("listen", Some(self.listen)), ("metrics", self.metrics)] {
+            let Some(address) = address else { continue };
+            require(
+                address.ip().is_loopback() || password.is_some(),
+                option,
+                format!(
+                    "{address} can be reached from other machines and there is no password; set \
+                     one, or use a loopback address such as 127.0.0.1:{}",
+                    address.port()
+                ),
+            );
+        }
+        require(self.max_clients > 0, "max_clients", "it must be at least 1".to_owned());
+        for (option, bytes) in [
+            ("max_request_bytes", self.max_request_bytes),
+            ("max_output_bytes", self.max_output_bytes),
+        ] {
+            require(bytes >= 1024, option, format!("{bytes} bytes are too few; 1KiB is the least"));
+        }
+        if mistakes.is_empty() { Ok(()) } else { Err(Error::BadOptions(mistakes)) }
+    }
+
+    /// How many threads serve clients.
+    pub(crate) fn workers(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        }
+    }
+
+    /// Replies that wait for one client before its next requests wait too.
+    pub(crate) fn soft_output_bytes(&self) -> usize {
+        (self.max_output_bytes / 4).min(1 << 20)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_address_without_a_password_is_refused() {
+        let mut options = ServerOptions {
+            listen: "0.0.0.0:1".parse().unwrap(),
+            metrics: Some("[::]:2".parse().unwrap()),
+            ..ServerOptions::default()
+        };
+        let Err(Error::BadOptions(mistakes)) = options.check() else { panic!("accepted") };
+        let names: Vec<_> = mistakes.iter().map(|m| m.option.as_str()).collect();
+        assert_eq!(names, ["listen", "metrics"]);
+        assert!(mistakes[0].reason.contains("127.0.0.1:1"));
+        options.password = Some("secret".into());
+        options.check().unwrap();
+        assert!(!format!("{options:?}").contains("secret"));
+    }
+}

@@ -1,0 +1,113 @@
+//! Integers as the protocol writes them: strict decimal, no sign but `-`, no leading zeros.
+//!
+//! Redis tells the integer `1` from the string `01`, so `INCR` must refuse what `str::parse` would
+//! take (`+1`, `01`, `-0`).
+
+/// Reads a strict decimal integer.
+pub fn parse_i64(text: &[u8]) -> Option<i64> {
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    match digits {
+        [] => return None,
+        [b'0'] => return (!negative).then_some(0),
+        [b'0', ..] => return None,
+        _ => {}
+    }
+    // Accumulated below zero, where there is one more number than above it.
+    let mut value = 0i64;
+    for &digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        value = value.checked_mul(10)?.checked_sub(i64::from(digit - b'0'))?;
+    }
+    if negative { Some(value) } else { value.checked_neg() }
+}
+
+/// Reads a strict decimal integer of at least zero.
+pub fn parse_u64(text: &[u8]) -> Option<u64> {
+    match text {
+        [] => None,
+        [b'0'] => Some(0),
+        [b'0', ..] => None,
+        digits => digits.iter().try_fold(0u64, |value, &digit| {
+            let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+            value.checked_mul(10)?.checked_add(digit)
+        }),
+    }
+}
+
+/// An integer as decimal digits, without allocating.
+#[derive(Debug, Clone, Copy)]
+pub struct Digits {
+    bytes: [u8; 20],
+    start: usize,
+}
+
+impl Digits {
+    /// The digits of `value`.
+    pub fn new(value: i64) -> Self {
+        let mut bytes = [0; 20];
+        let (mut start, mut rest) = (bytes.len(), value.unsigned_abs());
+        loop {
+            start -= 1;
+            bytes[start] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        if value < 0 {
+            start -= 1;
+            bytes[start] = b'-';
+        }
+        Digits { bytes, start }
+    }
+
+    /// The digits as text.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_round_trip_at_every_width() {
+        for shift in 0..64 {
+            for value in [1i64 << shift, (1i64 << shift).wrapping_sub(1), i64::MIN >> shift, 0] {
+                assert_eq!(parse_i64(Digits::new(value).as_bytes()), Some(value));
+            }
+        }
+        assert_eq!(parse_u64(b"18446744073709551615"), Some(u64::MAX));
+    }
+
+    #[test]
+    fn what_is_not_canonical_is_refused() {
+        for bad in [
+            "",
+            "-",
+            "+1",
+            "01",
+            "-0",
+            "-01",
+            " 1",
+            "1 ",
+            "1.0",
+            "0x1",
+            "1e3",
+            "9223372036854775808",
+            "-9223372036854775809",
+            "99999999999999999999999",
+        ] {
+            assert_eq!(parse_i64(bad.as_bytes()), None, "{bad:?}");
+        }
+        for bad in ["", "-1", "00", "18446744073709551616"] {
+            assert_eq!(parse_u64(bad.as_bytes()), None, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The server: its threads, from binding to draining.
+//!
+//! | thread | does |
+//! | --- | --- |
+//! | the caller's | accepts clients |
+//! | `siltstone-serve-N` | serve them, one a core |
+//! | `siltstone-sync` | syncs written tables each second, under [`Fsync::EverySecond`] |
+//! | `siltstone-metrics` | answers Prometheus |
+//!
+//! Stopping: no more clients are accepted; workers run what they have received and send what waits,
+//! within `drain_timeout`; then every table is synced.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use siltstone::Table;
+use siltstone_engine::{Error, OptionMistake, Result};
+
+use crate::clients::Clients;
+use crate::metrics::Metrics;
+use crate::metrics::http::HttpPort;
+use crate::net::accept::Acceptor;
+use crate::net::listen::listen;
+use crate::net::worker::Worker;
+use crate::shared::Shared;
+use crate::store::{Cursors, Database};
+use crate::{Fsync, ServerOptions, StopHandle};
+
+/// How long a stop may go unnoticed by the thread that syncs.
+const SYNC_STEP: Duration = Duration::from_millis(50);
+
+/// A server that listens, and serves once it runs.
+pub struct Server {
+    shared: Arc<Shared>,
+    listener: mio::net::TcpListener,
+    metrics: Option<(SocketAddr, mio::net::TcpListener)>,
+}
+
+impl Server {
+    /// Listens for clients of these tables; the first is SELECT 0, the second SELECT 1, ….
+    ///
+    /// # Errors
+    /// [`Error::BadOptions`] for what cannot be, such as an address that other machines can reach
+    /// without a password; [`Error::Io`] if an address cannot be had.
+    pub fn bind(tables: Vec<Table>, options: ServerOptions) -> Result<Self> {
+        options.check()?;
+        if tables.is_empty() {
+            return Err(Error::BadOptions(vec![OptionMistake {
+                option: "tables".to_owned(),
+                reason: "there is none to serve; name at least one".to_owned(),
+            }]));
+        }
+        let bound = |address| -> Result<(SocketAddr, mio::net::TcpListener)> {
+            let listener = listen(address)?;
+            let address = listener
+                .local_addr()
+                .map_err(|error| Error::io("listen on", address.to_string(), &error))?;
+            Ok((address, listener))
+        };
+        let (address, listener) = bound(options.listen)?;
+        let metrics = options.metrics.map(bound).transpose()?;
+        let databases =
+            tables.iter().map(|table| Database::new(table.name(), table.engine().clone()));
+        let shared = Arc::new(Shared {
+            address,
+            databases: databases.collect(),
+            cursors: Mutex::new(Cursors::default()),
+            clients: Arc::new(Clients::default()),
+            metrics: Metrics::new(options.workers()),
+            stop: StopHandle::default(),
+            started: Instant::now(),
+            last_sync: AtomicU64::new(0),
+            options,
+        });
+        shared.note_sync();
+        Ok(Server { shared, listener, metrics })
+    }
+
+    /// Where it listens for clients.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.shared.address
+    }
+
+    /// Where it serves metrics.
+    pub fn metrics_addr(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(|(address, _)| *address)
+    }
+
+    /// What ends it, from any thread.
+    pub fn stop_handle(&self) -> StopHandle {
+        self.shared.stop.clone()
+    }
+
+    /// Serves until SIGTERM or SIGINT, then drains and syncs.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_until_signal(self) -> Result<()> {
+        let mut signals = Signals::new([SIGTERM, SIGINT])
+            .map_err(|error| Error::io("listen for", "signals", &error))?;
+        let (signal_handle, stop) = (signals.handle(), self.stop_handle());
+        let listening = spawn("siltstone-signal", move || {
+            if signals.forever().next().is_some() {
+                stop.stop();
+            }
+        })?;
+        let outcome = self.run();
+        signal_handle.close();
+        let _ = listening.join();
+        outcome
+    }
+
+    /// Serves until [`StopHandle::stop`], then drains and syncs.
+    ///
+    /// # Errors
+    /// What the system refused (threads, polls), and what the last sync found: then the last
+    /// writes may not be durable.
+    pub fn run(self) -> Result<()> {
+        let shared = self.shared;
+        let failed = |error: std::io::Error| Error::io("serve", shared.address.to_string(), &error);
+        let (acceptor, waker) = Acceptor::new(self.listener).map_err(failed)?;
+        shared.stop.wake_with(waker);
+        let mut threads: Vec<JoinHandle<std::io::Result<()>>> = Vec::new();
+        let mut inboxes = Vec::new();
+        for index in 0..shared.options.workers() {
+            let (worker, inbox) = Worker::new(index, shared.clone()).map_err(failed)?;
+            inboxes.push(inbox);
+            let guard = StopAtEnd(shared.stop.clone());
+            threads.push(spawn(&format!("siltstone-serve-{index}"), move || {
+                let _guard = guard;
+                worker.run()
+            })?);
+        }
+        let mut metrics_waker = None;
+        if let Some((_, listener)) = self.metrics {
+            let (port, waker) = HttpPort::new(listener).map_err(failed)?;
+            metrics_waker = Some(waker);
+            let shared = shared.clone();
+            threads.push(spawn("siltstone-metrics", move || {
+                port.run(&shared);
+                Ok(())
+            })?);
+        }
+        if shared.options.fsync == Fsync::EverySecond {
+            let shared = shared.clone();
+            threads.push(spawn("siltstone-sync", move || {
+                sync_each_second(&shared);
+                Ok(())
+            })?);
+        }
+        let mut outcome = acceptor.run(&shared, &inboxes);
+        shared.stop.stop();
+        for inbox in &inboxes {
+            // A worker that cannot be woken looks at its next check of time.
+            let _ = inbox.waker.wake();
+        }
+        if let Some(waker) = metrics_waker {
+            let _ = waker.wake();
+        }
+        for thread in threads {
+            let ended = thread.join().unwrap_or_else(|_| {
+                Err(std::io::Error::other("a thread has panicked; this is a bug"))
+            });
+            outcome = outcome.and(ended);
+        }
+        let mut synced = Ok(());
+        for database in &shared.databases {
+            synced = synced.and(database.engine.sync());
+        }
+        synced.and(outcome.map_err(failed))
+    }
+}
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>> {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread.spawn(body).map_err(|error| Error::io("start thread", name, &error))
+}
+
+/// A server that has lost a worker, by a fault or a panic, would leave clients without an answer:
+/// it ends instead.
+struct StopAtEnd(StopHandle);
+
+impl Drop for StopAtEnd {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+fn sync_each_second(shared: &Shared) {
+    let mut due = Instant::now() + Duration::from_secs(1);
+    while !shared.stop.is_stopping() {
+        std::thread::sleep(SYNC_STEP);
+        if Instant::now() < due {
+            continue;
+        }
+        due = Instant::now() + Duration::from_secs(1);
+        let mut is_synced = true;
+        for database in &shared.databases {
+            if database.sync_if_written().is_err() {
+                // The table has turned read-only; its next write will say why.
+                shared.metrics.failed_syncs.fetch_add(1, Relaxed);
+                is_synced = false;
+            }
+        }
+        if is_synced {
+            shared.note_sync();
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! What all threads of a server share.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::clients::Clients;
+use crate::metrics::Metrics;
+use crate::store::{Cursors, Database};
+use crate::{ServerOptions, StopHandle};
+
+/// What all threads of a server share.
+pub(crate) struct Shared {
+    pub(crate) options: ServerOptions,
+    pub(crate) address: SocketAddr,
+    pub(crate) databases: Vec<Database>,
+    pub(crate) cursors: Mutex<Cursors>,
+    pub(crate) clients: Arc<Clients>,
+    pub(crate) metrics: Metrics,
+    pub(crate) stop: StopHandle,
+    pub(crate) started: Instant,
+    /// When all tables were last synced, in seconds since 1970.
+    pub(crate) last_sync: AtomicU64,
+}
+
+impl Shared {
+    /// Notes that all tables have just been synced.
+    pub(crate) fn note_sync(&self) {
+        self.last_sync.store(self.options.clock.now() / 1000, Relaxed);
+    }
+}

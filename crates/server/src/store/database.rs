@@ -1,0 +1,60 @@
+//! One SELECT index: an engine, and its locks and watches.
+//!
+//! All writes of all clients come through [`Database::write`], under the locks of their keys; that
+//! is where watchers hear of them and where the table is marked for its next sync.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use siltstone_engine::{Durability, Engine, MAX_KEY_BYTES, Result, WriteBatch};
+
+use super::locks::KeyLocks;
+use super::watch::Watches;
+
+/// One SELECT index.
+pub(crate) struct Database {
+    pub(crate) name: String,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) locks: KeyLocks,
+    pub(crate) watches: Watches,
+    pub(crate) max_value_bytes: usize,
+    /// Written since the last sync began.
+    unsynced: AtomicBool,
+}
+
+impl Database {
+    pub(crate) fn new(name: &str, engine: Arc<dyn Engine>) -> Self {
+        Database {
+            name: name.to_owned(),
+            locks: KeyLocks::new(),
+            watches: Watches::default(),
+            max_value_bytes: engine.capabilities().max_value_bytes,
+            unsynced: AtomicBool::new(false),
+            engine,
+        }
+    }
+
+    /// Applies a batch, buffered. The caller holds the locks of its keys.
+    #[inline]
+    pub(crate) fn write(&self, batch: &WriteBatch) -> Result<()> {
+        self.watches.touch(batch.iter().map(|op| op.key()));
+        let written = self.engine.write(batch, Durability::Buffered);
+        // After the write: a sync that began before it does not cover it.
+        self.unsynced.store(true, Ordering::Release);
+        written
+    }
+
+    /// Makes durable what was written, if anything was since the last time.
+    pub(crate) fn sync_if_written(&self) -> Result<()> {
+        if !self.unsynced.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.engine.sync().inspect_err(|_| self.unsynced.store(true, Ordering::Release))
+    }
+
+    /// Whether a key and a value are within the limits, to tell before they share a batch with
+    /// others.
+    pub(crate) fn accepts(&self, key: &[u8], value: &[u8]) -> bool {
+        !key.is_empty() && key.len() <= MAX_KEY_BYTES && value.len() <= self.max_value_bytes
+    }
+}

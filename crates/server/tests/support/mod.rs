@@ -1,0 +1,361 @@
+//! What the tests share: an engine in memory, a server that runs beside the test, and a client that
+//! reads replies as text.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "each test is a crate and uses a part"
+)]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use siltstone::{
+    Capabilities, Clock, Durability, Engine, Entry, Error, Op, Result, Stats, SystemClock, Table,
+    VerifyReport, WriteBatch,
+};
+use siltstone_engine::{CheckpointSink, Cursor};
+use siltstone_server::{Fsync, Server, ServerOptions, StopHandle};
+
+type Map = BTreeMap<Vec<u8>, Entry>;
+
+/// An ordered engine in memory, which can be told to fail.
+#[derive(Default)]
+pub struct MapEngine {
+    map: RwLock<Arc<Map>>,
+    pub writes: AtomicU64,
+    pub syncs: AtomicU64,
+    pub fail_syncs: AtomicBool,
+    pub fail_writes: AtomicBool,
+    pub disk_full: AtomicBool,
+}
+
+fn fault(operation: &'static str, kind: std::io::ErrorKind) -> Error {
+    Error::io(operation, "000001.log", &std::io::Error::from(kind))
+}
+
+impl Engine for MapEngine {
+    fn name(&self) -> &'static str {
+        "map"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { ordered: true, durable: true, versioned: false, max_value_bytes: 32 << 20 }
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
+        let now = SystemClock.now();
+        Ok(self.map.read().get(key).filter(|entry| !entry.is_expired(now)).cloned())
+    }
+
+    fn write(&self, batch: &WriteBatch, _durability: Durability) -> Result<()> {
+        batch.check(self.capabilities().max_value_bytes)?;
+        if self.disk_full.load(SeqCst) {
+            return Err(fault("write", std::io::ErrorKind::StorageFull));
+        }
+        if self.fail_writes.load(SeqCst) {
+            return Err(Error::ReadOnly { cause: "a test".into() });
+        }
+        self.writes.fetch_add(1, SeqCst);
+        let mut guard = self.map.write();
+        let map = Arc::make_mut(&mut guard);
+        for op in batch.iter() {
+            match op {
+                Op::Put { key, value, expires_at } => {
+                    map.insert(key.to_vec(), Entry { value: value.to_vec(), expires_at });
+                }
+                Op::Delete { key } => {
+                    map.remove(key);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.syncs.fetch_add(1, SeqCst);
+        if self.fail_syncs.load(SeqCst) {
+            return Err(fault("sync", std::io::ErrorKind::Other));
+        }
+        Ok(())
+    }
+
+    fn iter(&self) -> Result<Box<dyn Cursor>> {
+        let map = self.map.read().clone();
+        Ok(Box::new(MapCursor { map, at: None, now: SystemClock.now() }))
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn maintain(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn checkpoint(&self, _sink: &mut dyn CheckpointSink) -> Result<()> {
+        Err(self.unsupported("checkpoints"))
+    }
+
+    fn verify(&self, _progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
+        Ok(VerifyReport::default())
+    }
+
+    fn stats(&self) -> Stats {
+        Stats {
+            engine: "map",
+            keys_estimate: self.map.read().len() as u64,
+            writes: self.writes.load(SeqCst),
+            ..Stats::default()
+        }
+    }
+
+    fn close(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+struct MapCursor {
+    map: Arc<Map>,
+    at: Option<(Vec<u8>, Entry)>,
+    now: u64,
+}
+
+impl MapCursor {
+    fn place(&mut self, start: Bound<&[u8]>) -> Result<bool> {
+        let mut range = self.map.range::<[u8], _>((start, Bound::Unbounded));
+        let found = range.find(|(_, entry)| !entry.is_expired(self.now));
+        self.at = found.map(|(key, entry)| (key.clone(), entry.clone()));
+        Ok(self.at.is_some())
+    }
+
+    fn place_back(&mut self, end: Bound<&[u8]>) -> Result<bool> {
+        let range = self.map.range::<[u8], _>((Bound::Unbounded, end));
+        let found = range.rev().find(|(_, entry)| !entry.is_expired(self.now));
+        self.at = found.map(|(key, entry)| (key.clone(), entry.clone()));
+        Ok(self.at.is_some())
+    }
+}
+
+impl Cursor for MapCursor {
+    fn first(&mut self) -> Result<bool> {
+        self.place(Bound::Unbounded)
+    }
+
+    fn last(&mut self) -> Result<bool> {
+        self.place_back(Bound::Unbounded)
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        self.place(Bound::Included(key))
+    }
+
+    fn seek_back(&mut self, key: &[u8]) -> Result<bool> {
+        self.place_back(Bound::Included(key))
+    }
+
+    fn next(&mut self) -> Result<bool> {
+        let (key, _) = self.at.take().unwrap();
+        self.place(Bound::Excluded(&key))
+    }
+
+    fn prev(&mut self) -> Result<bool> {
+        let (key, _) = self.at.take().unwrap();
+        self.place_back(Bound::Excluded(&key))
+    }
+
+    fn valid(&self) -> bool {
+        self.at.is_some()
+    }
+
+    fn key(&self) -> &[u8] {
+        &self.at.as_ref().unwrap().0
+    }
+
+    fn value(&self) -> &[u8] {
+        &self.at.as_ref().unwrap().1.value
+    }
+
+    fn expires_at(&self) -> Option<u64> {
+        self.at.as_ref().unwrap().1.expires_at
+    }
+}
+
+/// A server that runs beside the test, with two tables; it is stopped when dropped.
+pub struct Running {
+    pub address: SocketAddr,
+    pub metrics: Option<SocketAddr>,
+    pub stop: StopHandle,
+    pub engine: Arc<MapEngine>,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl Running {
+    pub fn start() -> Self {
+        Self::with(|_| ())
+    }
+
+    pub fn with(change: impl FnOnce(&mut ServerOptions)) -> Self {
+        let mut options = ServerOptions {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            fsync: Fsync::Never,
+            threads: 2,
+            ..ServerOptions::default()
+        };
+        change(&mut options);
+        let engine = Arc::new(MapEngine::default());
+        let tables = vec![
+            Table::new("first", engine.clone()),
+            Table::new("second", Arc::new(MapEngine::default())),
+        ];
+        let server = Server::bind(tables, options).unwrap();
+        let (address, metrics) = (server.local_addr(), server.metrics_addr());
+        let stop = server.stop_handle();
+        let thread = Some(std::thread::spawn(move || server.run()));
+        Running { address, metrics, stop, engine, thread }
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    /// Stops the server and returns how it ended.
+    pub fn finish(mut self) -> Result<()> {
+        self.stop.stop();
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            if !std::thread::panicking() {
+                ended.unwrap().unwrap();
+            }
+        }
+    }
+}
+
+/// A client that shows replies as text: `+OK`, `:1`, `"bulk"`, `nil`, `[a, b]`, `-ERR …`.
+pub struct Client {
+    pub reader: BufReader<TcpStream>,
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Client { reader: BufReader::new(stream) }
+    }
+
+    pub fn stream(&mut self) -> &mut TcpStream {
+        self.reader.get_mut()
+    }
+
+    /// Sends bytes as they are.
+    pub fn send_raw(&mut self, bytes: &[u8]) {
+        self.stream().write_all(bytes).unwrap();
+    }
+
+    /// Sends a command and does not wait.
+    pub fn send(&mut self, args: &[&[u8]]) {
+        let bytes = encode(args);
+        self.send_raw(&bytes);
+    }
+
+    /// Sends words and returns the reply.
+    pub fn call(&mut self, line: &str) -> String {
+        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        self.call_bytes(&words)
+    }
+
+    pub fn call_bytes(&mut self, args: &[&[u8]]) -> String {
+        self.send(args);
+        self.read()
+    }
+
+    /// Asserts the replies to commands, one after the other.
+    pub fn expect(&mut self, steps: &[(&str, &str)]) {
+        for (command, expected) in steps {
+            assert_eq!(&self.call(command), expected, "{command}");
+        }
+    }
+
+    pub fn read(&mut self) -> String {
+        self.try_read().expect("a reply")
+    }
+
+    /// The next reply; `None` when the server has closed.
+    pub fn try_read(&mut self) -> Option<String> {
+        let mut line = Vec::new();
+        match self.reader.read_until(b'\n', &mut line) {
+            Ok(0) => return None,
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+            Err(error) => panic!("no reply: {error}"),
+        }
+        let line = String::from_utf8_lossy(line.strip_suffix(b"\r\n").unwrap()).into_owned();
+        let (kind, rest) = line.split_at(1);
+        let count = || rest.parse::<i64>().unwrap();
+        Some(match kind {
+            "+" | "-" | ":" | "," | "#" => line,
+            "_" => "nil".into(),
+            "$" | "=" if count() < 0 => "nil".into(),
+            "$" | "=" => {
+                let mut bytes = vec![0; count() as usize + 2];
+                self.reader.read_exact(&mut bytes).unwrap();
+                bytes.truncate(bytes.len() - 2);
+                format!("\"{}\"", String::from_utf8_lossy(&bytes))
+            }
+            "*" | "~" if count() < 0 => "nil".into(),
+            "*" | "~" | "%" => {
+                let count = count() * if kind == "%" { 2 } else { 1 };
+                let items: Vec<_> = (0..count).map(|_| self.read()).collect();
+                format!("[{}]", items.join(", "))
+            }
+            other => panic!("reply of kind {other:?}: {line}"),
+        })
+    }
+
+    /// Whether the server closes the connection, whatever it says before.
+    pub fn is_closed(&mut self) -> bool {
+        let mut rest = Vec::new();
+        match self.reader.read_to_end(&mut rest) {
+            Ok(_) => true,
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+}
+
+/// A command as an array of bulk strings.
+pub fn encode(args: &[&[u8]]) -> Vec<u8> {
+    let mut out = format!("*{}\r\n", args.len()).into_bytes();
+    for arg in args {
+        out.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
+        out.extend_from_slice(arg);
+        out.extend_from_slice(b"\r\n");
+    }
+    out
+}
+
+/// Waits until something holds.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..500 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("never: {what}");
+}

@@ -1,0 +1,294 @@
+//! Does each family of commands answer as Redis does?
+
+mod support;
+
+use support::Running;
+
+#[test]
+fn strings() {
+    let server = Running::start();
+    let mut client = server.client();
+    client.expect(&[
+        ("GET k", "nil"),
+        ("SET k v", "+OK"),
+        ("GET k", "\"v\""),
+        ("set k w NX", "nil"),
+        ("SET k w XX", "+OK"),
+        ("SET k x GET", "\"w\""),
+        ("SET k y NX GET", "\"x\""),
+        ("GET k", "\"x\""),
+        ("SET k v NX XX", "-ERR syntax error"),
+        ("SET k v EX 10 PX 10", "-ERR syntax error"),
+        ("SET k v EX 10 KEEPTTL", "-ERR syntax error"),
+        ("SET k v EX", "-ERR syntax error"),
+        ("SET k v EX 0", "-ERR invalid expire time in 'set' command"),
+        ("SET k v EX -1", "-ERR invalid expire time in 'set' command"),
+        ("SET k v EX 9223372036854775807", "-ERR invalid expire time in 'set' command"),
+        ("SET k v EX ten", "-ERR value is not an integer or out of range"),
+        ("SETNX k z", ":0"),
+        ("SETNX n z", ":1"),
+        ("SETEX e 100 v", "+OK"),
+        ("TTL e", ":100"),
+        ("SETEX e 0 v", "-ERR invalid expire time in 'setex' command"),
+        ("PSETEX e 100000 v", "+OK"),
+        ("SET e w KEEPTTL", "+OK"),
+        ("TTL e", ":100"),
+        ("SET e w", "+OK"),
+        ("TTL e", ":-1"),
+        ("GETSET k new", "\"x\""),
+        ("GETDEL k", "\"new\""),
+        ("GETDEL k", "nil"),
+        ("MSET a 1 b 2", "+OK"),
+        ("MSET a 1 b", "-ERR wrong number of arguments for 'mset' command"),
+        ("MGET a b c", "[\"1\", \"2\", nil]"),
+        ("MSETNX c 3 a 9", ":0"),
+        ("MSETNX c 3 d 4", ":1"),
+        ("MGET a c d", "[\"1\", \"3\", \"4\"]"),
+        ("GETEX a EX 100", "\"1\""),
+        ("TTL a", ":100"),
+        ("GETEX a PERSIST", "\"1\""),
+        ("TTL a", ":-1"),
+        ("GETEX a EX", "-ERR syntax error"),
+        ("GET", "-ERR wrong number of arguments for 'get' command"),
+        ("GET a b", "-ERR wrong number of arguments for 'get' command"),
+        ("NOPE x y", "-ERR unknown command 'NOPE', with args beginning with: 'x' 'y' "),
+    ]);
+}
+
+#[test]
+fn numbers_and_ranges() {
+    let server = Running::start();
+    let mut client = server.client();
+    client.expect(&[
+        ("INCR n", ":1"),
+        ("INCRBY n 41", ":42"),
+        ("DECR n", ":41"),
+        ("DECRBY n 40", ":1"),
+        ("SET n 9223372036854775807", "+OK"),
+        ("INCR n", "-ERR increment or decrement would overflow"),
+        ("INCRBY n x", "-ERR value is not an integer or out of range"),
+        ("DECRBY n -9223372036854775808", "-ERR decrement would overflow"),
+        ("SET n 01", "+OK"),
+        ("INCR n", "-ERR value is not an integer or out of range"),
+        ("SET f 10.50", "+OK"),
+        ("INCRBYFLOAT f 0.1", "\"10.6\""),
+        ("INCRBYFLOAT f -5", "\"5.6\""),
+        ("INCRBYFLOAT f 5.0e3", "\"5005.6\""),
+        ("INCRBYFLOAT f x", "-ERR value is not a valid float"),
+        ("INCRBYFLOAT f inf", "-ERR increment would produce NaN or Infinity"),
+        ("SETEX t 100 1", "+OK"),
+        ("INCR t", ":2"),
+        ("TTL t", ":100"),
+        ("APPEND s Hello", ":5"),
+        ("APPEND s World", ":10"),
+        ("STRLEN s", ":10"),
+        ("STRLEN none", ":0"),
+        ("GETRANGE s 0 4", "\"Hello\""),
+        ("GETRANGE s -5 -1", "\"World\""),
+        ("SUBSTR s 0 -1", "\"HelloWorld\""),
+        ("SETRANGE s 5 -There", ":11"),
+        ("GET s", "\"Hello-There\""),
+        ("SETRANGE none 0 ", ":0"),
+        ("EXISTS none", ":0"),
+        ("SETRANGE pad 2 x", ":3"),
+        ("STRLEN pad", ":3"),
+        ("SETRANGE s -1 x", "-ERR offset is out of range"),
+        (
+            "SETRANGE s 4294967295 x",
+            "-ERR string exceeds maximum allowed size (proto-max-bulk-len)",
+        ),
+        (
+            "SETRANGE s 9223372036854775807 x",
+            "-ERR string exceeds maximum allowed size (proto-max-bulk-len)",
+        ),
+    ]);
+}
+
+#[test]
+fn keys() {
+    let server = Running::start();
+    let mut client = server.client();
+    client.expect(&[
+        ("MSET a 1 b 2 c 3", "+OK"),
+        ("EXISTS a b none a", ":3"),
+        ("TOUCH a none", ":1"),
+        ("DEL a none a", ":1"),
+        ("UNLINK b", ":1"),
+        ("TYPE c", "+string"),
+        ("TYPE none", "+none"),
+        ("RENAME none x", "-ERR no such key"),
+        ("RENAME c d", "+OK"),
+        ("GET d", "\"3\""),
+        ("EXISTS c", ":0"),
+        ("SET e 5 EX 100", "+OK"),
+        ("RENAMENX d e", ":0"),
+        ("RENAME e d", "+OK"),
+        ("TTL d", ":100"),
+        ("COPY d f", ":1"),
+        ("TTL f", ":100"),
+        ("COPY d f", ":0"),
+        ("COPY d f REPLACE", ":1"),
+        ("COPY none f REPLACE", ":0"),
+        ("COPY d d", "-ERR source and destination objects are the same"),
+        ("COPY d d DB 1", ":1"),
+        ("COPY d d DB 7", "-ERR DB index is out of range"),
+        ("SELECT 1", "+OK"),
+        ("GET d", "\"5\""),
+        ("DBSIZE", ":1"),
+        ("SELECT 2", "-ERR DB index is out of range"),
+        ("SELECT x", "-ERR invalid DB index"),
+        ("SELECT 0", "+OK"),
+        ("OBJECT ENCODING d", "\"int\""),
+        ("OBJECT ENCODING none", "nil"),
+        ("FLUSHALL", "+OK"),
+        ("DBSIZE", ":0"),
+    ]);
+    assert!(client.call_bytes(&[b"SET", b"", b"x"]).starts_with("-ERR an empty key"));
+    assert_eq!(client.call_bytes(&[b"GET", b""]), "nil");
+    let key = vec![b'k'; 70_000];
+    assert!(client.call_bytes(&[b"SET", &key, b"x"]).contains("over the limit of 65536"));
+    let any: Vec<u8> = (0..=255).collect();
+    assert_eq!(client.call_bytes(&[b"SET", &any, &any]), "+OK");
+    assert_eq!(client.call_bytes(&[b"STRLEN", &any]), ":256");
+}
+
+#[test]
+fn expiry() {
+    let server = Running::start();
+    let mut client = server.client();
+    client.expect(&[
+        ("TTL k", ":-2"),
+        ("EXPIRE k 100", ":0"),
+        ("SET k v", "+OK"),
+        ("TTL k", ":-1"),
+        ("PTTL k", ":-1"),
+        ("EXPIRETIME k", ":-1"),
+        ("EXPIRE k 100 GT", ":0"),
+        ("EXPIRE k 100 XX", ":0"),
+        ("EXPIRE k 100 NX", ":1"),
+        ("EXPIRE k 50 GT", ":0"),
+        ("EXPIRE k 50 LT", ":1"),
+        ("TTL k", ":50"),
+        ("PERSIST k", ":1"),
+        ("PERSIST k", ":0"),
+        ("EXPIREAT k 4102444800", ":1"),
+        ("EXPIRETIME k", ":4102444800"),
+        ("PEXPIREAT k 4102444800001", ":1"),
+        ("PEXPIRETIME k", ":4102444800001"),
+        ("EXPIRE k 9223372036854775807", "-ERR invalid expire time in 'expire' command"),
+        ("EXPIRE k 10 GT LT", "-ERR GT and LT options at the same time are not compatible"),
+        ("EXPIRE k 10 ZZ", "-ERR Unsupported option ZZ"),
+        ("EXPIRE k -1", ":1"),
+        ("EXISTS k", ":0"),
+        ("SET k v PX 30", "+OK"),
+    ]);
+    support::eventually("expired", || client.call("GET k") == "nil");
+    client.expect(&[("TTL k", ":-2"), ("SETNX k w", ":1"), ("TTL k", ":-1")]);
+}
+
+#[test]
+fn scanning_returns_every_key_once() {
+    let server = Running::start();
+    let mut client = server.client();
+    for i in 0..500 {
+        client.call(&format!("SET key:{i:04} v"));
+    }
+    client.call("MSET other:1 v other:2 v");
+    for (options, expected) in
+        [("", 502), (" COUNT 7", 502), (" COUNT 1000", 502), (" MATCH key:00* COUNT 3", 100)]
+    {
+        let (mut cursor, mut seen) = ("0".to_owned(), Vec::new());
+        loop {
+            client.send(
+                &format!("SCAN {cursor}{options}")
+                    .split(' ')
+                    .map(str::as_bytes)
+                    .collect::<Vec<_>>(),
+            );
+            let reply = client.read();
+            let (next, keys) = reply[1..reply.len() - 1].split_once(", [").unwrap();
+            seen.extend(
+                keys.trim_end_matches(']').split(", ").filter(|k| !k.is_empty()).map(str::to_owned),
+            );
+            cursor = next.trim_matches('"').to_owned();
+            if cursor == "0" {
+                break;
+            }
+            // Keys that come and go must not disturb those that stay.
+            client.call("DEL key:none");
+            client.call("SET passing v");
+            client.call("DEL passing");
+        }
+        assert!(seen.is_sorted_by(|a, b| a < b), "{options}: twice or out of order");
+        assert_eq!(seen.len(), expected, "{options}");
+    }
+    client.expect(&[
+        ("SCAN 0 MATCH none*", "[\"0\", []]"),
+        ("SCAN 0 TYPE hash", "[\"0\", []]"),
+        ("SCAN 0 COUNT 0", "-ERR syntax error"),
+        ("SCAN x", "-ERR invalid cursor"),
+        ("KEYS other:?", "[\"other:1\", \"other:2\"]"),
+        ("KEYS key:000[13]", "[\"key:0001\", \"key:0003\"]"),
+        ("DBSIZE", ":502"),
+    ]);
+    assert!(client.call("SCAN 99999").starts_with("-ERR invalid cursor"));
+    assert_ne!(client.call("RANDOMKEY"), "nil");
+    assert_eq!(client.call("FLUSHDB ASYNC"), "+OK");
+    assert_eq!(client.call("RANDOMKEY"), "nil");
+}
+
+#[test]
+fn the_connection_and_the_server() {
+    let server = Running::start();
+    let mut client = server.client();
+    client.expect(&[
+        ("PING", "+PONG"),
+        ("PING hi", "\"hi\""),
+        ("ECHO hi", "\"hi\""),
+        ("CLIENT GETNAME", "nil"),
+        ("CLIENT SETNAME me", "+OK"),
+        ("CLIENT GETNAME", "\"me\""),
+        ("CLIENT SETINFO lib-name test", "+OK"),
+        ("CLIENT NO-EVICT on", "+OK"),
+        ("CONFIG GET save", "[\"save\", \"\"]"),
+        ("CONFIG GET databases", "[\"databases\", \"2\"]"),
+        ("COMMAND INFO nope", "[nil]"),
+        ("COMMAND GETKEYS MSET a 1 b 2", "[\"a\", \"b\"]"),
+        ("WAIT 0 0", ":0"),
+        ("SLOWLOG GET", "[]"),
+        ("SLOWLOG LEN", ":0"),
+        (
+            "AUTH x",
+            "-ERR AUTH <password> called without any password configured for the default \
+                    user. Are you sure your configuration is correct?",
+        ),
+        ("HELLO 4", "-NOPROTO unsupported protocol version"),
+    ]);
+    assert!(client.call("CONFIG SET save x").starts_with("-ERR CONFIG SET is not supported"));
+    assert!(client.call("DEBUG SLEEP 10").starts_with("-ERR DEBUG"));
+    assert!(client.call("CLIENT LIST").contains("name=me"));
+    assert!(client.call("CLIENT INFO").contains("lib-name=test"));
+    assert!(client.call("INFO").contains("table0:name=first,engine=map"));
+    assert!(client.call("INFO keyspace").starts_with("\"# Keyspace"));
+    assert!(client.call("COMMAND DOCS get").contains("summary"));
+    assert!(client.call("COMMAND").contains("\"getdel\""));
+    assert!(client.call("LOLWUT").contains("Siltstone"));
+    // RESP3 has its own nothing; replies may be switched off.
+    assert!(client.call("HELLO 3").contains("\"proto\", :3"));
+    client.send(&[b"GET", b"none"]);
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut client.reader, &mut line).unwrap();
+    assert_eq!(line, "_\r\n");
+    client.send(&[b"CLIENT", b"REPLY", b"OFF"]);
+    client.send(&[b"SET", b"quiet", b"1"]);
+    client.expect(&[("CLIENT REPLY ON", "+OK"), ("GET quiet", "\"1\"")]);
+    client.send(&[b"CLIENT", b"REPLY", b"SKIP"]);
+    client.send(&[b"SET", b"quiet", b"2"]);
+    client.expect(&[("GET quiet", "\"2\""), ("RESET", "+RESET"), ("CLIENT GETNAME", "nil")]);
+    let mut other = server.client();
+    let id: u64 = other.call("CLIENT ID")[1..].parse().unwrap();
+    assert_eq!(client.call(&format!("CLIENT KILL ID {id}")), ":1");
+    assert!(other.is_closed());
+    assert_eq!(client.call("QUIT"), "+OK");
+    assert!(client.is_closed());
+}

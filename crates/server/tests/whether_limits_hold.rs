@@ -1,0 +1,209 @@
+//! Can a client hold more than its limits, or a place for ever?
+
+mod support;
+
+use std::io::Write;
+use std::net::Shutdown;
+use std::time::Duration;
+
+use siltstone::{Error, Table};
+use siltstone_server::{Server, ServerOptions};
+use support::{Client, Running, encode, eventually};
+
+#[test]
+fn thousands_of_commands_in_one_breath() {
+    let server = Running::start();
+    let mut client = server.client();
+    let mut bytes = Vec::new();
+    for i in 0..10_000 {
+        let (key, value) = (format!("k{i}"), format!("v{i}"));
+        bytes.extend(encode(&[b"SET", key.as_bytes(), value.as_bytes()]));
+        bytes.extend(encode(&[b"GET", key.as_bytes()]));
+        bytes.extend(encode(&[b"INCR", b"count"]));
+    }
+    let mut writer = client.stream().try_clone().unwrap();
+    let sending = std::thread::spawn(move || writer.write_all(&bytes).unwrap());
+    for i in 0..10_000 {
+        assert_eq!(client.read(), "+OK");
+        assert_eq!(client.read(), format!("\"v{i}\""));
+        assert_eq!(client.read(), format!(":{}", i + 1));
+    }
+    sending.join().unwrap();
+}
+
+#[test]
+fn sets_that_arrive_together_share_a_write() {
+    let server = Running::start();
+    let mut client = server.client();
+    client.send_raw(&encode(&[b"SET", b"k", b"v"]).repeat(1000));
+    for _ in 0..1000 {
+        assert_eq!(client.read(), "+OK");
+    }
+    let writes = server.engine.writes.load(std::sync::atomic::Ordering::SeqCst);
+    assert!(writes < 100, "{writes} writes");
+}
+
+#[test]
+fn a_client_that_does_not_read_is_held_back_and_then_cut_off() {
+    let server = Running::with(|options| {
+        options.max_output_bytes = 1 << 20;
+        options.stall_timeout = Duration::from_millis(500);
+    });
+    let mut client = server.client();
+    client.call_bytes(&[b"SET", b"k", &[b'x'; 100_000]]);
+    let mut writer = client.stream().try_clone().unwrap();
+    writer.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+    let gets = encode(&[b"GET", b"k"]).repeat(100);
+    let cut_off = (0..10_000).any(|_| writer.write_all(&gets).is_err());
+    assert!(cut_off);
+    assert_eq!(server.client().call("PING"), "+PONG");
+}
+
+#[test]
+fn a_reply_over_the_limit_cuts_the_client_off_and_no_other() {
+    let server = Running::with(|options| options.max_output_bytes = 64 << 10);
+    let mut client = server.client();
+    assert_eq!(client.call_bytes(&[b"SET", b"k", &[b'x'; 60_000]]), "+OK");
+    assert_eq!(client.call("STRLEN k"), ":60000");
+    client.send(&[b"MGET", b"k", b"k"]);
+    assert!(client.is_closed());
+    assert_eq!(server.client().call("PING"), "+PONG");
+}
+
+#[test]
+fn half_a_request_times_out_and_so_does_silence() {
+    let server = Running::with(|options| {
+        options.stall_timeout = Duration::from_millis(300);
+        options.idle_timeout = Some(Duration::from_millis(900));
+    });
+    for half in [&b"*2\r\n$3\r\nGET\r\n"[..], b"GET half", b"*"] {
+        let mut client = server.client();
+        client.send_raw(half);
+        assert!(client.is_closed());
+    }
+    let mut silent = server.client();
+    assert_eq!(silent.call("PING"), "+PONG");
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(silent.call("PING"), "+PONG");
+    assert!(silent.is_closed());
+}
+
+#[test]
+fn a_request_may_come_byte_by_byte_and_the_sender_may_stop_sending() {
+    let server = Running::start();
+    let mut client = server.client();
+    for byte in encode(&[b"SET", b"slow", b"value"]) {
+        client.send_raw(&[byte]);
+    }
+    assert_eq!(client.read(), "+OK");
+    // Half-closed: what was sent is answered.
+    client.send_raw(b"GET slow\r\nPING\r\nGET sl");
+    client.stream().shutdown(Shutdown::Write).unwrap();
+    assert_eq!(client.read(), "\"value\"");
+    assert_eq!(client.read(), "+PONG");
+    assert_eq!(client.try_read(), None);
+}
+
+#[test]
+fn one_client_too_many_is_told_so() {
+    let server = Running::with(|options| options.max_clients = 2);
+    let mut first = server.client();
+    let mut second = server.client();
+    assert_eq!(first.call("PING"), "+PONG");
+    assert_eq!(second.call("PING"), "+PONG");
+    let mut third = server.client();
+    assert_eq!(third.read(), "-ERR max number of clients reached");
+    assert_eq!(third.try_read(), None);
+    drop(first);
+    eventually("a free place", || {
+        let mut client = server.client();
+        client.send_raw(b"PING\r\n");
+        client.try_read().as_deref() == Some("+PONG")
+    });
+}
+
+#[test]
+fn large_requests_pass_up_to_the_limit() {
+    let server = Running::with(|options| options.max_request_bytes = 10 << 20);
+    let mut client = server.client();
+    let value = vec![b'v'; 9 << 20];
+    assert_eq!(client.call_bytes(&[b"SET", b"large", &value]), "+OK");
+    assert_eq!(client.call("STRLEN large"), format!(":{}", value.len()));
+    let header = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n", 10 << 20);
+    client.send_raw(header.as_bytes());
+    assert!(client.read().contains("over the limit of 10485760 bytes"));
+    assert!(client.is_closed());
+    // A transaction is a request too.
+    let mut client = server.client();
+    assert_eq!(client.call("MULTI"), "+OK");
+    assert_eq!(client.call_bytes(&[b"SET", b"a", &value]), "+QUEUED");
+    assert!(client.call_bytes(&[b"SET", b"b", &value]).contains("transaction is over the limit"));
+    assert!(client.call("EXEC").starts_with("-EXECABORT"));
+    // So is what short commands make of it.
+    assert_eq!(client.call("MULTI"), "+OK");
+    for key in ["a", "b"] {
+        assert_eq!(client.call(&format!("COPY large {key}")), "+QUEUED");
+    }
+    let reply = client.call("EXEC");
+    assert!(reply.starts_with("[:1, -ERR transaction of"), "{reply}");
+    client.expect(&[("EXISTS a b", ":1")]);
+}
+
+#[test]
+fn a_password_is_asked_for() {
+    let server = Running::with(|options| options.password = Some("secret".into()));
+    let mut client = server.client();
+    client.expect(&[
+        ("PING", "-NOAUTH Authentication required."),
+        ("GET k", "-NOAUTH Authentication required."),
+        ("AUTH wrong", "-WRONGPASS invalid username-password pair or user is disabled."),
+        ("AUTH nobody secret", "-WRONGPASS invalid username-password pair or user is disabled."),
+        ("AUTH secret", "+OK"),
+        ("PING", "+PONG"),
+    ]);
+    let mut other = server.client();
+    assert!(other.call("HELLO 3").starts_with("-NOAUTH HELLO must be called"));
+    assert!(other.call("HELLO 3 AUTH default secret SETNAME me").contains(":3"));
+    assert_eq!(other.call("CLIENT GETNAME"), "\"me\"");
+    let mut stranger = server.client();
+    stranger.send_raw(b"*11\r\n");
+    assert_eq!(stranger.read(), "-ERR Protocol error: unauthenticated multibulk length");
+    let mut stranger = server.client();
+    stranger.send_raw(b"*2\r\n$4\r\nAUTH\r\n$20000\r\n");
+    assert_eq!(stranger.read(), "-ERR Protocol error: unauthenticated bulk length");
+}
+
+#[test]
+fn an_open_address_needs_a_password() {
+    let options =
+        ServerOptions { listen: "0.0.0.0:0".parse().unwrap(), ..ServerOptions::default() };
+    let table = Table::new("t", std::sync::Arc::new(support::MapEngine::default()));
+    let refused = Server::bind(vec![table], options);
+    let Err(Error::BadOptions(mistakes)) = refused else { panic!("it was bound") };
+    assert!(mistakes[0].reason.contains("no password"), "{mistakes:?}");
+}
+
+#[test]
+fn metrics_are_served_to_get_alone() {
+    let server = Running::with(|options| options.metrics = Some("127.0.0.1:0".parse().unwrap()));
+    assert_eq!(server.client().call("SET k v"), "+OK");
+    let ask = |request: &str| {
+        let mut client = Client::connect(server.metrics.unwrap());
+        client.send_raw(format!("{request} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
+        let mut answer = String::new();
+        std::io::Read::read_to_string(&mut client.reader, &mut answer).unwrap();
+        answer
+    };
+    let page = ask("GET /metrics");
+    assert!(page.starts_with("HTTP/1.1 200 OK"), "{page}");
+    for line in [
+        "siltstone_connected_clients ",
+        "siltstone_command_duration_seconds_count{command=\"set\"} 1",
+        "siltstone_table_writes_total{table=\"first\"} 1",
+    ] {
+        assert!(page.contains(line), "{line} in {page}");
+    }
+    assert!(ask("GET /healthz").ends_with("ok\n"));
+    assert!(ask("GET /").starts_with("HTTP/1.1 404"));
+    assert!(ask("POST /metrics").starts_with("HTTP/1.1 405"));
+}
