@@ -30,7 +30,7 @@ fn options(variant: u32) -> Options {
     let pairs = SMALL.split(' ').chain(VARIANTS[variant as usize].split(' '));
     let pairs = pairs.filter_map(|pair| pair.split_once('='));
     let map = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    Options::from_map(&map).unwrap()
+    Options::from_map(&map).expect("option sets are legal")
 }
 
 impl Subject for LsmSubject {

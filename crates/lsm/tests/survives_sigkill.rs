@@ -26,6 +26,7 @@ use siltstone_testkit::Dice;
 
 const DIRECTORY: &str = "SILTSTONE_SIGKILL_DIRECTORY";
 
+#[allow(clippy::unwrap_used, reason = "a helper of tests")]
 fn open(directory: &Path) -> Lsm {
     let pairs =
         [("memtable", "8KiB"), ("table", "8KiB"), ("levels", "32KiB:128KiB"), ("l0_compact", "2")];
@@ -41,6 +42,7 @@ fn value(number: u64) -> Vec<u8> {
 }
 
 /// How many batches there are; each must be whole and none missing.
+#[allow(clippy::unwrap_used, reason = "a helper of tests")]
 fn count(lsm: &Lsm) -> u64 {
     let newest = lsm
         .get(b"newest")

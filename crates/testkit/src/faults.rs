@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{Clock, Error};
 use siltstone_media::Faulty;
-use siltstone_media::faulty::FaultKind;
+use siltstone_media::faulty::{FaultKind, Survival};
 
 use crate::histories::guarded;
 use crate::history::{self, Shape, Step};
@@ -176,22 +176,29 @@ fn is_read(step: &Step) -> bool {
     )
 }
 
-/// The fault is over: the process dies, everything is there; a sync then makes it durable.
+/// The fault is over. A power cut now leaves all that was called synced; the death of the process
+/// all that was acknowledged; and a sync after that makes it durable.
 fn end(session: &mut Session<'_>, medium: &Faulty) -> Result<(), Wrong> {
+    cut_on_a_copy(session, medium, "before reopening")?;
     session.open()?;
     session.settle(session.acknowledged)?;
     session.step(&Step::Sync)?;
-    let survivors = medium.survivors(medium.requests());
-    let after_cut = session.reopened_on(Arc::new(survivors));
-    let found = after_cut.and_then(|engine| session::contents(engine.as_ref()));
-    let found = found
-        .map_err(|wrong| Wrong::Answer(format!("a power cut after the last sync: {wrong}")))?;
-    let now = session.clock.now();
-    if session.oracle.find_moment(&found, session.synced, now).is_none() {
-        return Err(Wrong::Answer("a power cut takes what the last sync covered".to_owned()));
-    }
+    cut_on_a_copy(session, medium, "after the last sync")?;
     session.step(&Step::Maintain)?;
     session.step(&Step::Verify)?;
     session.step(&Step::Reopen)?;
     session.step(&Step::ReadAll)
+}
+
+/// What a power cut would leave has all that was synced; the session goes on as if there was none.
+fn cut_on_a_copy(session: &Session<'_>, medium: &Faulty, when: &str) -> Result<(), Wrong> {
+    let survivors = medium.survivors_as(Survival::LoseAll, 0);
+    let after_cut = session.reopened_on(Arc::new(survivors));
+    let found = after_cut
+        .and_then(|engine| session::contents(engine.as_ref()))
+        .map_err(|wrong| Wrong::Answer(format!("a power cut {when}: {wrong}")))?;
+    match session.oracle.find_moment(&found, session.synced, session.clock.now()) {
+        Some(_) => Ok(()),
+        None => Err(Wrong::Answer(format!("a power cut {when} takes what was synced"))),
+    }
 }
