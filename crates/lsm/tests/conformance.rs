@@ -55,11 +55,6 @@ impl Subject for LsmSubject {
         }
     }
 
-    // The manifest's seal is its last record, and nothing outside says that there was one.
-    fn misses_cut_ends(&self) -> bool {
-        true
-    }
-
     fn open(&self, media: Arc<dyn Media>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
         Ok(Box::new(Lsm::open(media, env, options(variant))?))
     }

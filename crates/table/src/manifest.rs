@@ -4,12 +4,15 @@
 //! the manifest that counts and is replaced as a whole, so that a crash leaves the old or the new.
 //!
 //! ```text
-//! CURRENT         := "MANIFEST-" number  ' '  crc32c of the name in 8 hex digits  '\n'
+//! CURRENT         := "MANIFEST-" number  [" closed"]  ' '  crc32c of that in 8 hex digits  '\n'
 //! MANIFEST-000012 := record log number 12:  header  snapshot  edit*
 //!   header   := magic:"SILTMANI"  version:u32  engine name                       little endian
 //!   snapshot := number:u64  bytes          the number of the last edit that is part of it
 //!   edit     := number:u64  bytes          each one more than the record before
 //! ```
+//!
+//! `closed` says that the manifest was sealed by a clean close, so that even one cut off between two
+//! records is noticed. The first edit after that names a fresh manifest, without the word.
 //!
 //! Checksums are the log's; a manifest of a newer version or of another engine is refused by name.
 //!
@@ -30,7 +33,7 @@ use siltstone_engine::{Error, Purpose, Result};
 use siltstone_media::Media;
 
 use crate::log::{LogEnd, LogMode, LogReader, LogWriter};
-use current::{CURRENT, manifest_name, manifest_number, read_current, write_current};
+use current::{CURRENT, Current, manifest_name, manifest_number, read_current, write_current};
 
 const MAGIC: &[u8; 8] = b"SILTMANI";
 const VERSION: u32 = 1;
@@ -96,9 +99,11 @@ impl Manifest {
     /// `Refused` if there is none, if it is another engine's or of a newer version; `Corruption`;
     /// the medium's.
     pub fn open(media: Arc<dyn Media>, engine: &str) -> Result<(Manifest, Vec<Vec<u8>>)> {
-        let number = read_current(&*media)?;
+        let current = read_current(&*media)?;
+        let number = current.number;
         let mut edits = Vec::new();
-        let (last_edit, reader) = read(&*media, engine, number, |edit| edits.push(edit.to_vec()))?;
+        let (last_edit, reader) =
+            read_numbered(&*media, engine, current, |_, edit| edits.push(edit.to_vec()))?;
         let manifest = Manifest {
             engine: engine.into(),
             number,
@@ -134,7 +139,9 @@ impl Manifest {
                 outcome?;
             }
             State::Read { .. } => {
-                let (media, engine, old) = (self.media.clone(), self.engine.clone(), self.number);
+                let (media, engine) = (self.media.clone(), self.engine.clone());
+                // Whether it was whole was asked when it was opened.
+                let old = Current { number: self.number, is_closed: false };
                 self.install(|log| {
                     let mut next = None;
                     let mut copied = Ok(());
@@ -202,7 +209,11 @@ impl Manifest {
     /// The medium's; the manifest is then as durable as before.
     pub fn close(self) -> Result<()> {
         match self.state {
-            State::Writing(log) => log.seal(),
+            State::Writing(log) => {
+                log.seal()?;
+                let current = Current { number: self.number, is_closed: true };
+                write_current(&*self.media, current).map_err(|(error, _)| error)
+            }
             State::Read { .. } | State::Poisoned(_) => Ok(()),
         }
     }
@@ -218,7 +229,7 @@ impl Manifest {
             // Half a manifest that nothing names: space that a full medium needs back.
             let _ = self.media.remove(&name);
         })?;
-        match write_current(&*self.media, &name) {
+        match write_current(&*self.media, Current { number, is_closed: false }) {
             Ok(()) => {
                 let old = self.number;
                 self.number = number;
@@ -267,24 +278,17 @@ impl Manifest {
     }
 }
 
-/// Reads the manifest of this number; gives the number of its last edit and the reader at its end.
-fn read(
-    media: &dyn Media,
-    engine: &str,
-    number: u64,
-    mut edit: impl FnMut(&[u8]),
-) -> Result<(u64, LogReader)> {
-    read_numbered(media, engine, number, |_, bytes| edit(bytes))
-}
-
+/// Reads the manifest that `current` names; gives the number of its last edit and the reader at its
+/// end.
 fn read_numbered(
     media: &dyn Media,
     engine: &str,
-    number: u64,
+    current: Current,
     mut edit: impl FnMut(u64, &[u8]),
 ) -> Result<(u64, LogReader)> {
-    let name = manifest_name(number);
-    let mut reader = LogReader::open(media, &name, number, LogMode::Recover)?;
+    let name = manifest_name(current.number);
+    let mode = if current.is_closed { LogMode::Sealed } else { LogMode::Recover };
+    let mut reader = LogReader::open(media, &name, current.number, mode)?;
     match reader.next()? {
         Some(header) => check_header(&name, engine, header.bytes)?,
         None => return Err(Error::corruption(&name, 0, "the manifest has no header")),

@@ -9,8 +9,6 @@
 //! | not closed, one byte flipped | the same, or the state after fewer batches, but at least all that were synced before a later write was logged: that write is the proof that they were durable |
 //! | not closed, more than a byte spoiled | the same, or the state after any number of batches: damage may take the proof along |
 //!
-//! An engine may own up to one gap, [`Subject::misses_cut_ends`]; the figures then count it.
-//!
 //! The last record of a log that was not closed may be half-written in good faith, so its damage
 //! is not told from a torn write; that is why the promise needs the proof behind it.
 //!
@@ -261,12 +259,8 @@ impl Store {
                 }
                 Err(wrong) => Err(Wrong::Answer(format!("reading: {wrong}"))),
             }
-            .and_then(|found| match (found, self.closed, harm) {
-                (Found::Shorter, true, harm) => {
-                    let cuts = matches!(harm, Harm::Truncate(_) | Harm::ZeroSector(_));
-                    if cuts && subject.misses_cut_ends() {
-                        return Ok(found);
-                    }
+            .and_then(|found| match (found, self.closed) {
+                (Found::Shorter, true) => {
                     Err(Wrong::Answer("batches are missing from a closed store".to_owned()))
                 }
                 _ => Ok(found),

@@ -30,12 +30,6 @@ pub trait Subject: Send + Sync {
     /// What the engine can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// A known gap: a file of a closed store that is cut off just where a record ended is taken for
-    /// one that a crash cut off, and the state before is shown. Engines should not need this.
-    fn misses_cut_ends(&self) -> bool {
-        false
-    }
-
     /// Opens the engine with an option set.
     ///
     /// # Errors

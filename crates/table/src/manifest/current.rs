@@ -29,8 +29,17 @@ pub(super) fn owns(name: &str) -> bool {
     name == CURRENT || name == TEMPORARY || manifest_number(name).is_some()
 }
 
-/// The number of the manifest that counts.
-pub(super) fn read_current(media: &dyn Media) -> Result<u64> {
+/// What `CURRENT` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Current {
+    /// The number of the manifest that counts.
+    pub(super) number: u64,
+    /// The manifest was sealed by a clean close: it is corruption if its end is missing.
+    pub(super) is_closed: bool,
+}
+
+/// Which manifest counts.
+pub(super) fn read_current(media: &dyn Media) -> Result<Current> {
     let file = media.open(CURRENT, Mode::Read).map_err(|error| match error {
         error if error.is_not_found() => {
             Error::Refused { path: media.name(), reason: "there is no store here".into() }
@@ -48,15 +57,15 @@ pub(super) fn read_current(media: &dyn Media) -> Result<u64> {
     })
 }
 
-/// Makes the manifest `name` the one that counts. The error says whether the rename had begun.
-pub(super) fn write_current(media: &dyn Media, name: &str) -> Result<(), (Error, bool)> {
+/// Makes this manifest the one that counts. The error says whether the rename had begun.
+pub(super) fn write_current(media: &dyn Media, current: Current) -> Result<(), (Error, bool)> {
     let purpose = Purpose::Manifest;
     let prepare = || {
         if media.exists(TEMPORARY)? {
             media.remove(TEMPORARY)?;
         }
         let file = media.create(TEMPORARY)?;
-        file.write_at(0, text(name).as_bytes(), purpose)?;
+        file.write_at(0, text(current).as_bytes(), purpose)?;
         file.sync(purpose)?;
         media.sync_dir(purpose)
     };
@@ -68,15 +77,18 @@ pub(super) fn write_current(media: &dyn Media, name: &str) -> Result<(), (Error,
     switch().map_err(|error| (error, true))
 }
 
-fn text(name: &str) -> String {
-    format!("{name} {:08x}\n", crc32c::crc32c(name.as_bytes()))
+fn text(current: Current) -> String {
+    let name = manifest_name(current.number);
+    let label = if current.is_closed { format!("{name} closed") } else { name };
+    format!("{label} {:08x}\n", crc32c::crc32c(label.as_bytes()))
 }
 
-/// The number in these bytes, if they are exactly what would be written for it.
-pub(super) fn parse(bytes: &[u8]) -> Option<u64> {
-    let (name, _) = std::str::from_utf8(bytes).ok()?.split_once(' ')?;
+/// What these bytes say, if they are exactly what would be written for it.
+pub(super) fn parse(bytes: &[u8]) -> Option<Current> {
+    let (name, rest) = std::str::from_utf8(bytes).ok()?.split_once(' ')?;
     let number = manifest_number(name)?;
-    (text(name).as_bytes() == bytes).then_some(number)
+    let current = Current { number, is_closed: rest.starts_with("closed ") };
+    (text(current).as_bytes() == bytes).then_some(current)
 }
 
 #[cfg(test)]
@@ -85,15 +97,18 @@ mod tests {
 
     #[test]
     fn is_every_flipped_bit_of_current_found() {
-        let mut bytes = text("MANIFEST-000012").into_bytes();
-        assert_eq!(parse(&bytes), Some(12));
-        for bit in 0..bytes.len() * 8 {
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(parse(&bytes), None, "bit {bit}");
-            bytes[bit / 8] ^= 1 << (bit % 8);
-        }
-        for cut in 0..bytes.len() {
-            assert_eq!(parse(&bytes[..cut]), None);
+        for is_closed in [false, true] {
+            let current = Current { number: 12, is_closed };
+            let mut bytes = text(current).into_bytes();
+            assert_eq!(parse(&bytes), Some(current));
+            for bit in 0..bytes.len() * 8 {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(parse(&bytes), None, "bit {bit}");
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+            for cut in 0..bytes.len() {
+                assert_eq!(parse(&bytes[..cut]), None);
+            }
         }
     }
 }
