@@ -1,1 +1,13 @@
-//! Workloads, the benchmark runner and the experiments.
+//! Workloads, the benchmark runner, the peers and the experiments.
+//!
+//! Everything that claims a number in this house gets it here, in one way for every engine: drawn
+//! from a seed, run against an engine on a metered medium, read from its
+//! [`Stats`](siltstone_engine::Stats).
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`generate`] | keys, choices of keys, values: a function of the seed |
+//! | [`workload`] | the named workloads: db_bench's, YCSB's, TRIAD's |
+
+pub mod generate;
+pub mod workload;
