@@ -8,6 +8,12 @@
 //! | --- | --- |
 //! | [`generate`] | keys, choices of keys, values: a function of the seed |
 //! | [`workload`] | the named workloads: db_bench's, YCSB's, TRIAD's |
+//! | [`engines`] | an engine by name on a medium by name, metered |
+//! | [`run`] | the runner: threads, closed and open loops, phases |
+//! | [`report`] | what a run measured, as JSON and as a table |
 
+pub mod engines;
 pub mod generate;
+pub mod report;
+pub mod run;
 pub mod workload;
