@@ -7,7 +7,7 @@
 //!
 //! Source: ours.
 
-use super::{Figures, LatencyByKind, Percentiles, Report};
+use super::{Figures, Percentiles, Report};
 
 type Row = (&'static str, fn(&Figures) -> Option<String>);
 
@@ -29,9 +29,8 @@ const ROWS: &[Row] = &[
     ("scan µs p50/p99/p99.9", |f| percentiles(f.latency_us.scan)),
     ("scan µs p99.99/max", |f| tail(f.latency_us.scan)),
     ("stalled ms", |f| {
-        let stalled = f.stall_ms.insert + f.stall_ms.flush + f.stall_ms.compaction;
-        (f.latency_us != LatencyByKind::default() && stalled > 0.0)
-            .then(|| format!("{stalled:.0} (longest {:.1})", f.stall_ms.longest))
+        let longest = f.stall_ms.longest.map_or(String::new(), |ms| format!(" (longest {ms:.1})"));
+        (f.stall_ms.total > 0.0).then(|| format!("{:.0}{longest}", f.stall_ms.total))
     }),
 ];
 
@@ -115,13 +114,13 @@ mod tests {
             ..Figures::default()
         };
         let report = Report {
-            phases: vec![phase("fillrandom", Some(3.14159)), phase("readrandom", None)],
+            phases: vec![phase("fillrandom", Some(3.147)), phase("readrandom", None)],
             ..Report::default()
         };
         let text = table(&report);
         assert!(!text.contains("get µs"), "{text}");
         let line = text.lines().find(|line| line.starts_with("write amplification")).unwrap();
-        assert!(line.contains("3.14") && line.ends_with('–'), "{text}");
+        assert!(line.contains("3.15") && line.ends_with('–'), "{text}");
         let ends: Vec<_> = text.lines().map(|line| line.chars().count()).collect();
         assert!(ends.iter().all(|end| *end == ends[0]), "{text}");
     }

@@ -145,11 +145,11 @@ fn an_open_loop_keeps_its_rate() {
 
 #[test]
 fn an_open_loop_times_operations_from_when_they_were_due() {
-    // A rate that no engine keeps: each operation waits for all before it.
+    // A rate that no engine keeps: all are due at once, so the last has waited for the whole run.
     let settings = Settings { rate: Some(1e9), ops: Some(20_000), ..settings(1000) };
     let report = run("fillrandom", &settings, &[]);
     let put = report.total.latency_us.put.unwrap();
-    assert!(put.p50 > 0.3 * report.total.seconds * 1e6, "{put:?} in {} s", report.total.seconds);
+    assert!(put.max > 0.95 * report.total.seconds * 1e6, "{put:?} in {} s", report.total.seconds);
 }
 
 #[test]
