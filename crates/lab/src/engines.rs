@@ -118,6 +118,17 @@ impl Target {
     }
 }
 
+/// Where a disk's stores go if nothing is said: the current directory, because the system's temporary
+/// one is often memory, which no one wants to measure for a disk; or that one if nothing can be made
+/// here.
+pub fn default_directory() -> PathBuf {
+    let here = PathBuf::from(".");
+    match tempfile::tempdir_in(&here) {
+        Ok(_) => here,
+        Err(_) => std::env::temp_dir(),
+    }
+}
+
 /// A new directory below `base` that is removed with the guard, which is not there if it is to stay.
 pub(crate) fn fresh_directory(
     base: &Path,

@@ -7,12 +7,17 @@
 //! apart.
 
 use plotters::coord::Shift;
-use plotters::coord::types::RangedCoordf64;
+use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-const SIZE: (u32, u32) = (900, 480);
+const SIZE: (u32, u32) = (1000, 480);
+/// Pixels of the column on the right that holds the legend.
+const LEGEND_WIDTH: u32 = 190;
+
 const FONT: &str = "sans-serif";
+
+const GRID: RGBColor = RGBColor(225, 225, 225);
 
 /// Okabe and Ito's palette without its yellow, which is too light for lines on white.
 const COLOURS: [RGBColor; 7] = [
@@ -34,8 +39,20 @@ pub struct Lines {
     pub x: String,
     /// The vertical axis, with its unit.
     pub y: String,
-    /// Each line's name and points.
-    pub series: Vec<(String, Vec<(f64, f64)>)>,
+    /// The lines.
+    pub series: Vec<Line>,
+}
+
+/// A line of a picture.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Line {
+    /// Its name in the legend.
+    pub name: String,
+    /// Its points, from left to right.
+    pub points: Vec<(f64, f64)>,
+    /// Whether the others are compared with it: it is dashed. The first reference has the first
+    /// line's colour, and so on.
+    pub is_reference: bool,
 }
 
 /// Groups of bars.
@@ -81,93 +98,111 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
 
 impl Lines {
-    fn draw<'a>(&self, area: &Area<'a>) -> Drawn<'a> {
+    fn draw(&self, area: &Area<'_>) -> Drawn<'static> {
         area.fill(&WHITE)?;
-        let points = || self.series.iter().flat_map(|(_, points)| points);
-        let mut chart = ChartBuilder::on(area)
-            .caption(&self.title, (FONT, 20))
+        let (area, legend) = area.split_horizontally(SIZE.0 - LEGEND_WIDTH);
+        let points = || self.series.iter().flat_map(|line| &line.points);
+        let mut chart = ChartBuilder::on(&area)
+            .caption(&self.title, (FONT, 18))
             .margin(14)
             .x_label_area_size(44)
-            .y_label_area_size(80)
+            .y_label_area_size(76)
             .build_cartesian_2d(
                 0.0..top(points().map(|(x, _)| *x)),
-                0.0..1.08 * top(points().map(|(_, y)| *y)),
+                0.0..1.05 * top(points().map(|(_, y)| *y)),
             )?;
         (chart.configure_mesh())
             .light_line_style(WHITE)
-            .bold_line_style(RGBColor(225, 225, 225))
+            .bold_line_style(GRID)
+            .axis_desc_style((FONT, 14))
             .x_desc(&self.x)
             .y_desc(&self.y)
             .x_label_formatter(&number)
             .y_label_formatter(&number)
             .draw()?;
-        for (i, (name, points)) in self.series.iter().enumerate() {
-            let style = colour(i).stroke_width(2);
-            let finite = points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite());
-            (chart.draw_series(LineSeries::new(finite, style))?.label(name))
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+        // Lines and references are counted apart, so that a pair has one colour.
+        let mut drawn = [0; 2];
+        for (row, line) in self.series.iter().enumerate() {
+            let i = &mut drawn[usize::from(line.is_reference)];
+            let style = colour(*i).stroke_width(2);
+            *i += 1;
+            let is_drawn = |(x, y): &(f64, f64)| x.is_finite() && y.is_finite();
+            let points: Vec<_> = line.points.iter().copied().filter(is_drawn).collect();
+            let y = legend_row(row);
+            let sample = vec![(4, y), (28, y)];
+            if let [only] = points[..] {
+                // A line of one point would not be seen.
+                chart.draw_series([Circle::new(only, 3, style.color.filled())])?;
+            }
+            if line.is_reference {
+                chart.draw_series(DashedLineSeries::new(points, 5, 4, style))?;
+                legend.draw(&DashedPathElement::new(sample, 5, 4, style))?;
+            } else {
+                chart.draw_series(LineSeries::new(points, style))?;
+                legend.draw(&PathElement::new(sample, style))?;
+            }
+            name_in_legend(&legend, row, &line.name)?;
         }
-        legend(chart)?;
         area.present()
     }
 }
 
 impl Bars {
-    fn draw<'a>(&self, area: &Area<'a>) -> Drawn<'a> {
+    fn draw(&self, area: &Area<'_>) -> Drawn<'static> {
         area.fill(&WHITE)?;
+        let (area, legend) = area.split_horizontally(SIZE.0 - LEGEND_WIDTH);
         let values = self.series.iter().flat_map(|(_, values)| values.iter().copied());
         let groups = self.groups.len().max(1);
-        let mut chart = ChartBuilder::on(area)
-            .caption(&self.title, (FONT, 20))
+        let mut chart = ChartBuilder::on(&area)
+            .caption(&self.title, (FONT, 18))
             .margin(14)
             .x_label_area_size(44)
-            .y_label_area_size(80)
-            .build_cartesian_2d(0.0..groups as f64, 0.0..1.15 * top(values))?;
+            .y_label_area_size(76)
+            .build_cartesian_2d(0.0..groups as f64, 0.0..1.1 * top(values))?;
         (chart.configure_mesh())
             .disable_x_mesh()
             .disable_x_axis()
             .light_line_style(WHITE)
-            .bold_line_style(RGBColor(225, 225, 225))
+            .bold_line_style(GRID)
+            .axis_desc_style((FONT, 14))
             .y_desc(&self.y)
             .y_label_formatter(&number)
             .draw()?;
         // Four fifths of a group's width are its bars'.
         let width = 0.8 / self.series.len().max(1) as f64;
-        let mut labels = Vec::new();
-        for (i, (name, values)) in self.series.iter().enumerate() {
-            let bars = values.iter().take(groups).enumerate();
-            let bars = bars.filter(|(_, value)| value.is_finite()).map(|(group, &value)| {
-                let left = group as f64 + 0.1 + i as f64 * width;
-                labels.push((left + width / 2.0, value));
-                Rectangle::new([(left, 0.0), (left + 0.94 * width, value)], colour(i).filled())
-            });
-            let bars: Vec<_> = bars.collect();
-            (chart.draw_series(bars)?.label(name)).legend(move |(x, y)| {
-                Rectangle::new([(x + 4, y - 5), (x + 14, y + 5)], colour(i).filled())
-            });
-        }
         let above = TextStyle::from((FONT, 12)).pos(Pos::new(HPos::Center, VPos::Bottom));
-        let texts = labels.into_iter().map(|at| Text::new(number(&at.1), at, above.clone()));
-        chart.draw_series(texts)?;
+        for (i, (name, values)) in self.series.iter().enumerate() {
+            let fill = colour(i).filled();
+            let bars = values.iter().take(groups).enumerate();
+            for (group, &value) in bars.filter(|(_, value)| value.is_finite()) {
+                let left = group as f64 + 0.1 + i as f64 * width;
+                let corners = [(left, 0.0), (left + 0.94 * width, value)];
+                chart.draw_series([Rectangle::new(corners, fill)])?;
+                let at = (left + width / 2.0, value);
+                chart.draw_series([Text::new(number(&value), at, above.clone())])?;
+            }
+            let y = legend_row(i);
+            legend.draw(&Rectangle::new([(12, y - 6), (24, y + 6)], fill))?;
+            name_in_legend(&legend, i, name)?;
+        }
         let below = TextStyle::from((FONT, 14)).pos(Pos::new(HPos::Center, VPos::Top));
         for (i, group) in self.groups.iter().enumerate() {
             let (x, y) = chart.backend_coord(&(i as f64 + 0.5, 0.0));
             area.draw(&Text::new(group.as_str(), (x, y + 8), below.clone()))?;
         }
-        legend(chart)?;
         area.present()
     }
 }
 
-type Chart<'b> = ChartContext<'b, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+/// The vertical middle of a row of the legend.
+fn legend_row(row: usize) -> i32 {
+    // A picture has a handful of series.
+    60 + 22 * row as i32
+}
 
-fn legend<'b>(mut chart: Chart<'b>) -> Drawn<'b> {
-    (chart.configure_series_labels())
-        .position(SeriesLabelPosition::UpperRight)
-        .background_style(WHITE.mix(0.85))
-        .border_style(RGBColor(200, 200, 200))
-        .label_font((FONT, 14))
-        .draw()
+fn name_in_legend(legend: &Area<'_>, row: usize, name: &str) -> Drawn<'static> {
+    let style = TextStyle::from((FONT, 14)).pos(Pos::new(HPos::Left, VPos::Center));
+    legend.draw(&Text::new(name, (34, legend_row(row)), style))
 }
 
 fn colour(i: usize) -> RGBColor {
@@ -197,14 +232,19 @@ fn number(value: &f64) -> String {
 mod tests {
     use super::*;
 
+    fn line(name: &str, points: &[(f64, f64)], is_reference: bool) -> Line {
+        Line { name: name.to_owned(), points: points.to_vec(), is_reference }
+    }
+
     fn lines() -> Plot {
         Plot::Lines(Lines {
             title: "Throughput & more <over> time".to_owned(),
             x: "time (s)".to_owned(),
             y: "operations/s".to_owned(),
             series: vec![
-                ("lsm".to_owned(), vec![(0.0, 10.0), (1.0, 20_000.0), (2.0, f64::NAN)]),
-                ("rocksdb".to_owned(), vec![(0.0, 5.0), (1.0, 7.0)]),
+                line("lsm", &[(0.0, 10.0), (1.0, 20_000.0), (2.0, f64::NAN)], false),
+                line("trie", &[(0.0, 5.0), (1.0, 7.0)], false),
+                line("rocksdb", &[(0.0, 5.0), (1.0, 9_000.0)], true),
             ],
         })
     }
@@ -259,11 +299,13 @@ mod tests {
     #[test]
     fn a_picture_holds_its_series_and_its_words() {
         let svg = lines().svg();
-        // Each line once in the plot and once in the legend.
-        for colour in ["#0072B2", "#D55E00"] {
-            let lines = svg.lines().filter(|line| line.starts_with("<polyline"));
-            assert_eq!(lines.filter(|line| line.contains(colour)).count(), 2, "{colour}");
-        }
+        let of = |colour: &'static str| {
+            svg.lines().filter(move |line| line.starts_with("<polyline") && line.contains(colour))
+        };
+        // Each line once in the plot and once in the legend; the reference has the first one's
+        // colour, in dashes.
+        assert_eq!(of("#D55E00").count(), 2);
+        assert!(of("#0072B2").count() > 10);
         for word in ["rocksdb", "lsm", "time (s)", "operations/s", "&amp;", "&lt;over&gt;"] {
             assert!(svg.contains(word), "{word}");
         }

@@ -3,7 +3,8 @@
 //! Each workload is one run of the program over the same directory, so that its counters are those
 //! of the workload alone. Like ours it ends with background work at rest. What is still in its
 //! memtable when the program ends is replayed from the log and flushed by the next run, where it
-//! counts: at most one write buffer.
+//! counts: at most one write buffer. Its latencies include drawing the key and the value, which ours
+//! leave out (throughputs include it in both), and its counters (`--statistics`) cost it a little.
 //!
 //! Invariant: sizes, filters, caches, threads and durability are those of our store; what is not
 //! named in the command line, which the report's settings hold, is RocksDB's default.

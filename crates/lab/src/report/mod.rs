@@ -11,8 +11,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+mod picture;
 mod table;
 
+pub use picture::picture;
 pub use table::table;
 
 /// The figures of one workload, or of several together.
@@ -117,6 +119,16 @@ impl Timeline {
         let middle = |i: usize| (i as f64 + 0.5) * self.slice_seconds;
         self.ops_per_second.iter().enumerate().map(|(i, rate)| (middle(i), *rate)).collect()
     }
+
+    /// The same in slices about this long, if they are longer: the mean of each run of slices.
+    pub fn folded(&self, slice_seconds: f64) -> Timeline {
+        let fold = (slice_seconds / self.slice_seconds).round().max(1.0) as usize;
+        let mean = |rates: &[f64]| rates.iter().sum::<f64>() / rates.len() as f64;
+        Timeline {
+            slice_seconds: self.slice_seconds * fold as f64,
+            ops_per_second: self.ops_per_second.chunks(fold).map(mean).collect(),
+        }
+    }
 }
 
 /// A whole run.
@@ -176,6 +188,14 @@ mod tests {
                 assert!(part.get(field).is_some(), "{field}");
             }
         }
+    }
+
+    #[test]
+    fn a_folded_timeline_keeps_its_mean() {
+        let fine = Timeline { slice_seconds: 0.1, ops_per_second: vec![10.0, 20.0, 30.0, 40.0] };
+        assert_eq!(fine.folded(0.2).ops_per_second, [15.0, 35.0]);
+        assert_eq!(fine.folded(0.01), fine);
+        assert_eq!(fine.folded(0.2).points(), [(0.1, 15.0), (0.30000000000000004, 35.0)]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A report as a table for people.
 //!
 //! One column a phase, with the peer's beside it; one row a figure; rows that no column has are left
-//! out.
+//! out. What a peer warns of, e.g. that its build is slow, stands below.
 //!
 //! Invariant: every number shown is one of the report's, rounded and nothing else.
 //!
@@ -49,7 +49,10 @@ pub fn table(report: &Report) -> String {
             lines.push(std::iter::once((*name).to_owned()).chain(cells).collect());
         }
     }
-    align(&lines)
+    let warning = report.peer.as_ref().and_then(|peer| {
+        Some(format!("{} warns: {}\n", peer.total.engine, peer.settings.get("warning")?))
+    });
+    align(&lines) + &warning.unwrap_or_default()
 }
 
 /// First column to the left, the others to the right.
@@ -123,6 +126,15 @@ mod tests {
         assert!(line.contains("3.15") && line.ends_with('–'), "{text}");
         let ends: Vec<_> = text.lines().map(|line| line.chars().count()).collect();
         assert!(ends.iter().all(|end| *end == ends[0]), "{text}");
+    }
+
+    #[test]
+    fn a_peers_warning_is_not_kept_back() {
+        let mut peer = Report::default();
+        peer.total.engine = "rocksdb".to_owned();
+        peer.settings.insert("warning".to_owned(), "assertions are on".to_owned());
+        let report = Report { peer: Some(Box::new(peer)), ..Report::default() };
+        assert!(table(&report).ends_with("rocksdb warns: assertions are on\n"));
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl Settings {
 
     /// The settings as a report lists them.
     pub fn listed(&self) -> BTreeMap<String, String> {
-        let optional = |n: Option<u64>| n.map_or_else(|| "keys".to_owned(), |n| n.to_string());
+        let or_keys = |n: Option<u64>| n.unwrap_or(self.keys).to_string();
         let durability = match self.durability {
             Durability::Buffered => "buffered",
             Durability::Synced => "synced",
@@ -107,8 +107,8 @@ impl Settings {
             ("key_size", self.key_bytes.to_string()),
             ("value_size", self.value.to_string()),
             ("compressible", self.compressible.to_string()),
-            ("ops", optional(self.ops)),
-            ("reads", optional(self.reads.or(self.ops))),
+            ("ops", or_keys(self.ops)),
+            ("reads", or_keys(self.reads.or(self.ops))),
             ("rate", loop_kind),
             ("warmup", self.warmup.to_string()),
             ("seed", self.seed.to_string()),
