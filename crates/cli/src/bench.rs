@@ -29,12 +29,13 @@ pub(crate) struct Bench {
     engine: String,
     #[arg(long, help = workload_help())]
     workload: String,
+    // Boxed, so that one command of many options doesn't make every command as large.
     #[command(flatten)]
-    size: Size,
+    size: Box<Size>,
     #[command(flatten)]
-    load: Load,
+    load: Box<Load>,
     #[command(flatten)]
-    place: Place,
+    place: Box<Place>,
     /// Run another store under the same load: rocksdb
     #[arg(long)]
     peer: Option<String>,
