@@ -1,1 +1,25 @@
-//! Workloads, the benchmark runner and the experiments.
+//! Workloads, the benchmark runner, the peers and the experiments.
+//!
+//! Everything that claims a number in this house gets it here, in one way for every engine: drawn
+//! from a seed, run against an engine on a metered medium, read from its
+//! [`Stats`](siltstone_engine::Stats).
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`generate`] | keys, choices of keys, values: a function of the seed |
+//! | [`workload`] | the named workloads: db_bench's, YCSB's, TRIAD's |
+//! | [`engines`] | an engine by name on a medium by name, metered |
+//! | [`run`] | the runner: threads, closed and open loops, phases |
+//! | [`report`] | what a run measured, as JSON and as a table |
+//! | [`peers`] | other stores under the same load in the same sitting |
+//! | [`plot`] | pictures as SVG |
+//! | [`repro`] | claims of papers as runnable experiments with computed verdicts |
+
+pub mod engines;
+pub mod generate;
+pub mod peers;
+pub mod plot;
+pub mod report;
+pub mod repro;
+pub mod run;
+pub mod workload;

@@ -1,0 +1,200 @@
+//! An engine by name on a medium by name, always metered.
+//!
+//! Invariant: whatever an engine reads or writes here goes through a
+//! [`Metered`], so amplification is counted in one way; and what a run leaves on the disk is removed
+//! when it ends unless it was asked to stay.
+//!
+//! Source: ours.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use siltstone_engine::{Engine, Env, Error, OptionMistake, Result};
+use siltstone_lsm::{Lsm, Options as LsmOptions};
+use siltstone_media::{Disk, Media, Metered, Ram};
+
+/// The names of all engines.
+pub const NAMES: &[&str] = &["lsm"];
+
+/// Where a store lives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Medium {
+    /// In memory.
+    Ram,
+    /// In a fresh directory below this one.
+    Disk(PathBuf),
+}
+
+impl Medium {
+    /// The medium `name`; `directory` is where a disk's stores go.
+    ///
+    /// # Errors
+    /// [`Error::BadOptions`] for an unknown name.
+    pub fn named(name: &str, directory: &Path) -> Result<Self> {
+        match name {
+            "ram" => Ok(Medium::Ram),
+            "disk" => Ok(Medium::Disk(directory.to_owned())),
+            _ => Err(bad("media", format!("'{name}' is unknown; there are disk, ram"))),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Medium::Ram => "ram",
+            Medium::Disk(_) => "disk",
+        }
+    }
+}
+
+/// An engine to be measured.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The engine's name.
+    pub engine: String,
+    /// Its options.
+    pub options: BTreeMap<String, String>,
+    /// Where it lives.
+    pub medium: Medium,
+    /// Whether its files stay after the run.
+    pub keep: bool,
+    /// Threads for compactions and the like.
+    pub background_threads: usize,
+}
+
+/// An engine that is open, and the directory it lives in.
+pub struct Opened {
+    /// The engine.
+    pub engine: Arc<dyn Engine>,
+    /// Where its files are, if on a disk.
+    pub path: Option<PathBuf>,
+    // Dropped after the engine: the files go last.
+    _directory: Option<tempfile::TempDir>,
+}
+
+impl Target {
+    /// Checks the name and the options without opening anything.
+    ///
+    /// # Errors
+    /// [`Error::BadOptions`], all mistakes at once.
+    pub fn check(&self) -> Result<()> {
+        match self.engine.as_str() {
+            "lsm" => LsmOptions::from_map(&self.options).map(drop),
+            name => {
+                Err(bad("engine", format!("'{name}' is unknown; there are {}", NAMES.join(", "))))
+            }
+        }
+    }
+
+    /// Opens the engine over an empty medium.
+    ///
+    /// # Errors
+    /// As [`check`](Target::check), and failures of the medium.
+    pub fn open(&self, seed: u64) -> Result<Opened> {
+        let env = Env { seed, ..Env::system(self.background_threads) };
+        self.open_in(env)
+    }
+
+    /// Opens the engine over an empty medium in this world, e.g. a replayable one.
+    ///
+    /// # Errors
+    /// As [`open`](Target::open).
+    pub fn open_in(&self, env: Env) -> Result<Opened> {
+        self.check()?;
+        let (inner, directory, path): (Arc<dyn Media>, _, _) = match &self.medium {
+            Medium::Ram => (Arc::new(Ram::new()), None, None),
+            Medium::Disk(base) => {
+                let (directory, path) = fresh_directory(base, "siltstone-bench-", self.keep)?;
+                (Arc::new(Disk::open(&path)?), directory, Some(path))
+            }
+        };
+        let media: Arc<dyn Media> = Arc::new(Metered::new(inner));
+        let engine: Arc<dyn Engine> = match self.engine.as_str() {
+            "lsm" => Arc::new(Lsm::open(media, env, LsmOptions::from_map(&self.options)?)?),
+            name => unreachable!("{name} was checked"),
+        };
+        Ok(Opened { engine, path, _directory: directory })
+    }
+}
+
+/// Where a disk's stores go if nothing is said: the current directory, because the system's temporary
+/// one is often memory, which no one wants to measure for a disk; or that one if nothing can be made
+/// here.
+pub fn default_directory() -> PathBuf {
+    let here = PathBuf::from(".");
+    match tempfile::tempdir_in(&here) {
+        Ok(_) => here,
+        Err(_) => std::env::temp_dir(),
+    }
+}
+
+/// A new directory below `base` that is removed with the guard, which is not there if it is to stay.
+pub(crate) fn fresh_directory(
+    base: &Path,
+    prefix: &str,
+    keep: bool,
+) -> Result<(Option<tempfile::TempDir>, PathBuf)> {
+    let fault =
+        |e: std::io::Error| Error::io("create a directory in", base.display().to_string(), &e);
+    std::fs::create_dir_all(base).map_err(fault)?;
+    let directory = tempfile::Builder::new().prefix(prefix).tempdir_in(base).map_err(fault)?;
+    if keep {
+        return Ok((None, directory.keep()));
+    }
+    let path = directory.path().to_owned();
+    Ok((Some(directory), path))
+}
+
+fn bad(option: &str, reason: String) -> Error {
+    Error::BadOptions(vec![OptionMistake { option: option.to_owned(), reason }])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use siltstone_engine::{Durability, WriteBatch};
+
+    fn target(medium: Medium, keep: bool) -> Target {
+        let options = BTreeMap::new();
+        Target { engine: "lsm".to_owned(), options, medium, keep, background_threads: 1 }
+    }
+
+    #[test]
+    fn what_an_engine_writes_is_metered_on_every_medium() {
+        let base = tempfile::tempdir().unwrap();
+        for medium in [Medium::Ram, Medium::Disk(base.path().to_owned())] {
+            let opened = target(medium, false).open(1).unwrap();
+            let mut batch = WriteBatch::new();
+            batch.put(b"key", &[7; 1000]);
+            opened.engine.write(&batch, Durability::Buffered).unwrap();
+            let stats = opened.engine.stats();
+            assert!(stats.io["log"].bytes_written >= 1003);
+        }
+    }
+
+    #[test]
+    fn files_go_with_the_engine_unless_they_are_to_stay() {
+        let base = tempfile::tempdir().unwrap();
+        for keep in [false, true] {
+            let opened = target(Medium::Disk(base.path().to_owned()), keep).open(1).unwrap();
+            let path = opened.path.clone().unwrap();
+            assert!(path.is_dir());
+            drop(opened);
+            assert_eq!(path.is_dir(), keep);
+        }
+    }
+
+    #[test]
+    fn unknown_names_and_options_are_refused_before_anything_is_made() {
+        let base = tempfile::tempdir().unwrap();
+        let mut wrong = target(Medium::Disk(base.path().join("sub")), false);
+        wrong.engine = "btree".to_owned();
+        assert!(matches!(wrong.open(1), Err(Error::BadOptions(_))));
+        wrong.engine = "lsm".to_owned();
+        wrong.options.insert("colour".to_owned(), "red".to_owned());
+        assert!(matches!(wrong.open(1), Err(Error::BadOptions(_))));
+        assert!(!base.path().join("sub").exists());
+        assert!(Medium::named("tape", base.path()).is_err());
+    }
+}

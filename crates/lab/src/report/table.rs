@@ -1,0 +1,146 @@
+//! A report as a table for people.
+//!
+//! One column a phase, with the peer's beside it; one row a figure; rows that no column has are left
+//! out. What a peer warns of, e.g. that its build is slow, stands below.
+//!
+//! Invariant: every number shown is one of the report's, rounded and nothing else.
+//!
+//! Source: ours.
+
+use super::{Figures, Percentiles, Report};
+
+type Row = (&'static str, fn(&Figures) -> Option<String>);
+
+const ROWS: &[Row] = &[
+    ("operations", |f| Some(f.ops.to_string())),
+    ("seconds", |f| Some(format!("{:.2}", f.seconds))),
+    ("operations/s", |f| Some(format!("{:.0}", f.ops_per_second))),
+    ("user bytes written", |f| bytes_unless_zero(f.user_bytes_written)),
+    ("media bytes written", |f| bytes_unless_zero(f.media_bytes_written)),
+    ("write amplification", |f| decimal(f.write_amplification)),
+    ("reads a lookup", |f| decimal(f.reads_per_lookup)),
+    ("bytes read a lookup", |f| f.bytes_read_per_lookup.map(|b| format!("{b:.0}"))),
+    ("memory bytes a key", |f| decimal(f.memory_bytes_per_key)),
+    ("space", |f| bytes_unless_zero(f.space_bytes)),
+    ("put µs p50/p99/p99.9", |f| percentiles(f.latency_us.put)),
+    ("put µs p99.99/max", |f| tail(f.latency_us.put)),
+    ("get µs p50/p99/p99.9", |f| percentiles(f.latency_us.get)),
+    ("get µs p99.99/max", |f| tail(f.latency_us.get)),
+    ("scan µs p50/p99/p99.9", |f| percentiles(f.latency_us.scan)),
+    ("scan µs p99.99/max", |f| tail(f.latency_us.scan)),
+    ("stalled ms", |f| {
+        let longest = f.stall_ms.longest.map_or(String::new(), |ms| format!(" (longest {ms:.1})"));
+        (f.stall_ms.total > 0.0).then(|| format!("{:.0}{longest}", f.stall_ms.total))
+    }),
+];
+
+/// The report as lines of text.
+pub fn table(report: &Report) -> String {
+    let peers = report.peer.iter().flat_map(|peer| &peer.phases);
+    let columns: Vec<&Figures> = report.phases.iter().chain(peers).collect();
+    let mut lines = vec![
+        std::iter::once(String::new()).chain(columns.iter().map(|f| f.engine.clone())).collect(),
+        std::iter::once(String::new()).chain(columns.iter().map(|f| f.workload.clone())).collect(),
+    ];
+    for (name, value) in ROWS {
+        let cells: Vec<_> = columns.iter().map(|figures| value(figures)).collect();
+        if cells.iter().any(Option::is_some) {
+            let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| "–".to_owned()));
+            lines.push(std::iter::once((*name).to_owned()).chain(cells).collect());
+        }
+    }
+    let warning = report.peer.as_ref().and_then(|peer| {
+        Some(format!("{} warns: {}\n", peer.total.engine, peer.settings.get("warning")?))
+    });
+    align(&lines) + &warning.unwrap_or_default()
+}
+
+/// First column to the left, the others to the right.
+fn align(lines: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let cells = lines.iter().map(|line| line[column].chars().count());
+        cells.max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..lines.first().map_or(0, Vec::len)).map(width).collect();
+    let mut text = String::new();
+    for line in lines {
+        for (i, (cell, &width)) in line.iter().zip(&widths).enumerate() {
+            match i {
+                0 => text.push_str(&format!("{cell:<width$}")),
+                _ => text.push_str(&format!("  {cell:>width$}")),
+            }
+        }
+        text.truncate(text.trim_end_matches(' ').len());
+        text.push('\n');
+    }
+    text
+}
+
+fn decimal(value: Option<f64>) -> Option<String> {
+    value.map(|value| format!("{value:.2}"))
+}
+
+fn percentiles(p: Option<Percentiles>) -> Option<String> {
+    p.map(|p| format!("{:.1} / {:.1} / {:.1}", p.p50, p.p99, p.p999))
+}
+
+fn tail(p: Option<Percentiles>) -> Option<String> {
+    p.map(|p| format!("{:.1} / {:.1}", p.p9999, p.max))
+}
+
+fn bytes_unless_zero(bytes: u64) -> Option<String> {
+    (bytes > 0).then(|| human(bytes))
+}
+
+fn human(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if value < 1024.0 {
+            return if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") };
+        }
+        value /= 1024.0;
+    }
+    format!("{value:.1} TiB")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_and_empty_rows_are_left_out() {
+        let phase = |workload: &str, wa| Figures {
+            engine: "lsm".to_owned(),
+            workload: workload.to_owned(),
+            ops: 12_345,
+            write_amplification: wa,
+            ..Figures::default()
+        };
+        let report = Report {
+            phases: vec![phase("fillrandom", Some(3.147)), phase("readrandom", None)],
+            ..Report::default()
+        };
+        let text = table(&report);
+        assert!(!text.contains("get µs"), "{text}");
+        let line = text.lines().find(|line| line.starts_with("write amplification")).unwrap();
+        assert!(line.contains("3.15") && line.ends_with('–'), "{text}");
+        let ends: Vec<_> = text.lines().map(|line| line.chars().count()).collect();
+        assert!(ends.iter().all(|end| *end == ends[0]), "{text}");
+    }
+
+    #[test]
+    fn a_peers_warning_is_not_kept_back() {
+        let mut peer = Report::default();
+        peer.total.engine = "rocksdb".to_owned();
+        peer.settings.insert("warning".to_owned(), "assertions are on".to_owned());
+        let report = Report { peer: Some(Box::new(peer)), ..Report::default() };
+        assert!(table(&report).ends_with("rocksdb warns: assertions are on\n"));
+    }
+
+    #[test]
+    fn bytes_read_as_people_write_them() {
+        assert_eq!(human(1023), "1023 B");
+        assert_eq!(human(1536), "1.5 KiB");
+        assert_eq!(human(5 << 40), "5.0 TiB");
+    }
+}

@@ -1,0 +1,334 @@
+//! `lsm-write-amplification`: what a leveled tree writes, measured against the thesis's model of it.
+//!
+//! The thesis inserts every key once and then measures random inserts, three times as many as there
+//! are keys; its model of LevelDB differs from the measured write amplification by at most 3.8 %,
+//! where worst-case analysis is 1.8 to 3.6 times too high. Here the tree is our own `lsm` engine,
+//! made like LevelDB (round-robin choice, four level-0 tables, levels ten times as large as the one
+//! above) at a sixteenth of its sizes, and the bytes are counted at the medium.
+//!
+//! As in the thesis's simulator, compactions keep pace with the writes: background work runs
+//! whenever it is due, on the writing thread, so the run is the same each time.
+//!
+//! Invariant: the model's inputs are settings, and what a memtable held on average, which is counted
+//! (memtables are bounded in bytes of memory, the model's in items); no constant is fitted.
+//!
+//! Source: Lim, thesis (2015), section 4.3, algorithm 3, and section 4.3.5 for the procedure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use siltstone_engine::{Durability, Engine, Env, ManualClock, Result, Stats, WriteBatch};
+
+use super::popularity::{Popularity, bisect};
+use super::{Check, Direction, Experiment, Measured};
+use crate::engines::{Medium, Target};
+use crate::generate::{Chooser, Draw, KeySpace, ValueSize, Values, stream};
+use crate::plot::{Bars, Plot};
+
+/// Keys at scale 1.
+const KEYS: f64 = 100_000.0;
+const KEY_BYTES: usize = 16;
+const ITEM_BYTES: usize = 1000;
+
+/// Bytes of a memtable at scale 1, and other sizes in memtables: LevelDB's 4 MiB, 2 MiB and 10 MiB
+/// divided by 16.
+const MEMTABLE: f64 = 256.0 * 1024.0;
+const TABLE_IN_MEMTABLES: f64 = 0.5;
+const LEVEL_1_IN_MEMTABLES: f64 = 2.5;
+const LEVEL_RATIO: f64 = 10.0;
+
+/// Tables of level 0 that are compacted together.
+const LEVEL_0_TABLES: f64 = 4.0;
+
+/// Levels 1 to 3; the last holds every key.
+const LEVELS: usize = 3;
+
+/// Random inserts for each key.
+const ROUNDS: u64 = 3;
+
+/// The model may be this far from the sum. The thesis's 3.8 % were between it and LevelDB; ours is
+/// another tree, with bytes of its own about each item.
+const TOTAL_TOLERANCE: f64 = 0.10;
+
+/// And this far from one stage.
+const STAGE_TOLERANCE: f64 = 0.25;
+
+pub(super) struct LsmWriteAmplification;
+
+impl Experiment for LsmWriteAmplification {
+    fn id(&self) -> &'static str {
+        "lsm-write-amplification"
+    }
+
+    fn paper(&self) -> &'static str {
+        "Lim, Resource-Efficient Data-Intensive System Designs, 2015"
+    }
+
+    fn figure(&self) -> &'static str {
+        "figure 4.10, algorithm 3"
+    }
+
+    fn claim(&self) -> &'static str {
+        "the model's write amplification is within 3.8 % of a leveled tree's under uniform inserts; \
+         worst-case analysis is 1.8 to 3.6 times too high"
+    }
+
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+        let tree = Tree::of(scale);
+        let (measured, memtable_items) = tree.measure(progress)?;
+        let model = tree.model(memtable_items);
+        let worst = tree.worst_case(memtable_items);
+        let (ours, worst_total) = (measured.total, worst.iter().sum::<f64>());
+        let mut checks = vec![
+            Check {
+                what: "write amplification, all stages".to_owned(),
+                claimed: model.iter().sum(),
+                ours,
+                tolerance: TOTAL_TOLERANCE,
+                direction: Direction::AtMost(worst_total),
+            },
+            Check {
+                what: "worst-case analysis, times too high".to_owned(),
+                // From 1.8 to 3.6: the middle, and half of the distance as a share of it.
+                claimed: 2.7,
+                ours: worst_total / ours,
+                tolerance: 0.9 / 2.7,
+                direction: Direction::AtLeast(1.0),
+            },
+        ];
+        for (i, name) in STAGES.iter().enumerate() {
+            checks.push(Check {
+                what: format!("write amplification, {name}"),
+                claimed: model[i],
+                ours: measured.stages[i],
+                tolerance: STAGE_TOLERANCE,
+                direction: Direction::AtMost(worst[i]),
+            });
+        }
+        let bars = Bars {
+            title: "Write amplification by stage, uniform inserts".to_owned(),
+            y: "bytes written for each of the user's".to_owned(),
+            groups: STAGES.map(str::to_owned).into(),
+            series: vec![
+                ("model".to_owned(), model.into()),
+                ("measured".to_owned(), measured.stages.into()),
+            ],
+        };
+        let scale = format!(
+            "{} keys of {ITEM_BYTES} bytes, memtable {} KiB, {ROUNDS} inserts a key",
+            tree.keys,
+            tree.memtable_bytes / 1024,
+        );
+        Ok(Measured { scale, checks, plot: Some(Plot::Bars(bars)) })
+    }
+}
+
+const STAGES: [&str; LEVELS + 2] = ["log", "level 0", "level 1", "level 2", "level 3"];
+
+/// The tree's sizes.
+struct Tree {
+    keys: u64,
+    memtable_bytes: u64,
+    table_bytes: u64,
+    /// Targets of the levels; the last has room for everything.
+    level_bytes: [u64; LEVELS],
+}
+
+/// Write amplification as measured.
+struct Amplification {
+    total: f64,
+    stages: [f64; LEVELS + 2],
+}
+
+impl Tree {
+    fn of(scale: f64) -> Self {
+        let memtable = (MEMTABLE * scale).max(16.0 * 1024.0);
+        let level_1 = memtable * LEVEL_1_IN_MEMTABLES;
+        Tree {
+            keys: (KEYS * memtable / MEMTABLE) as u64,
+            memtable_bytes: memtable as u64,
+            table_bytes: (memtable * TABLE_IN_MEMTABLES) as u64,
+            level_bytes: [level_1 as u64, (level_1 * LEVEL_RATIO) as u64, 1 << 40],
+        }
+    }
+
+    fn target(&self) -> Target {
+        let levels = self.level_bytes.map(|bytes| bytes.to_string()).join(":");
+        let options = [
+            ("memtable", self.memtable_bytes.to_string()),
+            ("table", self.table_bytes.to_string()),
+            ("levels", levels),
+            ("l0_compact", LEVEL_0_TABLES.to_string()),
+            ("select", "round-robin".to_owned()),
+            ("jobs", "1".to_owned()),
+            ("subcompactions", "1".to_owned()),
+        ];
+        Target {
+            engine: "lsm".to_owned(),
+            options: options.map(|(name, value)| (name.to_owned(), value)).into(),
+            medium: Medium::Ram,
+            keep: false,
+            background_threads: 1,
+        }
+    }
+
+    /// Loads, inserts, and answers the write amplification and the items of a memtable.
+    fn measure(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<(Amplification, f64)> {
+        let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
+        let opened = self.target().open_in(env)?;
+        let engine = &*opened.engine;
+        let total = self.keys * (1 + ROUNDS);
+        let mut writer = Writer::new(engine, self)?;
+        writer.write(Draw::Shuffled, self.keys, &mut |done| progress(done, total))?;
+        let before = engine.stats();
+        let inserts = self.keys * ROUNDS;
+        writer.write(Draw::Uniform, inserts, &mut |done| progress(self.keys + done, total))?;
+        let after = engine.stats();
+        let flushes = after.counters["flushes"] - before.counters["flushes"];
+        Ok((amplification(&before, &after), inserts as f64 / flushes as f64))
+    }
+
+    /// Items of the levels, of which the last holds every key.
+    fn level_items(&self) -> [f64; LEVELS] {
+        let mut items = self.level_bytes.map(|bytes| bytes as f64 / ITEM_BYTES as f64);
+        items[LEVELS - 1] = self.keys as f64;
+        items
+    }
+
+    /// Algorithm 3: writes for each insert, by stage.
+    fn model(&self, memtable_items: f64) -> [f64; LEVELS + 2] {
+        let popularity = Popularity::uniform(self.keys);
+        let size = self.level_items();
+        let mut stages = [0.0; LEVELS + 2];
+        stages[0] = 1.0;
+        stages[1] = popularity.unique(memtable_items) / memtable_items;
+        let mut interval = memtable_items * LEVEL_0_TABLES;
+        stages[2] = popularity.merge(popularity.unique(interval), size[0]) / interval;
+        for level in 1..LEVELS {
+            interval += density_interval(self.keys as f64, size[level - 1]);
+            let moved = popularity.unique(interval);
+            let written = popularity.merge(moved, size[level]) + moved;
+            stages[level + 2] = written / interval;
+        }
+        stages
+    }
+
+    /// Worst-case analysis: no key is ever met twice, so a level is rewritten for each fill of the
+    /// one above, and what moves down is written besides.
+    fn worst_case(&self, memtable_items: f64) -> [f64; LEVELS + 2] {
+        let mut above = memtable_items * LEVEL_0_TABLES;
+        let mut stages = [1.0; LEVELS + 2];
+        for (stage, size) in stages[2..].iter_mut().zip(self.level_items()) {
+            *stage += size / above;
+            above = size;
+        }
+        stages
+    }
+}
+
+/// DInterval for uniform keys (theorem 4.4, lemma 4.5): the inserts D between two compactions of
+/// the same key, such that the mean of unique(D·x) over x from 0 to 1 is the level's size. With
+/// a = −ln(1 − 1/N) that mean is N·(1 − (1 − e^(−aD)) / (aD)).
+fn density_interval(keys: f64, size: f64) -> f64 {
+    let a = -(-1.0 / keys).ln_1p();
+    bisect(size, |interval| keys * (1.0 + (-a * interval).exp_m1() / (a * interval)))
+}
+
+/// Bytes written between two looks for each of the user's.
+fn amplification(before: &Stats, after: &Stats) -> Amplification {
+    let user = (after.user_bytes_written - before.user_bytes_written) as f64;
+    let media = after.media_bytes_written() - before.media_bytes_written();
+    let log = |stats: &Stats| stats.io.get("log").map_or(0, |io| io.bytes_written);
+    let mut stages = [0.0; LEVELS + 2];
+    stages[0] = (log(after) - log(before)) as f64 / user;
+    let levels = |stats: &Stats| -> BTreeMap<String, u64> {
+        stats.levels.iter().map(|level| (level.name.clone(), level.bytes_written)).collect()
+    };
+    let (earlier, later) = (levels(before), levels(after));
+    for (level, stage) in stages[1..].iter_mut().enumerate() {
+        let name = format!("L{level}");
+        let bytes = |of: &BTreeMap<String, u64>| of.get(&name).copied().unwrap_or(0);
+        *stage = (bytes(&later) - bytes(&earlier)) as f64 / user;
+    }
+    Amplification { total: media as f64 / user, stages }
+}
+
+/// Writes items, with background work done whenever it is due.
+struct Writer<'a> {
+    engine: &'a dyn Engine,
+    space: KeySpace,
+    values: Values,
+    rng: crate::generate::Rng,
+    keys: u64,
+    /// Writes between two looks for background work: an eighth of a memtable.
+    stride: u64,
+}
+
+impl<'a> Writer<'a> {
+    fn new(engine: &'a dyn Engine, tree: &Tree) -> Result<Self> {
+        let mut rng = stream(1, 0);
+        Ok(Writer {
+            engine,
+            space: KeySpace::new(KEY_BYTES, tree.keys)?,
+            values: Values::new(ValueSize::Fixed(ITEM_BYTES - KEY_BYTES), 0.0, &mut rng),
+            rng,
+            keys: tree.keys,
+            stride: (tree.memtable_bytes / ITEM_BYTES as u64 / 8).max(1),
+        })
+    }
+
+    fn write(&mut self, draw: Draw, writes: u64, done: &mut dyn FnMut(u64)) -> Result<()> {
+        let mut chooser = Chooser::new(draw, self.keys, 1, 0, 1);
+        let (mut key, mut batch) = (Vec::new(), WriteBatch::new());
+        for i in 1..=writes {
+            self.space.write(chooser.next(&mut self.rng, self.keys), &mut key);
+            batch.clear();
+            batch.put(&key, self.values.next(&mut self.rng));
+            self.engine.write(&batch, Durability::Buffered)?;
+            if i % self.stride == 0 || i == writes {
+                self.engine.maintain()?;
+                done(i);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::repro::{Verdict, run};
+
+    #[test]
+    fn the_model_is_the_thesis_own() {
+        // Table 4.1: 10^8 keys of 1,000 bytes, a log of 4 MiB, level l of 10^l MiB, five levels. The
+        // tree here has three, so the first stages are compared.
+        let mib = f64::from(1 << 20);
+        let tree = Tree {
+            keys: 100_000_000,
+            memtable_bytes: 4 << 20,
+            table_bytes: 2 << 20,
+            level_bytes: [10, 100, 1000].map(|mebibytes| mebibytes << 20),
+        };
+        let stages = tree.model(4.0 * mib / ITEM_BYTES as f64);
+        for (ours, thesis) in stages.iter().take(4).zip([1.0, 1.0, 1.62, 4.77]) {
+            assert!((ours - thesis).abs() < 0.02, "{ours} for {thesis}");
+        }
+    }
+
+    #[test]
+    fn the_interval_of_the_example_is_the_thesis_own() {
+        // Section 4.3.3: Size = 10 Mi items of 10^8 keys.
+        let interval = density_interval(1e8, 10.0 * f64::from(1 << 20));
+        assert!((interval / 2.26e7 - 1.0).abs() < 0.005, "{interval}");
+    }
+
+    #[test]
+    fn a_small_run_is_judged_and_repeats_itself() {
+        let find = || run(&LsmWriteAmplification, 0.1, &mut |_, _| ()).unwrap();
+        let (one, two) = (find(), find());
+        assert_ne!(one.verdict, Verdict::DoesNotHold, "{:#?}", one.checks);
+        assert_eq!(one.checks, two.checks);
+        assert_eq!(one.checks.len(), 2 + STAGES.len());
+    }
+}

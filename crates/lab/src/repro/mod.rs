@@ -1,0 +1,153 @@
+//! Claims of papers as runnable experiments.
+//!
+//! An [`Experiment`] names its paper, the figure and the claim in the paper's own number; running it
+//! measures, and [`Finding::verdict`] judges the numbers by tolerances that stand beside them.
+//! One file an experiment; [`EXPERIMENTS`] lists them all.
+//!
+//! Invariant: a verdict is computed from measured numbers, never written down; an experiment with a
+//! fixed scale gives the same verdict each time it is run.
+//!
+//! Source: the experiments name theirs.
+
+use serde::Serialize;
+use siltstone_engine::{Error, OptionMistake, Result};
+
+mod lsm_write_amplification;
+mod popularity;
+mod text;
+mod verdict;
+mod zipf_merge;
+
+use crate::plot::Plot;
+pub use text::{list, text};
+pub use verdict::{Check, Direction, Verdict};
+
+/// Every experiment, by the order of its paper.
+pub const EXPERIMENTS: &[&dyn Experiment] =
+    &[&zipf_merge::ZipfMerge, &lsm_write_amplification::LsmWriteAmplification];
+
+/// The scales that experiments accept, as a share of their own full size.
+pub const SCALES: std::ops::RangeInclusive<f64> = 0.01..=100.0;
+
+/// A claim that can be run.
+pub trait Experiment: Sync {
+    /// Its name on the command line.
+    fn id(&self) -> &'static str;
+
+    /// The paper.
+    fn paper(&self) -> &'static str;
+
+    /// The figure, table or section.
+    fn figure(&self) -> &'static str;
+
+    /// What the paper claims, in its own number.
+    fn claim(&self) -> &'static str;
+
+    /// Measures. `scale` is within [`SCALES`]; 1 is the size at which the tolerances were set.
+    ///
+    /// # Errors
+    /// Faults of the engine or the medium.
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured>;
+}
+
+/// What an experiment measured.
+#[derive(Debug, Clone)]
+pub struct Measured {
+    /// The size at which it ran, in words.
+    pub scale: String,
+    /// Numbers against the claim's, with what is tolerated.
+    pub checks: Vec<Check>,
+    /// A picture of it.
+    pub plot: Option<Plot>,
+}
+
+/// An experiment with what it found, as `--json` prints it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Finding {
+    /// The experiment's name.
+    pub id: &'static str,
+    /// The paper.
+    pub paper: &'static str,
+    /// The figure, table or section.
+    pub figure: &'static str,
+    /// What the paper claims.
+    pub claim: &'static str,
+    /// The size at which it ran.
+    pub scale: String,
+    /// Numbers against the claim's.
+    pub checks: Vec<Check>,
+    /// What the numbers say.
+    pub verdict: Verdict,
+    /// How to run it again.
+    pub command: String,
+    /// A picture of it.
+    #[serde(skip)]
+    pub plot: Option<Plot>,
+}
+
+/// The experiment `id`.
+///
+/// # Errors
+/// [`Error::BadOptions`] if there is none.
+pub fn find(id: &str) -> Result<&'static dyn Experiment> {
+    let found = EXPERIMENTS.iter().find(|experiment| experiment.id() == id).copied();
+    found.ok_or_else(|| {
+        let all: Vec<_> = EXPERIMENTS.iter().map(|experiment| experiment.id()).collect();
+        bad("id", format!("'{id}' is unknown; there are {}", all.join(", ")))
+    })
+}
+
+/// Runs an experiment and judges what it measured.
+///
+/// # Errors
+/// [`Error::BadOptions`] for a scale out of [`SCALES`]; what the experiment meets.
+pub fn run(
+    experiment: &dyn Experiment,
+    scale: f64,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Finding> {
+    if !SCALES.contains(&scale) {
+        let (low, high) = (SCALES.start(), SCALES.end());
+        return Err(bad("scale", format!("{scale} is not from {low} to {high}")));
+    }
+    let measured = experiment.run(scale, progress)?;
+    Ok(Finding {
+        id: experiment.id(),
+        paper: experiment.paper(),
+        figure: experiment.figure(),
+        claim: experiment.claim(),
+        scale: measured.scale,
+        verdict: Verdict::of(&measured.checks),
+        checks: measured.checks,
+        command: format!("siltstone repro run {} --scale {scale}", experiment.id()),
+        plot: measured.plot,
+    })
+}
+
+fn bad(option: &str, reason: String) -> Error {
+    Error::BadOptions(vec![OptionMistake { option: option.to_owned(), reason }])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_found() {
+        let mut names: Vec<_> = EXPERIMENTS.iter().map(|e| e.id()).collect();
+        for name in &names {
+            assert_eq!(find(name).unwrap().id(), *name);
+        }
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), EXPERIMENTS.len());
+        assert!(matches!(find("nothing"), Err(Error::BadOptions(_))));
+    }
+
+    #[test]
+    fn a_scale_that_cannot_be_is_refused() {
+        for scale in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(run(EXPERIMENTS[0], scale, &mut |_, _| ()).is_err(), "{scale}");
+        }
+    }
+}

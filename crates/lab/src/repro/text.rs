@@ -1,0 +1,101 @@
+//! Experiments and findings as text for people.
+//!
+//! Invariant: what is printed is what `--json` holds, and nothing that is not in it.
+//!
+//! Source: ours.
+
+use std::fmt::Write;
+
+use super::{Direction, EXPERIMENTS, Finding};
+
+/// All experiments, one a line.
+pub fn list() -> String {
+    let width = EXPERIMENTS.iter().map(|e| e.id().len()).max().unwrap_or(0);
+    let line = |text: String, e: &&dyn super::Experiment| {
+        text + &format!("{:<width$}  {}: {}\n", e.id(), e.figure(), e.claim())
+    };
+    EXPERIMENTS.iter().fold(String::new(), line)
+}
+
+/// A finding in lines.
+pub fn text(finding: &Finding) -> String {
+    let mut text = String::new();
+    let rows = [
+        ("paper", finding.paper),
+        ("figure", finding.figure),
+        ("claim", finding.claim),
+        ("scale", &finding.scale),
+    ];
+    for (name, value) in rows {
+        put(&mut text, name, value);
+    }
+    for check in &finding.checks {
+        let side = match check.direction {
+            Direction::AtMost(most) => format!(", in direction up to {}", number(most)),
+            Direction::AtLeast(least) => format!(", in direction from {}", number(least)),
+            Direction::None => String::new(),
+        };
+        let value = format!(
+            "{}: {} (claimed {} ± {:.3} %{side}): {}",
+            check.what,
+            number(check.ours),
+            number(check.claimed),
+            100.0 * check.tolerance,
+            check.verdict().name(),
+        );
+        put(&mut text, "ours", &value);
+    }
+    put(&mut text, "verdict", finding.verdict.name());
+    put(&mut text, "command", &finding.command);
+    text
+}
+
+fn put(text: &mut String, name: &str, value: &str) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{name:<8} {value}");
+}
+
+/// Four significant digits are what a comparison needs.
+fn number(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1e6 => format!("{value:.4e}"),
+        v if v >= 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Check, Verdict};
+    use super::*;
+
+    #[test]
+    fn every_part_of_a_finding_is_printed() {
+        let check = Check {
+            what: "WA of L1".to_owned(),
+            claimed: 4.0,
+            ours: 5.5,
+            tolerance: 0.1,
+            direction: Direction::AtMost(6.0),
+        };
+        let finding = Finding {
+            id: "x",
+            paper: "P",
+            figure: "F",
+            claim: "C",
+            scale: "S".to_owned(),
+            verdict: Verdict::of(std::slice::from_ref(&check)),
+            checks: vec![check],
+            command: "siltstone repro run x --scale 1".to_owned(),
+            plot: None,
+        };
+        let printed = text(&finding);
+        let words =
+            ["WA of L1: 5.500", "claimed 4.000 ± 10.000 %", "up to 6.000", "holds in direction"];
+        for word in words.into_iter().chain(["P", "F", "C", "S", "siltstone repro run x --scale 1"])
+        {
+            assert!(printed.contains(word), "{word} in {printed}");
+        }
+        assert_eq!(list().lines().count(), EXPERIMENTS.len());
+    }
+}

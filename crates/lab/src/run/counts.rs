@@ -1,0 +1,251 @@
+//! What a phase cost, from two looks at the engine's [`Stats`].
+//!
+//! ```text
+//! Stats before ─┐
+//!               ├─ Counts (differences; add up over phases) ─┐
+//! Stats after ──┤                                            ├─ Figures (ratios)
+//!               └─ State (sizes as of the end) ──────────────┘
+//! ```
+//!
+//! Invariant: ratios are made of sums, never averaged, so the figures of a run are those of its
+//! phases taken together.
+//!
+//! Source: ours.
+
+use std::collections::BTreeMap;
+
+use siltstone_engine::Stats;
+use siltstone_engine::stats::Stalls;
+
+use crate::report::{Figures, LatencyByKind, StallMs, Timeline};
+
+/// Differences of counters over a phase.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Counts {
+    /// Operations of the workload's threads.
+    pub ops: u64,
+    /// The time they took.
+    pub seconds: f64,
+    /// The time after them until background work came to rest.
+    pub settle_seconds: f64,
+    /// Keys and values written.
+    pub user_bytes: u64,
+    /// Bytes written at the medium, by purpose.
+    pub written: BTreeMap<String, u64>,
+    /// Point lookups.
+    pub lookups: u64,
+    /// Read requests for them.
+    pub lookup_reads: u64,
+    /// Bytes read for them.
+    pub lookup_bytes: u64,
+    /// How long writers waited.
+    pub stalls: Stalls,
+}
+
+/// Sizes as of the end of a phase.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct State {
+    /// Live keys.
+    pub keys: u64,
+    /// Bytes of memory by structure.
+    pub memory: BTreeMap<String, u64>,
+    /// Bytes of live files.
+    pub space_bytes: u64,
+}
+
+impl Counts {
+    /// What happened between two looks.
+    pub fn between(before: &Stats, after: &Stats) -> Self {
+        let written = after.io.iter().map(|(purpose, io)| {
+            let earlier = before.io.get(purpose).copied().unwrap_or_default();
+            (purpose.to_string(), io.bytes_written - earlier.bytes_written)
+        });
+        let get = after.io.get("get").copied().unwrap_or_default();
+        let get_before = before.io.get("get").copied().unwrap_or_default();
+        let mut stalls = Stalls {
+            insert_us: after.stall.insert_us - before.stall.insert_us,
+            flush_us: after.stall.flush_us - before.stall.flush_us,
+            compaction_us: after.stall.compaction_us - before.stall.compaction_us,
+            longest_us: after.stall.longest_us,
+        };
+        if after.stall.longest_us == before.stall.longest_us {
+            // An earlier phase holds the record: ours is at most all that we waited together.
+            stalls.longest_us = stalls.longest_us.min(total_us(&stalls));
+        }
+        Counts {
+            user_bytes: after.user_bytes_written - before.user_bytes_written,
+            written: written.filter(|(_, bytes)| *bytes > 0).collect(),
+            lookups: after.gets - before.gets,
+            lookup_reads: get.reads - get_before.reads,
+            lookup_bytes: get.bytes_read - get_before.bytes_read,
+            stalls,
+            ..Counts::default()
+        }
+    }
+
+    /// Adds another phase.
+    pub fn add(&mut self, other: &Counts) {
+        self.ops += other.ops;
+        self.seconds += other.seconds;
+        self.settle_seconds += other.settle_seconds;
+        self.user_bytes += other.user_bytes;
+        for (purpose, bytes) in &other.written {
+            *self.written.entry(purpose.clone()).or_default() += bytes;
+        }
+        self.lookups += other.lookups;
+        self.lookup_reads += other.lookup_reads;
+        self.lookup_bytes += other.lookup_bytes;
+        self.stalls.insert_us += other.stalls.insert_us;
+        self.stalls.flush_us += other.stalls.flush_us;
+        self.stalls.compaction_us += other.stalls.compaction_us;
+        self.stalls.longest_us = self.stalls.longest_us.max(other.stalls.longest_us);
+    }
+
+    /// The figures of these counts.
+    pub fn figures(
+        &self,
+        identity: &Identity<'_>,
+        state: &State,
+        latency_us: LatencyByKind,
+        timeline: Option<Timeline>,
+    ) -> Figures {
+        let ratio = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
+        let media_bytes_written = self.written.values().sum();
+        let ms = |us: u64| us as f64 / 1e3;
+        Figures {
+            engine: identity.engine.to_owned(),
+            workload: identity.workload.to_owned(),
+            keys: identity.keys,
+            ops: self.ops,
+            threads: identity.threads,
+            seconds: self.seconds,
+            settle_seconds: Some(self.settle_seconds),
+            ops_per_second: if self.seconds > 0.0 { self.ops as f64 / self.seconds } else { 0.0 },
+            user_bytes_written: self.user_bytes,
+            media_bytes_written,
+            by_purpose: self.written.clone(),
+            write_amplification: ratio(media_bytes_written, self.user_bytes),
+            reads_per_lookup: ratio(self.lookup_reads, self.lookups),
+            bytes_read_per_lookup: ratio(self.lookup_bytes, self.lookups),
+            memory_bytes_per_key: ratio(state.memory.values().sum(), state.keys),
+            by_structure: (state.memory.iter())
+                .filter_map(|(name, bytes)| Some((name.clone(), ratio(*bytes, state.keys)?)))
+                .collect(),
+            space_bytes: state.space_bytes,
+            latency_us,
+            stall_ms: StallMs {
+                insert: Some(ms(self.stalls.insert_us)),
+                flush: Some(ms(self.stalls.flush_us)),
+                compaction: Some(ms(self.stalls.compaction_us)),
+                total: ms(total_us(&self.stalls)),
+                longest: Some(ms(self.stalls.longest_us)),
+            },
+            timeline,
+        }
+    }
+}
+
+impl State {
+    /// The sizes of an engine.
+    pub fn of(stats: &Stats) -> Self {
+        State {
+            keys: stats.keys_estimate,
+            memory: stats.memory.iter().map(|(name, bytes)| (name.to_string(), *bytes)).collect(),
+            space_bytes: stats.space_bytes,
+        }
+    }
+}
+
+/// Who did what: the names and numbers that head a row of figures.
+#[derive(Debug, Clone, Copy)]
+pub struct Identity<'a> {
+    /// The engine or the peer.
+    pub engine: &'a str,
+    /// The workload, or several joined by commas.
+    pub workload: &'a str,
+    /// Keys of the key space.
+    pub keys: u64,
+    /// Threads of the workload.
+    pub threads: usize,
+}
+
+fn total_us(stalls: &Stalls) -> u64 {
+    stalls.insert_us + stalls.flush_us + stalls.compaction_us
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use siltstone_engine::IoCounts;
+
+    fn stats(user: u64, log: u64, compaction: u64, gets: u64, stall: Stalls) -> Stats {
+        let wrote = |bytes_written| IoCounts { bytes_written, ..IoCounts::default() };
+        let get = IoCounts { reads: 2 * gets, bytes_read: 100 * gets, ..IoCounts::default() };
+        Stats {
+            user_bytes_written: user,
+            gets,
+            io: BTreeMap::from([
+                ("log", wrote(log)),
+                ("compaction", wrote(compaction)),
+                ("get", get),
+            ]),
+            stall,
+            ..Stats::default()
+        }
+    }
+
+    #[test]
+    fn figures_are_ratios_of_differences() {
+        let before = stats(1000, 1000, 9000, 10, Stalls::default());
+        let after = stats(3000, 3100, 11_900, 20, Stalls::default());
+        let mut counts = Counts::between(&before, &after);
+        (counts.ops, counts.seconds) = (50, 2.0);
+        let state =
+            State { keys: 10, memory: BTreeMap::from([("filter".to_owned(), 25)]), space_bytes: 7 };
+        let identity = Identity { engine: "lsm", workload: "w", keys: 10, threads: 1 };
+        let figures = counts.figures(&identity, &state, LatencyByKind::default(), None);
+        assert_eq!(figures.user_bytes_written, 2000);
+        assert_eq!(figures.media_bytes_written, 5000);
+        assert_eq!(figures.by_purpose["log"], 2100);
+        assert!(!figures.by_purpose.contains_key("get"));
+        assert_eq!(figures.write_amplification, Some(2.5));
+        assert_eq!(figures.reads_per_lookup, Some(2.0));
+        assert_eq!(figures.bytes_read_per_lookup, Some(100.0));
+        assert_eq!(figures.memory_bytes_per_key, Some(2.5));
+        assert_eq!(figures.by_structure["filter"], 2.5);
+        assert_eq!(figures.ops_per_second, 25.0);
+    }
+
+    #[test]
+    fn nothing_written_has_no_amplification() {
+        let same = stats(5, 5, 0, 1, Stalls::default());
+        let counts = Counts::between(&same, &same);
+        let identity = Identity { engine: "lsm", workload: "w", keys: 1, threads: 1 };
+        let figures = counts.figures(&identity, &State::default(), LatencyByKind::default(), None);
+        assert_eq!(figures.write_amplification, None);
+        assert_eq!(figures.reads_per_lookup, None);
+        assert_eq!(figures.memory_bytes_per_key, None);
+    }
+
+    #[test]
+    fn an_earlier_record_stall_is_not_ours() {
+        let stall = |flush_us, longest_us| Stalls { flush_us, longest_us, ..Stalls::default() };
+        let longest = |before, after| {
+            let look = |stall| stats(0, 0, 0, 0, stall);
+            Counts::between(&look(before), &look(after)).stalls.longest_us
+        };
+        assert_eq!(longest(stall(900, 900), stall(900, 900)), 0);
+        assert_eq!(longest(stall(900, 900), stall(950, 900)), 50);
+        assert_eq!(longest(stall(900, 900), stall(2900, 2000)), 2000);
+    }
+
+    #[test]
+    fn phases_add_up() {
+        let mut sum = Counts::between(
+            &stats(0, 0, 0, 0, Stalls::default()),
+            &stats(10, 20, 0, 1, Stalls::default()),
+        );
+        sum.add(&sum.clone());
+        assert_eq!((sum.user_bytes, sum.written["log"], sum.lookup_reads), (20, 40, 4));
+    }
+}

@@ -1,0 +1,359 @@
+//! The runner: a workload against an engine, measured.
+//!
+//! A [`Session`] is one engine on one medium; each workload that runs in it is a phase:
+//!
+//! ```text
+//! load if the store is empty and the workload wants it ─ a phase of its own
+//! warm up ─ Stats ─ operations of T threads ─ until background work rests ─ Stats
+//!                   └────── seconds ──────┘   └────── settle_seconds ────┘
+//! ```
+//!
+//! Invariant: the bytes that a phase's writes cause are counted in that phase, for it ends only when
+//! background work has come to rest; the time for that is told apart, so throughput is what the
+//! threads saw.
+//!
+//! Source: ours; the workloads name theirs.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use siltstone_engine::{Engine, Error, OptionMistake, Result, WriteBatch};
+
+mod counts;
+mod latency;
+mod process;
+mod settings;
+mod timeline;
+mod worker;
+
+pub use counts::{Counts, Identity, State};
+pub use latency::{Kind, Latencies};
+pub use process::peak_rss_bytes;
+pub use settings::Settings;
+pub use timeline::Slices;
+
+use crate::engines::{Opened, Target};
+use crate::generate::{Chooser, Draw, KeySpace, Mix, Operation, Values, stream};
+use crate::report::Report;
+use crate::workload::{Choices, Start, Workload};
+use worker::{Pass, Timetable, Worker};
+
+/// How often the progress callback is called.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+/// Sets the popularity of keys apart from the order in which they are loaded.
+const LOAD_SEED: u64 = 0x6c6f_6164;
+
+/// How far a phase is.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress<'a> {
+    /// The phase's workload.
+    pub workload: &'a str,
+    /// Operations done, warm-up counted.
+    pub done: u64,
+    /// Operations in total.
+    pub total: u64,
+}
+
+/// What hears of progress.
+pub type OnProgress<'a> = &'a mut dyn FnMut(Progress<'_>);
+
+/// A workload that has run.
+pub struct Phase {
+    /// Its name.
+    pub workload: String,
+    /// Whether it only prepared the store for the next.
+    pub is_load: bool,
+    /// What it cost.
+    pub counts: Counts,
+    /// How long its operations took.
+    pub latencies: Latencies,
+    /// Its throughput over time.
+    pub slices: Slices,
+    /// What stood at its end.
+    pub state: State,
+}
+
+/// An engine under measurement.
+pub struct Session {
+    opened: Opened,
+    settings: Settings,
+    keys: KeySpace,
+    population: AtomicU64,
+    phases: Vec<Phase>,
+}
+
+/// Runs workloads one after the other on one store.
+///
+/// # Errors
+/// Settings or workloads that cannot be with this engine; faults of the engine.
+pub fn bench(
+    target: &Target,
+    workloads: &[Workload],
+    settings: &Settings,
+    on_progress: OnProgress<'_>,
+) -> Result<Report> {
+    settings.check()?;
+    let mut session = Session::new(target.open(settings.seed)?, settings.clone())?;
+    for workload in workloads {
+        session.check(workload)?;
+    }
+    for workload in workloads {
+        session.run(workload, on_progress)?;
+    }
+    let mut report = session.report();
+    let options = target.options.iter().map(|(k, v)| (format!("option.{k}"), v.clone()));
+    report.settings.extend(options);
+    report.settings.insert("media".to_owned(), target.medium.name().to_owned());
+    report.settings.insert("background_threads".to_owned(), target.background_threads.to_string());
+    if let (Some(path), true) = (&session.opened.path, target.keep) {
+        report.settings.insert("dir".to_owned(), path.display().to_string());
+    }
+    session.opened.engine.close()?;
+    Ok(report)
+}
+
+impl Session {
+    /// A session over an engine that is open.
+    ///
+    /// # Errors
+    /// [`Error::BadOptions`] for settings that cannot be with it.
+    pub fn new(opened: Opened, settings: Settings) -> Result<Self> {
+        settings.check()?;
+        let limit = opened.engine.capabilities().max_value_bytes;
+        if settings.value.max() > limit {
+            let engine = opened.engine.name();
+            return Err(bad(
+                "value-size",
+                format!("{engine} takes values of at most {limit} bytes"),
+            ));
+        }
+        let keys = KeySpace::new(settings.key_bytes, settings.keys)?;
+        let population = AtomicU64::new(settings.keys);
+        Ok(Session { opened, settings, keys, population, phases: Vec::new() })
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &dyn Engine {
+        &*self.opened.engine
+    }
+
+    /// What has run so far.
+    pub fn phases(&self) -> &[Phase] {
+        &self.phases
+    }
+
+    /// Whether the engine can run a workload.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`]; [`Error::BadOptions`] if its inserts don't fit into the keys' bytes.
+    pub fn check(&self, workload: &Workload) -> Result<()> {
+        let engine = self.engine();
+        if workload.needs_order() && !engine.capabilities().ordered {
+            return Err(engine.unsupported("range scans"));
+        }
+        if workload.mix.operations().any(|operation| operation == Operation::Insert) {
+            let most = self.settings.ops_of(workload).saturating_add(self.settings.warmup);
+            KeySpace::new(self.settings.key_bytes, self.settings.keys.saturating_add(most))?;
+        }
+        Ok(())
+    }
+
+    /// Runs a workload, after loading if it wants that and the store is empty.
+    ///
+    /// # Errors
+    /// What [`check`](Session::check) refuses; faults of the engine.
+    pub fn run(&mut self, workload: &Workload, on_progress: OnProgress<'_>) -> Result<()> {
+        self.check(workload)?;
+        let keys = self.settings.keys;
+        let load = match workload.start {
+            Start::AsIs => None,
+            Start::Loaded => Some(keys),
+            Start::HalfLoaded => Some(keys / 2),
+        };
+        if let Some(ops) = load.filter(|_| self.engine().stats().keys_estimate == 0) {
+            let load = Workload::named("load", &Choices::default())?;
+            self.phase(&load, ops, 0, None, true, on_progress)?;
+        }
+        let ops = self.settings.ops_of(workload);
+        let (warmup, rate) = (self.settings.warmup, self.settings.rate);
+        self.phase(workload, ops, warmup, rate, false, on_progress)
+    }
+
+    /// The report over all that has run.
+    pub fn report(&self) -> Report {
+        let engine = self.engine().name();
+        let identity = |workload| Identity {
+            engine,
+            workload,
+            keys: self.settings.keys,
+            threads: self.settings.threads,
+        };
+        let phases = self.phases.iter().map(|phase| {
+            let run = Duration::try_from_secs_f64(phase.counts.seconds).unwrap_or_default();
+            let timeline = phase.slices.timeline(run);
+            let latency = phase.latencies.summary();
+            let identity = identity(&phase.workload);
+            phase.counts.figures(&identity, &phase.state, latency, Some(timeline))
+        });
+        let asked = || self.phases.iter().filter(|phase| !phase.is_load);
+        let (mut counts, mut latencies) = (Counts::default(), Latencies::default());
+        for phase in asked() {
+            counts.add(&phase.counts);
+            latencies.merge(&phase.latencies);
+        }
+        let names = asked().map(|phase| phase.workload.as_str()).collect::<Vec<_>>().join(",");
+        let state = self.phases.last().map(|phase| phase.state.clone()).unwrap_or_default();
+        Report {
+            total: counts.figures(&identity(&names), &state, latencies.summary(), None),
+            phases: phases.collect(),
+            peak_rss_bytes: peak_rss_bytes(),
+            settings: self.settings.listed(),
+            peer: None,
+        }
+    }
+
+    fn phase(
+        &mut self,
+        workload: &Workload,
+        ops: u64,
+        warmup: u64,
+        rate: Option<f64>,
+        is_load: bool,
+        on_progress: OnProgress<'_>,
+    ) -> Result<()> {
+        let engine = self.opened.engine.clone();
+        let put = Mix::only(Operation::Put);
+        let mut workers = self.workers(&*engine, workload, &put, rate);
+        let done = AtomicU64::new(0);
+        let mut report = |done| {
+            on_progress(Progress { workload: &workload.name, done, total: warmup + ops });
+        };
+        if warmup > 0 {
+            pass(&mut workers, warmup, &done, &mut report)?;
+        }
+        let before = engine.stats();
+        let took = pass(&mut workers, ops, &done, &mut report)?;
+        let settling = Instant::now();
+        if !workload.is_read_only() {
+            engine.maintain()?;
+        }
+        let settle_seconds = settling.elapsed().as_secs_f64();
+        let after = engine.stats();
+
+        let (mut latencies, mut slices) = (Latencies::default(), Slices::default());
+        for worker in &workers {
+            latencies.merge(&worker.latencies);
+            slices.merge(&worker.slices);
+        }
+        drop(workers);
+        let seconds = took.as_secs_f64();
+        let counts = Counts { ops, seconds, settle_seconds, ..Counts::between(&before, &after) };
+        let (workload, state) = (workload.name.clone(), State::of(&after));
+        self.phases.push(Phase { workload, is_load, counts, latencies, slices, state });
+        Ok(())
+    }
+
+    /// The threads of a workload, the writer beside readers last.
+    fn workers<'a>(
+        &'a self,
+        engine: &'a dyn Engine,
+        workload: &'a Workload,
+        put: &'a Mix,
+        rate: Option<f64>,
+    ) -> Vec<Worker<'a>> {
+        let settings = &self.settings;
+        let threads = settings.threads;
+        let phase = self.phases.len() as u64;
+        let worker = |thread: usize, counts: bool| {
+            // A phase has at most 1,025 threads, so streams don't meet.
+            let mut rng = stream(settings.seed, (phase << 11) + thread as u64 + 1);
+            let seed = match workload.draw {
+                Draw::Shuffled => settings.seed ^ LOAD_SEED,
+                _ => settings.seed,
+            };
+            let draw = if counts { workload.draw } else { Draw::Uniform };
+            let timetable = rate.filter(|_| counts).map(|rate| Timetable {
+                first: Duration::from_secs_f64(thread as f64 / rate),
+                interval: Duration::from_secs_f64(threads as f64 / rate),
+            });
+            Worker {
+                engine,
+                keys: self.keys,
+                chooser: Chooser::new(draw, settings.keys, seed, thread as u64, threads as u64),
+                values: Values::new(settings.value.clone(), settings.compressible, &mut rng),
+                mix: if counts { &workload.mix } else { put },
+                rng,
+                population: &self.population,
+                durability: settings.durability,
+                timetable,
+                counts,
+                latencies: Latencies::default(),
+                slices: Slices::default(),
+                key: Vec::new(),
+                batch: WriteBatch::new(),
+            }
+        };
+        let mut workers: Vec<_> = (0..threads).map(|thread| worker(thread, true)).collect();
+        if workload.has_writer {
+            workers.push(worker(threads, false));
+        }
+        workers
+    }
+}
+
+/// Runs `ops` operations on the threads that count, and those that don't until these are done.
+/// Answers how long the former took.
+fn pass(
+    workers: &mut [Worker<'_>],
+    ops: u64,
+    done: &AtomicU64,
+    report: &mut dyn FnMut(u64),
+) -> Result<Duration> {
+    let stop = AtomicBool::new(false);
+    let pass = Pass { start: Instant::now(), done, stop: &stop };
+    let counting = workers.iter().filter(|worker| worker.counts).count() as u64;
+    let (mut took, mut fault) = (Duration::ZERO, None);
+    std::thread::scope(|scope| {
+        let (mut counted, mut beside) = (Vec::new(), Vec::new());
+        for (i, worker) in workers.iter_mut().enumerate() {
+            let counts = worker.counts;
+            let quota = match counts {
+                true => ops / counting + u64::from((i as u64) < ops % counting),
+                false => u64::MAX,
+            };
+            let pass = &pass;
+            let handle =
+                scope.spawn(move || worker.run(pass, quota).map(|()| pass.start.elapsed()));
+            if counts { counted.push(handle) } else { beside.push(handle) }
+        }
+        while counted.iter().any(|handle| !handle.is_finished()) {
+            report(done.load(Relaxed));
+            // Not longer than a short run takes: the callback must not stretch it.
+            std::thread::park_timeout(PROGRESS_EVERY.min(Duration::from_millis(20)));
+        }
+        let mut join =
+            |handle: std::thread::ScopedJoinHandle<'_, Result<Duration>>| match handle.join() {
+                Ok(Ok(ended)) => Some(ended),
+                Ok(Err(error)) => {
+                    fault.get_or_insert(error);
+                    None
+                }
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+        took = counted.into_iter().filter_map(&mut join).max().unwrap_or_default();
+        stop.store(true, Relaxed);
+        for handle in beside {
+            join(handle);
+        }
+    });
+    report(done.load(Relaxed));
+    fault.map_or(Ok(took), Err)
+}
+
+fn bad(option: &str, reason: String) -> Error {
+    Error::BadOptions(vec![OptionMistake { option: option.to_owned(), reason }])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! Whether the runner does what the workloads say, and measures what was done.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::*;
+use crate::engines::Medium;
+use crate::generate::ValueSize;
+
+fn target(options: &[(&str, &str)]) -> Target {
+    Target {
+        engine: "lsm".to_owned(),
+        options: options.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
+        medium: Medium::Ram,
+        keep: false,
+        background_threads: 1,
+    }
+}
+
+fn settings(keys: u64) -> Settings {
+    Settings { keys, value: ValueSize::Fixed(84), ..Settings::default() }
+}
+
+fn run(names: &str, settings: &Settings, options: &[(&str, &str)]) -> Report {
+    let workloads = Workload::list(names, &Choices::default()).unwrap();
+    bench(&target(options), &workloads, settings, &mut |_| ()).unwrap()
+}
+
+#[test]
+fn every_workload_runs_and_counts_its_operations() {
+    let names = crate::workload::NAMES;
+    let settings = Settings { ops: Some(500), reads: Some(400), threads: 2, ..settings(1000) };
+    for name in names {
+        let report = run(name, &settings, &[]);
+        let workload = Workload::named(name, &Choices::default()).unwrap();
+        let ops = if workload.only_reads() { 400 } else { 500 };
+        assert_eq!((report.total.ops, report.total.workload.as_str()), (ops, *name));
+        assert_eq!(report.phases.len(), if workload.start == Start::AsIs { 1 } else { 2 });
+        let done: f64 = {
+            let timeline = report.phases.last().unwrap().timeline.as_ref().unwrap();
+            assert_eq!(timeline.slice_seconds, 0.1);
+            timeline.ops_per_second.iter().sum()
+        };
+        assert!(done > 0.0, "{name}");
+        assert!(report.total.seconds > 0.0 && report.total.ops_per_second > 0.0, "{name}");
+    }
+}
+
+#[test]
+fn written_bytes_are_the_users_and_the_mediums() {
+    let report = run("fillseq", &settings(10_000), &[("memtable", "64KiB")]);
+    assert_eq!(report.total.user_bytes_written, 10_000 * 100);
+    let written = &report.total.by_purpose;
+    assert!(written["log"] >= 1_000_000 && written["flush"] > 800_000, "{written:?}");
+    assert_eq!(written.values().sum::<u64>(), report.total.media_bytes_written);
+    let amplification = report.total.write_amplification.unwrap();
+    assert_eq!(amplification, report.total.media_bytes_written as f64 / 1e6);
+    assert!(report.total.space_bytes > 1_000_000);
+    assert_eq!(report.total.latency_us.get, None);
+    assert!(report.total.latency_us.put.unwrap().p50 > 0.0);
+}
+
+#[test]
+fn loading_is_a_phase_of_its_own_and_not_in_the_total() {
+    let report = run("ycsb-c,ycsb-f", &settings(2000), &[]);
+    let names: Vec<_> = report.phases.iter().map(|phase| phase.workload.as_str()).collect();
+    assert_eq!(names, ["load", "ycsb-c", "ycsb-f"]);
+    assert_eq!(report.total.ops, 4000);
+    assert_eq!(report.phases[0].user_bytes_written, 2000 * 100);
+    assert_eq!(report.phases[1].write_amplification, None);
+    // Half of the operations of f write, give or take five standard deviations.
+    let written = report.phases[2].user_bytes_written / 100;
+    assert!((900..1100).contains(&written), "{written}");
+    assert_eq!(report.total.user_bytes_written, report.phases[2].user_bytes_written);
+}
+
+#[test]
+fn reads_find_what_was_loaded_and_only_that() {
+    for (name, found) in [("readrandom", 3000), ("readmissing", 0)] {
+        let mut session = Session::new(target(&[]).open(1).unwrap(), settings(3000)).unwrap();
+        let workload = Workload::named(name, &Choices::default()).unwrap();
+        session.run(&workload, &mut |_| ()).unwrap();
+        let stats = session.engine().stats();
+        assert_eq!((stats.gets, stats.gets_found), (3000, found), "{name}");
+    }
+    // Half of the keys are there when TRIAD's workloads start.
+    let half = Settings { ops: Some(1), ..settings(3000) };
+    let mut session = Session::new(target(&[]).open(1).unwrap(), half).unwrap();
+    session.run(&Workload::named("ws3", &Choices::default()).unwrap(), &mut |_| ()).unwrap();
+    assert_eq!(session.phases()[0].counts.user_bytes, 1500 * 100);
+}
+
+#[test]
+fn fillrandom_draws_with_replacement() {
+    let mut session = Session::new(target(&[]).open(1).unwrap(), settings(10_000)).unwrap();
+    session.run(&Workload::named("fillrandom", &Choices::default()).unwrap(), &mut |_| ()).unwrap();
+    session.engine().flush().unwrap();
+    let mut cursor = session.engine().iter().unwrap();
+    let mut keys = 0;
+    let mut valid = cursor.first().unwrap();
+    while valid {
+        keys += 1;
+        valid = cursor.next().unwrap();
+    }
+    // 1 - 1/e of all keys.
+    assert!((6200..6450).contains(&keys), "{keys}");
+}
+
+#[test]
+fn a_writer_beside_readers_writes_and_is_not_counted() {
+    let settings = Settings { threads: 2, reads: Some(20_000), ..settings(1000) };
+    let report = run("readwhilewriting", &settings, &[]);
+    assert_eq!(report.total.ops, 20_000);
+    assert!(report.total.user_bytes_written > 0);
+    assert!(report.total.latency_us.put.is_some() && report.total.latency_us.get.is_some());
+}
+
+#[test]
+fn inserts_grow_the_key_space() {
+    let settings = Settings { ops: Some(4000), ..settings(1000) };
+    let mut session = Session::new(target(&[]).open(1).unwrap(), settings).unwrap();
+    session.run(&Workload::named("ycsb-d", &Choices::default()).unwrap(), &mut |_| ()).unwrap();
+    let stats = session.engine().stats();
+    assert_eq!(stats.gets, stats.gets_found);
+    let inserted = session.population.load(Relaxed) - 1000;
+    assert!((130..270).contains(&inserted), "{inserted}");
+    assert_eq!(stats.writes, 1000 + inserted);
+}
+
+#[test]
+fn warm_up_is_not_measured() {
+    let settings = Settings { warmup: 700, ops: Some(300), ..settings(1000) };
+    let report = run("fillrandom", &settings, &[]);
+    assert_eq!(report.total.ops, 300);
+    assert_eq!(report.total.user_bytes_written, 300 * 100);
+}
+
+#[test]
+fn an_open_loop_keeps_its_rate() {
+    let settings = Settings { rate: Some(2000.0), ops: Some(600), threads: 2, ..settings(1000) };
+    let report = run("fillrandom", &settings, &[]);
+    // Never faster than the timetable; slower only as far as a busy machine delays it.
+    assert!((0.299..1.5).contains(&report.total.seconds), "{}", report.total.seconds);
+}
+
+#[test]
+fn an_open_loop_times_operations_from_when_they_were_due() {
+    // A rate that no engine keeps: all are due at once, so the last has waited for the whole run.
+    let settings = Settings { rate: Some(1e9), ops: Some(20_000), ..settings(1000) };
+    let report = run("fillrandom", &settings, &[]);
+    let put = report.total.latency_us.put.unwrap();
+    assert!(put.max > 0.95 * report.total.seconds * 1e6, "{put:?} in {} s", report.total.seconds);
+}
+
+#[test]
+fn progress_reaches_its_end() {
+    let workloads = Workload::list("fillrandom", &Choices::default()).unwrap();
+    let settings = Settings { warmup: 100, ..settings(1000) };
+    let mut last = (0, 0);
+    bench(&target(&[]), &workloads, &settings, &mut |p| last = (p.done, p.total)).unwrap();
+    assert_eq!(last, (1100, 1100));
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_runs() {
+    let workloads = Workload::list("fillrandom", &Choices::default()).unwrap();
+    let refused = |settings: Settings| {
+        let result = bench(&target(&[]), &workloads, &settings, &mut |_| panic!("ran"));
+        assert!(matches!(result, Err(Error::BadOptions(_))));
+    };
+    refused(Settings { threads: 0, ..settings(10) });
+    refused(Settings { value: ValueSize::Fixed(usize::MAX), ..settings(10) });
+    let inserts = Workload::list("ycsb-d", &Choices::default()).unwrap();
+    let narrow = Settings { keys: 1 << 32, key_bytes: 4, ..settings(10) };
+    assert!(bench(&target(&[]), &inserts, &narrow, &mut |_| panic!("ran")).is_err());
+}
+
+#[test]
+fn one_thread_in_a_replayable_world_repeats_every_byte() {
+    let counts = || {
+        let env = siltstone_engine::Env::replayable(
+            std::sync::Arc::new(siltstone_engine::ManualClock::at(0)),
+            7,
+        );
+        let opened = target(&[("memtable", "64KiB")]).open_in(env).unwrap();
+        let mut session = Session::new(opened, settings(5000)).unwrap();
+        for workload in Workload::list("fillrandom,overwrite", &Choices::default()).unwrap() {
+            session.run(&workload, &mut |_| ()).unwrap();
+        }
+        let written = |phase: &Phase| phase.counts.written.clone();
+        session.phases().iter().map(written).collect::<Vec<BTreeMap<_, _>>>()
+    };
+    assert_eq!(counts(), counts());
+}
+
+#[test]
+fn a_phase_is_as_long_as_its_slowest_thread() {
+    let settings = Settings { rate: Some(100.0), ops: Some(10), threads: 1, ..settings(100) };
+    let report = run("fillrandom", &settings, &[]);
+    assert!(report.total.seconds >= Duration::from_millis(90).as_secs_f64());
+}

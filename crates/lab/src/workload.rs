@@ -1,0 +1,225 @@
+//! The named workloads.
+//!
+//! | name | what it does |
+//! | --- | --- |
+//! | `fillseq` | writes each key once, in order |
+//! | `fillrandom`, `overwrite` | draw keys with replacement and write them |
+//! | `readrandom`, `readmissing` | look up drawn keys; keys that are not there |
+//! | `readwhilewriting` | `readrandom` beside one thread that writes at full speed |
+//! | `seekrandom` | places a cursor at drawn keys |
+//! | `ycsb-a` … `ycsb-f` | YCSB's core workloads, Zipf 0.99 |
+//! | `ws1` `ws2` `ws3` | TRIAD's skew profiles (99 % of operations on 1 % of keys, 80 % on 20 %, uniform) with 10 % reads; `ws1-50` … with 50 % |
+//! | `load` | writes each key once, in shuffled order: what other workloads start from |
+//!
+//! Invariant: a workload is data. Which store runs it, over how many keys and threads, is no part of
+//! it.
+//!
+//! Sources: `db_bench` of LevelDB and RocksDB; Cooper et al., SoCC 2010, table 2; TRIAD (ATC 2017),
+//! section 5.3, whose table starts with half of the keys. Two deviations from YCSB, both so that
+//! workloads joined by commas see the same keys: records are inserted in the order of their numbers
+//! (`insertorder=ordered`), and popular keys are scattered by a permutation instead of a hash.
+
+use siltstone_engine::{Error, OptionMistake, Result};
+
+use crate::generate::{Draw, Mix, Operation};
+
+/// YCSB's Zipf constant.
+const YCSB_SKEW: f64 = 0.99;
+
+/// YCSB's longest scan.
+const YCSB_LONGEST_SCAN: u64 = 100;
+
+/// Every name, in the order of the table above.
+pub const NAMES: &[&str] = &[
+    "fillseq",
+    "fillrandom",
+    "overwrite",
+    "readrandom",
+    "readmissing",
+    "readwhilewriting",
+    "seekrandom",
+    "ycsb-a",
+    "ycsb-b",
+    "ycsb-c",
+    "ycsb-d",
+    "ycsb-e",
+    "ycsb-f",
+    "ws1",
+    "ws2",
+    "ws3",
+    "ws1-50",
+    "ws2-50",
+    "ws3-50",
+    "load",
+];
+
+/// What must be in the store before a workload starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// Whatever is there.
+    AsIs,
+    /// Every key, written if the store is empty.
+    Loaded,
+    /// A random half of the keys, written if the store is empty.
+    HalfLoaded,
+}
+
+/// What is done to which keys.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Workload {
+    /// Its name on the command line.
+    pub name: String,
+    /// The operations.
+    pub mix: Mix,
+    /// The keys.
+    pub draw: Draw,
+    /// What it starts from.
+    pub start: Start,
+    /// One more thread puts uniformly drawn keys until the others are done.
+    pub has_writer: bool,
+}
+
+/// What a user may change about workloads.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Choices {
+    /// The exponent of Zipf where keys are drawn.
+    pub skew: Option<f64>,
+    /// Moves after each seek of `seekrandom`.
+    pub seek_nexts: u64,
+}
+
+impl Workload {
+    /// The workload `name`.
+    ///
+    /// # Errors
+    /// [`Error::BadOptions`] for a name that is unknown or a skew that cannot be.
+    pub fn named(name: &str, choices: &Choices) -> Result<Self> {
+        use Operation::{Get, GetMissing, Insert, Put, ReadModifyWrite, Scan, Seek};
+        let draw = choices.skew.map_or(Draw::Uniform, |skew| Draw::Zipf { skew });
+        let skew = choices.skew.unwrap_or(YCSB_SKEW);
+        let popular = Draw::Zipf { skew };
+        let scan = Scan { longest: YCSB_LONGEST_SCAN };
+        let seek = Seek { nexts: choices.seek_nexts };
+        let make = |mix, draw, start| (Mix::new(mix), draw, start);
+        let (mix, draw, start) = match name {
+            "load" => make(&[(Put, 1)], Draw::Shuffled, Start::AsIs),
+            "fillseq" => make(&[(Put, 1)], Draw::Sequential, Start::AsIs),
+            "fillrandom" => make(&[(Put, 1)], draw, Start::AsIs),
+            "overwrite" => make(&[(Put, 1)], draw, Start::Loaded),
+            "readrandom" | "readwhilewriting" => make(&[(Get, 1)], draw, Start::Loaded),
+            "readmissing" => make(&[(GetMissing, 1)], draw, Start::Loaded),
+            "seekrandom" => make(&[(seek, 1)], draw, Start::Loaded),
+            "ycsb-a" => make(&[(Get, 50), (Put, 50)], popular, Start::Loaded),
+            "ycsb-b" => make(&[(Get, 95), (Put, 5)], popular, Start::Loaded),
+            "ycsb-c" => make(&[(Get, 1)], popular, Start::Loaded),
+            "ycsb-d" => make(&[(Get, 95), (Insert, 5)], Draw::Latest { skew }, Start::Loaded),
+            "ycsb-e" => make(&[(scan, 95), (Insert, 5)], popular, Start::Loaded),
+            "ycsb-f" => make(&[(Get, 50), (ReadModifyWrite, 50)], popular, Start::Loaded),
+            _ => Self::of_triad(name, choices)?,
+        };
+        Self::check_skew(name, choices, draw)?;
+        let has_writer = name == "readwhilewriting";
+        Ok(Workload { name: name.to_owned(), mix, draw, start, has_writer })
+    }
+
+    /// The workloads of a list joined by commas.
+    ///
+    /// # Errors
+    /// As [`named`](Workload::named).
+    pub fn list(names: &str, choices: &Choices) -> Result<Vec<Self>> {
+        names.split(',').map(|name| Self::named(name.trim(), choices)).collect()
+    }
+
+    /// Whether it changes nothing.
+    pub fn is_read_only(&self) -> bool {
+        !self.has_writer && !self.mix.operations().any(Operation::writes)
+    }
+
+    /// Whether its threads only read (another may write).
+    pub fn only_reads(&self) -> bool {
+        !self.mix.operations().any(Operation::writes)
+    }
+
+    /// Whether it needs an order of keys.
+    pub fn needs_order(&self) -> bool {
+        self.mix.operations().any(Operation::needs_order)
+    }
+
+    fn of_triad(name: &str, choices: &Choices) -> Result<(Mix, Draw, Start)> {
+        let (profile, reads) = match name.strip_suffix("-50") {
+            Some(profile) => (profile, 50),
+            None => (name, 10),
+        };
+        let draw = match profile {
+            "ws1" => Draw::Hotspot { keys: 0.01, operations: 0.99 },
+            "ws2" => Draw::Hotspot { keys: 0.20, operations: 0.80 },
+            "ws3" => Draw::Uniform,
+            _ => {
+                let all = NAMES.join(", ");
+                return Err(bad("workload", format!("'{name}' is unknown; there are {all}")));
+            }
+        };
+        if choices.skew.is_some() {
+            return Err(bad("skew", format!("{name} is defined by a skew of its own")));
+        }
+        let mix = Mix::new(&[(Operation::Get, reads), (Operation::Put, 100 - reads)]);
+        Ok((mix, draw, Start::HalfLoaded))
+    }
+
+    fn check_skew(name: &str, choices: &Choices, draw: Draw) -> Result<()> {
+        match choices.skew {
+            Some(skew) if !(skew.is_finite() && (0.0..=10.0).contains(&skew)) => {
+                Err(bad("skew", format!("{skew} is not from 0 to 10")))
+            }
+            Some(_) if name == "fillseq" => {
+                debug_assert_eq!(draw, Draw::Sequential);
+                Err(bad("skew", "fillseq draws no keys".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn bad(option: &str, reason: String) -> Error {
+    Error::BadOptions(vec![OptionMistake { option: option.to_owned(), reason }])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_a_workload_and_no_other() {
+        for name in NAMES {
+            assert_eq!(Workload::named(name, &Choices::default()).unwrap().name, *name);
+        }
+        for name in ["", "fill", "ycsb-g", "ws4", "ws", "-50", "load-50"] {
+            assert!(Workload::named(name, &Choices::default()).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_list_keeps_its_order() {
+        let list = Workload::list("fillrandom, readrandom", &Choices::default()).unwrap();
+        let names: Vec<_> = list.iter().map(|w| w.name.as_str()).collect();
+        assert_eq!(names, ["fillrandom", "readrandom"]);
+        assert!(!list[0].only_reads() && list[1].is_read_only());
+        let beside = Workload::named("readwhilewriting", &Choices::default()).unwrap();
+        assert!(beside.only_reads() && !beside.is_read_only());
+    }
+
+    #[test]
+    fn a_skew_changes_draws_and_is_refused_where_it_has_no_place() {
+        let skewed = Choices { skew: Some(0.8), ..Choices::default() };
+        let draw = |name| Workload::named(name, &skewed).unwrap().draw;
+        assert_eq!(draw("fillrandom"), Draw::Zipf { skew: 0.8 });
+        assert_eq!(draw("ycsb-d"), Draw::Latest { skew: 0.8 });
+        for name in ["ws1", "ws3-50", "fillseq"] {
+            assert!(Workload::named(name, &skewed).is_err(), "{name}");
+        }
+        for skew in [-0.1, f64::NAN, f64::INFINITY] {
+            let choices = Choices { skew: Some(skew), ..Choices::default() };
+            assert!(Workload::named("readrandom", &choices).is_err(), "{skew}");
+        }
+    }
+}
