@@ -152,7 +152,8 @@ impl Scan {
         let range: Iter = match &self.prefix {
             Some(prefix) => table.prefix(prefix.as_bytes())?,
             None => {
-                let bound = |key: &Option<std::ffi::OsString>| key.as_ref().map(|k| k.as_bytes().to_vec());
+                let bound =
+                    |key: &Option<std::ffi::OsString>| key.as_ref().map(|k| k.as_bytes().to_vec());
                 let start = bound(&self.from).map_or(Bound::Unbounded, Bound::Included);
                 let end = bound(&self.to).map_or(Bound::Unbounded, Bound::Excluded);
                 table.range::<Vec<u8>>((start, end))?

@@ -6,11 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A bar over `total` bytes.
 pub(crate) fn bytes(doing: &'static str, total: u64) -> ProgressBar {
-    bar(
-        doing,
-        total,
-        "{msg:>10} [{bar:40}] {bytes}/{total_bytes} {bytes_per_sec} {eta} left",
-    )
+    bar(doing, total, "{msg:>10} [{bar:40}] {bytes}/{total_bytes} {bytes_per_sec} {eta} left")
 }
 
 /// A bar over `total` things.

@@ -65,7 +65,9 @@ impl Import {
         db.close()?;
         if let Err(failure) = loaded {
             return Err(match failure {
-                Failure::Usage(text) => Failure::Usage(format!("{text} ({rows} rows before it are in)")),
+                Failure::Usage(text) => {
+                    Failure::Usage(format!("{text} ({rows} rows before it are in)"))
+                }
                 other => other,
             });
         }
@@ -92,7 +94,8 @@ impl Import {
                 let len = file.metadata()?.len();
                 Ok((file, len))
             };
-            let (file, len) = open(&self.file).map_err(|e| Failure::file("read", &self.file, &e))?;
+            let (file, len) =
+                open(&self.file).map_err(|e| Failure::file("read", &self.file, &e))?;
             (Box::new(file), progress::bytes(doing, len))
         };
         let input = BufReader::with_capacity(BUFFER_BYTES, bar.wrap_read(input));
@@ -144,7 +147,8 @@ impl Import {
         let mut record = csv::ByteRecord::new();
         while reader.read_byte_record(&mut record).map_err(malformed)? {
             let line = record.position().map_or(0, csv::Position::line);
-            let row = format::csv::row(&record, header.as_ref()).map_err(|e| self.bad_row(line, &e))?;
+            let row =
+                format::csv::row(&record, header.as_ref()).map_err(|e| self.bad_row(line, &e))?;
             self.check(&row, line)?;
             take(row)?;
         }

@@ -19,8 +19,9 @@ use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, ManualClock, Result, Stats, WriteBatch};
 
-use super::popularity::{Popularity, bisect};
-use super::{Check, Direction, Experiment, Measured};
+use siltstone_model::{Breakdown, LevelDb, Popularity};
+
+use super::{Check, Direction, Experiment, Measured, refused};
 use crate::engines::{Medium, Target};
 use crate::generate::{Chooser, Draw, KeySpace, ValueSize, Values, stream};
 use crate::plot::{Bars, Plot};
@@ -76,8 +77,8 @@ impl Experiment for LsmWriteAmplification {
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
         let tree = Tree::of(scale);
         let (measured, memtable_items) = tree.measure(progress)?;
-        let model = tree.model(memtable_items);
-        let worst = tree.worst_case(memtable_items);
+        let model = tree.model(memtable_items)?;
+        let worst = tree.worst_case(memtable_items)?;
         let (ours, worst_total) = (measured.total, worst.iter().sum::<f64>());
         let mut checks = vec![
             Check {
@@ -188,50 +189,33 @@ impl Tree {
         Ok((amplification(&before, &after), inserts as f64 / flushes as f64))
     }
 
-    /// Items of the levels, of which the last holds every key.
-    fn level_items(&self) -> [f64; LEVELS] {
-        let mut items = self.level_bytes.map(|bytes| bytes as f64 / ITEM_BYTES as f64);
-        items[LEVELS - 1] = self.keys as f64;
-        items
+    /// The tree as the model knows it: the last level holds every key.
+    fn design(&self, memtable_items: f64) -> LevelDb {
+        let items = |bytes: &u64| *bytes as f64 / ITEM_BYTES as f64;
+        LevelDb {
+            log_items: memtable_items,
+            level0_tables: LEVEL_0_TABLES,
+            level_items: self.level_bytes[..LEVELS - 1].iter().map(items).collect(),
+        }
     }
 
     /// Algorithm 3: writes for each insert, by stage.
-    fn model(&self, memtable_items: f64) -> [f64; LEVELS + 2] {
-        let popularity = Popularity::uniform(self.keys);
-        let size = self.level_items();
-        let mut stages = [0.0; LEVELS + 2];
-        stages[0] = 1.0;
-        stages[1] = popularity.unique(memtable_items) / memtable_items;
-        let mut interval = memtable_items * LEVEL_0_TABLES;
-        stages[2] = popularity.merge(popularity.unique(interval), size[0]) / interval;
-        for level in 1..LEVELS {
-            interval += density_interval(self.keys as f64, size[level - 1]);
-            let moved = popularity.unique(interval);
-            let written = popularity.merge(moved, size[level]) + moved;
-            stages[level + 2] = written / interval;
-        }
-        stages
+    fn model(&self, memtable_items: f64) -> Result<[f64; LEVELS + 2]> {
+        let uniform = Popularity::uniform(self.keys as f64).map_err(refused)?;
+        let design = self.design(memtable_items);
+        design.write_amplification(&uniform).map(stages).map_err(refused)
     }
 
-    /// Worst-case analysis: no key is ever met twice, so a level is rewritten for each fill of the
-    /// one above, and what moves down is written besides.
-    fn worst_case(&self, memtable_items: f64) -> [f64; LEVELS + 2] {
-        let mut above = memtable_items * LEVEL_0_TABLES;
-        let mut stages = [1.0; LEVELS + 2];
-        for (stage, size) in stages[2..].iter_mut().zip(self.level_items()) {
-            *stage += size / above;
-            above = size;
-        }
-        stages
+    /// Worst-case analysis: no key is ever met twice.
+    fn worst_case(&self, memtable_items: f64) -> Result<[f64; LEVELS + 2]> {
+        self.design(memtable_items).worst_case(self.keys as f64).map(stages).map_err(refused)
     }
 }
 
-/// DInterval for uniform keys (theorem 4.4, lemma 4.5): the inserts D between two compactions of
-/// the same key, such that the mean of unique(D·x) over x from 0 to 1 is the level's size. With
-/// a = −ln(1 − 1/N) that mean is N·(1 − (1 − e^(−aD)) / (aD)).
-fn density_interval(keys: f64, size: f64) -> f64 {
-    let a = -(-1.0 / keys).ln_1p();
-    bisect(size, |interval| keys * (1.0 + (-a * interval).exp_m1() / (a * interval)))
+fn stages(breakdown: Breakdown) -> [f64; LEVELS + 2] {
+    let mut stages = [0.0; LEVELS + 2];
+    stages.iter_mut().zip(breakdown.by_stage).for_each(|(stage, (_, wa))| *stage = wa);
+    stages
 }
 
 /// Bytes written between two looks for each of the user's.
@@ -298,30 +282,6 @@ impl<'a> Writer<'a> {
 mod tests {
     use super::*;
     use crate::repro::{Verdict, run};
-
-    #[test]
-    fn the_model_is_the_thesis_own() {
-        // Table 4.1: 10^8 keys of 1,000 bytes, a log of 4 MiB, level l of 10^l MiB, five levels. The
-        // tree here has three, so the first stages are compared.
-        let mib = f64::from(1 << 20);
-        let tree = Tree {
-            keys: 100_000_000,
-            memtable_bytes: 4 << 20,
-            table_bytes: 2 << 20,
-            level_bytes: [10, 100, 1000].map(|mebibytes| mebibytes << 20),
-        };
-        let stages = tree.model(4.0 * mib / ITEM_BYTES as f64);
-        for (ours, thesis) in stages.iter().take(4).zip([1.0, 1.0, 1.62, 4.77]) {
-            assert!((ours - thesis).abs() < 0.02, "{ours} for {thesis}");
-        }
-    }
-
-    #[test]
-    fn the_interval_of_the_example_is_the_thesis_own() {
-        // Section 4.3.3: Size = 10 Mi items of 10^8 keys.
-        let interval = density_interval(1e8, 10.0 * f64::from(1 << 20));
-        assert!((interval / 2.26e7 - 1.0).abs() < 0.005, "{interval}");
-    }
 
     #[test]
     fn a_small_run_is_judged_and_repeats_itself() {

@@ -12,8 +12,11 @@
 use serde::Serialize;
 use siltstone_engine::{Error, OptionMistake, Result};
 
+mod leveldb_levels;
+mod leveldb_skew;
+mod leveldb_stages;
 mod lsm_write_amplification;
-mod popularity;
+mod silt_example;
 mod text;
 mod verdict;
 mod zipf_merge;
@@ -23,8 +26,14 @@ pub use text::{list, text};
 pub use verdict::{Check, Direction, Verdict};
 
 /// Every experiment, by the order of its paper.
-pub const EXPERIMENTS: &[&dyn Experiment] =
-    &[&zipf_merge::ZipfMerge, &lsm_write_amplification::LsmWriteAmplification];
+pub const EXPERIMENTS: &[&dyn Experiment] = &[
+    &silt_example::SiltExample,
+    &zipf_merge::ZipfMerge,
+    &leveldb_skew::LevelDbSkew,
+    &lsm_write_amplification::LsmWriteAmplification,
+    &leveldb_stages::LevelDbStages,
+    &leveldb_levels::LevelDbLevels,
+];
 
 /// The scales that experiments accept, as a share of their own full size.
 pub const SCALES: std::ops::RangeInclusive<f64> = 0.01..=100.0;
@@ -122,6 +131,11 @@ pub fn run(
         command: format!("siltstone repro run {} --scale {scale}", experiment.id()),
         plot: measured.plot,
     })
+}
+
+/// A parameter that the model refuses, as the house says it.
+fn refused(bad: siltstone_model::BadParameter) -> Error {
+    Error::Invalid(bad.to_string())
 }
 
 fn bad(option: &str, reason: String) -> Error {

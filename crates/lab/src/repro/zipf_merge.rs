@@ -12,8 +12,9 @@
 
 use siltstone_engine::Result;
 
-use super::popularity::Popularity;
-use super::{Check, Direction, Experiment, Measured};
+use siltstone_model::Popularity;
+
+use super::{Check, Direction, Experiment, Measured, refused};
 use crate::generate::{Chooser, Draw, Rng, stream};
 use crate::plot::{Bars, Plot};
 
@@ -51,12 +52,13 @@ impl Experiment for ZipfMerge {
     }
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
-        let computed = Popularity::zipf(KEYS, SKEW).merge(ONE, TWO);
+        let popularity = |keys: u64| Popularity::zipf(keys as f64, SKEW).map_err(refused);
+        let computed = popularity(KEYS)?.merge(ONE, TWO);
         let keys = (DRAWN_KEYS * scale).round().max(100.0) as u64;
         let share = |of: f64| of / KEYS as f64;
         let size = |of: f64| (keys as f64 * share(of)).round() as u64;
         let drawn = Drawn::new(keys).merged([size(ONE), size(TWO)], progress);
-        let expected = Popularity::zipf(keys, SKEW).merge(size(ONE) as f64, size(TWO) as f64);
+        let expected = popularity(keys)?.merge(size(ONE) as f64, size(TWO) as f64);
         let worst = share(ONE + TWO);
         let checks = vec![
             Check {
@@ -144,7 +146,7 @@ mod tests {
     #[test]
     fn sets_that_are_uniform_would_be_found_out() {
         // The claim is about skew: at none, the same tables merge into 0.91 of all keys.
-        let uniform = Popularity::uniform(1000).merge(100.0, 900.0) / 1000.0;
+        let uniform = Popularity::uniform(1000.0).unwrap().merge(100.0, 900.0) / 1000.0;
         assert!((uniform - 0.91).abs() < 1e-6);
         assert!((uniform / 0.903 - 1.0).abs() > TOLERANCE);
     }
