@@ -9,10 +9,11 @@ use siltstone_table::{Compression, TableOptions};
 /// How a table of the ordered engine is kept. Refused whole at open if it cannot be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Bytes of one memtable (`memtable`, 64 MiB). Larger: fewer, larger flushes, less write
+    /// Bytes of log that one memtable takes (`memtable`, 64 MiB); it is full, too, when its memory
+    /// reaches twice that, as with very small values. Larger: fewer, larger flushes, less write
     /// amplification, more memory and a longer recovery.
     pub memtable_bytes: u64,
-    /// Memtables in memory at once, the active one counted (`memtables`, 3): what a burst of
+    /// Memtables in memory at once, the active one counted (`memtables`, 2): what a burst of
     /// writes may run ahead of the flush.
     pub memtables: usize,
     /// Target bytes of levels 1, 2, … (`levels`, 256 MiB and ten times more each). The last level
@@ -73,7 +74,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             memtable_bytes: 64 << 20,
-            memtables: 3,
+            memtables: 2,
             level_bytes: (0..6).map(|l| (256u64 << 20) * 10u64.pow(l)).collect(),
             table_bytes: 64 << 20,
             level0: Level0Options::default(),

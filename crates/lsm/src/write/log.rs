@@ -44,6 +44,11 @@ impl Log {
         Ok(Log { number, current, older: Vec::new(), is_named: false, media: media.clone() })
     }
 
+    /// Bytes of the current log.
+    pub(crate) fn len(&self) -> u64 {
+        self.current.len()
+    }
+
     /// Appends records with one request, all or none, and adds their positions to `positions`.
     pub(crate) fn append(
         &mut self,

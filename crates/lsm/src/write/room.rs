@@ -22,7 +22,8 @@ impl Inner {
     /// Sees to it that the active memtable takes the next write.
     pub(crate) fn make_room(&self, writer: &mut Writer) -> Result<()> {
         self.slow_down();
-        if writer.memtable.bytes() < self.options.memtable_bytes {
+        let full = self.options.memtable_bytes;
+        if writer.log.len() < full && writer.memtable.bytes() < 2 * full {
             return Ok(());
         }
         self.wait_for_room()?;
