@@ -12,7 +12,7 @@ use siltstone_media::{Media, Metered, Ram};
 
 fn options() -> Options {
     let pairs = [
-        ("memtable", "16KiB"),
+        ("memtable", "8KiB"),
         ("table", "8KiB"),
         ("levels", "32KiB:128KiB:512KiB"),
         ("block", "512B"),
