@@ -31,6 +31,7 @@
 
 mod build;
 mod coder;
+mod cursor;
 mod huffman;
 mod index;
 mod key;

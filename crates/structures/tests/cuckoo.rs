@@ -203,7 +203,7 @@ proptest! {
     #[test]
     fn are_changed_bytes_refused_or_the_stored_form_of_a_table((keys, changes) in changed()) {
         let mut table = CuckooTable::<13>::with_slots(24);
-        keys.iter().for_each(|&key| drop(table.insert(hash(key, 0), key)));
+        let _ = keys.iter().try_for_each(|&key| table.insert(hash(key, 0), key));
         let change = |mut bytes: Vec<u8>| {
             changes.iter().for_each(|(at, by)| {
                 let at = at.index(bytes.len());

@@ -18,15 +18,16 @@
 //!
 //! Source: the thesis, sections 2.2.3 and 3.1.4. The tables of whole subtries are ours.
 
-use super::huffman::Huffman;
+use super::cursor::Cursor;
+use super::huffman::{Huffman, TABLE_BITS};
 use super::trie::{Damaged, Tries};
-use crate::bits::{BitReader, BitWriter};
+use crate::bits::BitWriter;
 use std::sync::OnceLock;
 
 /// The highest `hmax`: up to it the binomial coefficients, and the code words, fit in 64 bits.
 pub const MAX_HMAX: u32 = 64;
 /// The largest subtries that are skipped by table.
-const MAX_SMALL: u32 = 8;
+pub(super) const MAX_SMALL: u32 = 8;
 /// The bits that choose in the tables of small subtries: 4 KiB a size, 28 KiB in all.
 const SMALL_BITS: u32 = 12;
 
@@ -35,9 +36,11 @@ const SMALL_BITS: u32 = 12;
 pub(super) struct Coder {
     /// The code for n keys at n - 2.
     codes: Vec<Huffman>,
-    /// For n keys at n - 2: the bits that a trie of n keys takes, by the 12 that it begins with, and
-    /// 0 where it takes more.
-    small: Vec<Box<[u8; 1 << SMALL_BITS]>>,
+    /// Their first-level tables one after another, so that one load finds a number.
+    tables: Vec<(u8, u8)>,
+    /// Also one after another from n = 2: the bits that a trie of n keys takes, by the 12 that it
+    /// begins with, and 0 where it takes more.
+    small: Vec<u8>,
 }
 
 impl Coder {
@@ -53,9 +56,10 @@ impl Coder {
     }
 
     fn new(hmax: u32) -> Self {
-        let codes = (2..=hmax).map(|n| Huffman::new(&weights(n))).collect();
-        let mut coder = Self { codes, small: Vec::new() };
-        coder.small = (2..=MAX_SMALL).map(|n| Box::new(small(&coder, n))).collect();
+        let codes: Vec<_> = (2..=hmax).map(|n| Huffman::new(&weights(n))).collect();
+        let tables = codes.iter().flat_map(Huffman::table).collect();
+        let mut coder = Self { codes, tables, small: Vec::new() };
+        coder.small = (2..=MAX_SMALL).flat_map(|n| small(&coder, n)).collect();
         coder
     }
 
@@ -73,25 +77,48 @@ impl Coder {
     }
 
     /// Reads the number of keys on the left, of n ≥ 2; 0 also if they are all on the right.
+    ///
+    /// Past the end it reads zeros, as the cursor does.
     #[inline]
-    pub(super) fn read(&self, n: u32, reader: &mut BitReader<'_>) -> Result<u32, Damaged> {
-        if let Some(code) = self.codes.get(n as usize - 2) {
-            return code.read(reader).map_err(|_| Damaged);
+    pub(super) fn read(&self, n: u32, cursor: &mut Cursor<'_>) -> Result<u32, Damaged> {
+        cursor.ensure(TABLE_BITS);
+        let at = (n as usize - 2) << TABLE_BITS | cursor.peek(TABLE_BITS) as usize;
+        match self.tables.get(at) {
+            Some(&(left, length @ 1..)) => {
+                cursor.consume(length.into());
+                Ok(left.into())
+            }
+            Some(_) => Ok(self.codes[n as usize - 2].read(cursor)),
+            None => read_large(n, cursor),
         }
-        let folded = reader.read_exp_golomb(order(n)).map_err(|_| Damaged)?;
-        let difference = (folded >> 1) as i64 ^ -((folded & 1) as i64);
-        let left = i64::from(n / 2).checked_add(difference).ok_or(Damaged)?;
-        u32::try_from(left).ok().filter(|&left| left < n).ok_or(Damaged)
     }
 
     /// Moves past a whole trie of n ≥ 2 keys if a table has it; says whether it did.
     #[inline]
-    pub(super) fn skip_small(&self, n: u32, reader: &mut BitReader<'_>) -> Result<bool, Damaged> {
-        let Some(table) = self.small.get(n as usize - 2) else { return Ok(false) };
-        let bits = table[reader.peek(SMALL_BITS) as usize];
-        reader.consume(bits.into()).map_err(|_| Damaged)?;
-        Ok(bits > 0)
+    pub(super) fn skip_small(&self, n: u32, cursor: &mut Cursor<'_>) -> bool {
+        cursor.ensure(SMALL_BITS);
+        let at = (n as usize - 2) << SMALL_BITS | cursor.peek(SMALL_BITS) as usize;
+        let bits = self.small.get(at).copied().unwrap_or(0);
+        cursor.consume(bits.into());
+        bits > 0
     }
+}
+
+/// Reads a number without a Huffman code.
+fn read_large(n: u32, cursor: &mut Cursor<'_>) -> Result<u32, Damaged> {
+    cursor.refill();
+    let zeros = cursor.zeros();
+    // A folded difference has 33 bits at most.
+    if zeros > 33 {
+        return Err(Damaged);
+    }
+    cursor.consume(zeros);
+    cursor.refill();
+    let bits = zeros + 1 + order(n);
+    let folded = cursor.peek(bits) - (1 << order(n));
+    cursor.consume(bits);
+    let difference = (folded >> 1) as i64 ^ -((folded & 1) as i64);
+    u32::try_from(i64::from(n / 2) + difference).ok().filter(|&left| left < n).ok_or(Damaged)
 }
 
 /// How often each number of keys on the left occurs, of 2^n.
@@ -115,11 +142,9 @@ fn small(coder: &Coder, n: u32) -> [u8; 1 << SMALL_BITS] {
     let tries = Tries::new(coder, 1);
     std::array::from_fn(|window| {
         let bytes = ((window as u16) << (u16::BITS - SMALL_BITS)).to_be_bytes();
+        let mut cursor = Cursor::new(&bytes, 0);
         // Where the bits end within the trie, it takes more than these.
-        BitReader::with_len(&bytes, SMALL_BITS.into())
-            .ok()
-            .and_then(|mut reader| tries.check(n, 0, &mut reader).ok().map(|()| reader))
-            .map_or(0, |reader| reader.position() as u8)
+        tries.check(n, 0, SMALL_BITS.into(), &mut cursor).map_or(0, |()| cursor.position() as u8)
     })
 }
 
@@ -149,11 +174,11 @@ mod tests {
             (0..=n).for_each(|left| coder.write(n, left, &mut writer));
             let bits = writer.len();
             let bytes = writer.finish();
-            let mut reader = BitReader::with_len(&bytes, bits).unwrap();
+            let mut cursor = Cursor::new(&bytes, 0);
             for left in 0..=n {
-                assert_eq!(coder.read(n, &mut reader), Ok(left % n), "hmax {hmax}, n {n}");
+                assert_eq!(coder.read(n, &mut cursor), Ok(left % n), "hmax {hmax}, n {n}");
             }
-            assert_eq!(reader.remaining(), 0);
+            assert_eq!(cursor.position(), bits);
         }
     }
 
@@ -165,12 +190,13 @@ mod tests {
             bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(0)], 0..20),
         ) {
             let coder = Coder::shared(hmax);
-            let mut reader = BitReader::new(&bytes);
-            if let Ok(left) = coder.read(n, &mut reader) {
+            let mut cursor = Cursor::new(&bytes, 0);
+            let read = coder.read(n, &mut cursor);
+            if let Some(left) = read.ok().filter(|_| !cursor.is_past(bytes.len() as u64 * 8)) {
                 prop_assert!(left < n);
                 let mut writer = BitWriter::new();
                 coder.write(n, left, &mut writer);
-                prop_assert_eq!(writer.len(), reader.position());
+                prop_assert_eq!(writer.len(), cursor.position());
                 let written = writer.finish();
                 let whole = written.len() - 1;
                 prop_assert_eq!(&written[..whole], &bytes[..whole]);

@@ -18,11 +18,12 @@
 //! Moffat and Turpin, "On the implementation of minimum redundancy prefix codes", IEEE Trans. Comm.
 //! 1997, for the canonical decoder.
 
-use crate::bits::{BitReader, BitWriter, EndOfBits, MAX_PEEK};
+use super::cursor::{Cursor, REFILLED};
+use crate::bits::BitWriter;
 
 /// The bits of the first-level table. Of the binomial codes up to 64, less than 1 % of words exceed
 /// them, and all tables together are 32 KiB.
-const TABLE_BITS: u32 = 8;
+pub(super) const TABLE_BITS: u32 = 8;
 
 /// A code word: its bits, right-aligned, and how many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +36,7 @@ struct Word {
 #[derive(Clone, Copy, Debug)]
 struct Length {
     length: u32,
-    /// The word after the last of this length, left-aligned in `MAX_PEEK` bits.
+    /// The word after the last of this length, left-aligned in the bits of a refilled cursor.
     limit: u64,
     /// The first word.
     first: u64,
@@ -50,8 +51,6 @@ pub(super) struct Huffman {
     /// The symbols by length, then value.
     symbols: Vec<u8>,
     lengths: Vec<Length>,
-    /// Symbol and length of the word that begins with the index; length 0 if it is longer.
-    table: Box<[(u8, u8)]>,
 }
 
 impl Huffman {
@@ -59,23 +58,19 @@ impl Huffman {
     ///
     /// # Panics
     ///
-    /// If there are fewer than 2 or more than 256 symbols, or a word would exceed what a reader
+    /// If there are fewer than 2 or more than 256 symbols, or a word would exceed what a cursor
     /// peeks, which takes weights that grow as fast as Fibonacci's numbers for 57 symbols.
     pub(super) fn new(weights: &[u128]) -> Self {
         assert!((2..=256).contains(&weights.len()), "{} symbols", weights.len());
         let lengths = lengths(weights);
         let mut symbols: Vec<u8> = (0..weights.len()).map(|symbol| symbol as u8).collect();
         symbols.sort_by_key(|&symbol| (lengths[usize::from(symbol)], symbol));
-        let mut code = Self {
-            words: vec![Word::default(); weights.len()],
-            symbols,
-            lengths: Vec::new(),
-            table: vec![(0, 0); 1 << TABLE_BITS].into(),
-        };
+        let mut code =
+            Self { words: vec![Word::default(); weights.len()], symbols, lengths: Vec::new() };
         let mut next = Word::default();
         for (place, &symbol) in code.symbols.iter().enumerate() {
             let length = lengths[usize::from(symbol)];
-            assert!(length <= MAX_PEEK, "a code word of {length} bits");
+            assert!(length <= REFILLED, "a code word of {length} bits");
             let word = Word { bits: next.bits << (length - next.length), length };
             next = Word { bits: word.bits + 1, length };
             code.words[usize::from(symbol)] = word;
@@ -83,12 +78,7 @@ impl Huffman {
                 code.lengths.push(Length { length, limit: 0, first: word.bits, place });
             }
             if let Some(last) = code.lengths.last_mut() {
-                last.limit = next.bits << (MAX_PEEK - length);
-            }
-            if length <= TABLE_BITS {
-                let free = TABLE_BITS - length;
-                let start = (word.bits << free) as usize;
-                code.table[start..start + (1 << free)].fill((symbol, length as u8));
+                last.limit = next.bits << (REFILLED - length);
             }
         }
         code
@@ -100,27 +90,31 @@ impl Huffman {
         writer.write(word.bits, word.length);
     }
 
-    /// Reads a word; gives its symbol.
-    #[inline]
-    pub(super) fn read(&self, reader: &mut BitReader<'_>) -> Result<u32, EndOfBits> {
-        let (symbol, length) = self.table[reader.peek(TABLE_BITS) as usize];
-        if length == 0 {
-            return self.read_long(reader);
+    /// The first-level table: symbol and length of the word that the next [`TABLE_BITS`] bits begin
+    /// with; length 0 if it is longer.
+    pub(super) fn table(&self) -> Vec<(u8, u8)> {
+        let mut table = vec![(0, 0); 1 << TABLE_BITS];
+        for (word, symbol) in self.words.iter().zip(0..) {
+            if word.length <= TABLE_BITS {
+                let free = TABLE_BITS - word.length;
+                let start = (word.bits << free) as usize;
+                table[start..start + (1 << free)].fill((symbol, word.length as u8));
+            }
         }
-        reader.consume(length.into())?;
-        Ok(symbol.into())
+        table
     }
 
-    /// Reads a word that the table does not hold.
+    /// Reads a word by search, without the table; gives its symbol.
     #[cold]
-    fn read_long(&self, reader: &mut BitReader<'_>) -> Result<u32, EndOfBits> {
-        let window = reader.peek(MAX_PEEK);
+    pub(super) fn read(&self, cursor: &mut Cursor<'_>) -> u32 {
+        cursor.refill();
+        let window = cursor.peek(REFILLED);
         let after = self.lengths.partition_point(|of| of.limit <= window);
         // All strings are used up: the limit of the longest words is above any window.
         let of = self.lengths[after.min(self.lengths.len() - 1)];
-        let place = of.place as u64 + (window >> (MAX_PEEK - of.length)) - of.first;
-        reader.consume(of.length.into())?;
-        Ok(self.symbols[place as usize].into())
+        let place = of.place as u64 + (window >> (REFILLED - of.length)) - of.first;
+        cursor.consume(of.length);
+        self.symbols[place as usize].into()
     }
 }
 
@@ -177,26 +171,35 @@ mod tests {
             picks.iter().for_each(|&symbol| code.write(symbol, &mut writer));
             let bits = writer.len();
             let bytes = writer.finish();
-            let mut reader = BitReader::with_len(&bytes, bits).unwrap();
+            let table = code.table();
+            let mut cursor = Cursor::new(&bytes, 0);
             for symbol in picks {
-                prop_assert_eq!(code.read(&mut reader), Ok(symbol as u32));
+                cursor.ensure(TABLE_BITS);
+                let (by_table, length) = table[cursor.peek(TABLE_BITS) as usize];
+                let before = cursor.position();
+                prop_assert_eq!(code.read(&mut cursor), symbol as u32);
+                let read = cursor.position() - before;
+                if length > 0 {
+                    prop_assert_eq!((usize::from(by_table), u64::from(length)), (symbol, read));
+                } else {
+                    prop_assert!(read > TABLE_BITS.into());
+                }
             }
-            prop_assert_eq!(reader.remaining(), 0);
+            prop_assert_eq!(cursor.position(), bits);
         }
 
         #[test]
-        fn does_every_string_of_bits_decode_until_it_ends(
+        fn does_every_string_of_bits_decode_to_symbols(
             weights in weights(),
             bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(255)], 0..40),
         ) {
             let code = Huffman::new(&weights);
-            let mut reader = BitReader::new(&bytes);
-            let mut position = 0;
-            while let Ok(symbol) = code.read(&mut reader) {
-                prop_assert!((symbol as usize) < weights.len() && reader.position() > position);
-                position = reader.position();
+            let mut cursor = Cursor::new(&bytes, 0);
+            while !cursor.is_past(bytes.len() as u64 * 8) {
+                let position = cursor.position();
+                let symbol = code.read(&mut cursor);
+                prop_assert!((symbol as usize) < weights.len() && cursor.position() > position);
             }
-            prop_assert!(reader.remaining() < u64::from(MAX_PEEK));
         }
 
         #[test]

@@ -15,10 +15,10 @@
 //! Source: the thesis, sections 3.1.3 and 3.1.4.
 
 use super::HashKey;
+use super::cursor::Cursor;
 use super::index::{BucketIndex, Start};
 use super::key::place;
 use super::trie::Tries;
-use crate::bits::BitReader;
 
 /// An entropy-coded trie: the ranks of 160-bit hashes in 2.5 bits a key.
 #[derive(Clone, Debug)]
@@ -54,15 +54,10 @@ impl Ect {
         let (bucket, path) = place(hash, self.buckets);
         let (start, next) = (self.index.start(bucket), self.index.start(bucket + 1));
         let block = u64::from(self.tries.block());
-        let rank = BitReader::with_len(&self.bits, next.bits)
-            .ok()
-            .and_then(|mut reader| {
-                reader.seek(start.bits).ok()?;
-                let n = (next.rank - start.rank) as u32;
-                self.tries.descend(&path, n, (start.rank % block) as u32, &mut reader).ok()
-            })
-            // The bits were checked, and a bucket without keys has rank 0.
-            .unwrap_or(0);
+        let (n, place) = ((next.rank - start.rank) as u32, (start.rank % block) as u32);
+        let mut cursor = Cursor::new(&self.bits, start.bits);
+        // The bits were checked, so there is no error.
+        let rank = self.tries.descend(&path, n, place, next.bits, &mut cursor).unwrap_or(0);
         let last = self.end.rank.saturating_sub(1);
         (start.rank + u64::from(rank)).min(last) / block
     }

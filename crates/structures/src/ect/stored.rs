@@ -19,10 +19,10 @@
 
 use super::build::MAX_ENTRIES_PER_BLOCK;
 use super::coder::{Coder, MAX_HMAX};
+use super::cursor::Cursor;
 use super::index::{BucketIndex, MAX_LOG2_GROUP, Start};
 use super::trie::Tries;
 use super::{Ect, EctError};
-use crate::bits::BitReader;
 
 /// The bytes before the index.
 pub(super) const HEADER: usize = 32;
@@ -155,17 +155,16 @@ fn check_tries(
     for bucket in 0..buckets {
         let damaged = EctError::Trie { bucket };
         let next = index.start(bucket + 1);
-        let mut reader = BitReader::with_len(bits, next.bits).map_err(|_| damaged)?;
-        reader.seek(start.bits).map_err(|_| damaged)?;
+        let mut cursor = Cursor::new(bits, start.bits);
         let place = start.rank % u64::from(tries.block());
         let n = (next.rank - start.rank) as u32;
-        tries.check(n, place as u32, &mut reader).map_err(|_| damaged)?;
-        if reader.remaining() > 0 {
+        tries.check(n, place as u32, next.bits, &mut cursor).map_err(|_| damaged)?;
+        if cursor.position() != next.bits {
             return Err(damaged);
         }
         start = next;
     }
-    let mut padding = BitReader::new(bits);
-    let is_zero = padding.seek(start.bits).is_ok() && padding.peek(7) == 0;
+    // At most 7 bits follow the last, and zeros after these.
+    let is_zero = Cursor::new(bits, start.bits).peek(8) == 0;
     is_zero.then_some(()).ok_or(EctError::Trie { bucket: buckets - 1 })
 }

@@ -15,9 +15,10 @@
 //!
 //! Source: the thesis, sections 3.1.4 and 3.1.6, algorithms 1 and 2.
 
-use super::coder::Coder;
+use super::coder::{Coder, MAX_SMALL};
+use super::cursor::Cursor;
 use super::key::{PATH_BITS, Path};
-use crate::bits::{BitReader, BitWriter};
+use crate::bits::BitWriter;
 
 /// The bits are not those of a trie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,23 +61,24 @@ impl<'a> Tries<'a> {
     }
 
     /// The rank among n keys of the one with this path, or of the first in its block if the trie is
-    /// sparse; of some key if there is none with this path.
+    /// sparse; of some key if there is none with this path. The bits were checked before.
     #[inline]
     pub(super) fn descend(
         &self,
         path: &Path,
         mut n: u32,
         mut place: u32,
-        reader: &mut BitReader<'_>,
+        end: u64,
+        cursor: &mut Cursor<'_>,
     ) -> Result<u32, Damaged> {
         let (mut rank, mut depth) = (0, 0);
         while !self.is_pruned(n, place) {
-            let left = self.coder.read(n, reader)?;
+            let left = self.read(n, end, cursor)?;
             // 0 keys on the left may be none on the right: the bit here is a wildcard.
             if left > 0 && !path.bit(depth) {
                 n = left;
             } else if left > 0 {
-                self.skip(left, place, reader)?;
+                self.skip(left, place, end, cursor)?;
                 rank += left;
                 n -= left;
                 place = self.after(place, left);
@@ -87,48 +89,61 @@ impl<'a> Tries<'a> {
     }
 
     /// Moves past a trie of n keys, by tables where they help.
-    fn skip(&self, n: u32, place: u32, reader: &mut BitReader<'_>) -> Result<(), Damaged> {
+    #[inline]
+    fn skip(&self, n: u32, place: u32, end: u64, cursor: &mut Cursor<'_>) -> Result<(), Damaged> {
         // The tables are of dense tries.
         if self.block == 1 {
-            self.walk::<true>(n, place, 0, reader)
+            self.walk::<true>(n, place, 0, end, cursor)
         } else {
-            self.walk::<false>(n, place, 0, reader)
+            self.walk::<false>(n, place, 0, end, cursor)
         }
     }
 
-    /// Moves past a trie of n keys, having looked at all of it.
+    /// Moves past a trie of n keys that ends before a position, having looked at all of it.
     pub(super) fn check(
         &self,
         n: u32,
         place: u32,
-        reader: &mut BitReader<'_>,
+        end: u64,
+        cursor: &mut Cursor<'_>,
     ) -> Result<(), Damaged> {
-        self.walk::<false>(n, place, 0, reader)
+        self.walk::<false>(n, place, 0, end, cursor)
     }
 
+    /// Walks by table only in dense tries, where each key is a block of its own.
     fn walk<const BY_TABLE: bool>(
         &self,
         mut n: u32,
         mut place: u32,
         mut depth: u32,
-        reader: &mut BitReader<'_>,
+        end: u64,
+        cursor: &mut Cursor<'_>,
     ) -> Result<(), Damaged> {
-        while !self.is_pruned(n, place) {
-            if BY_TABLE && self.coder.skip_small(n, reader)? {
+        while if BY_TABLE { n > 1 } else { !self.is_pruned(n, place) } {
+            if BY_TABLE && n <= MAX_SMALL && self.coder.skip_small(n, cursor) {
                 return Ok(());
             }
             if depth == PATH_BITS {
                 return Err(Damaged);
             }
             depth += 1;
-            let left = self.coder.read(n, reader)?;
+            let left = self.read(n, end, cursor)?;
             if left > 0 {
-                self.walk::<BY_TABLE>(left, place, depth, reader)?;
+                self.walk::<BY_TABLE>(left, place, depth, end, cursor)?;
                 n -= left;
-                place = self.after(place, left);
+                if !BY_TABLE {
+                    place = self.after(place, left);
+                }
             }
         }
         Ok(())
+    }
+
+    /// Reads the number of keys on the left, of n ≥ 2, from the bits before a position.
+    #[inline]
+    fn read(&self, n: u32, end: u64, cursor: &mut Cursor<'_>) -> Result<u32, Damaged> {
+        let left = self.coder.read(n, cursor)?;
+        if cursor.is_past(end) { Err(Damaged) } else { Ok(left) }
     }
 
     /// Whether n keys, the first at `place` within its block, are all in that block.
@@ -177,16 +192,16 @@ mod tests {
             tries.encode(&paths, place, &mut writer);
             let bits = writer.len();
             let bytes = writer.finish();
-            let reader = BitReader::with_len(&bytes, bits).unwrap();
+            let cursor = Cursor::new(&bytes, 0);
             let n = paths.len() as u32;
             for (rank, path) in (0..).zip(&paths) {
-                let found = tries.descend(path, n, place, &mut reader.clone()).unwrap();
+                let found = tries.descend(path, n, place, bits, &mut cursor.clone()).unwrap();
                 prop_assert_eq!((place + found) / block, (place + rank) / block);
                 prop_assert!(found <= rank && (block > 1 || found == rank));
             }
-            let (mut checked, mut skipped) = (reader.clone(), reader.clone());
-            prop_assert_eq!(tries.check(n, place, &mut checked), Ok(()));
-            prop_assert_eq!(tries.skip(n, place, &mut skipped), Ok(()));
+            let (mut checked, mut skipped) = (cursor.clone(), cursor.clone());
+            prop_assert_eq!(tries.check(n, place, bits, &mut checked), Ok(()));
+            prop_assert_eq!(tries.skip(n, place, bits, &mut skipped), Ok(()));
             prop_assert_eq!((checked.position(), skipped.position()), (bits, bits));
         }
 
@@ -201,10 +216,10 @@ mod tests {
         ) {
             let tries = Tries::new(Coder::shared(hmax), block.max(1));
             let at = before % block.max(1);
-            let reader = BitReader::new(&bytes);
+            let (cursor, end) = (Cursor::new(&bytes, 0), bytes.len() as u64 * 8);
             let path = place(&hash, 1).1;
-            let checked = tries.check(n, at, &mut reader.clone());
-            let found = tries.descend(&path, n, at, &mut reader.clone());
+            let checked = tries.check(n, at, end, &mut cursor.clone());
+            let found = tries.descend(&path, n, at, end, &mut cursor.clone());
             if checked.is_ok() {
                 prop_assert!(found.is_ok());
             }
@@ -224,7 +239,8 @@ mod tests {
             (0..depth).for_each(|_| coder.write(2, 0, &mut writer));
             coder.write(2, 1, &mut writer);
             let bytes = writer.finish();
-            assert_eq!(tries.check(2, 0, &mut BitReader::new(&bytes)), result);
+            let end = bytes.len() as u64 * 8;
+            assert_eq!(tries.check(2, 0, end, &mut Cursor::new(&bytes, 0)), result);
         }
     }
 }
