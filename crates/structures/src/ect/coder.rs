@@ -29,7 +29,7 @@ pub const MAX_HMAX: u32 = 64;
 /// The largest subtries that are skipped by table.
 pub(super) const MAX_SMALL: u32 = 8;
 /// The bits that choose in the tables of small subtries: 4 KiB a size, 28 KiB in all.
-const SMALL_BITS: u32 = 12;
+pub(super) const SMALL_BITS: u32 = 12;
 
 /// The codes up to one `hmax`; all tries that have it share them.
 #[derive(Debug)]
@@ -143,8 +143,9 @@ fn small(coder: &Coder, n: u32) -> [u8; 1 << SMALL_BITS] {
     std::array::from_fn(|window| {
         let bytes = ((window as u16) << (u16::BITS - SMALL_BITS)).to_be_bytes();
         let mut cursor = Cursor::new(&bytes, 0);
-        // Where the bits end within the trie, it takes more than these.
-        tries.check(n, 0, SMALL_BITS.into(), &mut cursor).map_or(0, |()| cursor.position() as u8)
+        // Where the bits end within the trie, it takes more than these. The coder has no such
+        // tables yet, so numbers are read one by one.
+        tries.skip(n, 0, SMALL_BITS.into(), &mut cursor).map_or(0, |()| cursor.position() as u8)
     })
 }
 
