@@ -1,7 +1,7 @@
 //! Does the cuckoo table find what was inserted, fill up as promised, and refuse other bytes?
 
 use proptest::prelude::*;
-use siltstone_structures::cuckoo::{CuckooFilter, CuckooTable};
+use siltstone_structures::cuckoo::{CuckooError, CuckooFilter, CuckooTable};
 use siltstone_structures::hash::hash64_seeded;
 use std::collections::BTreeMap;
 
@@ -99,6 +99,26 @@ fn are_tables_of_few_buckets_filled_to_the_last_slot_or_nearly() {
         assert_eq!(full::<15>(slots, 0).len(), 4);
     }
     assert!(full::<15>(5, 0).len() >= 6);
+}
+
+#[test]
+fn is_an_entry_named_once_where_both_buckets_are_one() {
+    let mut table = CuckooTable::<15>::with_slots(4);
+    table.insert(hash(1, 0), 1).unwrap();
+    assert_eq!(table.candidates(hash(1, 0)).collect::<Vec<_>>(), [1]);
+    assert_eq!(CuckooFilter::from_table(&table).candidates(hash(1, 0)).count(), 1);
+}
+
+#[test]
+fn are_bits_after_the_last_tag_refused() {
+    let bytes = CuckooFilter::from_table(&full::<15>(4, 0)).to_bytes();
+    // 60 bits of tags after the header, then 4 and 7 bytes of zeros.
+    assert_eq!(bytes.len(), 12 + 8 + 7);
+    for bit in (12 + 8) * 8 - 4..bytes.len() * 8 {
+        let mut changed = bytes.clone();
+        changed[bit / 8] |= 1 << (bit % 8);
+        assert_eq!(CuckooFilter::<15>::from_bytes(&changed), Err(CuckooError::Padding), "{bit}");
+    }
 }
 
 #[test]

@@ -128,6 +128,16 @@ fn is_the_empty_trie_one_too() {
 }
 
 #[test]
+fn are_bits_after_the_last_trie_refused() {
+    let hashes = hashes(100, 7);
+    let mut bytes = build(&hashes, EctOptions::default(), 100).unwrap().to_bytes();
+    let bits = u64::from_le_bytes(*bytes[24..].first_chunk().unwrap());
+    assert!(bits % 8 != 0, "another number of hashes leaves bits to fill up");
+    *bytes.last_mut().unwrap() |= 1;
+    assert_eq!(Ect::from_bytes(&bytes).unwrap_err(), EctError::Trie { bucket: 0 });
+}
+
+#[test]
 fn is_every_flipped_bit_an_error_or_another_trie() {
     let hashes = hashes(700, 6);
     let bytes = build(&hashes, EctOptions::default(), 700).unwrap().to_bytes();

@@ -267,7 +267,7 @@ impl<const TAG: u32> CuckooTable<TAG> {
         })
     }
 
-    /// Frees a slot in one of two full buckets by moving entries to their alternatives.
+    /// Finds a slot in one of two full buckets whose entry has moved to its alternative.
     #[cold]
     fn displace(&mut self, home: u32, other: u32) -> Option<(u32, usize)> {
         // The queue of the search: full buckets, each with the entry that would move into it.
@@ -292,7 +292,8 @@ impl<const TAG: u32> CuckooTable<TAG> {
         None
     }
 
-    /// Moves the entries of a chain, the last to the free slot; gives the slot freed at its start.
+    /// Moves the entries of a chain, the last to the free slot; gives the slot at its start, which
+    /// still shows the entry that left it, for the new one to overwrite.
     fn shift(
         &mut self,
         queue: &[Step; MAX_SEARCHED],
@@ -306,7 +307,6 @@ impl<const TAG: u32> CuckooTable<TAG> {
             self.set(free.0, free.1, tags[way], offsets[way]);
             free = (bucket, way);
             if at < 2 {
-                self.set(bucket, way, 0, 0);
                 return free;
             }
             (at, way) = (parent.into(), came_from.into());
