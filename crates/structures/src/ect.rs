@@ -53,6 +53,7 @@ pub struct EctOptions {
     /// The largest subtrie with a Huffman code, up to [`MAX_HMAX`]: figure 3.11 of the thesis.
     pub hmax: u32,
     /// Entries in a block of the data, counted from the first of all; 1 for the rank of every key.
+    /// With 8 a key costs 1.27 bits, with 16 0.91, index of buckets included (`--bench ect`).
     pub entries_per_block: u32,
 }
 

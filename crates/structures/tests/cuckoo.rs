@@ -54,7 +54,7 @@ fn is_the_mean_load_at_the_first_failure_93_percent() {
 }
 
 #[test]
-#[ignore = "a minute: the figure for the documents, `cargo test --release -- --ignored --nocapture`"]
+#[ignore = "the figure for the documents, `cargo test --release -- --ignored --nocapture`"]
 fn is_the_mean_load_over_a_thousand_seeds_93_percent() {
     let load = mean_load(1 << 17, 1_000);
     println!("mean load at the first failure, 131072 slots, 1000 seeds: {load:.4}");

@@ -51,7 +51,7 @@ pub(super) fn place(hash: &HashKey, buckets: u32) -> (u32, Path) {
     ((product >> 64) as u32, Path([product as u64, second, third]))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;
