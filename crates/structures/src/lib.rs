@@ -6,6 +6,9 @@
 //!   [`arena`].
 //! - [`bloom`]: filters that tell absent keys, blocked by cache lines for tables, classic for the
 //!   small buckets of an LSM-trie.
+//! - [`cuckoo`]: partial-key cuckoo hashing, from the hash of a key to where it may lie in a log, and
+//!   the filter that remains of it.
+//! - [`ect`]: entropy-coded tries, from a hash to its rank among all, in 2.5 bits a key.
 //! - [`hyperloglog`]: sketches that estimate how many distinct keys files have, and share.
 //! - [`bits`] and [`codes`]: strings of bits, and codes for numbers in them, for entropy-coded tries.
 //! - [`hash`]: the hash of keys that filters and sketches take.
@@ -17,6 +20,8 @@ pub mod arena;
 pub mod bits;
 pub mod bloom;
 pub mod codes;
+pub mod cuckoo;
+pub mod ect;
 pub mod hash;
 pub mod hyperloglog;
 pub mod skiplist;
@@ -24,6 +29,8 @@ mod sync;
 
 pub use bits::{BitReader, BitWriter};
 pub use bloom::{BlockedBloom, BlockedBloomView, ClassicBloom, ClassicBloomView};
+pub use cuckoo::{CuckooFilter, CuckooTable};
+pub use ect::{Ect, EctBuilder};
 pub use hash::hash64;
 pub use hyperloglog::HyperLogLog;
 pub use skiplist::{Cursor, EntryRef, NewVersion, SkipList, Version};

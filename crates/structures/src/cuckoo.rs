@@ -1,0 +1,179 @@
+//! Partial-key cuckoo hashing: a table of tags and offsets for keys that lie elsewhere, and a filter.
+//!
+//! ```text
+//!  hash  [high 32 bits ─▶ tag, 1 ..= 2^t - 1][low 32 bits ─▶ bucket]
+//!
+//!  bucket        tag tag  0  tag │ offset offset  -  offset       4 entries of 2 + 4 bytes
+//!    │  ▲
+//!    ▼  │ XOR hash(tag)                an entry moves between its two buckets without its key
+//!  alternative    0  tag tag tag │   -    offset offset offset
+//! ```
+//!
+//! [`CuckooTable`] is the index of a log: it maps the hash of a key to the offsets where that key may
+//! lie, and the caller compares keys. [`CuckooFilter`] is what remains of a table when the entries
+//! are written out in table order: the tags alone, which say whether and in which slots to look.
+//!
+//! No key has the tag 0, which marks an empty slot. The thesis spends a valid bit on that; without
+//! it the filter packs 15 bits an entry, from which come the 16.12 bits a key of the thesis, and
+//! tags may have up to 16 bits where an entry has 6 bytes.
+//!
+//! Invariant: an entry lies in one of the two buckets of its hash, so that a lookup reads two
+//! buckets at most; a tag tells both from either.
+//!
+//! Source: Lim, "Resource-Efficient Data-Intensive System Designs for High Performance and
+//! Capacity", 2015 (SILT), sections 2.2.1 and 2.2.2; the alternative bucket by XOR is from Fan,
+//! Andersen, Kaminsky, "MemC3", NSDI 2013, section 3.1. The tag 0 and the search in breadth
+//! ([`CuckooTable::insert`]) are ours.
+
+mod filter;
+mod table;
+
+pub use self::filter::{CandidateSlots, CuckooFilter};
+pub use self::table::{CandidateOffsets, CuckooTable, TableFull};
+
+use crate::hash::mix64;
+
+/// Entries in a bucket.
+pub const WAYS: usize = 4;
+/// The width of tags by default: 1 in 4096 lookups of an absent key in a full table finds a match.
+pub const TAG_BITS: u32 = 15;
+/// The most buckets, so that a slot is addressed by 32 bits.
+const MAX_LOG2_BUCKETS: u32 = 30;
+/// The stored forms begin with this many bytes.
+const HEADER: usize = 12;
+
+/// Why bytes are no cuckoo table or filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CuckooError {
+    /// The bytes do not begin as this form does, in this version, with tags of this width.
+    #[error("this does not begin as a cuckoo table or filter with tags of {tag_bits} bits")]
+    Header {
+        /// The width of tags wanted.
+        tag_bits: u32,
+    },
+    /// The number of buckets in the header asks for another length.
+    #[error("a cuckoo table or filter of {bytes} bytes should have {wanted}")]
+    Length {
+        /// The length found.
+        bytes: usize,
+        /// The length by the header.
+        wanted: u64,
+    },
+    /// The tag is too wide, or the slot is empty but holds an offset.
+    #[error("slot {slot} of a cuckoo table holds what no insertion leaves there")]
+    Slot {
+        /// The first slot at fault.
+        slot: u32,
+    },
+    /// The number of entries is not that of the header.
+    #[error("a cuckoo table or filter of {wanted} entries holds {found}")]
+    Entries {
+        /// The number in the header.
+        wanted: u32,
+        /// The number found.
+        found: u32,
+    },
+    /// The bits that fill up the last bytes of a filter are not zero.
+    #[error("the padding of a cuckoo filter is not zero")]
+    Padding,
+}
+
+/// What table and filter share: how a hash becomes a tag and two buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Geometry<const TAG_BITS: u32> {
+    log2_buckets: u32,
+}
+
+impl<const TAG_BITS: u32> Geometry<TAG_BITS> {
+    /// Refused when compiling: an entry has 16 bits for the tag.
+    const WIDTH_FITS: () = assert!(2 <= TAG_BITS && TAG_BITS <= 16, "tags have 2 to 16 bits");
+
+    /// The fewest buckets, a power of two, that have so many slots.
+    fn with_slots(slots: u32) -> Self {
+        let () = Self::WIDTH_FITS;
+        let buckets = slots.div_ceil(WAYS as u32).max(1).next_power_of_two();
+        Self { log2_buckets: buckets.trailing_zeros() }
+    }
+
+    fn buckets(self) -> u32 {
+        1 << self.log2_buckets
+    }
+
+    /// The tag of a hash: every value but 0 is equally likely.
+    #[inline]
+    fn tag(self, hash: u64) -> u16 {
+        let values = (1 << TAG_BITS) - 1;
+        (((hash >> 32) * values) >> 32) as u16 + 1
+    }
+
+    /// The bucket where a hash is looked for first.
+    #[inline]
+    fn home(self, hash: u64) -> u32 {
+        hash as u32 & (self.buckets() - 1)
+    }
+
+    /// The other bucket of an entry. The alternative of the alternative is the bucket itself.
+    #[inline]
+    fn alternative(self, bucket: u32, tag: u16) -> u32 {
+        let mask = self.buckets() - 1;
+        // Never 0 if there are two buckets: an entry with one choice would lower the load.
+        let step = (mix64(u64::from(tag)) as u32 & mask).max(1) & mask;
+        bucket ^ step
+    }
+
+    /// The first bytes of a stored form.
+    ///
+    /// ```text
+    ///  0  magic, 4 bytes │ 4  version 1 │ 5  tag bits │ 6  log2 buckets │ 7  0 │ 8  entries, u32
+    /// ```
+    fn header(self, magic: [u8; 4], entries: u32) -> [u8; HEADER] {
+        let mut header = [0; HEADER];
+        header[..4].copy_from_slice(&magic);
+        header[4..8].copy_from_slice(&[1, TAG_BITS as u8, self.log2_buckets as u8, 0]);
+        header[8..].copy_from_slice(&entries.to_le_bytes());
+        header
+    }
+
+    /// Reads a header; gives the geometry, the number of entries, and the bytes that follow.
+    fn read_header(bytes: &[u8], magic: [u8; 4]) -> Result<(Self, u32, &[u8]), CuckooError> {
+        let () = Self::WIDTH_FITS;
+        let wrong = CuckooError::Header { tag_bits: TAG_BITS };
+        let (header, rest) = bytes.split_first_chunk::<HEADER>().ok_or(wrong)?;
+        let geometry = Self { log2_buckets: header[6].into() };
+        let [.., a, b, c, d] = *header;
+        let entries = u32::from_le_bytes([a, b, c, d]);
+        if geometry.log2_buckets > MAX_LOG2_BUCKETS || *header != geometry.header(magic, entries) {
+            return Err(wrong);
+        }
+        Ok((geometry, entries, rest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn does_the_alternative_of_the_alternative_lead_back_for_every_tag() {
+        for log2_buckets in [0, 1, 5, 15, 30] {
+            let geometry = Geometry::<15> { log2_buckets };
+            for tag in 1..1 << 15 {
+                let bucket = geometry.home(mix64(tag));
+                let other = geometry.alternative(bucket, tag as u16);
+                assert!(other < geometry.buckets());
+                assert_eq!(other == bucket, log2_buckets == 0);
+                assert_eq!(geometry.alternative(other, tag as u16), bucket);
+            }
+        }
+    }
+
+    #[test]
+    fn do_hashes_reach_every_tag_but_zero() {
+        let geometry = Geometry::<16> { log2_buckets: 3 };
+        assert_eq!((geometry.tag(0), geometry.tag(u64::MAX)), (1, u16::MAX));
+        let geometry = Geometry::<2> { log2_buckets: 3 };
+        let mut counts = [0u32; 4];
+        (0..3_000u64).for_each(|i| counts[usize::from(geometry.tag(mix64(i)))] += 1);
+        assert!(counts[0] == 0 && counts[1..].iter().all(|&count| (900..1_100).contains(&count)));
+    }
+}

@@ -1,0 +1,85 @@
+//! Hashes as tries see them: a virtual bucket, and the bits that tell the keys of a bucket apart.
+//!
+//! ```text
+//!  hash         [    the first 64 bits    │ 96 bits more ]
+//!                           × buckets
+//!               [ bucket ][ 64 bits       │ 96 bits more ]
+//!                          └──── the path in the trie ───┘
+//! ```
+//!
+//! With 2^k buckets the product is a shift: the bucket is the first k bits of the hash, as in the
+//! thesis, and the path the bits after them. Multiplying serves any other number too, so that a
+//! bucket has the average number of keys that was asked for at any number of keys, where powers of
+//! two would miss it by up to 41 %.
+//!
+//! Invariant: bucket and path order as the hashes do and differ where hashes differ, because
+//! multiplying by a positive number keeps order, and the product is kept whole.
+//!
+//! Source: the thesis, section 3.1.3; the product is ours, from Lemire, "Fast random integer
+//! generation in an interval", TOMACS 2019.
+
+/// The hash of a key: 160 uniform bits, the first byte the most significant.
+///
+/// Any well-distributed hash serves; SHA-1 in the thesis. A store that is split into parts by the
+/// same hash chooses the part by its *last* bits: of the first, tries expect every value equally often.
+pub type HashKey = [u8; 20];
+
+/// The bits of a path.
+pub(super) const PATH_BITS: u32 = 160;
+
+/// The path of a key from the root of its bucket's trie, the first bit the most significant of the
+/// first word; the last 32 bits are zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Path([u64; 3]);
+
+impl Path {
+    /// The bit that is taken at a depth.
+    #[inline]
+    pub(super) fn bit(&self, depth: u32) -> bool {
+        let word = self.0.get(depth as usize / 64).copied().unwrap_or(0);
+        (word << (depth % 64)) >> 63 == 1
+    }
+}
+
+/// The bucket of a hash, less than `buckets`, and its path there.
+#[inline]
+pub(super) fn place(hash: &HashKey, buckets: u32) -> (u32, Path) {
+    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = *hash;
+    let product = u128::from(u64::from_be_bytes([a, b, c, d, e, f, g, h])) * u128::from(buckets);
+    let second = u64::from_be_bytes([i, j, k, l, m, n, o, p]);
+    let third = u64::from(u32::from_be_bytes([q, r, s, t])) << 32;
+    ((product >> 64) as u32, Path([product as u64, second, third]))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn are_the_buckets_of_a_power_of_two_the_first_bits_and_the_path_the_others() {
+        let mut hash = [0; 20];
+        hash[0] = 0b1010_0110;
+        hash[8] = 0b0100_0000;
+        let (bucket, path) = place(&hash, 16);
+        assert_eq!(bucket, 0b1010);
+        let set: Vec<u32> = (0..PATH_BITS).filter(|&depth| path.bit(depth)).collect();
+        assert_eq!(set, [1, 2, 65]);
+        assert!(!path.bit(u32::MAX));
+    }
+
+    proptest! {
+        #[test]
+        fn is_the_order_of_bucket_and_path_that_of_the_hashes(
+            left in any::<HashKey>(),
+            mut right in any::<HashKey>(),
+            shared in 0usize..=20,
+            buckets in 1u32..,
+        ) {
+            right[..shared].copy_from_slice(&left[..shared]);
+            let (one, other) = (place(&left, buckets), place(&right, buckets));
+            prop_assert_eq!(one.cmp(&other), left.cmp(&right));
+            prop_assert!(one.0 < buckets);
+        }
+    }
+}

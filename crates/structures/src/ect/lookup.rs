@@ -1,0 +1,92 @@
+//! The trie in memory, and its lookups.
+//!
+//! ```text
+//!  hash ─▶ bucket, path ─▶ starts of the bucket and the next ─▶ bits, rank, number of keys
+//!                                                                 │
+//!                          rank of the bucket + rank in it ◀──────┘  descend
+//! ```
+//!
+//! A lookup misses the cache for the index (a group, a relative offset) and for the bits: 76 bytes a
+//! bucket of 256 keys. Then it computes, for some dozens of code words.
+//!
+//! Invariant: every bucket holds a whole trie of its number of keys: the builder wrote it or the
+//! reader of the stored form checked it. So lookups have no errors to give.
+//!
+//! Source: the thesis, sections 3.1.3 and 3.1.4.
+
+use super::HashKey;
+use super::cursor::Cursor;
+use super::index::{BucketIndex, Start};
+use super::key::place;
+use super::trie::Tries;
+
+/// An entropy-coded trie: the ranks of 160-bit hashes in 2.5 bits a key.
+#[derive(Clone, Debug)]
+pub struct Ect {
+    pub(super) tries: Tries<'static>,
+    pub(super) hmax: u32,
+    pub(super) buckets: u32,
+    pub(super) index: BucketIndex,
+    /// The tries of all buckets.
+    pub(super) bits: Vec<u8>,
+    /// The end of the last bucket.
+    pub(super) end: Start,
+}
+
+impl Ect {
+    /// Of an index with one start more than buckets, and the bits of their tries.
+    pub(super) fn new(
+        tries: Tries<'static>,
+        hmax: u32,
+        buckets: u32,
+        index: BucketIndex,
+        bits: Vec<u8>,
+    ) -> Self {
+        let end = index.start(buckets);
+        Self { tries, hmax, buckets, index, bits, end }
+    }
+
+    /// The block that has the entry of a hash if any has: its rank, over the entries of a block.
+    ///
+    /// Of a hash that the trie was not built from, some block there is; 0 if there is none.
+    #[inline]
+    pub fn lookup(&self, hash: &HashKey) -> u64 {
+        let (bucket, path) = place(hash, self.buckets);
+        let (start, next) = (self.index.start(bucket), self.index.start(bucket + 1));
+        let block = u64::from(self.tries.block());
+        let (n, place) = ((next.rank - start.rank) as u32, (start.rank % block) as u32);
+        let mut cursor = Cursor::new(&self.bits, start.bits);
+        // The bits were checked, so there is no error.
+        let rank = self.tries.descend(&path, n, place, next.bits, &mut cursor).unwrap_or(0);
+        let last = self.end.rank.saturating_sub(1);
+        (start.rank + u64::from(rank)).min(last) / block
+    }
+
+    /// The number of keys.
+    pub fn len(&self) -> u64 {
+        self.end.rank
+    }
+
+    /// Whether there are no keys.
+    pub fn is_empty(&self) -> bool {
+        self.end.rank == 0
+    }
+
+    /// Entries in a block; 1 if lookups give the rank of every key.
+    pub fn entries_per_block(&self) -> u32 {
+        self.tries.block()
+    }
+
+    /// The number of virtual buckets.
+    pub fn buckets(&self) -> u32 {
+        self.buckets
+    }
+
+    /// The bytes of the stored form, which memory has too: tries, index of buckets and header.
+    pub fn size(&self) -> usize {
+        super::stored::HEADER
+            + size_of_val(self.index.groups())
+            + size_of_val(self.index.relatives())
+            + self.bits.len()
+    }
+}
