@@ -7,11 +7,11 @@
 //!   one that returned under [`Durability::Buffered`] survives the death of the process. What is
 //!   recovered is a prefix of the write order, and a batch is wholly there or wholly not.
 //! * **Corruption.** Every byte read is covered by a checksum. A mismatch is
-//!   [`Error::Corruption`](crate::Error::Corruption), never a wrong answer or a missing key.
+//!   [`Error::Corruption`], never a wrong answer or a missing key.
 //! * **Bad input** is refused whole, before anything has changed.
 //! * **After a failed write or sync** the outcome of that write is unknown until the engine is
 //!   opened anew; the engine refuses further writes
-//!   ([`Error::ReadOnly`](crate::Error::ReadOnly)) and reads on. Disk full is gentler: nothing
+//!   ([`Error::ReadOnly`]) and reads on. Disk full is gentler: nothing
 //!   was written, and writes work again when there is space.
 
 use std::any::Any;
