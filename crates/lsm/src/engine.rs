@@ -91,9 +91,9 @@ impl Lsm {
     /// # Errors
     /// Corruption, a newer format, or a failing medium; nothing is changed then.
     pub fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Self> {
-        let (inner, is_doubtful) = crate::recover::open(media, env, options)?;
+        let (inner, leaves_logs) = crate::recover::open(media, env, options)?;
         let lsm = Lsm { inner };
-        if is_doubtful {
+        if leaves_logs {
             lsm.inner.leave_old_logs()?;
         }
         Ok(lsm)

@@ -41,7 +41,7 @@ impl Inner {
         });
     }
 
-    /// After a crash: moves what was replayed into a table, and lets no new log hang on an old one.
+    /// Moves what was replayed at opening into a table, so that no new log hangs on an old one.
     pub(crate) fn leave_old_logs(&self) -> Result<()> {
         self.flush()?;
         let first_log = self.view.load().active.first_log;

@@ -35,8 +35,11 @@ use crate::write::{GroupCommit, Log, Record, Writer};
 /// A group of writes takes at most this many bytes of other writers' batches.
 const GROUP_BYTES: usize = 1 << 20;
 
-/// Opens the table. `true`: the old logs are in doubt, because the table was not closed, and no sync
-/// repairs a failed sync before it.
+/// Opening and closing this often without a flush leaves so many logs that they are left for a table.
+const MOST_OLD_LOGS: usize = 8;
+
+/// Opens the table. `true`: the old logs are to be left for a table of level 0. They are in doubt,
+/// because the table was not closed and no sync repairs a failed sync before it; or they are many.
 pub(crate) fn open(
     media: Arc<dyn Media>,
     env: Env,
@@ -66,6 +69,7 @@ pub(crate) fn open(
     let is_doubtful = !replayed.logs.is_empty() && replayed.logs.last() != sealed.as_ref();
     let memtable = Arc::new(replayed.memtable.unwrap_or_else(|| Memtable::new(number, env.seed)));
     let mut logs = replayed.logs;
+    let are_many = logs.len() >= MOST_OLD_LOGS;
     logs.push(number);
     let view =
         View { active: memtable.clone(), flushing: Vec::new(), version: recovered.version.clone() };
@@ -92,7 +96,7 @@ pub(crate) fn open(
         counters: Counters::default(),
         options,
     });
-    Ok((inner, is_doubtful))
+    Ok((inner, is_doubtful || are_many))
 }
 
 /// What the logs gave.

@@ -97,6 +97,19 @@ fn a_store_that_was_not_closed_loses_nothing_but_its_process() {
 }
 
 #[test]
+fn opening_and_closing_often_leaves_few_logs() {
+    let (media, clock) = fixture();
+    for round in 0..50 {
+        let lsm = open(&media, &clock);
+        put(&lsm, &format!("{round:02}"), "x");
+        assert_eq!(all(&lsm, None, true).len(), round + 1);
+        lsm.close().unwrap();
+        let logs = media.list().unwrap().into_iter().filter(|name| name.ends_with(".log"));
+        assert!(logs.count() <= 9, "round {round}");
+    }
+}
+
+#[test]
 fn a_snapshot_sees_neither_later_writes_nor_compactions() {
     let (media, clock) = fixture();
     let lsm = open(&media, &clock);
