@@ -140,6 +140,31 @@ impl WriteBatch {
         Walk { bytes: &self.bytes }.map_while(Result::ok)
     }
 
+    /// The batch in pieces of consecutive operations: the log form of each and its number of
+    /// operations. A piece has at most `most_bytes` unless it is one operation.
+    pub fn pieces(&self, most_bytes: usize) -> impl Iterator<Item = (&[u8], u32)> {
+        let mut rest = &self.bytes[..];
+        let mut left = self.count;
+        std::iter::from_fn(move || {
+            if rest.len() <= most_bytes {
+                let piece = (std::mem::take(&mut rest), std::mem::take(&mut left));
+                return (piece.1 > 0).then_some(piece);
+            }
+            let mut walk = Walk { bytes: rest };
+            let (mut end, mut count) = (0, 0);
+            while walk.next().is_some() {
+                let to = rest.len() - walk.bytes.len();
+                if count > 0 && to > most_bytes {
+                    break;
+                }
+                (end, count) = (to, count + 1);
+            }
+            let (piece, tail) = rest.split_at(end);
+            (rest, left) = (tail, left - count);
+            Some((piece, count))
+        })
+    }
+
     /// Refuses a batch in which any key or value is over its limit, before anything is written.
     ///
     /// # Errors
@@ -191,6 +216,12 @@ impl WriteBatch {
         self.largest_value = self.largest_value.max(value.len());
         self.count += 1;
     }
+}
+
+/// The operations in bytes of the log form; ends after the first that is malformed, with a text
+/// that says so.
+pub fn operations(bytes: &[u8]) -> impl Iterator<Item = Result<Op<'_>, String>> {
+    Walk { bytes }
 }
 
 /// Walks the log form; ends after the first malformed operation.
@@ -283,6 +314,25 @@ mod tests {
         );
         assert_eq!(batch.user_bytes(), 4);
         assert_eq!(WriteBatch::from_bytes(batch.as_bytes(), 3).unwrap(), batch);
+    }
+
+    #[test]
+    fn pieces_hold_every_operation_once_and_in_order() {
+        let mut batch = WriteBatch::new();
+        for i in 0..100u32 {
+            batch.put(&i.to_be_bytes(), &vec![7; (i * 13 % 97) as usize]);
+        }
+        for most_bytes in [1, 50, 100, 1000, 1 << 20] {
+            let mut joined = WriteBatch::new();
+            for (bytes, count) in batch.pieces(most_bytes) {
+                assert!(bytes.len() <= most_bytes || count == 1);
+                WriteBatch::from_bytes(bytes, count).unwrap().iter().for_each(|op| {
+                    joined.push(op);
+                });
+            }
+            assert_eq!(joined, batch);
+        }
+        assert_eq!(WriteBatch::new().pieces(10).count(), 0);
     }
 
     #[test]

@@ -19,12 +19,13 @@ impl Inner {
         self.flush()?;
         // The version holds its files open and on the medium until the copy is done.
         let (version, edit) = self.versions.snapshot();
-        for (_, file) in version.files() {
-            if !sink.link(&file.name())? {
-                copy(self.media.as_ref(), &file.name(), sink)?;
+        let tables = version.files().map(|(_, file)| file.name());
+        for name in tables.chain(version.logs().map(|log| log.name())) {
+            if !sink.link(&name)? {
+                copy(self.media.as_ref(), &name, sink)?;
             }
         }
-        // No log comes along: whatever is in one was written after the copy's moment.
+        // No other log comes along: whatever is in one was written after the copy's moment.
         let edit = Edit { first_log: edit.next_file, ..edit };
         let manifest: Arc<dyn Media> = Arc::new(Ram::new());
         Manifest::create(manifest.clone(), ENGINE, &edit.encode())?.close()?;

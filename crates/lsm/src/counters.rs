@@ -22,6 +22,8 @@ pub(crate) struct Counters {
     pub(crate) moves: AtomicU64,
     pub(crate) compaction_entries_in: AtomicU64,
     pub(crate) compaction_entries_out: AtomicU64,
+    /// The most bytes of keys and values that one compaction took from level 0.
+    pub(crate) largest_level0_bytes: AtomicU64,
     pub(crate) background_us: AtomicU64,
     pub(crate) stall_insert_us: AtomicU64,
     pub(crate) stall_flush_us: AtomicU64,

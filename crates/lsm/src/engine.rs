@@ -5,7 +5,7 @@
 //! Readers take none: they load the view.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
@@ -22,7 +22,7 @@ use crate::counters::Counters;
 use crate::options::Options;
 use crate::read::{Merge, Source, TreeCursor, View};
 use crate::snapshots::Snapshots;
-use crate::version::{Edit, Versions};
+use crate::version::{Edit, Row, Versions};
 use crate::write::{GroupCommit, Queued, Writer};
 
 /// An open table of the ordered engine.
@@ -49,7 +49,8 @@ pub(crate) struct Inner {
     pub(crate) state: Mutex<State>,
     /// Background work has moved on.
     pub(crate) progress: Condvar,
-    pub(crate) level0_rows: AtomicUsize,
+    /// How much writers are to wait for level 0, in millionths: 0 not at all, all of it: stop.
+    pub(crate) pressure: AtomicU32,
     pub(crate) paused_at: AtomicU64,
     pub(crate) closed: AtomicBool,
     /// Background jobs should end soon.
@@ -110,15 +111,21 @@ impl Inner {
         let mut view = View::clone(&self.view.load());
         change(&mut view);
         state.flushing = view.flushing.len();
-        self.level0_rows.store(view.version.level0.len(), Relaxed);
+        self.pressure.store((self.strategy.pressure(&view.version) * 1e6) as u32, Relaxed);
         self.view.store(Arc::new(view));
         self.progress.notify_all();
     }
 
     /// Installs an edit durably and lets readers see its version, changed further by `change`.
-    pub(crate) fn install(&self, edit: Edit, change: impl FnOnce(&mut View)) -> Result<()> {
+    /// `taken` are the rows that a compaction which moves the cursor over level 0 has merged.
+    pub(crate) fn install(
+        &self,
+        edit: Edit,
+        taken: &[Row],
+        change: impl FnOnce(&mut View),
+    ) -> Result<()> {
         let first_log = edit.first_log;
-        self.versions.install(edit, |version| {
+        self.versions.install(edit, taken, |version| {
             let mut state = self.state.lock();
             state.first_log = first_log.unwrap_or(state.first_log);
             self.publish(&mut state, |view| {
@@ -194,7 +201,7 @@ impl Inner {
             Some(writer) if self.poisoned.get().is_none() => {
                 let sealed = writer.log.seal()?;
                 let edit = Edit { sealed_log: Some(sealed), ..Edit::default() };
-                self.versions.install(edit, |_| ())?;
+                self.versions.install(edit, &[], |_| ())?;
                 self.versions.close()
             }
             _ => Ok(()),

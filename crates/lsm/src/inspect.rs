@@ -11,8 +11,8 @@ use siltstone_table::{
     FileKind, FileNumber, LogEnd, LogMode, LogReader, Manifest, Table, parse_file_name,
 };
 
+use crate::record::Record;
 use crate::version::{ENGINE, Edit};
-use crate::write::Record;
 
 /// What a file is and holds.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -117,7 +117,14 @@ fn log(
             Record::Chain { previous, previous_len } => inspection.item(limit, || {
                 format!("{position}: follows log {previous} of {previous_len} bytes")
             }),
-            Record::Batch { first_sequence, batch } => {
+            Record::Carried { sequences, batch } => {
+                operations += batch.len();
+                inspection.item(limit, || {
+                    let from = sequences.first().copied().unwrap_or_default();
+                    format!("{position}: {} operations carried over, @{from} …", batch.len())
+                });
+            }
+            Record::Batch { first_sequence, batch, .. } => {
                 operations += batch.len();
                 inspection.item(limit, || {
                     let first = batch.iter().next().map(|op| match op {

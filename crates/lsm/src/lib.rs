@@ -34,6 +34,7 @@ mod inspect;
 mod memtable;
 mod options;
 mod read;
+mod record;
 mod recover;
 mod repair;
 mod retain;
@@ -44,7 +45,7 @@ mod write;
 
 pub use engine::Lsm;
 pub use inspect::{Inspection, inspect};
-pub use options::{FileOptions, Level0Options, Options, Selection};
+pub use options::{FileOptions, Level0Options, Options, Selection, TriadOptions};
 pub use repair::repair;
 pub use siltstone_table::Compression;
 

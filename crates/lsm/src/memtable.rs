@@ -4,31 +4,56 @@
 //! in the log it stands. TRIAD needs both (TRIAD paper, sections 4.1 and 4.3); the plain tree uses
 //! the count to report how much a flush saved.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use siltstone_engine::{Op, Result};
 use siltstone_structures::{NewVersion, SkipList};
-use siltstone_table::{EntryRef, Kind};
+use siltstone_table::{EntryRef, Kind, SyncHandle};
+
+use crate::record::Position;
 
 /// The writes of one stretch of the log.
 pub(crate) struct Memtable {
     /// The oldest log that holds writes of this memtable.
     pub(crate) first_log: u64,
+    /// Set when the memtable is full, if one log holds all of it.
+    log: OnceLock<FullLog>,
     list: Arc<SkipList>,
+}
+
+/// The log of a memtable that takes no more writes.
+pub(crate) struct FullLog {
+    pub(crate) number: u64,
+    pub(crate) bytes: u64,
+    pub(crate) sync: SyncHandle,
 }
 
 impl Memtable {
     pub(crate) fn new(first_log: u64, seed: u64) -> Self {
-        Memtable { first_log, list: Arc::new(SkipList::new(seed)) }
+        let list = Arc::new(SkipList::new(seed));
+        Memtable { first_log, log: OnceLock::new(), list }
     }
 
-    /// Adds one operation, which stands in the log at `position`.
-    pub(crate) fn add(&self, sequence: u64, op: Op<'_>, position: u64) {
+    /// Tells the memtable that it is full and `log` is the last that was written for it.
+    pub(crate) fn set_full(&self, log: FullLog) {
+        if log.number == self.first_log {
+            let _ = self.log.set(log);
+        }
+    }
+
+    /// The log that holds every write of this memtable, once it is full and if there is one such.
+    pub(crate) fn full_log(&self) -> Option<&FullLog> {
+        self.log.get()
+    }
+
+    /// Adds one operation, whose record stands in the log at `position`.
+    pub(crate) fn add(&self, sequence: u64, op: Op<'_>, position: Position) {
         let (kind, expires_at, value) = match op {
             Op::Delete { .. } => (Kind::Delete, 0, &[][..]),
             Op::Put { value, expires_at: None, .. } => (Kind::Put, 0, value),
             Op::Put { value, expires_at: Some(at), .. } => (Kind::PutExpiring, at, value),
         };
+        let position = position.bits();
         let version = NewVersion { sequence, kind: kind as u8, expires_at, position, value };
         self.list.insert(op.key(), version);
     }
@@ -37,20 +62,30 @@ impl Memtable {
         &self.list
     }
 
-    /// Every version, in the order of tables.
-    pub(crate) fn for_each(&self, mut visit: impl FnMut(EntryRef<'_>) -> Result<()>) -> Result<()> {
+    /// Every version with its position, in the order of tables.
+    pub(crate) fn for_each(
+        &self,
+        mut visit: impl FnMut(EntryRef<'_>, Position) -> Result<()>,
+    ) -> Result<()> {
         for entry in self.list.iter() {
             for version in entry.versions() {
-                visit(EntryRef {
+                let position = Position::from_bits(version.position);
+                let entry = EntryRef {
                     key: entry.key(),
                     sequence: version.sequence,
                     kind: kind_of(version.kind),
                     expires_at: version.expires_at,
                     value: version.value,
-                })?;
+                };
+                visit(entry, position)?;
             }
         }
         Ok(())
+    }
+
+    /// The smallest and the largest key; `None` if there are none.
+    pub(crate) fn span(&self) -> Option<(&[u8], &[u8])> {
+        Some((self.list.iter().next()?.key(), self.list.last_entry()?.key()))
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -33,6 +33,22 @@ pub struct Options {
     pub jobs: usize,
     /// Pieces that one large compaction is cut into, to run side by side (`subcompactions`, 2).
     pub subcompactions: usize,
+    /// The techniques of the TRIAD paper, each by itself.
+    pub triad: TriadOptions,
+}
+
+/// TRIAD's three techniques: less is written because less is written twice.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TriadOptions {
+    /// A full memtable's log becomes the row of level 0, and the flush writes an index of positions
+    /// in it (`triad_log`, off). Saves the flush of the values; scans of fresh data and the first
+    /// compaction read values by position.
+    pub log: bool,
+    /// Level 0 is compacted once its rows and the tables under them share enough keys, or when it
+    /// has `l0_compact` rows (`triad_disk`, off).
+    pub disk: bool,
+    /// How much they must share for that: 1 − distinct keys / keys (`overlap`, 0.4).
+    pub overlap: f64,
 }
 
 /// When level 0 is compacted, slows writers, and stops them; in rows (flushed memtables).
@@ -45,6 +61,10 @@ pub struct Level0Options {
     pub slow_at: usize,
     /// Writers stop at this many (`l0_stop`, 36).
     pub stop_at: usize,
+    /// Capacity of level 0 in bytes of keys and values (`container`, 0). If it is not 0, it takes
+    /// the place of the three numbers of rows: from 60 % of it on level 0 is compacted by
+    /// right-angle sides, a stretch of keys at a time.
+    pub container_bytes: u64,
 }
 
 /// How sorted tables are written.
@@ -83,13 +103,20 @@ impl Default for Options {
             selection: Selection::LeastOverlap,
             jobs: 2,
             subcompactions: 2,
+            triad: TriadOptions::default(),
         }
+    }
+}
+
+impl Default for TriadOptions {
+    fn default() -> Self {
+        TriadOptions { log: false, disk: false, overlap: 0.4 }
     }
 }
 
 impl Default for Level0Options {
     fn default() -> Self {
-        Level0Options { compact_at: 8, slow_at: 20, stop_at: 36 }
+        Level0Options { compact_at: 8, slow_at: 20, stop_at: 36, container_bytes: 0 }
     }
 }
 
@@ -141,6 +168,10 @@ impl Options {
         });
         reader.value("jobs", &mut o.jobs);
         reader.value("subcompactions", &mut o.subcompactions);
+        reader.with("triad_log", &mut o.triad.log, on_or_off);
+        reader.with("triad_disk", &mut o.triad.disk, on_or_off);
+        reader.value("overlap", &mut o.triad.overlap);
+        reader.size("container", &mut o.level0.container_bytes);
         o.check(&mut reader);
         reader.finish()?;
         Ok(o)
@@ -153,6 +184,7 @@ impl Options {
             restart_interval: self.file.restart_interval,
             filter_bits_per_key: self.file.filter_bits,
             compression: self.file.compression,
+            sketch: self.triad.disk,
         }
     }
 
@@ -162,7 +194,7 @@ impl Options {
         let mut require = |holds, name, reason| reader.require(holds, name, reason);
         require(between(self.memtable_bytes, 4 << 10, 4 << 30), "memtable", "from 4KiB to 4GiB");
         require(between(self.memtables as u64, 2, 64), "memtables", "from 2 to 64");
-        require(between(self.table_bytes, 4 << 10, 16 << 30), "table", "from 4KiB to 16GiB");
+        require(between(self.table_bytes, 1 << 10, 16 << 30), "table", "from 1KiB to 16GiB");
         require(between(self.file.block_bytes as u64, 256, 4 << 20), "block", "from 256B to 4MiB");
         require(between(self.file.restart_interval as u64, 1, 1024), "restart", "from 1 to 1024");
         require((0.0..=64.0).contains(&self.file.filter_bits), "filter_bits", "from 0 to 64");
@@ -174,9 +206,23 @@ impl Options {
             "levels",
             "each level must be larger than the one before, e.g. 256MiB:2560MiB:25GiB",
         );
+        require((0.01..=0.99).contains(&self.triad.overlap), "overlap", "from 0.01 to 0.99");
+        require(
+            l0.container_bytes == 0 || l0.container_bytes >= 2 * self.memtable_bytes,
+            "container",
+            "0, or room for two memtables",
+        );
         require(l0.compact_at >= 1, "l0_compact", "at least 1");
         require(l0.slow_at > l0.compact_at, "l0_slow", "more than l0_compact");
         require(l0.stop_at > l0.slow_at, "l0_stop", "more than l0_slow");
+    }
+}
+
+fn on_or_off(text: &str) -> std::result::Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("'{text}' is not one of on, off")),
     }
 }
 

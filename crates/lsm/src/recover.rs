@@ -14,23 +14,24 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
-use siltstone_engine::{Env, Error, Purpose, Result};
+use siltstone_engine::{Env, Error, Purpose, Result, WriteBatch};
 use siltstone_media::{Media, Mode};
 use siltstone_table::{BlockCache, FileKind, FileNumber, LogMode, LogReader, parse_file_name};
 
-use crate::compact::{Busy, Leveled};
+use crate::compact::{Busy, Leveled, Strategy};
 use crate::counters::Counters;
 use crate::engine::{Inner, State};
 use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::read::View;
+use crate::record::{Position, Record};
 use crate::snapshots::Snapshots;
 use crate::version::{Recovered, Version, Versions};
-use crate::write::{GroupCommit, Log, Record, Writer};
+use crate::write::{GroupCommit, Log, Writer};
 
 /// A group of writes takes at most this many bytes of other writers' batches.
 const GROUP_BYTES: usize = 1 << 20;
@@ -74,6 +75,7 @@ pub(crate) fn open(
     let view =
         View { active: memtable.clone(), flushing: Vec::new(), version: recovered.version.clone() };
     let strategy = Leveled::new(&options, &recovered.cursors);
+    let pressure = (strategy.pressure(&view.version) * 1e6) as u32;
     let inner = Arc::new_cyclic(|me| Inner {
         me: me.clone(),
         media,
@@ -87,7 +89,7 @@ pub(crate) fn open(
         snapshots: Arc::new(Snapshots::default()),
         state: Mutex::new(State { first_log, logs, busy: Busy::default(), ..State::default() }),
         progress: Condvar::new(),
-        level0_rows: AtomicUsize::new(view.version.level0.len()),
+        pressure: AtomicU32::new(pressure),
         paused_at: AtomicU64::new(0),
         view: ArcSwap::from_pointee(view),
         closed: AtomicBool::new(false),
@@ -156,8 +158,11 @@ fn replay_log(
     let mode = if was_sealed { LogMode::Sealed } else { LogMode::Recover };
     let mut reader = LogReader::open(media, &name, number, mode)?;
     let (mut is_first, mut is_chained) = (true, false);
+    // The parts of a batch whose end has not come yet. If it never does, none of them counts.
+    let mut parts: Vec<(u64, WriteBatch, Position)> = Vec::new();
     while let Some(record) = reader.next()? {
         let position = record.position;
+        let here = Position::new(position, record.bytes.len());
         match Record::decode(record.bytes).map_err(|reason| damaged(position, reason))? {
             Record::Chain { previous, previous_len } if is_first => {
                 is_chained = match replayed.logs.last() {
@@ -170,20 +175,38 @@ fn replay_log(
                 }
                 is_first = false;
             }
-            Record::Batch { first_sequence, batch } if is_chained => {
-                if first_sequence <= replayed.last_sequence && replayed.memtable.is_some() {
-                    return Err(damaged(position, "sequence numbers go backwards".to_owned()));
+            Record::Batch { first_sequence, batch, is_last } if is_chained => {
+                let before = parts.last().map(|(first, batch, _)| first + batch.len() as u64);
+                let expected = before.unwrap_or(first_sequence);
+                let is_newer = first_sequence > replayed.last_sequence;
+                if (!is_newer && replayed.memtable.is_some()) || first_sequence != expected {
+                    return Err(damaged(position, "sequence numbers go astray".to_owned()));
+                }
+                parts.push((first_sequence, batch, here));
+                if !is_last {
+                    continue;
                 }
                 let first_log = replayed.logs[0];
                 let memtable =
                     replayed.memtable.get_or_insert_with(|| Memtable::new(first_log, seed));
-                for (sequence, op) in (first_sequence..).zip(batch.iter()) {
-                    memtable.add(sequence, op, position);
-                    replayed.last_sequence = sequence;
+                for (first_sequence, batch, position) in parts.drain(..) {
+                    for (sequence, op) in (first_sequence..).zip(batch.iter()) {
+                        memtable.add(sequence, op, position);
+                    }
+                    replayed.last_sequence = first_sequence + batch.len() as u64 - 1;
+                }
+            }
+            Record::Carried { sequences, batch } if is_chained && parts.is_empty() => {
+                let first_log = replayed.logs[0];
+                let memtable =
+                    replayed.memtable.get_or_insert_with(|| Memtable::new(first_log, seed));
+                for (sequence, op) in sequences.into_iter().zip(batch.iter()) {
+                    memtable.add(sequence, op, here);
+                    replayed.last_sequence = replayed.last_sequence.max(sequence);
                 }
             }
             // Only to learn whether anything in it was synced.
-            Record::Batch { .. } if !is_first => {}
+            Record::Batch { .. } | Record::Carried { .. } if !is_first && !is_chained => {}
             _ => return Err(damaged(position, "a record out of place".to_owned())),
         }
     }
@@ -202,11 +225,14 @@ fn replay_log(
 /// Removes what neither the manifest nor the chain of logs names.
 fn remove_garbage(media: &dyn Media, version: &Version, logs: &[u64]) -> Result<()> {
     let tables: HashSet<u64> = version.files().map(|(_, file)| file.number()).collect();
+    let row_logs: HashSet<u64> = version.logs().map(|log| log.number()).collect();
     let mut removed = false;
     for name in media.list()? {
         let is_garbage = match parse_file_name(&name) {
             Some((FileKind::Table, number)) => !tables.contains(&number.0),
-            Some((FileKind::Log, number)) => !logs.contains(&number.0),
+            Some((FileKind::Log, number)) => {
+                !logs.contains(&number.0) && !row_logs.contains(&number.0)
+            }
             _ => false,
         };
         if is_garbage {

@@ -4,7 +4,8 @@
 //!    level 0, newest file first; a table that a compaction had replaced and that was not yet
 //!    removed may then show deleted keys again, and the report says so.
 //! 2. Each table is read whole. From a damaged one the readable entries are copied to a new table
-//!    on the same level.
+//!    on the same level. A CL-SSTable of which the table or the log is damaged is made anew as a
+//!    sorted table from what its log holds.
 //! 3. Each log is replayed up to its first damage, into a new table of level 0.
 //! 4. A new manifest names the result. Damaged files are kept beside it under `*.damaged`.
 //!
@@ -23,8 +24,11 @@ use siltstone_table::{
 
 use crate::memtable::Memtable;
 use crate::options::Options;
-use crate::version::{ENGINE, Edit, FileEntry, TableFile, Version, fold};
-use crate::write::Record;
+use crate::record::{Position, Record};
+use crate::retain::Retain;
+use crate::version::{
+    ENGINE, Edit, FileEntry, LOG_OF_ROW, LiveRange, LogFile, Opened, RowEntry, Version, fold,
+};
 
 /// Repairs the table on `media`; the answer tells, line by line, what was found and done.
 ///
@@ -53,21 +57,32 @@ impl Repair<'_> {
         let mut placed = BTreeSet::new();
         if let Some(known) = &known {
             state.cursors.clone_from(&known.cursors);
+            state.cursor.clone_from(&known.cursor);
             for entry in &known.added {
                 placed.insert(entry.number);
-                self.check_table(entry.level, entry.number, &mut state)?;
+                match &entry.row {
+                    Some(row @ RowEntry { log: Some(log), .. }) => {
+                        self.check_row(entry, row, *log, &mut state)?;
+                    }
+                    row => self.check_table(entry.level, entry.number, row, &mut state)?,
+                }
             }
         } else {
             for &(kind, number) in &numbered {
                 if kind == FileKind::Table && placed.insert(number.0) {
-                    self.check_table(0, number.0, &mut state)?;
+                    self.check_table(0, number.0, &None, &mut state)?;
                 }
             }
         }
         let first_log = known.and_then(|known| known.first_log).unwrap_or(0);
         for (kind, number) in numbered {
             if kind == FileKind::Log && number.0 >= first_log {
-                self.replay(number, &mut state)?;
+                let arrival = state.cursor.clone().unwrap_or_default();
+                let before = state.added.len();
+                self.replay(number, &LiveRange::whole(), &mut state)?;
+                for row in state.added[before..].iter_mut().filter_map(|made| made.row.as_mut()) {
+                    row.arrival.clone_from(&arrival);
+                }
             }
         }
         self.write_manifest(state)
@@ -100,16 +115,22 @@ impl Repair<'_> {
     }
 
     /// Adds a table to `state`: as it is if it is sound, else what can be read of it.
-    fn check_table(&mut self, level: usize, number: u64, state: &mut Edit) -> Result<()> {
+    fn check_table(
+        &mut self,
+        level: usize,
+        number: u64,
+        row: &Option<RowEntry>,
+        state: &mut Edit,
+    ) -> Result<()> {
         let name = FileKind::Table.name(FileNumber(number));
-        let open = || -> Result<FileEntry> {
-            let table = self.open(number)?;
-            table.verify(|_| ControlFlow::Continue(()))?;
-            Ok(FileEntry::of(table.meta(), level))
-        };
-        match open() {
-            Ok(entry) => {
-                state.added.push(entry);
+        match self.sound_table(number, level) {
+            // Its log is replayed as every log is when no manifest says which are needed.
+            Ok((_, true)) => {
+                self.tell(format!("{name} is an index of a log: its log is read instead"));
+                Ok(())
+            }
+            Ok((entry, false)) => {
+                state.added.push(FileEntry { row: row.clone().or(entry.row), ..entry });
                 Ok(())
             }
             Err(error) if error.is_not_found() => {
@@ -126,6 +147,53 @@ impl Repair<'_> {
             }
             Err(other) => Err(other),
         }
+    }
+
+    /// A table as the manifest would name it, and whether it is the index of a log; an error if any
+    /// of it does not hold.
+    fn sound_table(&self, number: u64, level: usize) -> Result<(FileEntry, bool)> {
+        let table = self.open(number)?;
+        table.verify(|_| ControlFlow::Continue(()))?;
+        let is_index = table.meta_block(LOG_OF_ROW, Purpose::Maintenance)?.is_some();
+        Ok((FileEntry::of(table.meta(), level), is_index))
+    }
+
+    /// Adds a CL-SSTable to `state`: as it is if table and log are sound, else what its log holds.
+    fn check_row(
+        &mut self,
+        entry: &FileEntry,
+        row: &RowEntry,
+        (log, bytes): (u64, u64),
+        state: &mut Edit,
+    ) -> Result<()> {
+        let table = self.sound_table(entry.number, 0);
+        let log_is_sound = LogFile::open(self.media, log, bytes).and_then(|log| log.verify());
+        let damage = match (table, log_is_sound) {
+            (Ok(_), Ok(())) => {
+                state.added.push(entry.clone());
+                return Ok(());
+            }
+            (Err(damage), _) | (_, Err(damage)) => damage,
+        };
+        if !damage.is_corruption() && !damage.is_not_found() {
+            return Err(damage);
+        }
+        let cursor = state.cursor.clone().unwrap_or_default();
+        let live = LiveRange::new(cursor[..].into(), row.arrival[..].into());
+        self.tell(format!(
+            "row {} does not hold ({damage}): its log is read instead",
+            entry.number
+        ));
+        let before = state.added.len();
+        if self.media.exists(&FileKind::Log.name(FileNumber(log)))? {
+            self.replay(FileNumber(log), &live, state)?;
+        }
+        for made in &mut state.added[before..] {
+            if let Some(made) = &mut made.row {
+                made.arrival.clone_from(&row.arrival);
+            }
+        }
+        Ok(())
     }
 
     fn open(&self, number: u64) -> Result<Table> {
@@ -161,11 +229,12 @@ impl Repair<'_> {
         Ok(meta.entries)
     }
 
-    /// Writes what a log holds, up to its first damage, to a table of level 0.
-    fn replay(&mut self, number: FileNumber, state: &mut Edit) -> Result<()> {
+    /// Writes what a log holds of live keys, up to its first damage, to a table of level 0.
+    fn replay(&mut self, number: FileNumber, live: &LiveRange, state: &mut Edit) -> Result<()> {
         let name = FileKind::Log.name(number);
         let mut reader = LogReader::open(self.media.as_ref(), &name, number.0, LogMode::Recover)?;
         let memtable = Memtable::new(number.0, number.0);
+        let mut parts = Vec::new();
         let damage = loop {
             let record = match reader.next() {
                 Ok(None) => break None,
@@ -175,16 +244,32 @@ impl Repair<'_> {
             };
             match Record::decode(record.bytes) {
                 Ok(Record::Chain { .. }) => {}
-                Ok(Record::Batch { first_sequence, batch }) => {
-                    for (sequence, op) in (first_sequence..).zip(batch.iter()) {
-                        memtable.add(sequence, op, record.position);
+                Ok(Record::Batch { first_sequence, batch, is_last }) => {
+                    parts.push((first_sequence, batch));
+                    // A batch whose end is missing never was.
+                    for (first_sequence, batch) in
+                        is_last.then(|| parts.drain(..)).into_iter().flatten()
+                    {
+                        for (sequence, op) in (first_sequence..).zip(batch.iter()) {
+                            memtable.add(sequence, op, Position::new(0, 0));
+                        }
+                    }
+                }
+                Ok(Record::Carried { sequences, batch }) => {
+                    for (sequence, op) in sequences.into_iter().zip(batch.iter()) {
+                        memtable.add(sequence, op, Position::new(0, 0));
                     }
                 }
                 Err(reason) => break Some(reason),
             }
         };
         let (row, mut writer) = self.writer()?;
-        memtable.for_each(|entry| writer.add(entry))?;
+        let mut retain = Retain::new(vec![u64::MAX]);
+        memtable.for_each(|entry, _| {
+            let is_kept =
+                live.contains(entry.key) && retain.keep(entry.key, entry.sequence).is_some();
+            if is_kept { writer.add(entry) } else { Ok(()) }
+        })?;
         let saved = self.finish(row, writer, 0, state)?;
         match damage {
             None => {
@@ -217,13 +302,19 @@ impl Repair<'_> {
         let tables: Vec<_> = state
             .added
             .iter()
-            .map(|entry| TableFile::open(self.media, entry.clone(), &cache))
+            .map(|entry| Opened::open(self.media, entry, &cache))
             .collect::<Result<_>>()?;
-        state.last_sequence = tables.iter().map(|table| table.max_sequence()).max();
+        state.last_sequence = tables.iter().map(Opened::max_sequence).max();
         // Levels that no longer fit together (a table saved in part, say) go to level 0.
         if Version::new(1).apply(&state, &tables).is_err() {
             self.tell("levels overlap: every table goes to level 0".to_owned());
-            state.added.iter_mut().for_each(|entry| entry.level = 0);
+            let arrival = state.cursor.clone().unwrap_or_default();
+            for entry in state.added.iter_mut().filter(|entry| entry.level > 0) {
+                let arrival = arrival.clone();
+                let data_bytes = entry.bytes;
+                entry.level = 0;
+                entry.row = Some(RowEntry { arrival, log: None, data_bytes });
+            }
         }
         for name in self.media.list()? {
             if name == "CURRENT" || name.starts_with("MANIFEST-") && !name.ends_with(".damaged") {

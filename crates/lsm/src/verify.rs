@@ -10,8 +10,8 @@ use siltstone_media::Mode;
 use siltstone_table::{FileKind, FileNumber, LogMode, LogReader, Manifest, TableMeta};
 
 use crate::engine::Inner;
-use crate::version::ENGINE;
-use crate::write::Record;
+use crate::record::Record;
+use crate::version::{ENGINE, Row};
 
 impl Inner {
     /// Reads the manifest, every table of the current version, and every log.
@@ -19,7 +19,8 @@ impl Inner {
         self.check_open()?;
         let mut report = VerifyReport::default();
         let view = self.view.load_full();
-        let total: u64 = view.version.files().map(|(_, file)| file.bytes()).sum();
+        let logs: u64 = view.version.logs().map(|log| log.bytes()).sum();
+        let total = logs + view.version.files().map(|(_, file)| file.bytes()).sum::<u64>();
         let mut done = 0;
         let manifest = Manifest::open(self.media.clone(), ENGINE);
         note(&mut report, manifest.map(|(manifest, _)| (manifest.bytes(), 0)))?;
@@ -31,6 +32,11 @@ impl Inner {
             let entries = file.table().meta().entries;
             note(&mut report, checked.map(|()| (file.bytes(), entries)))?;
             done += file.bytes();
+            progress(done, total);
+        }
+        for log in view.version.logs() {
+            note(&mut report, log.verify().map(|()| (log.bytes(), 0)))?;
+            done += log.bytes();
             progress(done, total);
         }
         for number in self.state.lock().logs.clone() {
@@ -52,6 +58,7 @@ impl Inner {
             let position = record.position;
             match Record::decode(record.bytes) {
                 Ok(Record::Batch { batch, .. }) => entries += batch.len() as u64,
+                Ok(Record::Carried { batch, .. }) => entries += batch.len() as u64,
                 Ok(Record::Chain { .. }) => {}
                 Err(reason) => return Err(Error::corruption(name, position, reason)),
             }
@@ -87,6 +94,7 @@ impl Inner {
             ("table_moves", c.moves.load(Relaxed)),
             ("compaction_entries_in", c.compaction_entries_in.load(Relaxed)),
             ("compaction_entries_out", c.compaction_entries_out.load(Relaxed)),
+            ("largest_level0_bytes", c.largest_level0_bytes.load(Relaxed)),
             ("background_us", c.background_us.load(Relaxed)),
             ("block_cache_hits", self.cache.hits()),
             ("block_cache_misses", self.cache.misses()),
@@ -114,11 +122,15 @@ impl Inner {
     fn level_stats(&self, view: &crate::read::View, level: usize) -> LevelStats {
         let files: Vec<_> =
             view.version.files().filter(|(at, _)| *at == level).map(|(_, file)| file).collect();
+        let bytes = match level {
+            0 => view.version.level0.iter().map(Row::file_bytes).sum(),
+            _ => view.version.bytes(level),
+        };
         let target = level.checked_sub(1).and_then(|i| self.options.level_bytes.get(i));
         LevelStats {
             name: format!("L{level}"),
             files: files.len() as u64,
-            bytes: files.iter().map(|file| file.bytes()).sum(),
+            bytes,
             target_bytes: target.copied().unwrap_or(0),
             entries: files.iter().map(|file| file.table().meta().entries).sum(),
             bytes_written: self.counters.level_bytes_written(level),

@@ -15,7 +15,7 @@ struct LsmSubject;
 /// What all option sets share: levels so small that three of them fill up.
 const SMALL: &str = "memtable=4KiB table=4KiB levels=12KiB:48KiB:256KiB l0_compact=2 cache=16KiB";
 
-const VARIANTS: [&str; 8] = [
+const VARIANTS: [&str; 13] = [
     "block=512",
     "block=256 restart=1 filter_bits=0 select=round-robin",
     "compression=lz4 block=4KiB restart=2",
@@ -24,6 +24,11 @@ const VARIANTS: [&str; 8] = [
     "memtable=64KiB table=16KiB restart=1 compression=lz4 cache=0",
     "l0_compact=1 l0_slow=2 l0_stop=3 memtables=2 filter_bits=20",
     "levels=4KiB:8KiB:16KiB:32KiB:64KiB jobs=4 subcompactions=4 compression=zstd block=256",
+    "triad_log=on block=512",
+    "triad_disk=on l0_compact=6 block=256",
+    "container=32KiB block=512",
+    "container=64KiB triad_log=on table=2KiB levels=32KiB:128KiB",
+    "container=16KiB triad_log=on triad_disk=on memtable=8KiB filter_bits=0 block=256 restart=1",
 ];
 
 fn options(variant: u32) -> Options {

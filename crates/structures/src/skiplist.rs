@@ -109,6 +109,11 @@ impl SkipList {
         std::iter::successors(self.head().next(0), |node| node.next(0)).map(EntryRef::new)
     }
 
+    /// The largest key with its versions; costs a search.
+    pub fn last_entry(&self) -> Option<EntryRef<'_>> {
+        self.last().map(EntryRef::new)
+    }
+
     /// A cursor over the keys, on none of them yet, that keeps the list alive.
     pub fn cursor(self: &Arc<Self>) -> Cursor {
         Cursor::new(Arc::clone(self))

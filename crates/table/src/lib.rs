@@ -31,4 +31,4 @@ pub use kind::{EntryRef, Kind, MAX_SEQUENCE};
 pub use log::{LogAccess, LogEnd, LogMode, LogReader, LogRecord, LogWriter, SyncHandle};
 pub use manifest::Manifest;
 pub use number::{FileKind, FileNumber, parse_file_name};
-pub use sst::{Found, IterOptions, Table, TableIter, TableMeta, TableOptions, TableWriter};
+pub use sst::{Found, IterOptions, SKETCH, Table, TableIter, TableMeta, TableOptions, TableWriter};

@@ -60,12 +60,12 @@ fn do_records_of_all_sizes_come_back_in_order_and_by_position() {
     let access = LogAccess::open(&*media, "log", NUMBER).unwrap();
     let mut out = Vec::new();
     for (position, bytes) in positions.iter().zip(&records) {
-        access.read(*position, &mut out, Purpose::Get).unwrap();
+        access.read(*position, record.len() as u64, &mut out, Purpose::Get).unwrap();
         assert!(out == *bytes);
-        assert!(access.read(position + 1, &mut out, Purpose::Get).unwrap_err().is_corruption());
+        assert!(access.read(position + 1, 0, &mut out, Purpose::Get).unwrap_err().is_corruption());
     }
     for position in [0, 3, BLOCK as u64 - 3, 1 << 40, u64::MAX] {
-        assert!(access.read(position, &mut out, Purpose::Get).is_err(), "{position}");
+        assert!(access.read(position, 100, &mut out, Purpose::Get).is_err(), "{position}");
     }
 }
 
@@ -80,7 +80,7 @@ fn does_a_small_record_take_one_write_and_one_read() {
     assert_eq!(media.operations() - before, 2);
     let access = LogAccess::open(&*media, "log", NUMBER).unwrap();
     let reads = media.requests();
-    access.read(position, &mut Vec::new(), Purpose::Get).unwrap();
+    access.read(position, 100, &mut Vec::new(), Purpose::Get).unwrap();
     assert_eq!(media.requests() - reads, 1);
 }
 
@@ -387,6 +387,6 @@ proptest! {
         }
         let _ = parse_log(&log, NUMBER, LogMode::Recover);
         let access = LogAccess::from_file(Arc::new(BytesFile::new(log)), "log", NUMBER).unwrap();
-        let _ = access.read(position % 4000, &mut Vec::new(), Purpose::Get);
+        let _ = access.read(position % 4000, position % 77, &mut Vec::new(), Purpose::Get);
     }
 }

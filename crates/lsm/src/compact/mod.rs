@@ -1,4 +1,5 @@
-//! Compaction: what is chosen ([`pick`]), how it is cut and merged ([`run`]), and the job around it.
+//! Compaction: what is chosen ([`pick`], [`level0`]), what belongs to it ([`compaction`]), how it is
+//! cut and merged ([`run`]), and the job around it.
 //!
 //! ```text
 //!   level 1    [a....f] [g....m] [n....z]          one table is chosen
@@ -6,10 +7,14 @@
 //!                            └── merged ──┘ → new tables of level 2, one manifest edit
 //! ```
 
+mod compaction;
+mod level0;
 mod pick;
 mod run;
 
-pub(crate) use pick::{Compaction, Leveled, Strategy};
+pub(crate) use compaction::Compaction;
+use compaction::complete;
+pub(crate) use pick::{Leveled, Strategy};
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,7 +24,7 @@ use std::time::Instant;
 use siltstone_engine::{Error, Priority, Result};
 
 use crate::engine::{Inner, State};
-use crate::version::Edit;
+use crate::version::{Edit, FileEntry, Row, TableFile};
 
 /// What running compactions work on: no two touch the same table.
 #[derive(Default)]
@@ -144,25 +149,32 @@ impl Inner {
         let began = Instant::now();
         let added = if compaction.is_move() {
             self.counters.moves.fetch_add(1, Relaxed);
-            let moved = |table: &Arc<crate::version::TableFile>| {
-                let mut entry = table.entry().clone();
-                entry.level = compaction.target;
-                entry
+            let moved = |table: &Arc<TableFile>| {
+                let level = compaction.target;
+                FileEntry { level, row: None, ..table.entry().clone() }
             };
-            compaction.inputs.iter().map(moved).collect()
+            compaction.rows.iter().map(Row::file).chain(&compaction.inputs).map(moved).collect()
         } else {
             self.merge_tables(compaction)?
         };
-        let removed = compaction.inputs.iter().map(|table| (compaction.level, table.number()));
+        let rows = compaction.finished_rows().map(|row| (0, row.number()));
+        let inputs = compaction.inputs.iter().map(|table| (compaction.level, table.number()));
         let below = compaction.below.iter().map(|table| (compaction.target, table.number()));
         let edit = Edit {
             added,
-            removed: removed.chain(below).collect(),
-            cursors: vec![(compaction.level, compaction.largest_input().to_vec())],
+            removed: rows.chain(inputs).chain(below).collect(),
+            cursors: match compaction.level {
+                0 => Vec::new(),
+                level => vec![(level, compaction.largest_input().to_vec())],
+            },
+            cursor: compaction.side.as_ref().map(|to| to.clone().unwrap_or_default()),
             ..Edit::default()
         };
         self.strategy.advance(compaction);
-        self.install(edit, |_| ())?;
+        self.install(edit, &compaction.rows, |_| ())?;
+        if compaction.level == 0 {
+            self.counters.largest_level0_bytes.fetch_max(compaction.row_bytes(), Relaxed);
+        }
         self.counters.compactions.fetch_add(1, Relaxed);
         self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
         Ok(())

@@ -1,8 +1,7 @@
 //! What to compact next: a strategy over a version.
 //!
-//! Leveled: level 0 is due when it has enough rows, a deeper level when its bytes exceed its
-//! target; the one that is furthest over goes first. Level 0 goes down whole, because its rows
-//! overlap. From a deeper level one table goes down, chosen round-robin (LevelDB) or by the least
+//! Leveled: level 0 is due by a policy of its own (`level0`), a deeper level when its bytes exceed
+//! its target; the one that is furthest over goes first. From a deeper level one table goes down, chosen round-robin (LevelDB) or by the least
 //! bytes under it for each of its own (RocksDB's `kMinOverlappingRatio`; the thesis, section 4.7,
 //! compares such choices), then grown to every table of its level that fits in without widening
 //! what lies under it.
@@ -11,16 +10,14 @@
 //! worth of compaction would cost; when the charges reach the cost of compacting level 0, it is due
 //! whatever its size (LevelDB's seek compaction, whose exchange rate this is: one seek costs as
 //! much as compacting 16 KiB).
-//!
-//! This is the seam for TRIAD-DISK (wait until rows overlap enough) and for the triangle's
-//! right-angle side (a cursor's stretch of all rows).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::Busy;
+use super::level0::Level0;
+use super::{Busy, Compaction, complete};
 use crate::options::{Options, Selection};
 use crate::version::{TableFile, Version};
 
@@ -35,54 +32,17 @@ pub(crate) trait Strategy: Send + Sync {
     /// Hears that a cursor was placed over `version`; `true` if that makes a compaction due.
     fn seek(&self, version: &Version) -> bool;
 
+    /// From 0 (write on) to 1 (stop): how much writers are to wait for level 0.
+    fn pressure(&self, version: &Version) -> f64;
+
     /// Hears that `compaction` is about to be installed.
     fn advance(&self, compaction: &Compaction);
-}
-
-/// Tables of one level to be merged with those under them.
-#[derive(Clone)]
-pub(crate) struct Compaction {
-    pub(crate) level: usize,
-    pub(crate) target: usize,
-    /// Of `level`; those of level 0 newest first.
-    pub(crate) inputs: Vec<Arc<TableFile>>,
-    /// Of `target`.
-    pub(crate) below: Vec<Arc<TableFile>>,
-    /// Of the level after `target`: a table that would overlap too many of them is ended early.
-    pub(crate) grandparents: Vec<Arc<TableFile>>,
-    /// Levels deeper than `target`, to know whether a deletion still has something to hide.
-    pub(crate) deeper: Vec<Vec<Arc<TableFile>>>,
-}
-
-impl Compaction {
-    /// Every table it reads.
-    pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<TableFile>> {
-        self.inputs.iter().chain(&self.below)
-    }
-
-    /// The tables only change their level: nothing lies under them and they don't overlap.
-    pub(crate) fn is_move(&self) -> bool {
-        let mut by_key: Vec<_> = self.inputs.iter().collect();
-        by_key.sort_by(|a, b| a.smallest().cmp(b.smallest()));
-        self.below.is_empty() && by_key.windows(2).all(|p| p[0].largest() < p[1].smallest())
-    }
-
-    pub(crate) fn largest_input(&self) -> &[u8] {
-        self.inputs.iter().map(|table| table.largest()).max().unwrap_or_default()
-    }
-
-    /// Whether a level deeper than the target may hold `key`.
-    pub(crate) fn is_deeper(&self, key: &[u8]) -> bool {
-        self.deeper.iter().any(|tables| {
-            let at = tables.partition_point(|table| table.largest() < key);
-            tables.get(at).is_some_and(|table| table.smallest() <= key)
-        })
-    }
 }
 
 /// Leveled compaction.
 pub(crate) struct Leveled {
     options: Options,
+    level0: Level0,
     /// By level: the key after which round-robin goes on.
     cursors: Mutex<Vec<Vec<u8>>>,
     /// What seeks have paid towards the next compaction of level 0, in bytes.
@@ -99,6 +59,7 @@ impl Leveled {
         }
         Leveled {
             options: options.clone(),
+            level0: Level0::new(options),
             cursors: Mutex::new(cursors),
             seeks_paid_bytes: AtomicU64::new(0),
         }
@@ -107,8 +68,8 @@ impl Leveled {
     /// How far a level is over what it may hold; 1 and more is due.
     fn score(&self, version: &Version, level: usize) -> f64 {
         if level == 0 {
-            let rows = version.level0.len() as f64 / self.options.level0.compact_at as f64;
-            return if self.have_seeks_paid(version) { rows.max(1.0) } else { rows };
+            let score = self.level0.score(version);
+            return if self.have_seeks_paid(version) { score.max(1.0) } else { score };
         }
         // The last level takes what comes.
         let target = self.options.level_bytes.get(level - 1).filter(|_| level < self.levels());
@@ -123,15 +84,6 @@ impl Leveled {
 
     fn levels(&self) -> usize {
         self.options.level_bytes.len()
-    }
-
-    fn pick_level0(&self, version: &Version, busy: &Busy) -> Option<Compaction> {
-        if busy.level0 || version.level0.is_empty() {
-            return None;
-        }
-        let inputs: Vec<_> = version.level0.iter().map(|row| row.file().clone()).collect();
-        let compaction = complete(version, 0, inputs);
-        compaction.below.iter().all(|table| !busy.has(table.number())).then_some(compaction)
     }
 
     fn pick_table(&self, version: &Version, level: usize, busy: &Busy) -> Option<Compaction> {
@@ -157,7 +109,7 @@ impl Leveled {
                 free.min_by(|&a, &b| overlap(&tables[a]).total_cmp(&overlap(&tables[b])))
             }
         }?;
-        let compaction = complete(version, level, vec![tables[seed].clone()]);
+        let compaction = complete(version, level, Vec::new(), vec![tables[seed].clone()], None);
         Some(self.grow(version, busy, compaction))
     }
 
@@ -177,7 +129,7 @@ impl Leveled {
         let inputs: Vec<_> = wide.iter().filter(fits).cloned().collect();
         // A compaction that grows without bound would hold its level up for long.
         let limit = 25 * self.options.table_bytes;
-        let grown = complete(version, compaction.level, inputs);
+        let grown = complete(version, compaction.level, Vec::new(), inputs, None);
         let bytes: u64 = grown.tables().map(|table| table.bytes()).sum();
         let is_as_wide = grown.below.len() == compaction.below.len();
         if is_as_wide && bytes <= limit { grown } else { compaction }
@@ -192,7 +144,7 @@ impl Strategy for Leveled {
             .collect();
         due.sort_by(|a, b| b.0.total_cmp(&a.0));
         due.into_iter().find_map(|(_, level)| match level {
-            0 => self.pick_level0(version, busy),
+            0 => self.level0.pick(version, busy),
             _ => self.pick_table(version, level, busy),
         })
     }
@@ -206,6 +158,10 @@ impl Strategy for Leveled {
         self.have_seeks_paid(version)
     }
 
+    fn pressure(&self, version: &Version) -> f64 {
+        self.level0.pressure(version)
+    }
+
     fn advance(&self, compaction: &Compaction) {
         if compaction.level == 0 {
             self.seeks_paid_bytes.store(0, Relaxed);
@@ -215,22 +171,4 @@ impl Strategy for Leveled {
         cursors.resize(levels, Vec::new());
         cursors[compaction.level] = compaction.largest_input().to_vec();
     }
-}
-
-/// A compaction of `inputs` with all that lies under them.
-fn complete(version: &Version, level: usize, inputs: Vec<Arc<TableFile>>) -> Compaction {
-    let under = |level: usize, tables: &[&Arc<TableFile>]| {
-        let smallest = tables.iter().map(|table| table.smallest()).min().unwrap_or_default();
-        let largest = tables.iter().map(|table| table.largest()).max().unwrap_or_default();
-        match level <= version.levels.len() {
-            true => version.overlapping(level, smallest, largest).to_vec(),
-            false => Vec::new(),
-        }
-    };
-    let below = under(level + 1, &inputs.iter().collect::<Vec<_>>());
-    // What lies below reaches further than the inputs, and its deletions hide deeper entries too.
-    let all: Vec<_> = inputs.iter().chain(&below).collect();
-    let grandparents = under(level + 2, &all);
-    let deeper = (level + 2..=version.levels.len()).map(|level| under(level, &all)).collect();
-    Compaction { level, target: level + 1, below, grandparents, deeper, inputs }
 }

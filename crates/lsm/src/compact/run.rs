@@ -15,9 +15,9 @@ use siltstone_table::{EntryRef, FileNumber, IterOptions, Kind, TableWriter};
 
 use super::Compaction;
 use crate::engine::Inner;
-use crate::read::{LevelIter, Merge, Source};
+use crate::read::{LevelIter, Merge, RowIter, Source};
 use crate::retain::Retain;
-use crate::version::{FileEntry, TableFile};
+use crate::version::{FileEntry, Row, TableFile};
 
 /// A piece below this size is not worth a thread.
 const PIECE_BYTES: u64 = 16 << 20;
@@ -91,8 +91,8 @@ impl Inner {
 
     /// The keys at which to cut: between tables below, about equal bytes in each piece.
     fn cut(&self, compaction: &Compaction) -> Vec<Vec<u8>> {
-        let bytes: u64 = compaction.tables().map(|table| table.bytes()).sum();
-        let pieces = (bytes / PIECE_BYTES).clamp(1, self.options.subcompactions as u64);
+        let pieces =
+            (compaction.bytes() / PIECE_BYTES).clamp(1, self.options.subcompactions as u64);
         let below = &compaction.below;
         let per_piece = below.len() / pieces as usize;
         if per_piece == 0 {
@@ -153,6 +153,7 @@ impl Inner {
                 return Err(Error::Closed);
             }
             if let Some(kept) = retain.keep(merge.key(), merge.sequence()) {
+                merge.resolve()?;
                 let mut entry = EntryRef {
                     key: merge.key(),
                     sequence: merge.sequence(),
@@ -187,12 +188,15 @@ fn runs(compaction: &Compaction) -> Vec<Source> {
     let level = |tables: &[Arc<TableFile>]| {
         Source::Level(Box::new(LevelIter::new(tables.to_vec(), Purpose::Compaction, options)))
     };
-    let mut runs = match compaction.level {
-        0 => compaction.inputs.chunks(1).map(level).collect(),
-        _ => vec![level(&compaction.inputs)],
+    let row = |row: &Row| {
+        let row = RowIter::new(row, Purpose::Compaction, options);
+        Source::Row(Box::new(match &compaction.side {
+            None => row,
+            Some(to) => row.up_to(to.as_deref()),
+        }))
     };
-    runs.push(level(&compaction.below));
-    runs
+    let rows = compaction.rows.iter().map(row);
+    rows.chain([level(&compaction.inputs), level(&compaction.below)]).collect()
 }
 
 /// The tables that a piece writes.

@@ -75,6 +75,7 @@ impl TreeCursor {
                 self.merge.next()?;
                 continue;
             }
+            self.merge.resolve()?;
             let is_gone = is_gone(self.merge.kind(), self.merge.expires_at(), now);
             if !is_gone {
                 self.state = State::OnMerge;
@@ -115,6 +116,7 @@ impl TreeCursor {
             let mut seen = None;
             while self.merge.valid() && self.merge.key() == self.key {
                 if self.merge.sequence() <= self.at {
+                    self.merge.resolve()?;
                     seen = Some((self.merge.kind(), self.merge.expires_at()));
                     self.value.clear();
                     self.value.extend_from_slice(self.merge.value());

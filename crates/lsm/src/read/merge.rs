@@ -73,6 +73,12 @@ impl Merge {
         self.top().sequence()
     }
 
+    /// To be called before kind, expiry or value of the version are asked for.
+    pub(crate) fn resolve(&mut self) -> Result<()> {
+        let top = self.heap[0];
+        self.runs[top].resolve()
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         self.top().kind()
     }

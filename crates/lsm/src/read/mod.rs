@@ -10,11 +10,13 @@
 mod cursor;
 mod level;
 mod merge;
+mod row;
 mod source;
 
 pub(crate) use cursor::TreeCursor;
 pub(crate) use level::LevelIter;
 pub(crate) use merge::Merge;
+pub(crate) use row::RowIter;
 pub(crate) use source::{MemtableIter, Source};
 
 use std::sync::Arc;
@@ -26,7 +28,7 @@ use siltstone_table::{Found, IterOptions, Kind};
 
 use crate::engine::Inner;
 use crate::memtable::{Memtable, kind_of};
-use crate::version::Version;
+use crate::version::{InRow, Version};
 
 /// All that a read can see: the memtables and the files of one moment.
 #[derive(Clone)]
@@ -47,12 +49,12 @@ impl View {
     pub(crate) fn runs(&self, at: u64, purpose: Purpose, options: IterOptions) -> Vec<Source> {
         let memtables =
             self.memtables().map(|m| Source::Memtable(MemtableIter::new(m.list().cursor(), at)));
-        let rows = self.version.level0.iter().map(|row| vec![row.file().clone()]);
+        let rows = self.version.level0.iter();
+        let rows = rows.map(|row| Source::Row(Box::new(RowIter::new(row, purpose, options))));
         let levels = self.version.levels.iter().filter(|tables| !tables.is_empty()).cloned();
-        let tables = rows
-            .chain(levels)
-            .map(|tables| Source::Level(Box::new(LevelIter::new(tables, purpose, options))));
-        memtables.chain(tables).collect()
+        let levels =
+            levels.map(|tables| Source::Level(Box::new(LevelIter::new(tables, purpose, options))));
+        memtables.chain(rows).chain(levels).collect()
     }
 
     /// The newest version of `key` that is not newer than `at`.
@@ -66,8 +68,13 @@ impl View {
         }
         let hash = hash64(key);
         for row in &self.version.level0 {
-            if let Some(found) = row.file().get(key, hash, at)? {
-                return Ok(Some(found.into()));
+            match row.get(key, hash, at)? {
+                Some(InRow::Table(found)) => return Ok(Some(found.into())),
+                Some(InRow::Log(logged)) => {
+                    let (kind, expires_at) = (logged.kind(), logged.expires_at);
+                    return Ok(Some(Seen { kind, expires_at, value: logged.into_value() }));
+                }
+                None => {}
             }
         }
         for tables in &self.version.levels {

@@ -1,4 +1,4 @@
-//! One sorted run of versions: a memtable, or tables one after the other.
+//! One sorted run of versions: a memtable, a row of level 0, or tables one after the other.
 //!
 //! Versions are ordered by key ascending, then sequence descending. A memtable shows each key at
 //! most once, as of the cursor's moment; tables show every version they hold.
@@ -8,12 +8,14 @@ use siltstone_structures as structures;
 use siltstone_table::Kind;
 
 use super::level::LevelIter;
+use super::row::RowIter;
 use crate::memtable::kind_of;
 
 /// A sorted run. An enum rather than a trait object: the merge calls it for every entry.
 pub(crate) enum Source {
     Memtable(MemtableIter),
-    // In a box: a merge moves its runs about, and this one is large.
+    // In boxes: a merge moves its runs about, and these are large.
+    Row(Box<RowIter>),
     Level(Box<LevelIter>),
 }
 
@@ -22,6 +24,7 @@ macro_rules! run {
     ($source:expr, $it:ident => $do:expr) => {
         match $source {
             Source::Memtable($it) => $do,
+            Source::Row($it) => $do,
             Source::Level($it) => $do,
         }
     };
@@ -64,6 +67,14 @@ impl Source {
 
     pub(crate) fn sequence(&self) -> u64 {
         run!(self, it => it.sequence())
+    }
+
+    /// Makes kind, expiry and value of the version known, which only a row may have elsewhere.
+    pub(crate) fn resolve(&mut self) -> Result<()> {
+        match self {
+            Source::Row(row) => row.resolve(),
+            Source::Memtable(_) | Source::Level(_) => Ok(()),
+        }
     }
 
     pub(crate) fn kind(&self) -> Kind {

@@ -5,13 +5,20 @@
 //! field := 1 next_file                    the next file number that is free
 //!        | 2 last_sequence                the newest sequence number in any table
 //!        | 3 first_log                    logs below this number are in tables
-//!        | 4 level row_kind number bytes smallest largest     a table that is added
-//!        | 5 level number                 a table that is removed
+//!        | 4 level 0 number bytes smallest largest            a table that is added
+//!        | 5 level number                 a table, or a row with all its files, that is removed
 //!        | 6 level key                    where the next compaction of a level begins
 //!        | 7 number bytes                 a log that was sealed at close: it must be there
-//! smallest, largest, key := length bytes
-//! row_kind := 0 (a sorted table)          other kinds of level-0 rows will have other numbers
+//!        | 8 number bytes smallest largest arrival log log_bytes data_bytes     a row of level 0
+//!        | 9 key                          where the cursor over level 0 stands
+//!        | 10 number key                  the arrival of a row that is there already
+//! smallest, largest, key, arrival := length bytes
 //! ```
+//!
+//! A row's `arrival` is where the cursor over level 0 stood when it came (see `live`). Its `log`,
+//! if not 0, makes it a CL-SSTable: the table holds positions in the first `log_bytes` bytes of that
+//! log. `data_bytes` counts the keys and values that the row stands for.
+//!
 //!
 //! A reader refuses field numbers that it does not know: to skip one could lose data. The manifest
 //! gives integrity; a parse that fails here is a bug or an unknown version, and is refused.
@@ -32,6 +39,10 @@ pub(crate) struct Edit {
     pub(crate) cursors: Vec<(usize, Vec<u8>)>,
     /// Number and length of the log that a clean close sealed.
     pub(crate) sealed_log: Option<(u64, u64)>,
+    /// Where the cursor over level 0 moves.
+    pub(crate) cursor: Option<Vec<u8>>,
+    /// Rows that are there already, by number, and their arrivals from now on.
+    pub(crate) arrivals: Vec<(u64, Vec<u8>)>,
 }
 
 /// A table as the manifest knows it.
@@ -42,12 +53,27 @@ pub(crate) struct FileEntry {
     pub(crate) bytes: u64,
     pub(crate) smallest: Vec<u8>,
     pub(crate) largest: Vec<u8>,
+    /// What makes it a row; of tables of level 0 only.
+    pub(crate) row: Option<RowEntry>,
+}
+
+/// What the manifest knows of a row beside its table.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct RowEntry {
+    /// Where the cursor over level 0 stood when the row came.
+    pub(crate) arrival: Vec<u8>,
+    /// The log whose positions the table holds, and how many of its bytes are the row's.
+    pub(crate) log: Option<(u64, u64)>,
+    /// Keys and values that the row stands for, in bytes.
+    pub(crate) data_bytes: u64,
 }
 
 impl FileEntry {
-    /// A table just written, on `level`.
+    /// A table just written, on `level`; on level 0 a row that holds its values itself.
     pub(crate) fn of(meta: &TableMeta, level: usize) -> Self {
+        let row = RowEntry { data_bytes: meta.user_bytes, ..RowEntry::default() };
         FileEntry {
+            row: (level == 0).then_some(row),
             level,
             number: meta.number.0,
             bytes: meta.bytes,
@@ -64,14 +90,18 @@ const ADDED: u64 = 4;
 const REMOVED: u64 = 5;
 const CURSOR: u64 = 6;
 const SEALED_LOG: u64 = 7;
-const ROW_SST: u64 = 0;
+const ROW: u64 = 8;
+const LEVEL0_CURSOR: u64 = 9;
+const ARRIVAL: u64 = 10;
+/// The only kind of table there is in a field 4.
+const PLAIN: u64 = 0;
 /// No tree is this deep; bounds what damaged bytes can make us allocate.
 const MAX_LEVEL: u64 = 64;
 
 impl Edit {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        let mut put = |values: &[u64]| values.iter().for_each(|&v| write_varint(&mut out, v));
+        let mut put = |values: &[u64]| put_all(&mut out, values);
         if let Some(number) = self.next_file {
             put(&[NEXT_FILE, number]);
         }
@@ -93,11 +123,26 @@ impl Edit {
             put_bytes(&mut out, key);
         }
         for file in &self.added {
-            for value in [ADDED, file.level as u64, ROW_SST, file.number, file.bytes] {
-                write_varint(&mut out, value);
+            match &file.row {
+                None => put_all(&mut out, &[ADDED, file.level as u64, PLAIN]),
+                Some(_) => put_all(&mut out, &[ROW]),
             }
+            put_all(&mut out, &[file.number, file.bytes]);
             put_bytes(&mut out, &file.smallest);
             put_bytes(&mut out, &file.largest);
+            if let Some(row) = &file.row {
+                let (log, log_bytes) = row.log.unwrap_or((0, 0));
+                put_bytes(&mut out, &row.arrival);
+                put_all(&mut out, &[log, log_bytes, row.data_bytes]);
+            }
+        }
+        if let Some(key) = &self.cursor {
+            put_all(&mut out, &[LEVEL0_CURSOR]);
+            put_bytes(&mut out, key);
+        }
+        for (number, key) in &self.arrivals {
+            put_all(&mut out, &[ARRIVAL, *number]);
+            put_bytes(&mut out, key);
         }
         out
     }
@@ -117,17 +162,22 @@ impl Edit {
                 ADDED => {
                     let level = reader.level()?;
                     let kind = reader.number()?;
-                    if kind != ROW_SST {
-                        return Err(format!("unknown kind of row {kind}: a newer version's?"));
+                    if kind != PLAIN {
+                        return Err(format!("unknown kind of table {kind}: a newer version's?"));
                     }
-                    edit.added.push(FileEntry {
-                        level,
-                        number: reader.number()?,
-                        bytes: reader.number()?,
-                        smallest: reader.bytes()?,
-                        largest: reader.bytes()?,
-                    });
+                    // Rows had no field of their own before there was a cursor over level 0.
+                    let row = (level == 0).then(RowEntry::default);
+                    edit.added.push(FileEntry { row, ..reader.table(level)? });
                 }
+                ROW => {
+                    let table = reader.table(0)?;
+                    let arrival = reader.bytes()?;
+                    let log = Some((reader.number()?, reader.number()?)).filter(|log| log.0 > 0);
+                    let row = RowEntry { arrival, log, data_bytes: reader.number()? };
+                    edit.added.push(FileEntry { row: Some(row), ..table });
+                }
+                LEVEL0_CURSOR => edit.cursor = Some(reader.bytes()?),
+                ARRIVAL => edit.arrivals.push((reader.number()?, reader.bytes()?)),
                 other => return Err(format!("unknown field {other}: a newer version's?")),
             }
         }
@@ -142,9 +192,19 @@ impl std::fmt::Display for Edit {
         words.extend(self.removed.iter().map(|(level, number)| format!("-{number} L{level}")));
         words.extend(self.first_log.map(|number| format!("logs from {number}")));
         words.extend(self.sealed_log.map(|(number, len)| format!("log {number} sealed at {len}")));
+        words.extend(self.cursor.as_ref().map(|key| format!("cursor at {}", key.escape_ascii())));
+        words.extend(
+            self.arrivals
+                .iter()
+                .map(|(number, key)| format!("row {number} arrived at {}", key.escape_ascii())),
+        );
         words.extend(self.last_sequence.map(|sequence| format!("sequence {sequence}")));
         f.write_str(&words.join(", "))
     }
+}
+
+fn put_all(out: &mut Vec<u8>, values: &[u64]) {
+    values.iter().for_each(|&value| write_varint(out, value));
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -159,6 +219,17 @@ impl Reader<'_> {
         let (value, used) = read_varint(self.0).ok_or("an edit is cut off")?;
         self.0 = &self.0[used..];
         Ok(value)
+    }
+
+    fn table(&mut self, level: usize) -> Result<FileEntry, String> {
+        Ok(FileEntry {
+            level,
+            number: self.number()?,
+            bytes: self.number()?,
+            smallest: self.bytes()?,
+            largest: self.bytes()?,
+            row: None,
+        })
     }
 
     fn level(&mut self) -> Result<usize, String> {
@@ -186,16 +257,33 @@ mod tests {
             next_file: Some(300),
             last_sequence: Some(1 << 40),
             first_log: Some(12),
-            added: vec![FileEntry {
-                level: 2,
-                number: 299,
-                bytes: 1 << 26,
-                smallest: b"a".to_vec(),
-                largest: vec![0xff; 300],
-            }],
+            added: vec![
+                FileEntry {
+                    level: 2,
+                    number: 299,
+                    bytes: 1 << 26,
+                    smallest: b"a".to_vec(),
+                    largest: vec![0xff; 300],
+                    row: None,
+                },
+                FileEntry {
+                    level: 0,
+                    number: 298,
+                    bytes: 77,
+                    smallest: b"b".to_vec(),
+                    largest: b"c".to_vec(),
+                    row: Some(RowEntry {
+                        arrival: b"k".to_vec(),
+                        log: Some((290, 1 << 26)),
+                        data_bytes: 5000,
+                    }),
+                },
+            ],
             removed: vec![(0, 7), (1, 8)],
             cursors: vec![(1, b"m".to_vec())],
             sealed_log: Some((12, 32768)),
+            cursor: Some(b"q".to_vec()),
+            arrivals: vec![(290, Vec::new())],
         }
     }
 
@@ -218,6 +306,6 @@ mod tests {
             }
         }
         assert!(Edit::decode(&[99]).is_err());
-        assert!(Edit::decode(&[4, 1, 1]).unwrap_err().contains("kind of row"));
+        assert!(Edit::decode(&[4, 1, 1]).unwrap_err().contains("kind of table"));
     }
 }

@@ -1,11 +1,12 @@
-//! A table that a version names, and a row of level 0.
+//! A table that a version names.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_media::{Media, Mode};
-use siltstone_table::{BlockCache, FileKind, FileNumber, Found, Table};
+use siltstone_structures::HyperLogLog;
+use siltstone_table::{BlockCache, FileKind, FileNumber, Found, SKETCH, Table};
 
 use super::FileEntry;
 
@@ -16,6 +17,7 @@ pub(crate) struct TableFile {
     entry: FileEntry,
     media: Arc<dyn Media>,
     obsolete: AtomicBool,
+    sketch: OnceLock<Option<HyperLogLog>>,
 }
 
 impl TableFile {
@@ -43,7 +45,8 @@ impl TableFile {
         }
         let media = media.clone();
         let table = Arc::new(table);
-        Ok(Arc::new(TableFile { table, entry, media, obsolete: AtomicBool::new(false) }))
+        let (obsolete, sketch) = (AtomicBool::new(false), OnceLock::new());
+        Ok(Arc::new(TableFile { table, entry, media, obsolete, sketch }))
     }
 
     /// The version of `key` in this table that a reader at `at` sees.
@@ -82,6 +85,16 @@ impl TableFile {
         &self.entry.largest
     }
 
+    /// The sketch of its keys, read when it is asked for first; `None` if it has none or it cannot
+    /// be read.
+    pub(crate) fn sketch(&self) -> Option<&HyperLogLog> {
+        let read = || {
+            let block = self.table.meta_block(SKETCH, Purpose::Compaction).ok()??;
+            HyperLogLog::from_bytes(&block).ok()
+        };
+        self.sketch.get_or_init(read).as_ref()
+    }
+
     pub(crate) fn max_sequence(&self) -> u64 {
         self.table.meta().max_sequence
     }
@@ -97,24 +110,6 @@ impl Drop for TableFile {
         if self.obsolete.load(Ordering::Acquire) {
             // What stays behind by a fault is garbage that the next open removes.
             let _ = self.media.remove(&self.name());
-        }
-    }
-}
-
-/// One row of level 0: what one flush made. Rows may overlap; a newer row hides an older one.
-///
-/// The seam for TRIAD's CL-SSTable and TriangleKV's RowTable, which are rows of other kinds.
-#[derive(Clone)]
-pub(crate) enum Row {
-    /// A sorted table.
-    Sst(Arc<TableFile>),
-}
-
-impl Row {
-    /// The file that the row is.
-    pub(crate) fn file(&self) -> &Arc<TableFile> {
-        match self {
-            Row::Sst(file) => file,
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Version (immutable, shared)
-//!     level 0   rows, newest first, may overlap    [row 9] [row 8] [row 7]
+//!     level 0   rows, newest first, may overlap    [row 9] [row 8] [row 7]     and a cursor
 //!     level 1   tables, disjoint, by key           [a..f] [g..m] [n..z]
 //!     level 2   …
 //! ```
@@ -12,28 +12,38 @@
 
 mod edit;
 mod file;
+mod live;
+mod log_file;
+mod row;
 mod set;
 
-pub(crate) use edit::{Edit, FileEntry};
-pub(crate) use file::{Row, TableFile};
+pub(crate) use edit::{Edit, FileEntry, RowEntry};
+pub(crate) use file::TableFile;
+pub(crate) use live::LiveRange;
+pub(crate) use log_file::{LOG_OF_ROW, LogFile, Logged};
+pub(crate) use row::{InRow, Row};
 pub(crate) use set::{ENGINE, Recovered, Versions, fold};
 
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Result};
+use siltstone_media::Media;
+use siltstone_table::BlockCache;
 
 /// The files of the table at one moment.
 #[derive(Default, Clone)]
 pub(crate) struct Version {
     /// Newest first.
     pub(crate) level0: Vec<Row>,
+    /// Where the next partial compaction of level 0 begins; the empty key is the start.
+    pub(crate) cursor: Arc<[u8]>,
     /// Levels 1, 2, …: disjoint and sorted by key.
     pub(crate) levels: Vec<Vec<Arc<TableFile>>>,
 }
 
 impl Version {
     pub(crate) fn new(levels: usize) -> Self {
-        Version { level0: Vec::new(), levels: vec![Vec::new(); levels] }
+        Version { levels: vec![Vec::new(); levels], ..Version::default() }
     }
 
     /// The tables of level `level` ≥ 1.
@@ -41,17 +51,28 @@ impl Version {
         &self.levels[level - 1]
     }
 
-    /// All files, level by level.
+    /// All tables, level by level.
     pub(crate) fn files(&self) -> impl Iterator<Item = (usize, &Arc<TableFile>)> {
         let rows = self.level0.iter().map(|row| (0, row.file()));
         let tables = self.levels.iter().enumerate();
         rows.chain(tables.flat_map(|(i, tables)| tables.iter().map(move |t| (i + 1, t))))
     }
 
-    /// Bytes of all tables of a level.
+    /// What the manifest has to say of every table and row.
+    pub(crate) fn entries(&self) -> Vec<FileEntry> {
+        let tables = self.levels.iter().flatten().map(|table| table.entry().clone());
+        self.level0.iter().map(Row::entry).chain(tables).collect()
+    }
+
+    /// The logs that are part of rows.
+    pub(crate) fn logs(&self) -> impl Iterator<Item = &Arc<LogFile>> {
+        self.level0.iter().filter_map(Row::log)
+    }
+
+    /// The tables of all levels, and about what is live in the rows of level 0, in bytes.
     pub(crate) fn bytes(&self, level: usize) -> u64 {
         match level {
-            0 => self.level0.iter().map(|row| row.file().bytes()).sum(),
+            0 => self.level0.iter().map(Row::live_bytes).sum(),
             _ => self.level(level).iter().map(|table| table.bytes()).sum(),
         }
     }
@@ -69,17 +90,17 @@ impl Version {
         &tables[from..to.max(from)]
     }
 
-    /// The next version: this one with `edit` applied; `opened` are the tables that it adds.
+    /// The next version: this one with `edit` applied; `opened` is what it adds.
     ///
     /// # Errors
     /// [`Error::Corruption`] if the edit doesn't fit: it removes what is not there, or leaves a
     /// level whose tables overlap.
-    pub(crate) fn apply(&self, edit: &Edit, opened: &[Arc<TableFile>]) -> Result<Version> {
+    pub(crate) fn apply(&self, edit: &Edit, opened: &[Opened]) -> Result<Version> {
         let misfit = |what: String| Error::corruption("MANIFEST", 0, what);
         let mut next = self.clone();
         for &(level, number) in &edit.removed {
             let gone = match level {
-                0 => remove_one(&mut next.level0, |row| row.file().number() == number),
+                0 => remove_one(&mut next.level0, |row| row.number() == number),
                 _ if level <= next.levels.len() => {
                     remove_one(&mut next.levels[level - 1], |table| table.number() == number)
                 }
@@ -89,24 +110,27 @@ impl Version {
                 return Err(misfit(format!("removes table {number} that level {level} lacks")));
             }
         }
-        for (entry, file) in edit.added.iter().zip(opened) {
-            match entry.level {
-                0 => {
+        for (entry, opened) in edit.added.iter().zip(opened) {
+            match opened {
+                Opened::Row(row) => {
+                    let arrival = entry.row.as_ref().map(|row| &row.arrival[..]);
+                    let row = row.with_cursor(&next.cursor, &arrival.unwrap_or_default().into());
                     // Rows are ordered by their newest entry; a repaired store may add old ones.
-                    let newest = |row: &Row| row.file().max_sequence();
-                    let at = next.level0.partition_point(|row| newest(row) > file.max_sequence());
-                    next.level0.insert(at, Row::Sst(file.clone()));
+                    let newest = row.max_sequence();
+                    let at = next.level0.partition_point(|row| row.max_sequence() > newest);
+                    next.level0.insert(at, row);
                 }
-                level => {
-                    if next.levels.len() < level {
-                        next.levels.resize(level, Vec::new());
+                Opened::Table(file) => {
+                    if next.levels.len() < entry.level {
+                        next.levels.resize(entry.level, Vec::new());
                     }
-                    let tables = &mut next.levels[level - 1];
+                    let tables = &mut next.levels[entry.level - 1];
                     let at = tables.partition_point(|table| table.smallest() < file.smallest());
                     tables.insert(at, file.clone());
                 }
             }
         }
+        next.turn(edit)?;
         for (i, tables) in next.levels.iter().enumerate() {
             if let Some(pair) = tables.windows(2).find(|p| p[0].largest() >= p[1].smallest()) {
                 return Err(misfit(format!(
@@ -118,6 +142,55 @@ impl Version {
             }
         }
         Ok(next)
+    }
+
+    /// Moves the cursor over level 0, and with it what is live of each row.
+    fn turn(&mut self, edit: &Edit) -> Result<()> {
+        if edit.cursor.is_none() && edit.arrivals.is_empty() {
+            return Ok(());
+        }
+        if let Some(cursor) = &edit.cursor {
+            self.cursor = cursor[..].into();
+        }
+        let strays = edit.arrivals.iter().map(|(number, _)| number);
+        let is_here = |number: &&u64| self.level0.iter().any(|row| row.number() == **number);
+        if let Some(stray) = strays.clone().find(|number| !is_here(number)) {
+            let reason = format!("moves row {stray}, which level 0 lacks");
+            return Err(Error::corruption("MANIFEST", 0, reason));
+        }
+        for row in &mut self.level0 {
+            let moved = edit.arrivals.iter().find(|(number, _)| *number == row.number());
+            let arrival = moved.map_or(row.live().arrival().clone(), |(_, key)| key[..].into());
+            *row = row.with_cursor(&self.cursor, &arrival);
+        }
+        Ok(())
+    }
+}
+
+/// What an edit adds, its files open.
+pub(crate) enum Opened {
+    Row(Row),
+    Table(Arc<TableFile>),
+}
+
+impl Opened {
+    /// Opens what `entry` names.
+    pub(crate) fn open(
+        media: &Arc<dyn Media>,
+        entry: &FileEntry,
+        cache: &Arc<BlockCache>,
+    ) -> Result<Self> {
+        Ok(match entry.level {
+            0 => Opened::Row(Row::open(media, entry, cache)?),
+            _ => Opened::Table(TableFile::open(media, entry.clone(), cache)?),
+        })
+    }
+
+    pub(crate) fn max_sequence(&self) -> u64 {
+        match self {
+            Opened::Row(row) => row.max_sequence(),
+            Opened::Table(table) => table.max_sequence(),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use siltstone_engine::{Error, Result};
 use siltstone_media::Media;
 use siltstone_table::{BlockCache, Manifest, parse_file_name};
 
-use super::{Edit, TableFile, Version};
+use super::{Edit, Opened, Row, Version};
 
 /// The engine's name in the manifest.
 pub(crate) const ENGINE: &str = "lsm";
@@ -61,7 +61,7 @@ impl Versions {
         let opened: Vec<_> = state
             .added
             .iter()
-            .map(|entry| TableFile::open(media, entry.clone(), cache).map_err(missing_table))
+            .map(|entry| Opened::open(media, entry, cache).map_err(missing_file))
             .collect::<Result<_>>()?;
         let version = Arc::new(Version::new(levels).apply(&state, &opened)?);
         let first_log = state.first_log.unwrap_or(0);
@@ -101,9 +101,14 @@ impl Versions {
 
     /// Installs `edit`: the manifest first, durably; then `publish` sees the next version while no
     /// other edit can come between. Tables that were removed are retired.
+    ///
+    /// Rows that the edit adds arrive where the cursor over level 0 stands now. If the edit moves
+    /// the cursor, rows that are not in `taken` came while the stretch behind it was compacted
+    /// without them: they arrive where it moves to.
     pub(crate) fn install(
         &self,
         mut edit: Edit,
+        taken: &[Row],
         publish: impl FnOnce(&Arc<Version>),
     ) -> Result<()> {
         let mut installing = self.installing.lock();
@@ -111,11 +116,20 @@ impl Versions {
         let opened: Vec<_> = edit
             .added
             .iter()
-            .map(|entry| TableFile::open(&self.media, entry.clone(), &self.cache))
+            .map(|entry| Opened::open(&self.media, entry, &self.cache))
             .collect::<Result<_>>()?;
+        for row in edit.added.iter_mut().filter_map(|entry| entry.row.as_mut()) {
+            row.arrival = installing.version.cursor.to_vec();
+        }
+        if let Some(cursor) = &edit.cursor {
+            let was_taken = |number: u64| taken.iter().any(|row| row.number() == number);
+            let rows = installing.version.level0.iter().map(Row::number);
+            let came_since = rows.filter(|&number| !was_taken(number));
+            edit.arrivals = came_since.map(|number| (number, cursor.clone())).collect();
+        }
         let next = Arc::new(installing.version.apply(&edit, &opened)?);
         edit.next_file = Some(self.next_file.load(Ordering::Relaxed));
-        let last_sequence = opened.iter().map(|table| table.max_sequence()).max().unwrap_or(0);
+        let last_sequence = opened.iter().map(Opened::max_sequence).max().unwrap_or(0);
         if last_sequence > installing.last_sequence {
             edit.last_sequence = Some(last_sequence);
         }
@@ -126,13 +140,13 @@ impl Versions {
         merge_cursors(&mut installing.cursors, &edit.cursors);
         let before = std::mem::replace(&mut installing.version, next);
         publish(&installing.version);
-        for (_, file) in before.files() {
-            let is_removed = |&(_, number): &(usize, u64)| number == file.number();
-            let is_kept = || edit.added.iter().any(|entry| entry.number == file.number());
-            if edit.removed.iter().any(is_removed) && !is_kept() {
-                file.retire();
-            }
-        }
+        let is_gone = |number: u64| {
+            let is_kept = || edit.added.iter().any(|entry| entry.number == number);
+            edit.removed.iter().any(|&(_, removed)| removed == number) && !is_kept()
+        };
+        before.level0.iter().filter(|row| is_gone(row.number())).for_each(Row::retire);
+        let tables = before.levels.iter().flatten();
+        tables.filter(|table| is_gone(table.number())).for_each(|table| table.retire());
         drop(before);
         installing.shrink_manifest(self.next_file.load(Ordering::Relaxed))
     }
@@ -157,8 +171,9 @@ impl Installing {
             next_file: Some(next_file),
             last_sequence: Some(self.last_sequence),
             first_log: Some(self.first_log),
-            added: self.version.files().map(|(_, file)| file.entry().clone()).collect(),
+            added: self.version.entries(),
             cursors: self.cursors.clone(),
+            cursor: Some(self.version.cursor.to_vec()),
             ..Edit::default()
         }
     }
@@ -193,6 +208,15 @@ pub(crate) fn fold(edits: &[Vec<u8>]) -> Result<Edit> {
         // A seal speaks of the close before this open; any edit after it breaks it.
         state.sealed_log = edit.sealed_log;
         merge_cursors(&mut state.cursors, &edit.cursors);
+        state.cursor = edit.cursor.or(state.cursor);
+        for (number, arrival) in edit.arrivals {
+            let row = state.added.iter_mut().find(|file| (file.level, file.number) == (0, number));
+            let row = row.and_then(|file| file.row.as_mut()).ok_or_else(|| {
+                let reason = format!("moves row {number}, which level 0 lacks");
+                Error::corruption("MANIFEST", 0, reason)
+            })?;
+            row.arrival = arrival;
+        }
     }
     Ok(state)
 }
@@ -225,11 +249,11 @@ fn missing_manifest(error: Error) -> Error {
     }
 }
 
-/// A table that the manifest names and the directory lacks is damage, not a missing file.
-fn missing_table(error: Error) -> Error {
+/// A file that the manifest names and the directory lacks is damage, not a missing file.
+fn missing_file(error: Error) -> Error {
     match &error {
         Error::Io { file, .. } if error.is_not_found() => {
-            Error::corruption(file, 0, "the manifest names this table, and it is missing")
+            Error::corruption(file, 0, "the manifest names this file, and it is missing")
         }
         _ => error,
     }

@@ -1,24 +1,17 @@
-//! The write-ahead log of the tree: a chain of record logs.
+//! The write-ahead log of the tree: a chain of record logs, whose records `record` draws.
 //!
-//! ```text
-//! first record of a log := kind 0:u8  previous log:u64 LE  its length:u64 LE      (0, 0: none)
-//! other records         := kind 1:u8  first sequence:varint  operations:varint  batch
-//! ```
-//!
-//! The chain is what makes recovery a prefix. A log is left unsynced when the next one begins, so
+//! Each log begins by naming the one before and its length. This chain is what makes recovery a prefix. A log is left unsynced when the next one begins, so
 //! that writers never wait for it; if a power cut then takes its tail, the next log's first record
 //! tells that something is missing between them, and the next log is not replayed. A synced write
 //! first syncs the logs before.
 
 use std::sync::Arc;
 
-use siltstone_engine::batch::{read_varint, write_varint};
-use siltstone_engine::{Purpose, Result, WriteBatch};
+use siltstone_engine::{Purpose, Result};
 use siltstone_media::Media;
-use siltstone_table::{FileKind, FileNumber, LogWriter, MAX_SEQUENCE};
+use siltstone_table::{FileKind, FileNumber, LogWriter, SyncHandle};
 
-const KIND_CHAIN: u8 = 0;
-const KIND_BATCH: u8 = 1;
+use crate::record;
 
 /// Header and body of one record.
 pub(crate) type LogRecord<'a> = [&'a [u8]; 2];
@@ -47,6 +40,16 @@ impl Log {
     /// Bytes of the current log.
     pub(crate) fn len(&self) -> u64 {
         self.current.len()
+    }
+
+    /// The current log's number.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Makes what is in the current log durable from another thread.
+    pub(crate) fn sync_handle(&self) -> SyncHandle {
+        self.current.sync_handle()
     }
 
     /// Appends records with one request, all or none, and adds their positions to `positions`.
@@ -95,19 +98,12 @@ impl Log {
     }
 }
 
-fn begin(
-    media: &dyn Media,
-    number: u64,
-    (previous, previous_len): (u64, u64),
-) -> Result<LogWriter> {
+fn begin(media: &dyn Media, number: u64, previous: (u64, u64)) -> Result<LogWriter> {
     let number = FileNumber(number);
     let name = FileKind::Log.name(number);
     let write = || {
         let mut log = LogWriter::create(media, &name, number.0, Purpose::Log)?;
-        let mut chain = vec![KIND_CHAIN];
-        chain.extend_from_slice(&previous.to_le_bytes());
-        chain.extend_from_slice(&previous_len.to_le_bytes());
-        log.append(&[&chain])?;
+        log.append(&[&record::chain(previous)])?;
         Ok(log)
     };
     let log = write();
@@ -116,57 +112,4 @@ fn begin(
         let _ = media.remove(&name);
     }
     log
-}
-
-/// Appends the header of a record that holds a batch.
-pub(crate) fn encode_batch_header(out: &mut Vec<u8>, first_sequence: u64, operations: u32) {
-    out.push(KIND_BATCH);
-    write_varint(out, first_sequence);
-    write_varint(out, u64::from(operations));
-}
-
-/// A record of the log, read back.
-pub(crate) enum Record {
-    /// The log before, and its length.
-    Chain {
-        previous: u64,
-        previous_len: u64,
-    },
-    Batch {
-        first_sequence: u64,
-        batch: WriteBatch,
-    },
-}
-
-impl Record {
-    /// Parses a record; the error says what is malformed.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Record, String> {
-        match bytes.split_first() {
-            Some((&KIND_CHAIN, body)) => {
-                let (Some((previous, rest)), true) = (body.split_first_chunk(), body.len() == 16)
-                else {
-                    return Err("malformed chain record".to_owned());
-                };
-                let previous_len = rest.first_chunk().copied().unwrap_or_default();
-                Ok(Record::Chain {
-                    previous: u64::from_le_bytes(*previous),
-                    previous_len: u64::from_le_bytes(previous_len),
-                })
-            }
-            Some((&KIND_BATCH, body)) => {
-                let cut = || "cut-off batch header".to_owned();
-                let (first_sequence, used) = read_varint(body).ok_or_else(cut)?;
-                let body = &body[used..];
-                let (count, used) = read_varint(body).ok_or_else(cut)?;
-                let count = u32::try_from(count).map_err(|_| cut())?;
-                let batch = WriteBatch::from_bytes(&body[used..], count)?;
-                if first_sequence.checked_add(u64::from(count)).is_none_or(|n| n > MAX_SEQUENCE) {
-                    return Err("sequence number out of range".to_owned());
-                }
-                Ok(Record::Batch { first_sequence, batch })
-            }
-            Some((kind, _)) => Err(format!("unknown kind of record {kind}: a newer version's?")),
-            None => Err("empty record".to_owned()),
-        }
-    }
 }

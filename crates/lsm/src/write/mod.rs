@@ -15,7 +15,7 @@ mod log;
 mod room;
 
 pub(crate) use group::{GroupCommit, Size};
-pub(crate) use log::{Log, LogRecord, Record, encode_batch_header};
+pub(crate) use log::{Log, LogRecord};
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -24,6 +24,7 @@ use siltstone_engine::{Durability, Error, Result, WriteBatch};
 
 use crate::engine::Inner;
 use crate::memtable::Memtable;
+use crate::record::{self, Position};
 
 /// What the one writer at a time owns.
 pub(crate) struct Writer {
@@ -32,7 +33,9 @@ pub(crate) struct Writer {
     pub(crate) last_sequence: u64,
     // Kept between writes, so that a write allocates little.
     headers: Vec<u8>,
-    positions: Vec<u64>,
+    offsets: Vec<u64>,
+    /// The records of the group: operations in each, and where it lies.
+    pieces: Vec<(u32, Position)>,
 }
 
 /// A write left in line for another thread to lead.
@@ -49,7 +52,14 @@ impl Size for Queued {
 
 impl Writer {
     pub(crate) fn new(log: Log, memtable: Arc<Memtable>, last_sequence: u64) -> Self {
-        Writer { log, memtable, last_sequence, headers: Vec::new(), positions: Vec::new() }
+        Writer {
+            log,
+            memtable,
+            last_sequence,
+            headers: Vec::new(),
+            offsets: Vec::new(),
+            pieces: Vec::new(),
+        }
     }
 }
 
@@ -82,10 +92,16 @@ impl Inner {
             writer.log.sync().map_err(|e| self.poison("syncing the log", e))?;
         }
         let mut sequence = writer.last_sequence;
-        for (batch, &position) in batches().filter(|b| !b.is_empty()).zip(&writer.positions) {
+        let mut pieces = writer.pieces.iter();
+        let mut piece = (0, Position::new(0, 0));
+        for batch in batches() {
             for op in batch.iter() {
+                if piece.0 == 0 {
+                    piece = *pieces.next().expect("each operation is in a record");
+                }
+                piece.0 -= 1;
                 sequence += 1;
-                writer.memtable.add(sequence, op, position);
+                writer.memtable.add(sequence, op, piece.1);
             }
             self.counters.user_bytes_written.fetch_add(batch.user_bytes(), Relaxed);
             self.counters.writes.fetch_add(batch.len() as u64, Relaxed);
@@ -96,33 +112,43 @@ impl Inner {
         Ok(())
     }
 
-    /// Appends all batches to the log with one request, and notes their positions.
+    /// Appends all batches to the log with one request, and notes their records.
     fn append<'b>(
         &self,
         writer: &mut Writer,
-        batches: impl Iterator<Item = &'b WriteBatch> + Clone,
+        batches: impl Iterator<Item = &'b WriteBatch>,
     ) -> Result<()> {
-        let Writer { log, headers, positions, last_sequence, .. } = writer;
-        let batches = batches.filter(|batch| !batch.is_empty());
+        let Writer { log, headers, offsets, pieces, last_sequence, .. } = writer;
         headers.clear();
-        positions.clear();
+        offsets.clear();
+        pieces.clear();
         let mut sequence = *last_sequence + 1;
-        let mut ends = Vec::new();
-        for batch in batches.clone() {
-            encode_batch_header(headers, sequence, batch.len() as u32);
-            ends.push(headers.len());
-            sequence += batch.len() as u64;
+        // Each record's end in `headers`, and its body.
+        let mut bodies: Vec<(usize, &[u8])> = Vec::new();
+        for batch in batches {
+            let mut parts = batch.pieces(record::PART_BYTES).peekable();
+            while let Some((bytes, count)) = parts.next() {
+                record::push_header(headers, sequence, count, parts.peek().is_none());
+                bodies.push((headers.len(), bytes));
+                pieces.push((count, Position::new(0, 0)));
+                sequence += u64::from(count);
+            }
         }
-        let starts = std::iter::once(0).chain(ends.iter().copied());
-        let headers = starts.zip(&ends).map(|(start, &end)| &headers[start..end]);
-        let records: Vec<LogRecord<'_>> =
-            headers.zip(batches).map(|(header, batch)| [header, batch.as_bytes()]).collect();
-        if records.is_empty() {
+        if bodies.is_empty() {
             return Ok(());
         }
-        log.append(&records, positions).map_err(|error| {
+        let starts = std::iter::once(0).chain(bodies.iter().map(|&(end, _)| end));
+        let records: Vec<LogRecord<'_>> = starts
+            .zip(&bodies)
+            .map(|(start, &(end, bytes))| [&headers[start..end], bytes])
+            .collect();
+        log.append(&records, offsets).map_err(|error| {
             if error.is_disk_full() { error } else { self.poison("appending to the log", error) }
-        })
+        })?;
+        for ((piece, &offset), record) in pieces.iter_mut().zip(&*offsets).zip(&records) {
+            piece.1 = Position::new(offset, record[0].len() + record[1].len());
+        }
+        Ok(())
     }
 
     /// Makes every write that has returned durable.

@@ -1,8 +1,8 @@
 //! Room for the next write: when the memtable is full, when writers slow down, when they stop.
 //!
-//! Writers are delayed in proportion to debt before they are ever stopped: from `l0_slow` rows in
-//! level 0 on, each 64 KiB written costs a pause that grows to 10 ms at `l0_stop`. So a burst
-//! meets a slope and not a wall.
+//! Writers are delayed in proportion to debt before they are ever stopped: from a certain fill of
+//! level 0 on (`l0_slow` rows, say), each 64 KiB written costs a pause that grows to 10 ms at
+//! its limit. So a burst meets a slope and not a wall.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -12,11 +12,13 @@ use siltstone_engine::{Error, Result};
 
 use super::Writer;
 use crate::engine::{Inner, State};
-use crate::memtable::Memtable;
+use crate::memtable::{FullLog, Memtable};
 
 /// The longest pause for one stretch of [`PAUSE_EVERY_BYTES`].
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_EVERY_BYTES: u64 = 64 << 10;
+/// The pressure at which writers stop.
+const PRESSURE_STOP: u32 = 1_000_000;
 
 impl Inner {
     /// Sees to it that the active memtable takes the next write.
@@ -33,7 +35,13 @@ impl Inner {
     /// Moves on to a new log and a new memtable, and queues the full one for its flush.
     pub(crate) fn rotate(&self, writer: &mut Writer) -> Result<()> {
         let number = self.versions.new_number();
+        let full = FullLog {
+            number: writer.log.number(),
+            bytes: writer.log.len(),
+            sync: writer.log.sync_handle(),
+        };
         writer.log.rotate(number)?;
+        writer.memtable.set_full(full);
         let fresh = std::sync::Arc::new(Memtable::new(number, self.env.seed ^ number));
         let mut state = self.state.lock();
         writer.memtable = fresh.clone();
@@ -49,9 +57,8 @@ impl Inner {
 
     /// A pause in proportion to the debt of level 0, once every so many bytes.
     fn slow_down(&self) {
-        let l0 = &self.options.level0;
-        let rows = self.level0_rows.load(Relaxed);
-        if rows < l0.slow_at {
+        let pressure = self.pressure.load(Relaxed);
+        if pressure == 0 {
             return;
         }
         let written = self.counters.user_bytes_written.load(Relaxed);
@@ -59,11 +66,10 @@ impl Inner {
         if self.paused_at.swap(stretch, Relaxed) == stretch {
             return;
         }
-        let depth = (rows - l0.slow_at + 1) as f64 / (l0.stop_at - l0.slow_at) as f64;
         let began = Instant::now();
         // With a manual scheduler a pause would be time lost: work off the debt instead.
         if !self.env.scheduler.help() {
-            std::thread::sleep(LONGEST_PAUSE.mul_f64(depth.min(1.0)));
+            std::thread::sleep(LONGEST_PAUSE * pressure / PRESSURE_STOP);
         }
         self.counters.stalled(&self.counters.stall_insert_us, began.elapsed());
     }
@@ -71,8 +77,7 @@ impl Inner {
     /// Waits until a memtable is free and level 0 is below its limit.
     fn wait_for_room(&self) -> Result<()> {
         let is_flush_due = |state: &State| state.flushing + 1 >= self.options.memtables;
-        let is_level0_full =
-            |_: &State| self.level0_rows.load(Relaxed) >= self.options.level0.stop_at;
+        let is_level0_full = |_: &State| self.pressure.load(Relaxed) >= PRESSURE_STOP;
         let began = Instant::now();
         if self.wait_while(is_flush_due)? {
             self.counters.stalled(&self.counters.stall_flush_us, began.elapsed());

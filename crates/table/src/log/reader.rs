@@ -20,8 +20,6 @@ use crate::bytes_file::BytesFile;
 
 /// The walk reads this many bytes at once.
 const CHUNK: u64 = 8 * BLOCK;
-/// A record by position is read with this many bytes at first, so that a small one takes one read.
-const FIRST_READ: u64 = 4096;
 
 /// What the reader may expect of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -317,6 +315,11 @@ impl LogAccess {
         Self::from_file(media.open(name, Mode::Read)?, name, number)
     }
 
+    /// The length of the file, in bytes.
+    pub fn file_bytes(&self) -> u64 {
+        self.len
+    }
+
     /// Reads from an open file; `name` is for messages.
     ///
     /// # Errors
@@ -326,17 +329,24 @@ impl LogAccess {
         Ok(LogAccess { file, name: name.into(), sum: LogSum::new(number), len })
     }
 
-    /// Replaces `out` with the record at `position`. Cost: one read request for a record of up to
-    /// about 4 KiB, two within a block, then one for each further block.
+    /// Replaces `out` with the record at `position`, which has about `expected` bytes. Cost: one
+    /// read request of that size (two if it was too small), then one for each further block.
     ///
     /// # Errors
     /// `Corruption` if there is no whole record at `position`; the medium's.
-    pub fn read(&self, position: u64, out: &mut Vec<u8>, purpose: Purpose) -> Result<()> {
+    pub fn read(
+        &self,
+        position: u64,
+        expected: u64,
+        out: &mut Vec<u8>,
+        purpose: Purpose,
+    ) -> Result<()> {
         out.clear();
         let mut buffer = Vec::new();
         let (mut at, mut first) = (position, true);
         loop {
-            let part = self.fragment(at, first, &mut buffer, purpose)?;
+            let left = FRAGMENT + expected.saturating_sub(out.len() as u64);
+            let part = self.fragment(at, left, &mut buffer, purpose)?;
             match (part, first) {
                 (Part::Full, true) | (Part::First, true) | (Part::Middle | Part::Last, false) => {}
                 _ => return Err(Error::corruption(&self.name, at, "no record starts here")),
@@ -350,11 +360,12 @@ impl LogAccess {
         }
     }
 
-    /// Reads the fragment at `at`, leaves its payload in `buffer` and returns its part.
+    /// Reads the fragment at `at`, of about `expected` bytes, leaves its payload in `buffer` and
+    /// returns its part.
     fn fragment(
         &self,
         at: u64,
-        short: bool,
+        expected: u64,
         buffer: &mut Vec<u8>,
         purpose: Purpose,
     ) -> Result<Part> {
@@ -363,7 +374,7 @@ impl LogAccess {
             return Err(Error::corruption(&self.name, at, "no record can be here"));
         }
         let most = (BLOCK - in_block).min(self.len - at);
-        let mut have = if short { most.min(FIRST_READ) } else { most };
+        let mut have = most.min(expected.max(FRAGMENT));
         buffer.resize(have as usize, 0);
         self.file.read_at(at, buffer, purpose)?;
         if let [_, _, _, _, a, b, _, ..] = buffer[..] {

@@ -215,6 +215,12 @@ impl Table {
         }
     }
 
+    /// The bytes of all data blocks: what [`approximate_offset`](Table::approximate_offset) gives for
+    /// a key behind the last.
+    pub fn data_bytes(&self) -> u64 {
+        self.index.data_bytes()
+    }
+
     /// At most `count` keys that part the table into pieces of about the same size, ascending.
     pub fn anchors(&self, count: usize) -> Vec<Vec<u8>> {
         let blocks = self.index.blocks();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, MAX_KEY_BYTES, MAX_VALUE_BYTES, Purpose, Result};
 use siltstone_media::{File, Media};
-use siltstone_structures::hash::hash64;
+use siltstone_structures::{HyperLogLog, hash64};
 
 use super::filter::{self, Filter};
 use super::footer::{FOOTER_BYTES, Footer, MetaBlock, encode_directory};
@@ -26,6 +26,8 @@ use crate::number::FileNumber;
 
 /// The meta block of the properties.
 pub const PROPERTIES: &str = "properties";
+/// The meta block with the HyperLogLog of the keys' `hash64`.
+pub const SKETCH: &str = "hyperloglog";
 
 const WRITE_BUFFER_BYTES: usize = 1 << 20;
 
@@ -40,6 +42,8 @@ pub struct TableOptions {
     pub filter_bits_per_key: f64,
     /// How blocks are compressed.
     pub compression: Compression,
+    /// Whether a meta block [`SKETCH`] tells how many distinct keys there are, mergeably (4 KiB).
+    pub sketch: bool,
 }
 
 impl Default for TableOptions {
@@ -49,6 +53,7 @@ impl Default for TableOptions {
             restart_interval: 16,
             filter_bits_per_key: 10.0,
             compression: Compression::None,
+            sketch: false,
         }
     }
 }
@@ -72,6 +77,7 @@ pub struct TableWriter {
     last_key: Vec<u8>,
     index: IndexBuilder,
     hashes: Vec<u64>,
+    sketch: Option<Box<HyperLogLog>>,
     metas: Vec<(String, Vec<u8>)>,
     buffer: Vec<u8>,
     /// Bytes already written; the buffer follows them.
@@ -102,6 +108,7 @@ impl TableWriter {
             sum: FileSum::new(number.0),
             framer,
             block: BlockBuilder::new(options.restart_interval),
+            sketch: options.sketch.then(Box::default),
             options,
             last_sequence: 0,
             last_key: Vec::new(),
@@ -146,7 +153,7 @@ impl TableWriter {
     /// # Errors
     /// `Invalid` for such a name.
     pub fn add_meta(&mut self, name: &str, contents: Vec<u8>) -> Result<()> {
-        let ours = [PROPERTIES, index::NAME, filter::NAME];
+        let ours = [PROPERTIES, SKETCH, index::NAME, filter::NAME];
         if name.len() > 255
             || ours.contains(&name)
             || self.metas.iter().any(|(taken, _)| taken == name)
@@ -190,6 +197,9 @@ impl TableWriter {
             let filter = Filter::encode(&hashes, self.options.filter_bits_per_key);
             self.write_meta(&mut metas, filter::NAME, &filter, false)?;
         }
+        if let Some(sketch) = self.sketch.take() {
+            self.metas.push((SKETCH.to_owned(), sketch.as_bytes().to_vec()));
+        }
         for (name, contents) in std::mem::take(&mut self.metas) {
             self.write_meta(&mut metas, &name, &contents, true)?;
         }
@@ -231,8 +241,14 @@ impl TableWriter {
 
     fn note(&mut self, entry: &EntryRef<'_>, new_key: bool) {
         self.last_sequence = entry.sequence;
-        if new_key && self.options.filter_bits_per_key > 0.0 {
-            self.hashes.push(hash64(entry.key));
+        if new_key && (self.options.filter_bits_per_key > 0.0 || self.sketch.is_some()) {
+            let hash = hash64(entry.key);
+            if self.options.filter_bits_per_key > 0.0 {
+                self.hashes.push(hash);
+            }
+            if let Some(sketch) = &mut self.sketch {
+                sketch.insert(hash);
+            }
         }
         let value_len = if entry.kind == Kind::Delete { 0 } else { entry.value.len() };
         let meta = &mut self.meta;

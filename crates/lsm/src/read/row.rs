@@ -1,0 +1,142 @@
+//! A row of level 0 as a sorted run: its table, without the keys that are no longer the row's own,
+//! and with the values of a CL-SSTable fetched from its log on demand.
+//!
+//! Moving touches keys alone. Who wants the kind, expiry or value of the entry under the iterator
+//! calls [`resolve`](RowIter::resolve) first, so that versions which a merge passes over cost no
+//! read of the log.
+
+use std::sync::Arc;
+
+use siltstone_engine::{Purpose, Result};
+use siltstone_table::{IterOptions, Kind, TableIter};
+
+use crate::version::{LiveRange, LogFile, Logged, Row};
+
+/// Walks the live part of a row.
+pub(crate) struct RowIter {
+    table: TableIter,
+    log: Option<Arc<LogFile>>,
+    live: LiveRange,
+    is_valid: bool,
+    is_resolved: bool,
+    logged: Logged,
+    purpose: Purpose,
+}
+
+impl RowIter {
+    pub(crate) fn new(row: &Row, purpose: Purpose, options: IterOptions) -> Self {
+        RowIter {
+            table: row.file().table().iter(purpose, options),
+            log: row.log().cloned(),
+            live: row.live().clone(),
+            is_valid: false,
+            is_resolved: false,
+            logged: Logged::default(),
+            purpose,
+        }
+    }
+
+    /// Without the keys from `to` on (`None`: to the last key): a side of the row, from the cursor
+    /// on. What the cursor will come to only after the turn is not part of it.
+    pub(crate) fn up_to(self, to: Option<&[u8]>) -> Self {
+        let live = self.live.up_to(to);
+        RowIter { live, ..self }
+    }
+
+    pub(crate) fn first(&mut self) -> Result<()> {
+        self.table.first()?;
+        self.go_on()
+    }
+
+    pub(crate) fn last(&mut self) -> Result<()> {
+        self.table.last()?;
+        self.go_back()
+    }
+
+    pub(crate) fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
+        self.table.seek(key, sequence)?;
+        self.go_on()
+    }
+
+    pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
+        self.table.seek_back(key, sequence)?;
+        self.go_back()
+    }
+
+    pub(crate) fn next(&mut self) -> Result<()> {
+        self.table.next()?;
+        self.go_on()
+    }
+
+    pub(crate) fn prev(&mut self) -> Result<()> {
+        self.table.prev()?;
+        self.go_back()
+    }
+
+    pub(crate) fn valid(&self) -> bool {
+        self.is_valid
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        self.table.key()
+    }
+
+    pub(crate) fn sequence(&self) -> u64 {
+        self.table.sequence()
+    }
+
+    /// Makes kind, expiry and value known. Cost: a read of the log if the value is there.
+    pub(crate) fn resolve(&mut self) -> Result<()> {
+        if self.is_resolved || self.table.kind() != Kind::Position {
+            return Ok(());
+        }
+        // A position without a log is damage: no flush writes one. It is told as such by its kind.
+        let Some(log) = &self.log else { return Ok(()) };
+        let (key, sequence) = (self.table.key(), self.table.sequence());
+        log.read(self.table.value(), key, sequence, &mut self.logged, self.purpose)?;
+        self.is_resolved = true;
+        Ok(())
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        if self.is_resolved { self.logged.kind() } else { self.table.kind() }
+    }
+
+    pub(crate) fn expires_at(&self) -> u64 {
+        if self.is_resolved { self.logged.expires_at } else { self.table.expires_at() }
+    }
+
+    pub(crate) fn value(&self) -> &[u8] {
+        if self.is_resolved { self.logged.value() } else { self.table.value() }
+    }
+
+    /// From where the table stands, to the first entry whose key is live.
+    fn go_on(&mut self) -> Result<()> {
+        self.is_resolved = false;
+        self.is_valid = self.table.valid();
+        if self.is_valid && !self.live.contains(self.table.key()) {
+            match self.live.after(self.table.key()) {
+                Some(from) => self.is_valid = self.table.seek(from, u64::MAX)?,
+                None => self.is_valid = false,
+            }
+            // What follows the dead keys may be beyond the live ones again.
+            self.is_valid = self.is_valid && self.live.contains(self.table.key());
+        }
+        Ok(())
+    }
+
+    /// From where the table stands, back to the last entry whose key is live.
+    fn go_back(&mut self) -> Result<()> {
+        self.is_resolved = false;
+        self.is_valid = self.table.valid();
+        if self.is_valid && !self.live.contains(self.table.key()) {
+            match self.live.before(self.table.key()) {
+                // The newest version of a key comes first, so nothing of `to` itself is found.
+                Some(to) => self.is_valid = self.table.seek_back(to, u64::MAX)?,
+                None => self.is_valid = false,
+            }
+            self.is_valid = self.is_valid && self.live.contains(self.table.key());
+        }
+        Ok(())
+    }
+}

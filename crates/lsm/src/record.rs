@@ -1,0 +1,297 @@
+//! The records of the write-ahead log, and where in it an operation stands.
+//!
+//! ```text
+//! chain   := 0:u8  previous log:u64 LE  its length:u64 LE        the first record; 0, 0: none before
+//! batch   := 1:u8  first sequence:varint  operations:varint  operation*
+//! part    := 2:u8  the same                 more of the same batch follows in the next record
+//! carried := 3:u8  operations:varint  sequence:varint*  operation*
+//! ```
+//!
+//! The operations of a batch have consecutive sequence numbers. A large batch is cut into parts, so
+//! that one operation can be read by its position without the whole batch; the parts lie one behind
+//! the other in one log, and without the last of them (a `batch`) none of them counts. `carried`
+//! operations were written before and are kept here so that an older log can go (TRIAD-MEM): they
+//! keep their own sequence numbers.
+//!
+//! A reader refuses kinds that it does not know: to skip one would lose writes.
+
+use siltstone_engine::batch::{operations, read_varint, write_varint};
+use siltstone_engine::{Op, WriteBatch};
+use siltstone_table::MAX_SEQUENCE;
+
+const KIND_CHAIN: u8 = 0;
+const KIND_BATCH: u8 = 1;
+const KIND_PART: u8 = 2;
+const KIND_CARRIED: u8 = 3;
+
+/// A batch is cut into parts of at most this many bytes: what a lookup by position reads at most,
+/// unless it is for a larger value.
+pub(crate) const PART_BYTES: usize = 4 << 10;
+
+/// The bytes of a chain record.
+pub(crate) fn chain((previous, previous_len): (u64, u64)) -> Vec<u8> {
+    let mut out = vec![KIND_CHAIN];
+    out.extend_from_slice(&previous.to_le_bytes());
+    out.extend_from_slice(&previous_len.to_le_bytes());
+    out
+}
+
+/// Appends the header of a record of consecutive operations; `is_last` ends the batch.
+pub(crate) fn push_header(out: &mut Vec<u8>, first_sequence: u64, operations: u32, is_last: bool) {
+    out.push(if is_last { KIND_BATCH } else { KIND_PART });
+    write_varint(out, first_sequence);
+    write_varint(out, u64::from(operations));
+}
+
+/// The header of a record of carried operations.
+pub(crate) fn carried_header(sequences: &[u64]) -> Vec<u8> {
+    let mut out = vec![KIND_CARRIED];
+    write_varint(&mut out, sequences.len() as u64);
+    sequences.iter().for_each(|&sequence| write_varint(&mut out, sequence));
+    out
+}
+
+/// A record of the log, read back.
+pub(crate) enum Record {
+    /// The log before, and its length.
+    Chain {
+        previous: u64,
+        previous_len: u64,
+    },
+    /// Operations of one batch; `is_last`: no more of it follow.
+    Batch {
+        first_sequence: u64,
+        batch: WriteBatch,
+        is_last: bool,
+    },
+    Carried {
+        sequences: Vec<u64>,
+        batch: WriteBatch,
+    },
+}
+
+impl Record {
+    /// Parses a record; the error says what is malformed.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Record, String> {
+        match bytes.split_first() {
+            Some((&KIND_CHAIN, body)) => {
+                let (Some((previous, rest)), true) = (body.split_first_chunk(), body.len() == 16)
+                else {
+                    return Err("malformed chain record".to_owned());
+                };
+                let previous_len = rest.first_chunk().copied().unwrap_or_default();
+                Ok(Record::Chain {
+                    previous: u64::from_le_bytes(*previous),
+                    previous_len: u64::from_le_bytes(previous_len),
+                })
+            }
+            Some((&kind, _)) => {
+                let header = Header::decode(bytes)?;
+                let count = header.count;
+                let batch = WriteBatch::from_bytes(header.body, count)?;
+                Ok(match header.sequences {
+                    Sequences::From(first_sequence) => {
+                        Record::Batch { first_sequence, batch, is_last: kind == KIND_BATCH }
+                    }
+                    Sequences::Each(mut bytes) => {
+                        let mut next = || take_varint(&mut bytes);
+                        let sequences = (0..count).map(|_| next()).collect::<Result<_, _>>()?;
+                        Record::Carried { sequences, batch }
+                    }
+                })
+            }
+            None => Err("empty record".to_owned()),
+        }
+    }
+}
+
+/// The operation `sequence` of a record, without parsing more than lies before it.
+pub(crate) fn find(record: &[u8], sequence: u64) -> Result<Op<'_>, String> {
+    let header = Header::decode(record)?;
+    let at = match header.sequences {
+        Sequences::From(first) => sequence.checked_sub(first),
+        Sequences::Each(mut bytes) => {
+            let is_it = |_: &u64| take_varint(&mut bytes) == Ok(sequence);
+            (0..u64::from(header.count)).find(is_it)
+        }
+    };
+    let at = at.filter(|&at| at < u64::from(header.count));
+    let at = at.ok_or_else(|| format!("the record does not hold operation {sequence}"))?;
+    operations(header.body).nth(at as usize).unwrap_or_else(|| Err("a record is cut off".into()))
+}
+
+/// What comes before the operations of a record.
+struct Header<'a> {
+    sequences: Sequences<'a>,
+    count: u32,
+    body: &'a [u8],
+}
+
+/// The sequence numbers of a record's operations.
+enum Sequences<'a> {
+    /// Consecutive, from this one.
+    From(u64),
+    /// One by one, as varints that were found whole and in range.
+    Each(&'a [u8]),
+}
+
+impl<'a> Header<'a> {
+    fn decode(bytes: &'a [u8]) -> Result<Self, String> {
+        let (&kind, mut rest) = bytes.split_first().ok_or("empty record")?;
+        let out_of_range = || "sequence number out of range".to_owned();
+        match kind {
+            KIND_BATCH | KIND_PART => {
+                let first = take_varint(&mut rest)?;
+                let count = take_count(&mut rest)?;
+                if first.checked_add(u64::from(count)).is_none_or(|end| end > MAX_SEQUENCE) {
+                    return Err(out_of_range());
+                }
+                Ok(Header { sequences: Sequences::From(first), count, body: rest })
+            }
+            KIND_CARRIED => {
+                let count = take_count(&mut rest)?;
+                let sequences = rest;
+                for _ in 0..count {
+                    if take_varint(&mut rest)? > MAX_SEQUENCE {
+                        return Err(out_of_range());
+                    }
+                }
+                Ok(Header { sequences: Sequences::Each(sequences), count, body: rest })
+            }
+            _ => Err(format!("unknown kind of record {kind}: a newer version's?")),
+        }
+    }
+}
+
+fn take_varint(bytes: &mut &[u8]) -> Result<u64, String> {
+    let (value, used) = read_varint(bytes).ok_or("a record's header is cut off")?;
+    *bytes = &bytes[used..];
+    Ok(value)
+}
+
+fn take_count(bytes: &mut &[u8]) -> Result<u32, String> {
+    u32::try_from(take_varint(bytes)?).map_err(|_| "too many operations".to_owned())
+}
+
+/// Where in a log a record lies, and about how long it is, in 64 bits:
+/// offset in the file in the low 40, length in units of 32 bytes (rounded up) in the high 24.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Position(u64);
+
+const OFFSET_BITS: u32 = 40;
+const LENGTH_UNIT: u64 = 32;
+
+impl Position {
+    pub(crate) fn new(offset: u64, bytes: usize) -> Self {
+        // The length only spares a second read: one that is too long for its bits may be cut.
+        let units = (bytes as u64).div_ceil(LENGTH_UNIT).min((1 << (64 - OFFSET_BITS)) - 1);
+        debug_assert!(offset < 1 << OFFSET_BITS, "a log ends with its memtable, long before 1 TiB");
+        Position(units << OFFSET_BITS | offset)
+    }
+
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        Position(bits)
+    }
+
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn offset(self) -> u64 {
+        self.0 & ((1 << OFFSET_BITS) - 1)
+    }
+
+    /// About the bytes of the record: at least as many as it has, if it has less than 512 MiB.
+    pub(crate) fn expected_bytes(self) -> u64 {
+        (self.0 >> OFFSET_BITS) * LENGTH_UNIT
+    }
+
+    /// Appends the position in the form in which a CL-SSTable keeps it: offset and units, varints.
+    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+        write_varint(out, self.offset());
+        write_varint(out, self.0 >> OFFSET_BITS);
+    }
+
+    /// Reads back what [`encode`](Position::encode) wrote; `None` if it is malformed.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (offset, used) = read_varint(bytes)?;
+        let (units, end) = read_varint(&bytes[used..])?;
+        let is_whole = used + end == bytes.len();
+        let fits = offset < 1 << OFFSET_BITS && units < 1 << (64 - OFFSET_BITS);
+        (is_whole && fits).then_some(Position(units << OFFSET_BITS | offset))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch_of(n: u8) -> WriteBatch {
+        let mut batch = WriteBatch::new();
+        (0..n).for_each(|i| {
+            batch.put(&[b'k', i], &[i; 5]);
+        });
+        batch
+    }
+
+    #[test]
+    fn each_operation_is_found_by_its_sequence() {
+        let batch = batch_of(9);
+        let mut consecutive = Vec::new();
+        push_header(&mut consecutive, 100, 9, true);
+        consecutive.extend_from_slice(batch.as_bytes());
+        let scattered: Vec<u64> = (0..9).map(|i| i * i * 1000 + 7).collect();
+        let mut carried = carried_header(&scattered);
+        carried.extend_from_slice(batch.as_bytes());
+        for (i, op) in batch.iter().enumerate() {
+            assert_eq!(find(&consecutive, 100 + i as u64), Ok(op));
+            assert_eq!(find(&carried, scattered[i]), Ok(op));
+        }
+        for absent in [99, 109, u64::MAX] {
+            assert!(find(&consecutive, absent).is_err());
+            assert!(find(&carried, absent).is_err());
+        }
+        let Ok(Record::Carried { sequences, batch: back }) = Record::decode(&carried) else {
+            panic!("not read back");
+        };
+        assert_eq!((sequences, back), (scattered, batch));
+    }
+
+    #[test]
+    fn hostile_records_are_refused_or_harmless() {
+        let mut carried = carried_header(&[1, 2, 1 << 40]);
+        carried.extend_from_slice(batch_of(3).as_bytes());
+        let mut part = Vec::new();
+        push_header(&mut part, 5, 3, false);
+        part.extend_from_slice(batch_of(3).as_bytes());
+        for good in [carried, part, chain((3, 4))] {
+            assert!(Record::decode(&good).is_ok());
+            for at in 0..good.len() {
+                let _ = Record::decode(&good[..at]);
+                let _ = find(&good[..at], 6);
+                for value in [0, 0x7f, 0x80, 0xff] {
+                    let mut bad = good.clone();
+                    bad[at] = value;
+                    let _ = Record::decode(&bad);
+                    let _ = find(&bad, 6);
+                }
+            }
+        }
+        assert!(Record::decode(&[]).is_err());
+        assert!(Record::decode(&[9]).is_err());
+    }
+
+    #[test]
+    fn positions_read_back() {
+        for (offset, bytes) in [(0, 0), (31, 1), (1 << 30, 100), ((1 << 40) - 1, 1 << 29)] {
+            let position = Position::new(offset, bytes);
+            assert_eq!(position.offset(), offset);
+            assert!(position.expected_bytes() + LENGTH_UNIT >= bytes as u64);
+            let mut out = Vec::new();
+            position.encode(&mut out);
+            assert_eq!(Position::decode(&out), Some(position));
+            assert_eq!(Position::decode(&out[..out.len() - 1]), None);
+            assert_eq!(Position::from_bits(position.bits()), position);
+        }
+    }
+}
