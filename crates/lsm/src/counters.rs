@@ -18,6 +18,8 @@ pub(crate) struct Counters {
     pub(crate) seeks: AtomicU64,
     pub(crate) flushes: AtomicU64,
     pub(crate) flush_entries_saved: AtomicU64,
+    /// Hot keys that a flush carried over to the next memtable.
+    pub(crate) hot_keys_carried: AtomicU64,
     pub(crate) compactions: AtomicU64,
     pub(crate) moves: AtomicU64,
     pub(crate) compaction_entries_in: AtomicU64,

@@ -158,10 +158,11 @@ impl Inner {
     /// Queues what is in memory for its flush and waits for it.
     pub(crate) fn flush(&self) -> Result<()> {
         self.check_writable()?;
-        if let Some(writer) = self.writer.lock().as_mut()
-            && !writer.memtable.is_empty()
-        {
-            self.rotate(writer)?;
+        if let Some(writer) = self.writer.lock().as_mut() {
+            if !writer.memtable.is_empty() {
+                self.rotate(writer)?;
+            }
+            self.view.load().flushing.iter().for_each(|memtable| memtable.want());
         }
         self.schedule_flush();
         self.wait_while(|state| state.flushing > 0)?;

@@ -16,6 +16,7 @@ use siltstone_engine::batch::write_varint;
 use siltstone_engine::{Error, Priority, Purpose, Result};
 use siltstone_table::{EntryRef, FileKind, FileNumber, Kind, TableMeta, TableWriter};
 
+use crate::carry::Carried;
 use crate::compact::BackgroundJob;
 use crate::engine::Inner;
 use crate::memtable::{FullLog, Memtable};
@@ -66,13 +67,15 @@ impl Inner {
         let view = self.view.load_full();
         let Some(memtable) = view.flushing.first() else { return Ok(()) };
         let next = view.flushing.get(1).unwrap_or(&view.active);
+        let carried = self.carry(memtable)?;
         let by_position = self.options.triad.log && !self.is_apart(&view, memtable);
         let log = memtable.full_log().filter(|_| by_position);
         if let Some(log) = log {
             // It is to be the row: all of it must be there before the manifest says so.
             log.sync.sync()?;
         }
-        let added = self.write_row(memtable, log)?;
+        let added = self.write_row(memtable, &carried, log)?;
+        let has_row = added.is_some();
         let edit = Edit {
             first_log: Some(next.first_log),
             added: added.into_iter().collect(),
@@ -82,7 +85,8 @@ impl Inner {
             view.flushing.remove(0);
         })?;
         self.counters.flushes.fetch_add(1, Relaxed);
-        self.remove_logs_before(next.first_log, log.map(|log| log.number));
+        let kept = log.filter(|_| has_row).map(|log| log.number);
+        self.remove_logs_before(next.first_log, kept);
         Ok(())
     }
 
@@ -99,7 +103,12 @@ impl Inner {
 
     /// Writes the versions of a memtable that anyone can see to a table; `None` if there are none.
     /// With a `log` the table holds positions in it.
-    fn write_row(&self, memtable: &Memtable, log: Option<&FullLog>) -> Result<Option<FileEntry>> {
+    fn write_row(
+        &self,
+        memtable: &Memtable,
+        carried: &Carried,
+        log: Option<&FullLog>,
+    ) -> Result<Option<FileEntry>> {
         if memtable.is_empty() {
             return Ok(None);
         }
@@ -112,11 +121,11 @@ impl Inner {
             write_varint(&mut contents, log.bytes);
             table.add_meta(LOG_OF_ROW, contents)?;
         }
-        let written = self.write_versions(memtable, table, log.is_some());
-        if written.is_err() {
+        let written = self.write_versions(memtable, carried, table, log.is_some());
+        if !matches!(written, Ok(Some(_))) {
             self.remove_table(number.0);
         }
-        let (meta, data_bytes) = written?;
+        let Some((meta, data_bytes)) = written? else { return Ok(None) };
         self.media.sync_dir(Purpose::Flush)?;
         self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
         self.counters.wrote(0, meta.bytes);
@@ -128,35 +137,41 @@ impl Inner {
         Ok(Some(entry))
     }
 
-    /// Returns what the table is, and the bytes of keys and values that it stands for.
+    /// Returns what the table is, and the bytes of keys and values that it stands for; `None` if
+    /// nothing is left to write.
     fn write_versions(
         &self,
         memtable: &Memtable,
+        carried: &Carried,
         mut table: TableWriter,
         by_position: bool,
-    ) -> Result<(TableMeta, u64)> {
+    ) -> Result<Option<(TableMeta, u64)>> {
         let mut retain = Retain::new(self.snapshots.boundaries(&self.visible));
         let mut saved = 0;
         let (mut seen, mut data_bytes) = (0u64, 0u64);
         let mut encoded = Vec::new();
-        memtable.for_each(|entry, position| {
+        memtable.for_each(|entry, place| {
             seen += 1;
             if seen.is_multiple_of(LOOK_UP_EVERY) && self.stopping.load(Relaxed) {
                 return Err(Error::Closed);
             }
-            if retain.keep(entry.key, entry.sequence).is_none() {
+            let is_carried = place.is_newest && carried.has(place.key);
+            if retain.keep(entry.key, entry.sequence).is_none() || is_carried {
                 saved += 1;
                 return Ok(());
             }
             data_bytes += (entry.key.len() + entry.value.len()) as u64;
             if by_position && entry.value.len() > INLINE_BYTES {
-                table.add(as_position(entry, position, &mut encoded))
+                table.add(as_position(entry, place.position, &mut encoded))
             } else {
                 table.add(entry)
             }
         })?;
         self.counters.flush_entries_saved.fetch_add(saved, Relaxed);
-        Ok((table.finish()?, data_bytes))
+        if table.entries() == 0 {
+            return Ok(None);
+        }
+        Ok(Some((table.finish()?, data_bytes)))
     }
 
     /// Removes a table that no manifest names; one that stays behind goes at the next open.

@@ -25,11 +25,13 @@
 //! (`memtable`), rows of more than one kind (`version`), the choice of what to compact as a
 //! strategy (`compact`).
 
+mod carry;
 mod checkpoint;
 mod compact;
 mod counters;
 mod engine;
 mod flush;
+mod hotness;
 mod inspect;
 mod memtable;
 mod options;
@@ -45,7 +47,7 @@ mod write;
 
 pub use engine::Lsm;
 pub use inspect::{Inspection, inspect};
-pub use options::{FileOptions, Level0Options, Options, Selection, TriadOptions};
+pub use options::{FileOptions, HotBudget, Level0Options, Options, Selection, TriadOptions};
 pub use repair::repair;
 pub use siltstone_table::Compression;
 

@@ -4,6 +4,7 @@
 //! in the log it stands. TRIAD needs both (TRIAD paper, sections 4.1 and 4.3); the plain tree uses
 //! the count to report how much a flush saved.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use siltstone_engine::{Op, Result};
@@ -18,7 +19,19 @@ pub(crate) struct Memtable {
     pub(crate) first_log: u64,
     /// Set when the memtable is full, if one log holds all of it.
     log: OnceLock<FullLog>,
+    /// Someone waits for all of it to be in tables. Set while the writer is locked.
+    wanted: AtomicBool,
     list: Arc<SkipList>,
+}
+
+/// Where a version of a memtable stands.
+pub(crate) struct Place {
+    /// The number of its key, in key order.
+    pub(crate) key: usize,
+    /// No newer version of the key is in this memtable.
+    pub(crate) is_newest: bool,
+    /// In the log.
+    pub(crate) position: Position,
 }
 
 /// The log of a memtable that takes no more writes.
@@ -31,7 +44,16 @@ pub(crate) struct FullLog {
 impl Memtable {
     pub(crate) fn new(first_log: u64, seed: u64) -> Self {
         let list = Arc::new(SkipList::new(seed));
-        Memtable { first_log, log: OnceLock::new(), list }
+        Memtable { first_log, log: OnceLock::new(), wanted: AtomicBool::new(false), list }
+    }
+
+    /// From now on nothing of this memtable may be left to a newer one.
+    pub(crate) fn want(&self) {
+        self.wanted.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted.load(Relaxed)
     }
 
     /// Tells the memtable that it is full and `log` is the last that was written for it.
@@ -62,13 +84,13 @@ impl Memtable {
         &self.list
     }
 
-    /// Every version with its position, in the order of tables.
+    /// Every version with its place, in the order of tables.
     pub(crate) fn for_each(
         &self,
-        mut visit: impl FnMut(EntryRef<'_>, Position) -> Result<()>,
+        mut visit: impl FnMut(EntryRef<'_>, Place) -> Result<()>,
     ) -> Result<()> {
-        for entry in self.list.iter() {
-            for version in entry.versions() {
+        for (key, entry) in self.list.iter().enumerate() {
+            for (age, version) in entry.versions().enumerate() {
                 let position = Position::from_bits(version.position);
                 let entry = EntryRef {
                     key: entry.key(),
@@ -77,7 +99,7 @@ impl Memtable {
                     expires_at: version.expires_at,
                     value: version.value,
                 };
-                visit(entry, position)?;
+                visit(entry, Place { key, is_newest: age == 0, position })?;
             }
         }
         Ok(())

@@ -40,6 +40,14 @@ pub struct Options {
 /// TRIAD's three techniques: less is written because less is written twice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TriadOptions {
+    /// Hot keys stay in memory when their memtable is flushed (`triad_mem`, off). Saves the flush
+    /// and compaction of versions that would soon be overwritten; each flush syncs the log.
+    pub mem: bool,
+    /// Which keys are hot (`hot`, `auto`).
+    pub hot: HotBudget,
+    /// A memtable is not flushed at all while its newest values take less than this share of
+    /// `memtable`, although its log is full (`flush_threshold`, 0.5). With `triad_mem` only.
+    pub flush_threshold: f64,
     /// A full memtable's log becomes the row of level 0, and the flush writes an index of positions
     /// in it (`triad_log`, off). Saves the flush of the values; scans of fresh data and the first
     /// compaction read values by position.
@@ -108,9 +116,19 @@ impl Default for Options {
     }
 }
 
+/// Which keys of a full memtable stay in memory.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum HotBudget {
+    /// Those whose update before the next flush is likelier than not (`auto`).
+    Auto,
+    /// Those with the most updates above the mean, up to this share of the keys (`0.01`, say).
+    Share(f64),
+}
+
 impl Default for TriadOptions {
     fn default() -> Self {
-        TriadOptions { log: false, disk: false, overlap: 0.4 }
+        let (hot, flush_threshold) = (HotBudget::Auto, 0.5);
+        TriadOptions { mem: false, hot, flush_threshold, log: false, disk: false, overlap: 0.4 }
     }
 }
 
@@ -169,6 +187,13 @@ impl Options {
         reader.value("jobs", &mut o.jobs);
         reader.value("subcompactions", &mut o.subcompactions);
         reader.with("triad_log", &mut o.triad.log, on_or_off);
+        reader.with("triad_mem", &mut o.triad.mem, on_or_off);
+        reader.with("hot", &mut o.triad.hot, |text| match (text, text.parse()) {
+            ("auto", _) => Ok(HotBudget::Auto),
+            (_, Ok(share)) if (0.0..=1.0).contains(&share) => Ok(HotBudget::Share(share)),
+            _ => Err(format!("'{text}' is neither auto nor a share from 0 to 1")),
+        });
+        reader.value("flush_threshold", &mut o.triad.flush_threshold);
         reader.with("triad_disk", &mut o.triad.disk, on_or_off);
         reader.value("overlap", &mut o.triad.overlap);
         reader.size("container", &mut o.level0.container_bytes);
@@ -206,6 +231,8 @@ impl Options {
             "levels",
             "each level must be larger than the one before, e.g. 256MiB:2560MiB:25GiB",
         );
+        let threshold = self.triad.flush_threshold;
+        require((0.0..=0.9).contains(&threshold), "flush_threshold", "from 0 to 0.9");
         require((0.01..=0.99).contains(&self.triad.overlap), "overlap", "from 0.01 to 0.99");
         require(
             l0.container_bytes == 0 || l0.container_bytes >= 2 * self.memtable_bytes,

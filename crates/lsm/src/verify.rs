@@ -90,6 +90,7 @@ impl Inner {
         let counters = [
             ("flushes", c.flushes.load(Relaxed)),
             ("flush_entries_saved", c.flush_entries_saved.load(Relaxed)),
+            ("hot_keys_carried", c.hot_keys_carried.load(Relaxed)),
             ("compactions", c.compactions.load(Relaxed)),
             ("table_moves", c.moves.load(Relaxed)),
             ("compaction_entries_in", c.compaction_entries_in.load(Relaxed)),

@@ -15,7 +15,7 @@ struct LsmSubject;
 /// What all option sets share: levels so small that three of them fill up.
 const SMALL: &str = "memtable=4KiB table=4KiB levels=12KiB:48KiB:256KiB l0_compact=2 cache=16KiB";
 
-const VARIANTS: [&str; 13] = [
+const VARIANTS: [&str; 17] = [
     "block=512",
     "block=256 restart=1 filter_bits=0 select=round-robin",
     "compression=lz4 block=4KiB restart=2",
@@ -29,6 +29,10 @@ const VARIANTS: [&str; 13] = [
     "container=32KiB block=512",
     "container=64KiB triad_log=on table=2KiB levels=32KiB:128KiB",
     "container=16KiB triad_log=on triad_disk=on memtable=8KiB filter_bits=0 block=256 restart=1",
+    "triad_mem=on block=512",
+    "triad_mem=on triad_log=on triad_disk=on hot=0.1 flush_threshold=0 memtables=3",
+    "triad_mem=on triad_log=on container=32KiB hot=0.5 flush_threshold=0.9 memtables=4 block=256",
+    "triad_mem=on container=32KiB triad_disk=on hot=1 flush_threshold=0.1 compression=lz4",
 ];
 
 fn options(variant: u32) -> Options {

