@@ -7,8 +7,8 @@
 //!
 //! The flush does the carrying, in small steps under the writer's lock, so no writer waits for more
 //! than one step. A hot key that a newer memtable has already needs nothing at all. If the memtable
-//! is full only because its log is, and little in it would be left to flush, every key is carried:
-//! then nothing is written to level 0, and the old log is dropped.
+//! is full only because its log is, and little in it is cold, every key is carried: then nothing is
+//! written to level 0, and the old log is dropped.
 //!
 //! Invariants. A version is carried only if no newer memtable has its key, so a newer memtable never
 //! holds an older version. Carried versions keep their sequence numbers. Before the old log goes,
@@ -31,6 +31,10 @@ use crate::record::{self, Position};
 
 /// What one step under the writer's lock carries at most, in bytes.
 const STEP_BYTES: usize = 64 << 10;
+
+/// A memtable whose newest values take more than this share of its measure is flushed in any case:
+/// what is carried shall leave room for new writes.
+const CARRY_ALL_BELOW: f64 = 0.9;
 
 /// Which keys of a memtable, counted in key order, need not be flushed.
 #[derive(Default)]
@@ -74,19 +78,22 @@ impl Inner {
         Ok(carried)
     }
 
-    /// The number of updates from which on keys are carried; `None`: none is.
+    /// The number of updates from which on keys are carried; `None`: none is, 0: all are.
     fn hot_from(&self, memtable: &Memtable) -> Option<u32> {
         let mut hotness = Hotness::default();
-        let mut bytes = 0;
+        memtable.list().iter().for_each(|entry| hotness.count(entry.updates()));
+        let hot = hotness.threshold(self.options.triad.hot);
+        let (mut live, mut cold) = (0.0, 0.0);
         for entry in memtable.list().iter() {
-            hotness.count(entry.updates());
-            bytes += (entry.key().len() + entry.newest().value.len()) as u64;
+            let bytes = (entry.key().len() + entry.newest().value.len()) as f64;
+            live += bytes;
+            cold += if hot.is_some_and(|hot| entry.updates() >= hot) { 0.0 } else { bytes };
         }
-        let threshold = self.options.triad.flush_threshold;
-        if (bytes as f64) < threshold * self.options.memtable_bytes as f64 {
+        let room = self.options.memtable_bytes as f64;
+        if cold < self.options.triad.flush_threshold * room && live < CARRY_ALL_BELOW * room {
             return Some(0);
         }
-        hotness.threshold(self.options.triad.hot)
+        hot
     }
 
     /// Carries some keys; `false` if the memtable is wanted in tables, and nothing was done.

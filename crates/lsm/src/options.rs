@@ -41,12 +41,13 @@ pub struct Options {
 #[derive(Debug, Clone, PartialEq)]
 pub struct TriadOptions {
     /// Hot keys stay in memory when their memtable is flushed (`triad_mem`, off). Saves the flush
-    /// and compaction of versions that would soon be overwritten; each flush syncs the log.
+    /// and compaction of versions that would soon be overwritten; each flush syncs the log. The log
+    /// of a memtable may then be twice `memtable`, and its memory three times.
     pub mem: bool,
     /// Which keys are hot (`hot`, `auto`).
     pub hot: HotBudget,
-    /// A memtable is not flushed at all while its newest values take less than this share of
-    /// `memtable`, although its log is full (`flush_threshold`, 0.5). With `triad_mem` only.
+    /// A memtable whose log is full is not flushed at all while the newest values of its cold keys
+    /// take less than this share of `memtable` (`flush_threshold`, 0.5).
     pub flush_threshold: f64,
     /// A full memtable's log becomes the row of level 0, and the flush writes an index of positions
     /// in it (`triad_log`, off). Saves the flush of the values; scans of fresh data and the first
@@ -200,6 +201,13 @@ impl Options {
         o.check(&mut reader);
         reader.finish()?;
         Ok(o)
+    }
+
+    /// Bytes of log, and of memory, at which a memtable is full. Much of either may be older
+    /// versions of hot keys, which TRIAD-MEM never flushes: it may wait longer.
+    pub(crate) fn memtable_limits(&self) -> (u64, u64) {
+        let (log, memory) = if self.triad.mem { (2, 3) } else { (1, 2) };
+        (log * self.memtable_bytes, memory * self.memtable_bytes)
     }
 
     /// The layout of sorted tables.

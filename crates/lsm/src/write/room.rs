@@ -27,8 +27,8 @@ impl Inner {
         MutexGuard::unlocked(writer, || self.slow_down());
         loop {
             let open = writer.as_mut().ok_or(Error::Closed)?;
-            let full = self.options.memtable_bytes;
-            if open.log.len() < full && open.memtable.bytes() < 2 * full {
+            let (log, memory) = self.options.memtable_limits();
+            if open.log.len() < log && open.memtable.bytes() < memory {
                 return Ok(());
             }
             if !self.is_flush_due(&self.state.lock()) && !self.is_level0_full() {
