@@ -18,6 +18,7 @@ mod leveldb_stages;
 mod lsm_write_amplification;
 mod silt_example;
 mod text;
+mod triad;
 mod verdict;
 mod zipf_merge;
 
@@ -33,6 +34,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &lsm_write_amplification::LsmWriteAmplification,
     &leveldb_stages::LevelDbStages,
     &leveldb_levels::LevelDbLevels,
+    &triad::Triad,
 ];
 
 /// The scales that experiments accept, as a share of their own full size.

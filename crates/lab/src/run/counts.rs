@@ -40,6 +40,8 @@ pub struct Counts {
     pub lookup_bytes: u64,
     /// How long writers waited.
     pub stalls: Stalls,
+    /// Time of all background jobs together, where the engine counts it.
+    pub background_us: u64,
 }
 
 /// Sizes as of the end of a phase.
@@ -72,7 +74,10 @@ impl Counts {
             // An earlier phase holds the record: ours is at most all that we waited together.
             stalls.longest_us = stalls.longest_us.min(total_us(&stalls));
         }
+        let background_us = |stats: &Stats| stats.counters.get("background_us").copied();
+        let background_us = background_us(after).zip(background_us(before));
         Counts {
+            background_us: background_us.map_or(0, |(after, before)| after - before),
             user_bytes: after.user_bytes_written - before.user_bytes_written,
             written: written.filter(|(_, bytes)| *bytes > 0).collect(),
             lookups: after.gets - before.gets,
@@ -99,6 +104,7 @@ impl Counts {
         self.stalls.flush_us += other.stalls.flush_us;
         self.stalls.compaction_us += other.stalls.compaction_us;
         self.stalls.longest_us = self.stalls.longest_us.max(other.stalls.longest_us);
+        self.background_us += other.background_us;
     }
 
     /// The figures of these counts.
