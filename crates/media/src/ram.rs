@@ -27,7 +27,6 @@ use crate::{File, LockGuard, Mapping, Media, Mode};
 mod content;
 
 use content::Content;
-pub(crate) use content::flat;
 
 type SharedBytes = Arc<RwLock<Content>>;
 type SharedDirectory = Arc<RwLock<Directory>>;
@@ -290,11 +289,7 @@ impl RamFile {
     }
 
     /// A change of the bytes, refused while they are mapped.
-    fn change(
-        &self,
-        operation: &'static str,
-        change: impl FnOnce(&mut SparseBytes),
-    ) -> Result<()> {
+    fn change(&self, operation: &'static str, change: impl FnOnce(&mut SparseBytes)) -> Result<()> {
         match self.bytes.write().change() {
             Some(bytes) => {
                 change(bytes);

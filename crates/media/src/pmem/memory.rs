@@ -28,6 +28,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, mmap_anonymous, msync, munmap};
 
 use super::lines::{self, WriteBack};
+use crate::bytes::SparseBytes;
 
 /// What `mmap` and `msync` count in; the machine's pages may be larger, never smaller.
 const MAP_BYTES: usize = 4096;
@@ -64,6 +65,19 @@ impl Memory {
             mmap_anonymous(ptr::null_mut(), mapped, protection, MapFlags::PRIVATE | NO_RESERVE)?
         };
         Self::new(base.cast(), len, mapped, Durability::Nothing)
+    }
+
+    /// Anonymous memory that begins with a copy of these bytes. Costs what is not zero of them.
+    pub(crate) fn holding(bytes: &SparseBytes, len: usize) -> io::Result<Self> {
+        let memory = Self::anonymous(len)?;
+        let mut piece = [0; MAP_BYTES];
+        for start in (0..bytes.len()).step_by(MAP_BYTES) {
+            let piece = &mut piece[..(bytes.len() - start).min(MAP_BYTES as u64) as usize];
+            if bytes.read(start, piece) && piece.iter().any(|&byte| byte != 0) {
+                memory.store(start as usize, piece);
+            }
+        }
+        Ok(memory)
     }
 
     /// The first `len` bytes of a file that has as many. While it is mapped nothing else may change

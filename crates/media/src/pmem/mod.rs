@@ -142,7 +142,8 @@ impl Mapping {
 
 /// The refusal of a file whose length is not what was asked for.
 pub(crate) fn too_long(name: &str, len: u64, bytes: u64) -> Error {
-    let reason = format!("it has {len} bytes, more than the capacity of {bytes}: map it with {len}");
+    let reason =
+        format!("it has {len} bytes, more than the capacity of {bytes}: map it with {len}");
     Error::Refused { path: name.to_owned(), reason }
 }
 

@@ -103,22 +103,8 @@ impl Content {
             *holder = Arc::downgrade(&token);
             return Ok((memory.clone(), token));
         }
-        let memory = Arc::new(flat(&self.copy(), len)?);
+        let memory = Arc::new(Memory::holding(&self.copy(), len)?);
         *self = Content::Flat(memory.clone(), Arc::downgrade(&token));
         Ok((memory, token))
     }
-}
-
-/// Fresh memory of `len` bytes that begins with these.
-pub(crate) fn flat(bytes: &SparseBytes, len: usize) -> io::Result<Memory> {
-    let memory = Memory::anonymous(len)?;
-    let end = bytes.len() as usize;
-    let mut piece = [0; PIECE_BYTES];
-    for start in (0..end).step_by(PIECE_BYTES) {
-        let piece = &mut piece[..(end - start).min(PIECE_BYTES)];
-        if bytes.read(start as u64, piece) && piece.iter().any(|&byte| byte != 0) {
-            memory.store(start, piece);
-        }
-    }
-    Ok(memory)
 }
