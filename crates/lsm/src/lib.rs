@@ -39,7 +39,7 @@ mod read;
 mod recover;
 mod repair;
 mod retain;
-#[cfg_attr(not(test), expect(dead_code, reason = "flushes do not build rows yet"))]
+#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "flushes do not build rows yet"))]
 mod rowtable;
 mod snapshots;
 mod verify;

@@ -37,6 +37,8 @@ pub(super) struct Directory {
     data_bytes: u64,
     granules: Vec<Granule>,
     last: Range<usize>,
+    /// How many bytes all keys begin with alike.
+    common: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -86,7 +88,7 @@ impl Directory {
             (header.data_pages as usize, header.metadata_pages as usize);
         let entries = header.entries as usize;
         let mut at = data_pages * 4 + metadata_pages * 8;
-        let mut number = |at: &mut usize| {
+        let number = |at: &mut usize| {
             let value = u32_at(&bytes, *at).ok_or(CUT_OFF);
             *at += 4;
             value
@@ -116,8 +118,20 @@ impl Directory {
         {
             return Err("a row's directory is out of order");
         }
+        let first = granules.first().map_or(0..0, |granule| granule.key.clone());
+        let (first, other) = (&bytes[first], &bytes[last.clone()]);
+        let common = first.iter().zip(other).take_while(|(a, b)| a == b).count();
         let data_bytes = header.data_bytes;
-        Ok(Directory { bytes, data_pages, metadata_pages, entries, data_bytes, granules, last })
+        Ok(Directory {
+            bytes,
+            data_pages,
+            metadata_pages,
+            entries,
+            data_bytes,
+            granules,
+            last,
+            common,
+        })
     }
 
     /// The pool's number of a data page of the row.
@@ -152,9 +166,7 @@ impl Directory {
 
     /// The bytes that all keys begin with.
     pub(super) fn common_prefix(&self) -> &[u8] {
-        let (first, last) = (self.first(), self.last());
-        let common = first.iter().zip(last).take_while(|(a, b)| a == b).count();
-        &first[..common]
+        &self.first()[..self.common]
     }
 
     /// The granules that may hold keys of an interval. Cost: two binary searches.

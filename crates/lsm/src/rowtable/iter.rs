@@ -146,14 +146,16 @@ impl RowIter {
         let value = self.row.value(&item, &mut tally)?;
         let key_address = item.value_address() - item.key_len as u64;
         self.key = match &head {
-            Cow::Borrowed(_) => Part::InPlace { address: key_address, len: item.key_len },
-            Cow::Owned(head) => Part::Copied(item.key_in(head).to_vec()),
+            Cow::Borrowed(_) if item.key_len > 0 => {
+                Part::InPlace { address: key_address, len: item.key_len }
+            }
+            head => Part::Copied(item.key_in(head).to_vec()),
         };
         self.value = match value {
-            Cow::Borrowed(value) => {
+            Cow::Borrowed(value) if !value.is_empty() => {
                 Part::InPlace { address: item.value_address(), len: value.len() }
             }
-            Cow::Owned(value) => Part::Copied(value),
+            value => Part::Copied(value.into_owned()),
         };
         self.item = Some(item);
         self.row.note_read(&tally, self.purpose);
