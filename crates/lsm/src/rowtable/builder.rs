@@ -253,7 +253,7 @@ impl Hints {
     /// comparisons where rows have as many keys; doubling steps where they have not.
     fn forward(&mut self, key: &[u8]) -> Result<u32> {
         let mut tally = Tally::default();
-        let needle = self.row.needle(key, &mut tally);
+        let needle = self.row.needle(key);
         let len = self.row.len();
         let (mut low, mut step) = (self.position, 1);
         let mut high = low;

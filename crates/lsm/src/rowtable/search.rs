@@ -98,7 +98,7 @@ impl RowTable {
         let (mut low, mut high) = (window.start, window.end);
         let mut is_equal = false;
         if low < high {
-            let needle = self.needle(key, probe);
+            let needle = self.needle(key);
             while low < high {
                 let middle = low + (high - low) / 2;
                 let order = self.compare(self.index(middle), &needle, probe)?;
@@ -124,16 +124,13 @@ impl RowTable {
         if position >= self.len() {
             return Ok(false);
         }
-        let needle = self.needle(key, probe);
+        let needle = self.needle(key);
         Ok(self.compare(self.index(position), &needle, probe)?.is_eq())
     }
 
-    /// A key as this row sees it. Counts as a comparison where there is a prefix to compare.
-    pub(super) fn needle<'a>(&self, key: &'a [u8], probe: &mut impl Probe) -> Needle<'a> {
+    /// A key as this row sees it: the part of all comparisons with its keys that they share.
+    pub(super) fn needle<'a>(&self, key: &'a [u8]) -> Needle<'a> {
         let prefix = self.common_prefix();
-        if !prefix.is_empty() {
-            probe.compared();
-        }
         match key.strip_prefix(prefix) {
             Some(rest) => Needle { key, against_prefix: Ordering::Equal, fragment: fragment(rest) },
             // No key of the row is between the two, so the order of whole keys is that to each.
@@ -149,14 +146,13 @@ impl RowTable {
         needle: &Needle<'_>,
         probe: &mut impl Probe,
     ) -> Result<Ordering> {
+        probe.compared();
         if needle.against_prefix.is_ne() {
             return Ok(needle.against_prefix.reverse());
         }
         let element = self.element(index, probe)?;
-        probe.compared();
         match element.fragment.cmp(&needle.fragment) {
             Ordering::Equal => {
-                probe.compared();
                 let (item, head) = self.item_at(element.address(), probe)?;
                 Ok(item.key_in(&head).cmp(needle.key))
             }

@@ -27,7 +27,7 @@ use siltstone_media::{Page, PageClaims};
 use super::directory::Directory;
 use super::element::{ELEMENT, Element};
 use super::header::{DIRECTORY_PLACE, Header, METADATA_PLACE, RowHandle};
-use super::item::{FIXED, Item, RowSum};
+use super::item::{ALIGNMENT, FIXED, Item, RowSum};
 use super::probe::{Probe, Tally};
 use crate::live_range::LiveRange;
 
@@ -167,7 +167,7 @@ impl RowTable {
         for (segment, (start, end)) in segments.iter_mut().zip(self.live.intervals()) {
             let within = self.directory.elements_of(&self.directory.granules_of((start, end)));
             let bound = |key: &[u8]| {
-                let needle = self.needle(key, &mut Tally::default());
+                let needle = self.needle(key);
                 let mut bounds = within.clone();
                 while !bounds.is_empty() {
                     let middle = bounds.start + bounds.len() / 2;
@@ -443,7 +443,8 @@ impl RowTable {
         let mut tally = Tally::default();
         let last = self.item(range.end - 1, &mut tally)?.0;
         let first = self.element(range.start, &mut tally)?.address();
-        Ok((last.value_address() + last.value_len as u64).saturating_sub(first))
+        let end = (last.value_address() + last.value_len as u64).next_multiple_of(ALIGNMENT);
+        Ok(end.saturating_sub(first))
     }
 
     /// The metadata pages that are held, against the directory's sums.

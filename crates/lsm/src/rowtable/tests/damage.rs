@@ -10,6 +10,12 @@ use super::super::{MIN_PAGE_BYTES, RowHandle};
 use super::*;
 
 const PAGE: usize = MIN_PAGE_BYTES;
+/// Small, since each case maps it anew.
+const POOL_BYTES: u64 = 64 * PAGE as u64;
+
+fn claims(media: &dyn Media, page_bytes: usize) -> siltstone_media::PageClaims {
+    PmemPool::open(media.map("pool", POOL_BYTES).unwrap(), page_bytes).unwrap()
+}
 
 fn some_entries(number: u64, count: u32) -> Vec<Entry> {
     let entry = |i: u32| {

@@ -81,12 +81,14 @@ proptest! {
             pages = row.pages();
         }
         // What the row let go is someone else's now.
+        let mut others = Vec::new();
         while let Ok(mut page) = pool.allocate() {
             page.store(0, &[0x5a; MIN_PAGE_BYTES], WHY).unwrap();
+            others.push(page);
         }
         let expected = live_of(&entries, row.live());
         check(&row, &expected, &probes);
-        drop(pool);
+        drop((others, pool));
         let (_claims, row) = reopen(&ram, MIN_PAGE_BYTES, row);
         check(&row, &expected, &probes);
         let bytes: u64 = row.live_bytes().unwrap();
@@ -114,6 +116,26 @@ fn does_a_key_of_the_largest_size_fit() {
     let key = |last: u8| [vec![7; siltstone_engine::MAX_KEY_BYTES - 1], vec![last]].concat();
     let entries: Vec<Entry> = (0..4).map(|i| Entry::put(&key(i), 1, b"v")).collect();
     check(&build(&pool(4096), 1, None, &entries), &entries, &[(key(9), 1), (vec![8], 1)]);
+}
+
+#[test]
+fn does_a_row_know_what_it_holds() {
+    let pool = pool(4096);
+    let entries =
+        [Entry::put(b"a", 9, b"new"), Entry::put(b"a", 3, b""), Entry::put(b"c", 5, b"v")];
+    let mut builder = RowBuilder::new(&pool, 8, None, WHY).unwrap();
+    for entry in &entries {
+        builder.add(entry.borrow()).unwrap();
+    }
+    let bytes = builder.data_bytes();
+    let row = builder.finish().unwrap();
+    assert_eq!((row.number(), row.previous(), row.sequences()), (8, None, (3, 9)));
+    assert_eq!(row.bounds(), (&b"a"[..], &b"c"[..]));
+    assert_eq!((row.entries(), row.pages(), row.live_bytes().unwrap()), (3, 4, bytes));
+    assert!((400..1000).contains(&row.memory_bytes()), "{}", row.memory_bytes());
+    let row = row.trim(LiveRange::new(b"b", b"")).unwrap();
+    assert_eq!((row.entries(), row.len(), row.live().cursor()), (3, 1, &b"b"[..]));
+    assert_eq!(row.bytes_in(b"", None).unwrap(), row.live_bytes().unwrap());
 }
 
 #[test]

@@ -128,9 +128,11 @@ fn does_the_triangle_answer_rightly_over_many_laps() {
         next = if next >= 10_000 { 0 } else { next };
         rows.retain_mut(|(row, _)| {
             let arrival = row.live().arrival().to_vec();
-            let left = if next == 0 { 10_000 } else { next };
-            let passed = |key: &[u8]| key > name(cursor).as_slice() && key <= name(left).as_slice();
-            let is_done = passed(&arrival) || (next == 0 && arrival.is_empty());
+            let is_behind = arrival > name(cursor);
+            let is_done = match next {
+                0 => is_behind || arrival.is_empty(),
+                _ => is_behind && arrival <= name(next),
+            };
             if !is_done {
                 *row = Arc::new(row.trim(LiveRange::new(&name(next), &arrival)).unwrap());
             }
