@@ -2,6 +2,7 @@
 //! mapping what it says, all of what it allows, and nothing else?
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+#![allow(clippy::single_range_in_vec_init)] // A list of one range is meant.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;

@@ -99,7 +99,8 @@ impl FileState {
     pub(super) fn sync(&mut self) {
         self.sync_changes();
         if !self.stores.is_empty() {
-            self.persist(&[0..self.current.len()]);
+            let all = 0..self.current.len();
+            self.persist(std::slice::from_ref(&all));
         }
     }
 
@@ -115,7 +116,8 @@ impl FileState {
     /// Marks what is pending as passed over by later syncs.
     pub(super) fn poison(&mut self) {
         self.pending.iter_mut().for_each(|change| change.poisoned = true);
-        self.poison_stores(&[0..self.current.len()]);
+        let all = 0..self.current.len();
+        self.poison_stores(std::slice::from_ref(&all));
     }
 
     /// Makes the file durable as reads see it, poison or not.

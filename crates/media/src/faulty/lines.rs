@@ -187,6 +187,7 @@ fn outside(store: Store, settled: &BTreeSet<u64>) -> Vec<Store> {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // A list of one range is meant.
 mod tests {
     use super::*;
 

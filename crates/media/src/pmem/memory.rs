@@ -223,6 +223,7 @@ fn merge(word: Option<&AtomicU64>, at: usize, bytes: &[u8]) {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // A list of one range is meant.
 mod tests {
     use super::*;
 
