@@ -85,7 +85,7 @@ pub trait Media: Any + Send + Sync {
     /// guard is dropped. The operating system frees it when the process dies.
     ///
     /// # Errors
-    /// [`Error::Locked`](siltstone_engine::Error::Locked) if it is taken.
+    /// [`Error::Locked`] if it is taken.
     fn lock(&self, name: &str) -> Result<LockGuard>;
 
     /// Gives this directory's file `name` a second name `to_name` in `target` without copying, if

@@ -26,7 +26,7 @@ use siltstone_media::{PageMut, PmemPool};
 use siltstone_table::{EntryRef, kind};
 
 use super::directory::{Directory, GRANULE, GranuleWriter};
-use super::element::{ELEMENT, Element, FRAGMENT, fragment, place_of};
+use super::element::{ELEMENT, Element, FRAGMENT, MAX_ENTRIES, fragment, hint, place_of};
 use super::header::{DIRECTORY_PLACE, HEADER_PLACE, Header, METADATA_PLACE, RowHandle};
 use super::item::{ALIGNMENT, RowSum, encode_head};
 use super::probe::Tally;
@@ -58,7 +58,7 @@ struct Pending {
     shared: u32,
     /// The bytes of the key behind those.
     rest: [u8; FRAGMENT],
-    forward: u32,
+    hint: u32,
     place: u32,
 }
 
@@ -84,7 +84,7 @@ impl RowBuilder {
             number,
             sum: RowSum::new(number),
             purpose,
-            hints: previous.map(|row| Hints { row, position: 0 }),
+            hints: previous.map(|row| Hints { row, position: 0, last: None }),
             elements: Vec::new(),
             granules: GranuleWriter::default(),
             first_key: Vec::new(),
@@ -98,7 +98,7 @@ impl RowBuilder {
     ///
     /// # Errors
     /// `Invalid`: it does not come after the one before. `TooLarge`: the row is full (32 GiB of
-    /// items, or 2³² of them). `Io`: of kind `StorageFull` if the pool is; the medium's. After any
+    /// items, or 2²⁸ of them). `Io`: of kind `StorageFull` if the pool is; the medium's. After any
     /// of them the builder is of no use.
     pub(crate) fn add(&mut self, entry: EntryRef<'_>) -> Result<()> {
         let follows = self.last.as_ref().is_none_or(|(key, sequence)| {
@@ -108,12 +108,17 @@ impl RowBuilder {
             return Err(Error::Invalid("a row's versions were added out of order".into()));
         }
         let address = self.data.len;
-        let place = match (place_of(address), self.elements.len() < u32::MAX as usize) {
+        let place = match (place_of(address), self.elements.len() < MAX_ENTRIES as usize) {
             (Some(place), true) => place,
             _ => return Err(too_large(address)),
         };
-        let forward = match &mut self.hints {
-            Some(hints) => hints.forward(entry.key)?,
+        let hint = match &mut self.hints {
+            Some(hints) => {
+                let before = hints.last;
+                let forward = hints.forward(entry.key)?;
+                hints.last = Some(forward);
+                hint(forward, before)
+            }
             None => 0,
         };
         if self.elements.is_empty() {
@@ -130,7 +135,7 @@ impl RowBuilder {
 
         let shared = self.first_key.iter().zip(entry.key).take_while(|(a, b)| a == b).count();
         let rest = fragment(&entry.key[shared..]).to_be_bytes();
-        self.elements.push(Pending { shared: shared as u32, rest, forward, place });
+        self.elements.push(Pending { shared: shared as u32, rest, hint, place });
         let (oldest, newest) = self.sequences;
         self.sequences = (oldest.min(entry.sequence), newest.max(entry.sequence));
         let (mut key, _) = self.last.take().unwrap_or_default();
@@ -164,7 +169,7 @@ impl RowBuilder {
         for elements in self.elements.chunks(self.pool.page_bytes() / ELEMENT) {
             bytes.clear();
             for pending in elements {
-                pending.element(&self.first_key, common)?.encode(&mut bytes);
+                pending.element(&self.first_key, common).encode(&mut bytes);
             }
             sums.push(self.sum.of(METADATA_PLACE + sums.len() as u64, &bytes));
             metadata.append(&bytes)?;
@@ -221,15 +226,13 @@ impl RowBuilder {
 impl Pending {
     /// The element, now that the bytes are known that all keys begin with: `common` of them, no more
     /// than `shared`.
-    fn element(&self, first_key: &[u8], common: usize) -> Result<Element> {
+    fn element(&self, first_key: &[u8], common: usize) -> Element {
         let mut bytes = [0; FRAGMENT];
         let known = &first_key[common..self.shared as usize];
         let known = &known[..known.len().min(FRAGMENT)];
         bytes[..known.len()].copy_from_slice(known);
         bytes[known.len()..].copy_from_slice(&self.rest[..FRAGMENT - known.len()]);
-        let address = u64::from(self.place) * ALIGNMENT;
-        let element = Element::new(fragment(&bytes), self.forward, address);
-        element.ok_or_else(|| too_large(address))
+        Element::new(fragment(&bytes), self.hint, self.place)
     }
 }
 
@@ -246,6 +249,8 @@ fn too_large(size: u64) -> Error {
 struct Hints {
     row: Arc<RowTable>,
     position: usize,
+    /// The last pointer that was made.
+    last: Option<u32>,
 }
 
 impl Hints {

@@ -26,7 +26,7 @@
 //!
 //! Source: ours; the paper keeps the like of it in its manifest (section 4, "Consistency").
 
-use super::element::ELEMENT;
+use super::element::{ELEMENT, MAX_ENTRIES};
 use super::item::{ALIGNMENT, FIXED, RowSum, u32_at, u64_at};
 
 const MAGIC: &[u8; 8] = b"SiltRow\0";
@@ -156,7 +156,7 @@ impl Header {
         let metadata_bytes = u64::from(self.entries) * ELEMENT as u64;
         let directory_pages = self.directory_pages.len() as u64;
         let all = u64::from(self.data_pages) + u64::from(self.metadata_pages) + directory_pages;
-        let fits = self.entries > 0
+        let fits = (1..=MAX_ENTRIES).contains(&self.entries)
             && pages(self.data_bytes) == u64::from(self.data_pages)
             && pages(metadata_bytes) == u64::from(self.metadata_pages)
             && pages(self.directory_bytes) == directory_pages

@@ -10,7 +10,8 @@
 //! element is not before forward(p-1), because all before that have keys less than that of p-1; and
 //! not behind forward(p), whose key is not less than that of p. Where the key of p is greater than k,
 //! so are those from forward(p) on, and none of them needs to be compared. In rows of one size the
-//! two bounds are one element apart on average, and half of the time none.
+//! two bounds are two elements apart on average (a key falls rather into a wide gap than into a
+//! narrow one), and a quarter of the time none. The element of p says both bounds: see `element`.
 //!
 //! *Trimmed rows.* A pointer was exact for the row as it was when the pointer was made, whose keys
 //! then were a superset of those that are live now; clamped to what is live it is a bound still. So
@@ -139,17 +140,23 @@ impl<'a> HintWalk<'a> {
         at: Place,
         probe: &mut impl Probe,
     ) -> Result<Place> {
-        let mut forward = |position: usize| -> Result<usize> {
-            let element = newer.element(newer.index(position), probe)?;
-            Ok(row.position(element.forward as usize))
-        };
-        let has_above = at.position < newer.len();
-        let above = if has_above { forward(at.position)? } else { row.len() };
-        // Of a key that the newer row has, the pointer says it all: it points to the first.
+        let mut element = |position: usize| newer.element(newer.index(position), probe);
+        let upper = if at.position < newer.len() { Some(element(at.position)?) } else { None };
+        let above = upper.map_or(row.len(), |upper| row.position(upper.forward()));
+        // The gap speaks of the element before by index; that is p-1 unless what is between died.
+        let is_next = |position: &usize| newer.index(position + 1) == newer.index(*position) + 1;
         let below = match at.position.checked_sub(1) {
+            // Of a key that the newer row has, the pointer says it all: it points to the first.
             _ if at.is_equal => above,
-            Some(position) => forward(position)?.min(above),
             None => 0,
+            Some(position) => {
+                let told = upper.filter(|_| is_next(&position));
+                let lower = match told.and_then(|upper| upper.forward_before()) {
+                    Some(index) => index,
+                    None => element(position)?.forward(),
+                };
+                row.position(lower).min(above)
+            }
         };
         let mut place = row.lower_bound(self.key, below..above, probe)?;
         // At the upper bound nothing was compared: it may be the key if that of the newer row was.

@@ -18,10 +18,10 @@
 //!
 //! | module | one idea |
 //! | --- | --- |
-//! | [`memory`] | mapped bytes and how they become durable |
-//! | [`lines`] | the instructions that write cache lines back |
-//! | [`pool`] | pages, a free list and claims |
-//! | [`page`] | a page that is written, and a page that is read |
+//! | `memory` | mapped bytes and how they become durable |
+//! | `lines` | the instructions that write cache lines back |
+//! | `pool` | pages, a free list and claims |
+//! | `page` | a page that is written, and a page that is read |
 //!
 //! Invariant: there is one `Mapping` of a file at a time, and bytes change through it alone.
 //!

@@ -8,7 +8,7 @@
 //! full, newest first, over the same metadata. A comparison is one of the key searched for with a key
 //! of a row; lines are of 64 bytes, in the pool, each counted once a lookup.
 //!
-//! Hints cost about 1.3 comparisons and 1.3 lines a row, whatever the row's size: the gap that a key
+//! Hints cost about 1.3 comparisons and 1.2 lines a row, whatever the row's size: the gap that a key
 //! falls in is twice as wide as the average, so two keys of the row before lie in it on average, which
 //! takes 1.25 comparisons to sort out. Plain search costs log₂ of the row's size. So the factor grows
 //! with the rows, and passes ten at about 2¹⁶ keys a row (a memtable of 64 MiB with values of 1 KiB).
