@@ -42,7 +42,7 @@ pub(super) struct Element {
 }
 
 impl Element {
-    /// An element for the item at a place, with its [hint](hint).
+    /// An element for the item at a place, with its [hint].
     pub(super) fn new(fragment: u64, hint: u32, place: u32) -> Self {
         Element { fragment, hint, place }
     }
