@@ -19,6 +19,7 @@
 //! | `item`, `element`, `directory`, `header` | the format, part by part |
 //! | `builder` | writing a row, with one persist barrier |
 //! | `table` | a row that is open: pages, live elements, trimming |
+//! | `read` | reading the parts of a row in place |
 //! | `search` | finding a key in one row |
 //! | `hints` | finding a key in all rows |
 //! | `iter` | walking a row |
@@ -38,6 +39,7 @@ pub(crate) mod hints;
 mod item;
 mod iter;
 mod probe;
+mod read;
 mod search;
 mod table;
 #[cfg(test)]

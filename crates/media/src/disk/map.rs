@@ -4,7 +4,8 @@
 //! space cannot fail, it kills the process), synced, and mapped.
 //!
 //! Invariant: the lock is held from before the mapping is made until after it is gone, so a file has
-//! one mapping among all processes that keep to this.
+//! one mapping among all processes that keep to this. (One that does not, and cuts the file, kills
+//! those that have it mapped: that is how the system works.)
 //!
 //! Source: ours.
 
