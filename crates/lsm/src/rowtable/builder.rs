@@ -64,7 +64,7 @@ struct Pending {
 
 impl RowBuilder {
     /// A row of this number, 1 or more, whose pages are the pool's and whose forward pointers point
-    /// into `previous`, the newest row there is.
+    /// into `previous`, the newest row there is. If that is found damaged, the row has no pointers.
     ///
     /// # Errors
     /// `Invalid`: the pool's pages are smaller than [`MIN_PAGE_BYTES`].
@@ -112,13 +112,14 @@ impl RowBuilder {
             (Some(place), true) => place,
             _ => return Err(too_large(address)),
         };
-        let hint = match &mut self.hints {
-            Some(hints) => {
-                let before = hints.last;
-                let forward = hints.forward(entry.key)?;
-                hints.last = Some(forward);
-                hint(forward, before)
+        let hint = match self.hints.as_mut().map(|hints| hints.next(entry.key)) {
+            Some(Ok(hint)) => hint,
+            // A row that cannot be read is no reason not to write one; who reads it, hears of it.
+            Some(Err(error)) if error.is_corruption() => {
+                self.hints = None;
+                0
             }
+            Some(Err(error)) => return Err(error),
             None => 0,
         };
         if self.elements.is_empty() {
@@ -254,6 +255,12 @@ struct Hints {
 }
 
 impl Hints {
+    /// The hint of the next key.
+    fn next(&mut self, key: &[u8]) -> Result<u32> {
+        let forward = self.forward(key)?;
+        Ok(hint(forward, self.last.replace(forward)))
+    }
+
     /// The index of the first live element whose key is not less. Keys must ascend. Cost: about two
     /// comparisons where rows have as many keys; doubling steps where they have not.
     fn forward(&mut self, key: &[u8]) -> Result<u32> {

@@ -5,6 +5,7 @@ use siltstone_media::Faulty;
 use siltstone_media::faulty::FaultKind;
 
 use super::super::header::{DIRECTORY_PLACE, HEADER_PLACE, METADATA_PLACE};
+use super::super::hints;
 use super::super::item::{RowSum, u32_at, u64_at};
 use super::super::{MIN_PAGE_BYTES, RowHandle};
 use super::*;
@@ -119,6 +120,26 @@ fn is_every_flipped_bit_found_or_harmless() {
     }
     // What is harmless: padding of items, the rests of last pages.
     assert!(found > 12 * harmless / 10, "{found} found, {harmless} harmless");
+}
+
+/// Its hints need the keys of the row before, which cannot be read.
+#[test]
+fn is_a_row_built_over_a_damaged_one_though_without_hints() {
+    let medium = Faulty::new(5);
+    let entries = some_entries(1, 50);
+    let pool = claims(&medium, PAGE).ready();
+    let row = build(&pool, 1, None, &entries);
+    let handle = row.handle();
+    drop((row, pool));
+    medium.flip_bit("pool", 26, 0).unwrap();
+    let claims = claims(&medium, PAGE);
+    let row = Arc::new(RowTable::open(&claims, handle, 1, LiveRange::all()).unwrap());
+    assert!(row.get(&entries[0].key, 9, WHY).is_err_and(|error| error.is_corruption()));
+    let pool = claims.ready();
+    let above = build(&pool, 2, Some(&row), &entries);
+    assert_eq!((above.previous(), everything(&above).unwrap()), (None, entries.clone()));
+    let rows = [above, row];
+    assert_eq!(hints::get(&rows, &entries[0].key, 9, WHY).unwrap(), Some(entries[0].found()));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! How many key comparisons and cache lines does a lookup cost, with hints and without?
 //!
 //! ```text
-//! cargo test --release -p siltstone-lsm --lib rowtable::tests::figures -- --nocapture --include-ignored
+//! cargo test -p siltstone-lsm --lib rowtable::tests::figures -- --nocapture --include-ignored
 //! ```
 //!
 //! Plain is level 0 in persistent memory as it would be without hints: a binary search of each row in
