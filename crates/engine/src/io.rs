@@ -1,7 +1,9 @@
 //! Why bytes move, and how many did.
 //!
 //! Each request to a medium names its [`Purpose`], so write and read amplification are counted in
-//! one way for every engine, at the medium, where nothing can be forgotten.
+//! one way for every engine, at the medium, where nothing can be forgotten. Requests to files
+//! ([`IoCounts`]) and accesses to byte-addressable memory ([`NvmCounts`]) are kept apart: a byte
+//! costs something else in each, and write amplification is a matter of the first.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -74,10 +76,32 @@ pub struct IoCounts {
     pub syncs: u64,
 }
 
+/// What went to and from byte-addressable persistent memory for one purpose.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct NvmCounts {
+    /// Bytes that readers said they read: reads are loads, which nobody sees but who makes them.
+    pub bytes_read: u64,
+    /// Bytes stored.
+    pub bytes_stored: u64,
+    /// Cache lines of 64 bytes written back by persist barriers; 64 times this is what wears the
+    /// memory.
+    pub lines_persisted: u64,
+    /// Persist barriers: each waits until what it wrote back is durable.
+    pub barriers: u64,
+}
+
+impl NvmCounts {
+    /// Whether nothing was counted.
+    pub fn is_zero(&self) -> bool {
+        *self == NvmCounts::default()
+    }
+}
+
 /// Live counters by purpose; relaxed atomics, a few nanoseconds a request.
 #[derive(Debug, Default)]
 pub struct IoCounters {
     cells: [Cell; Purpose::ALL.len()],
+    nvm: [NvmCell; Purpose::ALL.len()],
 }
 
 #[derive(Debug, Default)]
@@ -87,6 +111,14 @@ struct Cell {
     writes: AtomicU64,
     bytes_written: AtomicU64,
     syncs: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct NvmCell {
+    bytes_read: AtomicU64,
+    bytes_stored: AtomicU64,
+    lines_persisted: AtomicU64,
+    barriers: AtomicU64,
 }
 
 impl IoCounters {
@@ -119,6 +151,41 @@ impl IoCounters {
             bytes_written: cell.bytes_written.load(Relaxed),
             syncs: cell.syncs.load(Relaxed),
         }
+    }
+
+    /// Counts `bytes` read from persistent memory.
+    pub fn nvm_read(&self, purpose: Purpose, bytes: u64) {
+        self.nvm[purpose as usize].bytes_read.fetch_add(bytes, Relaxed);
+    }
+
+    /// Counts `bytes` stored to persistent memory.
+    pub fn nvm_store(&self, purpose: Purpose, bytes: u64) {
+        self.nvm[purpose as usize].bytes_stored.fetch_add(bytes, Relaxed);
+    }
+
+    /// Counts one persist barrier over `lines` cache lines.
+    pub fn nvm_persist(&self, purpose: Purpose, lines: u64) {
+        let cell = &self.nvm[purpose as usize];
+        cell.lines_persisted.fetch_add(lines, Relaxed);
+        cell.barriers.fetch_add(1, Relaxed);
+    }
+
+    /// The counts of one purpose in persistent memory.
+    pub fn nvm(&self, purpose: Purpose) -> NvmCounts {
+        let cell = &self.nvm[purpose as usize];
+        NvmCounts {
+            bytes_read: cell.bytes_read.load(Relaxed),
+            bytes_stored: cell.bytes_stored.load(Relaxed),
+            lines_persisted: cell.lines_persisted.load(Relaxed),
+            barriers: cell.barriers.load(Relaxed),
+        }
+    }
+
+    /// The counts in persistent memory by the purpose's name, those that are not zero: empty where
+    /// there is no such memory.
+    pub fn nvm_snapshot(&self) -> BTreeMap<&'static str, NvmCounts> {
+        let counts = Purpose::ALL.iter().map(|&p| (p.name(), self.nvm(p)));
+        counts.filter(|(_, counts)| !counts.is_zero()).collect()
     }
 
     /// All counts by the purpose's name.

@@ -39,7 +39,7 @@ pub use cursor::Cursor;
 pub use entry::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Timestamp};
 pub use env::Env;
 pub use error::{Error, OptionMistake, Result};
-pub use io::{IoCounters, IoCounts, Purpose};
+pub use io::{IoCounters, IoCounts, NvmCounts, Purpose};
 pub use options::OptionReader;
 pub use rate::RateLimiter;
 pub use scheduler::{Priority, Scheduler};

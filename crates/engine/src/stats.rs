@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::IoCounts;
+use crate::{IoCounts, NvmCounts};
 
 /// Counters since open, and sizes as of now.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -26,6 +26,10 @@ pub struct Stats {
     pub seeks: u64,
     /// Requests and bytes at the medium, by purpose.
     pub io: BTreeMap<&'static str, IoCounts>,
+    /// Loads, stores and persist barriers in byte-addressable memory, by purpose; empty where there
+    /// is none. Not part of `io`, so write amplification stays that of the files.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub nvm: BTreeMap<&'static str, NvmCounts>,
     /// An estimate of live keys; exact where the engine can.
     pub keys_estimate: u64,
     /// Bytes of all live files.
@@ -74,6 +78,11 @@ impl Stats {
     /// Bytes written to the medium, all purposes.
     pub fn media_bytes_written(&self) -> u64 {
         self.io.values().map(|io| io.bytes_written).sum()
+    }
+
+    /// Bytes stored in byte-addressable memory, all purposes.
+    pub fn nvm_bytes_stored(&self) -> u64 {
+        self.nvm.values().map(|nvm| nvm.bytes_stored).sum()
     }
 
     /// Bytes written to the medium for each byte the user wrote; `None` before the first.

@@ -111,6 +111,7 @@ impl Inner {
             gets_found: c.gets_found.load(Relaxed),
             seeks: c.seeks.load(Relaxed),
             io: self.media.counters().map(|io| io.snapshot()).unwrap_or_default(),
+            nvm: self.media.counters().map(|io| io.nvm_snapshot()).unwrap_or_default(),
             keys_estimate: memtable_keys + tables().map(|t| live_estimate(t.meta())).sum::<u64>(),
             space_bytes: logs + levels.iter().map(|level| level.bytes).sum::<u64>(),
             memory: BTreeMap::from(memory),

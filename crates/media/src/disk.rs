@@ -22,11 +22,12 @@ use rustix::io::Errno;
 use siltstone_engine::{Error, Purpose, Result};
 
 use crate::names::check;
-use crate::{File, LockGuard, Media, Mode};
+use crate::{File, LockGuard, Mapping, Media, Mode};
 
 mod direct;
 mod file;
 mod lock;
+mod map;
 
 use file::DiskFile;
 
@@ -210,6 +211,13 @@ impl Media for Disk {
             }
             Err(error) => Err(disk_fault("link", &to, error)),
         }
+    }
+
+    fn map(&self, name: &str, bytes: u64) -> Result<Mapping> {
+        self.join("map", name)?;
+        let directory =
+            std::fs::canonicalize(&self.path).map_err(|e| disk_fault("map", &self.path, e))?;
+        map::map(&directory.join(name), bytes)
     }
 
     fn path(&self) -> Option<&Path> {

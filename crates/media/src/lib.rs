@@ -10,6 +10,8 @@
 //! * Between syncs a power cut may keep any subset of the written sectors (512 bytes), in any order.
 //! * After a failed sync nothing is known of what it covered; a later success doesn't repair that.
 //!
+//! [`Media::map`] makes byte-addressable memory of a file, with rules of its own: see [`pmem`].
+//!
 //! | module | one idea |
 //! | --- | --- |
 //! | [`disk`] | [`Disk`]: a directory of the machine's file system |
@@ -17,11 +19,12 @@
 //! | [`metered`] | [`Metered`]: any medium, with requests and bytes counted by purpose |
 //! | [`device`] | [`Device`]: from counted requests to the time a device would have been busy |
 //! | [`faulty`] | [`Faulty`]: a medium that loses power, fails, fills up and rots on command |
+//! | [`pmem`] | [`Mapping`] and [`PmemPool`]: byte-addressable memory, persist barriers, pages |
 
 use std::any::Any;
 use std::sync::Arc;
 
-use siltstone_engine::{IoCounters, Purpose, Result};
+use siltstone_engine::{Error, IoCounters, Purpose, Result};
 
 mod bytes;
 pub mod device;
@@ -29,12 +32,14 @@ pub mod disk;
 pub mod faulty;
 pub mod metered;
 mod names;
+pub mod pmem;
 pub mod ram;
 
 pub use device::Device;
 pub use disk::{Disk, DiskOptions};
 pub use faulty::Faulty;
 pub use metered::Metered;
+pub use pmem::{Mapping, Page, PageClaims, PageMut, PmemPool};
 pub use ram::Ram;
 
 /// A directory of named files.
@@ -80,7 +85,7 @@ pub trait Media: Any + Send + Sync {
     /// guard is dropped. The operating system frees it when the process dies.
     ///
     /// # Errors
-    /// [`Error::Locked`](siltstone_engine::Error::Locked) if it is taken.
+    /// [`Error::Locked`] if it is taken.
     fn lock(&self, name: &str) -> Result<LockGuard>;
 
     /// Gives this directory's file `name` a second name `to_name` in `target` without copying, if
@@ -91,6 +96,22 @@ pub trait Media: Any + Send + Sync {
     /// `Io`: no such file, or `to_name` is taken.
     fn link(&self, _name: &str, _target: &dyn Media, _to_name: &str) -> Result<bool> {
         Ok(false)
+    }
+
+    /// Maps the file `name` as byte-addressable memory of `bytes` bytes: created with zeros if it is
+    /// not there, extended with zeros if it is shorter (a power cut while it was created). What was
+    /// written to it before is durable; a new name is after [`sync_dir`](Media::sync_dir). Until the
+    /// mapping is dropped the file can be read through [`open`](Media::open), word by word as it
+    /// changes, and must not be written; media refuse that where they can tell.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if it is mapped already, here or by another process; `Refused` if it is
+    /// longer; `Io`: the medium's, of kind `StorageFull` if it has no room for the file and
+    /// `Unsupported` if it has no such memory.
+    fn map(&self, name: &str, _bytes: u64) -> Result<Mapping> {
+        let reason = "this medium has no byte-addressable memory";
+        let source = std::io::Error::new(std::io::ErrorKind::Unsupported, reason);
+        Err(Error::io("map", name, &source))
     }
 
     /// The path on the machine's file system, if there is one.

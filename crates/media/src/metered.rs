@@ -10,12 +10,14 @@
 //! comparable.
 
 use std::any::Any;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use siltstone_engine::{IoCounters, Purpose, Result};
 
-use crate::{File, LockGuard, Media, Mode};
+use crate::pmem::{Backing, Memory, lines_of};
+use crate::{File, LockGuard, Mapping, Media, Mode};
 
 /// A medium that counts. Costs a few nanoseconds a request.
 pub struct Metered {
@@ -98,6 +100,12 @@ impl Media for Metered {
         self.inner.link(name, target, to_name)
     }
 
+    fn map(&self, name: &str, bytes: u64) -> Result<Mapping> {
+        let counters = self.counters.clone();
+        let mapping = self.inner.map(name, bytes)?;
+        Ok(mapping.wrap(|inner| Box::new(MeteredBacking { inner, counters })))
+    }
+
     fn path(&self) -> Option<&Path> {
         self.inner.path()
     }
@@ -148,11 +156,35 @@ impl File for MeteredFile {
     }
 }
 
+struct MeteredBacking {
+    inner: Box<dyn Backing>,
+    counters: Arc<IoCounters>,
+}
+
+impl Backing for MeteredBacking {
+    fn store(&self, memory: &Memory, offset: u64, bytes: &[u8], purpose: Purpose) -> Result<()> {
+        self.inner.store(memory, offset, bytes, purpose)?;
+        self.counters.nvm_store(purpose, bytes.len() as u64);
+        Ok(())
+    }
+
+    fn persist(&self, memory: &Memory, ranges: &[Range<u64>], purpose: Purpose) -> Result<()> {
+        self.inner.persist(memory, ranges, purpose)?;
+        self.counters.nvm_persist(purpose, lines_of(ranges));
+        Ok(())
+    }
+
+    fn note_read(&self, bytes: u64, purpose: Purpose) {
+        self.inner.note_read(bytes, purpose);
+        self.counters.nvm_read(purpose, bytes);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Ram;
-    use siltstone_engine::IoCounts;
+    use siltstone_engine::{IoCounts, NvmCounts};
 
     #[test]
     fn every_request_is_counted_by_purpose_in_subdirectories_too() {
@@ -179,5 +211,22 @@ mod tests {
         for (purpose, counts) in expected {
             assert_eq!(counters.get(purpose), counts, "{purpose:?}");
         }
+    }
+
+    #[test]
+    fn memory_is_counted_by_purpose_and_apart_from_files() {
+        let media = Metered::new(Arc::new(Ram::new()));
+        let mapping = media.map("pool", 4096).unwrap();
+        mapping.store(60, &[1; 10], Purpose::Flush).unwrap();
+        mapping.store(4090, &[1; 10], Purpose::Flush).unwrap_err();
+        mapping.persist(&[60..70, 128..129, 9..9], Purpose::Flush).unwrap();
+        mapping.read(0, &mut [0; 100], Purpose::Get).unwrap();
+        let counters = media.counters().unwrap();
+        let none = NvmCounts::default();
+        let flush = NvmCounts { bytes_stored: 10, lines_persisted: 3, barriers: 1, ..none };
+        assert_eq!(counters.nvm(Purpose::Flush), flush);
+        assert_eq!(counters.nvm(Purpose::Get), NvmCounts { bytes_read: 100, ..none });
+        assert_eq!(counters.nvm_snapshot().len(), 2);
+        assert!(Purpose::ALL.iter().all(|&p| counters.get(p) == IoCounts::default()));
     }
 }

@@ -1,17 +1,19 @@
 //! A medium in memory.
 //!
 //! A tree of directories, each a map of names behind one lock; files are sparse bytes behind
-//! theirs. A name holds its file by reference, so a removed file lives on in its open handles.
+//! theirs. A name holds its file by reference, so a removed file lives on in its open handles. A
+//! file that is mapped turns into flat memory.
 //! Syncs do nothing: there is no power cut here ([`Faulty`](crate::Faulty) has them).
 //!
-//! Invariant: a request sees each other request to the same file wholly or not at all, and no lock
-//! is held while another is waited for.
+//! Invariant: a request sees each other request to the same file wholly or not at all (stores to a
+//! mapping are seen word by word), and no lock is held while another is waited for.
 //!
 //! Source: ours.
 
 use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::{RwLock, RwLockWriteGuard};
@@ -19,9 +21,14 @@ use siltstone_engine::{Error, Purpose, Result};
 
 use crate::bytes::{SparseBytes, end_of};
 use crate::names::{Names, Node, fault, join};
-use crate::{File, LockGuard, Media, Mode};
+use crate::pmem::{Backing, Memory, too_long};
+use crate::{File, LockGuard, Mapping, Media, Mode};
 
-type SharedBytes = Arc<RwLock<SparseBytes>>;
+mod content;
+
+use content::Content;
+
+type SharedBytes = Arc<RwLock<Content>>;
 type SharedDirectory = Arc<RwLock<Directory>>;
 
 #[derive(Default)]
@@ -53,8 +60,9 @@ impl Ram {
     /// A copy of the directory and all in it that goes its own way from now on; links stay links,
     /// locks are free.
     ///
-    /// Costs a pointer for every 16 KiB: bytes are shared until one side changes them. Each file is
-    /// copied as of one moment, the directory as a whole only if nobody writes meanwhile.
+    /// Costs a pointer for every 16 KiB: bytes are shared until one side changes them; a file that
+    /// was mapped is copied. Each file is copied as of one moment, the directory as a whole only if
+    /// nobody writes meanwhile.
     pub fn fork(&self) -> Self {
         let directory = fork(&self.directory, &mut HashMap::new());
         Ram { name: self.name.clone(), directory }
@@ -80,7 +88,7 @@ impl Ram {
 
 fn fork(
     directory: &SharedDirectory,
-    copies: &mut HashMap<*const RwLock<SparseBytes>, SharedBytes>,
+    copies: &mut HashMap<*const RwLock<Content>, SharedBytes>,
 ) -> SharedDirectory {
     // The nodes are cloned first so that the lock is free again before the files' are taken.
     let names = directory.read().names.clone();
@@ -89,7 +97,7 @@ fn fork(
         let node = match node {
             Node::Directory(directory) => Node::Directory(fork(directory, copies)),
             Node::File(bytes) => {
-                let copied = || Arc::new(RwLock::new(bytes.read().clone()));
+                let copied = || Arc::new(RwLock::new(Content::Sparse(bytes.read().copy())));
                 Node::File(copies.entry(Arc::as_ptr(bytes)).or_insert_with(copied).clone())
             }
         };
@@ -210,6 +218,46 @@ impl Media for Ram {
         directory.names.set(to_name, Some(Node::File(bytes)));
         Ok(true)
     }
+
+    fn map(&self, name: &str, bytes: u64) -> Result<Mapping> {
+        let content = {
+            let mut directory = self.growing("map", name)?;
+            if directory.names.get(name).is_none() {
+                directory.names.check_free("map", &self.name, name)?;
+                directory.names.set(name, Some(Node::File(SharedBytes::default())));
+            }
+            directory.names.file("map", &self.name, name)?
+        };
+        let name = join(&self.name, name);
+        let mut content = content.write();
+        if content.is_mapped() {
+            return Err(Error::Locked { path: name });
+        }
+        if content.len() > bytes {
+            return Err(too_long(&name, content.len(), bytes));
+        }
+        let len = usize::try_from(bytes);
+        let len = len.map_err(|_| fault("map", &*name, ErrorKind::OutOfMemory))?;
+        let mapped = content.map(len).map_err(|e| Error::io("map", &*name, &e));
+        let (memory, token) = mapped?;
+        Ok(Mapping::new(name, memory, Box::new(RamBacking { _token: token })))
+    }
+}
+
+/// Memory that is as durable as the medium.
+struct RamBacking {
+    _token: Arc<()>,
+}
+
+impl Backing for RamBacking {
+    fn store(&self, memory: &Memory, offset: u64, bytes: &[u8], _purpose: Purpose) -> Result<()> {
+        memory.store(offset as usize, bytes);
+        Ok(())
+    }
+
+    fn persist(&self, _memory: &Memory, _ranges: &[Range<u64>], _purpose: Purpose) -> Result<()> {
+        Ok(())
+    }
 }
 
 struct Held {
@@ -239,6 +287,17 @@ impl RamFile {
             Mode::ReadWrite => Ok(()),
         }
     }
+
+    /// A change of the bytes, refused while they are mapped.
+    fn change(&self, operation: &'static str, change: impl FnOnce(&mut SparseBytes)) -> Result<()> {
+        match self.bytes.write().change() {
+            Some(bytes) => {
+                change(bytes);
+                Ok(())
+            }
+            None => Err(fault(operation, &*self.name, ErrorKind::ResourceBusy)),
+        }
+    }
 }
 
 impl File for RamFile {
@@ -251,8 +310,7 @@ impl File for RamFile {
 
     fn write_at(&self, offset: u64, bytes: &[u8], _purpose: Purpose) -> Result<()> {
         self.check_change("write", offset, bytes.len() as u64)?;
-        self.bytes.write().write(offset, bytes);
-        Ok(())
+        self.change("write", |file| file.write(offset, bytes))
     }
 
     fn sync(&self, _purpose: Purpose) -> Result<()> {
@@ -265,8 +323,7 @@ impl File for RamFile {
 
     fn set_len(&self, len: u64) -> Result<()> {
         self.check_change("set length of", len, 0)?;
-        self.bytes.write().set_len(len);
-        Ok(())
+        self.change("set length of", |file| file.set_len(len))
     }
 
     fn reserve(&self, _len: u64) -> Result<()> {
@@ -275,8 +332,7 @@ impl File for RamFile {
 
     fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
         self.check_change("punch hole in", offset, len)?;
-        self.bytes.write().zero(offset, len);
-        Ok(())
+        self.change("punch hole in", |file| file.zero(offset, len))
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use siltstone_engine::{Purpose, Result};
-use siltstone_media::{Faulty, File, LockGuard, Media, Mode};
+use siltstone_media::{Faulty, File, LockGuard, Mapping, Media, Mode};
 
 /// Power cuts by kind of operation.
 pub type Kinds = Arc<Mutex<BTreeMap<String, u64>>>;
@@ -104,6 +104,11 @@ impl Media for Traced {
 
     fn remove_subdirectory(&self, name: &str) -> Result<()> {
         self.watch.after("remove directory", name, self.below.remove_subdirectory(name))
+    }
+
+    /// The stores to a mapping are not watched; a cut among them counts for the next request.
+    fn map(&self, name: &str, bytes: u64) -> Result<Mapping> {
+        self.watch.after("map", name, self.below.map(name, bytes))
     }
 
     fn lock(&self, name: &str) -> Result<LockGuard> {

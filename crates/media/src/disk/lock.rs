@@ -45,6 +45,13 @@ pub(super) struct Held {
     _claim: Claim,
 }
 
+impl Held {
+    /// The lock file itself, open for reading and writing.
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         // Closing alone would leave the lock with a child that was forked and has not yet executed.

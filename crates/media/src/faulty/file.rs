@@ -4,7 +4,7 @@
 //! afterwards — so a write, a cut, an extension and a hole are kept, dropped or torn alike.
 //!
 //! ```text
-//! current = durable + pending[0] + pending[1] + …
+//! current = durable + pending[0] + pending[1] + … + the stores to its mapping
 //! ```
 //!
 //! Invariant: the line above, but for poison: a pending change that a failed sync covered is passed
@@ -13,10 +13,11 @@
 //! Source: ours; poison after Rebello et al., ATC 2020, section 3.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
+use super::lines::Store;
 use crate::bytes::{SECTOR_BYTES, SparseBytes};
 
 pub(super) type SharedFile = Arc<Mutex<FileState>>;
@@ -26,6 +27,10 @@ pub(super) struct FileState {
     pub(super) current: SparseBytes,
     pub(super) durable: SparseBytes,
     pub(super) pending: Vec<Change>,
+    /// What was stored while it was mapped and not persisted; later than all that is pending.
+    pub(super) stores: Vec<Store>,
+    /// Held by the mapping, if there is one.
+    pub(super) mapped: Weak<()>,
 }
 
 /// A range that got new bytes, or zeros, and the length of the file after that.
@@ -47,7 +52,14 @@ impl FileState {
 
     /// A file all of whose bytes are durable.
     pub(super) fn settled(id: u64, bytes: SparseBytes) -> Self {
-        FileState { id, current: bytes.clone(), durable: bytes, pending: Vec::new() }
+        FileState {
+            id,
+            current: bytes.clone(),
+            durable: bytes,
+            pending: Vec::new(),
+            stores: Vec::new(),
+            mapped: Weak::new(),
+        }
     }
 
     pub(super) fn write(&mut self, sequence: u64, offset: u64, bytes: &[u8]) {
@@ -85,6 +97,14 @@ impl FileState {
 
     /// Makes all that was not poisoned durable.
     pub(super) fn sync(&mut self) {
+        self.sync_changes();
+        if !self.stores.is_empty() {
+            let all = 0..self.current.len();
+            self.persist(std::slice::from_ref(&all));
+        }
+    }
+
+    fn sync_changes(&mut self) {
         if self.pending.iter().any(|change| change.poisoned) {
             return self.sync_around_poison();
         }
@@ -96,11 +116,14 @@ impl FileState {
     /// Marks what is pending as passed over by later syncs.
     pub(super) fn poison(&mut self) {
         self.pending.iter_mut().for_each(|change| change.poisoned = true);
+        let all = 0..self.current.len();
+        self.poison_stores(std::slice::from_ref(&all));
     }
 
     /// Makes the file durable as reads see it, poison or not.
     pub(super) fn settle(&mut self) {
         self.pending.clear();
+        self.stores.clear();
         self.durable = self.current.clone();
     }
 

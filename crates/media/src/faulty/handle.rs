@@ -35,6 +35,14 @@ impl FaultyFile {
         }
     }
 
+    /// A file that is mapped changes through its mapping alone.
+    fn check_free(&self, operation: &'static str, file: &FileState) -> Result<()> {
+        match file.mapped.strong_count() {
+            0 => Ok(()),
+            _ => Err(fault(operation, &*self.name, ErrorKind::ResourceBusy)),
+        }
+    }
+
     /// A change that happens or doesn't.
     fn change(
         &self,
@@ -43,7 +51,9 @@ impl FaultyFile {
     ) -> Result<()> {
         let mut world = self.world.lock();
         world.plan.admit(FaultKind::Write).or_fail(operation, &self.name)?;
-        change(&mut self.state.lock(), world.next_sequence());
+        let mut file = self.state.lock();
+        self.check_free(operation, &file)?;
+        change(&mut file, world.next_sequence());
         Ok(())
     }
 }
@@ -86,6 +96,7 @@ impl File for FaultyFile {
         // Before the file is locked: the walk over all files locks each.
         let room = world.room();
         let mut file = self.state.lock();
+        self.check_free("write", &file)?;
         match verdict {
             Verdict::Go => {
                 if file.current.missing_bytes(offset, bytes.len() as u64) > room {

@@ -18,6 +18,8 @@
 //!                  itself torn by sector
 //!     KeepAll      all of it
 //!     Random       each 512-byte sector: any value it had since the last sync
+//!                  each 64-byte line of a mapping: any value it had since it was persisted, some
+//!                    lines torn between words of eight bytes
 //!                  each file length: one it had since, or a sector's end between two of them (what
 //!                    was extended and not written reads as zeros)
 //!                  each name: any state it had since, a rename's two names together
@@ -39,6 +41,10 @@
 //!   name durable, no other. [`remove_subdirectory`](Media::remove_subdirectory) is one operation
 //!   for each file and directory, all pending.
 //!
+//! * A *mapping* keeps its stores in the same way, by cache line instead of sector, and a failed
+//!   persist poisons the lines it covered. A store is an operation too; a failed one leaves any part
+//!   of itself. The space of a mapped file is checked when it is mapped, not when it is stored to.
+//!
 //! Invariant: the state, the counters and every survivor are functions of the calls and the seeds;
 //! synced bytes under synced names are in every survivor.
 //!
@@ -54,7 +60,7 @@ use parking_lot::{Mutex, MutexGuard};
 use siltstone_engine::{Error, Purpose, Result};
 
 use crate::names::{self, Node, fault, join};
-use crate::{File, LockGuard, Media, Mode};
+use crate::{File, LockGuard, Mapping, Media, Mode};
 
 mod controls;
 mod damage;
@@ -62,6 +68,8 @@ mod dice;
 mod directory;
 mod file;
 mod handle;
+mod lines;
+mod map;
 mod plan;
 mod survivors;
 
@@ -309,6 +317,10 @@ impl Media for Faulty {
         };
         directory.bind(world.next_sequence(), to_name, Some(Node::File(state)));
         Ok(true)
+    }
+
+    fn map(&self, name: &str, bytes: u64) -> Result<Mapping> {
+        map::map(self, name, bytes)
     }
 }
 

@@ -21,9 +21,9 @@ use super::dice::Dice;
 pub enum FaultKind {
     /// Reads of bytes, and `open`, `exists`, `list` and `subdirectories`.
     Read,
-    /// `write_at`, `set_len`, `punch_hole`, `reserve`.
+    /// `write_at`, `set_len`, `punch_hole`, `reserve`, and stores to a mapping.
     Write,
-    /// `File::sync`.
+    /// `File::sync`, and the persists of a mapping.
     Sync,
     /// Creating, renaming, linking and removing files and directories.
     Names,

@@ -30,7 +30,7 @@ pub enum Survival {
     LoseAll,
     /// Those before a random moment, over all files and directories; the one at that moment torn.
     KeepPrefix,
-    /// Any, sector by sector and name by name.
+    /// Any, sector by sector, line by line and name by name.
     Random,
     /// All.
     KeepAll,
@@ -95,6 +95,7 @@ impl Moments {
                     let file = file.lock();
                     if self.seen.insert(file.id) {
                         self.pending.extend(file.pending.iter().map(|change| change.sequence));
+                        self.pending.extend(file.stores.iter().map(|store| store.sequence));
                     }
                 }
                 Node::Directory(directory) => {
@@ -159,11 +160,26 @@ impl Fate {
         if let Some(known) = self.files.get(&file.id) {
             return known.clone();
         }
+        let mut dice = Dice::of(self.seed, file.id);
         let bytes = match self.survival {
             Survival::LoseAll => file.durable.clone(),
-            Survival::KeepAll => prefix_of(file, u64::MAX, &mut Dice::new(0)),
-            Survival::KeepPrefix => prefix_of(file, self.moment, &mut Dice::of(self.seed, file.id)),
-            Survival::Random => any_of(file, &mut Dice::of(self.seed, file.id)),
+            Survival::KeepAll => {
+                let mut bytes = prefix_of(file, u64::MAX, &mut dice);
+                file.apply_stores(&mut bytes);
+                bytes
+            }
+            Survival::KeepPrefix => {
+                let mut bytes = prefix_of(file, self.moment, &mut dice);
+                file.apply_stores_before(self.moment, &mut dice, &mut bytes);
+                bytes
+            }
+            Survival::Random => {
+                let mut bytes = any_of(file, &mut dice);
+                let bias = Bias::draw(&mut dice);
+                let keeps = |count, dice: &mut Dice| bias.keeps_of(count, dice);
+                file.apply_any_stores(&mut dice, keeps, &mut bytes);
+                bytes
+            }
         };
         let survivor = Arc::new(Mutex::new(FileState::settled(file.id, bytes)));
         self.files.insert(file.id, survivor.clone());

@@ -1,0 +1,150 @@
+//! Questions to rows, with what they share: entries, pools, and answers from plain vectors.
+
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+
+mod damage;
+mod figures;
+mod rows;
+mod stacks;
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use siltstone_engine::Purpose;
+use siltstone_media::{Media, PmemPool, Ram};
+use siltstone_table::{EntryRef, Kind, kind};
+
+use super::{RowBuilder, RowIter, RowTable, RowVersion};
+use crate::live_range::LiveRange;
+
+const WHY: Purpose = Purpose::Flush;
+const POOL_BYTES: u64 = 4 << 20;
+
+/// One version of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    key: Vec<u8>,
+    sequence: u64,
+    kind: Kind,
+    expires_at: u64,
+    value: Vec<u8>,
+}
+
+impl Entry {
+    fn put(key: &[u8], sequence: u64, value: &[u8]) -> Self {
+        Entry { key: key.into(), sequence, kind: Kind::Put, expires_at: 0, value: value.into() }
+    }
+
+    fn borrow(&self) -> EntryRef<'_> {
+        EntryRef {
+            key: &self.key,
+            sequence: self.sequence,
+            kind: self.kind,
+            expires_at: self.expires_at,
+            value: &self.value,
+        }
+    }
+
+    fn found(&self) -> RowVersion {
+        RowVersion {
+            sequence: self.sequence,
+            kind: self.kind,
+            expires_at: self.expires_at,
+            value: self.value.clone(),
+        }
+    }
+}
+
+fn claims(media: &dyn Media, page_bytes: usize) -> siltstone_media::PageClaims {
+    PmemPool::open(media.map("pool", POOL_BYTES).unwrap(), page_bytes).unwrap()
+}
+
+fn pool(page_bytes: usize) -> PmemPool {
+    claims(&Ram::new(), page_bytes).ready()
+}
+
+fn try_build(
+    pool: &PmemPool,
+    number: u64,
+    previous: Option<&Arc<RowTable>>,
+    entries: &[Entry],
+) -> siltstone_engine::Result<Arc<RowTable>> {
+    let mut builder = RowBuilder::new(pool, number, previous.cloned(), WHY)?;
+    for entry in entries {
+        builder.add(entry.borrow())?;
+    }
+    builder.finish().map(Arc::new)
+}
+
+fn build(
+    pool: &PmemPool,
+    number: u64,
+    previous: Option<&Arc<RowTable>>,
+    entries: &[Entry],
+) -> Arc<RowTable> {
+    try_build(pool, number, previous, entries).unwrap()
+}
+
+/// In run order, each version once.
+fn sort(mut entries: Vec<Entry>) -> Vec<Entry> {
+    entries.sort_by(|a, b| kind::compare((&a.key, a.sequence), (&b.key, b.sequence)));
+    entries.dedup_by(|a, b| a.key == b.key && a.sequence == b.sequence);
+    entries
+}
+
+fn live_of(entries: &[Entry], live: &LiveRange) -> Vec<Entry> {
+    entries.iter().filter(|entry| live.contains(&entry.key)).cloned().collect()
+}
+
+fn lookup(entries: &[Entry], key: &[u8], at: u64) -> Option<RowVersion> {
+    entries.iter().find(|e| e.key == key && e.sequence <= at).map(Entry::found)
+}
+
+fn shown(iter: &RowIter) -> Option<Entry> {
+    iter.valid().then(|| Entry {
+        key: iter.key().to_vec(),
+        sequence: iter.sequence(),
+        kind: iter.kind(),
+        expires_at: iter.expires_at(),
+        value: iter.value().to_vec(),
+    })
+}
+
+/// All that an iterator shows, forwards.
+fn walk(row: &Arc<RowTable>) -> Vec<Entry> {
+    let mut iter = RowIter::new(row.clone(), WHY);
+    let mut all = Vec::new();
+    iter.first().unwrap();
+    while let Some(entry) = shown(&iter) {
+        all.push(entry);
+        iter.next().unwrap();
+    }
+    all
+}
+
+/// Keys that are alike in many ways: common beginnings, one the beginning of another, zeros at the
+/// end, equal but for a byte far behind.
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    let byte = prop::sample::select(vec![0u8, b'a', b'b', 0xff]);
+    let beginning = prop::sample::select(vec![&b""[..], b"a", b"user:", b"aaaaaaaaaaaa"]);
+    (beginning, prop::collection::vec(byte, 1..6)).prop_map(|(start, end)| [start, &end].concat())
+}
+
+fn entry() -> impl Strategy<Value = Entry> {
+    let value_len = prop_oneof![8 => 0..40usize, 2 => 0..700usize, 1 => 900..3000usize];
+    (key(), 1..60u64, 0..3u8, 1..1000u64, value_len).prop_map(|(key, sequence, bits, at, len)| {
+        let kind = Kind::from_bits(bits).unwrap();
+        let fill = (sequence as u8).wrapping_add(key.len() as u8);
+        Entry {
+            expires_at: if kind == Kind::PutExpiring { at } else { 0 },
+            value: if kind == Kind::Delete { Vec::new() } else { vec![fill; len] },
+            key,
+            sequence,
+            kind,
+        }
+    })
+}
+
+fn entries(most: usize) -> impl Strategy<Value = Vec<Entry>> {
+    prop::collection::vec(entry(), 1..most).prop_map(sort)
+}

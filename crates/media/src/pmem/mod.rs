@@ -1,0 +1,162 @@
+//! Byte-addressable persistent memory: mapped files with persist barriers, and pages on top.
+//!
+//! A [`Mapping`] is a file of fixed capacity that is stored to in place. A store is visible at once
+//! and durable after a [`persist`](Mapping::persist) that covers it; before that, each cache line of
+//! 64 bytes may or may not have reached the memory, as a whole or in words of eight bytes:
+//!
+//! ```text
+//!   Mapping::store ──▶ memory (mapped) ◀── Page: &[u8], no lock, no copy
+//!        │                  │
+//!      backing           persist: write back lines, fence          one barrier, any ranges
+//!   (counts, fails,
+//!    loses power)
+//! ```
+//!
+//! A mapping has one owner, cannot be copied and holds the lock of its file; a [`PmemPool`] takes it
+//! and parts it in pages, whose ownership says who may store where. What a medium does beyond moving
+//! bytes — counting, failing — it does in a *backing* that the mapping calls.
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | `memory` | mapped bytes and how they become durable |
+//! | `lines` | the instructions that write cache lines back |
+//! | `pool` | pages, a free list and claims |
+//! | `page` | a page that is written, and a page that is read |
+//!
+//! Invariant: there is one `Mapping` of a file at a time, and bytes change through it alone.
+//!
+//! Source: ours, for section 2.1 and 3.1 of the TriangleKV paper (which uses PMDK); the rules of
+//! persistence are those of Intel's programming model for persistent memory.
+
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Purpose, Result};
+
+use crate::names::fault;
+
+mod lines;
+mod memory;
+mod page;
+mod pool;
+
+pub use page::{Page, PageMut};
+pub use pool::{PageClaims, PmemPool};
+
+pub(crate) use lines::LINE_BYTES;
+pub(crate) use memory::Memory;
+
+/// A byte-addressable file, mapped by its one owner. Unmapped and unlocked on drop.
+pub struct Mapping {
+    name: String,
+    // Before the backing, which holds the lock: unmapped first.
+    memory: Arc<Memory>,
+    backing: Box<dyn Backing>,
+}
+
+/// What a medium does when a mapping is used. The ranges were checked.
+pub(crate) trait Backing: Send + Sync {
+    /// Moves the bytes, unless power is off.
+    fn store(&self, memory: &Memory, offset: u64, bytes: &[u8], purpose: Purpose) -> Result<()>;
+
+    /// Makes the ranges durable.
+    fn persist(&self, memory: &Memory, ranges: &[Range<u64>], purpose: Purpose) -> Result<()>;
+
+    /// Is told of bytes that were read in place.
+    fn note_read(&self, _bytes: u64, _purpose: Purpose) {}
+}
+
+impl Mapping {
+    pub(crate) fn new(name: String, memory: Arc<Memory>, backing: Box<dyn Backing>) -> Self {
+        Mapping { name, memory, backing }
+    }
+
+    /// The same mapping with another backing around its own.
+    pub(crate) fn wrap(self, wrap: impl FnOnce(Box<dyn Backing>) -> Box<dyn Backing>) -> Self {
+        Mapping { backing: wrap(self.backing), ..self }
+    }
+
+    /// The file's name in messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The capacity in bytes.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.memory.len() as u64
+    }
+
+    /// Stores `bytes` at `offset`, visible at once and durable after a [`persist`](Self::persist)
+    /// that covers them. Cost: that of a copy.
+    ///
+    /// # Errors
+    /// `Io`: past the end (nothing is stored); the medium's, after which the range may hold any mix
+    /// of old and new words.
+    pub fn store(&self, offset: u64, bytes: &[u8], purpose: Purpose) -> Result<()> {
+        self.check("store to", offset, bytes.len() as u64)?;
+        self.backing.store(&self.memory, offset, bytes, purpose)
+    }
+
+    /// Makes the ranges durable: writes back their cache lines, and waits once for all. Cost: about
+    /// a nanosecond a byte on persistent memory; where the file is not on any, an `msync` a range.
+    ///
+    /// # Errors
+    /// `Io`: past the end; the medium's, after which nothing is known of the ranges, and a later
+    /// success doesn't repair that.
+    pub fn persist(&self, ranges: &[Range<u64>], purpose: Purpose) -> Result<()> {
+        for range in ranges {
+            self.check("persist", range.start, range.end.saturating_sub(range.start))?;
+        }
+        self.backing.persist(&self.memory, ranges, purpose)
+    }
+
+    /// Fills `buf` from `offset`, and counts that.
+    ///
+    /// # Errors
+    /// `Io` of kind `UnexpectedEof`: past the end.
+    pub fn read(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
+        if self.check("read", offset, buf.len() as u64).is_err() {
+            return Err(fault("read", &*self.name, ErrorKind::UnexpectedEof));
+        }
+        self.memory.load(offset as usize, buf);
+        self.backing.note_read(buf.len() as u64, purpose);
+        Ok(())
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    pub(crate) fn note_read(&self, bytes: u64, purpose: Purpose) {
+        self.backing.note_read(bytes, purpose);
+    }
+
+    fn check(&self, operation: &'static str, offset: u64, len: u64) -> Result<()> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.capacity_bytes() => Ok(()),
+            _ => Err(fault(operation, &*self.name, ErrorKind::InvalidInput)),
+        }
+    }
+}
+
+/// The refusal of a file whose length is not what was asked for.
+pub(crate) fn too_long(name: &str, len: u64, bytes: u64) -> Error {
+    let reason =
+        format!("it has {len} bytes, more than the capacity of {bytes}: map it with {len}");
+    Error::Refused { path: name.to_owned(), reason }
+}
+
+/// Ranges of bytes as the memory takes them; they were checked against its length.
+pub(crate) fn narrow(ranges: &[Range<u64>]) -> Vec<Range<usize>> {
+    ranges.iter().map(|range| range.start as usize..range.end as usize).collect()
+}
+
+/// How many cache lines some ranges touch; lines that two of them share count twice.
+pub(crate) fn lines_of(ranges: &[Range<u64>]) -> u64 {
+    let lines = |range: &Range<u64>| match range.is_empty() {
+        true => 0,
+        false => range.end.div_ceil(LINE_BYTES) - range.start / LINE_BYTES,
+    };
+    ranges.iter().map(lines).sum()
+}
