@@ -23,11 +23,13 @@
 //! Source: TriangleKV paper, section 3.1 (the triangular data structure); ours is that the arrival
 //! alone is a row's state.
 
+use std::sync::Arc;
+
 /// A cyclic interval of keys, from the cursor up to the key where it stood when the row arrived.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct LiveRange {
-    cursor: Box<[u8]>,
-    arrival: Box<[u8]>,
+    cursor: Arc<[u8]>,
+    arrival: Arc<[u8]>,
 }
 
 /// A plain interval: from a key on, up to but without another, or to the end of the key space.
@@ -45,13 +47,18 @@ impl LiveRange {
         LiveRange { cursor: cursor.into(), arrival: arrival.into() }
     }
 
+    /// The same of keys that many rows share.
+    pub(crate) fn sharing(cursor: &Arc<[u8]>, arrival: &Arc<[u8]>) -> Self {
+        LiveRange { cursor: cursor.clone(), arrival: arrival.clone() }
+    }
+
     /// Where the live keys begin.
     pub(crate) fn cursor(&self) -> &[u8] {
         &self.cursor
     }
 
     /// Where they end: the first key that was passed, in the order of the cursor.
-    pub(crate) fn arrival(&self) -> &[u8] {
+    pub(crate) fn arrival(&self) -> &Arc<[u8]> {
         &self.arrival
     }
 
@@ -77,6 +84,39 @@ impl LiveRange {
             std::cmp::Ordering::Equal => (Some((&[], None)), None),
         };
         low.into_iter().chain(high)
+    }
+
+    /// Whether the cursor has passed nothing of the row.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.cursor == self.arrival
+    }
+
+    /// The first live key at or after a dead `key` can be no less than this; `None`: there is none.
+    pub(crate) fn after(&self, key: &[u8]) -> Option<&[u8]> {
+        (key < &*self.cursor).then_some(&*self.cursor)
+    }
+
+    /// The last live key before a dead `key` is less than this; `None`: there is none.
+    pub(crate) fn before(&self, key: &[u8]) -> Option<&[u8]> {
+        (key >= &*self.arrival && !self.arrival.is_empty()).then_some(&*self.arrival)
+    }
+
+    /// The part from the cursor to before `to` (`None`: to the last key).
+    pub(crate) fn up_to(&self, to: Option<&[u8]>) -> Self {
+        let ends_first = self.cursor < self.arrival && to.is_none_or(|to| *self.arrival <= *to);
+        let end = if ends_first { self.arrival.clone() } else { to.unwrap_or_default().into() };
+        LiveRange { cursor: self.cursor.clone(), arrival: end }
+    }
+
+    /// Whether nothing is left once the cursor has moved on to `to` (`None`: past the last key, to
+    /// the start). The cursor does not move further than once round.
+    pub(crate) fn ends_by(&self, to: Option<&[u8]>) -> bool {
+        let (cursor, arrival) = (&*self.cursor, &*self.arrival);
+        match to {
+            // All from the cursor to the end is taken; what is before the arrival stays.
+            None => arrival > cursor || arrival.is_empty(),
+            Some(to) => cursor < arrival && arrival <= to,
+        }
     }
 
     /// Whether every key of this range is in `outer` too.
@@ -168,5 +208,73 @@ mod tests {
                 assert!(older.is_within(&newer), "{older:?} in {newer:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_row_loses_what_the_cursor_passes_and_nothing_else() {
+        let keys: Vec<[u8; 1]> = (0..16u8).map(|key| [key]).collect();
+        let bound = |i: usize| if i == 0 { &[][..] } else { &keys[i][..] };
+        for arrival in 0..16 {
+            // What is left of a row that arrives at `arrival`, while the cursor goes round.
+            let mut left: Vec<bool> = vec![true; 16];
+            for step in 0..16 {
+                let at = (arrival + step) % 16;
+                let range = LiveRange::new(bound(at), bound(arrival));
+                for (key, &is_left) in keys.iter().zip(&left) {
+                    assert_eq!(range.contains(key), is_left, "{range:?} {key:?}");
+                    let in_pieces = |(from, to): (&[u8], Option<&[u8]>)| {
+                        *from <= key[..] && to.is_none_or(|to| &key[..] < to)
+                    };
+                    assert_eq!(range.intervals().any(in_pieces), is_left);
+                    if !is_left {
+                        let after = keys.iter().zip(&left).find(|(k, left)| **left && k > &key);
+                        let told =
+                            range.after(key).and_then(|from| keys.iter().find(|k| &k[..] >= from));
+                        assert_eq!(told, after.map(|(k, _)| k), "{range:?} after {key:?}");
+                        let before = keys.iter().zip(&left).rfind(|(k, left)| **left && k < &key);
+                        let told =
+                            range.before(key).and_then(|to| keys.iter().rfind(|k| &k[..] < to));
+                        assert_eq!(told, before.map(|(k, _)| k), "{range:?} before {key:?}");
+                    }
+                }
+                left[at] = false;
+                let to = (at + 1 < 16).then(|| bound(at + 1));
+                let ends = left.iter().all(|is_left| !is_left);
+                assert_eq!(range.ends_by(to), ends, "{range:?} to {to:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_side_reaches_from_the_cursor_to_its_end() {
+        let keys: Vec<[u8; 1]> = (1..9u8).map(|key| [key]).collect();
+        let bounds: Vec<&[u8]> =
+            std::iter::once(&[][..]).chain(keys.iter().map(|k| &k[..])).collect();
+        for cursor in &bounds {
+            for arrival in &bounds {
+                let range = LiveRange::new(cursor, arrival);
+                for to in keys.iter().map(|key| Some(&key[..])).chain([None]) {
+                    if to.is_some_and(|to| to <= *cursor) {
+                        continue;
+                    }
+                    let side = range.up_to(to);
+                    for key in &keys {
+                        let is_in = &key[..] >= *cursor && to.is_none_or(|to| &key[..] < to);
+                        assert_eq!(
+                            side.contains(key),
+                            is_in && range.contains(key),
+                            "{range:?} {to:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_whole_turn_ends_a_row_that_arrived_at_the_start() {
+        assert!(LiveRange::all().ends_by(None));
+        assert!(!LiveRange::all().ends_by(Some(b"m")));
+        assert!(LiveRange::all().is_whole());
     }
 }

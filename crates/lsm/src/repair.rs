@@ -22,12 +22,13 @@ use siltstone_table::{
     parse_file_name,
 };
 
+use crate::live_range::LiveRange;
 use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::record::{Position, Record};
 use crate::retain::Retain;
 use crate::version::{
-    ENGINE, Edit, FileEntry, LOG_OF_ROW, LiveRange, LogFile, Opened, RowEntry, Version, fold,
+    ENGINE, Edit, FileEntry, LOG_OF_ROW, LogFile, Opened, RowEntry, Version, fold,
 };
 
 /// Repairs the table on `media`; the answer tells, line by line, what was found and done.
@@ -79,7 +80,7 @@ impl Repair<'_> {
             if kind == FileKind::Log && number.0 >= first_log {
                 let arrival = state.cursor.clone().unwrap_or_default();
                 let before = state.added.len();
-                self.replay(number, &LiveRange::whole(), &mut state)?;
+                self.replay(number, &LiveRange::all(), &mut state)?;
                 for row in state.added[before..].iter_mut().filter_map(|made| made.row.as_mut()) {
                     row.arrival.clone_from(&arrival);
                 }
@@ -179,7 +180,7 @@ impl Repair<'_> {
             return Err(damage);
         }
         let cursor = state.cursor.clone().unwrap_or_default();
-        let live = LiveRange::new(cursor[..].into(), row.arrival[..].into());
+        let live = LiveRange::new(&cursor, &row.arrival);
         self.tell(format!(
             "row {} does not hold ({damage}): its log is read instead",
             entry.number

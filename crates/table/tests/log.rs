@@ -60,7 +60,7 @@ fn do_records_of_all_sizes_come_back_in_order_and_by_position() {
     let access = LogAccess::open(&*media, "log", NUMBER).unwrap();
     let mut out = Vec::new();
     for (position, bytes) in positions.iter().zip(&records) {
-        access.read(*position, record.len() as u64, &mut out, Purpose::Get).unwrap();
+        access.read(*position, bytes.len() as u64, &mut out, Purpose::Get).unwrap();
         assert!(out == *bytes);
         assert!(access.read(position + 1, 0, &mut out, Purpose::Get).unwrap_err().is_corruption());
     }

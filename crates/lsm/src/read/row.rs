@@ -10,7 +10,8 @@ use std::sync::Arc;
 use siltstone_engine::{Purpose, Result};
 use siltstone_table::{IterOptions, Kind, TableIter};
 
-use crate::version::{LiveRange, LogFile, Logged, Row};
+use crate::live_range::LiveRange;
+use crate::version::{LogFile, Logged, Row};
 
 /// Walks the live part of a row.
 pub(crate) struct RowIter {

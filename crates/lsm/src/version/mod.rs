@@ -12,14 +12,12 @@
 
 mod edit;
 mod file;
-mod live;
 mod log_file;
 mod row;
 mod set;
 
 pub(crate) use edit::{Edit, FileEntry, RowEntry};
 pub(crate) use file::TableFile;
-pub(crate) use live::LiveRange;
 pub(crate) use log_file::{LOG_OF_ROW, LogFile, Logged};
 pub(crate) use row::{InRow, Row};
 pub(crate) use set::{ENGINE, Recovered, Versions, fold};

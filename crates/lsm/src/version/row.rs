@@ -15,7 +15,8 @@ use siltstone_media::Media;
 use siltstone_table::{BlockCache, Found, Kind};
 
 use super::edit::{FileEntry, RowEntry};
-use super::{LiveRange, LogFile, Logged, TableFile};
+use super::{LogFile, Logged, TableFile};
+use crate::live_range::LiveRange;
 
 /// A row with what is live of it in one version.
 #[derive(Clone)]
@@ -47,15 +48,15 @@ impl Row {
         let file = TableFile::open(media, entry.clone(), cache)?;
         let log = entry.row.as_ref().and_then(|row| row.log);
         let log = log.map(|(number, bytes)| LogFile::open(media, number, bytes)).transpose()?;
-        let row = Row { file, log, live: LiveRange::whole(), live_bytes: 0 };
+        let row = Row { file, log, live: LiveRange::all(), live_bytes: 0 };
         let live_bytes = row.data_bytes();
         Ok(Row { live_bytes, ..row })
     }
 
     /// The row in a version whose cursor stands at `cursor`, arrived when it stood at `arrival`.
     pub(crate) fn with_cursor(&self, cursor: &Arc<[u8]>, arrival: &Arc<[u8]>) -> Self {
-        let live = LiveRange::new(cursor.clone(), arrival.clone());
-        let live_bytes = live.pieces().map(|(from, to)| self.bytes_between(from, to)).sum();
+        let live = LiveRange::sharing(cursor, arrival);
+        let live_bytes = live.intervals().map(|(from, to)| self.bytes_between(from, to)).sum();
         Row { live, live_bytes, ..self.clone() }
     }
 
@@ -87,7 +88,7 @@ impl Row {
     /// About the bytes of keys and values from the cursor to before `to` (`None`: the last key).
     pub(crate) fn side_bytes(&self, to: Option<&[u8]>) -> u64 {
         let side = self.live.up_to(to);
-        side.pieces().map(|(from, to)| self.bytes_between(from, to)).sum()
+        side.intervals().map(|(from, to)| self.bytes_between(from, to)).sum()
     }
 
     pub(crate) fn file(&self) -> &Arc<TableFile> {
