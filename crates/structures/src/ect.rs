@@ -34,15 +34,14 @@ mod coder;
 mod cursor;
 mod huffman;
 mod index;
-mod key;
 mod lookup;
 mod stored;
 mod trie;
 
 pub use self::build::EctBuilder;
 pub use self::coder::MAX_HMAX;
-pub use self::key::HashKey;
 pub use self::lookup::Ect;
+pub use crate::rank::HashKey;
 
 /// The knobs of a trie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,6 +9,8 @@
 //! - [`cuckoo`]: partial-key cuckoo hashing, from the hash of a key to where it may lie in a log, and
 //!   the filter that remains of it.
 //! - [`ect`]: entropy-coded tries, from a hash to its rank among all, in 2.5 bits a key.
+//! - [`recsplit`]: minimal perfect hashing bucket by bucket, from a hash to its position, in 1.6 bits.
+//! - [`rank`]: what these two have in common, and which to take.
 //! - [`hyperloglog`]: sketches that estimate how many distinct keys files have, and share.
 //! - [`bits`] and [`codes`]: strings of bits, and codes for numbers in them, for entropy-coded tries.
 //! - [`hash`]: the hash of keys that filters and sketches take.
@@ -24,6 +26,8 @@ pub mod cuckoo;
 pub mod ect;
 pub mod hash;
 pub mod hyperloglog;
+pub mod rank;
+pub mod recsplit;
 pub mod skiplist;
 mod sync;
 
@@ -33,4 +37,6 @@ pub use cuckoo::{CuckooFilter, CuckooTable};
 pub use ect::{Ect, EctBuilder};
 pub use hash::hash64;
 pub use hyperloglog::HyperLogLog;
+pub use rank::{HashKey, RankIndex, RankIndexBuilder};
+pub use recsplit::{RecSplit, RecSplitBuilder};
 pub use skiplist::{Cursor, EntryRef, NewVersion, SkipList, Version};

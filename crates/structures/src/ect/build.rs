@@ -13,11 +13,11 @@
 
 use super::coder::{Coder, MAX_HMAX};
 use super::index::{BucketIndex, Start};
-use super::key::{HashKey, Path, place};
 use super::lookup::Ect;
 use super::trie::Tries;
 use super::{EctError, EctOptions};
 use crate::bits::BitWriter;
+use crate::rank::key::{HashKey, Path, place};
 
 /// The most keys of a bucket on average.
 const MAX_KEYS_PER_BUCKET: u32 = 1 << 16;

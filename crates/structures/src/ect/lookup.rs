@@ -14,11 +14,12 @@
 //!
 //! Source: the thesis, sections 3.1.3 and 3.1.4.
 
-use super::HashKey;
 use super::cursor::Cursor;
 use super::index::{BucketIndex, Start};
-use super::key::place;
 use super::trie::Tries;
+use super::{EctBuilder, EctError, EctOptions};
+use crate::rank::key::{HashKey, place};
+use crate::rank::{RankIndex, RankIndexBuilder};
 
 /// An entropy-coded trie: the ranks of 160-bit hashes in 2.5 bits a key.
 #[derive(Clone, Debug)]
@@ -88,5 +89,50 @@ impl Ect {
             + size_of_val(self.index.groups())
             + size_of_val(self.index.relatives())
             + self.bits.len()
+    }
+}
+
+impl RankIndex for Ect {
+    type Builder = EctBuilder;
+    type Options = EctOptions;
+    type Error = EctError;
+
+    fn builder(options: &EctOptions, expected_keys: u64) -> Result<EctBuilder, EctError> {
+        EctBuilder::new(*options, expected_keys)
+    }
+
+    #[inline]
+    fn lookup(&self, hash: &HashKey) -> u64 {
+        self.lookup(hash)
+    }
+
+    fn len(&self) -> u64 {
+        self.len()
+    }
+
+    fn size(&self) -> usize {
+        self.size()
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        self.to_bytes()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Result<Self, EctError> {
+        Self::from_bytes(bytes)
+    }
+}
+
+impl RankIndexBuilder for EctBuilder {
+    type Index = Ect;
+    type Error = EctError;
+
+    /// An entry is written when its hash is pushed: the order is that of hashes.
+    fn push(&mut self, hash: &HashKey) -> Result<&[u32], EctError> {
+        self.push(hash).map(|()| &[0][..])
+    }
+
+    fn finish(self) -> Result<(Ect, Vec<u32>), EctError> {
+        self.finish().map(|ect| (ect, Vec::new()))
     }
 }

@@ -1,4 +1,4 @@
-//! Hashes as tries see them: a virtual bucket, and the bits that tell the keys of a bucket apart.
+//! Hashes as indexes see them: a virtual bucket, and the bits that tell the keys of a bucket apart.
 //!
 //! ```text
 //!  hash         [    the first 64 bits    │ 96 bits more ]
@@ -25,17 +25,23 @@
 pub type HashKey = [u8; 20];
 
 /// The bits of a path.
-pub(super) const PATH_BITS: u32 = 160;
+pub(crate) const PATH_BITS: u32 = 160;
 
 /// The path of a key from the root of its bucket's trie, the first bit the most significant of the
 /// first word; the last 32 bits are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Path([u64; 3]);
+pub(crate) struct Path([u64; 3]);
 
 impl Path {
+    /// The bits of the path, then 32 zeros.
+    #[inline]
+    pub(crate) fn words(&self) -> [u64; 3] {
+        self.0
+    }
+
     /// The bit that is taken at a depth.
     #[inline]
-    pub(super) fn bit(&self, depth: u32) -> bool {
+    pub(crate) fn bit(&self, depth: u32) -> bool {
         let word = self.0.get(depth as usize / 64).copied().unwrap_or(0);
         (word << (depth % 64)) >> 63 == 1
     }
@@ -43,7 +49,7 @@ impl Path {
 
 /// The bucket of a hash, less than `buckets`, and its path there.
 #[inline]
-pub(super) fn place(hash: &HashKey, buckets: u32) -> (u32, Path) {
+pub(crate) fn place(hash: &HashKey, buckets: u32) -> (u32, Path) {
     let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = *hash;
     let product = u128::from(u64::from_be_bytes([a, b, c, d, e, f, g, h])) * u128::from(buckets);
     let second = u64::from_be_bytes([i, j, k, l, m, n, o, p]);
