@@ -34,7 +34,7 @@ fn write<I: RankIndex>(
         written.extend(order.iter().map(|&at| waiting[at as usize]));
         let mut sorted = order.to_vec();
         sorted.sort_unstable();
-        assert!((0..).eq(sorted), "an order is not of all the oldest entries");
+        assert!((0..order.len() as u32).eq(sorted), "an order is not of all the oldest entries");
         waiting.drain(..order.len());
     };
     for hash in hashes {
