@@ -45,16 +45,24 @@ impl Path {
         let word = self.0.get(depth as usize / 64).copied().unwrap_or(0);
         (word << (depth % 64)) >> 63 == 1
     }
+
+    /// The number of the path's cell, if all paths are split into so many, and the path in it.
+    #[inline]
+    pub(crate) fn scale(&self, cells: u64) -> (u64, Path) {
+        let product = u128::from(self.0[0]) * u128::from(cells);
+        ((product >> 64) as u64, Path([product as u64, self.0[1], self.0[2]]))
+    }
 }
 
 /// The bucket of a hash, less than `buckets`, and its path there.
 #[inline]
 pub(crate) fn place(hash: &HashKey, buckets: u32) -> (u32, Path) {
     let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = *hash;
-    let product = u128::from(u64::from_be_bytes([a, b, c, d, e, f, g, h])) * u128::from(buckets);
+    let first = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
     let second = u64::from_be_bytes([i, j, k, l, m, n, o, p]);
     let third = u64::from(u32::from_be_bytes([q, r, s, t])) << 32;
-    ((product >> 64) as u32, Path([product as u64, second, third]))
+    let (bucket, path) = Path([first, second, third]).scale(buckets.into());
+    (bucket as u32, path)
 }
 
 #[cfg(all(test, not(loom)))]
