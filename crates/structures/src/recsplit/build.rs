@@ -8,8 +8,8 @@
 //! It holds the paths of one bucket (24 bytes a key) and some memory for the search besides the index
 //! that it has built.
 //!
-//! A bucket without a solution, one in 10^7, is tried again under a salt, which changes all its keys;
-//! as does one of which two keys fold to the same 64 bits. Salts are kept in a list.
+//! A bucket without a solution is tried again under a salt, which changes all its keys; so is one of
+//! which two keys fold to the same 64 bits. Both are rarer than one in millions. Salts are kept in a list.
 //!
 //! Invariant: bits and ranks are those of the buckets before the current one, and every order given
 //! out is of all entries up to there.
@@ -43,6 +43,8 @@ pub struct RecSplitBuilder {
     /// The last bits written.
     before: u64,
     salts: Vec<Salt>,
+    /// Where the search for a salt begins: 0, but for tests of salts.
+    first_salt: u32,
     search: Search,
     /// The order of the entries of buckets that the last push closed.
     order: Vec<u32>,
@@ -75,6 +77,7 @@ impl RecSplitBuilder {
             writer,
             before: 0,
             salts: Vec::new(),
+            first_salt: 0,
             search: Search::default(),
             order: Vec::new(),
         })
@@ -138,7 +141,7 @@ impl RecSplitBuilder {
         let end = self.rank + self.paths.len() as u64;
         let bits = self.shape.start(bucket, self.rank)..self.shape.start(bucket + 1, end);
         let keys = |salt| self.paths.iter().map(move |path| fold(path, salt));
-        let salt = (0..=MAX_SALT)
+        let salt = (self.first_salt..=MAX_SALT)
             .find(|&salt| self.search.run(&self.shape, keys(salt), bits.clone(), self.before));
         let salt = salt.ok_or(RecSplitError::Unsplittable { bucket })?;
         if salt > 0 {
@@ -150,5 +153,40 @@ impl RecSplitBuilder {
         self.paths.clear();
         self.bucket += 1;
         self.ranks.push(end).then_some(()).ok_or(RecSplitError::Crowded { bucket })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::hash::hash64;
+
+    #[test]
+    fn are_keys_of_salted_buckets_found_before_and_after_the_stored_form() {
+        let mut hashes: Vec<HashKey> = (0..2_000u64)
+            .map(|i| {
+                let mut hash = [0; 20];
+                hash[..8].copy_from_slice(&hash64(&i.to_le_bytes()).to_be_bytes());
+                hash
+            })
+            .collect();
+        hashes.sort_unstable();
+        let mut builder = RecSplitBuilder::new(RecSplitOptions::default(), 2_000).unwrap();
+        let mut written = Vec::new();
+        for (at, hash) in hashes.iter().enumerate() {
+            // Every other bucket, more or less.
+            builder.first_salt = u32::from(at % 512 < 256) * 7;
+            let order = builder.push(hash).unwrap();
+            let from = written.len();
+            written.extend(order.iter().map(|&at| hashes[from + at as usize]));
+        }
+        let (index, order) = builder.finish().unwrap();
+        let from = written.len();
+        written.extend(order.iter().map(|&at| hashes[from + at as usize]));
+        assert!((1..8).contains(&index.salts.len()), "{:?}", index.salts);
+        let read = RecSplit::from_bytes(&index.to_bytes()).unwrap();
+        for (position, hash) in (0..).zip(&written) {
+            assert_eq!((index.lookup(hash), read.lookup(hash)), (position, position));
+        }
     }
 }

@@ -34,7 +34,8 @@ pub(super) fn seed(bits: u64) -> Seed {
     Seed((product ^ (product >> 32)) | 1)
 }
 
-/// A random function of keys: their product with an odd number, of which the high half counts.
+/// A random function of keys: their product with an odd number, of which the high half counts. It is
+/// linear, so that keys must be random themselves: those of a progression would stay one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seed(u64);
 
@@ -225,5 +226,33 @@ fn partition(keys: &mut [u64], places: &mut [u32], threshold: u64, seed: Seed) {
             keys.swap(left, right);
             places.swap(left, right);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::recsplit::RecSplitOptions;
+
+    #[test]
+    fn are_equal_keys_refused_and_keys_that_differ_in_a_bit_told_apart() {
+        let shape = Shape::new(RecSplitOptions::default()).unwrap();
+        let mut search = Search::default();
+        assert!(!search.run(&shape, [7, 1, 7].into_iter(), 0..30, 0));
+        for bit in 0..64 {
+            assert!(search.run(&shape, [5, 5 ^ 1 << bit].into_iter(), 0..10, 1), "{bit}");
+        }
+    }
+
+    #[test]
+    fn does_a_search_without_room_end_without_a_seed() {
+        let shape = Shape::new(RecSplitOptions::default()).unwrap();
+        // Five keys need 4.8 bits on average; here is a single number to try.
+        let keys = (1..=5u64).map(crate::hash::mix64);
+        let found = (0..20).filter(|&at| {
+            let mut search = Search::default();
+            search.run(&shape, keys.clone(), 4 * at..4 * at + 1, at)
+        });
+        assert!(found.count() < 10);
     }
 }
