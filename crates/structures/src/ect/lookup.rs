@@ -144,6 +144,11 @@ impl Ect {
         self.buckets
     }
 
+    /// The bits of all tries, or separators: the size without header and index of buckets.
+    pub fn trie_bits(&self) -> u64 {
+        self.end.bits
+    }
+
     /// The bytes of the stored form, which memory has too: tries, index of buckets and header.
     pub fn size(&self) -> usize {
         super::stored::HEADER
