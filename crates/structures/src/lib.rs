@@ -9,7 +9,8 @@
 //! - [`cuckoo`]: partial-key cuckoo hashing, from the hash of a key to where it may lie in a log, and
 //!   the filter that remains of it.
 //! - [`ect`]: entropy-coded tries, from a hash to its rank among all, in 2.5 bits a key.
-//! - [`recsplit`]: minimal perfect hashing bucket by bucket, from a hash to its position, in 1.6 bits.
+//! - [`recsplit`]: minimal perfect hashing bucket by bucket, from a hash to its position, in 1.57 bits
+//!   a key.
 //! - [`rank`]: what these two have in common, and which to take.
 //! - [`hyperloglog`]: sketches that estimate how many distinct keys files have, and share.
 //! - [`bits`] and [`codes`]: strings of bits, and codes for numbers in them, for entropy-coded tries.

@@ -1,4 +1,4 @@
-//! RecSplit with seeds found by consensus: from a hash to its position, at 1.6 bits a key.
+//! RecSplit with seeds found by consensus: from a hash to its position, in 1.57 bits a key.
 //!
 //! ```text
 //!  hash ─▶ virtual bucket ─▶ a cache line of ranks: where the bucket begins, its n keys
@@ -23,8 +23,8 @@
 //!
 //! Entries of a bucket lie in the order that this function gives them: not that of their hashes.
 //!
-//! - Bits a key: log₂ e = 1.443 is the least there can be. The defaults take some 1.60: 1.54 for
-//!   seeds, 0.05 for the ranks of buckets of 256.
+//! - Bits a key: log₂ e = 1.443 is the least there can be. The defaults take 1.57: 1.52 for
+//!   seeds, 0.05 for the ranks of buckets of 256 keys (`--bench rank`).
 //! - Cache lines a lookup: one for the ranks, one or two of the 50 bytes of a bucket. All arithmetic
 //!   is two multiplications for each of some seven nodes.
 //! - A bucket begins in the bits at a linear function of its rank and number, for which the slack of
@@ -55,8 +55,8 @@ pub const MAX_LEAF: u32 = 8;
 /// The knobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecSplitOptions {
-    /// The keys of a virtual bucket on average, up to [`MAX_KEYS_PER_BUCKET`]. Each doubling beyond
-    /// the default saves some 0.03 bits a key, adds a node to a lookup, and slows building.
+    /// The keys of a virtual bucket on average, up to [`MAX_KEYS_PER_BUCKET`]. Twice the default
+    /// saves 0.03 bits a key, adds a node to a lookup, and slows building a little.
     pub keys_per_bucket: u32,
     /// The most keys that are placed by one seed, from 2 to [`MAX_LEAF`]. Larger leaves make for
     /// fewer nodes and less slack, and take a number of trials to build that doubles with each key.

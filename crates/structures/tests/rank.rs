@@ -1,5 +1,7 @@
 //! Do all indexes of ranks give every key the position where the writer was told to put its entry?
 
+#![allow(clippy::unwrap_used)]
+
 use proptest::prelude::*;
 use siltstone_structures::ect::{Ect, EctOptions};
 use siltstone_structures::hash::hash64_seeded;

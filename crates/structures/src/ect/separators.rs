@@ -58,7 +58,7 @@ pub(super) struct Separators {
 }
 
 impl Separators {
-    /// Separators of blocks of at least 1 entry; takes some 20 microseconds to find the code.
+    /// Separators of blocks of at least 1 entry; takes some 50 microseconds to find the code.
     pub(super) fn new(block: u32) -> Self {
         // Six deviations and some more are escaped once in ten thousand blocks.
         let most = u64::from(block) + 6 * u64::from(block).isqrt() + 8;

@@ -32,7 +32,7 @@ pub(super) struct Salt {
     pub(super) salt: u32,
 }
 
-/// An index by recursive splitting: the positions of 160-bit hashes in 1.6 bits a key.
+/// An index by recursive splitting: the positions of 160-bit hashes in 1.57 bits a key.
 #[derive(Clone, Debug)]
 pub struct RecSplit {
     pub(super) shape: Shape,

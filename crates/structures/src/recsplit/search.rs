@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A number that succeeds leaves 2^slack successes to expect at the next node, so that the numbers
-//! tried form a branching process that slightly grows: with small slack it dies out at most nodes
-//! after a few steps, and lives for ever from one in seven or so.
+//! tried form a branching process that slightly grows: with small slack it mostly dies out after a
+//! few steps, but for a share of beginnings that is about the slack, and in these it goes on for ever.
 //!
 //! Invariant: the keys of a node are those that its ancestors' seeds send there, at consecutive
 //! places, whatever their order among themselves.

@@ -33,10 +33,10 @@ const LEAF_SLACK: u64 = ONE / 10;
 const SPLIT_SLACK: u64 = ONE / 5;
 /// What a bucket has besides its bits for each key.
 const BITS_A_BUCKET: u64 = 4;
-/// What the root of a bucket has beyond its width, if the bucket is at least half the average. With
-/// s bits more there are 2^s roots to begin from, of which each leads to an end with probability 0.15.
+/// What the root of a bucket has beyond its width, if the bucket is at least half the average: with s
+/// bits more there are 2^s roots to begin from on average, and some share of them leads to an end.
 const ROOT_SLACK: u64 = 9;
-/// A bucket with more keys than this and four times the average is refused.
+/// A bucket may have four times the average number of keys, and always so many.
 const MIN_LIMIT: u32 = 1_024;
 /// Fractional bits of logarithms.
 const LOG_FRACTION: u32 = 32;
