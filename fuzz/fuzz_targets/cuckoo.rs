@@ -1,4 +1,5 @@
-//! Is an arbitrary cuckoo table or filter refused, or asked; does a built one hold what was inserted?
+//! Is an arbitrary cuckoo table or filter refused, or asked; does a built one hold what was
+//! inserted?
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -108,7 +108,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         })
         .collect();
     println!("{count} keys\n");
-    println!("index                            bits/key  build M/s  merge M/s  lookup ns in turn ns  check ns");
+    println!(
+        "index                            bits/key  build M/s  merge M/s  lookup ns in turn ns  check ns"
+    );
     measure::<Ect>("trie, 256 a bucket", &hashes, &queries, EctOptions::default())?;
     for (keys_per_bucket, leaf) in
         [(256, 5), (256, 3), (256, 4), (256, 6), (64, 5), (128, 5), (512, 5), (1_024, 5)]

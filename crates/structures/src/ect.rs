@@ -20,9 +20,9 @@
 //!
 //! - [`EctBuilder`] takes sorted hashes one by one, and encodes when a bucket is whole.
 //! - [`Ect`] answers lookups, and has a stored form that is checked in full when read.
-//! - With more than one entry a block ([`EctOptions::entries_per_block`]) the index is sparse: in the
-//!   place of a trie a bucket has what separates its blocks, and a lookup gives the number of the
-//!   block. Buckets, their index and the stored form are the same.
+//! - With more than one entry a block ([`EctOptions::entries_per_block`]) the index is sparse: in
+//!   the place of a trie a bucket has what separates its blocks, and a lookup gives the number of
+//!   the block. Buckets, their index and the stored form are the same.
 //!
 //! Invariant: `lookup` of the i-th of the hashes built from is `i / entries_per_block`; of any other
 //! hash it is the number of some block that is there.

@@ -11,9 +11,9 @@
 //! entries that may be written now. So one merge of sorted streams serves every index, and the most
 //! it holds back is one bucket.
 //!
-//! There are two, or three: [`Ect`](crate::Ect) keeps entries in the order of hashes, told apart one
-//! by one or, sparse, by blocks; [`RecSplit`](crate::RecSplit) orders the entries of each bucket by a
-//! minimal perfect hash function.
+//! There are two, or three: [`Ect`](crate::Ect) keeps entries in the order of hashes, told apart
+//! one by one or, sparse, by blocks; [`RecSplit`](crate::RecSplit) orders the entries of each
+//! bucket by a minimal perfect hash function.
 //!
 //! ```text
 //!                          bits/key   build M/s   merge M/s   lookup ns
@@ -34,16 +34,16 @@
 //!
 //! - From four entries a block on it is the smaller one, by far at eight. A read of flash takes a
 //!   block anyway, and the entry is found within. RecSplit cannot profit from blocks.
-//! - The order of hashes is worth something by itself. A merge reads the old store as a sorted stream;
-//!   that of RecSplit has to be sorted again bucket by bucket, from hashes of keys that lie permuted.
-//!   Without an index in memory, as while one loads, a store in the order of hashes is searched by
-//!   halves down to the block, and one of RecSplit down to a bucket of some 256 entries. And an index of
-//!   another kind can be made of the same entries without moving them.
+//! - The order of hashes is worth something by itself. A merge reads the old store as a sorted
+//!   stream; that of RecSplit has to be sorted again bucket by bucket, from hashes of keys that lie
+//!   permuted. Without an index in memory, as while one loads, a store in the order of hashes is
+//!   searched by halves down to the block, and one of RecSplit down to a bucket of some 256
+//!   entries. And an index of another kind can be made of the same entries without moving them.
 //! - It builds ten times as fast, though RecSplit's million keys a second are a gigabyte a second
 //!   of entries of 1 KiB, which flash does not outrun.
 //!
-//! RecSplit is for entries of more than a third of a block, where memory is short: it saves 0.7 to 0.9
-//! bits a key there, a third of the index, and a microsecond of processor a lookup.
+//! RecSplit is for entries of more than a third of a block, where memory is short: it saves 0.7 to
+//! 0.9 bits a key there, a third of the index, and a microsecond of processor a lookup.
 //!
 //! Invariant: the lookup of a hash that was pushed is the position at which its entry was written,
 //! over the entries of a block where the index finds blocks; of any other hash, some position.

@@ -14,12 +14,13 @@
 //!         └─── the seed ───┘      seed is that number and all bits before it, as far as 57 bits go
 //! ```
 //!
-//! A set of n keys is split in two parts of given sizes by the first seed that happens to, again and
-//! again, down to leaves of a few keys, which a seed maps one to one. RecSplit stores seeds in a code
-//! of variable length, which wastes a part of a bit at each of many nodes. Here each has its expected
-//! width and a bit of slack, so that its position is known from n; where no number of that width
-//! will do, the search goes back and takes another for the node before. That changes the seeds of all
-//! that follow, since a seed includes the bits before it. Nothing is wasted but the slack.
+//! A set of n keys is split in two parts of given sizes by the first seed that happens to, again
+//! and again, down to leaves of a few keys, which a seed maps one to one. RecSplit stores seeds in
+//! a code of variable length, which wastes a part of a bit at each of many nodes. Here each has its
+//! expected width and a bit of slack, so that its position is known from n; where no number of that
+//! width will do, the search goes back and takes another for the node before. That changes the
+//! seeds of all that follow, since a seed includes the bits before it. Nothing is wasted but the
+//! slack.
 //!
 //! Entries of a bucket lie in the order that this function gives them: not that of their hashes.
 //!
@@ -59,7 +60,7 @@ pub struct RecSplitOptions {
     /// saves 0.03 bits a key, adds a node to a lookup, and slows building a little.
     pub keys_per_bucket: u32,
     /// The most keys that are placed by one seed, from 2 to [`MAX_LEAF`]. Larger leaves make for
-    /// fewer nodes and less slack, and take a number of trials to build that doubles with each key.
+    /// fewer nodes and less slack, and take a number of trials that grows e-fold with each key.
     pub leaf: u32,
 }
 

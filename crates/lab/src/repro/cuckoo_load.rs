@@ -38,8 +38,8 @@ impl Experiment for CuckooLoad {
     }
 
     fn claim(&self) -> &'static str {
-        "a table of 4-way buckets takes 93 % of its slots before an insertion fails, and a full one matches \
-         absent keys at 2^-12"
+        "a table of 4-way buckets takes 93 % of its slots before an insertion fails, and a full one \
+         matches absent keys at 2^-12"
     }
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {

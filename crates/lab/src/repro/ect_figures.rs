@@ -5,9 +5,9 @@
 //!  figure 3.6   256 keys, 1 to 64 entries a block
 //! ```
 //!
-//! Sizes are means over many tries of random keys, without the index of buckets, as the figures' are.
-//! The entropy is computed by the recursion that defines the trie, 0 and n keys on the left being one
-//! event as they have one code.
+//! Sizes are means over many tries of random keys, without the index of buckets, as the figures'
+//! are. The entropy is computed by the recursion that defines the trie, 0 and n keys on the left
+//! being one event as they have one code.
 //!
 //! In the place of a pruned trie ours has separators of blocks, which are smaller.
 //!
@@ -15,8 +15,11 @@
 //!
 //! Source: Lim, thesis (2015), sections 3.1.4 and 3.1.6, figures 3.3 and 3.6.
 
+use std::collections::BTreeSet;
+
 use siltstone_engine::Result;
 use siltstone_structures::ect::{Ect, EctOptions};
+use siltstone_structures::{HashKey, hash64};
 
 use super::{Check, Direction, Experiment, Measured, hashes};
 use crate::plot::{Line, Lines, Plot};
@@ -42,8 +45,8 @@ impl Experiment for EctFigures {
     }
 
     fn claim(&self) -> &'static str {
-        "a trie approaches 2.5 bits a key, close to its entropy; with 8 or more entries a block it takes \
-         fewer than 1"
+        "a trie approaches 2.5 bits a key, close to its entropy; with 8 or more entries a block it \
+         takes fewer than 1"
     }
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
@@ -106,32 +109,22 @@ impl Experiment for EctFigures {
     }
 }
 
-/// The mean bits a key of tries of exactly `size` keys.
-fn trie_bits(
-    hashes: &[siltstone_structures::HashKey],
-    size: u32,
-    entries_per_block: u32,
-) -> Result<f64> {
-    // Consecutive hashes with the bits that they share taken away would be uniform again; here each
-    // trie takes every m-th hash, which are uniform as they are.
-    let tries = hashes.len() / size as usize;
+/// The mean bits a key of tries of exactly `size` of the hashes, chosen at random.
+fn trie_bits(hashes: &[HashKey], size: u32, entries_per_block: u32) -> Result<f64> {
+    let tries = hashes.len() as u64 / u64::from(size);
     let options = EctOptions { keys_per_bucket: 1 << 16, entries_per_block, ..Default::default() };
     let mut bits = 0;
-    for first in 0..tries {
-        let mut chosen = Vec::with_capacity(size as usize);
-        let mut state = first as u64;
+    for number in 0..tries {
+        let mut chosen = BTreeSet::new();
+        let mut draws = number << 32..;
         while chosen.len() < size as usize {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let random = siltstone_structures::hash64(&state.to_le_bytes());
-            chosen.push(hashes[(random % hashes.len() as u64) as usize]);
-            if chosen.len() == size as usize {
-                chosen.sort_unstable();
-                chosen.dedup();
-            }
+            let random = draws.next().map_or(0, |draw| hash64(&draw.to_le_bytes()));
+            chosen.insert(hashes[(random % hashes.len() as u64) as usize]);
         }
+        let chosen: Vec<HashKey> = chosen.into_iter().collect();
         bits += hashes::build::<Ect>(&chosen, &options)?.index.trie_bits();
     }
-    Ok(bits as f64 / (tries * size as usize) as f64)
+    Ok(bits as f64 / (tries * u64::from(size)) as f64)
 }
 
 /// The entropy of tries of up to n keys, in bits.

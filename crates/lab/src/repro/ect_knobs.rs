@@ -1,9 +1,9 @@
 //! `ect-knobs`: what the two knobs of an entropy-coded trie trade, size against time.
 //!
-//! The keys of a bucket (g) and the largest subtrie with a Huffman code (hmax), each over a range with
-//! the other fixed. The thesis's text gives one point and the shapes: fewer keys a bucket cost bits
-//! and save time; of hmax, beyond a moderate value there is little left to gain. Sizes are counted;
-//! times are compared within the run.
+//! The keys of a bucket (g) and the largest subtrie with a Huffman code (hmax), each over a range
+//! with the other fixed. The thesis's text gives one point and the shapes: fewer keys a bucket cost
+//! bits and save time; of hmax, beyond a moderate value there is little left to gain. Sizes are
+//! counted; times are compared within the run.
 //!
 //! Ours differs where hmax is small: larger numbers are in exponential Golomb of a fitting order,
 //! where the thesis has Elias gamma, so that less is lost.
@@ -55,8 +55,8 @@ impl Experiment for EctKnobs {
     }
 
     fn claim(&self) -> &'static str {
-        "2.5 bits a key at g = 256, more bits and faster lookups below; diminishing returns of hmax, 8 \
-         to 64 being small as well as fast"
+        "2.5 bits a key at g = 256, more bits and faster lookups below; diminishing returns of hmax, \
+         8 to 64 being small as well as fast"
     }
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {

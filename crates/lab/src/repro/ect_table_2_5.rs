@@ -1,8 +1,8 @@
 //! `ect-table-2-5`: how fast SILT's two indexes in memory are, on one core.
 //!
-//! As in the thesis, keys are inserted one by one in tables of a LogStore's size, each filled before
-//! the next, and in bulk into a trie; then random keys are looked up. Insertions stay within a table,
-//! lookups go to all of them.
+//! As in the thesis, keys are inserted one by one in tables of a LogStore's size, each filled
+//! before the next, and in bulk into a trie; then random keys are looked up. Insertions stay within
+//! a table, lookups go to all of them.
 //!
 //! Rates depend on the machine, and the thesis's is of 2009: they hold in direction if ours are not
 //! below. What the thesis concludes, that a lookup in the trie is some 8.8 times as slow as one in
@@ -44,8 +44,8 @@ impl Experiment for EctTable25 {
     }
 
     fn claim(&self) -> &'static str {
-        "10.2 M cuckoo insertions and 1.84 M lookups, 7.6 M trie insertions in bulk and 0.21 M lookups a \
-         second; a lookup in the trie takes 8.8 times one in the tables"
+        "10.2 M cuckoo insertions and 1.84 M lookups, 7.6 M trie insertions in bulk and 0.21 M lookups \
+         a second; a lookup in the trie takes 8.8 times one in the tables"
     }
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {

@@ -35,8 +35,8 @@ impl Experiment for RankIndexes {
     }
 
     fn claim(&self) -> &'static str {
-        "a minimal perfect hash function in at most 1.75 bits a key, everything counted, looked up in no \
-         more time than an entropy-coded trie"
+        "a minimal perfect hash function in at most 1.75 bits a key, everything counted, looked up \
+         in no more time than an entropy-coded trie"
     }
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {

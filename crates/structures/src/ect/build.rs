@@ -83,7 +83,8 @@ impl EctBuilder {
     /// # Errors
     ///
     /// [`EctError::Order`] if it is not above the last one; the builder is as it was.
-    /// [`EctError::Crowded`] if there are far more keys than expected; the builder is of no use then.
+    /// [`EctError::Crowded`] if there are far more keys than expected; the builder is of no use
+    /// then.
     pub fn push(&mut self, hash: &HashKey) -> Result<(), EctError> {
         if self.last.is_some_and(|last| *hash <= last) {
             return Err(EctError::Order { at: self.len() });

@@ -132,7 +132,8 @@ fn weights(n: u32) -> Vec<u128> {
     weights
 }
 
-/// The order of exponential Golomb for n keys: a half of the deviation, √n / 2, that folding doubles.
+/// The order of exponential Golomb for n keys: a half of the deviation, √n / 2, that folding
+/// doubles.
 fn order(n: u32) -> u32 {
     (n.ilog2() / 2).saturating_sub(1)
 }

@@ -10,8 +10,8 @@
 //! bucket of 256 keys. Then it computes, for some dozens of code words. A sparse index decodes the
 //! separators up to the one above the hash, in the same way.
 //!
-//! Invariant: every bucket holds a whole trie, or all separators, of its number of keys: the builder wrote it or the
-//! reader of the stored form checked it. So lookups have no errors to give.
+//! Invariant: every bucket holds a whole trie, or all separators, of its number of keys: the
+//! builder wrote it or the reader of the stored form checked it. So lookups have no errors to give.
 //!
 //! Source: the thesis, sections 3.1.3 and 3.1.4.
 

@@ -31,7 +31,8 @@
 //! Invariant: separators do not decrease. The first hash of a block is not below its separator, the
 //! last of the block before is.
 //!
-//! Source: the thesis, section 3.1.6, for sparse indexing; separators in the place of a trie are ours.
+//! Source: the thesis, section 3.1.6, for sparse indexing; separators in the place of a trie are
+//! ours.
 
 use super::cursor::{Cursor, REFILLED};
 use super::huffman::{Huffman, TABLE_BITS};
@@ -111,8 +112,8 @@ impl Separators {
         writer.write(distance & ((1 << self.low_bits) - 1), self.low_bits);
     }
 
-    /// The separators at or below a path, in a bucket of n keys that ends before a position; the bits
-    /// were checked before.
+    /// The separators at or below a path, in a bucket of n keys that ends before a position; the
+    /// bits were checked before.
     #[inline]
     pub(super) fn count(
         &self,
@@ -145,7 +146,8 @@ impl Separators {
         Ok(self.separators(n, place))
     }
 
-    /// Moves past the separators of n keys, having looked at all of them, that end before a position.
+    /// Moves past the separators of n keys, having looked at all of them, that end before a
+    /// position.
     pub(super) fn skip(
         &self,
         n: u32,

@@ -9,9 +9,9 @@
 //!      tries         or separators; the last byte filled up with zeros
 //! ```
 //!
-//! Reading walks the bits of every bucket, at some 4 nanoseconds a key, so that lookups need not expect
-//! anything else. There is no checksum; the file around it has. A reader refuses versions it does not
-//! know.
+//! Reading walks the bits of every bucket, at some 4 nanoseconds a key, so that lookups need not
+//! expect anything else. There is no checksum; the file around it has. A reader refuses versions it
+//! does not know.
 //!
 //! Invariant: what is accepted is what writing it again would give.
 //!
@@ -144,7 +144,8 @@ fn read_index(
     Ok(index)
 }
 
-/// Walks the trie or the separators of every bucket, which must end where the next begins, and the last in zeros.
+/// Walks the trie or the separators of every bucket, which must end where the next begins, and the
+/// last in zeros.
 fn check_buckets(
     form: &Form,
     index: &BucketIndex,

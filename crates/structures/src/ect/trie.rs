@@ -1,12 +1,13 @@
-//! The tries of virtual buckets: encoded from sorted paths, descended to a key, skipped when checked.
+//! The tries of virtual buckets: encoded from sorted paths, descended to a key, skipped when
+//! checked.
 //!
 //! ```text
 //!  Rep(T) = nothing                                            if T has one key, or none
 //!         = EC(|Left(T)|, |T|)  Rep(Left(T))  Rep(Right(T))    otherwise
 //! ```
 //!
-//! Encoder and decoder know the number of keys of a subtrie from those above it, so nothing marks where
-//! it ends.
+//! Encoder and decoder know the number of keys of a subtrie from those above it, so nothing marks
+//! where it ends.
 //!
 //! Invariant: a subtrie at depth 160 has one key, since hashes are distinct. Skipping refuses other
 //! tries, which bounds the recursion.

@@ -21,7 +21,8 @@
 /// The hash of a key: 160 uniform bits, the first byte the most significant.
 ///
 /// Any well-distributed hash serves; SHA-1 in the thesis. A store that is split into parts by the
-/// same hash chooses the part by its *last* bits: of the first, tries expect every value equally often.
+/// same hash chooses the part by its *last* bits: of the first, tries expect every value equally
+/// often.
 pub type HashKey = [u8; 20];
 
 /// The bits of a path.

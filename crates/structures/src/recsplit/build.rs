@@ -5,11 +5,12 @@
 //!                                                     └─────▶ order of its entries, for the writer
 //! ```
 //!
-//! It holds the paths of one bucket (24 bytes a key) and some memory for the search besides the index
-//! that it has built.
+//! It holds the paths of one bucket (24 bytes a key) and some memory for the search besides the
+//! index that it has built.
 //!
-//! A bucket without a solution is tried again under a salt, which changes all its keys; so is one of
-//! which two keys fold to the same 64 bits. Both are rarer than one in millions. Salts are kept in a list.
+//! A bucket without a solution is tried again under a salt, which changes all its keys; so is one
+//! of which two keys fold to the same 64 bits. Both are rarer than one in millions. Salts are kept
+//! in a list.
 //!
 //! Invariant: bits and ranks are those of the buckets before the current one, and every order given
 //! out is of all entries up to there.

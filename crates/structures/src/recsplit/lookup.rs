@@ -111,8 +111,8 @@ impl RecSplit {
         self.buckets
     }
 
-    /// The bytes of the stored form: header, ranks, salts and bits. Memory has 8 more, and the tables
-    /// of sizes, 12 KiB by default.
+    /// The bytes of the stored form: header, ranks, salts and bits. Memory has 8 more, and the
+    /// tables of sizes, 12 KiB by default.
     pub fn size(&self) -> usize {
         super::stored::HEADER
             + self.ranks.size()

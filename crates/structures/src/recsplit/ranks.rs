@@ -188,8 +188,8 @@ impl Ranks {
         words.for_each(|word| bytes.extend(word.to_le_bytes()));
     }
 
-    /// Reads the stored form of the lines of so many buckets of up to `limit` keys; gives the line at
-    /// fault if it is none.
+    /// Reads the stored form of the lines of so many buckets of up to `limit` keys; gives the line
+    /// at fault if it is none.
     pub(super) fn read(
         lines: &[[u8; LINE]],
         keys_per_bucket: u32,

@@ -10,7 +10,8 @@
 //!
 //! A number that succeeds leaves 2^slack successes to expect at the next node, so that the numbers
 //! tried form a branching process that slightly grows: with small slack it mostly dies out after a
-//! few steps, but for a share of beginnings that is about the slack, and in these it goes on for ever.
+//! few steps, but for a share of beginnings that is about the slack, and in these it goes on for
+//! ever.
 //!
 //! Invariant: the keys of a node are those that its ancestors' seeds send there, at consecutive
 //! places, whatever their order among themselves.
@@ -81,7 +82,7 @@ impl Search {
     /// Finds the numbers for a bucket that lies from one bit to another, `before` being the bits
     /// before it; says whether there are any.
     ///
-    /// Takes some 0.3 microseconds a key by default.
+    /// Takes some 0.6 microseconds a key by default.
     pub(super) fn run(
         &mut self,
         shape: &Shape,

@@ -33,8 +33,9 @@ const LEAF_SLACK: u64 = ONE / 10;
 const SPLIT_SLACK: u64 = ONE / 5;
 /// What a bucket has besides its bits for each key.
 const BITS_A_BUCKET: u64 = 4;
-/// What the root of a bucket has beyond its width, if the bucket is at least half the average: with s
-/// bits more there are 2^s roots to begin from on average, and some share of them leads to an end.
+/// What the root of a bucket has beyond its width, if the bucket is at least half the average: with
+/// s bits more there are 2^s roots to begin from on average, and some share of them leads to an
+/// end.
 const ROOT_SLACK: u64 = 9;
 /// A bucket may have four times the average number of keys, and always so many.
 const MIN_LIMIT: u32 = 1_024;
@@ -152,7 +153,8 @@ fn sizes(limit: u32, leaf: u32) -> Vec<Size> {
     for n in 2..=limit {
         let of = |n: u32| (u64::from(n) * logs[n as usize]) - factorials[n as usize];
         let left = if n <= leaf { 0 } else { n.div_ceil(leaf) / 2 * leaf };
-        // log₂(n^n / n!) is what it takes to tell all keys apart: a node takes what its parts do not.
+        // log₂(n^n / n!) is what it takes to tell all keys apart: a node takes what its parts do
+        // not.
         let trials = if left == 0 { of(n) } else { of(n) - of(left) - of(n - left) };
         let slack = if left == 0 { LEAF_SLACK } else { SPLIT_SLACK };
         // A node has less than 20 bits, and all nodes together less than 2 for each of 2^14 keys.

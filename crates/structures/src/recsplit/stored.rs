@@ -10,9 +10,9 @@
 //! ```
 //!
 //! Reading checks what lookups rely on: the ranks and the lengths, some nanoseconds a bucket. Which
-//! numbers stand in the bits cannot be checked without the keys; damage there gives wrong positions,
-//! never an error. There is no checksum; the file around it has. A reader refuses versions it does not
-//! know.
+//! numbers stand in the bits cannot be checked without the keys; damage there gives wrong
+//! positions, never an error. There is no checksum; the file around it has. A reader refuses
+//! versions it does not know.
 //!
 //! Invariant: what is accepted is what writing it again would give.
 //!
