@@ -17,18 +17,17 @@
 //!
 //! ```text
 //!                          bits/key   build M/s   merge M/s   lookup ns
-//!  trie, every entry         2.50       13.3        5.6         1900
-//!  RecSplit                  1.57        1.3        1.2          125
-//!  trie,  2 entries a block  2.30       30.9       11.1         1242
-//!         4                  1.38       38.6        9.7          670
-//!         8                  0.83       59.8       10.0          440
-//!        16                  0.51       60.1        8.3          165
-//!
-//!  16,777,216 keys, one thread of two busy cores of an AMD EPYC, one run of
-//!  cargo bench -p siltstone-structures --bench rank -- 16777216; merge: a million entries of 100 bytes
-//!  taken in and written in the order of the index, in memory. On an idle machine the trie takes some
-//!  800 ns a lookup and RecSplit 75 to 90; they stay in proportion.
+//!  trie, every entry         2.50       23.2        6.2         1052
+//!  RecSplit                  1.57        1.9        1.4          211
+//!  trie,  2 entries a block  2.30       52.8       11.6          997
+//!         4                  1.38       49.2       16.1          432
+//!         8                  0.83       81.8       11.7          189
+//!        16                  0.51       79.9       16.3          146
 //! ```
+//!
+//! This is one run of `cargo bench -p siltstone-structures --bench rank -- 16777216` over 16,777,216
+//! keys, on one thread of a busy machine (AMD EPYC, two cores): times waver by a half, bits do not. A
+//! merge takes a million entries of 100 bytes in and writes them in the order of the index, in memory.
 //!
 //! SILT's default should be the trie, sparse where two or more entries share a block of flash.
 //!
@@ -43,7 +42,7 @@
 //!   of entries of 1 KiB, which flash does not outrun.
 //!
 //! RecSplit is for entries of more than a third of a block, where memory is short: it saves 0.7 to
-//! 0.9 bits a key there, a third of the index, and a microsecond of processor a lookup.
+//! 0.9 bits a key there, a third of the index, and most of a microsecond of processor a lookup.
 //!
 //! Invariant: the lookup of a hash that was pushed is the position at which its entry was written,
 //! over the entries of a block where the index finds blocks; of any other hash, some position.
