@@ -38,8 +38,8 @@
 //!   permuted. Without an index in memory, as while one loads, a store in the order of hashes is
 //!   searched by halves down to the block, and one of RecSplit down to a bucket of some 256
 //!   entries. And an index of another kind can be made of the same entries without moving them.
-//! - It builds ten times as fast, though RecSplit's million keys a second are a gigabyte a second
-//!   of entries of 1 KiB, which flash does not outrun.
+//! - It builds ten times as fast, though RecSplit's two million keys a second are two gigabytes a
+//!   second of entries of 1 KiB.
 //!
 //! RecSplit is for entries of more than a third of a block, where memory is short: it saves 0.7 to
 //! 0.9 bits a key there, a third of the index, and most of a microsecond of processor a lookup.
