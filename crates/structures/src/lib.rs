@@ -6,11 +6,15 @@
 //!   [`arena`].
 //! - [`bloom`]: filters that tell absent keys, blocked by cache lines for tables, classic for the
 //!   small buckets of an LSM-trie.
-//! - [`cuckoo`]: partial-key cuckoo hashing, from the hash of a key to where it may lie in a log, and
-//!   the filter that remains of it.
+//! - [`cuckoo`]: partial-key cuckoo hashing, from the hash of a key to where it may lie in a log,
+//!   and the filter that remains of it.
 //! - [`ect`]: entropy-coded tries, from a hash to its rank among all, in 2.5 bits a key.
+//! - [`recsplit`]: minimal perfect hashing bucket by bucket, from a hash to its position, in 1.57
+//!   bits a key.
+//! - [`rank`]: what these two have in common, and which to take.
 //! - [`hyperloglog`]: sketches that estimate how many distinct keys files have, and share.
-//! - [`bits`] and [`codes`]: strings of bits, and codes for numbers in them, for entropy-coded tries.
+//! - [`bits`] and [`codes`]: strings of bits, and codes for numbers in them, for entropy-coded
+//!   tries.
 //! - [`hash`]: the hash of keys that filters and sketches take.
 //!
 //! Nothing here reads a clock, a file or a random device: what is random is so by a seed, and the
@@ -24,6 +28,8 @@ pub mod cuckoo;
 pub mod ect;
 pub mod hash;
 pub mod hyperloglog;
+pub mod rank;
+pub mod recsplit;
 pub mod skiplist;
 mod sync;
 
@@ -33,4 +39,6 @@ pub use cuckoo::{CuckooFilter, CuckooTable};
 pub use ect::{Ect, EctBuilder};
 pub use hash::hash64;
 pub use hyperloglog::HyperLogLog;
+pub use rank::{HashKey, RankIndex, RankIndexBuilder};
+pub use recsplit::{RecSplit, RecSplitBuilder};
 pub use skiplist::{Cursor, EntryRef, NewVersion, SkipList, Version};

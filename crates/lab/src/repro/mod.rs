@@ -12,10 +12,17 @@
 use serde::Serialize;
 use siltstone_engine::{Error, OptionMistake, Result};
 
+mod cuckoo_load;
+mod ect_figures;
+mod ect_knobs;
+mod ect_size;
+mod ect_table_2_5;
+mod hashes;
 mod leveldb_levels;
 mod leveldb_skew;
 mod leveldb_stages;
 mod lsm_write_amplification;
+mod rank_index;
 mod silt_example;
 mod text;
 mod triad;
@@ -29,6 +36,12 @@ pub use verdict::{Check, Direction, Verdict};
 /// Every experiment, by the order of its paper.
 pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &silt_example::SiltExample,
+    &cuckoo_load::CuckooLoad,
+    &ect_table_2_5::EctTable25,
+    &ect_figures::EctFigures,
+    &ect_size::EctSize,
+    &ect_knobs::EctKnobs,
+    &rank_index::RankIndexes,
     &zipf_merge::ZipfMerge,
     &leveldb_skew::LevelDbSkew,
     &lsm_write_amplification::LsmWriteAmplification,

@@ -11,13 +11,12 @@
 //!
 //! Source: the thesis, section 3.1 (figure 3.1).
 
-use super::coder::{Coder, MAX_HMAX};
+use super::coder::MAX_HMAX;
 use super::index::{BucketIndex, Start};
-use super::key::{HashKey, Path, place};
-use super::lookup::Ect;
-use super::trie::Tries;
+use super::lookup::{Ect, Form};
 use super::{EctError, EctOptions};
 use crate::bits::BitWriter;
+use crate::rank::key::{HashKey, Path, place};
 
 /// The most keys of a bucket on average.
 const MAX_KEYS_PER_BUCKET: u32 = 1 << 16;
@@ -27,7 +26,7 @@ pub(super) const MAX_ENTRIES_PER_BLOCK: u32 = 1 << 24;
 /// Builds a trie from sorted hashes in one pass.
 #[derive(Debug)]
 pub struct EctBuilder {
-    tries: Tries<'static>,
+    form: Form,
     hmax: u32,
     buckets: u32,
     /// The bucket to which the paths belong.
@@ -65,7 +64,7 @@ impl EctBuilder {
         // One less than fits, for the end of the last bucket has a place in the index too.
         let buckets = u32::try_from(buckets).ok().filter(|&n| n < u32::MAX).ok_or(too_many)?;
         let mut builder = Self {
-            tries: Tries::new(Coder::shared(hmax), entries_per_block),
+            form: Form::new(hmax, entries_per_block),
             hmax,
             buckets,
             bucket: 0,
@@ -84,7 +83,8 @@ impl EctBuilder {
     /// # Errors
     ///
     /// [`EctError::Order`] if it is not above the last one; the builder is as it was.
-    /// [`EctError::Crowded`] if there are far more keys than expected; the builder is of no use then.
+    /// [`EctError::Crowded`] if there are far more keys than expected; the builder is of no use
+    /// then.
     pub fn push(&mut self, hash: &HashKey) -> Result<(), EctError> {
         if self.last.is_some_and(|last| *hash <= last) {
             return Err(EctError::Order { at: self.len() });
@@ -117,13 +117,13 @@ impl EctBuilder {
         while self.bucket < self.buckets {
             self.close_bucket()?;
         }
-        Ok(Ect::new(self.tries, self.hmax, self.buckets, self.index, self.writer.finish()))
+        Ok(Ect::new(self.form, self.hmax, self.buckets, self.index, self.writer.finish()))
     }
 
     /// Encodes the current bucket and begins the next.
     fn close_bucket(&mut self) -> Result<(), EctError> {
-        let place = self.rank % u64::from(self.tries.block());
-        self.tries.encode(&self.paths, place as u32, &mut self.writer);
+        let place = self.rank % u64::from(self.form.block());
+        self.form.encode(&self.paths, place as u32, &mut self.writer);
         self.rank += self.paths.len() as u64;
         self.paths.clear();
         self.bucket += 1;

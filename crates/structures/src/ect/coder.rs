@@ -132,20 +132,21 @@ fn weights(n: u32) -> Vec<u128> {
     weights
 }
 
-/// The order of exponential Golomb for n keys: a half of the deviation, √n / 2, that folding doubles.
+/// The order of exponential Golomb for n keys: a half of the deviation, √n / 2, that folding
+/// doubles.
 fn order(n: u32) -> u32 {
     (n.ilog2() / 2).saturating_sub(1)
 }
 
 /// The table of tries of n keys.
 fn small(coder: &Coder, n: u32) -> [u8; 1 << SMALL_BITS] {
-    let tries = Tries::new(coder, 1);
+    let tries = Tries::new(coder);
     std::array::from_fn(|window| {
         let bytes = ((window as u16) << (u16::BITS - SMALL_BITS)).to_be_bytes();
         let mut cursor = Cursor::new(&bytes, 0);
         // Where the bits end within the trie, it takes more than these. The coder has no such
         // tables yet, so numbers are read one by one.
-        tries.skip(n, 0, SMALL_BITS.into(), &mut cursor).map_or(0, |()| cursor.position() as u8)
+        tries.skip(n, SMALL_BITS.into(), &mut cursor).map_or(0, |()| cursor.position() as u8)
     })
 }
 

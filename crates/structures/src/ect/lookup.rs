@@ -7,23 +7,76 @@
 //! ```
 //!
 //! A lookup misses the cache for the index (a group, a relative offset) and for the bits: 76 bytes a
-//! bucket of 256 keys. Then it computes, for some dozens of code words.
+//! bucket of 256 keys. Then it computes, for some dozens of code words. A sparse index decodes the
+//! separators up to the one above the hash, in the same way.
 //!
-//! Invariant: every bucket holds a whole trie of its number of keys: the builder wrote it or the
-//! reader of the stored form checked it. So lookups have no errors to give.
+//! Invariant: every bucket holds a whole trie, or all separators, of its number of keys: the
+//! builder wrote it or the reader of the stored form checked it. So lookups have no errors to give.
 //!
 //! Source: the thesis, sections 3.1.3 and 3.1.4.
 
-use super::HashKey;
+use super::coder::Coder;
 use super::cursor::Cursor;
 use super::index::{BucketIndex, Start};
-use super::key::place;
-use super::trie::Tries;
+use super::separators::Separators;
+use super::trie::{Damaged, Tries};
+use super::{EctBuilder, EctError, EctOptions};
+use crate::bits::BitWriter;
+use crate::rank::key::{HashKey, Path, place};
+use crate::rank::{RankIndex, RankIndexBuilder};
+
+/// What the bits of a bucket are.
+#[derive(Clone, Debug)]
+pub(super) enum Form {
+    /// The trie of its keys.
+    Dense(Tries<'static>),
+    /// The separators of its blocks.
+    Sparse(Separators),
+}
+
+impl Form {
+    pub(super) fn new(hmax: u32, entries_per_block: u32) -> Self {
+        match entries_per_block {
+            1 => Self::Dense(Tries::new(Coder::shared(hmax))),
+            _ => Self::Sparse(Separators::new(entries_per_block)),
+        }
+    }
+
+    /// Entries in a block.
+    pub(super) fn block(&self) -> u32 {
+        match self {
+            Self::Dense(_) => 1,
+            Self::Sparse(separators) => separators.block(),
+        }
+    }
+
+    /// Appends the bits of sorted, distinct paths, the first at `place` within its block.
+    pub(super) fn encode(&self, paths: &[Path], place: u32, writer: &mut BitWriter) {
+        match self {
+            Self::Dense(tries) => tries.encode(paths, writer),
+            Self::Sparse(separators) => separators.encode(paths, place, writer),
+        }
+    }
+
+    /// Moves past the bits of n keys, having looked at all of them, that end before a position.
+    pub(super) fn skip(
+        &self,
+        n: u32,
+        place: u32,
+        end: u64,
+        cursor: &mut Cursor<'_>,
+    ) -> Result<(), Damaged> {
+        match self {
+            Self::Dense(tries) => tries.skip(n, end, cursor),
+            Self::Sparse(separators) => separators.skip(n, place, end, cursor),
+        }
+    }
+}
 
 /// An entropy-coded trie: the ranks of 160-bit hashes in 2.5 bits a key.
 #[derive(Clone, Debug)]
 pub struct Ect {
-    pub(super) tries: Tries<'static>,
+    pub(super) form: Form,
     pub(super) hmax: u32,
     pub(super) buckets: u32,
     pub(super) index: BucketIndex,
@@ -36,14 +89,14 @@ pub struct Ect {
 impl Ect {
     /// Of an index with one start more than buckets, and the bits of their tries.
     pub(super) fn new(
-        tries: Tries<'static>,
+        form: Form,
         hmax: u32,
         buckets: u32,
         index: BucketIndex,
         bits: Vec<u8>,
     ) -> Self {
         let end = index.start(buckets);
-        Self { tries, hmax, buckets, index, bits, end }
+        Self { form, hmax, buckets, index, bits, end }
     }
 
     /// The block that has the entry of a hash if any has: its rank, over the entries of a block.
@@ -53,13 +106,22 @@ impl Ect {
     pub fn lookup(&self, hash: &HashKey) -> u64 {
         let (bucket, path) = place(hash, self.buckets);
         let (start, next) = (self.index.start(bucket), self.index.start(bucket + 1));
-        let block = u64::from(self.tries.block());
-        let (n, place) = ((next.rank - start.rank) as u32, (start.rank % block) as u32);
+        let n = (next.rank - start.rank) as u32;
+        let last = self.end.rank.saturating_sub(1);
         let mut cursor = Cursor::new(&self.bits, start.bits);
         // The bits were checked, so there is no error.
-        let rank = self.tries.descend(&path, n, place, next.bits, &mut cursor).unwrap_or(0);
-        let last = self.end.rank.saturating_sub(1);
-        (start.rank + u64::from(rank)).min(last) / block
+        match &self.form {
+            Form::Dense(tries) => {
+                let rank = tries.descend(&path, n, next.bits, &mut cursor).unwrap_or(0);
+                (start.rank + u64::from(rank)).min(last)
+            }
+            Form::Sparse(separators) => {
+                let block = u64::from(separators.block());
+                let place = (start.rank % block) as u32;
+                let count = separators.count(&path, n, place, next.bits, &mut cursor).unwrap_or(0);
+                start.rank.min(last) / block + u64::from(count)
+            }
+        }
     }
 
     /// The number of keys.
@@ -74,12 +136,17 @@ impl Ect {
 
     /// Entries in a block; 1 if lookups give the rank of every key.
     pub fn entries_per_block(&self) -> u32 {
-        self.tries.block()
+        self.form.block()
     }
 
     /// The number of virtual buckets.
     pub fn buckets(&self) -> u32 {
         self.buckets
+    }
+
+    /// The bits of all tries, or separators: the size without header and index of buckets.
+    pub fn trie_bits(&self) -> u64 {
+        self.end.bits
     }
 
     /// The bytes of the stored form, which memory has too: tries, index of buckets and header.
@@ -88,5 +155,50 @@ impl Ect {
             + size_of_val(self.index.groups())
             + size_of_val(self.index.relatives())
             + self.bits.len()
+    }
+}
+
+impl RankIndex for Ect {
+    type Builder = EctBuilder;
+    type Options = EctOptions;
+    type Error = EctError;
+
+    fn builder(options: &EctOptions, expected_keys: u64) -> Result<EctBuilder, EctError> {
+        EctBuilder::new(*options, expected_keys)
+    }
+
+    #[inline]
+    fn lookup(&self, hash: &HashKey) -> u64 {
+        self.lookup(hash)
+    }
+
+    fn len(&self) -> u64 {
+        self.len()
+    }
+
+    fn size(&self) -> usize {
+        self.size()
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        self.to_bytes()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Result<Self, EctError> {
+        Self::from_bytes(bytes)
+    }
+}
+
+impl RankIndexBuilder for EctBuilder {
+    type Index = Ect;
+    type Error = EctError;
+
+    /// An entry is written when its hash is pushed: the order is that of hashes.
+    fn push(&mut self, hash: &HashKey) -> Result<&[u32], EctError> {
+        self.push(hash).map(|()| &[0][..])
+    }
+
+    fn finish(self) -> Result<(Ect, Vec<u32>), EctError> {
+        self.finish().map(|ect| (ect, Vec::new()))
     }
 }

@@ -6,22 +6,22 @@
 //!  16  keys, u64                   │ 24 bits of all tries, u64
 //!  32  groups        bits u64, rank u64 each                integers little-endian
 //!      relatives     bits u16, rank u16 each, one more than buckets
-//!      tries         the last byte filled up with zeros
+//!      tries         or separators; the last byte filled up with zeros
 //! ```
 //!
-//! Reading walks every trie, at some 4 nanoseconds a key, so that lookups need not expect anything
-//! but tries. There is no checksum; the file around it has. A reader refuses versions it does not
-//! know.
+//! Reading walks the bits of every bucket, at some 4 nanoseconds a key, so that lookups need not
+//! expect anything else. There is no checksum; the file around it has. A reader refuses versions it
+//! does not know.
 //!
 //! Invariant: what is accepted is what writing it again would give.
 //!
 //! Source: ours.
 
 use super::build::MAX_ENTRIES_PER_BLOCK;
-use super::coder::{Coder, MAX_HMAX};
+use super::coder::MAX_HMAX;
 use super::cursor::Cursor;
 use super::index::{BucketIndex, MAX_LOG2_GROUP, Start};
-use super::trie::Tries;
+use super::lookup::Form;
 use super::{Ect, EctError};
 
 /// The bytes before the index.
@@ -36,7 +36,7 @@ impl Ect {
         bytes.extend(MAGIC);
         // Both were checked to be below 256, far.
         bytes.extend([self.hmax as u8, self.index.log2_group() as u8, 0]);
-        bytes.extend(self.tries.block().to_le_bytes());
+        bytes.extend(self.form.block().to_le_bytes());
         bytes.extend(self.buckets.to_le_bytes());
         bytes.extend(self.end.rank.to_le_bytes());
         bytes.extend(self.end.bits.to_le_bytes());
@@ -73,9 +73,9 @@ impl Ect {
         let (groups, rest) = bytes[HEADER..].split_at(groups as usize * 16);
         let (relatives, bits) = rest.split_at(starts as usize * 4);
         let index = read_index(&header, groups.as_chunks().0, relatives.as_chunks().0)?;
-        let tries = Tries::new(Coder::shared(header.hmax), header.block);
-        check_tries(&tries, &index, header.buckets, bits)?;
-        Ok(Self::new(tries, header.hmax, header.buckets, index, bits.to_vec()))
+        let form = Form::new(header.hmax, header.block);
+        check_buckets(&form, &index, header.buckets, bits)?;
+        Ok(Self::new(form, header.hmax, header.buckets, index, bits.to_vec()))
     }
 }
 
@@ -144,9 +144,10 @@ fn read_index(
     Ok(index)
 }
 
-/// Walks the trie of every bucket, which must end where the next begins, and the last in zeros.
-fn check_tries(
-    tries: &Tries<'_>,
+/// Walks the trie or the separators of every bucket, which must end where the next begins, and the
+/// last in zeros.
+fn check_buckets(
+    form: &Form,
     index: &BucketIndex,
     buckets: u32,
     bits: &[u8],
@@ -156,9 +157,9 @@ fn check_tries(
         let damaged = EctError::Trie { bucket };
         let next = index.start(bucket + 1);
         let mut cursor = Cursor::new(bits, start.bits);
-        let place = start.rank % u64::from(tries.block());
+        let place = start.rank % u64::from(form.block());
         let n = (next.rank - start.rank) as u32;
-        tries.skip(n, place as u32, next.bits, &mut cursor).map_err(|_| damaged)?;
+        form.skip(n, place as u32, next.bits, &mut cursor).map_err(|_| damaged)?;
         if cursor.position() != next.bits {
             return Err(damaged);
         }

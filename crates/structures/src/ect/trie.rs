@@ -1,24 +1,23 @@
-//! The tries of virtual buckets: encoded from sorted paths, descended to a key, skipped when checked.
+//! The tries of virtual buckets: encoded from sorted paths, descended to a key, skipped when
+//! checked.
 //!
 //! ```text
-//!  Rep(T) = nothing                                            if T lies inside one block
+//!  Rep(T) = nothing                                            if T has one key, or none
 //!         = EC(|Left(T)|, |T|)  Rep(Left(T))  Rep(Right(T))    otherwise
 //! ```
 //!
-//! A subtrie is its number of keys and the place of the first within its block. It lies inside one
-//! block if the two together do not exceed the block. With one entry a block that is every subtrie
-//! of a single key, and the trie is dense; with more it is sparse. Encoder and decoder see the same
-//! numbers, so nothing marks what was pruned.
+//! Encoder and decoder know the number of keys of a subtrie from those above it, so nothing marks
+//! where it ends.
 //!
 //! Invariant: a subtrie at depth 160 has one key, since hashes are distinct. Skipping refuses other
 //! tries, which bounds the recursion.
 //!
-//! Source: the thesis, sections 3.1.4 and 3.1.6, algorithms 1 and 2.
+//! Source: the thesis, section 3.1.4, algorithms 1 and 2.
 
 use super::coder::{Coder, MAX_SMALL, SMALL_BITS};
 use super::cursor::Cursor;
-use super::key::{PATH_BITS, Path};
 use crate::bits::BitWriter;
+use crate::rank::key::{PATH_BITS, Path};
 
 /// The bits are not those of a trie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,60 +27,51 @@ pub(super) struct Damaged;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tries<'a> {
     coder: &'a Coder,
-    /// Entries in a block.
-    block: u32,
 }
 
 impl<'a> Tries<'a> {
-    /// Tries over blocks of so many entries, at least 1.
-    pub(super) fn new(coder: &'a Coder, block: u32) -> Self {
-        Self { coder, block }
+    /// Tries in the code of a coder.
+    pub(super) fn new(coder: &'a Coder) -> Self {
+        Self { coder }
     }
 
-    /// Entries in a block.
-    pub(super) fn block(&self) -> u32 {
-        self.block
+    /// Appends the trie of sorted, distinct paths.
+    pub(super) fn encode(&self, paths: &[Path], writer: &mut BitWriter) {
+        self.encode_below(paths, 0, writer);
     }
 
-    /// Appends the trie of sorted, distinct paths, the first at `place` within its block.
-    pub(super) fn encode(&self, paths: &[Path], place: u32, writer: &mut BitWriter) {
-        self.encode_below(paths, 0, place, writer);
-    }
-
-    fn encode_below(&self, paths: &[Path], depth: u32, place: u32, writer: &mut BitWriter) {
+    fn encode_below(&self, paths: &[Path], depth: u32, writer: &mut BitWriter) {
         // Not more than 2^32 keys fit a bucket.
         let n = paths.len() as u32;
-        if self.is_pruned(n, place) {
+        if n < 2 {
             return;
         }
         let left = paths.partition_point(|path| !path.bit(depth));
         self.coder.write(n, left as u32, writer);
-        self.encode_below(&paths[..left], depth + 1, place, writer);
-        self.encode_below(&paths[left..], depth + 1, self.after(place, left as u32), writer);
+        self.encode_below(&paths[..left], depth + 1, writer);
+        self.encode_below(&paths[left..], depth + 1, writer);
     }
 
-    /// The rank among n keys of the one with this path, or of the first in its block if the trie is
-    /// sparse; of some key if there is none with this path. The bits were checked before.
+    /// The rank among n keys of the one with this path; of some key if there is none with this path.
+    /// The bits were checked before.
     #[inline]
     pub(super) fn descend(
         &self,
         path: &Path,
         mut n: u32,
-        mut place: u32,
         end: u64,
         cursor: &mut Cursor<'_>,
     ) -> Result<u32, Damaged> {
         let (mut rank, mut depth) = (0, 0);
-        while !self.is_pruned(n, place) {
+        while n > 1 {
             let left = self.read(n, end, cursor)?;
             // 0 keys on the left may be none on the right: the bit here is a wildcard.
             if left > 0 && !path.bit(depth) {
                 n = left;
             } else if left > 0 {
-                self.skip(left, place, end, cursor)?;
+                self.skip(left, end, cursor)?;
                 rank += left;
                 n -= left;
-                place = self.after(place, left);
             }
             depth += 1;
         }
@@ -90,32 +80,21 @@ impl<'a> Tries<'a> {
 
     /// Moves past a trie of n keys, having looked at all of it, that ends before a position.
     #[inline]
-    pub(super) fn skip(
-        &self,
-        n: u32,
-        place: u32,
-        end: u64,
-        cursor: &mut Cursor<'_>,
-    ) -> Result<(), Damaged> {
-        if self.block == 1 {
-            self.walk::<true>(n, place, 0, end, cursor)
-        } else {
-            self.walk::<false>(n, place, 0, end, cursor)
-        }
+    pub(super) fn skip(&self, n: u32, end: u64, cursor: &mut Cursor<'_>) -> Result<(), Damaged> {
+        self.walk(n, 0, end, cursor)
     }
 
-    /// Skips below a depth. A dense trie has no places to keep, and tables for its small subtries.
-    fn walk<const DENSE: bool>(
+    /// Skips below a depth, small subtries by table.
+    fn walk(
         &self,
         mut n: u32,
-        mut place: u32,
         mut depth: u32,
         end: u64,
         cursor: &mut Cursor<'_>,
     ) -> Result<(), Damaged> {
-        while if DENSE { n > 1 } else { !self.is_pruned(n, place) } {
+        while n > 1 {
             // A table takes a level a bit at most, and none of them below the last.
-            let has_table = DENSE && n <= MAX_SMALL && depth <= PATH_BITS - SMALL_BITS;
+            let has_table = n <= MAX_SMALL && depth <= PATH_BITS - SMALL_BITS;
             if has_table && self.coder.skip_small(n, cursor) {
                 return if cursor.is_past(end) { Err(Damaged) } else { Ok(()) };
             }
@@ -125,11 +104,8 @@ impl<'a> Tries<'a> {
             depth += 1;
             let left = self.read(n, end, cursor)?;
             if left > 0 {
-                self.walk::<DENSE>(left, place, depth, end, cursor)?;
+                self.walk(left, depth, end, cursor)?;
                 n -= left;
-                if !DENSE {
-                    place = self.after(place, left);
-                }
             }
         }
         Ok(())
@@ -141,27 +117,12 @@ impl<'a> Tries<'a> {
         let left = self.coder.read(n, cursor)?;
         if cursor.is_past(end) { Err(Damaged) } else { Ok(left) }
     }
-
-    /// Whether n keys, the first at `place` within its block, are all in that block.
-    #[inline]
-    fn is_pruned(&self, n: u32, place: u32) -> bool {
-        u64::from(place) + u64::from(n) <= u64::from(self.block)
-    }
-
-    /// The place within its block of the key that is n keys further on.
-    #[inline]
-    fn after(&self, place: u32, n: u32) -> u32 {
-        if self.block == 1 {
-            return 0;
-        }
-        ((u64::from(place) + u64::from(n)) % u64::from(self.block)) as u32
-    }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::ect::key::place;
+    use crate::rank::key::place;
     use proptest::prelude::*;
 
     /// Distinct paths, many of which share long prefixes, in order.
@@ -176,27 +137,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn does_a_descent_find_the_rank_or_the_first_of_the_block(
+        fn does_a_descent_find_the_rank(
             paths in paths(),
             hmax in 0u32..=64,
-            block in prop_oneof![Just(1u32), 1u32..20],
-            before in 0u32..20,
         ) {
-            let tries = Tries::new(Coder::shared(hmax), block);
-            let place = before % block;
+            let tries = Tries::new(Coder::shared(hmax));
             let mut writer = BitWriter::new();
-            tries.encode(&paths, place, &mut writer);
+            tries.encode(&paths, &mut writer);
             let bits = writer.len();
             let bytes = writer.finish();
             let cursor = Cursor::new(&bytes, 0);
             let n = paths.len() as u32;
             for (rank, path) in (0..).zip(&paths) {
-                let found = tries.descend(path, n, place, bits, &mut cursor.clone()).unwrap();
-                prop_assert_eq!((place + found) / block, (place + rank) / block);
-                prop_assert!(found <= rank && (block > 1 || found == rank));
+                let found = tries.descend(path, n, bits, &mut cursor.clone());
+                prop_assert_eq!(found, Ok(rank));
             }
             let mut skipped = cursor.clone();
-            prop_assert_eq!(tries.skip(n, place, bits, &mut skipped), Ok(()));
+            prop_assert_eq!(tries.skip(n, bits, &mut skipped), Ok(()));
             prop_assert_eq!(skipped.position(), bits);
         }
 
@@ -205,16 +162,13 @@ mod tests {
             bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(0), Just(255)], 0..100),
             hash in any::<[u8; 20]>(),
             n in prop_oneof![0u32..300, any::<u32>()],
-            block in prop_oneof![Just(1u32), 1u32..20, any::<u32>()],
-            before in any::<u32>(),
             hmax in 0u32..=64,
         ) {
-            let tries = Tries::new(Coder::shared(hmax), block.max(1));
-            let at = before % block.max(1);
+            let tries = Tries::new(Coder::shared(hmax));
             let (cursor, end) = (Cursor::new(&bytes, 0), bytes.len() as u64 * 8);
             let path = place(&hash, 1).1;
-            let skipped = tries.skip(n, at, end, &mut cursor.clone());
-            let found = tries.descend(&path, n, at, end, &mut cursor.clone());
+            let skipped = tries.skip(n, end, &mut cursor.clone());
+            let found = tries.descend(&path, n, end, &mut cursor.clone());
             if skipped.is_ok() {
                 prop_assert!(found.is_ok());
             }
@@ -228,14 +182,14 @@ mod tests {
     fn is_a_trie_deeper_than_the_hashes_refused() {
         // Two keys that part below depth 160: a wildcard for every bit, and never a split.
         let coder = Coder::shared(64);
-        let tries = Tries::new(coder, 1);
+        let tries = Tries::new(coder);
         for (depth, result) in [(159, Ok(())), (160, Err(Damaged))] {
             let mut writer = BitWriter::new();
             (0..depth).for_each(|_| coder.write(2, 0, &mut writer));
             coder.write(2, 1, &mut writer);
             let bytes = writer.finish();
             let end = bytes.len() as u64 * 8;
-            assert_eq!(tries.skip(2, 0, end, &mut Cursor::new(&bytes, 0)), result);
+            assert_eq!(tries.skip(2, end, &mut Cursor::new(&bytes, 0)), result);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Hashes as tries see them: a virtual bucket, and the bits that tell the keys of a bucket apart.
+//! Hashes as indexes see them: a virtual bucket, and the bits that tell the keys of a bucket apart.
 //!
 //! ```text
 //!  hash         [    the first 64 bits    │ 96 bits more ]
@@ -21,34 +21,49 @@
 /// The hash of a key: 160 uniform bits, the first byte the most significant.
 ///
 /// Any well-distributed hash serves; SHA-1 in the thesis. A store that is split into parts by the
-/// same hash chooses the part by its *last* bits: of the first, tries expect every value equally often.
+/// same hash chooses the part by its *last* bits: of the first, tries expect every value equally
+/// often.
 pub type HashKey = [u8; 20];
 
 /// The bits of a path.
-pub(super) const PATH_BITS: u32 = 160;
+pub(crate) const PATH_BITS: u32 = 160;
 
 /// The path of a key from the root of its bucket's trie, the first bit the most significant of the
 /// first word; the last 32 bits are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Path([u64; 3]);
+pub(crate) struct Path([u64; 3]);
 
 impl Path {
+    /// The bits of the path, then 32 zeros.
+    #[inline]
+    pub(crate) fn words(&self) -> [u64; 3] {
+        self.0
+    }
+
     /// The bit that is taken at a depth.
     #[inline]
-    pub(super) fn bit(&self, depth: u32) -> bool {
+    pub(crate) fn bit(&self, depth: u32) -> bool {
         let word = self.0.get(depth as usize / 64).copied().unwrap_or(0);
         (word << (depth % 64)) >> 63 == 1
+    }
+
+    /// The number of the path's cell, if all paths are split into so many, and the path in it.
+    #[inline]
+    pub(crate) fn scale(&self, cells: u64) -> (u64, Path) {
+        let product = u128::from(self.0[0]) * u128::from(cells);
+        ((product >> 64) as u64, Path([product as u64, self.0[1], self.0[2]]))
     }
 }
 
 /// The bucket of a hash, less than `buckets`, and its path there.
 #[inline]
-pub(super) fn place(hash: &HashKey, buckets: u32) -> (u32, Path) {
+pub(crate) fn place(hash: &HashKey, buckets: u32) -> (u32, Path) {
     let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = *hash;
-    let product = u128::from(u64::from_be_bytes([a, b, c, d, e, f, g, h])) * u128::from(buckets);
+    let first = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
     let second = u64::from_be_bytes([i, j, k, l, m, n, o, p]);
     let third = u64::from(u32::from_be_bytes([q, r, s, t])) << 32;
-    ((product >> 64) as u32, Path([product as u64, second, third]))
+    let (bucket, path) = Path([first, second, third]).scale(buckets.into());
+    (bucket as u32, path)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -1,0 +1,77 @@
+//! `ect-size`: how many bits an entropy-coded trie takes a key, everything counted.
+//!
+//! A trie of as many keys as the thesis's, header and index of buckets included; every key is
+//! looked up.
+//!
+//! Invariant: the size is the length of the stored form.
+//!
+//! Source: Lim, thesis (2015), section 3.3.3.
+
+use siltstone_engine::Result;
+use siltstone_structures::ect::{Ect, EctOptions};
+
+use super::{Check, Direction, Experiment, Measured, hashes};
+
+/// The thesis's 16 M.
+const KEYS: f64 = 16_777_216.0;
+const CLAIMED: f64 = 2.51;
+
+pub(super) struct EctSize;
+
+impl Experiment for EctSize {
+    fn id(&self) -> &'static str {
+        "ect-size"
+    }
+
+    fn paper(&self) -> &'static str {
+        "Lim, Resource-Efficient Data-Intensive System Designs, 2015"
+    }
+
+    fn figure(&self) -> &'static str {
+        "section 3.3.3"
+    }
+
+    fn claim(&self) -> &'static str {
+        "the index of 16 million keys takes 2.51 bits a key (g = 256, hmax = 64)"
+    }
+
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+        let keys = (KEYS * scale).round().max(10_000.0) as u64;
+        progress(0, 3);
+        let hashes = hashes::sorted(keys);
+        progress(1, 3);
+        let built = hashes::build::<Ect>(&hashes, &EctOptions::default())?;
+        progress(2, 3);
+        let right = built.right(&hashes, 1);
+        progress(3, 3);
+        let checks = vec![
+            Check {
+                what: "bits a key, header and index of buckets included".to_owned(),
+                claimed: CLAIMED,
+                ours: built.bits(),
+                tolerance: 0.01,
+                direction: Direction::AtMost(CLAIMED + 0.01),
+            },
+            Check {
+                what: "share of keys whose lookup gives their rank".to_owned(),
+                claimed: 1.0,
+                ours: right,
+                tolerance: 0.0,
+                direction: Direction::None,
+            },
+        ];
+        Ok(Measured { scale: format!("{keys} keys"), checks, plot: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::repro::{Verdict, run};
+
+    #[test]
+    fn does_the_size_hold_at_a_hundredth_of_the_keys() {
+        let finding = run(&EctSize, 0.01, &mut |_, _| ()).unwrap();
+        assert_eq!(finding.verdict, Verdict::Holds, "{:?}", finding.checks);
+    }
+}
