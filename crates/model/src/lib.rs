@@ -20,6 +20,8 @@
 //! | --- | --- |
 //! | [`popularity`] | how likely each key is, compressed into groups |
 //! | [`primitives`] | Unique, its inverse, Merge, DInterval |
+//! | [`workload`] | what a model asks of either of the next two |
+//! | [`tabulated`] | the same primitives by table, for optimisers |
 //! | [`root`] | solving f(x) = y for a rising f |
 //! | [`leveldb`] | LevelDB's write amplification (Algorithm 3) |
 //! | [`cola`] | COLA and SAMT (Algorithm 4) |
@@ -39,12 +41,16 @@ pub mod primitives;
 pub mod root;
 pub mod silt;
 pub mod simulate;
+pub mod tabulated;
+pub mod workload;
 
 pub use cola::{Cola, Samt};
 pub use error::BadParameter;
 pub use leveldb::LevelDb;
 pub use popularity::Popularity;
 pub use silt::{Silt, SiltExample};
+pub use tabulated::Tabulated;
+pub use workload::Workload;
 
 use serde::Serialize;
 
