@@ -29,8 +29,9 @@ pub struct Optimum {
 
 /// A level at least this much larger than the one before, in logarithms.
 const LEAST_GROWTH: f64 = 1e-3;
-/// The largest of the optimised levels stays this much below the number of keys.
-const HEADROOM: f64 = 0.999_999;
+/// The largest of the optimised levels stays this much below the number of keys. A level this full is
+/// hardly ever compacted: it is one that the optimum would do without.
+const HEADROOM: f64 = 0.999;
 const EVALUATIONS_A_ROUND: usize = 3000;
 const MOST_ROUNDS: usize = 12;
 

@@ -12,12 +12,20 @@
 use serde::Serialize;
 use siltstone_engine::{Error, OptionMistake, Result};
 
+mod level_density;
+mod level_sizes;
+mod leveldb_keys;
 mod leveldb_levels;
+mod leveldb_optimized;
 mod leveldb_skew;
 mod leveldb_stages;
 mod lsm_write_amplification;
+mod model_speed;
 mod silt_example;
+mod table_selection;
 mod text;
+mod thesis;
+mod unique_keys;
 mod verdict;
 mod zipf_merge;
 
@@ -28,11 +36,18 @@ pub use verdict::{Check, Direction, Verdict};
 /// Every experiment, by the order of its paper.
 pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &silt_example::SiltExample,
+    &unique_keys::UniqueKeys,
     &zipf_merge::ZipfMerge,
+    &level_density::LevelDensity,
     &leveldb_skew::LevelDbSkew,
+    &leveldb_keys::LevelDbKeys,
     &lsm_write_amplification::LsmWriteAmplification,
+    &leveldb_optimized::LevelDbOptimized,
+    &level_sizes::LevelSizes,
     &leveldb_stages::LevelDbStages,
     &leveldb_levels::LevelDbLevels,
+    &model_speed::ModelSpeed,
+    &table_selection::TableSelection,
 ];
 
 /// The scales that experiments accept, as a share of their own full size.
