@@ -97,12 +97,21 @@ impl LevelDb {
     /// Algorithm 3, one cost after the other.
     fn each_stage(&self, workload: &impl Workload, mut put: impl FnMut(f64)) {
         let log = self.log_items;
+        put(1.0);
+        put(workload.unique(log) / log);
+        self.levels_from(log * self.level0_tables, workload, put);
+    }
+
+    /// The costs from level 0 on, which is compacted every `interval` requests.
+    pub(crate) fn levels_from(
+        &self,
+        mut interval: f64,
+        workload: &impl Workload,
+        mut put: impl FnMut(f64),
+    ) {
         let size = |level: usize| {
             self.level_items.get(level - 1).copied().unwrap_or_else(|| workload.keys())
         };
-        put(1.0);
-        put(workload.unique(log) / log);
-        let mut interval = log * self.level0_tables;
         put(workload.merge(workload.unique(interval), size(1)) / interval);
         for level in 1..=self.level_items.len() {
             interval += workload.compaction_interval(size(level));
@@ -113,13 +122,19 @@ impl LevelDb {
         }
     }
 
-    fn named(&self, costs: &[f64]) -> Breakdown {
+    /// Requests between two merges into the last level, if level 0 is compacted every `interval`.
+    pub(crate) fn last_interval(&self, interval: f64, workload: &impl Workload) -> f64 {
+        let levels = self.level_items.iter();
+        interval + levels.map(|&items| workload.compaction_interval(items)).sum::<f64>()
+    }
+
+    pub(crate) fn named(&self, costs: &[f64]) -> Breakdown {
         let names = ["mem→log".to_owned(), "mem→level-0".to_owned()].into_iter();
         let levels = (0..=self.level_items.len()).map(|l| format!("level-{l}→{}", l + 1));
         Breakdown { by_stage: names.chain(levels).zip(costs.iter().copied()).collect() }
     }
 
-    fn check(&self, keys: f64) -> Result<(), BadParameter> {
+    pub(crate) fn check(&self, keys: f64) -> Result<(), BadParameter> {
         let most = f64::MAX;
         within("log_items", self.log_items, f64::MIN_POSITIVE, most, "give a size above zero")?;
         within("level0_tables", self.level0_tables, 1.0, 1e6, "give 1 table or more")?;

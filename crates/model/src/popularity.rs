@@ -102,6 +102,29 @@ impl Popularity {
     pub fn keys(&self) -> f64 {
         self.keys
     }
+
+    /// The share of requests that the `hot` most popular keys take, and the popularity of the rest
+    /// among themselves. `hot` is less than the number of keys.
+    pub(crate) fn without_the_most_popular(&self, hot: f64) -> (f64, Self) {
+        if hot <= 0.0 {
+            return (0.0, self.clone());
+        }
+        // Groups lie in falling popularity.
+        let probability = |group: &Group| -(-group.rate).exp_m1();
+        let (mut left, mut mass) = (hot, 0.0);
+        let mut cold = Vec::new();
+        for group in &self.groups {
+            let taken = left.min(group.keys);
+            left -= taken;
+            mass += taken * probability(group);
+            if group.keys > taken {
+                cold.push((group.keys - taken, probability(group)));
+            }
+        }
+        let rest: f64 = cold.iter().rev().map(|(keys, probability)| keys * probability).sum();
+        let groups = cold.into_iter().map(|(keys, f)| Group::new(keys, f / rest)).collect();
+        (mass, Popularity { groups, keys: self.keys - hot })
+    }
 }
 
 fn check_keys(keys: f64) -> Result<f64, BadParameter> {
@@ -170,6 +193,16 @@ mod tests {
             assert!((mass - 1.0).abs() < 1e-9, "{mass}");
         }
         assert!(Popularity::zipf(1e8, 0.99).unwrap().groups.len() < 3000);
+    }
+
+    #[test]
+    fn the_most_popular_keys_can_be_taken_out() {
+        let popularity = Popularity::empirical(&[4, 4, 1, 1]).unwrap();
+        let (mass, cold) = popularity.without_the_most_popular(1.0);
+        assert!((mass - 0.4).abs() < 1e-12);
+        assert_eq!(cold, Popularity::empirical(&[4, 1, 1]).unwrap());
+        let (mass, cold) = Popularity::uniform(10.0).unwrap().without_the_most_popular(4.0);
+        assert!((mass - 0.4).abs() < 1e-12 && (cold.unique(1.0) - 1.0).abs() < 1e-12);
     }
 
     #[test]
