@@ -51,7 +51,8 @@ fn is_sound(wa: std::result::Result<Breakdown, BadParameter>) {
 
 fn try_all(u: &mut Unstructured<'_>) -> Result<()> {
     let Ok(keys) = popularity(u)? else { return Ok(()) };
-    let (log_items, growth, levels) = (number(u)?, u.int_in_range(0..=40)?, u.int_in_range(0..=9)?);
+    let (log_items, growth, levels) =
+        (number(u)?, u.int_in_range(0..=40)?, u.int_in_range(0..=70)?);
     let tree = LevelDb { log_items, level0_tables: number(u)?, level_items: numbers(u)? };
     match u.int_in_range(0..=8)? {
         0 => is_sound(tree.write_amplification(&keys)),
@@ -69,7 +70,12 @@ fn try_all(u: &mut Unstructured<'_>) -> Result<()> {
                 keys: number(u)?,
                 ..SiltExample::default()
             };
-            let _ = example.costs();
+            if let Ok(costs) = example.costs() {
+                assert!(
+                    costs.lifetime_years.is_finite() && costs.memory_overhead.is_finite(),
+                    "{costs:?}"
+                );
+            }
         }
         6 => {
             let wait = Wait { overlap: number(u)?, most_rows: u.int_in_range(0..=20)? };
@@ -98,9 +104,17 @@ fn try_all(u: &mut Unstructured<'_>) -> Result<()> {
                 // Enough to compact, few enough to finish.
                 keys: u.int_in_range(0..=3000)?,
                 skew: number(u)?,
-                selection: if bool::arbitrary(u)? { Selection::RoundRobin } else { Selection::Largest },
+                selection: if bool::arbitrary(u)? {
+                    Selection::RoundRobin
+                } else {
+                    Selection::Largest
+                },
                 table_items: u.int_in_range(0..=200)?,
-                overlap_tables: if bool::arbitrary(u)? { Some(u.int_in_range(0..=20)?) } else { None },
+                overlap_tables: if bool::arbitrary(u)? {
+                    Some(u.int_in_range(0..=20)?)
+                } else {
+                    None
+                },
                 load: if bool::arbitrary(u)? { Load::KeyOrder } else { Load::Shuffled },
                 rounds: number(u)?.min(2.0),
                 seed: u64::arbitrary(u)?,

@@ -23,7 +23,7 @@
 //!
 //! Source: thesis, section 4.3.
 
-use crate::error::{BadParameter, within};
+use crate::error::{BadParameter, MOST_ITEMS, check_keys, within};
 use crate::{Breakdown, Workload};
 
 /// The parameters of the design, in items.
@@ -86,7 +86,7 @@ impl LevelDb {
     /// # Errors
     /// As [`write_amplification`](Self::write_amplification).
     pub fn worst_case(&self, keys: f64) -> Result<Breakdown, BadParameter> {
-        self.check(keys)?;
+        self.check(check_keys(keys)?)?;
         let level_0 = self.log_items * self.level0_tables;
         let sizes = || self.level_items.iter().copied().chain([keys]);
         let above = [level_0].into_iter().chain(sizes());
@@ -135,15 +135,15 @@ impl LevelDb {
     }
 
     pub(crate) fn check(&self, keys: f64) -> Result<(), BadParameter> {
-        let most = f64::MAX;
-        within("log_items", self.log_items, f64::MIN_POSITIVE, most, "give a size above zero")?;
+        let reason = "give a log of 1 item to 10^15";
+        within("log_items", self.log_items, 1.0, MOST_ITEMS, reason)?;
         within("level0_tables", self.level0_tables, 1.0, 1e6, "give 1 table or more")?;
-        let mut below = 0.0;
+        let mut below = 1.0;
         for &items in &self.level_items {
-            let reason = "give levels in ascending order, each above zero";
-            within("level_items", items, below, most, reason)?;
+            let reason = "give levels in ascending order, each of 1 item or more";
+            within("level_items", items, below, MOST_ITEMS, reason)?;
             let reason = "give levels smaller than the number of keys; the last level holds all";
-            within("level_items", items, f64::MIN_POSITIVE, keys, reason)?;
+            within("level_items", items, 1.0, keys, reason)?;
             below = items;
         }
         Ok(())
@@ -209,11 +209,19 @@ mod tests {
         };
         assert_eq!(named(|d| d.log_items = 0.0), "log_items");
         assert_eq!(named(|d| d.log_items = f64::NAN), "log_items");
+        // Both would divide to infinity.
+        assert_eq!(named(|d| d.log_items = 1e-300), "log_items");
+        assert_eq!(named(|d| d.level_items[0] = 1e-300), "level_items");
         assert_eq!(named(|d| d.level0_tables = -4.0), "level0_tables");
         assert_eq!(named(|d| d.level_items.reverse()), "level_items");
         assert_eq!(named(|d| d.level_items[0] = f64::NAN), "level_items");
         assert_eq!(named(|d| d.level_items[0] = -1.0), "level_items");
         assert_eq!(named(|d| d.level_items.push(1e7)), "level_items");
+        let one_level =
+            LevelDb { level_items: Vec::new(), ..LevelDb::standard(1e6, 1e3, 1).unwrap() };
+        for keys in [f64::NAN, f64::INFINITY, -1.0, 0.0] {
+            assert_eq!(one_level.worst_case(keys).unwrap_err().parameter, "keys");
+        }
         assert_eq!(LevelDb::standard(1e6, 0.0, 3).unwrap_err().parameter, "item_bytes");
         assert_eq!(LevelDb::standard(1e6, 1.0, 0).unwrap_err().parameter, "levels");
     }

@@ -66,9 +66,8 @@ impl Lsm {
     pub fn write_amplification(&self, popularity: &Popularity) -> Result<Breakdown, BadParameter> {
         self.check(popularity.keys())?;
         let log = self.tree.log_items;
-        let (hot_mass, cold) = popularity.without_the_most_popular(self.hot_keys);
+        let (share, cold) = popularity.without_the_most_popular(self.hot_keys);
         let fresh = log - self.hot_keys;
-        let share = 1.0 - hot_mass;
         // From here on requests are those for cold keys.
         let row_requests = share * fresh;
         let row = cold.unique(row_requests);

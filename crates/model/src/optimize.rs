@@ -48,7 +48,7 @@ pub fn optimize_levels(
 ) -> Result<Optimum, BadParameter> {
     let most = popularity.keys();
     within("levels", levels as f64, 1.0, 20.0, "give 1 to 20 levels")?;
-    within("log_items", log_items, f64::MIN_POSITIVE, most, "give a log above zero and below N")?;
+    within("log_items", log_items, 1.0, most, "give a log of 1 item to N")?;
     within("level0_tables", level0_tables, 1.0, 1e6, "give 1 table or more")?;
     let workload = Tabulated::new(popularity);
     let search = Search { workload, log_items, level0_tables, evaluations: Cell::new(0) };
@@ -116,7 +116,8 @@ impl Search {
         let objective = |x: &[f64], (): &mut ()| self.cost(&self.sizes(x, form));
         let below_end = |x: &[f64], (): &mut ()| end - x.iter().sum::<f64>();
         let mut bounds = vec![(LEAST_GROWTH, 50.0); start.len()];
-        bounds[0] = (-50.0, 50.0);
+        // A level of one item or more.
+        bounds[0] = (0.0, 50.0);
         let outcome = cobyla::minimize(
             objective,
             &start,

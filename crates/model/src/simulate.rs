@@ -108,6 +108,7 @@ impl Simulation {
         let mut tree = Tree::new(self);
         let mut requests = Requests::new(self);
         let counted = (self.rounds * f64::from(self.keys)) as u64;
+        within("rounds", counted as f64, 1.0, 1e15, "give rounds that count 1 request or more")?;
         let total = u64::from(self.keys) + counted;
         let mut done = 0;
         let mut step = |tree: &mut Tree<'_>, key| {
@@ -217,7 +218,7 @@ impl<'a> Tree<'a> {
             simulation,
             log_items,
             requests_in_log: 0,
-            memtable: Vec::with_capacity(log_items),
+            memtable: Vec::new(),
             level0: Vec::new(),
             levels: (0..levels).map(|_| Level::default()).collect(),
             written: vec![0; levels + 1],
@@ -232,7 +233,8 @@ impl<'a> Tree<'a> {
             return;
         }
         self.requests_in_log = 0;
-        let mut table = std::mem::replace(&mut self.memtable, Vec::with_capacity(self.log_items));
+        let room = Vec::with_capacity(self.memtable.len());
+        let mut table = std::mem::replace(&mut self.memtable, room);
         table.sort_unstable();
         table.dedup();
         self.written[0] += table.len() as u64;
@@ -440,11 +442,20 @@ mod tests {
         let named = |simulation: Simulation| simulation.run(|_, _| ()).unwrap_err().parameter;
         assert_eq!(named(Simulation { skew: f64::NAN, ..good.clone() }), "skew");
         assert_eq!(named(Simulation { rounds: 0.0, ..good.clone() }), "rounds");
+        // Not one request would be counted.
+        assert_eq!(named(Simulation { rounds: 0.01, keys: 10, ..good.clone() }), "rounds");
         assert_eq!(named(Simulation { table_items: 0, ..good.clone() }), "table_items");
         assert_eq!(named(Simulation { overlap_tables: Some(0), ..good.clone() }), "overlap_tables");
         assert_eq!(named(Simulation { keys: 1, ..good.clone() }), "keys");
         let design = LevelDb { log_items: -1.0, ..good.design.clone() };
         assert_eq!(named(Simulation { design, ..good }), "log_items");
+    }
+
+    #[test]
+    fn a_log_that_never_fills_needs_no_room() {
+        let design = LevelDb { log_items: 1e15, level0_tables: 4.0, level_items: Vec::new() };
+        let wa = Simulation::standard(design, 1000, 0.0, 1000.0).run(|_, _| ()).unwrap();
+        assert_eq!(wa.total(), 1.0);
     }
 
     #[test]

@@ -85,7 +85,8 @@ const MOST_HALVINGS: usize = 120;
 /// Versions copied in a turn of `requests`: R(A).
 fn copied(popularity: &Popularity, requests: f64, window: f64) -> f64 {
     let in_any_case = (window / requests).floor();
-    let rest = (in_any_case + 1.0) * requests - window;
+    // Of a window of very many turns the difference may be rounded out of its range.
+    let rest = ((in_any_case + 1.0) * requests - window).clamp(0.0, requests);
     let of_group = |keys: f64, rate: f64| {
         let written = rate * requests;
         let after = if written > 0.0 {

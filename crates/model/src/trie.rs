@@ -19,7 +19,7 @@
 //!
 //! Source: ours, by the method of thesis chapter 4, of the LSM-trie paper's sections 2.2 and 2.3.
 
-use crate::error::{BadParameter, within};
+use crate::error::{BadParameter, MOST_ITEMS, within};
 use crate::{Breakdown, Workload};
 
 /// A trie of containers.
@@ -42,7 +42,7 @@ impl Trie {
     /// [`BadParameter`].
     pub fn write_amplification(&self, workload: &impl Workload) -> Result<Breakdown, BadParameter> {
         let log = self.log_items;
-        within("log_items", log, f64::MIN_POSITIVE, 1e15, "give a size above zero, to 10^15")?;
+        within("log_items", log, 1.0, MOST_ITEMS, "give a log of 1 item to 10^15")?;
         within(
             "growth",
             f64::from(self.growth),

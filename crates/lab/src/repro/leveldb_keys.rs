@@ -4,6 +4,10 @@
 //! them; the simulator runs where the scale allows (10^6 and 3.3·10^6 keys in seconds at scale 1,
 //! 10^8 at 31, and 3.3·10^8, where the thesis found its largest difference, at 100).
 //!
+//! The largest difference is where the thesis's is: 3.9 % at 3.3·10^8 uniform keys, where it found
+//! 3.8 %. Up to 10^8 keys it is 3.0 %. The fill in the order of keys is in part the cause: a shuffled
+//! one brings the difference at 3.3·10^6 keys from 2.2 % to 0.2 %.
+//!
 //! The thesis's range of 1.8 to 3.6 is met at its lower end. At the upper one ours is 3.86, at 10^6
 //! keys under Zipf, and falls to 3.63 at 10^9: the text does not say which key counts its range
 //! covers, nor whether the last level's merge counts what it takes in (without, ours is 1.77 to
@@ -66,22 +70,17 @@ impl Experiment for LevelDbKeys {
                 };
                 let measured = parts.next(run)?.total();
                 let predicted = modelled(&design, &popularity(keys, skew)?)?;
+                // Where the thesis gives the difference itself, that; elsewhere, that it is no larger.
+                let is_furthest = keys == FURTHEST_KEYS && skew == 0.0;
+                let (claimed, tolerance) =
+                    if is_furthest { (1.0 + FURTHEST, 0.005) } else { (1.0, FURTHEST) };
                 checks.push(Check {
                     what: format!("model over simulator, {name}, {keys:.1e} keys"),
-                    claimed: 1.0,
+                    claimed,
                     ours: predicted / measured,
-                    tolerance: FURTHEST,
+                    tolerance,
                     direction: Direction::None,
                 });
-                if keys == FURTHEST_KEYS && skew == 0.0 {
-                    checks.push(Check {
-                        what: "the same, as the thesis found it".to_owned(),
-                        claimed: 1.0 + FURTHEST,
-                        ours: predicted / measured,
-                        tolerance: 0.02,
-                        direction: Direction::None,
-                    });
-                }
                 simulation.push((keys.log10(), measured));
             }
             for (kind, points, is_reference) in
