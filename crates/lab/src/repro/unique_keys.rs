@@ -68,7 +68,10 @@ impl Experiment for UniqueKeys {
             direction: Direction::None,
         };
         let checks = vec![
-            check("share of curves that rise ever more slowly", share(&curves, slows_down)),
+            check(
+                "share of curves that rise ever more slowly",
+                share(&curves, |curve| slows_down(curve)),
+            ),
             check(
                 "share of neighbours of which the more skewed has fewer",
                 share(&curves.windows(2).collect::<Vec<_>>(), |pair| is_below(&pair[0], &pair[1])),
@@ -105,7 +108,7 @@ fn curve(popularity: &Popularity) -> Vec<(f64, f64)> {
 
 /// Rises, by no more at each step than at the one before. Within rounding: a curve that has reached
 /// all keys is flat.
-fn slows_down(curve: &Vec<(f64, f64)>) -> bool {
+fn slows_down(curve: &[(f64, f64)]) -> bool {
     let steps: Vec<f64> = curve.windows(2).map(|pair| pair[1].1 - pair[0].1).collect();
     let rounding = 1e-12 * KEYS;
     steps.iter().all(|step| *step >= -rounding)
