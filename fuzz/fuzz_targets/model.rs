@@ -82,6 +82,7 @@ fn try_all(u: &mut Unstructured<'_>) -> Result<()> {
             let lsm = Lsm {
                 tree,
                 hot_keys: number(u)?,
+                flush_share: number(u)?,
                 index_share: if bool::arbitrary(u)? { Some(number(u)?) } else { None },
                 wait: if bool::arbitrary(u)? { Some(wait) } else { None },
                 container_items: if bool::arbitrary(u)? { Some(number(u)?) } else { None },

@@ -129,6 +129,9 @@ struct LsmArgs {
     /// LSM, TRIAD-MEM: keys that stay in the memtable
     #[arg(long, default_value_t = 0.0)]
     hot_keys: f64,
+    /// LSM, TRIAD-MEM: don't flush a memtable of fewer items than this share of the log's
+    #[arg(long, default_value_t = 0.0)]
+    flush_share: f64,
     /// LSM, TRIAD-LOG: flush an index that has this share of the items' bytes
     #[arg(long)]
     index_share: Option<f64>,
@@ -219,12 +222,20 @@ impl Levels {
     }
 }
 
+fn at_least_one(parameter: &'static str, value: f64) -> Result<(), BadParameter> {
+    if (1.0..=1e15).contains(&value) {
+        return Ok(());
+    }
+    Err(BadParameter { parameter, value, reason: "give 1 to 10^15" })
+}
+
 impl LsmArgs {
     fn design(&self, tree: LevelDb, item_size: f64) -> Lsm {
         let most_rows = self.most_rows;
         Lsm {
             tree,
             hot_keys: self.hot_keys,
+            flush_share: self.flush_share,
             index_share: self.index_share,
             wait: self.overlap.map(|overlap| Wait { overlap, most_rows }),
             container_items: self.container.map(|bytes| bytes as f64 / item_size),
@@ -239,6 +250,9 @@ impl Wa {
     }
 
     fn breakdown(&self) -> Result<Breakdown, BadParameter> {
+        // Both are divided by before the model sees them.
+        at_least_one("item_size", self.workload.item_size)?;
+        at_least_one("instances", self.instances)?;
         let Workload { keys, item_size, skew } = self.workload;
         let popularity = || self.workload.popularity();
         let tree = || self.levels.design(&self.workload);
