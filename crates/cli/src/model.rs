@@ -330,14 +330,17 @@ impl Simulate {
             return Err(Failure::Usage(format!("keys is {keys}: simulate 2 to 4·10^9 keys")));
         }
         let Workload { skew, item_size, .. } = self.workload;
+        let standard = Simulation::standard(design, keys as u32, skew, item_size);
         let simulation = Simulation {
+            // LevelDB's rule is for LevelDB's sizes.
+            overlap_tables: standard.overlap_tables.filter(|_| self.levels.sizes.is_none()),
             selection: match self.select {
                 SelectArg::RoundRobin => Selection::RoundRobin,
                 SelectArg::Largest => Selection::Largest,
             },
             rounds: self.rounds,
             seed: self.seed,
-            ..Simulation::standard(design, keys as u32, skew, item_size)
+            ..standard
         };
         let bar = progress::count("simulating", 0);
         let wa = simulation.run(|done, total| {

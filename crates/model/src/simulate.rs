@@ -14,8 +14,9 @@
 //! of N further requests. Two choices that the thesis's text leaves open were decided by Table 4.1,
 //! whose every stage they reproduce to ±0.01 at 10⁸ keys: the fill is in the order of keys (as the
 //! authors' published generator does it), and new tables are cut where they would overlap more than
-//! ten tables of the level below (LevelDB's rule; not with sizes of one's own, whose growth would
-//! cut every table). A shuffled fill writes 1 to 4 % more, because it leaves the last level full.
+//! ten tables of the level below (LevelDB's rule; not with level sizes of one's own, which may grow
+//! by more than ten, and with which the authors' simulator does without it). A shuffled fill writes
+//! 1 to 4 % more.
 //!
 //! Honest differences from LevelDB, as in the thesis: no opportunistic choices of more input tables,
 //! no skipping of levels, compaction is synchronous. And ours: items are one size, keys have no
