@@ -20,7 +20,8 @@
 use siltstone_engine::Result;
 
 use super::thesis::{
-    KEY_COUNTS, PAPER, Parts, SKEWS, modelled, popularity, simulated, simulated_counts, standard,
+    KEY_COUNTS, KEYS_AXIS, PAPER, Parts, SKEWS, modelled, on_keys_axis, popularity, simulated,
+    simulated_counts, standard,
 };
 use super::{Check, Direction, Experiment, Measured, refused};
 use crate::plot::{Line, Lines, Plot};
@@ -53,13 +54,13 @@ impl Experiment for LevelDbKeys {
         let counts = simulated_counts(scale);
         let mut parts = Parts::new(SKEWS.len() * counts.len(), progress);
         let (mut series, mut checks) = (Vec::new(), Vec::new());
-        let mut too_high = Vec::new();
+        let (mut too_high, mut worst_line) = (Vec::new(), Vec::new());
         for (name, skew) in SKEWS {
             let (mut model, mut worst) = (Vec::new(), Vec::new());
             for keys in KEY_COUNTS {
                 let design = standard(keys)?;
-                model.push((keys.log10(), modelled(&design, &popularity(keys, skew)?)?));
-                worst.push((keys.log10(), design.worst_case(keys).map_err(refused)?.total()));
+                model.push((on_keys_axis(keys), modelled(&design, &popularity(keys, skew)?)?));
+                worst.push((on_keys_axis(keys), design.worst_case(keys).map_err(refused)?.total()));
             }
             too_high.extend(worst.iter().zip(&model).map(|(worst, model)| worst.1 / model.1));
             let mut simulation = Vec::new();
@@ -81,18 +82,18 @@ impl Experiment for LevelDbKeys {
                     tolerance,
                     direction: Direction::None,
                 });
-                simulation.push((keys.log10(), measured));
+                simulation.push((on_keys_axis(keys), measured));
             }
             for (kind, points, is_reference) in
                 [("model", model, false), ("simulator", simulation, true)]
             {
                 series.push(Line { name: format!("{name}, {kind}"), points, is_reference });
             }
-            if skew == 0.0 {
-                let name = "worst-case analysis".to_owned();
-                series.push(Line { name, points: worst, is_reference: false });
-            }
+            worst_line = worst;
         }
+        // Last, so that each model has its simulator's colour.
+        let name = "worst-case analysis".to_owned();
+        series.push(Line { name, points: worst_line, is_reference: false });
         let range = |what: &str, claimed, ours, tolerance| Check {
             what: what.to_owned(),
             claimed,
@@ -106,7 +107,7 @@ impl Experiment for LevelDbKeys {
         checks.push(range("worst case over model, most", 3.6, most, 0.1));
         let lines = Lines {
             title: "LevelDB by keys, items of 1,000 bytes".to_owned(),
-            x: "keys, as a power of ten".to_owned(),
+            x: KEYS_AXIS.to_owned(),
             y: "write amplification".to_owned(),
             series,
         };

@@ -14,8 +14,8 @@
 use siltstone_engine::Result;
 
 use super::thesis::{
-    KEY_COUNTS, PAPER, Parts, SKEWS, modelled, optimised, popularity, simulated, simulated_counts,
-    standard,
+    KEY_COUNTS, KEYS_AXIS, PAPER, Parts, SKEWS, modelled, on_keys_axis, optimised, popularity,
+    simulated, simulated_counts, standard,
 };
 use super::{Check, Direction, Experiment, Measured};
 use crate::plot::{Line, Lines, Plot};
@@ -57,7 +57,7 @@ impl Experiment for LevelDbOptimized {
                 for (line, design) in
                     model.iter_mut().zip([&design, &optimised(&design, &popularity)?])
                 {
-                    line.push((keys.log10(), modelled(design, &popularity)?));
+                    line.push((on_keys_axis(keys), modelled(design, &popularity)?));
                 }
                 let saved = saved(&model);
                 most_saved = most_saved.max(saved);
@@ -82,7 +82,7 @@ impl Experiment for LevelDbOptimized {
                     let run = |progress: &mut dyn FnMut(u64, u64)| {
                         simulated(design, (keys, skew), own_sizes, progress)
                     };
-                    line.push((keys.log10(), parts.next(run)?.total()));
+                    line.push((on_keys_axis(keys), parts.next(run)?.total()));
                 }
                 most_saved_simulated = most_saved_simulated.max(saved(&simulation));
                 let measured = simulation[1].last().map_or(f64::NAN, |point| point.1);
@@ -119,7 +119,7 @@ impl Experiment for LevelDbOptimized {
         }
         let lines = Lines {
             title: "LevelDB with optimised level sizes".to_owned(),
-            x: "keys, as a power of ten".to_owned(),
+            x: KEYS_AXIS.to_owned(),
             y: "write amplification".to_owned(),
             series,
         };

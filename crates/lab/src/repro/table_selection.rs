@@ -13,7 +13,9 @@
 use siltstone_engine::Result;
 use siltstone_model::simulate::{Selection, Simulation};
 
-use super::thesis::{ITEM_BYTES, PAPER, Parts, SKEWS, simulated_counts, standard};
+use super::thesis::{
+    ITEM_BYTES, KEYS_AXIS, PAPER, Parts, SKEWS, on_keys_axis, simulated_counts, standard,
+};
 use super::{Check, Direction, Experiment, Measured, refused};
 use crate::plot::{Line, Lines, Plot};
 
@@ -53,7 +55,7 @@ impl Experiment for TableSelection {
                         ..Simulation::standard(design, keys as u32, skew, ITEM_BYTES)
                     };
                     let wa = parts.next(|progress| simulation.run(progress)).map_err(refused)?;
-                    line.push((keys.log10(), wa.total()));
+                    line.push((on_keys_axis(keys), wa.total()));
                 }
             }
             saved.extend(
@@ -84,7 +86,7 @@ impl Experiment for TableSelection {
         ];
         let lines = Lines {
             title: "Which table is compacted next".to_owned(),
-            x: "keys, as a power of ten".to_owned(),
+            x: KEYS_AXIS.to_owned(),
             y: "write amplification".to_owned(),
             series,
         };

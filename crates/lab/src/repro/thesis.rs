@@ -28,6 +28,14 @@ pub(super) const SKEWS: [(&str, f64); 2] = [("uniform", 0.0), ("Zipf 0.99", 0.99
 /// The exponents of figures 4.4, 4.9 and 4.14.
 pub(super) const EXPONENTS: [f64; 9] = [0.0, 0.2, 0.4, 0.6, 0.8, 0.99, 1.2, 1.4, 1.6];
 
+/// The horizontal axis of a picture over key counts.
+pub(super) const KEYS_AXIS: &str = "millions of keys, as a power of ten";
+
+/// A key count's place on it.
+pub(super) fn on_keys_axis(keys: f64) -> f64 {
+    (keys / 1e6).log10()
+}
+
 /// Which key counts are simulated at `scale`.
 pub(super) fn simulated_counts(scale: f64) -> Vec<f64> {
     let most = SIMULATED_KEYS * scale * 1.000_001;
