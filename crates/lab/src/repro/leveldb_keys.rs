@@ -1,4 +1,4 @@
-//! `leveldb-keys`: the model against the simulator, and the worst case against both, as keys grow.
+//! `leveldb-keys`: the model against the simulator and against the worst case, as keys grow.
 //!
 //! LevelDB's own sizes over 10^6 to 10^9 keys. The model and the worst case are computed for all of
 //! them; the simulator runs where the scale allows (10^6 and 3.3·10^6 keys in seconds at scale 1,

@@ -99,8 +99,8 @@ impl Experiment for LevelDbOptimized {
             for (kind, points, is_reference) in [
                 ("model", fixed, true),
                 ("model, optimised", best, false),
-                ("simulator", simulated_fixed, true),
-                ("simulator, optimised", simulated_best, false),
+                ("sim.", simulated_fixed, true),
+                ("sim., optimised", simulated_best, false),
             ] {
                 series.push(Line { name: format!("{name}, {kind}"), points, is_reference });
             }
