@@ -8,7 +8,9 @@ use serde_json::json;
 use siltstone::options::parse_size;
 use siltstone_model::optimize::optimize_levels;
 use siltstone_model::simulate::{Selection, Simulation};
-use siltstone_model::{BadParameter, Breakdown, Cola, LevelDb, Popularity, Samt, Silt};
+use siltstone_model::{
+    BadParameter, Breakdown, Cola, LevelDb, Lsm, Popularity, Samt, Silt, Skimpy, Trie, Wait,
+};
 
 use crate::{CommandResult, Failure, Outcome, progress};
 
@@ -68,6 +70,12 @@ enum Design {
     Samt,
     /// LogStore, HashStores and SortedStore (Algorithm 5)
     Silt,
+    /// Our leveled tree: TRIAD's techniques and the triangle, each on or off
+    Lsm,
+    /// Our trie of containers
+    Trie,
+    /// Our log of versions over flash
+    Skimpy,
 }
 
 #[derive(Args)]
@@ -79,9 +87,9 @@ struct Wa {
     workload: Workload,
     #[command(flatten)]
     levels: Levels,
-    /// COLA and SAMT: how much each level grows
-    #[arg(long, default_value_t = 4)]
-    growth: u32,
+    /// COLA, SAMT and trie: how much each level grows; 4, and 8 for the trie, if not given
+    #[arg(long)]
+    growth: Option<u32>,
     /// SILT: slots of a LogStore's table
     #[arg(long, default_value_t = 131072.0)]
     table_slots: f64,
@@ -94,12 +102,48 @@ struct Wa {
     /// SILT: instances that share the keys
     #[arg(long, default_value_t = 4.0)]
     instances: f64,
+    #[command(flatten)]
+    lsm: LsmArgs,
+    /// Trie: the share of garbage at which a container of the last level is collected
+    #[arg(long, default_value_t = 0.5)]
+    garbage_share: f64,
+    /// Skimpy: bytes of the device; twice those of all keys if not given
+    #[arg(long, value_parser = parse_size)]
+    capacity: Option<u64>,
+    /// Skimpy: requests since the watermark
+    #[arg(long, default_value_t = 0.0)]
+    window: f64,
+    /// Skimpy: how full a page is when it is programmed
+    #[arg(long, default_value_t = 1.0)]
+    page_fill: f64,
     /// LevelDB: the asymptotic analysis, as if no key were written twice
     #[arg(long)]
     worst_case: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Args)]
+struct LsmArgs {
+    /// LSM, TRIAD-MEM: keys that stay in the memtable
+    #[arg(long, default_value_t = 0.0)]
+    hot_keys: f64,
+    /// LSM, TRIAD-MEM: don't flush a memtable of fewer items than this share of the log's
+    #[arg(long, default_value_t = 0.0)]
+    flush_share: f64,
+    /// LSM, TRIAD-LOG: flush an index that has this share of the items' bytes
+    #[arg(long)]
+    index_share: Option<f64>,
+    /// LSM, TRIAD-DISK: compact level 0 at this overlap, or at --most-rows
+    #[arg(long)]
+    overlap: Option<f64>,
+    /// LSM, TRIAD-DISK: compact level 0 at this many rows whatever they overlap
+    #[arg(long, default_value_t = 6)]
+    most_rows: u32,
+    /// LSM, the triangle: bytes of its container
+    #[arg(long, value_parser = parse_size)]
+    container: Option<u64>,
 }
 
 #[derive(Args)]
@@ -178,36 +222,73 @@ impl Levels {
     }
 }
 
+fn at_least_one(parameter: &'static str, value: f64) -> Result<(), BadParameter> {
+    if (1.0..=1e15).contains(&value) {
+        return Ok(());
+    }
+    Err(BadParameter { parameter, value, reason: "give 1 to 10^15" })
+}
+
+impl LsmArgs {
+    fn design(&self, tree: LevelDb, item_size: f64) -> Lsm {
+        let most_rows = self.most_rows;
+        Lsm {
+            tree,
+            hot_keys: self.hot_keys,
+            flush_share: self.flush_share,
+            index_share: self.index_share,
+            wait: self.overlap.map(|overlap| Wait { overlap, most_rows }),
+            container_items: self.container.map(|bytes| bytes as f64 / item_size),
+        }
+    }
+}
+
 impl Wa {
     fn run(self) -> CommandResult {
-        let Workload { keys, item_size, .. } = self.workload;
-        let (growth, levels) = (self.growth, self.levels.levels as u32);
+        print(&self.breakdown()?, self.json, json!({}));
+        Ok(Outcome::Done)
+    }
+
+    fn breakdown(&self) -> Result<Breakdown, BadParameter> {
+        // Both are divided by before the model sees them.
+        at_least_one("item_size", self.workload.item_size)?;
+        at_least_one("instances", self.instances)?;
+        let Workload { keys, item_size, skew } = self.workload;
+        let popularity = || self.workload.popularity();
+        let tree = || self.levels.design(&self.workload);
+        let levels = u32::try_from(self.levels.levels).unwrap_or(u32::MAX);
         let log_items = self.levels.log as f64 / item_size;
-        let wa = match self.design {
-            Design::Leveldb if self.worst_case => {
-                self.levels.design(&self.workload)?.worst_case(keys)?
-            }
-            Design::Leveldb => {
-                let popularity = self.workload.popularity()?;
-                self.levels.design(&self.workload)?.write_amplification(&popularity)?
-            }
+        let growth = |default| self.growth.unwrap_or(default);
+        match self.design {
+            Design::Leveldb if self.worst_case => tree()?.worst_case(keys),
+            Design::Leveldb => tree()?.write_amplification(&popularity()?),
             Design::Cola => {
-                let design = Cola { log_items, growth, levels };
-                design.write_amplification(&self.workload.popularity()?)?
+                Cola { log_items, growth: growth(4), levels }.write_amplification(&popularity()?)
             }
             Design::Samt => {
-                let design = Samt { log_items, growth, levels };
-                design.write_amplification(&self.workload.popularity()?)?
+                Samt { log_items, growth: growth(4), levels }.write_amplification(&popularity()?)
             }
             Design::Silt => {
                 let (table_slots, occupancy) = (self.table_slots, self.occupancy);
                 let design = Silt { table_slots, occupancy, hash_stores: self.hash_stores };
-                let instance = Popularity::zipf(keys / self.instances, self.workload.skew)?;
-                design.write_amplification(&instance)?
+                design.write_amplification(&Popularity::zipf(keys / self.instances, skew)?)
             }
-        };
-        print(&wa, self.json, json!({}));
-        Ok(Outcome::Done)
+            Design::Lsm => self.lsm.design(tree()?, item_size).write_amplification(&popularity()?),
+            Design::Trie => {
+                let garbage_share = self.garbage_share;
+                let design = Trie { log_items, growth: growth(8), levels, garbage_share };
+                design.write_amplification(&popularity()?)
+            }
+            Design::Skimpy => {
+                let capacity = self.capacity.map(|bytes| bytes as f64 / item_size);
+                let design = Skimpy {
+                    capacity_items: capacity.unwrap_or(2.0 * keys),
+                    window_requests: self.window,
+                    page_fill: self.page_fill,
+                };
+                design.write_amplification(&popularity()?)
+            }
+        }
     }
 }
 
@@ -249,14 +330,17 @@ impl Simulate {
             return Err(Failure::Usage(format!("keys is {keys}: simulate 2 to 4·10^9 keys")));
         }
         let Workload { skew, item_size, .. } = self.workload;
+        let standard = Simulation::standard(design, keys as u32, skew, item_size);
         let simulation = Simulation {
+            // LevelDB's rule is for LevelDB's sizes.
+            overlap_tables: standard.overlap_tables.filter(|_| self.levels.sizes.is_none()),
             selection: match self.select {
                 SelectArg::RoundRobin => Selection::RoundRobin,
                 SelectArg::Largest => Selection::Largest,
             },
             rounds: self.rounds,
             seed: self.seed,
-            ..Simulation::standard(design, keys as u32, skew, item_size)
+            ..standard
         };
         let bar = progress::count("simulating", 0);
         let wa = simulation.run(|done, total| {

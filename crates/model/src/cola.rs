@@ -9,8 +9,11 @@
 //!
 //! Source: thesis, section 4.4.
 
-use crate::error::{BadParameter, within};
+use crate::error::{BadParameter, MOST_ITEMS, within};
 use crate::{Breakdown, Popularity};
+
+/// Beyond it nothing is left to add, and a larger product may be infinite.
+const MOST_REQUESTS: f64 = 1e30;
 
 /// A cache-oblivious lookahead array.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -41,9 +44,9 @@ impl Cola {
     /// [`BadParameter`].
     pub fn write_amplification(&self, popularity: &Popularity) -> Result<Breakdown, BadParameter> {
         let merges = |interval: f64| {
-            let kept = |j: u32| popularity.unique(interval * f64::from(j));
-            let new = popularity.unique(interval);
-            (0..self.growth - 1).map(|j| popularity.merge(new, kept(j))).sum::<f64>()
+            // Merge(Unique(I), Unique(I·j)) is Unique(I·(j + 1)): no inverse is needed.
+            let merged = |j: u32| popularity.unique(interval * f64::from(j));
+            (1..self.growth).map(merged).sum::<f64>()
         };
         stages(self.log_items, self.growth, self.levels, popularity, merges)
     }
@@ -68,9 +71,14 @@ fn stages(
     popularity: &Popularity,
     written: impl Fn(f64) -> f64,
 ) -> Result<Breakdown, BadParameter> {
-    within("log_items", log_items, f64::MIN_POSITIVE, f64::MAX, "give a size above zero")?;
+    within("log_items", log_items, 1.0, MOST_ITEMS, "give a log of 1 item to 10^15")?;
     within("growth", f64::from(growth), 2.0, 1e4, "give a growth factor from 2 to 10,000")?;
     within("levels", f64::from(levels), 1.0, 64.0, "give 1 to 64 levels")?;
+    let last = log_items * f64::from(growth).powf(f64::from(levels) - 1.0);
+    if last > MOST_REQUESTS {
+        let reason = "give levels of which the last fills in 10^30 requests or less";
+        return Err(BadParameter { parameter: "levels", value: f64::from(levels), reason });
+    }
     let mut by_stage = vec![("mem→log".to_owned(), 1.0)];
     let mut interval = log_items;
     for level in 0..levels - 1 {
@@ -111,5 +119,8 @@ mod tests {
         assert_eq!(cola(-1.0, 4, 3), "log_items");
         assert_eq!(cola(1.0, 1, 3), "growth");
         assert_eq!(cola(1.0, 4, 0), "levels");
+        assert_eq!(cola(1e-300, 4, 3), "log_items");
+        // The last level's interval would be infinite.
+        assert_eq!(cola(1.0, 10_000, 64), "levels");
     }
 }

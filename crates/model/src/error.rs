@@ -12,6 +12,17 @@ pub struct BadParameter {
     pub reason: &'static str,
 }
 
+/// The most items that anything may have: beyond it, neighbouring counts are one number.
+pub(crate) const MOST_ITEMS: f64 = 1e15;
+
+/// Passes a number of keys on if there can be so many.
+///
+/// # Errors
+/// [`BadParameter`].
+pub(crate) fn check_keys(keys: f64) -> Result<f64, BadParameter> {
+    within("keys", keys, 2.0, MOST_ITEMS, "give a number of keys from 2 to 10^15")
+}
+
 /// Passes `value` on if it is a number in `low..=high`; NaN never is.
 ///
 /// # Errors

@@ -20,10 +20,15 @@
 //! | --- | --- |
 //! | [`popularity`] | how likely each key is, compressed into groups |
 //! | [`primitives`] | Unique, its inverse, Merge, DInterval |
+//! | [`workload`] | what a model asks of either of the next two |
+//! | [`tabulated`] | the same primitives by table, for optimisers |
 //! | [`root`] | solving f(x) = y for a rising f |
 //! | [`leveldb`] | LevelDB's write amplification (Algorithm 3) |
 //! | [`cola`] | COLA and SAMT (Algorithm 4) |
 //! | [`silt`] | SILT (Algorithm 5, equations 2.4 to 2.8) |
+//! | [`lsm`] | our ordered engine: TRIAD's techniques and the triangle, on or off |
+//! | [`trie`] | our trie of containers |
+//! | [`skimpy`] | our log of versions over flash |
 //! | [`optimize`] | level sizes of least write amplification |
 //! | [`simulate`] | an event simulator of LevelDB, the models' judge |
 //!
@@ -33,18 +38,28 @@
 pub mod cola;
 pub mod error;
 pub mod leveldb;
+pub mod lsm;
 pub mod optimize;
 pub mod popularity;
 pub mod primitives;
 pub mod root;
 pub mod silt;
 pub mod simulate;
+pub mod skimpy;
+pub mod tabulated;
+pub mod trie;
+pub mod workload;
 
 pub use cola::{Cola, Samt};
 pub use error::BadParameter;
 pub use leveldb::LevelDb;
+pub use lsm::{Lsm, Wait};
 pub use popularity::Popularity;
 pub use silt::{Silt, SiltExample};
+pub use skimpy::Skimpy;
+pub use tabulated::Tabulated;
+pub use trie::Trie;
+pub use workload::Workload;
 
 use serde::Serialize;
 

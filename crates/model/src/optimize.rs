@@ -6,14 +6,15 @@
 //! (primal), and over Unique⁻¹ of the sizes (dual), in which a skewed popularity is less crooked.
 //!
 //! The search is COBYLA (linear approximations, no derivatives), restarted from its own optimum
-//! until that gains nothing.
+//! until that gains nothing. It looks the primitives up ([`Tabulated`]); what it answers is computed
+//! by the exact sums.
 //!
 //! Source: thesis, section 4.6 (there with Ipopt).
 
 use std::cell::Cell;
 
 use crate::error::{BadParameter, within};
-use crate::{Breakdown, LevelDb, Popularity};
+use crate::{Breakdown, LevelDb, Popularity, Tabulated, Workload};
 
 /// The best sizes found.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,8 +29,9 @@ pub struct Optimum {
 
 /// A level at least this much larger than the one before, in logarithms.
 const LEAST_GROWTH: f64 = 1e-3;
-/// The largest of the optimised levels stays this much below the number of keys.
-const HEADROOM: f64 = 0.999_999;
+/// The largest of the optimised levels stays this much below the number of keys. A level this full is
+/// hardly ever compacted: it is one that the optimum would do without.
+const HEADROOM: f64 = 0.999;
 const EVALUATIONS_A_ROUND: usize = 3000;
 const MOST_ROUNDS: usize = 12;
 
@@ -46,9 +48,10 @@ pub fn optimize_levels(
 ) -> Result<Optimum, BadParameter> {
     let most = popularity.keys();
     within("levels", levels as f64, 1.0, 20.0, "give 1 to 20 levels")?;
-    within("log_items", log_items, f64::MIN_POSITIVE, most, "give a log above zero and below N")?;
+    within("log_items", log_items, 1.0, most, "give a log of 1 item to N")?;
     within("level0_tables", level0_tables, 1.0, 1e6, "give 1 table or more")?;
-    let search = Search { popularity, log_items, level0_tables, evaluations: Cell::new(0) };
+    let workload = Tabulated::new(popularity);
+    let search = Search { workload, log_items, level0_tables, evaluations: Cell::new(0) };
     // Begin with a geometric progression from the log to the last level.
     let growth = (most / log_items).ln() / levels as f64;
     let sizes: Vec<f64> = (1..levels).map(|l| log_items * (growth * l as f64).exp()).collect();
@@ -66,14 +69,14 @@ enum Form {
     Dual,
 }
 
-struct Search<'a> {
-    popularity: &'a Popularity,
+struct Search {
+    workload: Tabulated,
     log_items: f64,
     level0_tables: f64,
     evaluations: Cell<u64>,
 }
 
-impl Search<'_> {
+impl Search {
     fn design(&self, level_items: Vec<f64>) -> LevelDb {
         LevelDb { log_items: self.log_items, level0_tables: self.level0_tables, level_items }
     }
@@ -81,8 +84,7 @@ impl Search<'_> {
     /// The write amplification of these sizes; infinite where they cannot be.
     fn cost(&self, sizes: &[f64]) -> f64 {
         self.evaluations.set(self.evaluations.get() + 1);
-        let cost = self.design(sizes.to_vec()).write_amplification(self.popularity);
-        cost.map_or(f64::MAX, |wa| wa.total())
+        self.design(sizes.to_vec()).total(&self.workload).unwrap_or(f64::MAX)
     }
 
     fn minimize(&self, from: &[f64], form: Form) -> Vec<f64> {
@@ -109,12 +111,13 @@ impl Search<'_> {
 
     /// One run of COBYLA from the sizes `from`.
     fn round(&self, from: &[f64], form: Form, step: f64) -> Vec<f64> {
-        let end = self.in_form(HEADROOM * self.popularity.keys(), form).ln();
+        let end = self.in_form(HEADROOM * self.workload.keys(), form).ln();
         let start = self.variables(from, form);
         let objective = |x: &[f64], (): &mut ()| self.cost(&self.sizes(x, form));
         let below_end = |x: &[f64], (): &mut ()| end - x.iter().sum::<f64>();
         let mut bounds = vec![(LEAST_GROWTH, 50.0); start.len()];
-        bounds[0] = (-50.0, 50.0);
+        // A level of one item or more.
+        bounds[0] = (0.0, 50.0);
         let outcome = cobyla::minimize(
             objective,
             &start,
@@ -143,16 +146,16 @@ impl Search<'_> {
             log += variable;
             match form {
                 Form::Primal => log.exp(),
-                Form::Dual => self.popularity.unique(log.exp()),
+                Form::Dual => self.workload.unique(log.exp()),
             }
         });
-        sizes.map(|size| size.min(HEADROOM * self.popularity.keys())).collect()
+        sizes.map(|size| size.min(HEADROOM * self.workload.keys())).collect()
     }
 
     fn in_form(&self, size: f64, form: Form) -> f64 {
         match form {
             Form::Primal => size,
-            Form::Dual => self.popularity.unique_inverse(size),
+            Form::Dual => self.workload.unique_inverse(size),
         }
     }
 }

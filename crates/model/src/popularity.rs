@@ -9,7 +9,7 @@
 //!
 //! Source: thesis, sections 4.2.2 and 4.6.2 (footnote 7).
 
-use crate::error::{BadParameter, within};
+use crate::error::{BadParameter, check_keys, within};
 
 /// Largest to smallest probability within a group.
 const SPREAD: f64 = 1.01;
@@ -34,6 +34,9 @@ pub(crate) struct Group {
 
 impl Group {
     fn new(keys: f64, probability: f64) -> Self {
+        // Of a key that takes all requests but one in 10^16, 1 − f would be zero and its logarithm
+        // infinite.
+        let probability = probability.min(1.0 - f64::EPSILON);
         // ln_1p keeps its digits where f is far below the spacing of numbers near one.
         Group { keys, rate: -(-probability).ln_1p() }
     }
@@ -102,10 +105,29 @@ impl Popularity {
     pub fn keys(&self) -> f64 {
         self.keys
     }
-}
 
-fn check_keys(keys: f64) -> Result<f64, BadParameter> {
-    within("keys", keys, 2.0, 1e15, "give a number of keys from 2 to 10^15")
+    /// The popularity of all but the `hot` most popular keys among themselves, and their share of all
+    /// requests. `hot` is less than the number of keys.
+    pub(crate) fn without_the_most_popular(&self, hot: f64) -> (f64, Self) {
+        if hot <= 0.0 {
+            return (1.0, self.clone());
+        }
+        // Groups lie in falling popularity.
+        let probability = |group: &Group| -(-group.rate).exp_m1();
+        let mut left = hot;
+        let mut cold = Vec::new();
+        for group in &self.groups {
+            let taken = left.min(group.keys);
+            left -= taken;
+            if group.keys > taken {
+                cold.push((group.keys - taken, probability(group)));
+            }
+        }
+        // Summed, not taken from one: of a small share that would leave no digits.
+        let share: f64 = cold.iter().rev().map(|(keys, probability)| keys * probability).sum();
+        let groups = cold.into_iter().map(|(keys, f)| Group::new(keys, f / share)).collect();
+        (share, Popularity { groups, keys: self.keys - hot })
+    }
 }
 
 /// Σ i⁻ˢ for i from `first` to `last`.
@@ -170,6 +192,26 @@ mod tests {
             assert!((mass - 1.0).abs() < 1e-9, "{mass}");
         }
         assert!(Popularity::zipf(1e8, 0.99).unwrap().groups.len() < 3000);
+    }
+
+    #[test]
+    fn a_key_of_nearly_all_requests_is_still_a_number() {
+        let popularity = Popularity::empirical(&[u64::MAX, 1, 1]).unwrap();
+        assert_eq!(popularity.unique(0.0), 0.0);
+        assert!((popularity.unique(1.0) - 1.0).abs() < 1e-9);
+        assert!(popularity.compaction_interval(2.0).is_finite());
+        let (share, cold) = popularity.without_the_most_popular(1.0);
+        assert!(share > 0.0 && (cold.unique(1.0) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_most_popular_keys_can_be_taken_out() {
+        let popularity = Popularity::empirical(&[4, 4, 1, 1]).unwrap();
+        let (share, cold) = popularity.without_the_most_popular(1.0);
+        assert!((share - 0.6).abs() < 1e-12);
+        assert_eq!(cold, Popularity::empirical(&[4, 1, 1]).unwrap());
+        let (share, cold) = Popularity::uniform(10.0).unwrap().without_the_most_popular(4.0);
+        assert!((share - 0.6).abs() < 1e-12 && (cold.unique(1.0) - 1.0).abs() < 1e-12);
     }
 
     #[test]

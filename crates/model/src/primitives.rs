@@ -15,7 +15,7 @@
 //! Source: thesis, theorems 4.1, 4.3 and 4.4, lemmas 4.2 and 4.5.
 
 use crate::Popularity;
-use crate::root::solve;
+use crate::root::{MOST_STEPS, solve};
 
 impl Popularity {
     /// How many distinct keys `requests` requests touch. Unique(∞) is the number of keys.
@@ -63,6 +63,9 @@ impl Popularity {
         if size >= self.keys() {
             return f64::INFINITY;
         }
+        if let [group] = self.groups[..] {
+            return mean_touched_inverse(size / group.keys) / group.rate;
+        }
         // Without repeated keys the level would be half full on average.
         solve(size, 2.0 * size, |interval| {
             let mut sums = (0.0, 0.0);
@@ -77,13 +80,32 @@ impl Popularity {
 }
 
 /// 1 − (1 − e^(−z))/z, and its derivative by z.
-fn mean_touched(z: f64) -> (f64, f64) {
-    if z < 1e-4 {
-        // The first terms of the series: the formula would cancel to nothing.
-        return (z / 2.0 - z * z / 6.0, 0.5 - z / 3.0);
+pub(crate) fn mean_touched(z: f64) -> (f64, f64) {
+    if z < 1e-2 {
+        // The first terms of the series, to 10⁻¹³: the formula would cancel to nothing.
+        let mean = z * (0.5 - z * (1.0 / 6.0 - z * (1.0 / 24.0 - z * (1.0 / 120.0 - z / 720.0))));
+        let slope = 0.5 - z * (1.0 / 3.0 - z * (1.0 / 8.0 - z * (1.0 / 30.0 - z / 144.0)));
+        return (mean, slope);
     }
-    let touched = -(-z).exp_m1() / z;
-    (1.0 - touched, (touched - (-z).exp()) / z)
+    let missed_less_one = (-z).exp_m1();
+    let touched = -missed_less_one / z;
+    (1.0 - touched, (touched - 1.0 - missed_less_one) / z)
+}
+
+/// The z at which [`mean_touched`] is `mean`, for `mean` from 0 to below 1.
+fn mean_touched_inverse(mean: f64) -> f64 {
+    // Two terms of the inverse series; or where the mean would be if no key were missed at the end.
+    let mut z = if mean < 0.5 { mean * (2.0 + mean * 4.0 / 3.0) } else { 1.0 / (1.0 - mean) };
+    // The function is concave, so Newton's steps stay on one side after the first.
+    for _ in 0..MOST_STEPS {
+        let (value, slope) = mean_touched(z);
+        let next = z - (value - mean) / slope;
+        if (next - z).abs() <= 1e-14 * z || !next.is_finite() {
+            break;
+        }
+        z = next;
+    }
+    z
 }
 
 #[cfg(test)]

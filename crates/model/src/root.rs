@@ -5,7 +5,7 @@
 
 /// Relative precision of x.
 const PRECISION: f64 = 1e-13;
-const MOST_STEPS: usize = 200;
+pub(crate) const MOST_STEPS: usize = 200;
 
 /// The x ≥ 0 with `f(x).0 = y`, where `f` gives its value and its slope, rises from f(0) ≤ y, and
 /// passes y somewhere. `guess` > 0 is where to begin.

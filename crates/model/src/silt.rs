@@ -40,6 +40,10 @@ impl Silt {
             within("occupancy", self.occupancy, f64::MIN_POSITIVE, 1.0, "give a part from 0 to 1")?;
         let stores = within("hash_stores", self.hash_stores, 1.0, 1e9, "give 1 store or more")?;
         let full = slots * occupancy;
+        if full < 1.0 {
+            let reason = "give tables that hold 1 item or more when full";
+            return Err(BadParameter { parameter: "occupancy", value: occupancy, reason });
+        }
         let reason = "give tables that hold fewer items than there are keys";
         within("table_slots", full, 0.0, popularity.keys() * (1.0 - f64::EPSILON), reason)?;
         let interval = popularity.unique_inverse(full);
@@ -113,7 +117,7 @@ impl SiltExample {
     /// [`BadParameter`] for anything that is not above zero.
     pub fn costs(&self) -> Result<SiltCosts, BadParameter> {
         let positive = |parameter, value| {
-            within(parameter, value, f64::MIN_POSITIVE, f64::MAX, "give a number above zero")
+            within(parameter, value, 1e-9, 1e30, "give a number from 10^-9 to 10^30")
         };
         let d = positive("merge_entries", self.merge_entries)?;
         let k = within("tag_bits", self.tag_bits, 1.0, 64.0, "give 1 to 64 bits")?;
@@ -176,8 +180,12 @@ mod tests {
         assert_eq!(named(Silt { table_slots: 0.0, ..good }), "table_slots");
         assert_eq!(named(Silt { table_slots: 1e9, ..good }), "table_slots");
         assert_eq!(named(Silt { occupancy: 1.1, ..good }), "occupancy");
+        // A table of less than an item.
+        assert_eq!(named(Silt { occupancy: 1e-300, ..good }), "occupancy");
         assert_eq!(named(Silt { hash_stores: f64::NAN, ..good }), "hash_stores");
         let bad = SiltExample { keys: 0.0, ..SiltExample::default() };
         assert_eq!(bad.costs().unwrap_err().parameter, "keys");
+        let bad = SiltExample { merge_entries: 1e-300, ..SiltExample::default() };
+        assert_eq!(bad.costs().unwrap_err().parameter, "merge_entries");
     }
 }

@@ -10,12 +10,21 @@
 //!                       (round-robin as LevelDB, or the largest as RocksDB 3.9)
 //! ```
 //!
-//! The store is filled with every key once, in random order; then write amplification is counted
-//! over some multiple of N further requests.
+//! The store is filled with every key once; then write amplification is counted over some multiple
+//! of N further requests. Two choices that the thesis's text leaves open were decided by Table 4.1,
+//! whose every stage they reproduce to ±0.01 at 10⁸ keys: the fill is in the order of keys (as the
+//! authors' published generator does it), and new tables are cut where they would overlap more than
+//! ten tables of the level below (LevelDB's rule; not with level sizes of one's own, which may grow
+//! by more than ten, and with which the authors' simulator does without it). A shuffled fill writes
+//! 1 to 4 % more.
 //!
 //! Honest differences from LevelDB, as in the thesis: no opportunistic choices of more input tables,
 //! no skipping of levels, compaction is synchronous. And ours: items are one size, keys have no
 //! prefixes, and a table is cut at a number of items.
+//!
+//! Invariant: tables of a level are sorted, distinct and disjoint; a run is a function of its
+//! parameters alone. Cost: 5 bytes of memory a key; 10⁸ keys and 4·10⁸ requests take about 45 s
+//! uniform, on one core.
 //!
 //! Source: thesis, sections 4.3.5 and 4.7.
 
@@ -35,6 +44,15 @@ pub enum Selection {
     Largest,
 }
 
+/// In which order the store is filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// By key, as the thesis's generator does.
+    KeyOrder,
+    /// In no order.
+    Shuffled,
+}
+
 /// What to simulate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Simulation {
@@ -48,6 +66,11 @@ pub struct Simulation {
     pub selection: Selection,
     /// Items in a table (LevelDB: 2 MiB of them).
     pub table_items: usize,
+    /// A table is cut where it would overlap more than this many tables of the level below it
+    /// (LevelDB: 10). `None` where level sizes grow by more than that, so that a cut could not help.
+    pub overlap_tables: Option<usize>,
+    /// In which order the store is filled.
+    pub load: Load,
     /// Requests counted, as a multiple of the keys (the thesis: 3).
     pub rounds: f64,
     /// Seeds keys and requests.
@@ -63,6 +86,8 @@ impl Simulation {
             skew,
             selection: Selection::RoundRobin,
             table_items: (2.0 * 1_048_576.0 / item_bytes) as usize,
+            overlap_tables: Some(10),
+            load: Load::KeyOrder,
             rounds: 3.0,
             seed: 1,
         }
@@ -79,9 +104,12 @@ impl Simulation {
         within("rounds", self.rounds, 0.01, 1e3, "give 0.01 to 1,000 rounds")?;
         within("table_items", self.table_items as f64, 1.0, 1e9, "give 1 item or more")?;
         within("keys", f64::from(self.keys), 2.0, 4e9, "give 2 keys or more")?;
+        let overlap = self.overlap_tables.unwrap_or(1) as f64;
+        within("overlap_tables", overlap, 1.0, 1e9, "give 1 table or more")?;
         let mut tree = Tree::new(self);
         let mut requests = Requests::new(self);
         let counted = (self.rounds * f64::from(self.keys)) as u64;
+        within("rounds", counted as f64, 1.0, 1e15, "give rounds that count 1 request or more")?;
         let total = u64::from(self.keys) + counted;
         let mut done = 0;
         let mut step = |tree: &mut Tree<'_>, key| {
@@ -92,7 +120,11 @@ impl Simulation {
             }
         };
         for i in 0..self.keys {
-            step(&mut tree, requests.scatter(i));
+            let key = match self.load {
+                Load::KeyOrder => i,
+                Load::Shuffled => requests.scatter(i),
+            };
+            step(&mut tree, key);
         }
         tree.written.fill(0);
         for _ in 0..counted {
@@ -166,6 +198,8 @@ struct Tree<'a> {
     levels: Vec<Level>,
     /// Items written by stage: level 0, then each level.
     written: Vec<u64>,
+    /// Room for a merge, kept between merges.
+    merged: Vec<u32>,
 }
 
 /// Disjoint tables in key order.
@@ -185,10 +219,11 @@ impl<'a> Tree<'a> {
             simulation,
             log_items,
             requests_in_log: 0,
-            memtable: Vec::with_capacity(log_items),
+            memtable: Vec::new(),
             level0: Vec::new(),
             levels: (0..levels).map(|_| Level::default()).collect(),
             written: vec![0; levels + 1],
+            merged: Vec::new(),
         }
     }
 
@@ -199,7 +234,8 @@ impl<'a> Tree<'a> {
             return;
         }
         self.requests_in_log = 0;
-        let mut table = std::mem::replace(&mut self.memtable, Vec::with_capacity(self.log_items));
+        let room = Vec::with_capacity(self.memtable.len());
+        let mut table = std::mem::replace(&mut self.memtable, room);
         table.sort_unstable();
         table.dedup();
         self.written[0] += table.len() as u64;
@@ -217,8 +253,12 @@ impl<'a> Tree<'a> {
 
     fn compact_level0(&mut self) {
         let rows = std::mem::take(&mut self.level0);
-        let merged = rows.into_iter().reduce(|a, b| union(&a, &b)).unwrap_or_default();
-        self.merge_into(1, merged);
+        let merged = rows.into_iter().reduce(|a, b| {
+            let mut both = Vec::new();
+            union(&a, &b, &mut both);
+            both
+        });
+        self.merge_into(1, merged.unwrap_or_default());
     }
 
     /// Moves one table of `level` down.
@@ -250,12 +290,44 @@ impl<'a> Tree<'a> {
         let first = |table: &Table| table.first().copied().unwrap_or(0);
         let from = into.tables.partition_point(|below| last(below) < smallest);
         let to = into.tables.partition_point(|below| first(below) <= largest).max(from);
-        let below: Table = into.tables[from..to].concat();
-        let merged = union(&table, &below);
-        into.items = into.items - below.len() + merged.len();
+        let mut merged = std::mem::take(&mut self.merged);
+        merged.clear();
+        let mut above = &table[..];
+        let mut below_items = 0;
+        for below in &into.tables[from..to] {
+            let (before, after) = above.split_at(above.partition_point(|&key| key <= last(below)));
+            union(before, below, &mut merged);
+            below_items += below.len();
+            above = after;
+        }
+        merged.extend_from_slice(above);
+        into.items = into.items - below_items + merged.len();
         self.written[level] += merged.len() as u64;
-        let cut = self.simulation.table_items;
-        into.tables.splice(from..to, merged.chunks(cut).map(<[u32]>::to_vec));
+        let tables = self.cut(level, &merged);
+        self.levels[level - 1].tables.splice(from..to, tables);
+        self.merged = merged;
+    }
+
+    /// Cuts what was merged into tables of `level`.
+    fn cut(&self, level: usize, mut merged: &[u32]) -> Vec<Table> {
+        let most = self.simulation.table_items;
+        let mut tables = Vec::with_capacity(merged.len() / most + 1);
+        while let Some(&first) = merged.first() {
+            let mut len = most.min(merged.len());
+            if let (Some(overlap), Some(below)) =
+                (self.simulation.overlap_tables, self.levels.get(level))
+            {
+                let from = below.tables.partition_point(|t| t.last().is_some_and(|&k| k < first));
+                let beyond = below.tables.get(from + overlap).and_then(|table| table.first());
+                if let Some(beyond) = beyond {
+                    len = merged[..len].partition_point(|key| key < beyond).max(1);
+                }
+            }
+            let (table, rest) = merged.split_at(len);
+            tables.push(table.to_vec());
+            merged = rest;
+        }
+        tables
     }
 
     fn breakdown(&self, requests: u64) -> Breakdown {
@@ -272,9 +344,9 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// The distinct keys of two sorted tables.
-fn union(a: &[u32], b: &[u32]) -> Table {
-    let mut merged = Vec::with_capacity(a.len() + b.len());
+/// Appends the distinct keys of two sorted tables to `merged`.
+fn union(a: &[u32], b: &[u32], merged: &mut Vec<u32>) {
+    merged.reserve(a.len() + b.len());
     let (mut i, mut j) = (0, 0);
     while let (Some(&x), Some(&y)) = (a.get(i), b.get(j)) {
         merged.push(x.min(y));
@@ -283,7 +355,6 @@ fn union(a: &[u32], b: &[u32]) -> Table {
     }
     merged.extend_from_slice(&a[i..]);
     merged.extend_from_slice(&b[j..]);
-    merged
 }
 
 #[cfg(test)]
@@ -305,7 +376,7 @@ mod tests {
     #[test]
     fn the_model_agrees_with_the_simulator() {
         let keys = 1_000_000;
-        for (skew, tolerance) in [(0.0, 0.06), (0.99, 0.06)] {
+        for skew in [0.0, 0.99] {
             let design = LevelDb::standard(f64::from(keys), 1000.0, 5).unwrap();
             let simulated = Simulation::standard(design.clone(), keys, skew, 1000.0)
                 .run(|_, _| ())
@@ -314,8 +385,78 @@ mod tests {
             let popularity = Popularity::zipf(f64::from(keys), skew).unwrap();
             let model = design.write_amplification(&popularity).unwrap().total();
             let error = (model / simulated - 1.0).abs();
-            assert!(error < tolerance, "skew {skew}: model {model}, simulator {simulated}");
+            assert!(error < 0.02, "skew {skew}: model {model}, simulator {simulated}");
         }
+    }
+
+    #[test]
+    fn no_table_overlaps_more_than_it_may() {
+        let design = LevelDb {
+            log_items: 100.0,
+            level0_tables: 4.0,
+            level_items: vec![500.0, 5_000.0, 20_000.0],
+        };
+        for (load, overlap) in [(Load::Shuffled, 3), (Load::KeyOrder, 3), (Load::Shuffled, 1)] {
+            let simulation = Simulation {
+                load,
+                overlap_tables: Some(overlap),
+                table_items: 50,
+                ..Simulation::standard(design.clone(), 50_000, 0.0, 1000.0)
+            };
+            let mut tree = Tree::new(&simulation);
+            let mut requests = Requests::new(&simulation);
+            for _ in 0..100_000 {
+                tree.insert(requests.next());
+            }
+            for level in &tree.levels {
+                let keys: Vec<u32> = level.tables.concat();
+                assert!(keys.windows(2).all(|pair| pair[0] < pair[1]));
+                assert_eq!(keys.len(), level.items);
+                assert!(level.tables.iter().all(|table| (1..=50).contains(&table.len())));
+            }
+            // A table that was just cut obeys; later, tables below may be split further.
+            let merged: Vec<u32> = (0..50_000).collect();
+            for table in tree.cut(2, &merged) {
+                let (first, last) = (table[0], table[table.len() - 1]);
+                let overlaps = |below: &&Table| below[0] <= last && *below.last().unwrap() >= first;
+                let below = tree.levels[2].tables.iter().filter(overlaps).count();
+                assert!(below <= overlap, "{below} of {overlap}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_fill_that_is_shuffled_costs_more() {
+        let design = LevelDb::standard(3e5, 1000.0, 3).unwrap();
+        let run = |load| {
+            let simulation =
+                Simulation { load, ..Simulation::standard(design.clone(), 300_000, 0.0, 1000.0) };
+            simulation.run(|_, _| ()).unwrap().total()
+        };
+        assert!(run(Load::Shuffled) > run(Load::KeyOrder));
+    }
+
+    #[test]
+    fn bad_parameters_are_named() {
+        let design = LevelDb::standard(1e4, 1000.0, 1).unwrap();
+        let good = Simulation::standard(design, 10_000, 0.0, 1000.0);
+        let named = |simulation: Simulation| simulation.run(|_, _| ()).unwrap_err().parameter;
+        assert_eq!(named(Simulation { skew: f64::NAN, ..good.clone() }), "skew");
+        assert_eq!(named(Simulation { rounds: 0.0, ..good.clone() }), "rounds");
+        // Not one request would be counted.
+        assert_eq!(named(Simulation { rounds: 0.01, keys: 10, ..good.clone() }), "rounds");
+        assert_eq!(named(Simulation { table_items: 0, ..good.clone() }), "table_items");
+        assert_eq!(named(Simulation { overlap_tables: Some(0), ..good.clone() }), "overlap_tables");
+        assert_eq!(named(Simulation { keys: 1, ..good.clone() }), "keys");
+        let design = LevelDb { log_items: -1.0, ..good.design.clone() };
+        assert_eq!(named(Simulation { design, ..good }), "log_items");
+    }
+
+    #[test]
+    fn a_log_that_never_fills_needs_no_room() {
+        let design = LevelDb { log_items: 1e15, level0_tables: 4.0, level_items: Vec::new() };
+        let wa = Simulation::standard(design, 1000, 0.0, 1000.0).run(|_, _| ()).unwrap();
+        assert_eq!(wa.total(), 1.0);
     }
 
     #[test]

@@ -3,27 +3,30 @@
 //! Write amplification by stage of LevelDB's design with 10^8 uniform keys: by the model and by the
 //! simulator, with LevelDB's level sizes and with the optimiser's. The model runs at the thesis's
 //! size. The simulator runs with keys, log, tables and levels all divided by the same number, which
-//! leaves every ratio, and so the write amplification, as it is; at scale 100 it runs whole.
+//! leaves every ratio, and so nearly the write amplification, as it is: 0.6 % less at scale 1 (10^7
+//! keys, 10 s), 5 % less at a tenth of it, where a table is 21 items and one key more or less
+//! counts. At scale 10 and above it runs whole, in 80 s, and meets every printed stage.
 //!
 //! Invariant: the optimised sizes are found here, by the optimiser, not taken from the thesis.
 //!
 //! Source: Lim, thesis (2015), section 4.6.3, Table 4.1.
 
 use siltstone_engine::Result;
-use siltstone_model::optimize::optimize_levels;
 use siltstone_model::simulate::Simulation;
-use siltstone_model::{Breakdown, LevelDb, Popularity};
+use siltstone_model::{Breakdown, LevelDb};
 
+use super::thesis::{ITEM_BYTES, KEYS, PAPER, Parts, optimised, popularity, standard};
 use super::{Check, Direction, Experiment, Measured, refused};
 use crate::plot::{Bars, Plot};
 
-const KEYS: f64 = 1e8;
-const ITEM_BYTES: f64 = 1000.0;
 /// Simulated keys at scale 1.
-const SIMULATED_KEYS: f64 = 1e6;
+const SIMULATED_KEYS: f64 = 1e7;
 
-/// Table 4.1: no optimisation, optimised; analysis, then simulation.
-const ANALYSIS: [f64; 7] = [1.00, 1.00, 1.62, 4.77, 6.22, 6.32, 4.89];
+/// Table 4.1: LevelDB's sizes, then the optimiser's.
+const ANALYSIS: [[f64; 7]; 2] =
+    [[1.00, 1.00, 1.62, 4.77, 6.22, 6.32, 4.89], [1.00, 1.00, 3.85, 4.85, 4.82, 4.65, 3.50]];
+const SIMULATION: [[f64; 7]; 2] =
+    [[1.00, 1.00, 1.60, 4.38, 6.04, 6.09, 5.20], [1.00, 1.00, 3.75, 4.49, 4.66, 4.55, 3.81]];
 const ANALYSIS_TOTALS: [f64; 2] = [25.82, 23.67];
 const SIMULATION_TOTALS: [f64; 2] = [25.31, 23.26];
 
@@ -35,7 +38,7 @@ impl Experiment for LevelDbStages {
     }
 
     fn paper(&self) -> &'static str {
-        "Lim, Resource-Efficient Data-Intensive System Designs, 2015"
+        PAPER
     }
 
     fn figure(&self) -> &'static str {
@@ -47,47 +50,51 @@ impl Experiment for LevelDbStages {
     }
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
-        let uniform = Popularity::uniform(KEYS).map_err(refused)?;
-        let standard = LevelDb::standard(KEYS, ITEM_BYTES, 5).map_err(refused)?;
-        let optimum = optimize_levels(&uniform, standard.log_items, standard.level0_tables, 5)
-            .map_err(refused)?;
-        let designs = [standard, optimum.design];
+        let uniform = popularity(KEYS, 0.0)?;
+        let standard = standard(KEYS)?;
+        let best = optimised(&standard, &uniform)?;
         let keys = (SIMULATED_KEYS * scale).min(KEYS);
+        let mut parts = Parts::new(2, progress);
         let (mut analysis, mut simulation) = (Vec::new(), Vec::new());
-        for (i, design) in designs.iter().enumerate() {
+        for (design, own_sizes) in [(&standard, false), (&best, true)] {
             analysis.push(design.write_amplification(&uniform).map_err(refused)?);
             let shrunk = shrink(design, keys / KEYS);
             let mut simulated = Simulation::standard(shrunk, keys as u32, 0.0, ITEM_BYTES);
-            simulated.table_items = ((simulated.table_items as f64 * keys / KEYS) as usize).max(8);
-            let run = simulated.run(|done, total| progress(done + i as u64 * total, 2 * total));
-            simulation.push(run.map_err(refused)?);
+            simulated.table_items =
+                ((simulated.table_items as f64 * keys / KEYS).round() as usize).max(8);
+            if own_sizes {
+                simulated.overlap_tables = None;
+            }
+            simulation.push(parts.next(|progress| simulated.run(progress)).map_err(refused)?);
         }
-        let check = |what: String, claimed: f64, ours: f64, tolerance: f64, most: f64| Check {
+        let check = |what: String, claimed: f64, ours: f64, tolerance: f64, direction| Check {
             what,
             claimed,
             ours,
             tolerance,
-            direction: Direction::AtMost(most),
+            direction,
         };
-        let mut checks: Vec<Check> = analysis[0]
-            .by_stage
-            .iter()
-            .zip(ANALYSIS)
-            .map(|((stage, ours), claimed)| {
-                check(format!("analysis, {stage}"), claimed, *ours, 0.02 / claimed, claimed)
-            })
-            .collect();
+        let mut checks = Vec::new();
         for (i, column) in ["LevelDB's sizes", "optimised sizes"].into_iter().enumerate() {
+            let by_stage = analysis[i].by_stage.iter().zip(ANALYSIS[i]);
+            checks.extend(by_stage.map(|((stage, ours), claimed)| {
+                let what = format!("analysis, {column}, {stage}");
+                check(what, claimed, *ours, 0.02 / claimed, Direction::None)
+            }));
             let (claimed, ours) = (ANALYSIS_TOTALS[i], analysis[i].total());
-            checks.push(check(
-                format!("analysis, {column}"),
-                claimed,
-                ours,
-                0.02 / claimed,
-                claimed,
-            ));
+            let tolerance = [0.02, 0.01][i] / claimed;
+            let what = format!("analysis, {column}, sum");
+            checks.push(check(what, claimed, ours, tolerance, Direction::AtMost(claimed)));
             let (claimed, ours) = (SIMULATION_TOTALS[i], simulation[i].total());
-            checks.push(check(format!("simulation, {column}"), claimed, ours, 0.02, claimed));
+            let what = format!("simulation, {column}, sum");
+            checks.push(check(what, claimed, ours, 0.02, Direction::AtMost(claimed)));
+            if keys == KEYS {
+                let by_stage = simulation[i].by_stage.iter().zip(SIMULATION[i]);
+                checks.extend(by_stage.map(|((stage, ours), claimed)| {
+                    let what = format!("simulation, {column}, {stage}");
+                    check(what, claimed, *ours, 0.02, Direction::None)
+                }));
+            }
         }
         let bars = Bars {
             title: "LevelDB by stage, 10^8 uniform keys of 1,000 bytes".to_owned(),

@@ -18,14 +18,22 @@ mod ect_knobs;
 mod ect_size;
 mod ect_table_2_5;
 mod hashes;
+mod level_density;
+mod level_sizes;
+mod leveldb_keys;
 mod leveldb_levels;
+mod leveldb_optimized;
 mod leveldb_skew;
 mod leveldb_stages;
 mod lsm_write_amplification;
+mod model_speed;
 mod rank_index;
 mod silt_example;
+mod table_selection;
 mod text;
+mod thesis;
 mod triad;
+mod unique_keys;
 mod verdict;
 mod zipf_merge;
 
@@ -42,12 +50,19 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &ect_size::EctSize,
     &ect_knobs::EctKnobs,
     &rank_index::RankIndexes,
+    &unique_keys::UniqueKeys,
     &zipf_merge::ZipfMerge,
+    &level_density::LevelDensity,
     &leveldb_skew::LevelDbSkew,
+    &leveldb_keys::LevelDbKeys,
     &lsm_write_amplification::LsmWriteAmplification,
+    &leveldb_optimized::LevelDbOptimized,
+    &level_sizes::LevelSizes,
     &leveldb_stages::LevelDbStages,
     &leveldb_levels::LevelDbLevels,
     &triad::Triad,
+    &model_speed::ModelSpeed,
+    &table_selection::TableSelection,
 ];
 
 /// The scales that experiments accept, as a share of their own full size.
