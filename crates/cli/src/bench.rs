@@ -178,6 +178,7 @@ impl Bench {
             warmup: self.load.warmup,
             seed: self.load.seed,
             durability: if self.load.fsync { Durability::Synced } else { Durability::Buffered },
+            pace: None,
         }
     }
 

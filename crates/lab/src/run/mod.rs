@@ -288,6 +288,7 @@ impl Session {
                 durability: settings.durability,
                 timetable,
                 counts,
+                pace: settings.pace,
                 latencies: Latencies::default(),
                 slices: Slices::default(),
                 key: Vec::new(),

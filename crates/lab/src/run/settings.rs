@@ -41,6 +41,9 @@ pub struct Settings {
     pub seed: u64,
     /// When a write may return.
     pub durability: Durability,
+    /// After so many operations a thread has all due background work done before it goes on: with
+    /// `Env::replayable` the run then is the same each time, as if background work kept pace.
+    pub pace: Option<u64>,
 }
 
 impl Default for Settings {
@@ -57,6 +60,7 @@ impl Default for Settings {
             warmup: 0,
             seed: 1,
             durability: Durability::Buffered,
+            pace: None,
         }
     }
 }

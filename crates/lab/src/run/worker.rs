@@ -59,6 +59,8 @@ pub(super) struct Worker<'a> {
     pub(super) timetable: Option<Timetable>,
     /// Whether its operations count towards the throughput.
     pub(super) counts: bool,
+    /// After so many operations all due background work is done.
+    pub(super) pace: Option<u64>,
     pub(super) latencies: Latencies,
     pub(super) slices: Slices,
     pub(super) key: Vec<u8>,
@@ -84,6 +86,9 @@ impl Worker<'_> {
                 // The others need not go on: the run has failed.
                 pass.stop.store(true, Relaxed);
                 return Err(error);
+            }
+            if self.pace.is_some_and(|pace| i % pace == pace - 1) {
+                self.engine.maintain()?;
             }
             if self.counts {
                 self.slices.record(pass.start.elapsed());

@@ -1,7 +1,7 @@
 //! When level 0 is compacted, and how much of it at once.
 //!
 //! **Whole** (no `container`): all rows with all of level 1 under them, when there are
-//! `l0_compact` rows. With TRIAD-DISK earlier, as soon as the rows and the tables under them share
+//! `l0_compact` rows (small ones count in part). With TRIAD-DISK earlier, as soon as the rows and the tables under them share
 //! enough keys: 1 − distinct keys / keys, by their HyperLogLogs.
 //!
 //! **By right-angle sides** (`container` set): rows stack up in a container; from the share
@@ -32,6 +32,9 @@ const BEGIN_AT: f64 = 0.6;
 /// The share of a container from which writers are slowed down.
 const SLOW_AT: f64 = 0.85;
 
+/// What the smallest of rows counts as.
+const LEAST_ROW: f64 = 0.25;
+
 /// The policy of level 0.
 pub(super) struct Level0 {
     options: Options,
@@ -48,7 +51,7 @@ impl Level0 {
         if l0.container_bytes > 0 {
             return version.bytes(0) as f64 / (BEGIN_AT * l0.container_bytes as f64);
         }
-        let rows = version.level0.len() as f64 / l0.compact_at as f64;
+        let rows = self.rows(version) / l0.compact_at as f64;
         if self.options.triad.disk && rows < 1.0 && version.level0.len() > 1 {
             return rows.max(overlap(version) / self.options.triad.overlap);
         }
@@ -59,10 +62,18 @@ impl Level0 {
     pub(super) fn pressure(&self, version: &Version) -> f64 {
         let l0 = &self.options.level0;
         let (now, slow_at, stop_at) = match l0.container_bytes {
-            0 => (version.level0.len() as f64, l0.slow_at as f64 - 1.0, l0.stop_at as f64),
+            0 => (self.rows(version), l0.slow_at as f64 - 1.0, l0.stop_at as f64),
             bytes => (version.bytes(0) as f64 / bytes as f64, SLOW_AT, 1.0),
         };
         ((now - slow_at) / (stop_at - slow_at)).clamp(0.0, 1.0)
+    }
+
+    /// How many rows there are; one far smaller than a memtable counts as part of one, because
+    /// merging few bytes with all of level 1 would cost more than reading past it does.
+    fn rows(&self, version: &Version) -> f64 {
+        let whole = self.options.memtable_bytes as f64 / 4.0;
+        let weight = |row: &Row| (row.live_bytes() as f64 / whole).clamp(LEAST_ROW, 1.0);
+        version.level0.iter().map(weight).sum()
     }
 
     pub(super) fn pick(&self, version: &Version, busy: &Busy) -> Option<Compaction> {
