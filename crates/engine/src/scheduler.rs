@@ -71,7 +71,10 @@ impl Scheduler {
             // Thread 0 takes flushes only; the others take everything else first-come by urgency.
             let lanes = if i == 0 { 0..1 } else { 1..LANES };
             let name = if i == 0 { "siltstone-flush".into() } else { format!("siltstone-bg{i}") };
-            let run = move || shared.run_until_stopped(lanes);
+            let run = move || {
+                yield_to_foreground();
+                shared.run_until_stopped(lanes);
+            };
             // Without threads there is no store; the operating system refusing one is fatal.
             threads.push(
                 std::thread::Builder::new().name(name).spawn(run).expect("spawn background thread"),
@@ -169,6 +172,18 @@ impl Drop for Owner {
             }
         }
     }
+}
+
+/// How much less than others a background thread gets of a processor that both want, in the
+/// system's steps of niceness: about a third of what a thread of the user's gets. Less would starve
+/// compactions where every processor is taken, and writers would wait for them after all.
+const NICENESS: i32 = 5;
+
+/// Lets threads of the user's go first. On Linux niceness is each thread's own.
+fn yield_to_foreground() {
+    #[cfg(target_os = "linux")]
+    // Without the right to do so the thread is as urgent as others: slower tails, nothing worse.
+    let _ = rustix::process::nice(NICENESS);
 }
 
 #[cfg(test)]
