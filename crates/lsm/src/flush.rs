@@ -191,6 +191,8 @@ impl Inner {
     /// Forgets the logs whose writes are all in tables, and removes them, but for one that is part
     /// of a row now.
     fn remove_logs_before(&self, first_log: u64, kept: Option<u64>) {
+        let unused = self.writer.lock().as_mut().map(|writer| writer.log.forget_before(first_log));
+        drop(unused);
         let mut state = self.state.lock();
         let (gone, needed): (Vec<u64>, _) =
             state.logs.iter().partition(|&&number| number < first_log);

@@ -56,7 +56,6 @@ impl Inner {
             let full = std::mem::replace(&mut view.active, fresh);
             view.flushing.push(full);
         });
-        writer.log.forget_before(state.first_log);
         drop(state);
         self.schedule_flush();
         Ok(())
