@@ -129,6 +129,7 @@ impl Inner {
         self.media.sync_dir(Purpose::Flush)?;
         self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
         self.counters.wrote(0, meta.bytes);
+        self.counters.flushed_bytes.fetch_add(data_bytes, Relaxed);
         let mut entry = FileEntry::of(&meta, 0);
         if let Some(row) = &mut entry.row {
             row.log = log.map(|log| (log.number, log.bytes));
