@@ -16,10 +16,10 @@ pub struct Options {
     /// Memtables in memory at once, the active one counted (`memtables`, 2): what a burst of
     /// writes may run ahead of the flush.
     pub memtables: usize,
-    /// Target bytes of levels 1, 2, … (`levels`, 256 MiB and ten times more each). The last level
+    /// Target bytes of levels 1, 2, … (`levels`, 512 MiB and ten times more each). The last level
     /// takes what comes.
     pub level_bytes: Vec<u64>,
-    /// Bytes at which a compaction starts the next table (`table`, 64 MiB).
+    /// Bytes at which a compaction starts the next table (`table`, 32 MiB).
     pub table_bytes: u64,
     /// When level 0 is compacted, slows writers, and stops them.
     pub level0: Level0Options,
@@ -50,8 +50,8 @@ pub struct TriadOptions {
     /// take less than this share of `memtable` (`flush_threshold`, 0.5).
     pub flush_threshold: f64,
     /// A full memtable's log becomes the row of level 0, and the flush writes an index of positions
-    /// in it (`triad_log`, off). Saves the flush of the values; scans of fresh data and the first
-    /// compaction read values by position.
+    /// in it (`triad_log`, on). Saves the flush of the values; scans of fresh data and the first
+    /// compaction read values by position, and a log stays until the cursor has passed all of it.
     pub log: bool,
     /// Level 0 is compacted once its rows and the tables under them share enough keys, or when it
     /// has `l0_compact` rows (`triad_disk`, off).
@@ -70,9 +70,10 @@ pub struct Level0Options {
     pub slow_at: usize,
     /// Writers stop at this many (`l0_stop`, 36).
     pub stop_at: usize,
-    /// Capacity of level 0 in bytes of keys and values (`container`, 0). If it is not 0, it takes
-    /// the place of the three numbers of rows: from 60 % of it on level 0 is compacted by
-    /// right-angle sides, a stretch of keys at a time.
+    /// Capacity of level 0 in bytes of keys and values (`container`, 512 MiB). From 60 % of it on
+    /// level 0 is compacted by right-angle sides, a stretch of keys at a time; from 85 % on writers
+    /// are delayed. Larger: less write amplification, more rows for a scan to look into, up to twice
+    /// as much on the medium. With 0, level 0 is compacted whole, by the three numbers of rows.
     pub container_bytes: u64,
 }
 
@@ -102,10 +103,10 @@ pub enum Selection {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            memtable_bytes: 64 << 20,
+            memtable_bytes: 32 << 20,
             memtables: 2,
-            level_bytes: (0..6).map(|l| (256u64 << 20) * 10u64.pow(l)).collect(),
-            table_bytes: 64 << 20,
+            level_bytes: (0..6).map(|l| (512u64 << 20) * 10u64.pow(l)).collect(),
+            table_bytes: 32 << 20,
             level0: Level0Options::default(),
             file: FileOptions::default(),
             cache_bytes: 64 << 20,
@@ -129,13 +130,13 @@ pub enum HotBudget {
 impl Default for TriadOptions {
     fn default() -> Self {
         let (hot, flush_threshold) = (HotBudget::Auto, 0.5);
-        TriadOptions { mem: false, hot, flush_threshold, log: false, disk: false, overlap: 0.4 }
+        TriadOptions { mem: false, hot, flush_threshold, log: true, disk: false, overlap: 0.4 }
     }
 }
 
 impl Default for Level0Options {
     fn default() -> Self {
-        Level0Options { compact_at: 8, slow_at: 20, stop_at: 36, container_bytes: 0 }
+        Level0Options { compact_at: 8, slow_at: 20, stop_at: 36, container_bytes: 512 << 20 }
     }
 }
 

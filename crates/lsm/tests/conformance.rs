@@ -13,7 +13,7 @@ use siltstone_testkit::Subject;
 struct LsmSubject;
 
 /// What all option sets share: levels so small that three of them fill up.
-const SMALL: &str = "memtable=4KiB table=4KiB levels=12KiB:48KiB:256KiB l0_compact=2 cache=16KiB";
+const SMALL: &str = "memtable=4KiB table=4KiB levels=12KiB:48KiB:256KiB l0_compact=2 cache=16KiB container=0 triad_log=off";
 
 const VARIANTS: [&str; 17] = [
     "block=512",

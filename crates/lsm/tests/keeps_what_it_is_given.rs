@@ -16,6 +16,7 @@ fn options() -> Options {
         ("table", "8KiB"),
         ("levels", "32KiB:128KiB:512KiB"),
         ("block", "512B"),
+        ("container", "64KiB"),
     ];
     Options::from_map(&pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into()).unwrap()
 }
