@@ -1,0 +1,5 @@
+//! The LSM-trie engine.
+mod files;
+mod hash;
+mod htable;
+mod item;
