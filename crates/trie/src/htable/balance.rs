@@ -85,8 +85,10 @@ pub(crate) fn balance(items: &[Weight], buckets: u32, room: u32) -> Balanced {
         let moved = here.split_off(cut);
         let moved_bytes: u64 = load - left;
         let emptiest = by_load.first().copied();
-        let emptiest = emptiest.filter(|&(taken, _)| taken < room && moved_bytes <= room);
         let fits = moved_bytes <= room;
+        // More than a bucket takes is passed on in parts, unless it cannot be parted.
+        let parts = || rank_of(moved[0]) != rank_of(moved[moved.len() - 1]);
+        let emptiest = emptiest.filter(|&(taken, _)| taken < room && (fits || parts()));
         let fullest = fits.then(|| by_load.range(..=(room - moved_bytes, u32::MAX)).next_back());
         match fullest.flatten().copied().or(emptiest) {
             Some((taken, destination)) => {
@@ -180,7 +182,7 @@ mod tests {
 
     #[test]
     fn do_small_items_fit_at_95_percent_without_the_special_bucket() {
-        for (seed, most, fill) in [(1, 200, 0.95), (2, 400, 0.94), (3, 800, 0.87)] {
+        for (seed, most, fill) in [(1, 200, 0.95), (2, 400, 0.95), (3, 800, 0.93)] {
             let items = random(seed, 8192, 4080, fill, most);
             assert_eq!(check_fast(&items, 8192, 4080), 0, "items up to {most} bytes");
         }

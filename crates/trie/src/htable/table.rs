@@ -54,13 +54,13 @@ pub(crate) struct Found {
 pub(crate) struct Loaded {
     pub(crate) bytes: Vec<u8>,
     /// Hash, and the item's place in `bytes`.
-    pub(crate) items: Vec<(Hash, u32, u32)>,
+    pub(crate) items: Vec<(Hash, u64, u32)>,
 }
 
 impl Loaded {
     pub(crate) fn item(&self, at: usize) -> &[u8] {
         let (_, start, len) = self.items[at];
-        &self.bytes[start as usize..(start + len) as usize]
+        &self.bytes[start as usize..start as usize + len as usize]
     }
 }
 
@@ -289,7 +289,7 @@ impl HTable {
                         return Err(self.file.damaged(place, "an item of a bucket is malformed"));
                     };
                     let at = bucket + super::format::BUCKET_HEADER + all.len() - rest.len();
-                    items.push((kind.hash(item.key), at as u32, used as u32));
+                    items.push((kind.hash(item.key), at as u64, used as u32));
                     rest = &rest[used..];
                 }
                 debug_assert!(header.destination == NOWHERE || header.destination < self.buckets());
@@ -302,7 +302,7 @@ impl HTable {
             else {
                 return Err(self.bad_special(special));
             };
-            let at = loaded.bytes.len() as u32;
+            let at = loaded.bytes.len() as u64;
             loaded.items.push((kind.hash(item.key), at, used as u32));
             loaded.bytes.extend_from_slice(&bytes);
         }
@@ -310,6 +310,40 @@ impl HTable {
             return Err(self.file.damaged(0, "the items are not as many as the footer says"));
         }
         Ok(loaded)
+    }
+
+    /// The hashes of items between two suffixes that lie in the buckets of that stretch, and whether
+    /// they are deletions: a sample, without what migrated away. Costs a read a bucket.
+    ///
+    /// # Errors
+    /// `Corruption`; the medium's.
+    pub(crate) fn stretch(
+        &self,
+        from: u64,
+        to: u64,
+        kind: HashKind,
+        purpose: Purpose,
+    ) -> Result<Vec<(Hash, bool)>> {
+        let bucket = |suffix| {
+            let hash = Hash { suffix, infix: 0, prefix: 0 };
+            self.run.as_ref().map_or(hash.bucket(self.footer.buckets), |run| run.page(hash))
+        };
+        let mut buffer = vec![0; self.footer.bucket_bytes as usize];
+        let mut found = Vec::new();
+        for bucket in bucket(from)..=bucket(to) {
+            let offset = u64::from(bucket) * u64::from(self.footer.bucket_bytes);
+            self.file.read(offset, &mut buffer, purpose)?;
+            let (_, mut items) = BucketHeader::open(self.file.sum, offset, &buffer)
+                .ok_or_else(|| self.bad_bucket(offset))?;
+            while let Some((item, used)) = Item::parse(items) {
+                let hash = kind.hash(item.key);
+                if (from..=to).contains(&hash.suffix) {
+                    found.push((hash, item.value.is_none()));
+                }
+                items = &items[used..];
+            }
+        }
+        Ok(found)
     }
 
     /// Reads every byte and checks it.
