@@ -299,7 +299,7 @@ mod tests {
         let kind = HashKind { seed: 5, weak_bits: 0 };
         let media: Arc<dyn Media> = Arc::new(Ram::new());
         let mut sets: Vec<Vec<Hash>> = (0..5u32)
-            .map(|t| (0..2000 * t).map(|n| kind.hash(&[n.to_le_bytes(), t.to_le_bytes()].concat())))
+            .map(|t| (0..2000 * t).map(move |n| kind.hash(&[n.to_le_bytes(), t.to_le_bytes()].concat())))
             .map(Iterator::collect)
             .collect();
         sets.iter_mut().for_each(|set| set.sort_unstable());

@@ -12,7 +12,6 @@
 //!
 //! Source: ours.
 
-use siltstone_engine::Op;
 use siltstone_engine::batch::{read_varint, write_varint};
 
 const DELETE: u8 = 0;
@@ -29,14 +28,6 @@ pub(crate) struct Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// The item of an operation.
-    pub(crate) fn of(op: Op<'a>) -> Self {
-        match op {
-            Op::Put { key, value, expires_at } => Item { key, value: Some(value), expires_at },
-            Op::Delete { key } => Item::delete(key),
-        }
-    }
-
     pub(crate) fn delete(key: &'a [u8]) -> Self {
         Item { key, value: None, expires_at: None }
     }
@@ -102,19 +93,26 @@ fn varint(bytes: &mut &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use siltstone_engine::WriteBatch;
+    use siltstone_engine::{Op, WriteBatch};
+
+    fn of(op: Op<'_>) -> Item<'_> {
+        match op {
+            Op::Put { key, value, expires_at } => Item { key, value: Some(value), expires_at },
+            Op::Delete { key } => Item::delete(key),
+        }
+    }
 
     #[test]
     fn are_items_operations_of_a_batch_and_read_back() {
         let mut batch = WriteBatch::new();
         batch.put(b"a", b"1").delete(b"b").put_until(b"cc", &[7; 300], 99);
         let mut bytes = Vec::new();
-        batch.iter().for_each(|op| Item::of(op).push(&mut bytes));
+        batch.iter().for_each(|op| of(op).push(&mut bytes));
         assert_eq!(bytes, batch.as_bytes());
         let mut rest = &bytes[..];
         for op in batch.iter() {
             let (item, used) = Item::parse(rest).unwrap();
-            assert_eq!(item, Item::of(op));
+            assert_eq!(item, of(op));
             rest = &rest[used..];
         }
         assert!(Item::parse(rest).is_none());

@@ -27,7 +27,9 @@ impl Inner {
         let children = 1usize << self.versions.shape.fanout_bits;
         let bytes = FULL_ENOUGH * children as f64 * self.options.table_bytes as f64;
         let tables = container.tables.len();
-        tables >= 2 * children || tables >= children && container.bytes() as f64 >= bytes
+        // Whatever slows writers down is due, or they would wait for nothing.
+        let most = (2 * children).min(self.options.slow_at);
+        tables >= most || tables >= children && container.bytes() as f64 >= bytes
     }
 
     /// The next thing to do, if anything is due and allowed.

@@ -65,10 +65,8 @@ pub(crate) struct Build {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Built {
     pub(crate) bytes: u64,
-    pub(crate) entries: u64,
     /// Items that were not too large for a bucket and fit in none.
     pub(crate) overflow: u64,
-    pub(crate) buckets: u32,
 }
 
 /// Items that are not too large, by the buckets in which they are placed.
@@ -162,7 +160,7 @@ impl Build {
         footer.file_bytes = file.offset() + FOOTER_BYTES as u64;
         file.buffer.extend(footer.encode(&sum, number));
         let bytes = file.finish()?;
-        Ok(Built { bytes, entries: footer.entries, overflow, buckets })
+        Ok(Built { bytes, overflow })
     }
 
     /// Balanced buckets; what fits in none is added to `special`.
