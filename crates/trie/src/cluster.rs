@@ -83,8 +83,10 @@ impl Cluster {
         let page_bytes = largest.next_multiple_of(least_page_bytes as usize);
         let room = page_bytes - PAGE_HEADER;
         let mean = (sizes.iter().sum::<usize>() / sizes.len().max(1)).max(1);
-        let fits = |count: &usize| sizes.chunks(*count).all(|page| page.iter().sum::<usize>() <= room);
-        let columns_a_page = (1..=(room / mean).clamp(1, sizes.len())).rev().find(fits).unwrap_or(1);
+        let fits =
+            |count: &usize| sizes.chunks(*count).all(|page| page.iter().sum::<usize>() <= room);
+        let columns_a_page =
+            (1..=(room / mean).clamp(1, sizes.len())).rev().find(fits).unwrap_or(1);
 
         let sum = FileSum::new(number);
         let mut file = FileWriter::create(media, &Kind::Cluster.name(number), rate, purpose)?;
@@ -299,15 +301,15 @@ mod tests {
         let kind = HashKind { seed: 5, weak_bits: 0 };
         let media: Arc<dyn Media> = Arc::new(Ram::new());
         let mut sets: Vec<Vec<Hash>> = (0..5u32)
-            .map(|t| (0..2000 * t).map(move |n| kind.hash(&[n.to_le_bytes(), t.to_le_bytes()].concat())))
+            .map(|t| {
+                (0..2000 * t).map(move |n| kind.hash(&[n.to_le_bytes(), t.to_le_bytes()].concat()))
+            })
             .map(Iterator::collect)
             .collect();
         sets.iter_mut().for_each(|set| set.sort_unstable());
         let filters: Vec<(u64, Arc<Filter>)> = (10..)
             .zip(&sets)
-            .map(|(number, set)| {
-                (number, Arc::new(Filter::build(set.iter().copied(), 60, 16.0)))
-            })
+            .map(|(number, set)| (number, Arc::new(Filter::build(set.iter().copied(), 60, 16.0))))
             .collect();
         let rate = RateLimiter::unlimited();
         let bytes =

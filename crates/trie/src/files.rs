@@ -103,9 +103,7 @@ impl NamedFile {
     pub(crate) fn open(media: &Arc<dyn Media>, kind: Kind, number: u64) -> Result<Self> {
         let name = kind.name(number);
         let file = media.open(&name, Mode::Read).map_err(|error| match error.is_not_found() {
-            true => {
-                Error::corruption(&name, 0, "the manifest names this file, and it is missing")
-            }
+            true => Error::corruption(&name, 0, "the manifest names this file, and it is missing"),
             false => error,
         })?;
         let media = media.clone();

@@ -124,9 +124,10 @@ impl Inner {
     ) -> Result<Added> {
         let number = self.versions.new_number();
         let media = self.media.as_ref();
-        let built = build.write(media, number, items, &self.env.rate, purpose).inspect_err(|_| {
-            let _ = media.remove(&Kind::HTable.name(number));
-        })?;
+        let built =
+            build.write(media, number, items, &self.env.rate, purpose).inspect_err(|_| {
+                let _ = media.remove(&Kind::HTable.name(number));
+            })?;
         self.counters.wrote(place.level, built.bytes);
         self.counters.overflow.fetch_add(built.overflow, Relaxed);
         Ok(Added { place, number, bytes: built.bytes, is_oldest: false })

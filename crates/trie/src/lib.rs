@@ -32,6 +32,7 @@ mod compact;
 mod counters;
 mod cursor;
 mod engine;
+pub mod figures;
 mod files;
 mod flush;
 mod hash;

@@ -71,9 +71,8 @@ impl Inner {
     pub(crate) fn stats(&self) -> Stats {
         let view = self.view.load_full();
         let c = &self.counters;
-        let levels: Vec<LevelStats> = (0..view.version.levels().max(1))
-            .map(|level| self.level_stats(&view, level))
-            .collect();
+        let levels: Vec<LevelStats> =
+            (0..view.version.levels().max(1)).map(|level| self.level_stats(&view, level)).collect();
         let memories: Vec<[u64; 3]> = view.version.tables().map(|table| table.memory()).collect();
         let sum = |at: usize| memories.iter().map(|memory| memory[at]).sum::<u64>();
         let memory = [

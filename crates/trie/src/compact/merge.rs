@@ -47,8 +47,7 @@ impl Merged {
             if kept > group && order[group].0 != item.0 {
                 group = kept;
             }
-            let is_shadowed =
-                order[group..kept].iter().any(|&newer| key_of(newer) == key_of(item));
+            let is_shadowed = order[group..kept].iter().any(|&newer| key_of(newer) == key_of(item));
             if !is_shadowed {
                 order[kept] = item;
                 kept += 1;
@@ -65,8 +64,8 @@ impl Merged {
 
     /// The newest item of every key, deletions counted, in the order of hashes.
     pub(crate) fn items(&self) -> impl Iterator<Item = (Hash, &[u8])> {
-        self.order.iter().map(|&(hash, table, at)| {
-            (hash, self.tables[usize::from(table)].item(at as usize))
-        })
+        self.order
+            .iter()
+            .map(|&(hash, table, at)| (hash, self.tables[usize::from(table)].item(at as usize)))
     }
 }

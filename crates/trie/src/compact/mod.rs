@@ -71,7 +71,9 @@ impl Busy {
         self.tasks.iter().all(|other| match (other, task) {
             (other, _) if other.place() == place => false,
             (Task::Spill(parent), Task::Collect(_) | Task::Gather(_)) => !is_child(place, *parent),
-            (Task::Collect(child) | Task::Gather(child), Task::Spill(_)) => !is_child(*child, place),
+            (Task::Collect(child) | Task::Gather(child), Task::Spill(_)) => {
+                !is_child(*child, place)
+            }
             _ => true,
         })
     }

@@ -115,10 +115,7 @@ impl Inner {
 }
 
 /// The items that stay, to be written.
-pub(super) fn pieces<'a>(
-    items: &[(Hash, &'a [u8])],
-    fates: &'a [Fate<'a>],
-) -> Vec<Piece<'a>> {
+pub(super) fn pieces<'a>(items: &[(Hash, &'a [u8])], fates: &'a [Fate<'a>]) -> Vec<Piece<'a>> {
     let piece = |(&(hash, _), fate): (&(Hash, &[u8]), &'a Fate<'a>)| {
         let bytes: &'a [u8] = match fate {
             Fate::Keep(bytes) => bytes,

@@ -112,7 +112,8 @@ impl Footer {
         let behind = footer.frames.iter().map(|&bytes| u64::from(bytes)).sum::<u64>();
         let is_whole = long(16) == file.number && footer.file_bytes == len;
         let fits = buckets.checked_add(behind).is_some_and(|bytes| bytes <= offset);
-        let is_known = word(8) <= 1 && word(12) == 0 && footer.bucket_bytes as usize > BUCKET_HEADER;
+        let is_known =
+            word(8) <= 1 && word(12) == 0 && footer.bucket_bytes as usize > BUCKET_HEADER;
         if !(is_whole && fits && is_known) {
             return Err(damaged("the footer of the HTable is not that of this file"));
         }

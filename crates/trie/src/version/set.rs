@@ -107,8 +107,7 @@ impl Versions {
         edit.next_file = Some(self.next_file.load(Ordering::Relaxed));
         installing.manifest.as_mut().ok_or(Error::Closed)?.append(&edit.encode())?;
 
-        installing.last_sequence =
-            edit.last_sequence.unwrap_or(0).max(installing.last_sequence);
+        installing.last_sequence = edit.last_sequence.unwrap_or(0).max(installing.last_sequence);
         installing.first_log = edit.first_log.unwrap_or(installing.first_log);
         let before = std::mem::replace(&mut installing.version, next.clone());
         publish(&installing.version);

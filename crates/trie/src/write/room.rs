@@ -128,7 +128,10 @@ impl Inner {
     }
 
     /// Runs a background job here, or waits until one has made progress elsewhere.
-    fn help_or_wait<'s>(&'s self, mut state: MutexGuard<'s, State>) -> Result<MutexGuard<'s, State>> {
+    fn help_or_wait<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, State>,
+    ) -> Result<MutexGuard<'s, State>> {
         if self.env.scheduler.is_manual() {
             drop(state);
             // Nothing queued although something is due: an attempt failed. Try once more.
