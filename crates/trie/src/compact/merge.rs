@@ -20,7 +20,7 @@ use crate::item::Item;
 pub(crate) struct Merged {
     tables: Vec<Loaded>,
     /// Hash, table, and the item's number in it.
-    order: Vec<(Hash, u16, u32)>,
+    order: Vec<(Hash, u32, u32)>,
 }
 
 impl Merged {
@@ -32,12 +32,12 @@ impl Merged {
         let tables: Vec<Loaded> =
             tables.iter().map(|table| table.load(hash, purpose)).collect::<Result<_>>()?;
         let mut order = Vec::with_capacity(tables.iter().map(|table| table.items.len()).sum());
-        for (age, table) in (0u16..).zip(&tables) {
+        for (age, table) in (0u32..).zip(&tables) {
             order.extend((0u32..).zip(&table.items).map(|(at, item)| (item.0, age, at)));
         }
         order.sort_unstable();
-        let key_of = |(_, table, at): (Hash, u16, u32)| {
-            let bytes = tables[usize::from(table)].item(at as usize);
+        let key_of = |(_, table, at): (Hash, u32, u32)| {
+            let bytes = tables[table as usize].item(at as usize);
             Item::parse(bytes).map_or(&[][..], |(item, _)| item.key)
         };
         // Of items with one hash, almost always of one key, the first of every key stays.
@@ -66,6 +66,6 @@ impl Merged {
     pub(crate) fn items(&self) -> impl Iterator<Item = (Hash, &[u8])> {
         self.order
             .iter()
-            .map(|&(hash, table, at)| (hash, self.tables[usize::from(table)].item(at as usize)))
+            .map(|&(hash, table, at)| (hash, self.tables[table as usize].item(at as usize)))
     }
 }
