@@ -245,13 +245,14 @@ impl Cluster {
                 }
             }
         }
-        let whole = |(&(number, probes), (lens, bytes)): (&(u64, u8), (Vec<u8>, Vec<u8>))| {
-            let head = [&[probes][..], &self.columns.to_le_bytes(), &lens, &bytes].concat();
-            let filter = Filter::from_bytes(&head)
+        let mut filters = Vec::with_capacity(parts.len());
+        for (&(number, probes), (lens, bytes)) in self.tables.iter().zip(parts) {
+            let stored = [&[probes][..], &self.columns.to_le_bytes(), &lens, &bytes].concat();
+            let filter = Filter::from_bytes(&stored)
                 .ok_or_else(|| self.file.damaged(0, "a filter of the cluster is malformed"))?;
-            Ok((number, Arc::new(filter)))
-        };
-        self.tables.iter().zip(parts).map(whole).collect()
+            filters.push((number, Arc::new(filter)));
+        }
+        Ok(filters)
     }
 
     fn read_page(&self, page: u32, purpose: Purpose) -> Result<Vec<u8>> {

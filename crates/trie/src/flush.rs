@@ -67,8 +67,16 @@ impl Inner {
             added: added.into_iter().collect(),
             ..Edit::default()
         };
+        let file = edit.added.first().map(|added| Kind::HTable.name(added.number));
         self.install(edit, |view| {
             view.flushing.remove(0);
+        })
+        .inspect_err(|error| {
+            // Of a full medium the manifest took its edit back: nobody names the table, and the
+            // next attempt writes another.
+            if let Some(file) = file.filter(|_| error.is_disk_full()) {
+                let _ = self.media.remove(&file);
+            }
         })?;
         self.counters.flushes.fetch_add(1, Relaxed);
         self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);

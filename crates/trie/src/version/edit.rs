@@ -119,7 +119,7 @@ impl Edit {
                 SHAPE => {
                     let seed = next()?;
                     let (weak_bits, fanout_bits) = (next()? as u32, next()? as u32);
-                    if weak_bits > 63 || !(1..=8).contains(&fanout_bits) {
+                    if weak_bits > 63 || !(1..=5).contains(&fanout_bits) {
                         return Err("the table's shape is impossible".to_owned());
                     }
                     edit.shape = Some(Shape { hash: HashKind { seed, weak_bits }, fanout_bits });
