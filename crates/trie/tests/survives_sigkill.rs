@@ -20,9 +20,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use siltstone_engine::{Durability, Engine, Env, WriteBatch};
-use siltstone_trie::{Options, Trie};
 use siltstone_media::Disk;
 use siltstone_testkit::Dice;
+use siltstone_trie::{Options, Trie};
 
 const DIRECTORY: &str = "SILTSTONE_SIGKILL_DIRECTORY";
 

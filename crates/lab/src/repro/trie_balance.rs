@@ -1,10 +1,10 @@
 //! `trie-balance`: HTables without overflow (figures 5 and 7), and Table 1's false positives.
 //!
 //! For sizes uniform from 1 to 200, 400 and 600 bytes (the figures) and 800 (the text) a table of
-//! 32 MiB is filled to 95 % and balanced by the engine's own code. The bar is that no item overflows in 1,000 tables;
-//! reads a lookup are counted with a fifth of the migrations in memory. Table 1 is measured by
-//! filters of 35 items, a bucket's worth; as the table does, false positives of one filter are
-//! multiplied by the number of sub-levels.
+//! 32 MiB is filled to 95 % and balanced by the engine's own code. The bar is that no item overflows
+//! in 1,000 tables (`--scale 10`); reads a lookup are counted with a fifth of the migrations in
+//! memory. Table 1 is measured by filters of 35 items, a bucket's worth; as the table does, false
+//! positives of one filter are multiplied by the number of sub-levels.
 //!
 //! Invariant: sizes and keys are drawn from a fixed seed.
 //!

@@ -261,12 +261,13 @@ impl Experiment for TrieReads {
 pub(super) struct TrieFrontier;
 
 /// Settings of the last level, by name.
-const SETTINGS: [(&str, &[(&str, &str)]); 6] = [
+const SETTINGS: [(&str, &[(&str, &str)]); 7] = [
     ("sub-levels, filters in memory", &[]),
     ("sub-levels, BloomClusters", &[("filter_memory", "0")]),
     ("a run at 8 sub-levels", &[("run", "8")]),
     ("a run at 4 sub-levels", &[("run", "4")]),
     ("a run at 3 sub-levels", &[("run", "3")]),
+    ("a run at 3 sub-levels, 12 bits", &[("run", "3"), ("filter_bits", "12")]),
     ("a run at 2 sub-levels", &[("run", "2")]),
 ];
 

@@ -36,8 +36,18 @@ const SAMPLES: u64 = 12;
 impl Inner {
     pub(super) fn collect(&self, place: Place) -> Result<()> {
         let view = self.view.load_full();
-        let version = &view.version;
-        let Some(container) = version.at(place) else { return Ok(()) };
+        let Some(edit) = self.collected(&view.version, place)? else { return Ok(()) };
+        self.finish_job(edit)?;
+        self.counters.collections.fetch_add(1, Relaxed);
+        // What was known of its garbage is outdated.
+        self.state.lock().busy.garbage.remove(&place);
+        Ok(())
+    }
+
+    /// Merges the container's tables of that version and answers the edit that puts the result in
+    /// their place; the files of it are written.
+    fn collected(&self, version: &Version, place: Place) -> Result<Option<Edit>> {
+        let Some(container) = version.at(place) else { return Ok(None) };
         let hash = self.versions.shape.hash;
         let merged = Merged::load(&container.tables, hash, Purpose::Compaction)?;
         self.check_stopping()?;
@@ -75,11 +85,7 @@ impl Inner {
         }
         self.counters.items_in.fetch_add(merged.items_in(), Relaxed);
         self.counters.items_out.fetch_add(pieces.len() as u64, Relaxed);
-        self.finish_job(edit)?;
-        self.counters.collections.fetch_add(1, Relaxed);
-        // What was known of its garbage is outdated.
-        self.state.lock().busy.garbage.remove(&place);
-        Ok(())
+        Ok(Some(edit))
     }
 
     /// How many tables the container has, and about which share of its items is garbage.
@@ -103,5 +109,46 @@ impl Inner {
         }
         let garbage = if all == 0 { 0.0 } else { 1.0 - live as f64 / all as f64 };
         Ok((container.tables.len(), garbage))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flush::ROOT;
+    use crate::{Options, Trie};
+    use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+    use siltstone_media::{Media, Ram};
+
+    fn put(trie: &Trie, value: &[u8]) {
+        let mut batch = WriteBatch::new();
+        batch.put(b"key", value);
+        trie.write(&batch, Durability::Buffered).unwrap();
+        trie.flush().unwrap();
+    }
+
+    #[test]
+    fn does_a_table_that_came_while_the_merge_ran_stay_newer_than_it() {
+        for run_at in [0, 9] {
+            let media: Arc<dyn Media> = Arc::new(Ram::new());
+            let open = || {
+                let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
+                let options = Options { levels: 1, run_at, garbage: 1.0, ..Options::default() };
+                Trie::open(media.clone(), env, options).unwrap()
+            };
+            let trie = open();
+            put(&trie, b"oldest");
+            put(&trie, b"older");
+            let view = trie.inner.view.load_full();
+            let edit = trie.inner.collected(&view.version, ROOT).unwrap().unwrap();
+            put(&trie, b"newest");
+            trie.inner.finish_job(edit).unwrap();
+            let value = |trie: &Trie| trie.get(b"key").unwrap().map(|entry| entry.value);
+            assert_eq!(value(&trie).as_deref(), Some(&b"newest"[..]));
+            assert_eq!(trie.inner.view.load().version.tables().count(), 2);
+            // The manifest's order is the same.
+            drop((trie, view));
+            assert_eq!(value(&open()).as_deref(), Some(&b"newest"[..]));
+        }
     }
 }
