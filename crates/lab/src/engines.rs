@@ -13,9 +13,10 @@ use std::sync::Arc;
 use siltstone_engine::{Engine, Env, Error, OptionMistake, Result};
 use siltstone_lsm::{Lsm, Options as LsmOptions};
 use siltstone_media::{Disk, Media, Metered, Ram};
+use siltstone_trie::{Options as TrieOptions, Trie};
 
 /// The names of all engines.
-pub const NAMES: &[&str] = &["lsm"];
+pub const NAMES: &[&str] = &["lsm", "trie"];
 
 /// Where a store lives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +82,7 @@ impl Target {
     pub fn check(&self) -> Result<()> {
         match self.engine.as_str() {
             "lsm" => LsmOptions::from_map(&self.options).map(drop),
+            "trie" => TrieOptions::from_map(&self.options).map(drop),
             name => {
                 Err(bad("engine", format!("'{name}' is unknown; there are {}", NAMES.join(", "))))
             }
@@ -112,6 +114,7 @@ impl Target {
         let media: Arc<dyn Media> = Arc::new(Metered::new(inner));
         let engine: Arc<dyn Engine> = match self.engine.as_str() {
             "lsm" => Arc::new(Lsm::open(media, env, LsmOptions::from_map(&self.options)?)?),
+            "trie" => Arc::new(Trie::open(media, env, TrieOptions::from_map(&self.options)?)?),
             name => unreachable!("{name} was checked"),
         };
         Ok(Opened { engine, path, _directory: directory })

@@ -11,7 +11,7 @@ use siltstone_media::{Disk, Media};
 use crate::catalogue::Catalogue;
 
 /// The names of all engines, as the command line and the catalogue write them.
-pub const NAMES: &[&str] = &["lsm"];
+pub const NAMES: &[&str] = &["lsm", "trie"];
 
 /// Opens the engine `name` over `media`, making a new table there if there is none.
 ///
@@ -29,6 +29,10 @@ pub fn open(
             let options = siltstone_lsm::Options::from_map(options)?;
             Ok(Arc::new(siltstone_lsm::Lsm::open(media, env.clone(), options)?))
         }
+        "trie" => {
+            let options = siltstone_trie::Options::from_map(options)?;
+            Ok(Arc::new(siltstone_trie::Trie::open(media, env.clone(), options)?))
+        }
         _ => Err(unknown(name)),
     }
 }
@@ -40,6 +44,7 @@ pub fn open(
 pub fn check(name: &str, options: &BTreeMap<String, String>) -> Result<()> {
     match name {
         "lsm" => siltstone_lsm::Options::from_map(options).map(drop),
+        "trie" => siltstone_trie::Options::from_map(options).map(drop),
         _ => Err(unknown(name)),
     }
 }
@@ -51,6 +56,7 @@ pub fn check(name: &str, options: &BTreeMap<String, String>) -> Result<()> {
 pub fn repair(name: &str, media: &Arc<dyn Media>) -> Result<Vec<String>> {
     match name {
         "lsm" => siltstone_lsm::repair(media),
+        "trie" => Err(Error::Unsupported { engine: "trie", operation: "repair" }),
         _ => Err(unknown(name)),
     }
 }

@@ -33,6 +33,8 @@ mod table_selection;
 mod text;
 mod thesis;
 mod triad;
+mod trie_balance;
+mod trie_engine;
 mod unique_keys;
 mod verdict;
 mod zipf_merge;
@@ -61,6 +63,10 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &leveldb_stages::LevelDbStages,
     &leveldb_levels::LevelDbLevels,
     &triad::Triad,
+    &trie_balance::TrieBalance,
+    &trie_engine::TrieWriteAmplification,
+    &trie_engine::TrieReads,
+    &trie_engine::TrieFrontier,
     &model_speed::ModelSpeed,
     &table_selection::TableSelection,
 ];

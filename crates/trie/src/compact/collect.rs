@@ -1,0 +1,154 @@
+//! Garbage collection at the last level, and the merge into a dense run.
+//!
+//! ```text
+//!   sub-levels   [t9] [t8] [t7] … [t1]   ──▶   [one table]      what was overwritten, deleted or
+//!                                              or [one run]     expired is gone
+//! ```
+//!
+//! Nothing moves on from the last level, so items of one key gather there. How much of a container
+//! is garbage is told from samples: at some places of the hash order the buckets of all tables are
+//! read, and the items of a short stretch there counted. Deletions end here, since the merge takes
+//! all tables and nothing lies deeper.
+//!
+//! A run needs no filter and no room for balance, but every merge writes it anew: with r sub-levels
+//! to a merge and a run of n tables, an item is written (n + r) / r times instead of once.
+//!
+//! Invariant: the tables that came while the merge ran are newer than what it makes.
+//!
+//! Source: LSM-trie paper, section 2.4.3 (collection by samples); runs are ours.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use siltstone_engine::{Purpose, Result};
+
+use super::Merged;
+use super::spill::pieces;
+use crate::engine::Inner;
+use crate::hash::Hash;
+use crate::htable::{Filter, Layout};
+use crate::version::{Edit, Place, Version};
+
+/// Stretches of the hash order that a sample looks at.
+const SAMPLES: u64 = 12;
+
+impl Inner {
+    pub(super) fn collect(&self, place: Place) -> Result<()> {
+        let view = self.view.load_full();
+        let Some(edit) = self.collected(&view.version, place)? else { return Ok(()) };
+        self.finish_job(edit)?;
+        self.counters.collections.fetch_add(1, Relaxed);
+        // What was known of its garbage is outdated.
+        self.state.lock().busy.garbage.remove(&place);
+        Ok(())
+    }
+
+    /// Merges the container's tables of that version and answers the edit that puts the result in
+    /// their place; the files of it are written.
+    fn collected(&self, version: &Version, place: Place) -> Result<Option<Edit>> {
+        let Some(container) = version.at(place) else { return Ok(None) };
+        let hash = self.versions.shape.hash;
+        let merged = Merged::load(&container.tables, hash, Purpose::Compaction)?;
+        self.check_stopping()?;
+        let items: Vec<(Hash, &[u8])> = merged.items().collect();
+        let fates = self.fates(&items, false);
+        let pieces = pieces(&items, &fates);
+        let layout = if self.options.run_at > 0 { Layout::Run } else { Layout::Buckets };
+        let mut edit = Edit {
+            removed: container.tables.iter().map(|table| (place, table.number())).collect(),
+            ..Edit::default()
+        };
+        // A container that had a cluster keeps its filters on the medium.
+        let columns = container.cluster.as_ref().map(|cluster| cluster.columns());
+        let columns = columns.filter(|_| layout == Layout::Buckets);
+        if container.cluster.is_some() {
+            edit.clusters.push((place, 0, 0));
+        }
+        if !pieces.is_empty() {
+            let build = self.build(layout, columns.is_none());
+            let mut added = self.write_table(place, &pieces, build, Purpose::Compaction)?;
+            added.is_oldest = true;
+            edit.added.push(added);
+            if let Some(columns) = columns {
+                let hashes = pieces.iter().map(|piece| piece.hash);
+                let filter = Filter::build(hashes, columns, self.options.filter_bits);
+                let filters = [(added.number, Arc::new(filter))];
+                match self.write_cluster(place, &filters) {
+                    Ok((number, bytes)) => edit.clusters[0] = (place, number, bytes),
+                    Err(error) => {
+                        self.remove_files(&super::new_files(&edit));
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        self.counters.items_in.fetch_add(merged.items_in(), Relaxed);
+        self.counters.items_out.fetch_add(pieces.len() as u64, Relaxed);
+        Ok(Some(edit))
+    }
+
+    /// How many tables the container has, and about which share of its items is garbage.
+    pub(super) fn sample(&self, version: &Version, place: Place) -> Result<(usize, f64)> {
+        self.counters.samples.fetch_add(1, Relaxed);
+        let Some(container) = version.at(place) else { return Ok((0, 0.0)) };
+        let most_buckets = container.tables.iter().map(|table| table.buckets()).max().unwrap_or(1);
+        let stretch = u64::MAX / u64::from(most_buckets.max(1));
+        let (mut all, mut live) = (0u64, 0u64);
+        for n in 0..SAMPLES {
+            let from = (u64::MAX / SAMPLES).wrapping_mul(n).wrapping_add(stretch / 3);
+            let to = from.saturating_add(stretch);
+            let mut seen = HashSet::new();
+            for table in &container.tables {
+                let hash = self.versions.shape.hash;
+                for (hash, is_delete) in table.stretch(from, to, hash, Purpose::Compaction)? {
+                    all += 1;
+                    live += u64::from(seen.insert(hash) && !is_delete);
+                }
+            }
+        }
+        let garbage = if all == 0 { 0.0 } else { 1.0 - live as f64 / all as f64 };
+        Ok((container.tables.len(), garbage))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flush::ROOT;
+    use crate::{Options, Trie};
+    use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+    use siltstone_media::{Media, Ram};
+
+    fn put(trie: &Trie, value: &[u8]) {
+        let mut batch = WriteBatch::new();
+        batch.put(b"key", value);
+        trie.write(&batch, Durability::Buffered).unwrap();
+        trie.flush().unwrap();
+    }
+
+    #[test]
+    fn does_a_table_that_came_while_the_merge_ran_stay_newer_than_it() {
+        for run_at in [0, 9] {
+            let media: Arc<dyn Media> = Arc::new(Ram::new());
+            let open = || {
+                let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
+                let options = Options { levels: 1, run_at, garbage: 1.0, ..Options::default() };
+                Trie::open(media.clone(), env, options).unwrap()
+            };
+            let trie = open();
+            put(&trie, b"oldest");
+            put(&trie, b"older");
+            let view = trie.inner.view.load_full();
+            let edit = trie.inner.collected(&view.version, ROOT).unwrap().unwrap();
+            put(&trie, b"newest");
+            trie.inner.finish_job(edit).unwrap();
+            let value = |trie: &Trie| trie.get(b"key").unwrap().map(|entry| entry.value);
+            assert_eq!(value(&trie).as_deref(), Some(&b"newest"[..]));
+            assert_eq!(trie.inner.view.load().version.tables().count(), 2);
+            // The manifest's order is the same.
+            drop((trie, view));
+            assert_eq!(value(&open()).as_deref(), Some(&b"newest"[..]));
+        }
+    }
+}

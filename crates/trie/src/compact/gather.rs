@@ -1,0 +1,75 @@
+//! When filters outgrow their memory, those of a container go to a BloomCluster.
+//!
+//! Filters with as many columns as the cluster will have are taken as they are; for another table
+//! they are made from its items, which costs reading it once. Filters in memory are forgotten when
+//! the cluster is installed.
+//!
+//! Invariant: until then the filters in memory answer; afterwards the cluster does.
+//!
+//! Source: LSM-trie paper, section 2.4.3.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use siltstone_engine::{Purpose, Result};
+
+use crate::cluster::Cluster;
+use crate::engine::Inner;
+use crate::files::Kind;
+use crate::hash::Hash;
+use crate::htable::{Filter, HTable};
+use crate::version::{Edit, Place};
+
+impl Inner {
+    pub(super) fn gather(&self, place: Place) -> Result<()> {
+        let view = self.view.load_full();
+        let Some(container) = view.version.at(place) else { return Ok(()) };
+        let old = container.cluster.as_ref();
+        let mut filters = match old {
+            Some(cluster) => cluster.load(Purpose::Compaction)?,
+            None => Vec::new(),
+        };
+        let tables: Vec<_> = container.tables.iter().filter(|table| !table.is_run()).collect();
+        filters.retain(|(number, _)| tables.iter().any(|table| table.number() == *number));
+        let most = tables.iter().map(|table| table.buckets()).max();
+        let Some(columns) = old.map(|cluster| cluster.columns()).or(most) else { return Ok(()) };
+        for table in tables {
+            self.check_stopping()?;
+            if !old.is_some_and(|cluster| cluster.has(table.number())) {
+                filters.push((table.number(), self.filter_of(table, columns)?));
+            }
+        }
+        let (number, bytes) = self.write_cluster(place, &filters)?;
+        self.finish_job(Edit { clusters: vec![(place, number, bytes)], ..Edit::default() })?;
+        self.counters.clusterings.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    fn filter_of(&self, table: &HTable, columns: u32) -> Result<Arc<Filter>> {
+        if let Some(filter) = table.filter().filter(|filter| filter.columns() == columns) {
+            return Ok(filter);
+        }
+        let loaded = table.load(self.versions.shape.hash, Purpose::Compaction)?;
+        let mut hashes: Vec<Hash> = loaded.items.iter().map(|item| item.0).collect();
+        hashes.sort_unstable();
+        Ok(Arc::new(Filter::build(hashes.into_iter(), columns, self.options.filter_bits)))
+    }
+
+    /// Writes a cluster and answers its number and bytes; if that fails, nothing of it stays.
+    pub(super) fn write_cluster(
+        &self,
+        place: Place,
+        filters: &[(u64, Arc<Filter>)],
+    ) -> Result<(u64, u64)> {
+        let number = self.versions.new_number();
+        let (media, rate) = (self.media.as_ref(), &self.env.rate);
+        let page = self.options.bucket_bytes as u32;
+        let bytes = Cluster::write(media, number, filters, page, rate, Purpose::Compaction)
+            .inspect_err(|_| {
+                let _ = media.remove(&Kind::Cluster.name(number));
+            })?;
+        self.counters.wrote(place.level, bytes);
+        self.counters.cluster_bytes_written.fetch_add(bytes, Relaxed);
+        Ok((number, bytes))
+    }
+}

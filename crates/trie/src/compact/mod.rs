@@ -1,0 +1,264 @@
+//! Background work on containers: what is due ([`pick`]), how tables are merged ([`merge`]), and the
+//! jobs: [`spill`] a full container into its children, [`collect`] one of the last level, gather its
+//! filters into a cluster ([`gather`]).
+//!
+//! ```text
+//!   container 5 of level 1     [t9] [t8] [t7] [t5] ……            all of them, merged
+//!                                 │ by the next bits of the hash
+//!   its children, level 2      40 [t12|t3]   41 [t13|t4|t1]  …  each gets one table, as its newest
+//! ```
+//!
+//! Invariant: no two jobs work on the same container, and none gathers or collects a container that
+//! another spills into.
+//!
+//! Source: LSM-trie paper, sections 2.3 and 2.4.3.
+
+mod collect;
+mod gather;
+mod merge;
+mod pick;
+mod spill;
+
+pub(crate) use merge::Merged;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Instant;
+
+use siltstone_engine::{Error, Priority, Result};
+
+use crate::engine::{Inner, State};
+use crate::files::Kind;
+use crate::version::{Edit, Place};
+
+/// One thing to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Empty the container into its children.
+    Spill(Place),
+    /// Merge all tables of a container of the last level into one.
+    Collect(Place),
+    /// Estimate how much of a container of the last level is garbage.
+    Sample(Place),
+    /// Move the filters of a container of the last level to a cluster.
+    Gather(Place),
+}
+
+impl Task {
+    fn place(self) -> Place {
+        let (Task::Spill(place) | Task::Collect(place) | Task::Sample(place) | Task::Gather(place)) =
+            self;
+        place
+    }
+}
+
+/// What jobs work on, and what they have learnt.
+#[derive(Default)]
+pub(crate) struct Busy {
+    tasks: Vec<Task>,
+    /// Share of garbage in a container when it had so many tables.
+    garbage: HashMap<Place, (usize, f64)>,
+}
+
+impl Busy {
+    /// Whether no other job is in the way of `task`.
+    pub(crate) fn allows(&self, task: Task, fanout_bits: u32) -> bool {
+        let place = task.place();
+        let is_child = |child: Place, parent: Place| {
+            child.level == parent.level + 1 && child.id >> fanout_bits == parent.id
+        };
+        self.tasks.iter().all(|other| match (other, task) {
+            (other, _) if other.place() == place => false,
+            (Task::Spill(parent), Task::Collect(_) | Task::Gather(_)) => !is_child(place, *parent),
+            (Task::Collect(child) | Task::Gather(child), Task::Spill(_)) => {
+                !is_child(*child, place)
+            }
+            _ => true,
+        })
+    }
+
+    /// The estimate for a container, if it is not outdated: a quarter more tables makes it so.
+    pub(crate) fn garbage(&self, place: Place, tables: usize) -> Option<f64> {
+        let &(then, ratio) = self.garbage.get(&place)?;
+        (tables >= then && tables < then + then.div_ceil(4)).then_some(ratio)
+    }
+}
+
+/// Undoes the queueing of a job.
+type Settle<'a> = Box<dyn FnOnce(&mut State) + 'a>;
+
+/// A background job from its beginning to its end; a job that panics poisons the table.
+pub(crate) struct BackgroundJob<'a> {
+    inner: &'a Arc<Inner>,
+    settle: Option<Settle<'a>>,
+}
+
+impl<'a> BackgroundJob<'a> {
+    /// `None` if the table is closing. However the job ends, `settle` undoes its queueing.
+    pub(crate) fn begin(
+        inner: &'a Arc<Inner>,
+        settle: impl FnOnce(&mut State) + 'a,
+    ) -> Option<Self> {
+        let mut state = inner.state.lock();
+        // Asked under the lock: whoever stops the table waits for `executing` to fall after it
+        // has raised the flag.
+        if inner.stopping.load(Acquire) {
+            settle(&mut state);
+            inner.progress.notify_all();
+            return None;
+        }
+        state.executing += 1;
+        Some(BackgroundJob { inner, settle: Some(Box::new(settle)) })
+    }
+
+    /// Ends the job with its result, which waiting writers hear.
+    pub(crate) fn end(mut self, result: Result<()>) {
+        let inner = self.inner;
+        let mut state = inner.state.lock();
+        match result {
+            Ok(()) => state.background_error = None,
+            Err(Error::Closed) => {}
+            Err(error) => {
+                state.failures += 1;
+                state.background_error = Some(error.clone());
+                if !is_passing(&error) {
+                    let _ = inner.poisoned.set(format!("background work: {error}"));
+                }
+            }
+        }
+        self.finish(&mut state);
+    }
+
+    fn finish(&mut self, state: &mut State) {
+        if let Some(settle) = self.settle.take() {
+            settle(state);
+            state.executing -= 1;
+            self.inner.progress.notify_all();
+        }
+    }
+}
+
+impl Drop for BackgroundJob<'_> {
+    fn drop(&mut self) {
+        if self.settle.is_some() {
+            let _ = self.inner.poisoned.set("a background job panicked".to_owned());
+            let inner = self.inner;
+            self.finish(&mut inner.state.lock());
+        }
+    }
+}
+
+/// Faults after which the work is simply tried again: nothing on the medium is in doubt. A failed
+/// write or sync is another matter.
+fn is_passing(error: &Error) -> bool {
+    error.is_disk_full()
+        || error.is_corruption()
+        || matches!(error, Error::Io { operation: "read", .. })
+}
+
+impl Inner {
+    /// Queues jobs while some are due and allowed.
+    pub(crate) fn schedule_compaction(&self) {
+        let view = self.view.load_full();
+        let mut state = self.state.lock();
+        while state.compactions < self.options.jobs && !self.stopping.load(Acquire) {
+            let Some(task) = self.pick(&view.version, &state.busy) else { return };
+            state.busy.tasks.push(task);
+            state.compactions += 1;
+            let priority = match task {
+                Task::Spill(Place { level: 0, .. }) => Priority::Urgent,
+                Task::Spill(_) => Priority::Compaction,
+                _ => Priority::Idle,
+            };
+            let weak = self.me.clone();
+            self.env.scheduler.spawn(priority, move || {
+                if let Some(inner) = weak.upgrade() {
+                    run_job(&inner, task);
+                }
+            });
+        }
+    }
+
+    fn run_task(&self, task: Task) -> Result<()> {
+        let began = Instant::now();
+        match task {
+            Task::Spill(place) => self.spill(place),
+            Task::Collect(place) => self.collect(place),
+            Task::Gather(place) => self.gather(place),
+            Task::Sample(place) => {
+                let view = self.view.load_full();
+                let (tables, ratio) = self.sample(&view.version, place)?;
+                self.state.lock().busy.garbage.insert(place, (tables, ratio));
+                Ok(())
+            }
+        }?;
+        self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
+        Ok(())
+    }
+
+    /// Ends a job that has written the files of `edit`: makes their names durable and installs it.
+    fn finish_job(&self, edit: Edit) -> Result<()> {
+        let files = new_files(&edit);
+        let installed = self
+            .media
+            .sync_dir(siltstone_engine::Purpose::Compaction)
+            .and_then(|()| self.install(edit, |_| ()));
+        if installed.as_ref().is_err_and(Error::is_disk_full) {
+            // Then the manifest took its edit back: nobody names them.
+            self.remove_files(&files);
+        }
+        installed
+    }
+
+    /// Removes files that no manifest names; one that stays behind goes at the next open.
+    fn remove_files(&self, files: &HashSet<(Kind, u64)>) {
+        for (kind, number) in files {
+            let _ = self.media.remove(&kind.name(*number));
+        }
+    }
+
+    /// Fails if the table is closing, so that a long job ends soon.
+    fn check_stopping(&self) -> Result<()> {
+        if self.stopping.load(Relaxed) { Err(Error::Closed) } else { Ok(()) }
+    }
+}
+
+/// The files that an edit brings.
+fn new_files(edit: &Edit) -> HashSet<(Kind, u64)> {
+    let tables = edit.added.iter().map(|added| (Kind::HTable, added.number));
+    let clusters = edit.clusters.iter().filter(|(_, number, _)| *number > 0);
+    tables.chain(clusters.map(|&(_, number, _)| (Kind::Cluster, number))).collect()
+}
+
+fn run_job(inner: &Arc<Inner>, task: Task) {
+    let settle = |state: &mut State| {
+        state.compactions -= 1;
+        state.busy.tasks.retain(|other| *other != task);
+    };
+    let Some(job) = BackgroundJob::begin(inner, settle) else { return };
+    let result = inner.run_task(task);
+    let failed = result.is_err();
+    job.end(result);
+    // After a failure the next write, flush or call for maintenance tries again, not a hot loop.
+    if !failed {
+        inner.schedule_compaction();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn are_parent_and_gathered_child_kept_apart() {
+        let parent = Place { level: 1, id: 5 };
+        let child = Place { level: 2, id: 5 << 3 | 2 };
+        let busy = |task| Busy { tasks: vec![task], ..Busy::default() };
+        assert!(!busy(Task::Spill(parent)).allows(Task::Collect(child), 3));
+        assert!(!busy(Task::Gather(child)).allows(Task::Spill(parent), 3));
+        assert!(busy(Task::Spill(parent)).allows(Task::Spill(child), 3));
+        assert!(busy(Task::Spill(parent)).allows(Task::Collect(Place { id: 1, ..child }), 3));
+        assert!(!busy(Task::Spill(parent)).allows(Task::Spill(parent), 3));
+    }
+}

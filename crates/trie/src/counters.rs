@@ -1,0 +1,72 @@
+//! What the trie counts as it runs.
+//!
+//! Invariant: relaxed counters, because nothing is decided by them.
+//!
+//! Source: ours.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use siltstone_engine::stats::Stalls;
+
+/// Levels that are counted one by one; deeper ones count as the last.
+pub(crate) const LEVELS: usize = 12;
+
+/// Live counters.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) user_bytes_written: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) gets: AtomicU64,
+    pub(crate) gets_found: AtomicU64,
+    pub(crate) seeks: AtomicU64,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) compactions: AtomicU64,
+    pub(crate) collections: AtomicU64,
+    pub(crate) clusterings: AtomicU64,
+    pub(crate) samples: AtomicU64,
+    pub(crate) items_in: AtomicU64,
+    pub(crate) items_out: AtomicU64,
+    /// Small items that fit in no bucket.
+    pub(crate) overflow: AtomicU64,
+    /// Lookups' reads of BloomClusters, and of tables.
+    pub(crate) cluster_reads: AtomicU64,
+    pub(crate) table_lookups: AtomicU64,
+    /// Lookups of tables that did not have the key.
+    pub(crate) false_positives: AtomicU64,
+    pub(crate) cluster_bytes_written: AtomicU64,
+    pub(crate) background_us: AtomicU64,
+    pub(crate) stall_insert_us: AtomicU64,
+    pub(crate) stall_flush_us: AtomicU64,
+    pub(crate) stall_compaction_us: AtomicU64,
+    pub(crate) longest_stall_us: AtomicU64,
+    /// Bytes of tables and clusters written into each level.
+    level_bytes_written: [AtomicU64; LEVELS],
+}
+
+impl Counters {
+    /// Counts a file written into `level`.
+    pub(crate) fn wrote(&self, level: usize, bytes: u64) {
+        self.level_bytes_written[level.min(LEVELS - 1)].fetch_add(bytes, Relaxed);
+    }
+
+    pub(crate) fn level_bytes_written(&self, level: usize) -> u64 {
+        self.level_bytes_written[level.min(LEVELS - 1)].load(Relaxed)
+    }
+
+    /// Counts a wait of a writer under `cause`.
+    pub(crate) fn stalled(&self, cause: &AtomicU64, waited: Duration) {
+        let micros = waited.as_micros() as u64;
+        cause.fetch_add(micros, Relaxed);
+        self.longest_stall_us.fetch_max(micros, Relaxed);
+    }
+
+    pub(crate) fn stalls(&self) -> Stalls {
+        Stalls {
+            insert_us: self.stall_insert_us.load(Relaxed),
+            flush_us: self.stall_flush_us.load(Relaxed),
+            compaction_us: self.stall_compaction_us.load(Relaxed),
+            longest_us: self.longest_stall_us.load(Relaxed),
+        }
+    }
+}

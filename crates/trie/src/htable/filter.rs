@@ -1,0 +1,181 @@
+//! Bloom filters of a table, one a bucket or one a column.
+//!
+//! ```text
+//!   stored := probes:u8  columns:u32  { bytes of the filter: u16 }{columns}  filter bytes
+//! ```
+//!
+//! A filter is as large as its bucket's items want, so a bucket that got more items than others has
+//! no more false positives than they. Items that migrated belong to the filter of the bucket that
+//! their hash names. In memory a filter costs its bytes and four a bucket.
+//!
+//! Invariant: what was inserted is contained.
+//!
+//! Source: LSM-trie paper, sections 2.4.1 and 2.4.2 (16 bits an item).
+
+use siltstone_structures::{ClassicBloom, ClassicBloomView};
+
+use crate::hash::Hash;
+
+/// The filters of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Filter {
+    probes: u8,
+    /// Where the filter of each column ends; the first begins at 0.
+    ends: Vec<u32>,
+    bytes: Vec<u8>,
+}
+
+impl Filter {
+    /// The filters of `hashes`, which ascend, by columns.
+    pub(crate) fn build(hashes: impl Iterator<Item = Hash>, columns: u32, bits: f64) -> Self {
+        let mut filter = Filter {
+            probes: ClassicBloom::new(1, bits).probes(),
+            ends: Vec::with_capacity(columns as usize),
+            bytes: Vec::new(),
+        };
+        let mut hashes = hashes.peekable();
+        let mut here = Vec::new();
+        for column in 0..columns {
+            here.clear();
+            while let Some(hash) = hashes.next_if(|hash| hash.bucket(columns) == column) {
+                here.push(hash.check());
+            }
+            if !here.is_empty() {
+                // A column's length has 16 bits; a filter cut to them has more false positives.
+                let bits = bits.min(f64::from(u16::MAX) * 8.0 / here.len() as f64 - 1.0);
+                let mut bloom = match ClassicBloom::new(here.len(), bits.max(0.0)) {
+                    bloom if bloom.probes() == filter.probes => bloom,
+                    bloom => resized(bloom.as_bytes().len(), filter.probes),
+                };
+                here.iter().for_each(|&hash| bloom.insert(hash));
+                filter.bytes.extend_from_slice(bloom.as_bytes());
+            }
+            filter.ends.push(filter.bytes.len() as u32);
+        }
+        filter
+    }
+
+    pub(crate) fn columns(&self) -> u32 {
+        self.ends.len() as u32
+    }
+
+    pub(crate) fn probes(&self) -> u8 {
+        self.probes
+    }
+
+    /// The filter of one column.
+    pub(crate) fn column(&self, column: u32) -> &[u8] {
+        let end = |at: u32| self.ends.get(at as usize).map_or(0, |&end| end as usize);
+        let start = column.checked_sub(1).map_or(0, end);
+        &self.bytes[start..end(column)]
+    }
+
+    /// Whether the table may hold the hash.
+    #[inline]
+    pub(crate) fn contains(&self, hash: Hash) -> bool {
+        contains(self.column(hash.bucket(self.columns())), self.probes, hash)
+    }
+
+    /// Resident memory.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        (self.bytes.capacity() + 4 * self.ends.capacity()) as u64
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut out = vec![self.probes];
+        out.extend_from_slice(&self.columns().to_le_bytes());
+        let mut start = 0;
+        for &end in &self.ends {
+            out.extend_from_slice(&((end - start) as u16).to_le_bytes());
+            start = end;
+        }
+        out.extend_from_slice(&self.bytes);
+        out
+    }
+
+    /// `None`: these are not the bytes of filters.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (&probes, rest) = bytes.split_first()?;
+        let (columns, rest) = rest.split_first_chunk::<4>()?;
+        let columns = u32::from_le_bytes(*columns) as usize;
+        let (lens, bytes) = rest.split_at_checked(columns.checked_mul(2)?)?;
+        let mut end = 0u32;
+        let ends: Vec<u32> = lens
+            .chunks_exact(2)
+            .map(|len| {
+                end = end.saturating_add(u32::from(u16::from_le_bytes([len[0], len[1]])));
+                end
+            })
+            .collect();
+        let is_whole = end as usize == bytes.len() && columns > 0 && probes <= 30;
+        is_whole.then(|| Filter { probes, ends, bytes: bytes.to_vec() })
+    }
+}
+
+/// An empty filter of a length that `bits` did not ask for.
+fn resized(bytes: usize, probes: u8) -> ClassicBloom {
+    // 8 bits a "key" for each byte give just that length; the probes are those of the table.
+    let mut bits = 8.0;
+    while ClassicBloom::new(1, bits).probes() < probes {
+        bits += 1.0;
+    }
+    let keys = (bytes as f64 * 8.0 / bits).ceil().max(1.0) as usize;
+    ClassicBloom::new(keys, bits)
+}
+
+/// Whether one column's filter contains the hash. A column without a filter has no items, unless
+/// the table has no filters at all.
+#[inline]
+pub(crate) fn contains(filter: &[u8], probes: u8, hash: Hash) -> bool {
+    match ClassicBloomView::open(filter, probes) {
+        Ok(view) => view.contains(hash.check()),
+        Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::HashKind;
+
+    fn hashes(seed: u64, count: u32) -> Vec<Hash> {
+        let kind = HashKind { seed, weak_bits: 0 };
+        let mut hashes: Vec<Hash> = (0..count).map(|n| kind.hash(&n.to_le_bytes())).collect();
+        hashes.sort_unstable();
+        hashes
+    }
+
+    #[test]
+    fn is_everything_contained_and_read_back() {
+        for (count, columns, bits) in [(0, 3, 16.0), (1000, 30, 16.0), (900, 1, 10.0), (50, 9, 0.0)]
+        {
+            let there = hashes(1, count);
+            let filter = Filter::build(there.iter().copied(), columns, bits);
+            assert!(there.iter().all(|&hash| filter.contains(hash)));
+            assert_eq!(Filter::from_bytes(&filter.to_bytes()), Some(filter.clone()));
+            if bits > 0.0 {
+                let absent = hashes(2, 1000);
+                let wrong = absent.iter().filter(|&&hash| filter.contains(hash)).count();
+                assert!(wrong < 30, "{wrong} of 1000");
+            }
+        }
+    }
+
+    #[test]
+    fn is_a_crowded_column_cut_and_not_refused() {
+        let there = hashes(1, 50_000);
+        let filter = Filter::build(there.iter().copied(), 1, 16.0);
+        assert!(filter.column(0).len() <= usize::from(u16::MAX));
+        assert!(there.iter().all(|&hash| filter.contains(hash)));
+        assert!(Filter::from_bytes(&filter.to_bytes()).is_some());
+    }
+
+    #[test]
+    fn are_hostile_bytes_refused() {
+        let filter = Filter::build(hashes(1, 100).into_iter(), 5, 16.0).to_bytes();
+        for cut in 0..filter.len() {
+            assert!(Filter::from_bytes(&filter[..cut]).is_none());
+        }
+        assert!(Filter::from_bytes(&[30, 0xff, 0xff, 0xff, 0xff, 0]).is_none());
+    }
+}

@@ -1,0 +1,247 @@
+//! The current version and the manifest behind it.
+//!
+//! Installing an edit takes two steps in this order: the manifest has it durably, then the next
+//! version is made. Only one edit is installed at a time; readers never wait for one.
+//!
+//! Invariant: a version names only files that the manifest names durably.
+//!
+//! Source: LevelDB's version set; see ARCHITECTURE.md for the rules.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use siltstone_engine::{Error, Result};
+use siltstone_media::Media;
+use siltstone_table::Manifest;
+
+use super::{Edit, Opened, Shape, Version};
+use crate::cluster::Cluster;
+use crate::files::Kind;
+use crate::htable::HTable;
+
+/// The engine's name in the manifest.
+pub(crate) const ENGINE: &str = "trie";
+
+/// Installs edits and hands out file numbers.
+pub(crate) struct Versions {
+    media: Arc<dyn Media>,
+    next_file: AtomicU64,
+    pub(crate) shape: Shape,
+    installing: Mutex<Installing>,
+}
+
+struct Installing {
+    /// `None` once the table is closed.
+    manifest: Option<Manifest>,
+    version: Arc<Version>,
+    last_sequence: u64,
+    first_log: u64,
+}
+
+/// What the manifest says, for the rest of recovery.
+pub(crate) struct Recovered {
+    pub(crate) version: Arc<Version>,
+    pub(crate) last_sequence: u64,
+    pub(crate) first_log: u64,
+    pub(crate) sealed_log: Option<(u64, u64)>,
+}
+
+impl Versions {
+    /// Opens what the manifest names, or makes an empty table of `shape` if `media` has none.
+    pub(crate) fn open(media: &Arc<dyn Media>, shape: Shape) -> Result<(Self, Recovered)> {
+        let (manifest, edits) = if Manifest::exists(media.as_ref())? {
+            Manifest::open(media.clone(), ENGINE).map_err(missing_manifest)?
+        } else {
+            refuse_remains(media.as_ref())?;
+            let empty = Edit { next_file: Some(1), shape: Some(shape), ..Edit::default() };
+            let snapshot = empty.encode();
+            (Manifest::create(media.clone(), ENGINE, &snapshot)?, vec![snapshot])
+        };
+        let state = fold(&edits)?;
+        let shape = state
+            .shape
+            .ok_or_else(|| Error::corruption("MANIFEST", 0, "the table's shape is missing"))?;
+        let opened = open_all(media, &state, &Version::default())?;
+        let version = Arc::new(Version::default().apply(&state, &opened)?);
+        let first_log = state.first_log.unwrap_or(0);
+        let last_sequence = state.last_sequence.unwrap_or(0);
+        let recovered = Recovered {
+            version: version.clone(),
+            last_sequence,
+            first_log,
+            sealed_log: state.sealed_log,
+        };
+        let manifest = Some(manifest);
+        let installing = Installing { manifest, version, last_sequence, first_log };
+        let versions = Versions {
+            media: media.clone(),
+            next_file: AtomicU64::new(state.next_file.unwrap_or(1)),
+            shape,
+            installing: Mutex::new(installing),
+        };
+        Ok((versions, recovered))
+    }
+
+    /// A file number that was never given before.
+    pub(crate) fn new_number(&self) -> u64 {
+        self.next_file.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Makes sure that `number` is not given again.
+    pub(crate) fn skip_number(&self, number: u64) {
+        self.next_file.fetch_max(number + 1, Ordering::Relaxed);
+    }
+
+    /// Installs `edit`: the manifest first, durably; then `publish` sees the next version while no
+    /// other edit can come between. Files that it no longer names are retired.
+    pub(crate) fn install(
+        &self,
+        mut edit: Edit,
+        publish: impl FnOnce(&Arc<Version>),
+    ) -> Result<()> {
+        let mut installing = self.installing.lock();
+        // Opened before the manifest names them: a file that cannot be read is not installed.
+        let opened = open_all(&self.media, &edit, &installing.version)?;
+        let next = Arc::new(installing.version.apply(&edit, &opened)?);
+        edit.next_file = Some(self.next_file.load(Ordering::Relaxed));
+        installing.manifest.as_mut().ok_or(Error::Closed)?.append(&edit.encode())?;
+
+        installing.last_sequence = edit.last_sequence.unwrap_or(0).max(installing.last_sequence);
+        installing.first_log = edit.first_log.unwrap_or(installing.first_log);
+        let before = std::mem::replace(&mut installing.version, next.clone());
+        publish(&installing.version);
+        retire(&edit, &before, &next);
+        drop(before);
+        installing.shrink_manifest(self.shape, self.next_file.load(Ordering::Relaxed))
+    }
+
+    /// Seals the manifest: no more edits.
+    pub(crate) fn close(&self) -> Result<()> {
+        self.installing.lock().manifest.take().map_or(Ok(()), Manifest::close)
+    }
+
+    /// What the manifest would say if it were written anew now. For checkpoints.
+    pub(crate) fn snapshot(&self) -> (Arc<Version>, Edit) {
+        let installing = self.installing.lock();
+        let edit = installing.snapshot(self.shape, self.next_file.load(Ordering::Relaxed));
+        (installing.version.clone(), edit)
+    }
+}
+
+impl Installing {
+    fn snapshot(&self, shape: Shape, next_file: u64) -> Edit {
+        let (added, clusters) = self.version.entries();
+        Edit {
+            next_file: Some(next_file),
+            last_sequence: Some(self.last_sequence),
+            first_log: Some(self.first_log),
+            added,
+            clusters,
+            shape: Some(shape),
+            ..Edit::default()
+        }
+    }
+
+    /// Rewrites the manifest once it is much longer than what it says.
+    fn shrink_manifest(&mut self, shape: Shape, next_file: u64) -> Result<()> {
+        if !self.manifest.as_ref().is_some_and(Manifest::wants_rewrite) {
+            return Ok(());
+        }
+        let snapshot = self.snapshot(shape, next_file).encode();
+        self.manifest.as_mut().map_or(Ok(()), |manifest| manifest.rewrite(&snapshot))
+    }
+}
+
+/// Opens the files that `edit` adds. A filter is loaded unless a cluster has it.
+fn open_all(media: &Arc<dyn Media>, edit: &Edit, before: &Version) -> Result<Opened> {
+    let mut opened = Opened::default();
+    for &(_, number, bytes) in edit.clusters.iter().filter(|(_, number, _)| *number > 0) {
+        opened.clusters.insert(number, Arc::new(Cluster::open(media, number, bytes)?));
+    }
+    for added in &edit.added {
+        let named = edit.clusters.iter().rev().find(|(place, ..)| *place == added.place);
+        let cluster = match named {
+            Some((_, number, _)) => opened.clusters.get(number),
+            None => before.at(added.place).and_then(|container| container.cluster.as_ref()),
+        };
+        let wants_filter = !cluster.is_some_and(|cluster| cluster.has(added.number));
+        let table = HTable::open(media, added.number, added.bytes, wants_filter)?;
+        opened.tables.insert(added.number, Arc::new(table));
+    }
+    Ok(opened)
+}
+
+/// Marks what only `before` names, and forgets the filters that clusters have now.
+fn retire(edit: &Edit, before: &Version, next: &Version) {
+    for (place, number) in &edit.removed {
+        let tables = before.at(*place).into_iter().flat_map(|container| &container.tables);
+        tables.filter(|table| table.number() == *number).for_each(|table| table.retire());
+    }
+    for (place, ..) in &edit.clusters {
+        let old = before.at(*place).and_then(|container| container.cluster.as_ref());
+        let new = next.at(*place).and_then(|container| container.cluster.as_ref());
+        if let Some(old) = old.filter(|old| new.is_none_or(|new| new.number() != old.number())) {
+            old.retire();
+        }
+        if let (Some(container), Some(cluster)) = (next.at(*place), new) {
+            let tables = container.tables.iter();
+            tables.filter(|table| cluster.has(table.number())).for_each(|t| t.drop_filter());
+        }
+    }
+}
+
+/// Folds all edits into the one that makes their result from nothing.
+pub(crate) fn fold(edits: &[Vec<u8>]) -> Result<Edit> {
+    let mut state = Edit::default();
+    for bytes in edits {
+        let edit = Edit::decode(bytes).map_err(|e| Error::corruption("MANIFEST", 0, e))?;
+        for &(place, number) in &edit.removed {
+            let at = state.added.iter().position(|a| (a.place, a.number) == (place, number));
+            let at = at.ok_or_else(|| {
+                let reason = format!("removes table {number}, which {place:?} lacks");
+                Error::corruption("MANIFEST", 0, reason)
+            })?;
+            state.added.remove(at);
+        }
+        for added in edit.added {
+            let first = state.added.iter().position(|other| other.place == added.place);
+            let at = first.filter(|_| added.is_oldest).unwrap_or(state.added.len());
+            state.added.insert(at, super::Added { is_oldest: false, ..added });
+        }
+        for cluster in edit.clusters {
+            state.clusters.retain(|(place, ..)| *place != cluster.0);
+            if cluster.1 > 0 {
+                state.clusters.push(cluster);
+            }
+        }
+        state.next_file = edit.next_file.or(state.next_file);
+        state.last_sequence = edit.last_sequence.max(state.last_sequence);
+        state.first_log = edit.first_log.or(state.first_log);
+        // A seal speaks of the close before this open; any edit after it breaks it.
+        state.sealed_log = edit.sealed_log;
+        state.shape = edit.shape.or(state.shape);
+    }
+    Ok(state)
+}
+
+/// Files without a manifest are a store that lost it, not a place for a new one: a new one would
+/// remove them.
+fn refuse_remains(media: &dyn Media) -> Result<()> {
+    match media.list()?.into_iter().find(|name| Kind::parse(name).is_some()) {
+        None => Ok(()),
+        Some(name) => Err(Error::Refused {
+            path: media.name(),
+            reason: format!("there is {name}, but CURRENT is missing; restore it from a copy"),
+        }),
+    }
+}
+
+fn missing_manifest(error: Error) -> Error {
+    match &error {
+        Error::Io { file, .. } if error.is_not_found() => {
+            Error::corruption(file, 0, "CURRENT names this manifest, and it is missing")
+        }
+        _ => error,
+    }
+}

@@ -1,0 +1,67 @@
+//! The LSM-trie passes the conformance kit with every option set.
+//!
+//! The option sets are small in everything, so that a few hundred writes flush, spill over three
+//! levels, collect and rotate logs; between them each option takes each of its extremes.
+
+use std::sync::Arc;
+
+use siltstone_engine::{Capabilities, Engine, Env, MAX_VALUE_BYTES, Result};
+use siltstone_media::Media;
+use siltstone_testkit::Subject;
+use siltstone_trie::{Options, Trie};
+
+struct TrieSubject;
+
+/// What all option sets share: tables so small, and a fan-out so low, that three levels fill up.
+const SMALL: &str = "table=4KiB bucket=512 fanout_bits=1 levels=3 slow=8 stop=12 collect=3";
+
+const VARIANTS: [&str; 12] = [
+    "garbage=0.2",
+    "weak_hash=1 bucket=256",
+    "weak_hash=6 filter_memory=0 bucket=256",
+    "filter_memory=0 garbage=0.1",
+    "filter_memory=0 levels=2 bucket=4096 jobs=4",
+    "run=2",
+    "run=3 filter_bits=0 migrations=1",
+    "run=2 filter_memory=0 weak_hash=5",
+    "levels=1 collect=2 garbage=0.01 filter_memory=2KiB",
+    "migrations=0 fill=0.99 bucket=256 filter_bits=4 memtables=4",
+    "fanout_bits=3 levels=2 slow=10 table=8KiB fill=0.4",
+    "fanout_bits=2 levels=4 table=1KiB filter_memory=0 collect=2 garbage=0 jobs=1",
+];
+
+fn options(variant: u32) -> Options {
+    let pairs = SMALL.split(' ').chain(VARIANTS[variant as usize].split(' '));
+    let pairs = pairs.filter_map(|pair| pair.split_once('='));
+    let map = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    Options::from_map(&map).expect("option sets are legal")
+}
+
+impl Subject for TrieSubject {
+    fn name(&self) -> &'static str {
+        "trie"
+    }
+
+    fn variants(&self) -> u32 {
+        VARIANTS.len() as u32
+    }
+
+    fn describe(&self, variant: u32) -> String {
+        VARIANTS[variant as usize].to_owned()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            ordered: false,
+            durable: true,
+            versioned: false,
+            max_value_bytes: MAX_VALUE_BYTES,
+        }
+    }
+
+    fn open(&self, media: Arc<dyn Media>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
+        Ok(Box::new(Trie::open(media, env, options(variant))?))
+    }
+}
+
+siltstone_testkit::conformance!(TrieSubject);
