@@ -7,6 +7,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -14,16 +15,20 @@ use siltstone_engine::{
     Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Error, KeyRange, Purpose,
     ReadPoint, Result, Stats, VerifyReport, WriteBatch,
 };
-use siltstone_media::Media;
+use siltstone_media::{Media, PmemPool};
 use siltstone_table::{BlockCache, IterOptions};
 
 use crate::compact::{Busy, Strategy};
 use crate::counters::Counters;
 use crate::options::Options;
 use crate::read::{Merge, Source, TreeCursor, View};
+use crate::rowtable::RowTable;
 use crate::snapshots::Snapshots;
 use crate::version::{Edit, Row, Versions};
 use crate::write::{GroupCommit, Queued, Writer};
+
+/// How long closing waits for jobs that are over to let go.
+const LAST_REFERENCES: Duration = Duration::from_secs(1);
 
 /// An open table of the ordered engine.
 pub struct Lsm {
@@ -38,6 +43,8 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) versions: Versions,
+    /// Where flushes put rows, if there is persistent memory.
+    pub(crate) pool: Option<PmemPool>,
     pub(crate) strategy: Box<dyn Strategy>,
     pub(crate) group: GroupCommit<Queued>,
     /// `None` once the table is closed.
@@ -117,15 +124,17 @@ impl Inner {
     }
 
     /// Installs an edit durably and lets readers see its version, changed further by `change`.
-    /// `taken` are the rows that a compaction which moves the cursor over level 0 has merged.
+    /// `taken` are the rows that a compaction which moves the cursor over level 0 has merged;
+    /// `built` is the row in persistent memory that a flush adds.
     pub(crate) fn install(
         &self,
         edit: Edit,
+        built: Option<Arc<RowTable>>,
         taken: &[Row],
         change: impl FnOnce(&mut View),
     ) -> Result<()> {
         let first_log = edit.first_log;
-        self.versions.install(edit, taken, |version| {
+        self.versions.install(edit, built, taken, |version| {
             let mut state = self.state.lock();
             state.first_log = first_log.unwrap_or(state.first_log);
             self.publish(&mut state, |view| {
@@ -142,7 +151,7 @@ impl Inner {
 
     fn cursor(&self, range: KeyRange, point: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
         let (view, at) = self.pin(point)?;
-        let merge = Merge::new(self.runs(&view, at));
+        let merge = Merge::new(self.runs(&view, at), self.options.hints);
         let tree = self.me.clone();
         Ok(Box::new(TreeCursor::new(merge, at, range, self.env.clock.clone(), view, tree)))
     }
@@ -202,7 +211,7 @@ impl Inner {
             Some(writer) if self.poisoned.get().is_none() => {
                 let sealed = writer.log.seal()?;
                 let edit = Edit { sealed_log: Some(sealed), ..Edit::default() };
-                self.versions.install(edit, &[], |_| ())?;
+                self.versions.install(edit, None, &[], |_| ())?;
                 self.versions.close()
             }
             _ => Ok(()),
@@ -223,6 +232,15 @@ impl Drop for Lsm {
     fn drop(&mut self) {
         self.inner.closed.store(true, Release);
         self.inner.stop_background();
+        // A job that has ended may hold its last reference for an instant, and with it the lock of
+        // the pool, which whoever opens the table next needs.
+        let began = Instant::now();
+        while self.inner.pool.is_some()
+            && Arc::strong_count(&self.inner) > 1
+            && began.elapsed() < LAST_REFERENCES
+        {
+            std::thread::yield_now();
+        }
     }
 }
 

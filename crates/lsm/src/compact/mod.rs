@@ -153,7 +153,13 @@ impl Inner {
                 let level = compaction.target;
                 FileEntry { level, row: None, ..table.entry().clone() }
             };
-            compaction.rows.iter().map(Row::file).chain(&compaction.inputs).map(moved).collect()
+            compaction
+                .rows
+                .iter()
+                .filter_map(Row::file)
+                .chain(&compaction.inputs)
+                .map(moved)
+                .collect()
         } else {
             self.merge_tables(compaction)?
         };
@@ -171,7 +177,7 @@ impl Inner {
             ..Edit::default()
         };
         self.strategy.advance(compaction);
-        self.install(edit, &compaction.rows, |_| ())?;
+        self.install(edit, None, &compaction.rows, |_| ())?;
         if compaction.level == 0 {
             self.counters.largest_level0_bytes.fetch_max(compaction.row_bytes(), Relaxed);
         }
