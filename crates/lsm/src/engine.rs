@@ -4,6 +4,7 @@
 //! installer's (one manifest edit at a time, in `version`), the state's (short, never over I/O).
 //! Readers take none: they load the view.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak};
@@ -18,7 +19,7 @@ use siltstone_engine::{
 use siltstone_media::{Media, PmemPool};
 use siltstone_table::{BlockCache, IterOptions};
 
-use crate::compact::{Busy, Strategy};
+use crate::compact::{Busy, Compaction, Strategy};
 use crate::counters::Counters;
 use crate::options::Options;
 use crate::read::{Merge, Source, TreeCursor, View};
@@ -43,8 +44,8 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) versions: Versions,
-    /// Where flushes put rows, if there is persistent memory.
-    pub(crate) pool: Option<PmemPool>,
+    /// Where flushes put rows, if there is persistent memory; `None` once the table is closed.
+    pub(crate) pool: Mutex<Option<PmemPool>>,
     pub(crate) strategy: Box<dyn Strategy>,
     pub(crate) group: GroupCommit<Queued>,
     /// `None` once the table is closed.
@@ -74,6 +75,10 @@ pub(crate) struct State {
     pub(crate) is_flush_queued: bool,
     /// Compactions queued or running.
     pub(crate) compactions: usize,
+    /// Those that are queued, by a number of their own. Not with the scheduler, which may outlive the
+    /// table: they hold files, and the pool.
+    pub(crate) queued: BTreeMap<u64, Compaction>,
+    pub(crate) next_compaction: u64,
     /// Jobs that are running now.
     pub(crate) executing: usize,
     pub(crate) busy: Busy,
@@ -205,6 +210,12 @@ impl Inner {
             return Ok(());
         }
         self.stop_background();
+        let sealed = self.seal();
+        self.let_go_of_pool();
+        sealed
+    }
+
+    fn seal(&self) -> Result<()> {
         let writer = self.writer.lock().take();
         match writer {
             // After a fault the log's state is unknown: the next open finds out.
@@ -225,6 +236,18 @@ impl Inner {
         while state.executing > 0 {
             self.progress.wait(&mut state);
         }
+        state.queued.clear();
+    }
+
+    /// Lets go of all rows in persistent memory, and so of the pool's lock, which whoever opens the
+    /// table next needs. Cursors that are still there keep theirs.
+    fn let_go_of_pool(&self) {
+        self.versions.let_go_of_nvm();
+        let mut state = self.state.lock();
+        self.publish(&mut state, |view| {
+            view.version = Arc::new(view.version.without_nvm_rows());
+        });
+        *self.pool.lock() = None;
     }
 }
 
@@ -232,13 +255,16 @@ impl Drop for Lsm {
     fn drop(&mut self) {
         self.inner.closed.store(true, Release);
         self.inner.stop_background();
-        // A job that has ended may hold its last reference for an instant, and with it the lock of
-        // the pool, which whoever opens the table next needs.
+        self.inner.let_go_of_pool();
+        self.wait_for_jobs();
+    }
+}
+
+impl Lsm {
+    /// Waits until jobs that are over have let go of what they worked on, the pool for one.
+    fn wait_for_jobs(&self) {
         let began = Instant::now();
-        while self.inner.pool.is_some()
-            && Arc::strong_count(&self.inner) > 1
-            && began.elapsed() < LAST_REFERENCES
-        {
+        while Arc::strong_count(&self.inner) > 1 && began.elapsed() < LAST_REFERENCES {
             std::thread::yield_now();
         }
     }
@@ -310,6 +336,8 @@ impl Engine for Lsm {
     }
 
     fn close(&self) -> Result<()> {
-        self.inner.close()
+        let closed = self.inner.close();
+        self.wait_for_jobs();
+        closed
     }
 }

@@ -91,9 +91,9 @@ impl Inner {
         let next = view.flushing.get(1).unwrap_or(&view.active);
         let carried = self.carry(memtable)?;
         let is_apart = self.is_apart(&view, memtable);
-        let pool = self.pool.as_ref().filter(|_| !is_apart && !memtable.is_empty());
+        let pool = self.pool.lock().clone().filter(|_| !is_apart && !memtable.is_empty());
         let built = match pool {
-            Some(pool) => self.build_row(pool, &view, memtable, &carried)?,
+            Some(pool) => self.build_row(&pool, &view, memtable, &carried)?,
             None => Built::NoRoom,
         };
         let (added, row, log) = match built {

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   manifest names rows there   claim their live pages; the pool is at least as large as the file
-//!   it names none               the file is garbage unless it has the length asked for (`nvm`)
+//!   it names none               the file is garbage: removed, and made anew if there is to be one
 //! ```
 //!
 //! The file is never written but through its mapping, and holds nothing that says which pages are
-//! in use: the manifest does. So a file that no row lies in can go, and one that is made anew says
-//! nothing. While rows lie in it the file is kept whatever the options say: with `nvm=0` they drain by
+//! in use: the manifest does. So a file that no row lies in can go, and it does, whatever its size: its
+//! name may be one that a failed sync has left in doubt, which no later sync repairs. While rows lie in it the file is kept whatever the options say: with `nvm=0` they drain by
 //! compaction, and a later open removes it.
 //!
 //! Invariant: no page is given to a new row before all that the manifest names were claimed.
@@ -40,27 +40,24 @@ pub(crate) fn claims(media: &Arc<dyn Media>, wanted_bytes: u64) -> Result<PageCl
     PmemPool::open(media.map(POOL_FILE, bytes)?, PAGE_BYTES)
 }
 
-/// Makes the pool, which no row lies in yet.
+/// Makes the pool anew; its name is durable before any row lies in it.
 ///
 /// # Errors
 /// Of the medium: `StorageFull` if it has no room, `Unsupported` if it has no such memory.
 pub(crate) fn create(media: &Arc<dyn Media>, bytes: u64) -> Result<PmemPool> {
-    let is_new = !media.exists(POOL_FILE)?;
     let pool = PmemPool::open(media.map(POOL_FILE, bytes)?, PAGE_BYTES)?.ready();
-    if is_new {
-        media.sync_dir(Purpose::Recovery)?;
-    }
+    media.sync_dir(Purpose::Recovery)?;
     Ok(pool)
 }
 
-/// Removes a pool that no row lies in, unless it is of the size that is asked for.
-pub(crate) fn remove_garbage(media: &dyn Media, wanted_bytes: u64) -> Result<bool> {
-    if !media.exists(POOL_FILE)? {
-        return Ok(false);
-    }
-    let is_garbage = media.open(POOL_FILE, Mode::Read)?.len()? != wanted_bytes;
-    if is_garbage {
+/// Removes a pool that no row lies in.
+///
+/// # Errors
+/// Of the medium.
+pub(crate) fn remove_garbage(media: &dyn Media) -> Result<()> {
+    if media.exists(POOL_FILE)? {
         media.remove(POOL_FILE)?;
+        media.sync_dir(Purpose::Recovery)?;
     }
-    Ok(is_garbage)
+    Ok(())
 }

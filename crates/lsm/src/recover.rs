@@ -67,9 +67,7 @@ pub(crate) fn open(
     let pool = match recovered.pool {
         Some(pool) => Some(pool),
         None => {
-            if pool::remove_garbage(media.as_ref(), wanted)? {
-                media.sync_dir(Purpose::Recovery)?;
-            }
+            pool::remove_garbage(media.as_ref())?;
             (wanted > 0).then(|| pool::create(&media, wanted)).transpose()?
         }
     };
@@ -94,7 +92,7 @@ pub(crate) fn open(
         env,
         cache,
         versions,
-        pool: pool.filter(|_| wanted > 0),
+        pool: Mutex::new(pool.filter(|_| wanted > 0)),
         strategy: Box::new(strategy),
         group: GroupCommit::new(GROUP_BYTES),
         writer: Mutex::new(Some(Writer::new(log, memtable, replayed.last_sequence))),

@@ -102,7 +102,8 @@ impl Inner {
         let held = view.version.nvm_rows().map(|row| row.held_bytes());
         let [frame, metadata, data] =
             held.fold([0; 3], |[a, b, c], [x, y, z]| [a + x, b + y, c + z]);
-        let pages = |count: fn(&PmemPool) -> u32| self.pool.as_ref().map_or(0, count).into();
+        let pool = self.pool.lock().clone();
+        let pages = |count: fn(&PmemPool) -> u32| pool.as_ref().map_or(0, count).into();
         let counters = [
             ("flushes", c.flushes.load(Relaxed)),
             ("flush_entries_saved", c.flush_entries_saved.load(Relaxed)),

@@ -12,6 +12,7 @@
 use serde::Serialize;
 use siltstone_engine::{Error, OptionMistake, Result};
 
+mod cross_row_hints;
 mod cuckoo_load;
 mod ect_figures;
 mod ect_knobs;
@@ -33,6 +34,7 @@ mod table_selection;
 mod text;
 mod thesis;
 mod triad;
+mod triangle;
 mod unique_keys;
 mod verdict;
 mod zipf_merge;
@@ -61,6 +63,8 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &leveldb_stages::LevelDbStages,
     &leveldb_levels::LevelDbLevels,
     &triad::Triad,
+    &triangle::Triangle,
+    &cross_row_hints::CrossRowHints,
     &model_speed::ModelSpeed,
     &table_selection::TableSelection,
 ];

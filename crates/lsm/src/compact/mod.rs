@@ -137,9 +137,12 @@ impl Inner {
             let priority =
                 if compaction.level == 0 { Priority::Urgent } else { Priority::Compaction };
             let weak = self.me.clone();
+            let number = state.next_compaction;
+            state.next_compaction += 1;
+            state.queued.insert(number, compaction);
             self.env.scheduler.spawn(priority, move || {
                 if let Some(inner) = weak.upgrade() {
-                    run_job(&inner, &compaction);
+                    run_job(&inner, number);
                 }
             });
         }
@@ -187,7 +190,9 @@ impl Inner {
     }
 }
 
-fn run_job(inner: &Arc<Inner>, compaction: &Compaction) {
+fn run_job(inner: &Arc<Inner>, number: u64) {
+    let queued = inner.state.lock().queued.remove(&number);
+    let Some(compaction) = &queued else { return };
     let settle = |state: &mut State| {
         state.compactions -= 1;
         state.busy.leave(compaction);

@@ -53,9 +53,10 @@ impl Inner {
             now: self.env.clock.now(),
         });
         for _ in 1..count {
-            let (weak, pieces) = (self.me.clone(), pieces.clone());
+            // Neither is kept alive by a helper that comes too late.
+            let (weak, pieces) = (self.me.clone(), Arc::downgrade(&pieces));
             self.env.scheduler.spawn(Priority::Urgent, move || {
-                if let Some(inner) = weak.upgrade() {
+                if let (Some(inner), Some(pieces)) = (weak.upgrade(), pieces.upgrade()) {
                     inner.take_pieces(&pieces);
                 }
             });

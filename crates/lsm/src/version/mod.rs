@@ -74,6 +74,13 @@ impl Version {
         self.level0.iter().filter_map(Row::nvm)
     }
 
+    /// This version without them.
+    pub(crate) fn without_nvm_rows(&self) -> Version {
+        let mut rest = self.clone();
+        rest.level0.retain(|row| row.nvm().is_none());
+        rest
+    }
+
     /// The tables of all levels, and about what is live in the rows of level 0, in bytes.
     pub(crate) fn bytes(&self, level: usize) -> u64 {
         match level {

@@ -172,6 +172,13 @@ impl Versions {
         self.installing.lock().manifest.take().map_or(Ok(()), Manifest::close)
     }
 
+    /// Forgets the rows in persistent memory: the table is closed.
+    pub(crate) fn let_go_of_nvm(&self) {
+        let mut installing = self.installing.lock();
+        installing.version = Arc::new(installing.version.without_nvm_rows());
+        installing.doubtful.clear();
+    }
+
     /// What the manifest would say if it were written anew now: the edit that makes this version
     /// from nothing. For checkpoints.
     pub(crate) fn snapshot(&self) -> (Arc<Version>, Edit) {
