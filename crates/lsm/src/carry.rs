@@ -82,7 +82,8 @@ impl Inner {
     fn hot_from(&self, memtable: &Memtable) -> Option<u32> {
         let mut hotness = Hotness::default();
         memtable.list().iter().for_each(|entry| hotness.count(entry.updates()));
-        let hot = hotness.threshold(self.options.triad.hot);
+        let hot =
+            hotness.threshold(self.options.triad.hot, self.counters.written_for_each_flushed());
         let (mut live, mut cold) = (0.0, 0.0);
         for entry in memtable.list().iter() {
             let bytes = (entry.key().len() + entry.newest().value.len()) as f64;

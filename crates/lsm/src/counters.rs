@@ -10,6 +10,9 @@ use crate::rowtable::Tally;
 /// Levels that are counted one by one; deeper ones count as the last.
 const LEVELS: usize = 18;
 
+/// What a byte that is flushed costs by the time it has come to rest, before anything was measured.
+const GUESSED_GAIN: f64 = 4.0;
+
 /// Live counters; relaxed, because nothing is decided by them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -19,6 +22,8 @@ pub(crate) struct Counters {
     pub(crate) gets_found: AtomicU64,
     pub(crate) seeks: AtomicU64,
     pub(crate) flushes: AtomicU64,
+    /// Keys and values that flushes put into level 0, in bytes.
+    pub(crate) flushed_bytes: AtomicU64,
     pub(crate) flush_entries_saved: AtomicU64,
     /// Hot keys that a flush carried over to the next memtable.
     pub(crate) hot_keys_carried: AtomicU64,
@@ -59,6 +64,14 @@ impl Counters {
             self.nvm_comparisons.fetch_add(tally.comparisons, Relaxed);
             self.nvm_lines.fetch_add(tally.lines, Relaxed);
         }
+    }
+
+    /// Bytes written by flushes and compactions for each byte of keys and values that entered level
+    /// 0, since the table was opened; at first a guess.
+    pub(crate) fn written_for_each_flushed(&self) -> f64 {
+        let flushed = self.flushed_bytes.load(Relaxed);
+        let written: u64 = self.level_bytes_written.iter().map(|level| level.load(Relaxed)).sum();
+        if flushed == 0 { GUESSED_GAIN } else { written as f64 / flushed as f64 }
     }
 
     /// Counts a wait of a writer under `cause`.

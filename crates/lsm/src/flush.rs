@@ -206,6 +206,7 @@ impl Inner {
         self.media.sync_dir(Purpose::Flush)?;
         self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
         self.counters.wrote(0, meta.bytes);
+        self.counters.flushed_bytes.fetch_add(data_bytes, Relaxed);
         let mut entry = FileEntry::of(&meta, 0);
         if let Some(row) = &mut entry.row {
             row.log = log.map(|log| (log.number, log.bytes));
@@ -282,6 +283,8 @@ impl Inner {
     /// Forgets the logs whose writes are all in tables, and removes them, but for one that is part
     /// of a row now.
     fn remove_logs_before(&self, first_log: u64, kept: Option<u64>) {
+        let unused = self.writer.lock().as_mut().map(|writer| writer.log.forget_before(first_log));
+        drop(unused);
         let mut state = self.state.lock();
         let (gone, needed): (Vec<u64>, _) =
             state.logs.iter().partition(|&&number| number < first_log);

@@ -10,9 +10,12 @@
 //! ```
 //!
 //! (Robbins' estimate for Poisson counts of unknown rates). Under a uniform load it is the same small
-//! number for every `u`, so nothing is hot; under a skewed one it rises with `u`. Keys are hot from
-//! the smallest `u` at which another update is likelier than not. A fixed budget, as in the paper,
-//! takes the keys with the most updates above the mean instead.
+//! number for every `u`, so nothing is hot; under a skewed one it rises with `u`. To keep a key costs
+//! writing it to the next log; it saves `gain` times as much, what flushes and compactions have cost
+//! so far for each byte flushed, if the key is updated again, which happens with probability
+//! 1 − e^−r(u). Keys are hot from the smallest `u` at which that pays. So where a flush writes an index
+//! only and level 0 absorbs what is overwritten, little is hot. A fixed budget, as in the paper, takes
+//! the keys with the most updates above the mean instead.
 //!
 //! Sources: TRIAD paper, section 4.1 (top keys, updated more often than the mean); Robbins, "An
 //! Empirical Bayes Approach to Statistics", 1956. Choosing by what it saves is ours.
@@ -21,6 +24,10 @@ use crate::options::HotBudget;
 
 /// Updates are counted one by one up to here, and together from here on.
 const COUNTED: usize = 256;
+
+/// What keeping a byte costs, in bytes written: itself in the next log, and a little more, because it
+/// takes room that new writes would have.
+const COST: f64 = 1.25;
 
 /// How often keys were updated.
 pub(crate) struct Hotness {
@@ -42,11 +49,17 @@ impl Hotness {
         self.updates += u64::from(updates);
     }
 
-    /// The number of updates from which on a key is hot; `None`: none is.
-    pub(crate) fn threshold(&self, budget: HotBudget) -> Option<u32> {
+    /// The number of updates from which on a key is hot; `None`: none is. `gain`: bytes that are
+    /// written for each byte flushed, from the flush to the last level.
+    pub(crate) fn threshold(&self, budget: HotBudget, gain: f64) -> Option<u32> {
         let keys: u64 = self.keys.iter().sum();
         let threshold = match budget {
-            HotBudget::Auto => (1..=COUNTED).find(|&updates| self.is_likely(updates))?,
+            HotBudget::Auto => {
+                let likely = COST / gain;
+                // A key must be updated with at least this probability; beyond 1 nothing pays.
+                let least_rate = if likely < 1.0 { -(1.0 - likely).ln() } else { return None };
+                (1..=COUNTED).find(|&updates| self.rate(updates) >= least_rate)?
+            }
             HotBudget::Share(share) => {
                 let above_mean = (self.updates / keys.max(1)) as usize + 1;
                 let most = (share * keys as f64) as u64;
@@ -57,23 +70,19 @@ impl Hotness {
         (self.keys[threshold..].iter().sum::<u64>() > 0).then_some(threshold as u32)
     }
 
-    /// Whether a key of so many updates is updated again before the next flush more likely than not:
-    /// 1 − e^−r ≥ 1/2.
-    fn is_likely(&self, updates: usize) -> bool {
+    /// How many updates a key of so many has in the next stretch, on average.
+    fn rate(&self, updates: usize) -> f64 {
         if updates >= COUNTED {
-            return true;
+            return COUNTED as f64;
         }
         // Neighbouring counts are pooled: far up each has few keys.
         let width = updates / 4;
-        let pool = |from: usize| {
+        let pool = |from: usize, weight: fn(usize) -> u64| -> f64 {
             let to = (from + width).min(COUNTED - 1);
-            (from..=to)
-                .map(|u| (self.keys[u], u))
-                .fold((0, 0), |(keys, sum), (n, u)| (keys + n, sum + n * u as u64))
+            (from..=to).map(|u| self.keys[u] * weight(u)).sum::<u64>() as f64
         };
-        let (here, _) = pool(updates);
-        let (_, next) = pool(updates + 1);
-        here > 0 && next as f64 / here as f64 >= std::f64::consts::LN_2
+        let here = pool(updates, |_| 1);
+        if here > 0.0 { pool(updates + 1, |u| u as u64) / here } else { 0.0 }
     }
 }
 
@@ -97,7 +106,7 @@ mod tests {
     fn nothing_is_hot_under_a_uniform_load_over_many_keys() {
         for keys in [200_000, 300_000, 1_000_000] {
             let uniform = hotness(100_000, keys, |rng| rng.random_range(0..keys));
-            let threshold = uniform.threshold(HotBudget::Auto);
+            let threshold = uniform.threshold(HotBudget::Auto, 2.5);
             let hot = threshold.map_or(0, |u| uniform.keys[u as usize..].iter().sum::<u64>());
             assert!(hot < 100, "{hot} of {keys} keys from {threshold:?} on");
         }
@@ -106,7 +115,7 @@ mod tests {
     #[test]
     fn all_is_hot_where_every_key_comes_again() {
         let dense = hotness(30_000, 10_000, |rng| rng.random_range(0..10_000));
-        assert_eq!(dense.threshold(HotBudget::Auto), Some(1));
+        assert_eq!(dense.threshold(HotBudget::Auto, 2.5), Some(1));
     }
 
     #[test]
@@ -119,17 +128,24 @@ mod tests {
                 rng.random_range(0..1000)
             }
         });
-        let threshold = skewed.threshold(HotBudget::Auto).unwrap();
+        let threshold = skewed.threshold(HotBudget::Auto, 2.5).unwrap();
         let hot: u64 = skewed.keys[threshold as usize..].iter().sum();
         assert!((950..=1010).contains(&hot), "{hot} from {threshold} on");
-        let tenth = skewed.threshold(HotBudget::Share(0.5)).unwrap();
+        let tenth = skewed.threshold(HotBudget::Share(0.5), 1.0).unwrap();
         let hot: u64 = skewed.keys[tenth as usize..].iter().sum();
         assert!(hot <= 750 && tenth > 25, "{hot} from {tenth} on");
     }
 
     #[test]
+    fn nothing_is_kept_where_flushing_costs_less() {
+        let dense = hotness(30_000, 10_000, |rng| rng.random_range(0..10_000));
+        assert_eq!(dense.threshold(HotBudget::Auto, 1.1), None);
+        assert!(dense.threshold(HotBudget::Auto, 1.5).is_some());
+    }
+
+    #[test]
     fn an_empty_memtable_has_no_hot_keys() {
-        assert_eq!(Hotness::default().threshold(HotBudget::Auto), None);
-        assert_eq!(Hotness::default().threshold(HotBudget::Share(0.01)), None);
+        assert_eq!(Hotness::default().threshold(HotBudget::Auto, 2.5), None);
+        assert_eq!(Hotness::default().threshold(HotBudget::Share(0.01), 1.0), None);
     }
 }

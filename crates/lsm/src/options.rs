@@ -17,10 +17,10 @@ pub struct Options {
     /// Memtables in memory at once, the active one counted (`memtables`, 2): what a burst of
     /// writes may run ahead of the flush.
     pub memtables: usize,
-    /// Target bytes of levels 1, 2, … (`levels`, 256 MiB and ten times more each). The last level
+    /// Target bytes of levels 1, 2, … (`levels`, 512 MiB and ten times more each). The last level
     /// takes what comes.
     pub level_bytes: Vec<u64>,
-    /// Bytes at which a compaction starts the next table (`table`, 64 MiB).
+    /// Bytes at which a compaction starts the next table (`table`, 32 MiB).
     pub table_bytes: u64,
     /// When level 0 is compacted, slows writers, and stops them.
     pub level0: Level0Options,
@@ -58,8 +58,8 @@ pub struct TriadOptions {
     /// take less than this share of `memtable` (`flush_threshold`, 0.5).
     pub flush_threshold: f64,
     /// A full memtable's log becomes the row of level 0, and the flush writes an index of positions
-    /// in it (`triad_log`, off). Saves the flush of the values; scans of fresh data and the first
-    /// compaction read values by position.
+    /// in it (`triad_log`, on). Saves the flush of the values; scans of fresh data and the first
+    /// compaction read values by position, and a log stays until the cursor has passed all of it.
     pub log: bool,
     /// Level 0 is compacted once its rows and the tables under them share enough keys, or when it
     /// has `l0_compact` rows (`triad_disk`, off).
@@ -89,7 +89,7 @@ pub enum Shape {
 /// When level 0 is compacted, slows writers, and stops them; in rows (flushed memtables).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Level0Options {
-    /// How level 0 is kept (`level0`): `triangle` if there is a `container` or `nvm`, else `rows`.
+    /// How level 0 is kept (`level0`): `triangle`, or `rows` if `container` is 0.
     pub shape: Option<Shape>,
     /// Compacted from this many on (`l0_compact`, 8). Fewer: faster scans, more write
     /// amplification. Scans bring a compaction forward by themselves when they have paid for it.
@@ -99,10 +99,12 @@ pub struct Level0Options {
     /// Writers stop at this many (`l0_stop`, 36).
     pub stop_at: usize,
     /// Capacity of the container of `triangle` and `matrix`, in bytes of keys and values, or of
-    /// pages for rows in persistent memory (`container`; `nvm` less two memtables). It takes the
-    /// place of the three numbers of rows: from 60 % of it on level 0 is compacted a stretch of keys
-    /// at a time.
-    pub container_bytes: u64,
+    /// pages for rows in persistent memory (`container`; 512 MiB, or with `nvm` that less two
+    /// memtables). From 60 % of it on level 0 is compacted a stretch of keys at a time; from 85 % on
+    /// writers are delayed. Larger: less write amplification, more rows for a scan to look into, up
+    /// to twice as much on the medium. With 0, level 0 is compacted whole, by the three numbers of
+    /// rows.
+    pub container_bytes: Option<u64>,
 }
 
 /// How sorted tables are written.
@@ -131,10 +133,10 @@ pub enum Selection {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            memtable_bytes: 64 << 20,
+            memtable_bytes: 32 << 20,
             memtables: 2,
-            level_bytes: (0..6).map(|l| (256u64 << 20) * 10u64.pow(l)).collect(),
-            table_bytes: 64 << 20,
+            level_bytes: (0..6).map(|l| (512u64 << 20) * 10u64.pow(l)).collect(),
+            table_bytes: 32 << 20,
             level0: Level0Options::default(),
             file: FileOptions::default(),
             cache_bytes: 64 << 20,
@@ -160,13 +162,19 @@ pub enum HotBudget {
 impl Default for TriadOptions {
     fn default() -> Self {
         let (hot, flush_threshold) = (HotBudget::Auto, 0.5);
-        TriadOptions { mem: false, hot, flush_threshold, log: false, disk: false, overlap: 0.4 }
+        TriadOptions { mem: false, hot, flush_threshold, log: true, disk: false, overlap: 0.4 }
     }
 }
 
 impl Default for Level0Options {
     fn default() -> Self {
-        Level0Options { shape: None, compact_at: 8, slow_at: 20, stop_at: 36, container_bytes: 0 }
+        Level0Options {
+            shape: None,
+            compact_at: 8,
+            slow_at: 20,
+            stop_at: 36,
+            container_bytes: None,
+        }
     }
 }
 
@@ -184,6 +192,8 @@ impl Default for FileOptions {
 /// A pool for fewer pages would have room for no row to speak of.
 const MIN_POOL_BYTES: u64 = 16 * PmemPool::DEFAULT_PAGE_BYTES as u64;
 const MAX_POOL_BYTES: u64 = 8 << 40;
+
+const DEFAULT_CONTAINER: u64 = 512 << 20;
 
 impl Options {
     /// Options from `key=value` pairs; what is not given keeps its default.
@@ -239,7 +249,7 @@ impl Options {
             "novelsm" => Ok(Some(Shape::NoveLsm)),
             _ => Err(format!("'{text}' is not one of rows, triangle, matrix, novelsm")),
         });
-        reader.size("container", &mut o.level0.container_bytes);
+        reader.with("container", &mut o.level0.container_bytes, |text| parse_size(text).map(Some));
         reader.size("nvm", &mut o.nvm_bytes);
         reader.with("hints", &mut o.hints, on_or_off);
         o.check(&mut reader);
@@ -264,8 +274,8 @@ impl Options {
 
     /// How level 0 is kept.
     pub(crate) fn shape(&self) -> Shape {
-        let has_room = self.level0.container_bytes > 0 || self.nvm_bytes > 0;
-        self.level0.shape.unwrap_or(if has_room { Shape::Triangle } else { Shape::Rows })
+        let whole = self.level0.container_bytes == Some(0);
+        self.level0.shape.unwrap_or(if whole { Shape::Rows } else { Shape::Triangle })
     }
 
     /// Bytes of the pool of rows in persistent memory; 0 if there is none.
@@ -278,10 +288,13 @@ impl Options {
     pub(crate) fn container(&self) -> u64 {
         let pool = self.pool_bytes();
         let rest = pool.saturating_sub(2 * self.memtable()).max(pool / 2);
-        match (self.shape(), self.level0.container_bytes) {
-            (Shape::Triangle | Shape::Matrix, given) if given > 0 => given,
-            (Shape::NoveLsm, _) => 0,
-            _ => rest,
+        let given = self.level0.container_bytes.filter(|&bytes| bytes > 0);
+        match self.shape() {
+            Shape::NoveLsm => 0,
+            Shape::Rows => rest,
+            Shape::Triangle | Shape::Matrix => {
+                given.unwrap_or(if pool > 0 { rest } else { DEFAULT_CONTAINER })
+            }
         }
     }
 
@@ -317,27 +330,23 @@ impl Options {
         let threshold = self.triad.flush_threshold;
         require((0.0..=0.9).contains(&threshold), "flush_threshold", "from 0 to 0.9");
         require((0.01..=0.99).contains(&self.triad.overlap), "overlap", "from 0.01 to 0.99");
+        let is_container = matches!(self.shape(), Shape::Triangle | Shape::Matrix);
+        let given = l0.container_bytes.unwrap_or(0);
         require(
-            l0.container_bytes == 0 || l0.container_bytes >= 2 * self.memtable_bytes,
+            !is_container
+                || (given == 0 && self.nvm_bytes > 0)
+                || self.container() >= 2 * self.memtable_bytes,
             "container",
             "0, or room for two memtables",
         );
-        let container_fits = match self.shape() {
-            Shape::Triangle | Shape::Matrix => l0.container_bytes + self.nvm_bytes > 0,
-            Shape::Rows | Shape::NoveLsm => l0.container_bytes == 0,
-        };
-        require(
-            container_fits,
-            "level0",
-            "triangle and matrix need a container or nvm; rows and novelsm take no container",
-        );
+        require(is_container || given == 0, "level0", "rows and novelsm take no container");
         require(
             self.nvm_bytes == 0 || between(self.nvm_bytes, MIN_POOL_BYTES, MAX_POOL_BYTES),
             "nvm",
             "0, or from 64KiB to 8TiB",
         );
         require(
-            self.shape() != Shape::NoveLsm || between(self.nvm_bytes, 8 << 10, 8 << 30),
+            self.shape() != Shape::NoveLsm || between(self.nvm_bytes, 64 << 10, 8 << 30),
             "nvm",
             "for level0=novelsm from 64KiB to 8GiB: two memtables of half of it each",
         );

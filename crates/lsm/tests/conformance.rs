@@ -13,7 +13,7 @@ use siltstone_testkit::Subject;
 struct LsmSubject;
 
 /// What all option sets share: levels so small that three of them fill up.
-const SMALL: &str = "memtable=4KiB table=4KiB levels=12KiB:48KiB:256KiB l0_compact=2 cache=16KiB";
+const SMALL: &str = "memtable=4KiB table=4KiB levels=12KiB:48KiB:256KiB l0_compact=2 cache=16KiB container=0 triad_log=off";
 
 const VARIANTS: [&str; 26] = [
     "block=512",
@@ -33,15 +33,15 @@ const VARIANTS: [&str; 26] = [
     "triad_mem=on triad_log=on triad_disk=on hot=0.1 flush_threshold=0 memtables=3",
     "triad_mem=on triad_log=on container=32KiB hot=0.5 flush_threshold=0.9 memtables=4 block=256",
     "triad_mem=on container=32KiB triad_disk=on hot=1 flush_threshold=0.1 compression=lz4",
-    "nvm=256KiB block=512",
-    "nvm=64KiB hints=off block=256 table=2KiB",
+    "level0=triangle nvm=256KiB block=512",
+    "level0=triangle nvm=64KiB hints=off block=256 table=2KiB",
     "nvm=96KiB level0=matrix table=2KiB levels=32KiB:128KiB",
     "level0=matrix container=32KiB triad_log=on block=256",
     "nvm=128KiB level0=rows l0_compact=6 triad_mem=on hot=0.2",
     "level0=novelsm nvm=64KiB block=512",
-    "nvm=1MiB memtable=16KiB memtables=3 levels=64KiB:256KiB triad_mem=on",
-    "nvm=256KiB container=96KiB triad_log=on | container=32KiB triad_log=on | nvm=64KiB level0=matrix",
-    "nvm=128KiB level0=matrix hints=off | nvm=512KiB | l0_compact=3 | level0=rows nvm=64KiB",
+    "level0=triangle nvm=1MiB memtable=16KiB memtables=3 levels=64KiB:256KiB triad_mem=on",
+    "level0=triangle nvm=256KiB container=96KiB triad_log=on | container=32KiB triad_log=on | nvm=64KiB level0=matrix",
+    "nvm=128KiB level0=matrix hints=off | level0=triangle nvm=512KiB | l0_compact=3 | level0=rows nvm=64KiB",
 ];
 
 /// What is parted by bars takes turns: one at each open, chosen by what the medium holds by then.

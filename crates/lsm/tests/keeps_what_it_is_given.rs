@@ -16,6 +16,7 @@ fn options() -> Options {
         ("table", "8KiB"),
         ("levels", "32KiB:128KiB:512KiB"),
         ("block", "512B"),
+        ("container", "64KiB"),
     ];
     Options::from_map(&pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into()).unwrap()
 }
@@ -173,4 +174,24 @@ fn bad_input_changes_nothing() {
     assert!(matches!(lsm.write(&batch, Durability::Synced), Err(Error::TooLarge { .. })));
     assert_eq!(all(&lsm, None, true), []);
     assert_eq!(lsm.stats().counters["sequence"], 0);
+}
+
+#[test]
+fn logs_go_when_tables_have_what_is_in_them() {
+    for (options, most) in [("container=0 triad_log=off", 3), ("container=64KiB", 40)] {
+        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        let pairs = format!("memtable=8KiB table=8KiB levels=32KiB:128KiB:512KiB {options}");
+        let pairs = pairs.split(' ').filter_map(|pair| pair.split_once('='));
+        let options = Options::from_map(&pairs.map(|(k, v)| (k.into(), v.into())).collect());
+        let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
+        let lsm = Lsm::open(media.clone(), env, options.unwrap()).unwrap();
+        for i in 0..20_000u32 {
+            let mut batch = WriteBatch::new();
+            batch.put(&i.wrapping_mul(0x9e37_79b9).to_be_bytes(), &[7; 100]);
+            lsm.write(&batch, Durability::Buffered).unwrap();
+        }
+        lsm.maintain().unwrap();
+        let logs = media.list().unwrap().iter().filter(|name| name.ends_with(".log")).count();
+        assert!((1..=most).contains(&logs), "{logs} logs");
+    }
 }

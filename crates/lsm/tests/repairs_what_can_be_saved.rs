@@ -10,10 +10,20 @@ use siltstone_media::{Faulty, Media};
 
 const KEYS: usize = 3000;
 
-fn open(media: &Arc<dyn Media>) -> Result<Lsm, Error> {
-    let pairs = [("memtable", "32KiB"), ("table", "16KiB"), ("levels", "64KiB:256KiB")];
-    let options = Options::from_map(&pairs.map(|(k, v)| (k.into(), v.into())).into()).unwrap();
+/// Rows that are sorted tables, compacted whole.
+const PLAIN: &str = "container=0 triad_log=off";
+/// Rows that are logs with an index, most of them still in level 0 and some in part.
+const TRIANGLE: &str = "container=128KiB triad_log=on memtable=16KiB";
+
+fn open_with(media: &Arc<dyn Media>, more: &str) -> Result<Lsm, Error> {
+    let all = format!("memtable=32KiB table=16KiB levels=64KiB:256KiB {more}");
+    let pairs = all.split(' ').filter_map(|pair| pair.split_once('='));
+    let options = Options::from_map(&pairs.map(|(k, v)| (k.into(), v.into())).collect()).unwrap();
     Lsm::open(media.clone(), Env::replayable(Arc::new(ManualClock::at(1)), 1), options)
+}
+
+fn open(media: &Arc<dyn Media>) -> Result<Lsm, Error> {
+    open_with(media, PLAIN)
 }
 
 fn key(i: usize) -> Vec<u8> {
@@ -22,9 +32,13 @@ fn key(i: usize) -> Vec<u8> {
 
 /// A store with tables on several levels and some writes only in its log, closed cleanly.
 fn filled() -> (Faulty, Arc<dyn Media>) {
+    filled_with(PLAIN)
+}
+
+fn filled_with(options: &str) -> (Faulty, Arc<dyn Media>) {
     let faulty = Faulty::new(1);
     let media: Arc<dyn Media> = Arc::new(faulty.clone());
-    let lsm = open(&media).unwrap();
+    let lsm = open_with(&media, options).unwrap();
     for i in 0..KEYS {
         let mut batch = WriteBatch::new();
         batch.put(&key(i * 7 % KEYS), format!("value {}", i * 7 % KEYS).as_bytes());
@@ -115,4 +129,52 @@ fn a_missing_table_is_refused_by_name_and_then_done_without() {
     assert_eq!(files(&faulty, ""), before, "nothing was touched");
     repair(&media).unwrap();
     assert!(right(&media) > KEYS / 2);
+}
+
+/// The rows of level 0 in a store of CL-SSTables: index and log of each, as the manifest tells.
+fn rows(media: &Arc<dyn Media>) -> Vec<String> {
+    let manifest = media.list().unwrap().into_iter().find(|name| name.starts_with("MANIFEST"));
+    let edits = inspect(media, &manifest.unwrap(), 1000).unwrap().unwrap().items;
+    edits.into_iter().filter(|edit| edit.contains("L0")).collect()
+}
+
+#[test]
+fn a_damaged_index_of_a_row_costs_nothing() {
+    let (faulty, media) = filled_with(TRIANGLE);
+    assert!(!rows(&media).is_empty());
+    let mut damaged = 0;
+    for (path, _) in files(&faulty, ".sst") {
+        let inspection = inspect(&media, &path, 1).unwrap().unwrap();
+        if inspection.items[0].contains("Position") {
+            faulty.flip_bit(&path, 100, 3).unwrap();
+            damaged += 1;
+        }
+    }
+    assert!(damaged > 1);
+    let story = repair(&media).unwrap();
+    assert!(story.iter().any(|line| line.contains("log is read instead")), "{story:?}");
+    assert_eq!(right(&media), KEYS);
+}
+
+#[test]
+fn a_damaged_log_of_a_row_costs_what_stood_behind_the_damage() {
+    let (faulty, media) = filled_with(TRIANGLE);
+    let (path, len) = files(&faulty, ".log").remove(0);
+    faulty.flip_bit(&path, len / 2, 3).unwrap();
+    let damage = open_with(&media, TRIANGLE).unwrap().verify(&mut |_, _| ()).unwrap().damage;
+    assert_eq!((damage.len(), &damage[0].file), (1, &path));
+    let story = repair(&media).unwrap();
+    assert!(story.iter().any(|line| line.contains(&path)), "{story:?}");
+    let saved = right(&media);
+    assert!((KEYS - 600..KEYS).contains(&saved), "{saved} of {KEYS}: {story:?}");
+}
+
+#[test]
+fn a_lost_manifest_costs_nothing_where_rows_are_logs() {
+    let (faulty, media) = filled_with(TRIANGLE);
+    for (path, _) in files(&faulty, "MANIFEST") {
+        media.remove(&path).unwrap();
+    }
+    repair(&media).unwrap();
+    assert_eq!(right(&media), KEYS);
 }

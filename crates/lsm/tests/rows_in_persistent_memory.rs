@@ -68,7 +68,7 @@ fn do_rows_drain_when_the_option_goes_and_does_the_pool_then() {
     fill(&lsm, 1);
     lsm.close().unwrap();
     drop(lsm);
-    let lsm = open(&media, "l0_compact=2");
+    let lsm = open(&media, "l0_compact=2 container=0");
     assert!(counter(&lsm, "nvm_rows") > 0);
     assert_eq!(count(&lsm, 1), KEYS);
     fill(&lsm, 2);
@@ -77,7 +77,7 @@ fn do_rows_drain_when_the_option_goes_and_does_the_pool_then() {
     assert!(media.exists("NVM").unwrap());
     lsm.close().unwrap();
     drop(lsm);
-    let lsm = open(&media, "l0_compact=2");
+    let lsm = open(&media, "l0_compact=2 container=0");
     assert!(!media.exists("NVM").unwrap());
     assert_eq!(count(&lsm, 2), KEYS);
 }

@@ -28,8 +28,12 @@ const DIRECTORY: &str = "SILTSTONE_SIGKILL_DIRECTORY";
 
 #[allow(clippy::unwrap_used, reason = "a helper of tests")]
 fn open(directory: &Path) -> Lsm {
-    let pairs =
-        [("memtable", "8KiB"), ("table", "8KiB"), ("levels", "32KiB:128KiB"), ("l0_compact", "2")];
+    let pairs = [
+        ("memtable", "8KiB"),
+        ("table", "8KiB"),
+        ("levels", "32KiB:128KiB"),
+        ("container", "64KiB"),
+    ];
     let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let options = Options::from_map(&pairs.into()).unwrap();
     let disk = if directory.exists() { Disk::open(directory) } else { Disk::create(directory) };

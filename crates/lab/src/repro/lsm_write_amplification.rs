@@ -161,6 +161,8 @@ impl Tree {
             ("levels", levels),
             ("l0_compact", LEVEL_0_TABLES.to_string()),
             ("select", "round-robin".to_owned()),
+            ("container", "0".to_owned()),
+            ("triad_log", "off".to_owned()),
             ("jobs", "1".to_owned()),
             ("subcompactions", "1".to_owned()),
         ];

@@ -179,6 +179,8 @@ fn measure(workload: &str, options: &str, scale: f64) -> Result<Run> {
         ("table".to_owned(), bytes(TABLE)),
         ("cache".to_owned(), bytes(CACHE)),
         ("subcompactions".to_owned(), "1".to_owned()),
+        ("container".to_owned(), "0".to_owned()),
+        ("triad_log".to_owned(), "off".to_owned()),
     ]);
     all.extend(given);
     if all.contains_key("triad_mem") {

@@ -181,6 +181,7 @@ fn measure(options: &str, scale: f64) -> Result<Run> {
         ("table".to_owned(), bytes(1.0)),
         ("cache".to_owned(), bytes(4.0)),
         ("subcompactions".to_owned(), "1".to_owned()),
+        ("triad_log".to_owned(), "off".to_owned()),
     ]);
     all.extend(given);
     let target = Target {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! a check:  |ours / claimed − 1| ≤ tolerance ........ holds
+//!           or better than a claimed bound ........... holds
 //!           else ours lies where its direction says .. holds in direction
 //!           else ..................................... does not hold
 //! all checks together: the worst of them
@@ -83,7 +84,13 @@ impl Check {
             Direction::AtLeast(least) => self.ours >= least,
             Direction::None => false,
         };
-        if (self.ours / self.claimed - 1.0).abs() <= self.tolerance {
+        // A claim that is itself the bound of its direction holds for whatever is beyond it.
+        let is_bound = match self.direction {
+            Direction::AtMost(most) => most <= self.claimed,
+            Direction::AtLeast(least) => least >= self.claimed,
+            Direction::None => false,
+        };
+        if (is_on_side && is_bound) || (self.ours / self.claimed - 1.0).abs() <= self.tolerance {
             Verdict::Holds
         } else if is_on_side {
             Verdict::HoldsInDirection
@@ -114,6 +121,13 @@ mod tests {
         for ours in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             assert_eq!([most(ours), least(ours)], [Verdict::DoesNotHold; 2]);
         }
+    }
+
+    #[test]
+    fn a_bound_that_is_beaten_holds() {
+        assert_eq!(check(99.0, Direction::AtLeast(4.0)).verdict(), Verdict::Holds);
+        assert_eq!(check(0.1, Direction::AtMost(4.0)).verdict(), Verdict::Holds);
+        assert_eq!(check(5.1, Direction::AtMost(4.0)).verdict(), Verdict::DoesNotHold);
     }
 
     #[test]

@@ -91,9 +91,14 @@ impl Log {
         Ok(())
     }
 
-    /// Logs below `number` are no longer needed: their writes are in tables.
-    pub(crate) fn forget_before(&mut self, number: u64) {
-        self.older.retain(|&(older, _)| older >= number);
+    /// Gives up the logs below `number`, whose writes are in tables. To drop one may take the
+    /// system as long as freeing the file's pages does: not for a writer to wait for.
+    #[must_use]
+    pub(crate) fn forget_before(&mut self, number: u64) -> Vec<LogWriter> {
+        let (gone, kept): (Vec<_>, _) =
+            std::mem::take(&mut self.older).into_iter().partition(|&(older, _)| older < number);
+        self.older = kept;
+        gone.into_iter().map(|(_, log)| log).collect()
     }
 
     /// Syncs and seals the log; returns its number and length.

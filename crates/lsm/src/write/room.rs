@@ -51,12 +51,12 @@ impl Inner {
         writer.memtable.set_full(full);
         let fresh = std::sync::Arc::new(Memtable::new(number, self.env.seed ^ number));
         let mut state = self.state.lock();
+        state.logs.push(number);
         writer.memtable = fresh.clone();
         self.publish(&mut state, |view| {
             let full = std::mem::replace(&mut view.active, fresh);
             view.flushing.push(full);
         });
-        writer.log.forget_before(state.first_log);
         drop(state);
         self.schedule_flush();
         Ok(())
