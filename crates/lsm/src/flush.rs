@@ -96,7 +96,7 @@ impl Inner {
             Some(pool) => self.build_row(&pool, &view, memtable, &carried)?,
             None => Built::NoRoom,
         };
-        let (added, row, log) = match built {
+        let (added, row, kept_log) = match built {
             Built::Nothing => (None, None, None),
             Built::Row(entry, row) => (Some(entry), Some(row), None),
             Built::NoRoom => {
@@ -119,8 +119,7 @@ impl Inner {
             view.flushing.remove(0);
         })?;
         self.counters.flushes.fetch_add(1, Relaxed);
-        let kept = log;
-        self.remove_logs_before(next.first_log, kept);
+        self.remove_logs_before(next.first_log, kept_log);
         Ok(())
     }
 
