@@ -25,7 +25,13 @@ pub enum Medium {
     Ram,
     /// In a fresh directory below this one.
     Disk(PathBuf),
+    /// The same, with a pool of byte-addressable memory mapped from a file there: persistent memory
+    /// if the directory is on a DAX file system, the page cache over the disk if not.
+    Pmem(PathBuf),
 }
+
+/// The pool's size if the option `nvm` does not give one.
+const DEFAULT_POOL: &str = "1GiB";
 
 impl Medium {
     /// The medium `name`; `directory` is where a disk's stores go.
@@ -36,7 +42,8 @@ impl Medium {
         match name {
             "ram" => Ok(Medium::Ram),
             "disk" => Ok(Medium::Disk(directory.to_owned())),
-            _ => Err(bad("media", format!("'{name}' is unknown; there are disk, ram"))),
+            "pmem" => Ok(Medium::Pmem(directory.to_owned())),
+            _ => Err(bad("media", format!("'{name}' is unknown; there are disk, ram, pmem"))),
         }
     }
 
@@ -45,6 +52,15 @@ impl Medium {
         match self {
             Medium::Ram => "ram",
             Medium::Disk(_) => "disk",
+            Medium::Pmem(_) => "pmem",
+        }
+    }
+
+    /// Where its stores go, if on a disk.
+    pub fn directory(&self) -> Option<&Path> {
+        match self {
+            Medium::Ram => None,
+            Medium::Disk(directory) | Medium::Pmem(directory) => Some(directory),
         }
     }
 }
@@ -81,12 +97,21 @@ impl Target {
     /// [`Error::BadOptions`], all mistakes at once.
     pub fn check(&self) -> Result<()> {
         match self.engine.as_str() {
-            "lsm" => LsmOptions::from_map(&self.options).map(drop),
+            "lsm" => LsmOptions::from_map(&self.engine_options()).map(drop),
             "trie" => TrieOptions::from_map(&self.options).map(drop),
             name => {
                 Err(bad("engine", format!("'{name}' is unknown; there are {}", NAMES.join(", "))))
             }
         }
+    }
+
+    /// The engine's options, with what the medium adds.
+    fn engine_options(&self) -> BTreeMap<String, String> {
+        let mut options = self.options.clone();
+        if matches!(self.medium, Medium::Pmem(_)) {
+            options.entry("nvm".to_owned()).or_insert_with(|| DEFAULT_POOL.to_owned());
+        }
+        options
     }
 
     /// Opens the engine over an empty medium.
@@ -104,16 +129,18 @@ impl Target {
     /// As [`open`](Target::open).
     pub fn open_in(&self, env: Env) -> Result<Opened> {
         self.check()?;
-        let (inner, directory, path): (Arc<dyn Media>, _, _) = match &self.medium {
-            Medium::Ram => (Arc::new(Ram::new()), None, None),
-            Medium::Disk(base) => {
+        let (inner, directory, path): (Arc<dyn Media>, _, _) = match self.medium.directory() {
+            None => (Arc::new(Ram::new()), None, None),
+            Some(base) => {
                 let (directory, path) = fresh_directory(base, "siltstone-bench-", self.keep)?;
                 (Arc::new(Disk::open(&path)?), directory, Some(path))
             }
         };
         let media: Arc<dyn Media> = Arc::new(Metered::new(inner));
         let engine: Arc<dyn Engine> = match self.engine.as_str() {
-            "lsm" => Arc::new(Lsm::open(media, env, LsmOptions::from_map(&self.options)?)?),
+            "lsm" => {
+                Arc::new(Lsm::open(media, env, LsmOptions::from_map(&self.engine_options())?)?)
+            }
             "trie" => Arc::new(Trie::open(media, env, TrieOptions::from_map(&self.options)?)?),
             name => unreachable!("{name} was checked"),
         };
@@ -166,7 +193,8 @@ mod tests {
     #[test]
     fn what_an_engine_writes_is_metered_on_every_medium() {
         let base = tempfile::tempdir().unwrap();
-        for medium in [Medium::Ram, Medium::Disk(base.path().to_owned())] {
+        let at = base.path().to_owned();
+        for medium in [Medium::Ram, Medium::Disk(at.clone()), Medium::Pmem(at)] {
             let opened = target(medium, false).open(1).unwrap();
             let mut batch = WriteBatch::new();
             batch.put(b"key", &[7; 1000]);

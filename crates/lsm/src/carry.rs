@@ -90,7 +90,7 @@ impl Inner {
             live += bytes;
             cold += if hot.is_some_and(|hot| entry.updates() >= hot) { 0.0 } else { bytes };
         }
-        let room = self.options.memtable_bytes as f64;
+        let room = self.options.memtable() as f64;
         if cold < self.options.triad.flush_threshold * room && live < CARRY_ALL_BELOW * room {
             return Some(0);
         }

@@ -1,14 +1,18 @@
 //! A consistent copy: everything into tables, then the tables of one version and a manifest that
 //! names them.
+//!
+//! A row in persistent memory goes along as a sorted table of what is live of it, so that a copy needs
+//! no such memory to be opened.
 
 use std::sync::Arc;
 
 use siltstone_engine::{CheckpointSink, Purpose, Result};
 use siltstone_media::{Media, Mode, Ram};
-use siltstone_table::Manifest;
+use siltstone_table::{EntryRef, FileKind, FileNumber, Manifest, TableMeta};
 
 use crate::engine::Inner;
-use crate::version::{ENGINE, Edit};
+use crate::rowtable::{RowIter, RowTable};
+use crate::version::{ENGINE, Edit, FileEntry, Row};
 
 /// Bytes copied at once where a file cannot be linked.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -18,7 +22,7 @@ impl Inner {
     pub(crate) fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
         self.flush()?;
         // The version holds its files open and on the medium until the copy is done.
-        let (version, edit) = self.versions.snapshot();
+        let (version, mut edit) = self.versions.snapshot();
         let tables = version.files().map(|(_, file)| file.name());
         for name in tables.chain(version.logs().map(|log| log.name())) {
             if !sink.link(&name)? {
@@ -26,13 +30,66 @@ impl Inner {
             }
         }
         // No other log comes along: whatever is in one was written after the copy's moment.
-        let edit = Edit { first_log: edit.next_file, ..edit };
+        edit.added.retain(|entry| !entry.is_in_nvm());
+        for row in version.level0.iter() {
+            if let Some(table) = row.nvm() {
+                edit.added.extend(self.copy_row(row, table, sink)?);
+            }
+        }
+        let next_file = Some(self.versions.new_number());
+        let edit = Edit { next_file, first_log: next_file, ..edit };
         let manifest: Arc<dyn Media> = Arc::new(Ram::new());
         Manifest::create(manifest.clone(), ENGINE, &edit.encode())?.close()?;
         for name in manifest.list()? {
             copy(manifest.as_ref(), &name, sink)?;
         }
         Ok(())
+    }
+
+    /// Writes what is live of a row in persistent memory to a table, for the copy alone; `None` if
+    /// nothing is.
+    fn copy_row(
+        &self,
+        row: &Row,
+        table: &Arc<RowTable>,
+        sink: &mut dyn CheckpointSink,
+    ) -> Result<Option<FileEntry>> {
+        if table.is_empty() {
+            return Ok(None);
+        }
+        let number = FileNumber(self.versions.new_number());
+        let made = self.write_row_table(number, table);
+        let copied = made.and_then(|meta| {
+            let name = FileKind::Table.name(number);
+            if !sink.link(&name)? {
+                copy(self.media.as_ref(), &name, sink)?;
+            }
+            Ok(meta)
+        });
+        // No manifest here names it.
+        self.remove_table(number.0);
+        let mut entry = FileEntry::of(&copied?, 0);
+        if let Some(made) = &mut entry.row {
+            made.arrival = row.live().arrival().to_vec();
+        }
+        Ok(Some(entry))
+    }
+
+    fn write_row_table(&self, number: FileNumber, table: &Arc<RowTable>) -> Result<TableMeta> {
+        let mut writer = self.table_writer(number, Purpose::Maintenance)?;
+        let mut iter = RowIter::new(table.clone(), Purpose::Maintenance);
+        iter.first()?;
+        while iter.valid() {
+            writer.add(EntryRef {
+                key: iter.key(),
+                sequence: iter.sequence(),
+                kind: iter.kind(),
+                expires_at: iter.expires_at(),
+                value: iter.value(),
+            })?;
+            iter.next()?;
+        }
+        writer.finish()
     }
 }
 

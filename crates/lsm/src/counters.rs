@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use siltstone_engine::stats::Stalls;
 
+use crate::rowtable::Tally;
+
 /// Levels that are counted one by one; deeper ones count as the last.
 const LEVELS: usize = 18;
 
@@ -32,6 +34,12 @@ pub(crate) struct Counters {
     /// The most bytes of keys and values that one compaction took from level 0.
     pub(crate) largest_level0_bytes: AtomicU64,
     pub(crate) background_us: AtomicU64,
+    /// Rows that a flush put into persistent memory, and those that it had no room for.
+    pub(crate) nvm_rows_built: AtomicU64,
+    pub(crate) nvm_rows_refused: AtomicU64,
+    /// What lookups did in rows in persistent memory.
+    pub(crate) nvm_comparisons: AtomicU64,
+    pub(crate) nvm_lines: AtomicU64,
     pub(crate) stall_insert_us: AtomicU64,
     pub(crate) stall_flush_us: AtomicU64,
     pub(crate) stall_compaction_us: AtomicU64,
@@ -48,6 +56,14 @@ impl Counters {
 
     pub(crate) fn level_bytes_written(&self, level: usize) -> u64 {
         self.level_bytes_written[level.min(LEVELS - 1)].load(Relaxed)
+    }
+
+    /// Counts a lookup's search of rows in persistent memory.
+    pub(crate) fn searched_rows(&self, tally: &Tally) {
+        if tally.comparisons > 0 {
+            self.nvm_comparisons.fetch_add(tally.comparisons, Relaxed);
+            self.nvm_lines.fetch_add(tally.lines, Relaxed);
+        }
     }
 
     /// Bytes written by flushes and compactions for each byte of keys and values that entered level

@@ -4,9 +4,11 @@
 //! installer's (one manifest edit at a time, in `version`), the state's (short, never over I/O).
 //! Readers take none: they load the view.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -14,16 +16,20 @@ use siltstone_engine::{
     Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Error, KeyRange, Purpose,
     ReadPoint, Result, Stats, VerifyReport, WriteBatch,
 };
-use siltstone_media::Media;
+use siltstone_media::{Media, PmemPool};
 use siltstone_table::{BlockCache, IterOptions};
 
-use crate::compact::{Busy, Strategy};
+use crate::compact::{Busy, Compaction, Strategy};
 use crate::counters::Counters;
 use crate::options::Options;
 use crate::read::{Merge, Source, TreeCursor, View};
+use crate::rowtable::RowTable;
 use crate::snapshots::Snapshots;
 use crate::version::{Edit, Row, Versions};
 use crate::write::{GroupCommit, Queued, Writer};
+
+/// How long closing waits for jobs that are over to let go.
+const LAST_REFERENCES: Duration = Duration::from_secs(1);
 
 /// An open table of the ordered engine.
 pub struct Lsm {
@@ -38,6 +44,8 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) versions: Versions,
+    /// Where flushes put rows, if there is persistent memory; `None` once the table is closed.
+    pub(crate) pool: Mutex<Option<PmemPool>>,
     pub(crate) strategy: Box<dyn Strategy>,
     pub(crate) group: GroupCommit<Queued>,
     /// `None` once the table is closed.
@@ -67,6 +75,10 @@ pub(crate) struct State {
     pub(crate) is_flush_queued: bool,
     /// Compactions queued or running.
     pub(crate) compactions: usize,
+    /// Those that are queued, by a number of their own. Not with the scheduler, which may outlive the
+    /// table: they hold files, and the pool.
+    pub(crate) queued: BTreeMap<u64, Compaction>,
+    pub(crate) next_compaction: u64,
     /// Jobs that are running now.
     pub(crate) executing: usize,
     pub(crate) busy: Busy,
@@ -117,15 +129,17 @@ impl Inner {
     }
 
     /// Installs an edit durably and lets readers see its version, changed further by `change`.
-    /// `taken` are the rows that a compaction which moves the cursor over level 0 has merged.
+    /// `taken` are the rows that a compaction which moves the cursor over level 0 has merged;
+    /// `built` is the row in persistent memory that a flush adds.
     pub(crate) fn install(
         &self,
         edit: Edit,
+        built: Option<Arc<RowTable>>,
         taken: &[Row],
         change: impl FnOnce(&mut View),
     ) -> Result<()> {
         let first_log = edit.first_log;
-        self.versions.install(edit, taken, |version| {
+        self.versions.install(edit, built, taken, |version| {
             let mut state = self.state.lock();
             state.first_log = first_log.unwrap_or(state.first_log);
             self.publish(&mut state, |view| {
@@ -142,7 +156,7 @@ impl Inner {
 
     fn cursor(&self, range: KeyRange, point: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
         let (view, at) = self.pin(point)?;
-        let merge = Merge::new(self.runs(&view, at));
+        let merge = Merge::new(self.runs(&view, at), self.options.hints);
         let tree = self.me.clone();
         Ok(Box::new(TreeCursor::new(merge, at, range, self.env.clock.clone(), view, tree)))
     }
@@ -196,13 +210,19 @@ impl Inner {
             return Ok(());
         }
         self.stop_background();
+        let sealed = self.seal();
+        self.let_go_of_pool();
+        sealed
+    }
+
+    fn seal(&self) -> Result<()> {
         let writer = self.writer.lock().take();
         match writer {
             // After a fault the log's state is unknown: the next open finds out.
             Some(writer) if self.poisoned.get().is_none() => {
                 let sealed = writer.log.seal()?;
                 let edit = Edit { sealed_log: Some(sealed), ..Edit::default() };
-                self.versions.install(edit, &[], |_| ())?;
+                self.versions.install(edit, None, &[], |_| ())?;
                 self.versions.close()
             }
             _ => Ok(()),
@@ -216,6 +236,18 @@ impl Inner {
         while state.executing > 0 {
             self.progress.wait(&mut state);
         }
+        state.queued.clear();
+    }
+
+    /// Lets go of all rows in persistent memory, and so of the pool's lock, which whoever opens the
+    /// table next needs. Cursors that are still there keep theirs.
+    fn let_go_of_pool(&self) {
+        self.versions.let_go_of_nvm();
+        let mut state = self.state.lock();
+        self.publish(&mut state, |view| {
+            view.version = Arc::new(view.version.without_nvm_rows());
+        });
+        *self.pool.lock() = None;
     }
 }
 
@@ -223,6 +255,18 @@ impl Drop for Lsm {
     fn drop(&mut self) {
         self.inner.closed.store(true, Release);
         self.inner.stop_background();
+        self.inner.let_go_of_pool();
+        self.wait_for_jobs();
+    }
+}
+
+impl Lsm {
+    /// Waits until jobs that are over have let go of what they worked on, the pool for one.
+    fn wait_for_jobs(&self) {
+        let began = Instant::now();
+        while Arc::strong_count(&self.inner) > 1 && began.elapsed() < LAST_REFERENCES {
+            std::thread::yield_now();
+        }
     }
 }
 
@@ -292,6 +336,8 @@ impl Engine for Lsm {
     }
 
     fn close(&self) -> Result<()> {
-        self.inner.close()
+        let closed = self.inner.close();
+        self.wait_for_jobs();
+        closed
     }
 }

@@ -7,13 +7,20 @@
 //! is written is a table of positions in it. Values that are no longer than a position stay in the
 //! table, and so does everything of a memtable that no single log holds (after recovery).
 //!
-//! Source: TRIAD paper, section 4.3.
+//! With a pool of persistent memory (`nvm`) the row goes there, as a RowTable, made durable by one
+//! barrier before the edit names it. A row that the pool has no room for becomes a file after all, and
+//! so does one whose keys nothing in level 0 or 1 shares: it will only change its level. The log stays
+//! on the disk in any case (the paper has it in persistent memory).
+//!
+//! Sources: TRIAD paper, section 4.3; TriangleKV paper, sections 3.1 and 5.2 (sequential writes).
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Instant;
 
 use siltstone_engine::batch::write_varint;
 use siltstone_engine::{Error, Priority, Purpose, Result};
+use siltstone_media::PmemPool;
 use siltstone_table::{EntryRef, FileKind, FileNumber, Kind, TableMeta, TableWriter};
 
 use crate::carry::Carried;
@@ -23,10 +30,19 @@ use crate::memtable::{FullLog, Memtable};
 use crate::read::View;
 use crate::record::Position;
 use crate::retain::Retain;
-use crate::version::{Edit, FileEntry, LOG_OF_ROW, TableFile};
+use crate::rowtable::{RowBuilder, RowTable};
+use crate::version::{Edit, FileEntry, LOG_OF_ROW, RowEntry};
 
 /// A value of at most this many bytes costs no more than the position of one.
 const INLINE_BYTES: usize = 8;
+
+/// What came of building a row in persistent memory.
+enum Built {
+    Row(FileEntry, Arc<RowTable>),
+    /// Nothing of the memtable is left to write.
+    Nothing,
+    NoRoom,
+}
 
 /// How often a flush looks whether it should stop, in entries.
 const LOOK_UP_EVERY: u64 = 1024;
@@ -48,9 +64,14 @@ impl Inner {
                 return;
             };
             let result = inner.flush_oldest();
+            let failed = result.is_err();
             job.end(result);
-            inner.schedule_flush();
-            inner.schedule_compaction();
+            // After a failure the next write, flush or call for maintenance tries again, not a hot
+            // loop that builds the same row over and over.
+            if !failed {
+                inner.schedule_flush();
+                inner.schedule_compaction();
+            }
         });
     }
 
@@ -58,7 +79,8 @@ impl Inner {
     pub(crate) fn leave_old_logs(&self) -> Result<()> {
         self.flush()?;
         let first_log = self.view.load().active.first_log;
-        self.install(Edit { first_log: Some(first_log), ..Edit::default() }, &[], |_| ())?;
+        let edit = Edit { first_log: Some(first_log), ..Edit::default() };
+        self.install(edit, None, &[], |_| ())?;
         self.remove_logs_before(first_log, None);
         Ok(())
     }
@@ -68,25 +90,36 @@ impl Inner {
         let Some(memtable) = view.flushing.first() else { return Ok(()) };
         let next = view.flushing.get(1).unwrap_or(&view.active);
         let carried = self.carry(memtable)?;
-        let by_position = self.options.triad.log && !self.is_apart(&view, memtable);
-        let log = memtable.full_log().filter(|_| by_position);
-        if let Some(log) = log {
-            // It is to be the row: all of it must be there before the manifest says so.
-            log.sync.sync()?;
-        }
-        let added = self.write_row(memtable, &carried, log)?;
-        let has_row = added.is_some();
+        let is_apart = self.is_apart(&view, memtable);
+        let pool = self.pool.lock().clone().filter(|_| !is_apart && !memtable.is_empty());
+        let built = match pool {
+            Some(pool) => self.build_row(&pool, &view, memtable, &carried)?,
+            None => Built::NoRoom,
+        };
+        let (added, row, kept_log) = match built {
+            Built::Nothing => (None, None, None),
+            Built::Row(entry, row) => (Some(entry), Some(row), None),
+            Built::NoRoom => {
+                let log = memtable.full_log().filter(|_| self.options.triad.log && !is_apart);
+                if let Some(log) = log {
+                    // It is to be the row: all of it must be there before the manifest says so.
+                    log.sync.sync()?;
+                }
+                let added = self.write_row(memtable, &carried, log)?;
+                let log = log.filter(|_| added.is_some()).map(|log| log.number);
+                (added, None, log)
+            }
+        };
         let edit = Edit {
             first_log: Some(next.first_log),
             added: added.into_iter().collect(),
             ..Edit::default()
         };
-        self.install(edit, &[], |view| {
+        self.install(edit, row, &[], |view| {
             view.flushing.remove(0);
         })?;
         self.counters.flushes.fetch_add(1, Relaxed);
-        let kept = log.filter(|_| has_row).map(|log| log.number);
-        self.remove_logs_before(next.first_log, kept);
+        self.remove_logs_before(next.first_log, kept_log);
         Ok(())
     }
 
@@ -94,11 +127,54 @@ impl Inner {
     /// A sorted table of it only changes its level later; a CL-SSTable would have to be rewritten.
     fn is_apart(&self, view: &View, memtable: &Memtable) -> bool {
         let Some((smallest, largest)) = memtable.span() else { return true };
-        let has_keys =
-            |table: &TableFile| table.largest() >= smallest && table.smallest() <= largest;
-        let rows = view.version.level0.iter().map(|row| &**row.file());
-        let level1 = view.version.levels.first().into_iter().flatten().map(|table| &**table);
-        !rows.chain(level1).any(has_keys)
+        let rows = view.version.level0.iter().map(|row| (row.smallest(), row.largest()));
+        let level1 = view.version.levels.first().into_iter().flatten();
+        let level1 = level1.map(|table| (table.smallest(), table.largest()));
+        !rows.chain(level1).any(|(first, last)| last >= smallest && first <= largest)
+    }
+
+    /// Builds a row in persistent memory of the versions of a memtable that anyone can see.
+    fn build_row(
+        &self,
+        pool: &PmemPool,
+        view: &View,
+        memtable: &Memtable,
+        carried: &Carried,
+    ) -> Result<Built> {
+        let began = Instant::now();
+        let number = self.versions.new_number();
+        let previous = view.version.nvm_rows().next().filter(|_| self.options.hints).cloned();
+        let build = || -> Result<_> {
+            let mut row = RowBuilder::new(pool, number, previous, Purpose::Flush)?;
+            let data_bytes = self.write_versions(memtable, carried, |entry, _| row.add(entry))?;
+            if row.is_empty() {
+                return Ok(None);
+            }
+            Ok(Some((row.finish()?, data_bytes)))
+        };
+        let (row, data_bytes) = match build() {
+            Ok(Some(row)) => row,
+            Ok(None) => return Ok(Built::Nothing),
+            // Compaction frees pages, but the writers that wait for it may be those of this row.
+            Err(error) if error.is_disk_full() => {
+                self.counters.nvm_rows_refused.fetch_add(1, Relaxed);
+                return Ok(Built::NoRoom);
+            }
+            Err(error) => return Err(error),
+        };
+        self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
+        self.counters.nvm_rows_built.fetch_add(1, Relaxed);
+        let bytes = row.held_bytes().iter().sum();
+        let (smallest, largest) = row.bounds();
+        let entry = FileEntry {
+            level: 0,
+            number,
+            bytes,
+            smallest: smallest.to_vec(),
+            largest: largest.to_vec(),
+            row: Some(RowEntry { nvm: Some(row.handle()), data_bytes, ..RowEntry::default() }),
+        };
+        Ok(Built::Row(entry, Arc::new(row)))
     }
 
     /// Writes the versions of a memtable that anyone can see to a table; `None` if there are none.
@@ -121,7 +197,7 @@ impl Inner {
             write_varint(&mut contents, log.bytes);
             table.add_meta(LOG_OF_ROW, contents)?;
         }
-        let written = self.write_versions(memtable, carried, table, log.is_some());
+        let written = self.write_table(memtable, carried, table, log.is_some());
         if !matches!(written, Ok(Some(_))) {
             self.remove_table(number.0);
         }
@@ -140,17 +216,38 @@ impl Inner {
 
     /// Returns what the table is, and the bytes of keys and values that it stands for; `None` if
     /// nothing is left to write.
-    fn write_versions(
+    fn write_table(
         &self,
         memtable: &Memtable,
         carried: &Carried,
         mut table: TableWriter,
         by_position: bool,
     ) -> Result<Option<(TableMeta, u64)>> {
+        let mut encoded = Vec::new();
+        let data_bytes = self.write_versions(memtable, carried, |entry, position| {
+            if by_position && entry.value.len() > INLINE_BYTES {
+                table.add(as_position(entry, position, &mut encoded))
+            } else {
+                table.add(entry)
+            }
+        })?;
+        if table.entries() == 0 {
+            return Ok(None);
+        }
+        Ok(Some((table.finish()?, data_bytes)))
+    }
+
+    /// Writes the versions that anyone can see, with their positions in the log; returns their
+    /// keys and values in bytes.
+    fn write_versions(
+        &self,
+        memtable: &Memtable,
+        carried: &Carried,
+        mut write: impl FnMut(EntryRef<'_>, Position) -> Result<()>,
+    ) -> Result<u64> {
         let mut retain = Retain::new(self.snapshots.boundaries(&self.visible));
         let mut saved = 0;
         let (mut seen, mut data_bytes) = (0u64, 0u64);
-        let mut encoded = Vec::new();
         memtable.for_each(|entry, place| {
             seen += 1;
             if seen.is_multiple_of(LOOK_UP_EVERY) && self.stopping.load(Relaxed) {
@@ -162,17 +259,10 @@ impl Inner {
                 return Ok(());
             }
             data_bytes += (entry.key.len() + entry.value.len()) as u64;
-            if by_position && entry.value.len() > INLINE_BYTES {
-                table.add(as_position(entry, place.position, &mut encoded))
-            } else {
-                table.add(entry)
-            }
+            write(entry, place.position)
         })?;
         self.counters.flush_entries_saved.fetch_add(saved, Relaxed);
-        if table.entries() == 0 {
-            return Ok(None);
-        }
-        Ok(Some((table.finish()?, data_bytes)))
+        Ok(data_bytes)
     }
 
     /// Removes a table that no manifest names; one that stays behind goes at the next open.

@@ -11,8 +11,9 @@ use siltstone_table::{
     FileKind, FileNumber, LogEnd, LogMode, LogReader, Manifest, Table, parse_file_name,
 };
 
+use crate::pool::{PAGE_BYTES, POOL_FILE};
 use crate::record::Record;
-use crate::version::{ENGINE, Edit};
+use crate::version::{ENGINE, Edit, fold};
 
 /// What a file is and holds.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -53,6 +54,7 @@ pub fn inspect(media: &Arc<dyn Media>, name: &str, limit: usize) -> Result<Optio
         Some((FileKind::Table, number)) => table(media, name, number, limit, &mut inspection),
         Some((FileKind::Log, number)) => log(media, name, number, limit, &mut inspection),
         None if Manifest::owns(name) => manifest(media, limit, &mut inspection),
+        None if name == POOL_FILE => pool(media, limit, &mut inspection),
         None => return Ok(None),
     };
     match looked {
@@ -163,6 +165,39 @@ fn manifest(media: &Arc<dyn Media>, limit: usize, inspection: &mut Inspection) -
         let edit = Edit::decode(bytes)
             .map_err(|reason| Error::corruption(manifest.file_name(), 0, reason))?;
         inspection.item(limit, || edit.to_string());
+    }
+    Ok(())
+}
+
+/// The pool by itself says nothing: what lies where is in the manifest.
+fn pool(media: &Arc<dyn Media>, limit: usize, inspection: &mut Inspection) -> Result<()> {
+    inspection.kind = "pool of rows in persistent memory";
+    let bytes = media.open(POOL_FILE, Mode::Read)?.len()?;
+    inspection.property("bytes", bytes);
+    inspection.property("pages", bytes / PAGE_BYTES as u64);
+    let (_, edits) = Manifest::open(media.clone(), ENGINE)?;
+    let state = fold(&edits)?;
+    let cursor = state.cursor.unwrap_or_default();
+    inspection.property("cursor over level 0", shown(&cursor));
+    for entry in &state.added {
+        let Some(row) = &entry.row else { continue };
+        let Some(handle) = row.nvm else { continue };
+        inspection.item(limit, || {
+            let is_whole = row.arrival == cursor;
+            let live = if is_whole {
+                "where the cursor is, so whole".to_owned()
+            } else {
+                shown(&row.arrival)
+            };
+            format!(
+                "row {} at page {}: {} bytes of keys and values, {} to {}, arrived at: {live}",
+                entry.number,
+                handle.page,
+                row.data_bytes,
+                shown(&entry.smallest),
+                shown(&entry.largest)
+            )
+        });
     }
     Ok(())
 }

@@ -38,16 +38,15 @@ mod engine;
 mod flush;
 mod hotness;
 mod inspect;
-#[cfg_attr(not(test), expect(dead_code, reason = "rows with a live range are not in versions yet"))]
 mod live_range;
 mod memtable;
 mod options;
+mod pool;
 mod read;
 mod record;
 mod recover;
 mod repair;
 mod retain;
-#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "flushes do not build rows yet"))]
 mod rowtable;
 mod snapshots;
 mod verify;
@@ -56,7 +55,7 @@ mod write;
 
 pub use engine::Lsm;
 pub use inspect::{Inspection, inspect};
-pub use options::{FileOptions, HotBudget, Level0Options, Options, Selection, TriadOptions};
+pub use options::{FileOptions, HotBudget, Level0Options, Options, Selection, Shape, TriadOptions};
 pub use repair::repair;
 pub use siltstone_table::Compression;
 

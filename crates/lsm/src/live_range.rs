@@ -52,12 +52,7 @@ impl LiveRange {
         LiveRange { cursor: cursor.clone(), arrival: arrival.clone() }
     }
 
-    /// Where the live keys begin.
-    pub(crate) fn cursor(&self) -> &[u8] {
-        &self.cursor
-    }
-
-    /// Where they end: the first key that was passed, in the order of the cursor.
+    /// Where the live keys end: the first that was passed, in the order of the cursor.
     pub(crate) fn arrival(&self) -> &Arc<[u8]> {
         &self.arrival
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use siltstone_engine::options::parse_size;
 use siltstone_engine::{OptionReader, Result};
+use siltstone_media::PmemPool;
 use siltstone_table::{Compression, TableOptions};
 
 /// How a table of the ordered engine is kept. Refused whole at open if it cannot be.
@@ -33,6 +34,13 @@ pub struct Options {
     pub jobs: usize,
     /// Pieces that one large compaction is cut into, to run side by side (`subcompactions`, 2).
     pub subcompactions: usize,
+    /// Capacity of a pool of byte-addressable persistent memory, in bytes (`nvm`, 0: none). Flushes
+    /// put the rows of level 0 there and leave the medium's files alone; a row that finds no room
+    /// becomes a file. The log stays a file. While rows lie in the pool it cannot shrink.
+    pub nvm_bytes: u64,
+    /// Whether a search in one row of persistent memory narrows that in the next (`hints`, on). Off:
+    /// every row is searched in full, for comparison.
+    pub hints: bool,
     /// The techniques of the TRIAD paper, each by itself.
     pub triad: TriadOptions,
 }
@@ -60,9 +68,29 @@ pub struct TriadOptions {
     pub overlap: f64,
 }
 
+/// How level 0 is kept: what a compaction takes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// `rows`: all of it at once. With `nvm` also when the pool is 60 % full.
+    Rows,
+    /// `triangle`: a container from which right-angle sides are taken, a stretch of keys of all rows
+    /// at a time (TriangleKV).
+    Triangle,
+    /// `matrix`: a container of two groups of rows. Columns, stretches of keys, are taken of the
+    /// older group alone; when nothing is left of it, the younger takes its place (MatrixKV).
+    Matrix,
+    /// `novelsm`: all of it at once, under memtables of half of `nvm` each, which stand for mutable
+    /// memtables in persistent memory (NoveLSM). They are in DRAM here, and what makes them durable
+    /// is the log on the medium: statistics count its bytes as stores to persistent memory. There
+    /// is no pool.
+    NoveLsm,
+}
+
 /// When level 0 is compacted, slows writers, and stops them; in rows (flushed memtables).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Level0Options {
+    /// How level 0 is kept (`level0`): `triangle`, or `rows` if `container` is 0.
+    pub shape: Option<Shape>,
     /// Compacted from this many on (`l0_compact`, 8). Fewer: faster scans, more write
     /// amplification. Scans bring a compaction forward by themselves when they have paid for it.
     pub compact_at: usize,
@@ -70,11 +98,13 @@ pub struct Level0Options {
     pub slow_at: usize,
     /// Writers stop at this many (`l0_stop`, 36).
     pub stop_at: usize,
-    /// Capacity of level 0 in bytes of keys and values (`container`, 512 MiB). From 60 % of it on
-    /// level 0 is compacted by right-angle sides, a stretch of keys at a time; from 85 % on writers
-    /// are delayed. Larger: less write amplification, more rows for a scan to look into, up to twice
-    /// as much on the medium. With 0, level 0 is compacted whole, by the three numbers of rows.
-    pub container_bytes: u64,
+    /// Capacity of the container of `triangle` and `matrix`, in bytes of keys and values, or of
+    /// pages for rows in persistent memory (`container`; 512 MiB, or with `nvm` that less two
+    /// memtables). From 60 % of it on level 0 is compacted a stretch of keys at a time; from 85 % on
+    /// writers are delayed. Larger: less write amplification, more rows for a scan to look into, up
+    /// to twice as much on the medium. With 0, level 0 is compacted whole, by the three numbers of
+    /// rows.
+    pub container_bytes: Option<u64>,
 }
 
 /// How sorted tables are written.
@@ -113,6 +143,8 @@ impl Default for Options {
             selection: Selection::LeastOverlap,
             jobs: 2,
             subcompactions: 2,
+            nvm_bytes: 0,
+            hints: true,
             triad: TriadOptions::default(),
         }
     }
@@ -136,7 +168,13 @@ impl Default for TriadOptions {
 
 impl Default for Level0Options {
     fn default() -> Self {
-        Level0Options { compact_at: 8, slow_at: 20, stop_at: 36, container_bytes: 512 << 20 }
+        Level0Options {
+            shape: None,
+            compact_at: 8,
+            slow_at: 20,
+            stop_at: 36,
+            container_bytes: None,
+        }
     }
 }
 
@@ -150,6 +188,12 @@ impl Default for FileOptions {
         }
     }
 }
+
+/// A pool for fewer pages would have room for no row to speak of.
+const MIN_POOL_BYTES: u64 = 16 * PmemPool::DEFAULT_PAGE_BYTES as u64;
+const MAX_POOL_BYTES: u64 = 8 << 40;
+
+const DEFAULT_CONTAINER: u64 = 512 << 20;
 
 impl Options {
     /// Options from `key=value` pairs; what is not given keeps its default.
@@ -198,7 +242,16 @@ impl Options {
         reader.value("flush_threshold", &mut o.triad.flush_threshold);
         reader.with("triad_disk", &mut o.triad.disk, on_or_off);
         reader.value("overlap", &mut o.triad.overlap);
-        reader.size("container", &mut o.level0.container_bytes);
+        reader.with("level0", &mut o.level0.shape, |text| match text {
+            "rows" => Ok(Some(Shape::Rows)),
+            "triangle" => Ok(Some(Shape::Triangle)),
+            "matrix" => Ok(Some(Shape::Matrix)),
+            "novelsm" => Ok(Some(Shape::NoveLsm)),
+            _ => Err(format!("'{text}' is not one of rows, triangle, matrix, novelsm")),
+        });
+        reader.with("container", &mut o.level0.container_bytes, |text| parse_size(text).map(Some));
+        reader.size("nvm", &mut o.nvm_bytes);
+        reader.with("hints", &mut o.hints, on_or_off);
         o.check(&mut reader);
         reader.finish()?;
         Ok(o)
@@ -208,7 +261,41 @@ impl Options {
     /// versions of hot keys, which TRIAD-MEM never flushes: it may wait longer.
     pub(crate) fn memtable_limits(&self) -> (u64, u64) {
         let (log, memory) = if self.triad.mem { (2, 3) } else { (1, 2) };
-        (log * self.memtable_bytes, memory * self.memtable_bytes)
+        (log * self.memtable(), memory * self.memtable())
+    }
+
+    /// Bytes of log that one memtable takes.
+    pub(crate) fn memtable(&self) -> u64 {
+        match self.shape() {
+            Shape::NoveLsm => self.nvm_bytes / 2,
+            Shape::Rows | Shape::Triangle | Shape::Matrix => self.memtable_bytes,
+        }
+    }
+
+    /// How level 0 is kept.
+    pub(crate) fn shape(&self) -> Shape {
+        let whole = self.level0.container_bytes == Some(0);
+        self.level0.shape.unwrap_or(if whole { Shape::Rows } else { Shape::Triangle })
+    }
+
+    /// Bytes of the pool of rows in persistent memory; 0 if there is none.
+    pub(crate) fn pool_bytes(&self) -> u64 {
+        if self.shape() == Shape::NoveLsm { 0 } else { self.nvm_bytes }
+    }
+
+    /// What the rows of level 0 may hold; 0 if that is told by their number alone. A pool must have
+    /// room left for the row of the memtable that is flushed when it is full, and for its metadata.
+    pub(crate) fn container(&self) -> u64 {
+        let pool = self.pool_bytes();
+        let rest = pool.saturating_sub(2 * self.memtable()).max(pool / 2);
+        let given = self.level0.container_bytes.filter(|&bytes| bytes > 0);
+        match self.shape() {
+            Shape::NoveLsm => 0,
+            Shape::Rows => rest,
+            Shape::Triangle | Shape::Matrix => {
+                given.unwrap_or(if pool > 0 { rest } else { DEFAULT_CONTAINER })
+            }
+        }
     }
 
     /// The layout of sorted tables.
@@ -243,10 +330,25 @@ impl Options {
         let threshold = self.triad.flush_threshold;
         require((0.0..=0.9).contains(&threshold), "flush_threshold", "from 0 to 0.9");
         require((0.01..=0.99).contains(&self.triad.overlap), "overlap", "from 0.01 to 0.99");
+        let is_container = matches!(self.shape(), Shape::Triangle | Shape::Matrix);
+        let given = l0.container_bytes.unwrap_or(0);
         require(
-            l0.container_bytes == 0 || l0.container_bytes >= 2 * self.memtable_bytes,
+            !is_container
+                || (given == 0 && self.nvm_bytes > 0)
+                || self.container() >= 2 * self.memtable_bytes,
             "container",
             "0, or room for two memtables",
+        );
+        require(is_container || given == 0, "level0", "rows and novelsm take no container");
+        require(
+            self.nvm_bytes == 0 || between(self.nvm_bytes, MIN_POOL_BYTES, MAX_POOL_BYTES),
+            "nvm",
+            "0, or from 64KiB to 8TiB",
+        );
+        require(
+            self.shape() != Shape::NoveLsm || between(self.nvm_bytes, 64 << 10, 8 << 30),
+            "nvm",
+            "for level0=novelsm from 64KiB to 8GiB: two memtables of half of it each",
         );
         require(l0.compact_at >= 1, "l0_compact", "at least 1");
         require(l0.slow_at > l0.compact_at, "l0_slow", "more than l0_compact");

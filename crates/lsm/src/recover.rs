@@ -27,6 +27,7 @@ use crate::counters::Counters;
 use crate::engine::{Inner, State};
 use crate::memtable::Memtable;
 use crate::options::Options;
+use crate::pool;
 use crate::read::View;
 use crate::record::{Position, Record};
 use crate::snapshots::Snapshots;
@@ -47,7 +48,8 @@ pub(crate) fn open(
     options: Options,
 ) -> Result<(Arc<Inner>, bool)> {
     let cache = Arc::new(BlockCache::new(options.cache_bytes));
-    let (versions, recovered) = Versions::open(&media, &cache, options.level_bytes.len())?;
+    let levels = options.level_bytes.len();
+    let (versions, recovered) = Versions::open(&media, &cache, levels, options.pool_bytes())?;
 
     let logs = logs_from(media.as_ref(), recovered.first_log)?;
     let replayed = replay(media.as_ref(), &logs, &recovered, env.seed)?;
@@ -61,6 +63,14 @@ pub(crate) fn open(
         media.open(&name, Mode::ReadWrite)?.sync(Purpose::Recovery)?;
     }
     remove_garbage(media.as_ref(), &recovered.version, &replayed.logs)?;
+    let wanted = options.pool_bytes();
+    let pool = match recovered.pool {
+        Some(pool) => Some(pool),
+        None => {
+            pool::remove_garbage(media.as_ref())?;
+            (wanted > 0).then(|| pool::create(&media, wanted)).transpose()?
+        }
+    };
 
     let number = versions.new_number();
     let log = Log::create(&media, number, replayed.end)?;
@@ -82,6 +92,7 @@ pub(crate) fn open(
         env,
         cache,
         versions,
+        pool: Mutex::new(pool.filter(|_| wanted > 0)),
         strategy: Box::new(strategy),
         group: GroupCommit::new(GROUP_BYTES),
         writer: Mutex::new(Some(Writer::new(log, memtable, replayed.last_sequence))),

@@ -6,6 +6,9 @@
 //! 2. Each table is read whole. From a damaged one the readable entries are copied to a new table
 //!    on the same level. A CL-SSTable of which the table or the log is damaged is made anew as a
 //!    sorted table from what its log holds.
+//!    A row in persistent memory of which something is damaged is made anew as a sorted table from the
+//!    versions that can be read; without its header, directory or metadata nothing can. Without a
+//!    manifest nothing says where rows are, and the pool is put aside.
 //! 3. Each log is replayed up to its first damage, into a new table of level 0.
 //! 4. A new manifest names the result. Damaged files are kept beside it under `*.damaged`.
 //!
@@ -16,7 +19,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::Media;
+use siltstone_media::{Media, PageClaims};
 use siltstone_table::{
     BlockCache, FileKind, FileNumber, LogMode, LogReader, Manifest, Table, TableWriter,
     parse_file_name,
@@ -25,10 +28,12 @@ use siltstone_table::{
 use crate::live_range::LiveRange;
 use crate::memtable::Memtable;
 use crate::options::Options;
+use crate::pool::{self, POOL_FILE};
 use crate::record::{Position, Record};
 use crate::retain::Retain;
+use crate::rowtable::{RowHandle, RowTable};
 use crate::version::{
-    ENGINE, Edit, FileEntry, LOG_OF_ROW, LogFile, Opened, RowEntry, Version, fold,
+    ENGINE, Edit, FileEntry, LOG_OF_ROW, LogFile, NvmRows, Opened, Opener, RowEntry, Version, fold,
 };
 
 /// Repairs the table on `media`; the answer tells, line by line, what was found and done.
@@ -36,7 +41,7 @@ use crate::version::{
 /// # Errors
 /// Failures of the medium. Damage is not an error here: it is what is repaired.
 pub fn repair(media: &Arc<dyn Media>) -> Result<Vec<String>> {
-    let mut repair = Repair { media, story: Vec::new(), next_file: 1 };
+    let mut repair = Repair { media, story: Vec::new(), next_file: 1, claims: None };
     repair.run()?;
     Ok(repair.story)
 }
@@ -45,6 +50,8 @@ struct Repair<'a> {
     media: &'a Arc<dyn Media>,
     story: Vec<String>,
     next_file: u64,
+    /// The pool of rows in persistent memory, while rows are looked at.
+    claims: Option<PageClaims>,
 }
 
 impl Repair<'_> {
@@ -62,6 +69,9 @@ impl Repair<'_> {
             for entry in &known.added {
                 placed.insert(entry.number);
                 match &entry.row {
+                    Some(row @ RowEntry { nvm: Some(handle), .. }) => {
+                        self.check_nvm_row(entry, row, *handle, &mut state)?;
+                    }
                     Some(row @ RowEntry { log: Some(log), .. }) => {
                         self.check_row(entry, row, *log, &mut state)?;
                     }
@@ -74,6 +84,10 @@ impl Repair<'_> {
                     self.check_table(0, number.0, &None, &mut state)?;
                 }
             }
+        }
+        if known.is_none() && self.media.exists(POOL_FILE)? {
+            self.tell(format!("without a manifest the rows in {POOL_FILE} cannot be found"));
+            self.media.rename(POOL_FILE, &format!("{POOL_FILE}.damaged"))?;
         }
         let first_log = known.and_then(|known| known.first_log).unwrap_or(0);
         for (kind, number) in numbered {
@@ -197,6 +211,53 @@ impl Repair<'_> {
         Ok(())
     }
 
+    /// Adds a row in persistent memory to `state`: as it is if it is sound, else what can be read.
+    fn check_nvm_row(
+        &mut self,
+        entry: &FileEntry,
+        row: &RowEntry,
+        handle: RowHandle,
+        state: &mut Edit,
+    ) -> Result<()> {
+        let cursor = state.cursor.clone().unwrap_or_default();
+        let live = LiveRange::new(&cursor, &row.arrival);
+        let open = |claims: &PageClaims| RowTable::open(claims, handle, entry.number, live);
+        let opened = match self.claims.take().map_or_else(|| pool::claims(self.media, 0), Ok) {
+            Ok(claims) => open(self.claims.insert(claims)),
+            Err(error) => Err(error),
+        };
+        let (table, damage) = match opened {
+            Ok(table) => match table.verify(Purpose::Maintenance) {
+                Ok(()) => {
+                    state.added.push(entry.clone());
+                    return Ok(());
+                }
+                Err(damage) => (Some(table), damage),
+            },
+            Err(damage) => (None, damage),
+        };
+        if !damage.is_corruption() {
+            return Err(damage);
+        }
+        let (mut saved, mut lost) = (0, None);
+        if let Some(table) = table {
+            let (number, mut writer) = self.writer()?;
+            lost = Some(table.salvage(|entry| writer.add(entry))?);
+            let before = state.added.len();
+            saved = self.finish(number, writer, 0, state)?;
+            for made in state.added[before..].iter_mut().filter_map(|made| made.row.as_mut()) {
+                made.arrival.clone_from(&row.arrival);
+            }
+        }
+        let lost = lost.map_or("the rest".to_owned(), |lost: u64| lost.to_string());
+        self.tell(format!(
+            "row {} in persistent memory does not hold ({damage}): {saved} entries saved in a table, \
+             {lost} lost",
+            entry.number
+        ));
+        Ok(())
+    }
+
     fn open(&self, number: u64) -> Result<Table> {
         let name = FileKind::Table.name(FileNumber(number));
         let file = self.media.open(&name, siltstone_media::Mode::Read)?;
@@ -300,11 +361,14 @@ impl Repair<'_> {
         state.next_file = Some(self.next_file);
         state.first_log = Some(self.next_file);
         let cache = Arc::new(BlockCache::new(0));
-        let tables: Vec<_> = state
-            .added
-            .iter()
-            .map(|entry| Opened::open(self.media, entry, &cache))
-            .collect::<Result<_>>()?;
+        // Claimed anew: each page once.
+        self.claims = None;
+        let has_nvm = state.added.iter().any(FileEntry::is_in_nvm);
+        let claims = has_nvm.then(|| pool::claims(self.media, 0)).transpose()?;
+        let nvm = claims.as_ref().map_or(NvmRows::None, NvmRows::Claimed);
+        let cursor = state.cursor.clone().unwrap_or_default();
+        let opener = Opener { media: self.media, cache: &cache, nvm, cursor: &cursor };
+        let tables = opener.open_all(&state.added)?;
         state.last_sequence = tables.iter().map(Opened::max_sequence).max();
         // Levels that no longer fit together (a table saved in part, say) go to level 0.
         if Version::new(1).apply(&state, &tables).is_err() {
@@ -314,7 +378,7 @@ impl Repair<'_> {
                 let arrival = arrival.clone();
                 let data_bytes = entry.bytes;
                 entry.level = 0;
-                entry.row = Some(RowEntry { arrival, log: None, data_bytes });
+                entry.row = Some(RowEntry { arrival, log: None, nvm: None, data_bytes });
             }
         }
         for name in self.media.list()? {

@@ -5,22 +5,27 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_engine::stats::LevelStats;
-use siltstone_engine::{Damage, Error, Result, Stats, VerifyReport};
-use siltstone_media::Mode;
+use siltstone_engine::{Damage, Error, Purpose, Result, Stats, VerifyReport};
+use siltstone_media::{Mode, PmemPool};
 use siltstone_table::{FileKind, FileNumber, LogMode, LogReader, Manifest, TableMeta};
 
 use crate::engine::Inner;
+use crate::options::Shape;
 use crate::record::Record;
+use crate::rowtable::RowTable;
 use crate::version::{ENGINE, Row};
 
 impl Inner {
-    /// Reads the manifest, every table of the current version, and every log.
+    /// Reads the manifest, every table and row of the current version, and every log.
     pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
         self.check_open()?;
         let mut report = VerifyReport::default();
         let view = self.view.load_full();
         let logs: u64 = view.version.logs().map(|log| log.bytes()).sum();
-        let total = logs + view.version.files().map(|(_, file)| file.bytes()).sum::<u64>();
+        let files = view.version.files().map(|(_, file)| file.bytes());
+        let held = |row: &RowTable| row.held_bytes().iter().sum::<u64>();
+        let total =
+            logs + files.sum::<u64>() + view.version.nvm_rows().map(|r| held(r)).sum::<u64>();
         let mut done = 0;
         let manifest = Manifest::open(self.media.clone(), ENGINE);
         note(&mut report, manifest.map(|(manifest, _)| (manifest.bytes(), 0)))?;
@@ -32,6 +37,12 @@ impl Inner {
             let entries = file.table().meta().entries;
             note(&mut report, checked.map(|()| (file.bytes(), entries)))?;
             done += file.bytes();
+            progress(done, total);
+        }
+        for row in view.version.nvm_rows() {
+            let checked = row.verify(Purpose::Maintenance);
+            note(&mut report, checked.map(|()| (held(row), row.len() as u64)))?;
+            done += held(row);
             progress(done, total);
         }
         for log in view.version.logs() {
@@ -86,7 +97,13 @@ impl Inner {
             ("filter", tables().map(|table| table.filter_bytes() as u64).sum()),
             ("index", tables().map(|table| table.index_bytes() as u64).sum()),
             ("block_cache", self.cache.resident_bytes()),
+            ("row", view.version.nvm_rows().map(|row| row.memory_bytes() as u64).sum()),
         ];
+        let held = view.version.nvm_rows().map(|row| row.held_bytes());
+        let [frame, metadata, data] =
+            held.fold([0; 3], |[a, b, c], [x, y, z]| [a + x, b + y, c + z]);
+        let pool = self.pool.lock().clone();
+        let pages = |count: fn(&PmemPool) -> u32| pool.as_ref().map_or(0, count).into();
         let counters = [
             ("flushes", c.flushes.load(Relaxed)),
             ("flush_entries_saved", c.flush_entries_saved.load(Relaxed)),
@@ -97,12 +114,31 @@ impl Inner {
             ("compaction_entries_out", c.compaction_entries_out.load(Relaxed)),
             ("largest_level0_bytes", c.largest_level0_bytes.load(Relaxed)),
             ("background_us", c.background_us.load(Relaxed)),
+            ("nvm_pages", pages(PmemPool::pages)),
+            ("nvm_pages_free", pages(PmemPool::free_pages)),
+            ("nvm_directory_bytes", frame),
+            ("nvm_metadata_bytes", metadata),
+            ("nvm_data_bytes", data),
+            ("nvm_rows", view.version.nvm_rows().count() as u64),
+            ("nvm_rows_built", c.nvm_rows_built.load(Relaxed)),
+            ("nvm_rows_refused", c.nvm_rows_refused.load(Relaxed)),
+            ("nvm_comparisons", c.nvm_comparisons.load(Relaxed)),
+            ("nvm_lines", c.nvm_lines.load(Relaxed)),
             ("block_cache_hits", self.cache.hits()),
             ("block_cache_misses", self.cache.misses()),
             ("snapshots", self.snapshots.len() as u64),
             ("sequence", self.visible.load(Relaxed)),
         ];
         let logs: u64 = self.log_bytes();
+        let counted = self.media.counters();
+        let mut io = counted.as_ref().map(|io| io.snapshot()).unwrap_or_default();
+        let mut nvm = counted.map(|io| io.nvm_snapshot()).unwrap_or_default();
+        if self.options.shape() == Shape::NoveLsm
+            && let Some(log) = io.remove("log")
+        {
+            // What would be stored to memtables in persistent memory is stored to the log here.
+            nvm.entry("log").or_default().bytes_stored += log.bytes_written;
+        }
         Stats {
             engine: "lsm",
             user_bytes_written: c.user_bytes_written.load(Relaxed),
@@ -110,9 +146,11 @@ impl Inner {
             gets: c.gets.load(Relaxed),
             gets_found: c.gets_found.load(Relaxed),
             seeks: c.seeks.load(Relaxed),
-            io: self.media.counters().map(|io| io.snapshot()).unwrap_or_default(),
-            nvm: self.media.counters().map(|io| io.nvm_snapshot()).unwrap_or_default(),
-            keys_estimate: memtable_keys + tables().map(|t| live_estimate(t.meta())).sum::<u64>(),
+            io,
+            nvm,
+            keys_estimate: memtable_keys
+                + tables().map(|t| live_estimate(t.meta())).sum::<u64>()
+                + view.version.nvm_rows().map(|row| row.len() as u64).sum::<u64>(),
             space_bytes: logs + levels.iter().map(|level| level.bytes).sum::<u64>(),
             memory: BTreeMap::from(memory),
             stall: c.stalls(),
@@ -125,7 +163,7 @@ impl Inner {
         let files: Vec<_> =
             view.version.files().filter(|(at, _)| *at == level).map(|(_, file)| file).collect();
         let bytes = match level {
-            0 => view.version.level0.iter().map(Row::file_bytes).sum(),
+            0 => view.version.level0.iter().map(Row::medium_bytes).sum(),
             _ => view.version.bytes(level),
         };
         let target = level.checked_sub(1).and_then(|i| self.options.level_bytes.get(i));
@@ -134,7 +172,10 @@ impl Inner {
             files: files.len() as u64,
             bytes,
             target_bytes: target.copied().unwrap_or(0),
-            entries: files.iter().map(|file| file.table().meta().entries).sum(),
+            entries: match level {
+                0 => view.version.level0.iter().map(Row::entries).sum(),
+                _ => files.iter().map(|file| file.table().meta().entries).sum(),
+            },
             bytes_written: self.counters.level_bytes_written(level),
         }
     }

@@ -15,7 +15,7 @@ struct LsmSubject;
 /// What all option sets share: levels so small that three of them fill up.
 const SMALL: &str = "memtable=4KiB table=4KiB levels=12KiB:48KiB:256KiB l0_compact=2 cache=16KiB container=0 triad_log=off";
 
-const VARIANTS: [&str; 17] = [
+const VARIANTS: [&str; 26] = [
     "block=512",
     "block=256 restart=1 filter_bits=0 select=round-robin",
     "compression=lz4 block=4KiB restart=2",
@@ -33,13 +33,25 @@ const VARIANTS: [&str; 17] = [
     "triad_mem=on triad_log=on triad_disk=on hot=0.1 flush_threshold=0 memtables=3",
     "triad_mem=on triad_log=on container=32KiB hot=0.5 flush_threshold=0.9 memtables=4 block=256",
     "triad_mem=on container=32KiB triad_disk=on hot=1 flush_threshold=0.1 compression=lz4",
+    "level0=triangle nvm=256KiB block=512",
+    "level0=triangle nvm=64KiB hints=off block=256 table=2KiB",
+    "nvm=96KiB level0=matrix table=2KiB levels=32KiB:128KiB",
+    "level0=matrix container=32KiB triad_log=on block=256",
+    "nvm=128KiB level0=rows l0_compact=6 triad_mem=on hot=0.2",
+    "level0=novelsm nvm=64KiB block=512",
+    "level0=triangle nvm=1MiB memtable=16KiB memtables=3 levels=64KiB:256KiB triad_mem=on",
+    "level0=triangle nvm=256KiB container=96KiB triad_log=on | container=32KiB triad_log=on | nvm=64KiB level0=matrix",
+    "nvm=128KiB level0=matrix hints=off | level0=triangle nvm=512KiB | l0_compact=3 | level0=rows nvm=64KiB",
 ];
 
-fn options(variant: u32) -> Options {
-    let pairs = SMALL.split(' ').chain(VARIANTS[variant as usize].split(' '));
+/// What is parted by bars takes turns: one at each open, chosen by what the medium holds by then.
+fn options(variant: u32, media: &dyn Media) -> Result<Options> {
+    let turns: Vec<_> = VARIANTS[variant as usize].split(" | ").collect();
+    let turn = turns[media.list()?.len() % turns.len()];
+    let pairs = SMALL.split(' ').chain(turn.split(' '));
     let pairs = pairs.filter_map(|pair| pair.split_once('='));
     let map = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    Options::from_map(&map).expect("option sets are legal")
+    Ok(Options::from_map(&map).expect("option sets are legal"))
 }
 
 impl Subject for LsmSubject {
@@ -65,7 +77,8 @@ impl Subject for LsmSubject {
     }
 
     fn open(&self, media: Arc<dyn Media>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
-        Ok(Box::new(Lsm::open(media, env, options(variant))?))
+        let options = options(variant, &*media)?;
+        Ok(Box::new(Lsm::open(media, env, options)?))
     }
 }
 

@@ -22,7 +22,7 @@ use siltstone_lsm::{Compression, Options as LsmOptions};
 
 use super::db_bench_output::{Output, timeline};
 use super::{Task, bad};
-use crate::engines::{Medium, fresh_directory};
+use crate::engines::fresh_directory;
 use crate::generate::{Draw, ValueSize};
 use crate::report::{Figures, LatencyByKind, Percentiles, Report, Timeline};
 use crate::run::{Counts, Identity, State};
@@ -36,7 +36,7 @@ const PROGRAM: &str = "db_bench";
 /// [`Error::BadOptions`] for what it cannot do; [`Error::Refused`] if it is missing.
 pub fn check(task: &Task<'_>) -> Result<()> {
     let refuse = |option: &str, reason: &str| Err(bad(option, format!("with --peer, {reason}")));
-    if !matches!(task.target.medium, Medium::Disk(_)) {
+    if task.target.medium.directory().is_none() {
         return refuse("media", "both stores must be on disk");
     }
     if !matches!(task.settings.value, ValueSize::Fixed(_)) {
@@ -60,7 +60,7 @@ pub fn check(task: &Task<'_>) -> Result<()> {
 pub fn run(task: &Task<'_>, on_phase: &mut dyn FnMut(&str)) -> Result<Report> {
     check(task)?;
     let program = program()?;
-    let Medium::Disk(base) = &task.target.medium else { unreachable!("checked above") };
+    let Some(base) = task.target.medium.directory() else { unreachable!("checked above") };
     let (_guard, directory) = fresh_directory(base, "rocksdb-bench-", task.target.keep)?;
     let mut finished = Vec::new();
     let mut settings = BTreeMap::new();

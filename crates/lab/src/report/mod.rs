@@ -42,6 +42,12 @@ pub struct Figures {
     pub media_bytes_written: u64,
     /// The same by purpose.
     pub by_purpose: BTreeMap<String, u64>,
+    /// Bytes stored in byte-addressable persistent memory, which are not among those above.
+    #[serde(default)]
+    pub nvm_bytes_stored: u64,
+    /// The same by purpose.
+    #[serde(default)]
+    pub nvm_by_purpose: BTreeMap<String, u64>,
     /// Bytes written to the medium for each byte of the user's.
     pub write_amplification: Option<f64>,
     /// Read requests at the medium for each point lookup.
@@ -167,6 +173,8 @@ mod tests {
             "user_bytes_written",
             "media_bytes_written",
             "by_purpose",
+            "nvm_bytes_stored",
+            "nvm_by_purpose",
             "write_amplification",
             "reads_per_lookup",
             "bytes_read_per_lookup",

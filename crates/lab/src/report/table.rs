@@ -17,6 +17,7 @@ const ROWS: &[Row] = &[
     ("operations/s", |f| Some(format!("{:.0}", f.ops_per_second))),
     ("user bytes written", |f| bytes_unless_zero(f.user_bytes_written)),
     ("media bytes written", |f| bytes_unless_zero(f.media_bytes_written)),
+    ("NVM bytes stored", |f| bytes_unless_zero(f.nvm_bytes_stored)),
     ("write amplification", |f| decimal(f.write_amplification)),
     ("reads a lookup", |f| decimal(f.reads_per_lookup)),
     ("bytes read a lookup", |f| f.bytes_read_per_lookup.map(|b| format!("{b:.0}"))),

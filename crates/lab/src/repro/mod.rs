@@ -12,6 +12,7 @@
 use serde::Serialize;
 use siltstone_engine::{Error, OptionMistake, Result};
 
+mod cross_row_hints;
 mod cuckoo_load;
 mod ect_figures;
 mod ect_knobs;
@@ -33,6 +34,7 @@ mod table_selection;
 mod text;
 mod thesis;
 mod triad;
+mod triangle;
 mod trie_balance;
 mod trie_engine;
 mod unique_keys;
@@ -67,6 +69,8 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &trie_engine::TrieWriteAmplification,
     &trie_engine::TrieReads,
     &trie_engine::TrieFrontier,
+    &triangle::Triangle,
+    &cross_row_hints::CrossRowHints,
     &model_speed::ModelSpeed,
     &table_selection::TableSelection,
 ];

@@ -32,6 +32,8 @@ pub struct Counts {
     pub user_bytes: u64,
     /// Bytes written at the medium, by purpose.
     pub written: BTreeMap<String, u64>,
+    /// Bytes stored in byte-addressable memory, by purpose.
+    pub nvm_stored: BTreeMap<String, u64>,
     /// Point lookups.
     pub lookups: u64,
     /// Read requests for them.
@@ -62,6 +64,10 @@ impl Counts {
             let earlier = before.io.get(purpose).copied().unwrap_or_default();
             (purpose.to_string(), io.bytes_written - earlier.bytes_written)
         });
+        let stored = after.nvm.iter().map(|(purpose, nvm)| {
+            let earlier = before.nvm.get(purpose).copied().unwrap_or_default();
+            (purpose.to_string(), nvm.bytes_stored - earlier.bytes_stored)
+        });
         let get = after.io.get("get").copied().unwrap_or_default();
         let get_before = before.io.get("get").copied().unwrap_or_default();
         let mut stalls = Stalls {
@@ -80,6 +86,7 @@ impl Counts {
             background_us: background_us.map_or(0, |(after, before)| after - before),
             user_bytes: after.user_bytes_written - before.user_bytes_written,
             written: written.filter(|(_, bytes)| *bytes > 0).collect(),
+            nvm_stored: stored.filter(|(_, bytes)| *bytes > 0).collect(),
             lookups: after.gets - before.gets,
             lookup_reads: get.reads - get_before.reads,
             lookup_bytes: get.bytes_read - get_before.bytes_read,
@@ -96,6 +103,9 @@ impl Counts {
         self.user_bytes += other.user_bytes;
         for (purpose, bytes) in &other.written {
             *self.written.entry(purpose.clone()).or_default() += bytes;
+        }
+        for (purpose, bytes) in &other.nvm_stored {
+            *self.nvm_stored.entry(purpose.clone()).or_default() += bytes;
         }
         self.lookups += other.lookups;
         self.lookup_reads += other.lookup_reads;
@@ -130,6 +140,8 @@ impl Counts {
             user_bytes_written: self.user_bytes,
             media_bytes_written,
             by_purpose: self.written.clone(),
+            nvm_bytes_stored: self.nvm_stored.values().sum(),
+            nvm_by_purpose: self.nvm_stored.clone(),
             write_amplification: ratio(media_bytes_written, self.user_bytes),
             reads_per_lookup: ratio(self.lookup_reads, self.lookups),
             bytes_read_per_lookup: ratio(self.lookup_bytes, self.lookups),

@@ -25,9 +25,9 @@ pub(crate) struct Compaction {
 }
 
 impl Compaction {
-    /// Every table it reads.
+    /// Every table it reads; rows in persistent memory are none.
     pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<TableFile>> {
-        self.rows.iter().map(Row::file).chain(&self.inputs).chain(&self.below)
+        self.rows.iter().filter_map(Row::file).chain(&self.inputs).chain(&self.below)
     }
 
     /// About the bytes it reads.
@@ -48,13 +48,13 @@ impl Compaction {
     /// The tables only change their level: nothing lies under them, they don't overlap, and all of
     /// each is live and in the table itself.
     pub(crate) fn is_move(&self) -> bool {
-        let is_table = |row: &Row| row.log().is_none() && row.live().is_whole();
-        let mut by_key: Vec<_> = self.rows.iter().map(Row::file).chain(&self.inputs).collect();
-        by_key.sort_by(|a, b| a.smallest().cmp(b.smallest()));
+        let is_table = |row: &Row| row.plain_file().is_some() && row.live().is_whole();
+        let mut by_key: Vec<_> = self.spans().collect();
+        by_key.sort_unstable();
         self.below.is_empty()
             && self.rows.iter().all(is_table)
             && self.finished_rows().count() == self.rows.len()
-            && by_key.windows(2).all(|p| p[0].largest() < p[1].smallest())
+            && by_key.windows(2).all(|p| p[0].1 < p[1].0)
     }
 
     /// The rows of which nothing is left afterwards.
@@ -66,8 +66,13 @@ impl Compaction {
     }
 
     pub(crate) fn largest_input(&self) -> &[u8] {
-        let tables = self.rows.iter().map(Row::file).chain(&self.inputs);
-        tables.map(|table| table.largest()).max().unwrap_or_default()
+        self.spans().map(|(_, largest)| largest).max().unwrap_or_default()
+    }
+
+    /// The first and the last key of each row or table to be merged.
+    fn spans(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let rows = self.rows.iter().map(|row| (row.smallest(), row.largest()));
+        rows.chain(self.inputs.iter().map(|table| (table.smallest(), table.largest())))
     }
 
     /// Whether a level deeper than the target may hold `key`.
@@ -87,9 +92,11 @@ pub(super) fn complete(
     inputs: Vec<Arc<TableFile>>,
     side: Option<Option<Vec<u8>>>,
 ) -> Compaction {
-    let tables: Vec<_> = rows.iter().map(Row::file).chain(&inputs).collect();
-    let smallest = tables.iter().map(|table| table.smallest()).min().unwrap_or_default();
-    let largest = tables.iter().map(|table| table.largest()).max().unwrap_or_default();
+    let firsts = rows.iter().map(Row::smallest);
+    let smallest = firsts.chain(inputs.iter().map(|table| table.smallest())).min();
+    let lasts = rows.iter().map(Row::largest);
+    let largest = lasts.chain(inputs.iter().map(|table| table.largest())).max();
+    let (smallest, largest) = (smallest.unwrap_or_default(), largest.unwrap_or_default());
     let mut span = Span { from: smallest, to: End::With(largest) };
     if let Some(to) = &side {
         span.from = span.from.max(&version.cursor);

@@ -137,9 +137,12 @@ impl Inner {
             let priority =
                 if compaction.level == 0 { Priority::Urgent } else { Priority::Compaction };
             let weak = self.me.clone();
+            let number = state.next_compaction;
+            state.next_compaction += 1;
+            state.queued.insert(number, compaction);
             self.env.scheduler.spawn(priority, move || {
                 if let Some(inner) = weak.upgrade() {
-                    run_job(&inner, &compaction);
+                    run_job(&inner, number);
                 }
             });
         }
@@ -153,7 +156,13 @@ impl Inner {
                 let level = compaction.target;
                 FileEntry { level, row: None, ..table.entry().clone() }
             };
-            compaction.rows.iter().map(Row::file).chain(&compaction.inputs).map(moved).collect()
+            compaction
+                .rows
+                .iter()
+                .filter_map(Row::file)
+                .chain(&compaction.inputs)
+                .map(moved)
+                .collect()
         } else {
             self.merge_tables(compaction)?
         };
@@ -171,7 +180,7 @@ impl Inner {
             ..Edit::default()
         };
         self.strategy.advance(compaction);
-        self.install(edit, &compaction.rows, |_| ())?;
+        self.install(edit, None, &compaction.rows, |_| ())?;
         if compaction.level == 0 {
             self.counters.largest_level0_bytes.fetch_max(compaction.row_bytes(), Relaxed);
         }
@@ -181,7 +190,9 @@ impl Inner {
     }
 }
 
-fn run_job(inner: &Arc<Inner>, compaction: &Compaction) {
+fn run_job(inner: &Arc<Inner>, number: u64) {
+    let queued = inner.state.lock().queued.remove(&number);
+    let Some(compaction) = &queued else { return };
     let settle = |state: &mut State| {
         state.compactions -= 1;
         state.busy.leave(compaction);

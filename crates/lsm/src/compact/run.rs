@@ -15,7 +15,7 @@ use siltstone_table::{EntryRef, FileNumber, IterOptions, Kind, TableWriter};
 
 use super::Compaction;
 use crate::engine::Inner;
-use crate::read::{LevelIter, Merge, RowIter, Source};
+use crate::read::{LevelIter, Merge, Source};
 use crate::retain::Retain;
 use crate::version::{FileEntry, Row, TableFile};
 
@@ -53,9 +53,10 @@ impl Inner {
             now: self.env.clock.now(),
         });
         for _ in 1..count {
-            let (weak, pieces) = (self.me.clone(), pieces.clone());
+            // Neither is kept alive by a helper that comes too late.
+            let (weak, pieces) = (self.me.clone(), Arc::downgrade(&pieces));
             self.env.scheduler.spawn(Priority::Urgent, move || {
-                if let Some(inner) = weak.upgrade() {
+                if let (Some(inner), Some(pieces)) = (weak.upgrade(), pieces.upgrade()) {
                     inner.take_pieces(&pieces);
                 }
             });
@@ -119,7 +120,7 @@ impl Inner {
 
     fn merge_piece(&self, pieces: &Pieces, piece: usize) -> Result<Vec<FileEntry>> {
         let compaction = &pieces.compaction;
-        let mut merge = Merge::new(runs(compaction));
+        let mut merge = Merge::new(runs(compaction)?, self.options.hints);
         match piece.checked_sub(1).map(|before| &pieces.cuts[before]) {
             None => merge.first()?,
             Some(start) => merge.seek(start, u64::MAX)?,
@@ -183,20 +184,17 @@ impl Inner {
 }
 
 /// The runs to merge: each row of level 0 by itself, deeper levels each as one.
-fn runs(compaction: &Compaction) -> Vec<Source> {
+fn runs(compaction: &Compaction) -> Result<Vec<Source>> {
     let options = IterOptions::COMPACTION;
     let level = |tables: &[Arc<TableFile>]| {
         Source::Level(Box::new(LevelIter::new(tables.to_vec(), Purpose::Compaction, options)))
     };
-    let row = |row: &Row| {
-        let row = RowIter::new(row, Purpose::Compaction, options);
-        Source::Row(Box::new(match &compaction.side {
-            None => row,
-            Some(to) => row.up_to(to.as_deref()),
-        }))
+    let row = |row: &Row| match &compaction.side {
+        None => Ok(Source::of_row(row, Purpose::Compaction, options)),
+        Some(to) => Source::of_side(row, to.as_deref(), Purpose::Compaction, options),
     };
     let rows = compaction.rows.iter().map(row);
-    rows.chain([level(&compaction.inputs), level(&compaction.below)]).collect()
+    rows.chain([level(&compaction.inputs), level(&compaction.below)].map(Ok)).collect()
 }
 
 /// The tables that a piece writes.

@@ -3,18 +3,27 @@
 //! The heap holds the indexes of valid runs, the next one in the direction of travel on top. A step
 //! moves the top run and sifts it down: about log₂(runs) comparisons, often one, because the run
 //! that was next tends to be next again. Turning round places every run anew.
+//!
+//! Rows in persistent memory are placed together, newest to oldest, so that each narrows the next by
+//! its hints (see `rowtable::hints`).
 
 use siltstone_engine::Result;
 use siltstone_table::Kind;
 
 use super::Source;
+use crate::rowtable::{RowIter, hints};
 
 /// The merge of sorted runs.
 pub(crate) struct Merge {
     runs: Vec<Source>,
     heap: Vec<usize>,
     direction: Direction,
+    /// Whether rows in persistent memory narrow each other.
+    hints: bool,
 }
+
+/// Places rows in persistent memory, newest first.
+type PlaceAll<'a> = Box<dyn FnOnce(Vec<&mut RowIter>) -> Result<()> + 'a>;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {
@@ -23,24 +32,29 @@ enum Direction {
 }
 
 impl Merge {
-    pub(crate) fn new(runs: Vec<Source>) -> Self {
-        Merge { heap: Vec::with_capacity(runs.len()), runs, direction: Direction::Forward }
+    /// A merge of `runs`; rows come newest first. `hints`: those in persistent memory narrow each
+    /// other's searches.
+    pub(crate) fn new(runs: Vec<Source>, hints: bool) -> Self {
+        let heap = Vec::with_capacity(runs.len());
+        Merge { heap, runs, direction: Direction::Forward, hints }
     }
 
     pub(crate) fn first(&mut self) -> Result<()> {
-        self.place(Direction::Forward, Source::first)
+        self.place(Direction::Forward, Source::first, None)
     }
 
     pub(crate) fn last(&mut self) -> Result<()> {
-        self.place(Direction::Backward, Source::last)
+        self.place(Direction::Backward, Source::last, None)
     }
 
     pub(crate) fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
-        self.place(Direction::Forward, |run| run.seek(key, sequence))
+        let all: PlaceAll<'_> = Box::new(|rows| hints::seek_all(rows, key, sequence));
+        self.place(Direction::Forward, |run| run.seek(key, sequence), Some(all))
     }
 
     pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
-        self.place(Direction::Backward, |run| run.seek_back(key, sequence))
+        let all: PlaceAll<'_> = Box::new(|rows| hints::seek_back_all(rows, key, sequence));
+        self.place(Direction::Backward, |run| run.seek_back(key, sequence), Some(all))
     }
 
     /// To the next version; the merge must be valid.
@@ -99,11 +113,20 @@ impl Merge {
         &mut self,
         direction: Direction,
         mut place: impl FnMut(&mut Source) -> Result<()>,
+        place_rows: Option<PlaceAll<'_>>,
     ) -> Result<()> {
         self.heap.clear();
         self.direction = direction;
+        let place_rows = place_rows.filter(|_| self.hints);
+        let mut rows = Vec::new();
         for run in &mut self.runs {
-            place(run)?;
+            match (run, &place_rows) {
+                (Source::RowTable(row), Some(_)) => rows.push(&mut **row),
+                (run, _) => place(run)?,
+            }
+        }
+        if let Some(place_rows) = place_rows {
+            place_rows(rows)?;
         }
         self.heap.extend((0..self.runs.len()).filter(|&i| self.runs[i].valid()));
         for at in (0..self.heap.len() / 2).rev() {

@@ -16,7 +16,6 @@ mod source;
 pub(crate) use cursor::TreeCursor;
 pub(crate) use level::LevelIter;
 pub(crate) use merge::Merge;
-pub(crate) use row::RowIter;
 pub(crate) use source::{MemtableIter, Source};
 
 use std::sync::Arc;
@@ -28,7 +27,8 @@ use siltstone_table::{Found, IterOptions, Kind};
 
 use crate::engine::Inner;
 use crate::memtable::{Memtable, kind_of};
-use crate::version::{InRow, Version};
+use crate::rowtable::{RowVersion, Tally, hints};
+use crate::version::{InRow, Row, Version};
 
 /// All that a read can see: the memtables and the files of one moment.
 #[derive(Clone)]
@@ -50,15 +50,16 @@ impl View {
         let memtables =
             self.memtables().map(|m| Source::Memtable(MemtableIter::new(m.list().cursor(), at)));
         let rows = self.version.level0.iter();
-        let rows = rows.map(|row| Source::Row(Box::new(RowIter::new(row, purpose, options))));
+        let rows = rows.map(|row| Source::of_row(row, purpose, options));
         let levels = self.version.levels.iter().filter(|tables| !tables.is_empty()).cloned();
         let levels =
             levels.map(|tables| Source::Level(Box::new(LevelIter::new(tables, purpose, options))));
         memtables.chain(rows).chain(levels).collect()
     }
 
-    /// The newest version of `key` that is not newer than `at`.
-    fn find(&self, key: &[u8], at: u64) -> Result<Option<Seen>> {
+    /// The newest version of `key` that is not newer than `at`. `hints`: neighbouring rows in
+    /// persistent memory narrow each other's searches; `tally` is told of what they read.
+    fn find(&self, key: &[u8], at: u64, hints: bool, tally: &mut Tally) -> Result<Option<Seen>> {
         for memtable in self.memtables() {
             if let Some(version) = memtable.list().get(key, at) {
                 let kind = kind_of(version.kind);
@@ -67,15 +68,12 @@ impl View {
             }
         }
         let hash = hash64(key);
-        for row in &self.version.level0 {
-            match row.get(key, hash, at)? {
-                Some(InRow::Table(found)) => return Ok(Some(found.into())),
-                Some(InRow::Log(logged)) => {
-                    let (kind, expires_at) = (logged.kind(), logged.expires_at);
-                    return Ok(Some(Seen { kind, expires_at, value: logged.into_value() }));
-                }
-                None => {}
-            }
+        let found = self.find_in_rows(key, hash, at, hints, tally);
+        if let Some(row) = self.version.nvm_rows().next() {
+            row.note_read(tally, Purpose::Get);
+        }
+        if let Some(seen) = found? {
+            return Ok(Some(seen));
         }
         for tables in &self.version.levels {
             let at_or_after = tables.partition_point(|table| table.largest() < key);
@@ -87,6 +85,36 @@ impl View {
         }
         Ok(None)
     }
+
+    fn find_in_rows(
+        &self,
+        key: &[u8],
+        hash: u64,
+        at: u64,
+        hints: bool,
+        tally: &mut Tally,
+    ) -> Result<Option<Seen>> {
+        for rows in self.version.level0.chunk_by(are_linked) {
+            if hints && rows.len() > 1 {
+                let live = rows.iter().filter(|row| row.live().contains(key));
+                if let Some(found) = hints::get(live.filter_map(Row::nvm), key, at, tally)? {
+                    return Ok(Some(found.into()));
+                }
+                continue;
+            }
+            for row in rows {
+                if let Some(found) = row.get(key, hash, at, tally)? {
+                    return Ok(Some(found.into()));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Rows that one search by hints goes through.
+fn are_linked(newer: &Row, older: &Row) -> bool {
+    newer.nvm().is_some() && older.nvm().is_some()
 }
 
 /// A version of a key that a lookup found, copied out of where it stood.
@@ -94,6 +122,25 @@ struct Seen {
     kind: Kind,
     expires_at: u64,
     value: Vec<u8>,
+}
+
+impl From<RowVersion> for Seen {
+    fn from(RowVersion { kind, expires_at, value, .. }: RowVersion) -> Self {
+        Seen { kind, expires_at, value }
+    }
+}
+
+impl From<InRow> for Seen {
+    fn from(found: InRow) -> Self {
+        match found {
+            InRow::Table(found) => found.into(),
+            InRow::Nvm(found) => found.into(),
+            InRow::Log(logged) => {
+                let (kind, expires_at) = (logged.kind(), logged.expires_at);
+                Seen { kind, expires_at, value: logged.into_value() }
+            }
+        }
+    }
 }
 
 impl From<Found> for Seen {
@@ -109,7 +156,10 @@ impl Inner {
         siltstone_engine::entry::check_key(key)?;
         let (view, at) = self.pin(point)?;
         self.counters.gets.fetch_add(1, Relaxed);
-        let Some(found) = view.find(key, at)? else { return Ok(None) };
+        let mut tally = Tally::default();
+        let found = view.find(key, at, self.options.hints, &mut tally);
+        self.counters.searched_rows(&tally);
+        let Some(found) = found? else { return Ok(None) };
         let expires_at = (found.kind == Kind::PutExpiring).then_some(found.expires_at);
         let is_gone = found.kind == Kind::Delete
             || expires_at.is_some_and(|expires_at| expires_at <= self.env.clock.now());

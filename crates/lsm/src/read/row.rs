@@ -1,5 +1,6 @@
-//! A row of level 0 as a sorted run: its table, without the keys that are no longer the row's own,
-//! and with the values of a CL-SSTable fetched from its log on demand.
+//! A row of level 0 in files as a sorted run: its table, without the keys that are no longer the row's
+//! own, and with the values of a CL-SSTable fetched from its log on demand. (A row in persistent
+//! memory is a run by itself: it holds nothing but what is live.)
 //!
 //! Moving touches keys alone. Who wants the kind, expiry or value of the entry under the iterator
 //! calls [`resolve`](RowIter::resolve) first, so that versions which a merge passes over cost no
@@ -11,7 +12,7 @@ use siltstone_engine::{Purpose, Result};
 use siltstone_table::{IterOptions, Kind, TableIter};
 
 use crate::live_range::LiveRange;
-use crate::version::{LogFile, Logged, Row};
+use crate::version::{LogFile, Logged, Row, TableFile};
 
 /// Walks the live part of a row.
 pub(crate) struct RowIter {
@@ -25,9 +26,10 @@ pub(crate) struct RowIter {
 }
 
 impl RowIter {
-    pub(crate) fn new(row: &Row, purpose: Purpose, options: IterOptions) -> Self {
+    /// A run over `row`, whose table is `file`.
+    pub(crate) fn new(row: &Row, file: &TableFile, purpose: Purpose, options: IterOptions) -> Self {
         RowIter {
-            table: row.file().table().iter(purpose, options),
+            table: file.table().iter(purpose, options),
             log: row.log().cloned(),
             live: row.live().clone(),
             is_valid: false,

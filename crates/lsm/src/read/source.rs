@@ -1,21 +1,27 @@
-//! One sorted run of versions: a memtable, a row of level 0, or tables one after the other.
+//! One sorted run of versions: a memtable, a row of level 0 in files or in persistent memory, or tables
+//! one after the other.
 //!
 //! Versions are ordered by key ascending, then sequence descending. A memtable shows each key at
 //! most once, as of the cursor's moment; tables show every version they hold.
 
-use siltstone_engine::Result;
+use std::sync::Arc;
+
+use siltstone_engine::{Purpose, Result};
 use siltstone_structures as structures;
-use siltstone_table::Kind;
+use siltstone_table::{IterOptions, Kind};
 
 use super::level::LevelIter;
 use super::row::RowIter;
 use crate::memtable::kind_of;
+use crate::rowtable;
+use crate::version::Row;
 
 /// A sorted run. An enum rather than a trait object: the merge calls it for every entry.
 pub(crate) enum Source {
     Memtable(MemtableIter),
     // In boxes: a merge moves its runs about, and these are large.
     Row(Box<RowIter>),
+    RowTable(Box<rowtable::RowIter>),
     Level(Box<LevelIter>),
 }
 
@@ -25,12 +31,42 @@ macro_rules! run {
         match $source {
             Source::Memtable($it) => $do,
             Source::Row($it) => $do,
+            Source::RowTable($it) => $do,
             Source::Level($it) => $do,
         }
     };
 }
 
 impl Source {
+    /// A run over the live part of a row.
+    pub(crate) fn of_row(row: &Row, purpose: Purpose, options: IterOptions) -> Self {
+        if let Some(file) = row.file() {
+            return Source::Row(Box::new(RowIter::new(row, file, purpose, options)));
+        }
+        let table = row.nvm().expect("a row without a table is in persistent memory");
+        Source::RowTable(Box::new(rowtable::RowIter::new(table.clone(), purpose)))
+    }
+
+    /// The same of the part from the cursor over level 0 to before `to` (`None`: to the last key):
+    /// a side of the row. What the cursor will come to only after the turn is not part of it.
+    ///
+    /// # Errors
+    /// `Corruption` in what is searched.
+    pub(crate) fn of_side(
+        row: &Row,
+        to: Option<&[u8]>,
+        purpose: Purpose,
+        options: IterOptions,
+    ) -> Result<Self> {
+        if let Some(file) = row.file() {
+            let row = RowIter::new(row, file, purpose, options).up_to(to);
+            return Ok(Source::Row(Box::new(row)));
+        }
+        let table = row.nvm().expect("a row without a table is in persistent memory");
+        let side = Arc::new(table.trim(row.live().up_to(to))?);
+        Ok(Source::RowTable(Box::new(rowtable::RowIter::new(side, purpose))))
+    }
+
     pub(crate) fn first(&mut self) -> Result<()> {
         run!(self, it => it.first())
     }
@@ -73,7 +109,7 @@ impl Source {
     pub(crate) fn resolve(&mut self) -> Result<()> {
         match self {
             Source::Row(row) => row.resolve(),
-            Source::Memtable(_) | Source::Level(_) => Ok(()),
+            Source::Memtable(_) | Source::RowTable(_) | Source::Level(_) => Ok(()),
         }
     }
 

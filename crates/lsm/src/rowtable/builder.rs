@@ -146,9 +146,9 @@ impl RowBuilder {
         Ok(())
     }
 
-    /// Bytes of items so far.
-    pub(crate) fn data_bytes(&self) -> u64 {
-        self.data.len
+    /// Whether nothing was added yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.elements.is_empty()
     }
 
     /// Writes the rest, makes all of it durable with one barrier, and opens it: every key is live.

@@ -31,7 +31,7 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Purpose, Result};
+use siltstone_engine::Result;
 
 use super::iter::RowIter;
 use super::probe::{Probe, Tally};
@@ -43,23 +43,9 @@ use super::table::{RowTable, RowVersion};
 ///
 /// # Errors
 /// `Corruption` in what was read.
-pub(crate) fn get(
-    rows: &[Arc<RowTable>],
-    key: &[u8],
-    at: u64,
-    purpose: Purpose,
-) -> Result<Option<RowVersion>> {
-    let mut tally = Tally::default();
-    let found = get_watched(rows, key, at, &mut tally);
-    if let Some(row) = rows.first() {
-        row.note_read(&tally, purpose);
-    }
-    found
-}
-
-pub(super) fn get_watched(
-    rows: &[Arc<RowTable>],
-    key: &[u8],
+pub(crate) fn get<'a>(
+    rows: impl IntoIterator<Item = &'a Arc<RowTable>>,
+    key: &'a [u8],
     at: u64,
     probe: &mut impl Probe,
 ) -> Result<Option<RowVersion>> {
@@ -77,7 +63,11 @@ pub(super) fn get_watched(
 ///
 /// # Errors
 /// `Corruption` in what was read.
-pub(crate) fn seek_all(iters: &mut [RowIter], key: &[u8], sequence: u64) -> Result<()> {
+pub(crate) fn seek_all<'i>(
+    iters: impl IntoIterator<Item = &'i mut RowIter>,
+    key: &[u8],
+    sequence: u64,
+) -> Result<()> {
     place_all(iters, key, |iter, place| iter.land(place, key, sequence))
 }
 
@@ -85,15 +75,20 @@ pub(crate) fn seek_all(iters: &mut [RowIter], key: &[u8], sequence: u64) -> Resu
 ///
 /// # Errors
 /// `Corruption` in what was read.
-pub(crate) fn seek_back_all(iters: &mut [RowIter], key: &[u8], sequence: u64) -> Result<()> {
+pub(crate) fn seek_back_all<'i>(
+    iters: impl IntoIterator<Item = &'i mut RowIter>,
+    key: &[u8],
+    sequence: u64,
+) -> Result<()> {
     place_all(iters, key, |iter, place| iter.land_back(place, key, sequence))
 }
 
-fn place_all(
-    iters: &mut [RowIter],
+fn place_all<'i>(
+    iters: impl IntoIterator<Item = &'i mut RowIter>,
     key: &[u8],
     mut land: impl FnMut(&mut RowIter, Place) -> Result<()>,
 ) -> Result<()> {
+    let iters: Vec<&mut RowIter> = iters.into_iter().collect();
     let rows: Vec<Arc<RowTable>> = iters.iter().map(|iter| iter.row().clone()).collect();
     let mut walk = HintWalk::new(key);
     for (row, iter) in rows.iter().zip(iters) {

@@ -45,7 +45,10 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use builder::{MIN_PAGE_BYTES, RowBuilder};
+#[cfg(test)]
+pub(crate) use builder::MIN_PAGE_BYTES;
+pub(crate) use builder::RowBuilder;
 pub(crate) use header::RowHandle;
 pub(crate) use iter::RowIter;
+pub(crate) use probe::Tally;
 pub(crate) use table::{RowTable, RowVersion};

@@ -13,10 +13,10 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use siltstone_engine::{Purpose, Result};
+use siltstone_engine::Result;
 
 use super::element::fragment;
-use super::probe::{Probe, Tally};
+use super::probe::Probe;
 use super::table::{RowTable, RowVersion};
 
 /// A key as one row sees it.
@@ -42,14 +42,7 @@ impl RowTable {
     ///
     /// # Errors
     /// `Corruption` in what was read.
-    pub(crate) fn get(&self, key: &[u8], at: u64, purpose: Purpose) -> Result<Option<RowVersion>> {
-        let mut tally = Tally::default();
-        let found = self.get_watched(key, at, &mut tally);
-        self.note_read(&tally, purpose);
-        found
-    }
-
-    pub(super) fn get_watched(
+    pub(crate) fn get(
         &self,
         key: &[u8],
         at: u64,

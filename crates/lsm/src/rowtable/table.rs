@@ -22,11 +22,12 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_media::{Page, PageClaims};
+use siltstone_table::EntryRef;
 
 use super::directory::Directory;
 use super::element::ELEMENT;
 use super::header::{DIRECTORY_PLACE, Header, METADATA_PLACE, RowHandle};
-use super::item::{ALIGNMENT, RowSum};
+use super::item::{ALIGNMENT, Item, RowSum};
 use super::probe::Tally;
 use crate::live_range::LiveRange;
 
@@ -204,6 +205,12 @@ impl RowTable {
         &self.live
     }
 
+    /// How many pages of the pool it holds.
+    #[cfg(test)]
+    pub(crate) fn pages(&self) -> usize {
+        (self.held_bytes().iter().sum::<u64>() / self.page_bytes() as u64) as usize
+    }
+
     /// How many versions it has, dead ones counted.
     pub(crate) fn entries(&self) -> usize {
         self.header.entries as usize
@@ -229,10 +236,66 @@ impl RowTable {
         (self.directory.first(), self.directory.last())
     }
 
-    /// How many pages of the pool it holds. Cost: a look at each.
-    pub(crate) fn pages(&self) -> usize {
+    /// What it holds of the pool, in bytes of pages: header and directory, metadata, data. Cost: a
+    /// look at each page.
+    pub(crate) fn held_bytes(&self) -> [u64; 3] {
         let held = |pages: &[Option<Page>]| pages.iter().flatten().count();
-        self.frame.len() + held(&self.metadata) + held(&self.data)
+        let pages = [self.frame.len(), held(&self.metadata), held(&self.data)];
+        pages.map(|pages| (pages * self.page_bytes()) as u64)
+    }
+
+    /// The bytes of all items, dead ones counted.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        self.header.data_bytes
+    }
+
+    /// At most `count` keys that part what is live into pieces of as many versions, ascending. Cost:
+    /// a look at as many items.
+    ///
+    /// # Errors
+    /// `Corruption`.
+    pub(crate) fn anchors(&self, count: usize) -> Result<Vec<Vec<u8>>> {
+        let mut positions: Vec<_> = (1..=count).map(|i| i * self.len() / (count + 1)).collect();
+        positions.dedup();
+        let key = |position: usize| {
+            let (item, head) = self.item(self.index(position), &mut Tally::default())?;
+            Ok(item.key_in(&head).to_vec())
+        };
+        positions.into_iter().filter(|&position| position > 0).map(key).collect()
+    }
+
+    /// Shows every live version that can be read, and returns how many cannot. Cost: all of the row.
+    ///
+    /// # Errors
+    /// Those of `show`.
+    pub(crate) fn salvage(&self, mut show: impl FnMut(EntryRef<'_>) -> Result<()>) -> Result<u64> {
+        let mut lost = 0;
+        let mut last: Option<(Vec<u8>, u64)> = None;
+        for position in 0..self.len() {
+            let mut tally = Tally::default();
+            let read = self.item(self.index(position), &mut tally);
+            let read = read.and_then(|(item, head)| {
+                let value = self.value(&item, &mut tally)?;
+                Ok((item, head, value))
+            });
+            let Ok((item, head, value)) = read else {
+                lost += 1;
+                continue;
+            };
+            let key = item.key_in(&head);
+            // A damaged element may lead to a sound item that is another's.
+            let follows = last.as_ref().is_none_or(|(before, sequence)| {
+                siltstone_table::kind::compare((before, *sequence), (key, item.sequence)).is_lt()
+            });
+            if !follows || !self.live.contains(key) {
+                lost += 1;
+                continue;
+            }
+            let Item { sequence, kind, expires_at, .. } = item;
+            show(EntryRef { key, sequence, kind, expires_at, value: &value })?;
+            last = Some((key.to_vec(), sequence));
+        }
+        Ok(lost)
     }
 
     /// About how many bytes of items are live: what a compaction of all of it would read. Cost: a
@@ -240,6 +303,7 @@ impl RowTable {
     ///
     /// # Errors
     /// `Corruption`.
+    #[cfg(test)]
     pub(crate) fn live_bytes(&self) -> Result<u64> {
         self.segments.iter().map(|range| self.bytes_between(range)).sum()
     }
@@ -287,13 +351,13 @@ impl RowTable {
             }
             before = Some((key.to_vec(), item.sequence));
         }
-        self.frame[0].note_read(tally.0, purpose);
+        self.frame[0].note_read(tally.bytes, purpose);
         Ok(())
     }
 
     /// Counts bytes read for a purpose.
-    pub(super) fn note_read(&self, tally: &Tally, purpose: Purpose) {
-        self.frame[0].note_read(tally.0, purpose);
+    pub(crate) fn note_read(&self, tally: &Tally, purpose: Purpose) {
+        self.frame[0].note_read(tally.bytes, purpose);
     }
 
     pub(super) fn common_prefix(&self) -> &[u8] {

@@ -12,19 +12,24 @@
 //!        | 8 number bytes smallest largest arrival log log_bytes data_bytes     a row of level 0
 //!        | 9 key                          where the cursor over level 0 stands
 //!        | 10 number key                  the arrival of a row that is there already
+//!        | 11 number bytes smallest largest arrival data_bytes page header_bytes header_checksum
+//!                                         a row of level 0 in persistent memory
 //! smallest, largest, key, arrival := length bytes
 //! ```
 //!
-//! A row's `arrival` is where the cursor over level 0 stood when it came (see `live`). Its `log`,
-//! if not 0, makes it a CL-SSTable: the table holds positions in the first `log_bytes` bytes of that
-//! log. `data_bytes` counts the keys and values that the row stands for.
-//!
+//! A row's `arrival` is where the cursor over level 0 stood when it came (see `live_range`). Its
+//! `log`, if not 0, makes it a CL-SSTable: the table holds positions in the first `log_bytes` bytes of
+//! that log. `data_bytes` counts the keys and values that the row stands for. Of a row in persistent
+//! memory `bytes` counts the pages that it took when it was built, and the last three fields are its
+//! handle (see `rowtable`).
 //!
 //! A reader refuses field numbers that it does not know: to skip one could lose data. The manifest
 //! gives integrity; a parse that fails here is a bug or an unknown version, and is refused.
 
 use siltstone_engine::batch::{read_varint, write_varint};
 use siltstone_table::TableMeta;
+
+use crate::rowtable::RowHandle;
 
 /// One change of the set of files; what is `None` or empty stays as it was.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -64,11 +69,18 @@ pub(crate) struct RowEntry {
     pub(crate) arrival: Vec<u8>,
     /// The log whose positions the table holds, and how many of its bytes are the row's.
     pub(crate) log: Option<(u64, u64)>,
+    /// Where the row is in persistent memory, if it is there; there is no table then.
+    pub(crate) nvm: Option<RowHandle>,
     /// Keys and values that the row stands for, in bytes.
     pub(crate) data_bytes: u64,
 }
 
 impl FileEntry {
+    /// Whether it is a row in persistent memory.
+    pub(crate) fn is_in_nvm(&self) -> bool {
+        self.row.as_ref().is_some_and(|row| row.nvm.is_some())
+    }
+
     /// A table just written, on `level`; on level 0 a row that holds its values itself.
     pub(crate) fn of(meta: &TableMeta, level: usize) -> Self {
         let row = RowEntry { data_bytes: meta.user_bytes, ..RowEntry::default() };
@@ -93,6 +105,7 @@ const SEALED_LOG: u64 = 7;
 const ROW: u64 = 8;
 const LEVEL0_CURSOR: u64 = 9;
 const ARRIVAL: u64 = 10;
+const NVM_ROW: u64 = 11;
 /// The only kind of table there is in a field 4.
 const PLAIN: u64 = 0;
 /// No tree is this deep; bounds what damaged bytes can make us allocate.
@@ -125,15 +138,23 @@ impl Edit {
         for file in &self.added {
             match &file.row {
                 None => put_all(&mut out, &[ADDED, file.level as u64, PLAIN]),
-                Some(_) => put_all(&mut out, &[ROW]),
+                Some(row) => put_all(&mut out, &[if row.nvm.is_some() { NVM_ROW } else { ROW }]),
             }
             put_all(&mut out, &[file.number, file.bytes]);
             put_bytes(&mut out, &file.smallest);
             put_bytes(&mut out, &file.largest);
-            if let Some(row) = &file.row {
-                let (log, log_bytes) = row.log.unwrap_or((0, 0));
-                put_bytes(&mut out, &row.arrival);
-                put_all(&mut out, &[log, log_bytes, row.data_bytes]);
+            let Some(row) = &file.row else { continue };
+            put_bytes(&mut out, &row.arrival);
+            match row.nvm {
+                Some(RowHandle { page, bytes, checksum }) => {
+                    let handle = [page, bytes, checksum].map(u64::from);
+                    put_all(&mut out, &[row.data_bytes]);
+                    put_all(&mut out, &handle);
+                }
+                None => {
+                    let (log, log_bytes) = row.log.unwrap_or((0, 0));
+                    put_all(&mut out, &[log, log_bytes, row.data_bytes]);
+                }
             }
         }
         if let Some(key) = &self.cursor {
@@ -173,7 +194,15 @@ impl Edit {
                     let table = reader.table(0)?;
                     let arrival = reader.bytes()?;
                     let log = Some((reader.number()?, reader.number()?)).filter(|log| log.0 > 0);
-                    let row = RowEntry { arrival, log, data_bytes: reader.number()? };
+                    let row = RowEntry { arrival, log, nvm: None, data_bytes: reader.number()? };
+                    edit.added.push(FileEntry { row: Some(row), ..table });
+                }
+                NVM_ROW => {
+                    let table = reader.table(0)?;
+                    let (arrival, data_bytes) = (reader.bytes()?, reader.number()?);
+                    let (page, bytes, checksum) = (reader.half()?, reader.half()?, reader.half()?);
+                    let nvm = Some(RowHandle { page, bytes, checksum });
+                    let row = RowEntry { arrival, log: None, nvm, data_bytes };
                     edit.added.push(FileEntry { row: Some(row), ..table });
                 }
                 LEVEL0_CURSOR => edit.cursor = Some(reader.bytes()?),
@@ -219,6 +248,10 @@ impl Reader<'_> {
         let (value, used) = read_varint(self.0).ok_or("an edit is cut off")?;
         self.0 = &self.0[used..];
         Ok(value)
+    }
+
+    fn half(&mut self) -> Result<u32, String> {
+        u32::try_from(self.number()?).map_err(|_| "a row's handle is out of range".to_owned())
     }
 
     fn table(&mut self, level: usize) -> Result<FileEntry, String> {
@@ -275,7 +308,21 @@ mod tests {
                     row: Some(RowEntry {
                         arrival: b"k".to_vec(),
                         log: Some((290, 1 << 26)),
+                        nvm: None,
                         data_bytes: 5000,
+                    }),
+                },
+                FileEntry {
+                    level: 0,
+                    number: 297,
+                    bytes: 8192,
+                    smallest: b"b".to_vec(),
+                    largest: b"d".to_vec(),
+                    row: Some(RowEntry {
+                        arrival: Vec::new(),
+                        log: None,
+                        nvm: Some(RowHandle { page: 7, bytes: 88, checksum: u32::MAX }),
+                        data_bytes: 6000,
                     }),
                 },
             ],

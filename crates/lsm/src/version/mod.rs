@@ -13,20 +13,22 @@
 mod edit;
 mod file;
 mod log_file;
+mod opened;
 mod row;
 mod set;
 
 pub(crate) use edit::{Edit, FileEntry, RowEntry};
 pub(crate) use file::TableFile;
 pub(crate) use log_file::{LOG_OF_ROW, LogFile, Logged};
+pub(crate) use opened::{NvmRows, Opened, Opener};
 pub(crate) use row::{InRow, Row};
 pub(crate) use set::{ENGINE, Recovered, Versions, fold};
 
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Result};
-use siltstone_media::Media;
-use siltstone_table::BlockCache;
+
+use crate::rowtable::RowTable;
 
 /// The files of the table at one moment.
 #[derive(Default, Clone)]
@@ -49,9 +51,9 @@ impl Version {
         &self.levels[level - 1]
     }
 
-    /// All tables, level by level.
+    /// All tables, level by level; rows in persistent memory are none.
     pub(crate) fn files(&self) -> impl Iterator<Item = (usize, &Arc<TableFile>)> {
-        let rows = self.level0.iter().map(|row| (0, row.file()));
+        let rows = self.level0.iter().filter_map(|row| Some((0, row.file()?)));
         let tables = self.levels.iter().enumerate();
         rows.chain(tables.flat_map(|(i, tables)| tables.iter().map(move |t| (i + 1, t))))
     }
@@ -65,6 +67,18 @@ impl Version {
     /// The logs that are part of rows.
     pub(crate) fn logs(&self) -> impl Iterator<Item = &Arc<LogFile>> {
         self.level0.iter().filter_map(Row::log)
+    }
+
+    /// The rows that are in persistent memory, newest first.
+    pub(crate) fn nvm_rows(&self) -> impl Iterator<Item = &Arc<RowTable>> {
+        self.level0.iter().filter_map(Row::nvm)
+    }
+
+    /// This version without them.
+    pub(crate) fn without_nvm_rows(&self) -> Version {
+        let mut rest = self.clone();
+        rest.level0.retain(|row| row.nvm().is_none());
+        rest
     }
 
     /// The tables of all levels, and about what is live in the rows of level 0, in bytes.
@@ -108,11 +122,15 @@ impl Version {
                 return Err(misfit(format!("removes table {number} that level {level} lacks")));
             }
         }
+        // Before the rows: of one in persistent memory nothing else is there any more.
+        if let Some(cursor) = &edit.cursor {
+            next.cursor = cursor[..].into();
+        }
         for (entry, opened) in edit.added.iter().zip(opened) {
             match opened {
                 Opened::Row(row) => {
                     let arrival = entry.row.as_ref().map(|row| &row.arrival[..]);
-                    let row = row.with_cursor(&next.cursor, &arrival.unwrap_or_default().into());
+                    let row = row.with_cursor(&next.cursor, &arrival.unwrap_or_default().into())?;
                     // Rows are ordered by their newest entry; a repaired store may add old ones.
                     let newest = row.max_sequence();
                     let at = next.level0.partition_point(|row| row.max_sequence() > newest);
@@ -142,13 +160,10 @@ impl Version {
         Ok(next)
     }
 
-    /// Moves the cursor over level 0, and with it what is live of each row.
+    /// Has the rows follow the cursor over level 0: what is live of each.
     fn turn(&mut self, edit: &Edit) -> Result<()> {
         if edit.cursor.is_none() && edit.arrivals.is_empty() {
             return Ok(());
-        }
-        if let Some(cursor) = &edit.cursor {
-            self.cursor = cursor[..].into();
         }
         let strays = edit.arrivals.iter().map(|(number, _)| number);
         let is_here = |number: &&u64| self.level0.iter().any(|row| row.number() == **number);
@@ -159,36 +174,9 @@ impl Version {
         for row in &mut self.level0 {
             let moved = edit.arrivals.iter().find(|(number, _)| *number == row.number());
             let arrival = moved.map_or(row.live().arrival().clone(), |(_, key)| key[..].into());
-            *row = row.with_cursor(&self.cursor, &arrival);
+            *row = row.with_cursor(&self.cursor, &arrival)?;
         }
         Ok(())
-    }
-}
-
-/// What an edit adds, its files open.
-pub(crate) enum Opened {
-    Row(Row),
-    Table(Arc<TableFile>),
-}
-
-impl Opened {
-    /// Opens what `entry` names.
-    pub(crate) fn open(
-        media: &Arc<dyn Media>,
-        entry: &FileEntry,
-        cache: &Arc<BlockCache>,
-    ) -> Result<Self> {
-        Ok(match entry.level {
-            0 => Opened::Row(Row::open(media, entry, cache)?),
-            _ => Opened::Table(TableFile::open(media, entry.clone(), cache)?),
-        })
-    }
-
-    pub(crate) fn max_sequence(&self) -> u64 {
-        match self {
-            Opened::Row(row) => row.max_sequence(),
-            Opened::Table(table) => table.max_sequence(),
-        }
     }
 }
 

@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use siltstone_engine::{Error, Result};
-use siltstone_media::Media;
+use siltstone_media::{Media, PageClaims, PmemPool};
 use siltstone_table::{BlockCache, Manifest, parse_file_name};
 
-use super::{Edit, Opened, Row, Version};
+use super::{Edit, NvmRows, Opened, Opener, Row, Version};
+use crate::pool;
+use crate::rowtable::RowTable;
 
 /// The engine's name in the manifest.
 pub(crate) const ENGINE: &str = "lsm";
@@ -31,6 +33,9 @@ struct Installing {
     last_sequence: u64,
     first_log: u64,
     cursors: Vec<(usize, Vec<u8>)>,
+    /// Rows of edits of which nobody knows whether the manifest has them: until the next open tells,
+    /// their pages are given to no one.
+    doubtful: Vec<Arc<RowTable>>,
 }
 
 /// What the manifest says, for the rest of recovery.
@@ -40,14 +45,18 @@ pub(crate) struct Recovered {
     pub(crate) first_log: u64,
     pub(crate) sealed_log: Option<(u64, u64)>,
     pub(crate) cursors: Vec<(usize, Vec<u8>)>,
+    /// The pool, if rows lie in it.
+    pub(crate) pool: Option<PmemPool>,
 }
 
 impl Versions {
-    /// Opens what the manifest names, or makes an empty table if `media` has no manifest.
+    /// Opens what the manifest names, or makes an empty table if `media` has no manifest. A pool of
+    /// persistent memory that rows lie in is to have `nvm_bytes`.
     pub(crate) fn open(
         media: &Arc<dyn Media>,
         cache: &Arc<BlockCache>,
         levels: usize,
+        nvm_bytes: u64,
     ) -> Result<(Self, Recovered)> {
         let (manifest, edits) = if Manifest::exists(media.as_ref())? {
             Manifest::open(media.clone(), ENGINE).map_err(missing_manifest)?
@@ -58,11 +67,12 @@ impl Versions {
             (Manifest::create(media.clone(), ENGINE, &snapshot)?, vec![snapshot])
         };
         let state = fold(&edits)?;
-        let opened: Vec<_> = state
-            .added
-            .iter()
-            .map(|entry| Opened::open(media, entry, cache).map_err(missing_file))
-            .collect::<Result<_>>()?;
+        let has_nvm = state.added.iter().any(|file| file.is_in_nvm());
+        let claims = has_nvm.then(|| pool::claims(media, nvm_bytes)).transpose()?;
+        let nvm = claims.as_ref().map_or(NvmRows::None, NvmRows::Claimed);
+        let cursor = state.cursor.as_deref().unwrap_or_default();
+        let opener = Opener { media, cache, nvm, cursor };
+        let opened = opener.open_all(&state.added).map_err(missing_file)?;
         let version = Arc::new(Version::new(levels).apply(&state, &opened)?);
         let first_log = state.first_log.unwrap_or(0);
         let last_sequence = state.last_sequence.unwrap_or(0);
@@ -72,6 +82,7 @@ impl Versions {
             first_log,
             sealed_log: state.sealed_log,
             cursors: state.cursors.clone(),
+            pool: claims.map(PageClaims::ready),
         };
         let installing = Installing {
             manifest: Some(manifest),
@@ -79,6 +90,7 @@ impl Versions {
             last_sequence,
             first_log,
             cursors: state.cursors,
+            doubtful: Vec::new(),
         };
         let versions = Versions {
             media: media.clone(),
@@ -100,7 +112,8 @@ impl Versions {
     }
 
     /// Installs `edit`: the manifest first, durably; then `publish` sees the next version while no
-    /// other edit can come between. Tables that were removed are retired.
+    /// other edit can come between. Tables that were removed are retired. `built` is the row in
+    /// persistent memory that the edit adds, if it adds one.
     ///
     /// Rows that the edit adds arrive where the cursor over level 0 stands now. If the edit moves
     /// the cursor, rows that are not in `taken` came while the stretch behind it was compacted
@@ -108,16 +121,15 @@ impl Versions {
     pub(crate) fn install(
         &self,
         mut edit: Edit,
+        built: Option<Arc<RowTable>>,
         taken: &[Row],
         publish: impl FnOnce(&Arc<Version>),
     ) -> Result<()> {
         let mut installing = self.installing.lock();
         // Opened before the manifest names them: a table that cannot be read is not installed.
-        let opened: Vec<_> = edit
-            .added
-            .iter()
-            .map(|entry| Opened::open(&self.media, entry, &self.cache))
-            .collect::<Result<_>>()?;
+        let nvm = built.as_ref().map_or(NvmRows::None, NvmRows::Built);
+        let opener = Opener { media: &self.media, cache: &self.cache, nvm, cursor: &[] };
+        let opened = opener.open_all(&edit.added)?;
         for row in edit.added.iter_mut().filter_map(|entry| entry.row.as_mut()) {
             row.arrival = installing.version.cursor.to_vec();
         }
@@ -133,7 +145,11 @@ impl Versions {
         if last_sequence > installing.last_sequence {
             edit.last_sequence = Some(last_sequence);
         }
-        installing.manifest.as_mut().ok_or(Error::Closed)?.append(&edit.encode())?;
+        let appended = installing.manifest.as_mut().ok_or(Error::Closed)?.append(&edit.encode());
+        if appended.as_ref().is_err_and(|error| !error.is_disk_full()) {
+            installing.doubtful.extend(built);
+        }
+        appended?;
 
         installing.last_sequence = installing.last_sequence.max(last_sequence);
         installing.first_log = edit.first_log.unwrap_or(installing.first_log);
@@ -154,6 +170,13 @@ impl Versions {
     /// Seals the manifest: no more edits.
     pub(crate) fn close(&self) -> Result<()> {
         self.installing.lock().manifest.take().map_or(Ok(()), Manifest::close)
+    }
+
+    /// Forgets the rows in persistent memory: the table is closed.
+    pub(crate) fn let_go_of_nvm(&self) {
+        let mut installing = self.installing.lock();
+        installing.version = Arc::new(installing.version.without_nvm_rows());
+        installing.doubtful.clear();
     }
 
     /// What the manifest would say if it were written anew now: the edit that makes this version

@@ -1,7 +1,7 @@
 //! Whether the task reaches db_bench unchanged, and what it cannot do is refused.
 
 use super::*;
-use crate::engines::Target;
+use crate::engines::{Medium, Target};
 use crate::run::Settings;
 
 fn target(base: &Path) -> Target {

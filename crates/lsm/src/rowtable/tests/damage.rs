@@ -7,6 +7,7 @@ use siltstone_media::faulty::FaultKind;
 use super::super::header::{DIRECTORY_PLACE, HEADER_PLACE, METADATA_PLACE};
 use super::super::hints;
 use super::super::item::{RowSum, u32_at, u64_at};
+use super::super::probe::Tally;
 use super::super::{MIN_PAGE_BYTES, RowHandle};
 use super::*;
 
@@ -33,7 +34,7 @@ fn everything(row: &Arc<RowTable>) -> Result<Vec<Entry>> {
     let mut all = Vec::new();
     iter.first()?;
     while let Some(entry) = shown(&iter) {
-        let found = row.get(&entry.key, entry.sequence, WHY)?;
+        let found = row.get(&entry.key, entry.sequence, &mut Tally::default())?;
         assert_eq!(found.as_ref(), Some(&entry.found()));
         all.push(entry);
         iter.next()?;
@@ -134,12 +135,18 @@ fn is_a_row_built_over_a_damaged_one_though_without_hints() {
     medium.flip_bit("pool", 26, 0).unwrap();
     let claims = claims(&medium, PAGE);
     let row = Arc::new(RowTable::open(&claims, handle, 1, LiveRange::all()).unwrap());
-    assert!(row.get(&entries[0].key, 9, WHY).is_err_and(|error| error.is_corruption()));
+    assert!(
+        row.get(&entries[0].key, 9, &mut Tally::default())
+            .is_err_and(|error| error.is_corruption())
+    );
     let pool = claims.ready();
     let above = build(&pool, 2, Some(&row), &entries);
     assert_eq!((above.previous(), everything(&above).unwrap()), (None, entries.clone()));
     let rows = [above, row];
-    assert_eq!(hints::get(&rows, &entries[0].key, 9, WHY).unwrap(), Some(entries[0].found()));
+    assert_eq!(
+        hints::get(&rows, &entries[0].key, 9, &mut Tally::default()).unwrap(),
+        Some(entries[0].found())
+    );
 }
 
 #[test]
@@ -239,7 +246,7 @@ proptest! {
             let used = || {
                 let row = Arc::new(RowTable::open(&claims, forged, 4, live.clone())?);
                 row.verify(WHY)?;
-                row.get(b"key00404", 9, WHY)?;
+                row.get(b"key00404", 9, &mut Tally::default())?;
                 row.live_bytes()?;
                 let trimmed = row.trim(LiveRange::new(b"key00500", live.arrival()));
                 drop(trimmed);

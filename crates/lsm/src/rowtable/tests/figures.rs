@@ -71,13 +71,13 @@ fn stack(rows: u64, keys: usize, dice: &mut Dice) -> (Vec<Arc<RowTable>>, Vec<Ve
 fn compare(name: &str, rows: &[Arc<RowTable>], keys: &[Vec<u8>]) -> (Cost, Cost) {
     let plain = measure(keys, |key, watch| {
         for row in rows {
-            if row.get_watched(key, u64::MAX, watch).unwrap().is_some() {
+            if row.get(key, u64::MAX, watch).unwrap().is_some() {
                 return;
             }
         }
     });
     let hinted = measure(keys, |key, watch| {
-        hints::get_watched(rows, key, u64::MAX, watch).unwrap();
+        hints::get(rows, key, u64::MAX, watch).unwrap();
     });
     println!(
         "{name:<34} plain {:7.1} comparisons {:7.1} lines | hints {:6.1} comparisons {:6.1} lines | \

@@ -57,7 +57,11 @@ fn stack(pool: &PmemPool, plans: &[Plan]) -> (Vec<Arc<RowTable>>, Vec<Vec<Entry>
 
 fn check(rows: &[Arc<RowTable>], live: &[Vec<Entry>], key: &[u8], at: u64) {
     let expected = live.iter().find_map(|entries| lookup(entries, key, at));
-    assert_eq!(hints::get(rows, key, at, WHY).unwrap(), expected, "{key:?} at {at}");
+    assert_eq!(
+        hints::get(rows, key, at, &mut Tally::default()).unwrap(),
+        expected,
+        "{key:?} at {at}"
+    );
 
     let mut walk = HintWalk::new(key);
     for row in rows {

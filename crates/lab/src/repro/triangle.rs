@@ -1,0 +1,213 @@
+//! `triangle`: what a triangular level 0 in persistent memory saves, beside the designs it came from.
+//!
+//! The paper writes 80 GB of random keys to five stores: RocksDB on an SSD; RocksDB with a large level
+//! 0 in persistent memory; NoveLSM, whose memtables are large and lie there; MatrixKV, whose level 0
+//! lies there and is compacted by columns; and TriangleKV. Memtables and tables have 64 MiB, level 1
+//! 256 MiB and ten times more each, the persistent memory 8 GB; MatrixKV and TriangleKV have a first
+//! level as large as that. Here all are one tree with one option different, at 1/256 of the memtable
+//! and half as many memtables of persistent memory, and 20 times that memory is written.
+//!
+//! Write amplification is what is written to the SSD for each byte of the user's, without the log: in
+//! four of the five the log belongs in persistent memory, and it would add one to each alike. Background
+//! work runs on the writing thread when it is due, so the counts are the same in each run.
+//!
+//! Invariant: all five run the same operations, and differ in the options that are told beside them.
+//!
+//! Source: TriangleKV paper, section 5.3.1, figures 16 and 17.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use siltstone_engine::{Env, ManualClock, Result};
+
+use super::{Check, Direction, Experiment, Measured};
+use crate::engines::{Medium, Target};
+use crate::generate::ValueSize;
+use crate::plot::{Bars, Plot};
+use crate::run::{Counts, Session, Settings};
+use crate::workload::{Choices, Workload};
+
+/// Bytes of a memtable and of a table at scale 1.
+const MEMTABLE: f64 = 256.0 * 1024.0;
+/// The persistent memory, in memtables.
+const NVM: f64 = 64.0;
+/// What is written, in persistent memories.
+const ROUNDS: f64 = 20.0;
+/// How much larger each level is than the one before.
+const FACTOR: f64 = 10.0;
+/// The first level of RocksDB, in memtables.
+const LEVEL_1: f64 = 4.0;
+const KEY: usize = 16;
+const VALUE: usize = 256;
+
+/// The stores, by what is different in them. `NVM` and the levels are filled in.
+const SETS: [(&str, &str); 5] = [
+    ("RocksDB-SSD", "level0=rows l0_compact=4 SMALL"),
+    ("RocksDB-L0-NVM", "level0=rows NVM hints=off l0_compact=1000 l0_slow=1001 l0_stop=1002 SMALL"),
+    ("NoveLSM", "level0=novelsm NVM l0_compact=4 SMALL"),
+    ("MatrixKV", "level0=matrix NVM LARGE"),
+    ("TriangleKV", "level0=triangle NVM LARGE"),
+];
+const SSD: usize = 0;
+const L0_NVM: usize = 1;
+const NOVELSM: usize = 2;
+const MATRIX: usize = 3;
+const TRIANGLE: usize = 4;
+
+pub(super) struct Triangle;
+
+/// What one store did.
+#[derive(Debug, Clone, Copy, Default)]
+struct Run {
+    /// Bytes written to the SSD beside the log, for each of the user's.
+    amplification: f64,
+    /// The largest compaction of level 0, in AF·S.
+    largest: f64,
+}
+
+impl Experiment for Triangle {
+    fn id(&self) -> &'static str {
+        "triangle"
+    }
+
+    fn paper(&self) -> &'static str {
+        "TriangleKV: Reducing Write Stalls and Write Amplification in LSM-Tree Based KV Stores with \
+         Triangle Container in NVM"
+    }
+
+    fn figure(&self) -> &'static str {
+        "figures 16 and 17"
+    }
+
+    fn claim(&self) -> &'static str {
+        "write amplification of a random load 3.26 times lower than RocksDB's on an SSD, 2.56 for \
+         MatrixKV, 1.83 for NoveLSM, 1.99 with level 0 in persistent memory alone; each compaction \
+         of level 0 at most AF·S"
+    }
+
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+        let mut runs = [Run::default(); SETS.len()];
+        for (s, (_, options)) in SETS.iter().enumerate() {
+            progress(s as u64, SETS.len() as u64);
+            runs[s] = measure(options, scale)?;
+        }
+        progress(SETS.len() as u64, SETS.len() as u64);
+        let bars = Bars {
+            title: "Written to the SSD for each byte of a random load".to_owned(),
+            y: "write amplification".to_owned(),
+            groups: vec!["random load".to_owned()],
+            series: (0..SETS.len())
+                .map(|s| (SETS[s].0.to_owned(), vec![runs[s].amplification]))
+                .collect(),
+        };
+        let memtable = memtable(scale);
+        Ok(Measured {
+            scale: format!(
+                "{} MiB of {KEY} + {VALUE} bytes, memtables of {} KiB, {} MiB of persistent memory",
+                (memtable * NVM * ROUNDS) as u64 >> 20,
+                memtable as u64 >> 10,
+                (memtable * NVM) as u64 >> 20,
+            ),
+            checks: checks(&runs),
+            plot: Some(Plot::Bars(bars)),
+        })
+    }
+}
+
+fn checks(runs: &[Run; SETS.len()]) -> Vec<Check> {
+    let amplification = |s: usize| runs[s].amplification;
+    let lower = |s: usize, claimed: f64, least: f64| Check {
+        what: format!("{}, write amplification, times lower than on the SSD", SETS[s].0),
+        claimed,
+        ours: amplification(SSD) / amplification(s),
+        tolerance: 0.25,
+        direction: Direction::AtLeast(least),
+    };
+    let others = [SSD, L0_NVM, NOVELSM].map(amplification);
+    let order = |what: &str, claimed: f64, ours: f64| Check {
+        what: what.to_owned(),
+        claimed,
+        ours,
+        tolerance: 0.0,
+        direction: Direction::AtLeast(1.0),
+    };
+    let largest = |s: usize| Check {
+        what: format!("{}, largest compaction of level 0, in AF·S", SETS[s].0),
+        claimed: 1.0,
+        ours: runs[s].largest,
+        tolerance: 0.0,
+        direction: Direction::AtMost(1.0),
+    };
+    vec![
+        lower(TRIANGLE, 3.26, 2.5),
+        lower(MATRIX, 2.56, 1.9),
+        lower(NOVELSM, 1.83, 1.0),
+        lower(L0_NVM, 1.99, 1.0),
+        order(
+            "MatrixKV over TriangleKV",
+            3.26 / 2.56,
+            amplification(MATRIX) / amplification(TRIANGLE),
+        ),
+        order(
+            "the best of the others over MatrixKV",
+            2.56 / 1.99,
+            others.iter().fold(f64::INFINITY, |a, &b| a.min(b)) / amplification(MATRIX),
+        ),
+        largest(TRIANGLE),
+        largest(MATRIX),
+    ]
+}
+
+fn memtable(scale: f64) -> f64 {
+    (MEMTABLE * scale).max(16.0 * 1024.0)
+}
+
+/// Writes random keys, and counts what that does.
+fn measure(options: &str, scale: f64) -> Result<Run> {
+    let memtable = memtable(scale);
+    let bytes = |memtables: f64| ((memtable * memtables) as u64).to_string();
+    let levels = |first: f64| {
+        let level = |n: i32| bytes(first * FACTOR.powi(n));
+        format!("levels={}:{}:{}:{}", level(0), level(1), level(2), level(3))
+    };
+    let given = options
+        .replace("NVM", &format!("nvm={}", bytes(NVM)))
+        .replace("SMALL", &levels(LEVEL_1))
+        .replace("LARGE", &levels(NVM));
+    let given = given.split(' ').filter_map(|pair| pair.split_once('='));
+    let given = given.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let mut all = BTreeMap::from([
+        ("memtable".to_owned(), bytes(1.0)),
+        ("table".to_owned(), bytes(1.0)),
+        ("cache".to_owned(), bytes(4.0)),
+        ("subcompactions".to_owned(), "1".to_owned()),
+        ("triad_log".to_owned(), "off".to_owned()),
+    ]);
+    all.extend(given);
+    let target = Target {
+        engine: "lsm".to_owned(),
+        options: all,
+        medium: Medium::Ram,
+        keep: false,
+        background_threads: 1,
+    };
+    let items = memtable * NVM * ROUNDS / (KEY + VALUE) as f64;
+    let settings = Settings {
+        keys: items as u64,
+        key_bytes: KEY,
+        value: ValueSize::Fixed(VALUE),
+        ..Settings::default()
+    };
+    let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
+    let mut session = Session::new(target.open_in(env)?, settings)?;
+    session.run(&Workload::named("fillrandom", &Choices::default())?, &mut |_| ())?;
+    let mut counts = Counts::default();
+    session.phases().iter().for_each(|phase| counts.add(&phase.counts));
+    let to_ssd = counts.written.iter().filter(|(purpose, _)| *purpose != "log");
+    let to_ssd: u64 = to_ssd.map(|(_, bytes)| bytes).sum();
+    let largest = session.engine().stats().counters["largest_level0_bytes"];
+    Ok(Run {
+        amplification: to_ssd as f64 / counts.user_bytes as f64,
+        largest: largest as f64 / (FACTOR * memtable),
+    })
+}

@@ -1,0 +1,126 @@
+//! Questions to a table whose level 0 lies in persistent memory, beyond what the conformance kit asks.
+
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+
+use std::sync::Arc;
+
+use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+use siltstone_lsm::{Lsm, Options, inspect, repair};
+use siltstone_media::{Faulty, Media};
+
+const KEYS: u32 = 3000;
+
+fn open(media: &Arc<dyn Media>, options: &str) -> Lsm {
+    let all = format!("memtable=32KiB table=16KiB levels=64KiB:640KiB {options}");
+    let pairs = all.split(' ').filter_map(|pair| pair.split_once('='));
+    let options = Options::from_map(&pairs.map(|(k, v)| (k.into(), v.into())).collect()).unwrap();
+    Lsm::open(media.clone(), Env::replayable(Arc::new(ManualClock::at(1)), 1), options).unwrap()
+}
+
+fn key(i: u32) -> Vec<u8> {
+    format!("key{:05}", u64::from(i) * 7919 % u64::from(KEYS)).into_bytes()
+}
+
+fn fill(lsm: &Lsm, round: u32) {
+    for i in 0..KEYS {
+        let mut batch = WriteBatch::new();
+        batch.put(&key(i), format!("{round:050}").as_bytes());
+        lsm.write(&batch, Durability::Buffered).unwrap();
+    }
+}
+
+/// How many keys have the value of a round; no key has any but those before.
+fn count(lsm: &Lsm, round: u32) -> u32 {
+    let value = |i| lsm.get(&key(i)).unwrap().map(|entry| String::from_utf8(entry.value).unwrap());
+    (0..KEYS)
+        .filter(|&i| {
+            let found = value(i).map(|value| value.parse::<u32>().unwrap());
+            assert!(found.is_none_or(|found| found <= round), "{found:?}");
+            found == Some(round)
+        })
+        .count() as u32
+}
+
+fn counter(lsm: &Lsm, name: &str) -> u64 {
+    lsm.stats().counters[name]
+}
+
+#[test]
+fn do_pages_come_back_as_the_cursor_goes_round() {
+    let media: Arc<dyn Media> = Arc::new(Faulty::new(1));
+    let lsm = open(&media, "nvm=512KiB");
+    for round in 0..10 {
+        fill(&lsm, round);
+        let held = ["nvm_directory_bytes", "nvm_metadata_bytes", "nvm_data_bytes"];
+        let held: u64 = held.map(|name| counter(&lsm, name)).iter().sum();
+        let taken = counter(&lsm, "nvm_pages") - counter(&lsm, "nvm_pages_free");
+        assert_eq!(taken * 4096, held, "no cursor holds an older version");
+    }
+    assert!(counter(&lsm, "nvm_rows_built") > 30);
+    assert_eq!(counter(&lsm, "nvm_rows_refused"), 0);
+    assert_eq!(count(&lsm, 9), KEYS);
+}
+
+#[test]
+fn do_rows_drain_when_the_option_goes_and_does_the_pool_then() {
+    let media: Arc<dyn Media> = Arc::new(Faulty::new(1));
+    let lsm = open(&media, "nvm=512KiB");
+    fill(&lsm, 1);
+    lsm.close().unwrap();
+    drop(lsm);
+    let lsm = open(&media, "l0_compact=2 container=0");
+    assert!(counter(&lsm, "nvm_rows") > 0);
+    assert_eq!(count(&lsm, 1), KEYS);
+    fill(&lsm, 2);
+    lsm.maintain().unwrap();
+    assert_eq!(counter(&lsm, "nvm_rows"), 0);
+    assert!(media.exists("NVM").unwrap());
+    lsm.close().unwrap();
+    drop(lsm);
+    let lsm = open(&media, "l0_compact=2 container=0");
+    assert!(!media.exists("NVM").unwrap());
+    assert_eq!(count(&lsm, 2), KEYS);
+}
+
+#[test]
+fn does_a_pool_that_a_cursor_fills_up_keep_no_writer() {
+    let media: Arc<dyn Media> = Arc::new(Faulty::new(1));
+    let lsm = open(&media, "nvm=128KiB");
+    fill(&lsm, 1);
+    // It holds the pages of its version, whatever is compacted.
+    let mut cursor = lsm.iter().unwrap();
+    assert!(cursor.first().unwrap());
+    for round in 2..6 {
+        fill(&lsm, round);
+    }
+    assert!(counter(&lsm, "nvm_rows_refused") > 0, "rows became files");
+    assert_eq!(count(&lsm, 5), KEYS);
+    assert_eq!(cursor.value(), format!("{:050}", 1).as_bytes());
+}
+
+#[test]
+fn is_a_damaged_row_repaired_from_what_can_be_read() {
+    let faulty = Faulty::new(1);
+    let media: Arc<dyn Media> = Arc::new(faulty.clone());
+    let lsm = open(&media, "nvm=512KiB");
+    fill(&lsm, 1);
+    fill(&lsm, 2);
+    assert!(counter(&lsm, "nvm_rows") > 1);
+    lsm.close().unwrap();
+    drop(lsm);
+    let shown = inspect(&media, "NVM", 100).unwrap().unwrap();
+    assert!(shown.items.len() > 1 && shown.damage.is_none(), "{shown:?}");
+    let (path, len) = faulty
+        .files()
+        .into_iter()
+        .find_map(|file| file.path.ends_with("NVM").then_some((file.path, file.len)))
+        .unwrap();
+    for at in (5000..len).step_by(30_011) {
+        faulty.flip_bit(&path, at, 3).unwrap();
+    }
+    let story = repair(&media).unwrap();
+    assert!(story.iter().any(|line| line.contains("entries saved in a table")), "{story:#?}");
+    let lsm = open(&media, "nvm=512KiB");
+    assert!(lsm.verify(&mut |_, _| ()).unwrap().is_sound());
+    assert!(count(&lsm, 2) > KEYS / 2, "{story:#?}");
+}
