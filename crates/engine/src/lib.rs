@@ -14,6 +14,7 @@
 //! | [`options`] | options as `key=value`, refused whole with every mistake named |
 //! | [`clock`] | time, injected |
 //! | [`scheduler`] | background work by priority, on threads or replayed by hand |
+//! | [`group`] | group commit: whoever comes first writes for all who wait |
 //! | [`rate`] | a limit on background bytes a second |
 //! | [`env`](mod@env) | the injected world: clock, seed, scheduler, rate limit |
 
@@ -24,6 +25,7 @@ pub mod cursor;
 pub mod entry;
 pub mod env;
 pub mod error;
+pub mod group;
 pub mod io;
 pub mod options;
 pub mod rate;
@@ -39,6 +41,7 @@ pub use cursor::Cursor;
 pub use entry::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Timestamp};
 pub use env::Env;
 pub use error::{Error, OptionMistake, Result};
+pub use group::GroupCommit;
 pub use io::{IoCounters, IoCounts, NvmCounts, Purpose};
 pub use options::OptionReader;
 pub use rate::RateLimiter;
