@@ -13,8 +13,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
 use crate::{Error, Result};
+use parking_lot::{Condvar, Mutex};
 
 /// Requests of other writers are `T`, owned, with a size in bytes.
 pub struct GroupCommit<T> {

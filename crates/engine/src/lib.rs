@@ -9,6 +9,7 @@
 //! | [`batch`] | [`WriteBatch`]: writes that happen together or not at all |
 //! | [`entry`] | what a key maps to; the limits on keys and values |
 //! | [`error`] | the one error type, which names the file, the key or the option |
+//! | [`inspection`] | what is in a file, told for people |
 //! | [`io`] | [`Purpose`]: why bytes move, and counters of how many did |
 //! | [`stats`] | what every engine reports, in the field's words |
 //! | [`options`] | options as `key=value`, refused whole with every mistake named |
@@ -26,6 +27,7 @@ pub mod entry;
 pub mod env;
 pub mod error;
 pub mod group;
+pub mod inspection;
 pub mod io;
 pub mod options;
 pub mod rate;
@@ -42,6 +44,7 @@ pub use entry::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Timestamp};
 pub use env::Env;
 pub use error::{Error, OptionMistake, Result};
 pub use group::GroupCommit;
+pub use inspection::Inspection;
 pub use io::{IoCounters, IoCounts, NvmCounts, Purpose};
 pub use options::OptionReader;
 pub use rate::RateLimiter;

@@ -12,10 +12,11 @@ use std::sync::Arc;
 
 use siltstone_engine::{Engine, Env, Error, OptionMistake, Result};
 use siltstone_lsm::{Lsm, Options as LsmOptions};
-use siltstone_media::{Disk, Media, Metered, Ram};
+use siltstone_media::{Disk, DiskOptions, Media, Metered, Ram};
+use siltstone_silt::{Options as SiltOptions, Silt};
 
 /// The names of all engines.
-pub const NAMES: &[&str] = &["lsm"];
+pub const NAMES: &[&str] = &["lsm", "silt"];
 
 /// Where a store lives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +82,7 @@ impl Target {
     pub fn check(&self) -> Result<()> {
         match self.engine.as_str() {
             "lsm" => LsmOptions::from_map(&self.options).map(drop),
+            "silt" => SiltOptions::from_map(&self.options).map(drop),
             name => {
                 Err(bad("engine", format!("'{name}' is unknown; there are {}", NAMES.join(", "))))
             }
@@ -112,6 +114,7 @@ impl Target {
         let media: Arc<dyn Media> = Arc::new(Metered::new(inner));
         let engine: Arc<dyn Engine> = match self.engine.as_str() {
             "lsm" => Arc::new(Lsm::open(media, env, LsmOptions::from_map(&self.options)?)?),
+            "silt" => Arc::new(Silt::open(media, env, SiltOptions::from_map(&self.options)?)?),
             name => unreachable!("{name} was checked"),
         };
         Ok(Opened { engine, path, _directory: directory })

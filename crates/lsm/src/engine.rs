@@ -11,8 +11,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use siltstone_engine::{
-    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Error, GroupCommit, KeyRange,
-    Purpose, ReadPoint, Result, Stats, VerifyReport, WriteBatch,
+    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Error, GroupCommit,
+    KeyRange, Purpose, ReadPoint, Result, Stats, VerifyReport, WriteBatch,
 };
 use siltstone_media::Media;
 use siltstone_table::{BlockCache, IterOptions};

@@ -47,7 +47,9 @@ pub(crate) struct SiltCursor {
 enum Walk {
     /// The store is yet to be begun.
     Before,
-    Log { positions: std::vec::IntoIter<u32> },
+    Log {
+        positions: std::vec::IntoIter<u32>,
+    },
     Hash(hash_store::Walk<Arc<HashStore>>),
     Sorted(sorted_store::Walk<Arc<SortedStore>>),
 }

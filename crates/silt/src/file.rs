@@ -66,11 +66,6 @@ impl FileWriter {
         if self.buffer.len() >= PIECE_BYTES { self.flush() } else { Ok(()) }
     }
 
-    pub(crate) fn zeros(&mut self, count: usize) -> Result<()> {
-        self.buffer.resize(self.buffer.len() + count, 0);
-        if self.buffer.len() >= PIECE_BYTES { self.flush() } else { Ok(()) }
-    }
-
     /// Sends what is buffered to the medium.
     pub(crate) fn flush(&mut self) -> Result<()> {
         if !self.buffer.is_empty() {

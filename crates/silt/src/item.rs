@@ -86,7 +86,10 @@ mod tests {
             let mut bytes = batch.as_bytes().to_vec();
             bytes.resize(bytes.len() + zeros, 0);
             let found: Vec<_> = list(&bytes).map(|entry| entry.unwrap()).collect();
-            assert_eq!(found.iter().map(|entry| entry.0).collect::<Vec<_>>(), batch.iter().collect::<Vec<_>>());
+            assert_eq!(
+                found.iter().map(|entry| entry.0).collect::<Vec<_>>(),
+                batch.iter().collect::<Vec<_>>()
+            );
             assert_eq!(found.concat_entries(), batch.as_bytes());
         }
     }

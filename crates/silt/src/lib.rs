@@ -37,6 +37,7 @@ mod engine;
 mod file;
 mod generation;
 mod hash_store;
+mod inspect;
 mod item;
 mod keys;
 mod log_store;
@@ -45,6 +46,7 @@ mod names;
 mod options;
 mod record;
 mod recover;
+mod repair;
 mod sorted_store;
 mod stats;
 mod verify;
@@ -53,7 +55,9 @@ mod view;
 mod write;
 
 pub use engine::Silt;
+pub use inspect::inspect;
 pub use options::{Options, Stores};
+pub use repair::repair;
 
 /// The largest value: the house's limit.
 pub const MAX_VALUE_BYTES: usize = siltstone_engine::MAX_VALUE_BYTES;

@@ -98,7 +98,7 @@ mod tests {
         let bits = |key: u32| hash64(&key.to_le_bytes());
         for round in 0..3 {
             for key in 0..100 {
-                let old = (round > 0).then_some((round - 1) * 100 + key);
+                let old = (round > 0).then(|| (round - 1) * 100 + key);
                 store.enter(bits(key), old, round * 100 + key, 10 + round);
             }
             assert_eq!(store.entries(), 100);

@@ -142,9 +142,12 @@ mod tests {
 
     #[test]
     fn is_every_mistake_named_at_once() {
-        let given = [("slots", "3"), ("load", "NaN"), ("stop", "4"), ("stores", "few"), ("colour", "red")];
+        let given =
+            [("slots", "3"), ("load", "NaN"), ("stop", "4"), ("stores", "few"), ("colour", "red")];
         let given = given.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        let Err(Error::BadOptions(mistakes)) = Options::from_map(&given) else { panic!("accepted") };
+        let Err(Error::BadOptions(mistakes)) = Options::from_map(&given) else {
+            panic!("accepted")
+        };
         let names: Vec<_> = mistakes.iter().map(|m| m.option.as_str()).collect();
         assert_eq!(names, ["stores", "slots", "load", "stop", "colour"]);
     }

@@ -46,7 +46,12 @@ impl View {
     }
 
     /// The newest entry of `key`, deleted or expired ones too, and where it was.
-    fn find(&self, partition: usize, hash: &HashKey, key: &[u8]) -> Result<Option<(Item, FoundIn)>> {
+    fn find(
+        &self,
+        partition: usize,
+        hash: &HashKey,
+        key: &[u8],
+    ) -> Result<Option<(Item, FoundIn)>> {
         let purpose = Purpose::Get;
         for generation in self.generations() {
             if let Some((_, item)) = generation.find(partition, hash, key, purpose)? {

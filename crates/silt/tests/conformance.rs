@@ -13,13 +13,13 @@ use siltstone_testkit::Subject;
 struct SiltSubject;
 
 /// What all option sets share: stores so small that they fill up.
-const SMALL: &str = "partitions=2 slots=64 log=64KiB hash_stores=3 stop=6 block=512 sort=1MiB";
+const SMALL: &str = "partitions=2 slots=32 log=32KiB hash_stores=2 stop=4 block=512 sort=1MiB";
 
 const VARIANTS: [&str; 8] = [
-    "block=512",
+    "slots=16 load=0.8 hash_stores=1",
     "partitions=1 slots=16 load=0.5 block=1",
     "partitions=5 slots=32 load=0.97 hash_stores=1 stop=2 block=4KiB",
-    "sort=1KiB hash_stores=2 stop=3 block=64KiB",
+    "sort=1KiB slots=16 hash_stores=3 block=64KiB",
     "log=4KiB hash_stores=4 index_memory=1",
     "stores=log-hash index_memory=1KiB",
     "stores=log log=16KiB",

@@ -10,7 +10,7 @@ const ROWS: &[&[&str]] = &[
     &["engine"],
     &["media", "structures", "model"],
     &["table", "testkit"],
-    &["lsm"],
+    &["lsm", "silt"],
     &["siltstone", "lab"],
     &["server"],
     &["cli"],

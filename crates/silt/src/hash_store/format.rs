@@ -85,7 +85,11 @@ pub(super) enum Slot<'a> {
     /// An entry, and zeros perhaps.
     Whole(&'a [u8]),
     /// An entry of `len` bytes that begins with `first`; the others are at `rest_at`.
-    Cut { first: &'a [u8], len: usize, rest_at: u64 },
+    Cut {
+        first: &'a [u8],
+        len: usize,
+        rest_at: u64,
+    },
 }
 
 /// Writes the slot at `offset`, an empty one for an empty entry; `rest_at` is where what does not fit will be. Returns how many bytes
@@ -118,7 +122,11 @@ pub(super) fn encode_slot(
 }
 
 /// Reads the slot at `offset`.
-pub(super) fn decode_slot(slot: &[u8], sum: FileSum, offset: u64) -> Result<Slot<'_>, &'static str> {
+pub(super) fn decode_slot(
+    slot: &[u8],
+    sum: FileSum,
+    offset: u64,
+) -> Result<Slot<'_>, &'static str> {
     let (crc, head) = slot.split_at_checked(CRC).ok_or("a slot is cut off")?;
     if sum.of(offset, head).to_le_bytes() != crc {
         return Err("a slot does not match its checksum");

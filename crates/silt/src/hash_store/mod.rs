@@ -107,8 +107,8 @@ impl HashStore {
         let parsed = read.and_then(|bytes| {
             let filter = CuckooFilter::from_bytes(&bytes);
             let filter = filter.map_err(|error| self.corruption(0, &error.to_string()))?;
-            let is_ours = filter.slots() == u64::from(self.shape.slots)
-                && filter.len() == self.shape.entries;
+            let is_ours =
+                filter.slots() == u64::from(self.shape.slots) && filter.len() == self.shape.entries;
             is_ours.then_some(filter).ok_or_else(|| self.corruption(0, "another store's filter"))
         });
         match parsed {
@@ -142,7 +142,9 @@ impl HashStore {
             }
         }
         if table.len() != self.shape.entries {
-            return Err(self.corruption(self.end, "the slots hold fewer entries than the footer says"));
+            return Err(
+                self.corruption(self.end, "the slots hold fewer entries than the footer says")
+            );
         }
         Ok(table)
     }
@@ -164,7 +166,8 @@ impl HashStore {
     /// The same without a filter: reads the buckets of the hash.
     fn get_unfiltered(&self, bits: u64, key: &[u8], purpose: Purpose) -> Result<Option<Item>> {
         let buckets = CuckooTable::<15>::buckets_of(bits, u64::from(self.shape.slots));
-        let buckets = buckets.ok_or_else(|| self.corruption(self.end, "no table has such slots"))?;
+        let buckets =
+            buckets.ok_or_else(|| self.corruption(self.end, "no table has such slots"))?;
         let size = self.shape.slot_bytes as usize;
         for bucket in buckets {
             let first = bucket * WAYS as u32;
@@ -225,7 +228,9 @@ impl HashStore {
         self.file.read_at(rest_at, &mut bytes, purpose)?;
         let (rest, crc) = bytes.split_at(rest);
         if self.sum.of(rest_at, rest).to_le_bytes() != crc {
-            return Err(self.corruption(rest_at, "the rest of an entry does not match its checksum"));
+            return Err(
+                self.corruption(rest_at, "the rest of an entry does not match its checksum")
+            );
         }
         Ok([first, rest].concat())
     }

@@ -50,8 +50,7 @@ impl HashStoreWriter {
         let bytes = self.shape.slot_bytes as usize;
         let (at, rest_at) = (self.slots.at(), self.rests.at());
         self.slot.clear();
-        let taken =
-            format::encode_slot(&mut self.slot, entry, bytes, self.sum, at, rest_at);
+        let taken = format::encode_slot(&mut self.slot, entry, bytes, self.sum, at, rest_at);
         self.slots.write(&self.slot)?;
         if taken < entry.len() {
             let rest = &entry[taken..];

@@ -153,7 +153,9 @@ impl RunReader {
         self.chunk.resize(len as usize, 0);
         self.run.file.read_at(start, &mut self.chunk, purpose)?;
         if FileSum::new(self.run.number).of(self.next_chunk, &self.chunk) != crc {
-            return Err(self.run.corruption(self.next_chunk, "a chunk does not match its checksum"));
+            return Err(self
+                .run
+                .corruption(self.next_chunk, "a chunk does not match its checksum"));
         }
         (self.next_chunk, self.at) = (start + u64::from(len), 0);
         Ok(true)

@@ -88,7 +88,8 @@ impl<'a> Sorter<'a> {
             walk: store.walk(Purpose::Compaction),
             entry: Vec::new(),
         }));
-        let mut merged = Merged { inner: self.inner, sources, heap: BinaryHeap::new(), taken: None };
+        let mut merged =
+            Merged { inner: self.inner, sources, heap: BinaryHeap::new(), taken: None };
         for at in 0..merged.sources.len() {
             merged.advance(at)?;
         }

@@ -149,7 +149,9 @@ impl Boundaries {
             Form::Listed { low_bits, .. } => (0, 0, *low_bits as u8),
         };
         out.push(is_even);
-        [stride, self.blocks, self.end].iter().for_each(|v| out.extend_from_slice(&v.to_le_bytes()));
+        [stride, self.blocks, self.end]
+            .iter()
+            .for_each(|v| out.extend_from_slice(&v.to_le_bytes()));
         out.push(low_bits);
         if is_even == 0 {
             let mut last = 0;

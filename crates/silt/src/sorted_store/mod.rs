@@ -149,8 +149,8 @@ impl SortedStore {
 
     /// The index, made from the blocks, which end at `end`; checks every block.
     fn index(&self, end: u64, purpose: Purpose) -> Result<(Ect, Boundaries)> {
-        let mut trie =
-            EctBuilder::new(knobs(self.shape.hashes_a_block), self.shape.hashes).map_err(no_index)?;
+        let mut trie = EctBuilder::new(knobs(self.shape.hashes_a_block), self.shape.hashes)
+            .map_err(no_index)?;
         let mean = end / self.shape.blocks();
         let mut starts = BoundariesBuilder::new(mean);
         let (mut last, mut entries) = (None, 0);
@@ -212,9 +212,9 @@ impl SortedStore {
     }
 
     fn check_block(&self, at: u64, bytes: &[u8]) -> Result<()> {
-        let matches = bytes.split_at_checked(CRC).is_some_and(|(crc, entries)| {
-            self.sum.of(at, entries).to_le_bytes() == crc
-        });
+        let matches = bytes
+            .split_at_checked(CRC)
+            .is_some_and(|(crc, entries)| self.sum.of(at, entries).to_le_bytes() == crc);
         let wrong = || self.corruption(at, "a block does not match its checksum");
         matches.then_some(()).ok_or_else(wrong)
     }
@@ -240,7 +240,8 @@ impl SortedStore {
         let wrong = || Error::corruption(&name, 0, "the index is not that of its SortedStore");
         let (stored, stored_boundaries) = parse_index(&stored).ok_or_else(wrong)?;
         // Two tries of the same hashes may differ in their number of buckets.
-        let is_right = (stored.len(), &stored_boundaries.range(0)) == (trie.len(), &boundaries.range(0))
+        let is_right = (stored.len(), &stored_boundaries.range(0))
+            == (trie.len(), &boundaries.range(0))
             && (0..boundaries.blocks()).all(|i| stored_boundaries.range(i) == boundaries.range(i));
         if !is_right {
             return Err(wrong());
@@ -321,7 +322,16 @@ struct Blocks<S> {
 impl<S: Deref<Target = SortedStore>> Blocks<S> {
     fn known(store: S, purpose: Purpose) -> Self {
         let end = store.end();
-        Blocks { store, purpose, is_known: true, end, next: 0, at: 0, chunk: Vec::new(), chunk_at: 0 }
+        Blocks {
+            store,
+            purpose,
+            is_known: true,
+            end,
+            next: 0,
+            at: 0,
+            chunk: Vec::new(),
+            chunk_at: 0,
+        }
     }
 
     /// The next block: where it is, and its entries.
@@ -329,7 +339,9 @@ impl<S: Deref<Target = SortedStore>> Blocks<S> {
         if self.next == self.store.shape.blocks() {
             return match self.at == self.end {
                 true => Ok(None),
-                false => Err(self.store.corruption(self.at, "there are bytes behind the last block")),
+                false => {
+                    Err(self.store.corruption(self.at, "there are bytes behind the last block"))
+                }
             };
         }
         let start = self.at;
@@ -393,7 +405,9 @@ impl<S: Deref<Target = SortedStore>> Blocks<S> {
                 at += len;
                 end = Some(self.at + at as u64);
             }
-            if hashes == wanted && let Some(end) = end {
+            if hashes == wanted
+                && let Some(end) = end
+            {
                 return Ok(end.next_multiple_of(UNIT).min(self.end));
             }
             if limit == self.end {

@@ -36,7 +36,8 @@ impl SortedStore {
             };
             guesses = !guesses;
             let bytes = self.read_block(middle, purpose)?;
-            let mut hashes = item::list(&bytes[CRC..]).flatten().map(|(op, _)| self.shape.keys.hash(op.key()));
+            let mut hashes =
+                item::list(&bytes[CRC..]).flatten().map(|(op, _)| self.shape.keys.hash(op.key()));
             let Some(first) = hashes.next() else {
                 return Err(self.corruption(0, "a block without entries"));
             };

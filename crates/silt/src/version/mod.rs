@@ -66,7 +66,8 @@ impl Version {
                 return Err(wrong(format!("removes store {number}, which is not there")));
             }
         }
-        let lacks = |partition: u32| wrong(format!("names partition {partition}, which is not there"));
+        let lacks =
+            |partition: u32| wrong(format!("names partition {partition}, which is not there"));
         for store in &added.hash_stores {
             let at = store.entry().partition;
             let partition = next.partitions.get_mut(at as usize).ok_or_else(|| lacks(at))?;

@@ -54,7 +54,11 @@ pub(crate) struct Recovered {
 impl Versions {
     /// Opens what the manifest names, or makes an empty table that divides keys as `keys` says, if
     /// `media` has no manifest.
-    pub(crate) fn open(media: &Arc<dyn Media>, keys: Keys, memory: u64) -> Result<(Self, Recovered)> {
+    pub(crate) fn open(
+        media: &Arc<dyn Media>,
+        keys: Keys,
+        memory: u64,
+    ) -> Result<(Self, Recovered)> {
         let (manifest, edits) = if Manifest::exists(media.as_ref())? {
             Manifest::open(media.clone(), ENGINE).map_err(missing_manifest)?
         } else {
@@ -121,10 +125,13 @@ impl Versions {
 
     /// Installs `edit`: the manifest first, durably; then `publish` sees the next version while no
     /// other edit can come between. Stores that were removed are retired.
-    pub(crate) fn install(&self, mut edit: Edit, publish: impl FnOnce(&Arc<Version>)) -> Result<()> {
+    pub(crate) fn install(
+        &self,
+        mut edit: Edit,
+        publish: impl FnOnce(&Arc<Version>),
+    ) -> Result<()> {
         let mut installing = self.installing.lock();
-        let added =
-            self.open_stores(&edit, installing.version.memory(), Purpose::Maintenance)?;
+        let added = self.open_stores(&edit, installing.version.memory(), Purpose::Maintenance)?;
         let next = Arc::new(installing.version.apply(&edit.removed, &added)?);
         edit.next_file = Some(self.next_file.load(Ordering::Relaxed));
         installing.manifest.as_mut().ok_or(Error::Closed)?.append(&edit.encode())?;

@@ -44,17 +44,17 @@ impl Log {
         self.current.len()
     }
 
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
     /// Reads the current log's records.
     pub(crate) fn access(&self) -> LogAccess {
         self.current.access()
     }
 
     /// Appends records with one request, all or none, and adds their positions to `positions`.
-    pub(crate) fn append(&mut self, records: &[[&[u8]; 2]], positions: &mut Vec<u64>) -> Result<()> {
+    pub(crate) fn append(
+        &mut self,
+        records: &[[&[u8]; 2]],
+        positions: &mut Vec<u64>,
+    ) -> Result<()> {
         self.current.append_group(records, positions)
     }
 

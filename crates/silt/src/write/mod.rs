@@ -96,7 +96,11 @@ impl Inner {
         let mut places = Vec::with_capacity(group.records.len());
         if !group.records.is_empty() {
             writer.log.append(&group.records, &mut places).map_err(|error| {
-                if error.is_disk_full() { error } else { self.poison("appending to the log", error) }
+                if error.is_disk_full() {
+                    error
+                } else {
+                    self.poison("appending to the log", error)
+                }
             })?;
         }
         if wants_sync {
