@@ -25,6 +25,8 @@ pub enum Medium {
     Ram,
     /// In a fresh directory below this one.
     Disk(PathBuf),
+    /// The same, with reads that bypass the page cache: what is counted is what the device did.
+    Direct(PathBuf),
 }
 
 impl Medium {
@@ -36,7 +38,8 @@ impl Medium {
         match name {
             "ram" => Ok(Medium::Ram),
             "disk" => Ok(Medium::Disk(directory.to_owned())),
-            _ => Err(bad("media", format!("'{name}' is unknown; there are disk, ram"))),
+            "direct" => Ok(Medium::Direct(directory.to_owned())),
+            _ => Err(bad("media", format!("'{name}' is unknown; there are disk, direct, ram"))),
         }
     }
 
@@ -45,6 +48,7 @@ impl Medium {
         match self {
             Medium::Ram => "ram",
             Medium::Disk(_) => "disk",
+            Medium::Direct(_) => "direct",
         }
     }
 }
@@ -106,9 +110,11 @@ impl Target {
         self.check()?;
         let (inner, directory, path): (Arc<dyn Media>, _, _) = match &self.medium {
             Medium::Ram => (Arc::new(Ram::new()), None, None),
-            Medium::Disk(base) => {
+            Medium::Disk(base) | Medium::Direct(base) => {
                 let (directory, path) = fresh_directory(base, "siltstone-bench-", self.keep)?;
-                (Arc::new(Disk::open(&path)?), directory, Some(path))
+                let direct = matches!(self.medium, Medium::Direct(_));
+                let disk = Disk::open(&path)?.with_options(DiskOptions { direct });
+                (Arc::new(disk), directory, Some(path))
             }
         };
         let media: Arc<dyn Media> = Arc::new(Metered::new(inner));
