@@ -48,11 +48,12 @@ impl Inner {
         let log_entries: u64 = view.generations().map(|generation| generation.entries()).sum();
         let hash_stores = || version.hash_stores().map(|store| store.entry());
         let sorted_stores = || version.sorted_stores().map(|store| store.entry());
+        let logs = self.state.lock().logs.clone();
         let levels = vec![
             LevelStats {
                 name: "LogStore".to_owned(),
-                files: self.state.lock().logs.len() as u64,
-                bytes: self.log_bytes(),
+                files: logs.len() as u64,
+                bytes: self.log_bytes(&logs),
                 entries: log_entries,
                 ..LevelStats::default()
             },
@@ -91,8 +92,7 @@ impl Inner {
         }
     }
 
-    fn log_bytes(&self) -> u64 {
-        let logs = self.state.lock().logs.clone();
+    fn log_bytes(&self, logs: &[u64]) -> u64 {
         let len = |number: &u64| {
             let file = self.media.open(&Kind::Log.name(*number), Mode::Read);
             file.and_then(|file| file.len()).unwrap_or(0)
