@@ -17,7 +17,7 @@ use crate::item::{self, Item};
 const GUESSES: u32 = 5;
 
 impl SortedStore {
-    /// The entry of `key`. Cost: some four reads of blocks.
+    /// The entry of `key`. Cost: some six reads of blocks.
     pub(super) fn search(
         &self,
         hash: &HashKey,

@@ -195,3 +195,24 @@ struct Group<'b> {
     /// Of each key the last of its records.
     last_record: Vec<usize>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use siltstone_media::Ram;
+    use siltstone_table::LogWriter;
+
+    #[test]
+    fn is_a_batch_never_longer_in_the_log_than_was_reckoned() {
+        for (operations, value_bytes) in [(20_000, 0), (5000, 40), (300, 3000), (3, 200_000)] {
+            let mut batch = WriteBatch::new();
+            (0..operations).for_each(|i: u32| {
+                batch.put(&i.to_le_bytes(), &vec![7; value_bytes]);
+            });
+            let mut log = LogWriter::create(&Ram::new(), "log", 1, Purpose::Log).unwrap();
+            let records: Vec<_> = batch.pieces(1).map(|(op, _)| [record::head(true), op]).collect();
+            log.append_group(&records, &mut Vec::new()).unwrap();
+            assert!(log.len() <= logged_bytes(&batch), "{} of {operations}", log.len());
+        }
+    }
+}
