@@ -1,6 +1,6 @@
 //! Tells what is in one of the engine's files, for people.
 //!
-//! Works on files by themselves: nothing is opened for writing, and damage is part of the answer.
+//! Damage is part of the answer; of an index only if it cannot be made again, as opening would do.
 
 use std::sync::Arc;
 

@@ -18,8 +18,8 @@ pub struct Options {
     pub load: f64,
     /// Bytes of log after which LogStores are full, too (`log`, 1 GiB); at most 2 GiB.
     pub log_bytes: u64,
-    /// HashStores of a partition that are merged into its SortedStore (`hash_stores`, 32). More
-    /// write less and take two bytes an entry in memory until they are merged.
+    /// HashStores of a partition that are merged into its SortedStore (`hash_stores`, 32), partitions
+    /// taking turns. More write less and take two bytes an entry in memory until they are merged.
     pub hash_stores: usize,
     /// HashStores of a partition at which writers stop until one is merged (`stop`, 96).
     pub stop: usize,

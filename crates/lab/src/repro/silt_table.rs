@@ -26,8 +26,8 @@ pub(super) const LOAD: f64 = 0.93;
 pub(super) const KEYS_A_MERGE: f64 = 100.0 / (7.5 * 4.0);
 /// Bytes of a value.
 pub(super) const VALUE_BYTES: usize = 1000;
-/// Operations of a batch.
-const BATCH: u64 = 100;
+/// Operations of a batch: few, so that a small LogStore is full where a large one would be.
+const BATCH: u64 = 8;
 
 /// An open table.
 pub(super) struct SiltTable {
@@ -91,11 +91,6 @@ impl SiltTable {
             each(done)?;
         }
         Ok(())
-    }
-
-    /// Entries in HashStores.
-    pub(super) fn in_hash_stores(&self) -> u64 {
-        self.stats().levels.iter().find(|level| level.name == "HashStore").map_or(0, |l| l.entries)
     }
 }
 

@@ -14,11 +14,12 @@
 //! Invariant: a deletion is dropped only together with every older entry of its key, because the
 //! SortedStore, the last store, takes part.
 //!
-//! Source: Lim, thesis, section 2.2.3.
+//! Source: Lim, thesis, section 2.2.3. That partitions take turns is ours.
 
 mod run;
 mod sort;
 
+use std::cmp::Reverse;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
@@ -37,13 +38,17 @@ const LOOK_UP_EVERY: u64 = 1024;
 const MOST_HASHES_A_BLOCK: u64 = 1024;
 
 impl Inner {
-    /// The partition that a merge is due in, if any: the one with the most HashStores.
+    /// The partition that a merge is due in, if any: the one with the most HashStores, when it has as
+    /// many as it may, or all partitions together have what they have when they take turns:
+    /// `(P + 1) / 2` times as many. So merges of one size are spread out, and filters take less.
     pub(crate) fn merge_due(&self) -> Option<usize> {
         let view = self.view.load();
         let at_least = self.options.merge_at().0;
-        let partitions = view.version.partitions.iter().enumerate();
-        let due = partitions.filter(|(_, partition)| partition.hash_stores.len() >= at_least);
-        due.max_by_key(|(_, partition)| partition.hash_stores.len()).map(|(at, _)| at)
+        let counts = || view.version.partitions.iter().map(|partition| partition.hash_stores.len());
+        let (most, at) = counts().zip(0..).max_by_key(|&(count, at)| (count, Reverse(at)))?;
+        let in_turns = at_least.saturating_mul(counts().len() + 1);
+        let is_due = most >= at_least || 2 * counts().sum::<usize>() >= in_turns;
+        is_due.then_some(at)
     }
 
     /// Merges the HashStores of a partition into its SortedStore.
