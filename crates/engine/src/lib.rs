@@ -9,11 +9,13 @@
 //! | [`batch`] | [`WriteBatch`]: writes that happen together or not at all |
 //! | [`entry`] | what a key maps to; the limits on keys and values |
 //! | [`error`] | the one error type, which names the file, the key or the option |
+//! | [`inspection`] | what is in a file, told for people |
 //! | [`io`] | [`Purpose`]: why bytes move, and counters of how many did |
 //! | [`stats`] | what every engine reports, in the field's words |
 //! | [`options`] | options as `key=value`, refused whole with every mistake named |
 //! | [`clock`] | time, injected |
 //! | [`scheduler`] | background work by priority, on threads or replayed by hand |
+//! | [`group`] | group commit: whoever comes first writes for all who wait |
 //! | [`rate`] | a limit on background bytes a second |
 //! | [`env`](mod@env) | the injected world: clock, seed, scheduler, rate limit |
 
@@ -24,6 +26,8 @@ pub mod cursor;
 pub mod entry;
 pub mod env;
 pub mod error;
+pub mod group;
+pub mod inspection;
 pub mod io;
 pub mod options;
 pub mod rate;
@@ -39,6 +43,8 @@ pub use cursor::Cursor;
 pub use entry::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Timestamp};
 pub use env::Env;
 pub use error::{Error, OptionMistake, Result};
+pub use group::GroupCommit;
+pub use inspection::Inspection;
 pub use io::{IoCounters, IoCounts, NvmCounts, Purpose};
 pub use options::OptionReader;
 pub use rate::RateLimiter;

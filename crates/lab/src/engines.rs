@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 use siltstone_engine::{Engine, Env, Error, OptionMistake, Result};
 use siltstone_lsm::{Lsm, Options as LsmOptions};
-use siltstone_media::{Disk, Media, Metered, Ram};
+use siltstone_media::{Disk, DiskOptions, Media, Metered, Ram};
+use siltstone_silt::{Options as SiltOptions, Silt};
 use siltstone_trie::{Options as TrieOptions, Trie};
 
 /// The names of all engines.
-pub const NAMES: &[&str] = &["lsm", "trie"];
+pub const NAMES: &[&str] = &["lsm", "trie", "silt"];
 
 /// Where a store lives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub enum Medium {
     /// The same, with a pool of byte-addressable memory mapped from a file there: persistent memory
     /// if the directory is on a DAX file system, the page cache over the disk if not.
     Pmem(PathBuf),
+    /// The same, with reads that bypass the page cache: what is counted is what the device did.
+    Direct(PathBuf),
 }
 
 /// The pool's size if the option `nvm` does not give one.
@@ -42,8 +45,11 @@ impl Medium {
         match name {
             "ram" => Ok(Medium::Ram),
             "disk" => Ok(Medium::Disk(directory.to_owned())),
+            "direct" => Ok(Medium::Direct(directory.to_owned())),
             "pmem" => Ok(Medium::Pmem(directory.to_owned())),
-            _ => Err(bad("media", format!("'{name}' is unknown; there are disk, ram, pmem"))),
+            _ => {
+                Err(bad("media", format!("'{name}' is unknown; there are disk, direct, ram, pmem")))
+            }
         }
     }
 
@@ -52,6 +58,7 @@ impl Medium {
         match self {
             Medium::Ram => "ram",
             Medium::Disk(_) => "disk",
+            Medium::Direct(_) => "direct",
             Medium::Pmem(_) => "pmem",
         }
     }
@@ -60,7 +67,9 @@ impl Medium {
     pub fn directory(&self) -> Option<&Path> {
         match self {
             Medium::Ram => None,
-            Medium::Disk(directory) | Medium::Pmem(directory) => Some(directory),
+            Medium::Disk(directory) | Medium::Direct(directory) | Medium::Pmem(directory) => {
+                Some(directory)
+            }
         }
     }
 }
@@ -98,6 +107,7 @@ impl Target {
     pub fn check(&self) -> Result<()> {
         match self.engine.as_str() {
             "lsm" => LsmOptions::from_map(&self.engine_options()).map(drop),
+            "silt" => SiltOptions::from_map(&self.options).map(drop),
             "trie" => TrieOptions::from_map(&self.options).map(drop),
             name => {
                 Err(bad("engine", format!("'{name}' is unknown; there are {}", NAMES.join(", "))))
@@ -133,7 +143,9 @@ impl Target {
             None => (Arc::new(Ram::new()), None, None),
             Some(base) => {
                 let (directory, path) = fresh_directory(base, "siltstone-bench-", self.keep)?;
-                (Arc::new(Disk::open(&path)?), directory, Some(path))
+                let direct = matches!(self.medium, Medium::Direct(_));
+                let disk = Disk::open(&path)?.with_options(DiskOptions { direct });
+                (Arc::new(disk), directory, Some(path))
             }
         };
         let media: Arc<dyn Media> = Arc::new(Metered::new(inner));
@@ -141,6 +153,7 @@ impl Target {
             "lsm" => {
                 Arc::new(Lsm::open(media, env, LsmOptions::from_map(&self.engine_options())?)?)
             }
+            "silt" => Arc::new(Silt::open(media, env, SiltOptions::from_map(&self.options)?)?),
             "trie" => Arc::new(Trie::open(media, env, TrieOptions::from_map(&self.options)?)?),
             name => unreachable!("{name} was checked"),
         };

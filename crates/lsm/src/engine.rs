@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use siltstone_engine::{
-    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Error, KeyRange, Purpose,
-    ReadPoint, Result, Stats, VerifyReport, WriteBatch,
+    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Error, GroupCommit,
+    KeyRange, Purpose, ReadPoint, Result, Stats, VerifyReport, WriteBatch,
 };
 use siltstone_media::{Media, PmemPool};
 use siltstone_table::{BlockCache, IterOptions};
@@ -26,7 +26,7 @@ use crate::read::{Merge, Source, TreeCursor, View};
 use crate::rowtable::RowTable;
 use crate::snapshots::Snapshots;
 use crate::version::{Edit, Row, Versions};
-use crate::write::{GroupCommit, Queued, Writer};
+use crate::write::{Queued, Writer};
 
 /// How long closing waits for jobs that are over to let go.
 const LAST_REFERENCES: Duration = Duration::from_secs(1);

@@ -4,8 +4,7 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
-use siltstone_engine::{Error, Op, Result};
+use siltstone_engine::{Error, Inspection, Op, Result};
 use siltstone_media::{Media, Mode};
 use siltstone_table::{
     FileKind, FileNumber, LogEnd, LogMode, LogReader, Manifest, Table, parse_file_name,
@@ -14,35 +13,6 @@ use siltstone_table::{
 use crate::pool::{PAGE_BYTES, POOL_FILE};
 use crate::record::Record;
 use crate::version::{ENGINE, Edit, fold};
-
-/// What a file is and holds.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct Inspection {
-    /// What kind of file it is.
-    pub kind: &'static str,
-    /// What it says of itself.
-    pub properties: Vec<(String, String)>,
-    /// Its first entries, records or edits.
-    pub items: Vec<String>,
-    /// How many more of them there are.
-    pub more: u64,
-    /// What does not hold, if anything.
-    pub damage: Option<String>,
-}
-
-impl Inspection {
-    fn property(&mut self, name: &str, value: impl ToString) {
-        self.properties.push((name.to_owned(), value.to_string()));
-    }
-
-    fn item(&mut self, limit: usize, item: impl FnOnce() -> String) {
-        if self.items.len() < limit {
-            self.items.push(item());
-        } else {
-            self.more += 1;
-        }
-    }
-}
 
 /// Looks into the file `name`; `None` if it is no file of the tree. Shows at most `limit` items.
 ///

@@ -54,9 +54,10 @@ mod version;
 mod write;
 
 pub use engine::Lsm;
-pub use inspect::{Inspection, inspect};
+pub use inspect::inspect;
 pub use options::{FileOptions, HotBudget, Level0Options, Options, Selection, Shape, TriadOptions};
 pub use repair::repair;
+pub use siltstone_engine::Inspection;
 pub use siltstone_table::Compression;
 
 /// The largest value: the house's limit.

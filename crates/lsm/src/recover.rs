@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
-use siltstone_engine::{Env, Error, Purpose, Result, WriteBatch};
+use siltstone_engine::{Env, Error, GroupCommit, Purpose, Result, WriteBatch};
 use siltstone_media::{Media, Mode};
 use siltstone_table::{BlockCache, FileKind, FileNumber, LogMode, LogReader, parse_file_name};
 
@@ -32,7 +32,7 @@ use crate::read::View;
 use crate::record::{Position, Record};
 use crate::snapshots::Snapshots;
 use crate::version::{Recovered, Version, Versions};
-use crate::write::{GroupCommit, Log, Writer};
+use crate::write::{Log, Writer};
 
 /// A group of writes takes at most this many bytes of other writers' batches.
 const GROUP_BYTES: usize = 1 << 20;

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use siltstone_engine::Inspection;
 use siltstone_engine::{Engine, Env, Error, OptionMistake, Result};
-pub use siltstone_lsm::Inspection;
 use siltstone_media::{Disk, Media};
 
 use crate::catalogue::Catalogue;
 
 /// The names of all engines, as the command line and the catalogue write them.
-pub const NAMES: &[&str] = &["lsm", "trie"];
+pub const NAMES: &[&str] = &["lsm", "trie", "silt"];
 
 /// Opens the engine `name` over `media`, making a new table there if there is none.
 ///
@@ -33,6 +33,10 @@ pub fn open(
             let options = siltstone_trie::Options::from_map(options)?;
             Ok(Arc::new(siltstone_trie::Trie::open(media, env.clone(), options)?))
         }
+        "silt" => {
+            let options = siltstone_silt::Options::from_map(options)?;
+            Ok(Arc::new(siltstone_silt::Silt::open(media, env.clone(), options)?))
+        }
         _ => Err(unknown(name)),
     }
 }
@@ -45,6 +49,7 @@ pub fn check(name: &str, options: &BTreeMap<String, String>) -> Result<()> {
     match name {
         "lsm" => siltstone_lsm::Options::from_map(options).map(drop),
         "trie" => siltstone_trie::Options::from_map(options).map(drop),
+        "silt" => siltstone_silt::Options::from_map(options).map(drop),
         _ => Err(unknown(name)),
     }
 }
@@ -57,6 +62,7 @@ pub fn repair(name: &str, media: &Arc<dyn Media>) -> Result<Vec<String>> {
     match name {
         "lsm" => siltstone_lsm::repair(media),
         "trie" => Err(Error::Unsupported { engine: "trie", operation: "repair" }),
+        "silt" => siltstone_silt::repair(media),
         _ => Err(unknown(name)),
     }
 }
@@ -75,7 +81,10 @@ pub fn inspect(path: &Path, limit: usize) -> Result<Option<Inspection>> {
     if Catalogue::owns(&name) {
         return catalogue(media.as_ref()).map(Some);
     }
-    siltstone_lsm::inspect(&media, &name, limit)
+    match siltstone_silt::inspect(&media, &name, limit)? {
+        Some(inspection) => Ok(Some(inspection)),
+        None => siltstone_lsm::inspect(&media, &name, limit),
+    }
 }
 
 fn catalogue(media: &dyn Media) -> Result<Inspection> {

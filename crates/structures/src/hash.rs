@@ -10,7 +10,9 @@
 //! Source: XXH3-64, the xxHash specification by Yann Collet. The choice is ours: it passes SMHasher,
 //! runs at memory speed for long keys, and at about 2 ns for keys of 16 bytes.
 
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
+
+use crate::rank::HashKey;
 
 /// The seed of [`hash64`], part of the format of every stored filter.
 const SEED: u64 = 0x5311_7573_746f_6e65;
@@ -23,6 +25,19 @@ pub fn hash64(key: &[u8]) -> u64 {
 /// Hashes a key under a seed, giving bits independent of [`hash64`] for any other seed than its own.
 pub fn hash64_seeded(key: &[u8], seed: u64) -> u64 {
     xxh3_64_with_seed(key, seed)
+}
+
+/// Hashes a key to 160 bits under a seed, for the indexes of [`crate::rank`].
+///
+/// XXH3-128, then 32 bits of XXH3-64 under another seed. It is no cryptographic hash: who knows the
+/// seed can find keys that share one, so a store compares keys too. The value for a key and a seed
+/// never changes, since stores written to media lie in its order.
+pub fn hash160_seeded(key: &[u8], seed: u64) -> HashKey {
+    let mut hash = [0; 20];
+    hash[..16].copy_from_slice(&xxh3_128_with_seed(key, seed).to_be_bytes());
+    let rest = hash64_seeded(key, !seed) >> 32;
+    hash[16..].copy_from_slice(&(rest as u32).to_be_bytes());
+    hash
 }
 
 /// Spreads the entropy of one 64-bit value over all 64 bits; a bijection, so it loses nothing.
@@ -45,6 +60,14 @@ mod tests {
         // Pinned: a failure here means that filters on media can no longer be read.
         assert_eq!(hash64(b""), 0x78ac_f229_dcf2_13fc);
         assert_eq!(hash64(b"siltstone"), 0xbe38_9eb8_10cd_2760);
+    }
+
+    #[test]
+    fn is_the_long_hash_of_a_key_the_one_that_stores_lie_in_the_order_of() {
+        let hash = hash160_seeded(b"siltstone", 7);
+        assert_eq!(hash[..16], xxh3_128_with_seed(b"siltstone", 7).to_be_bytes());
+        assert_eq!(hash[16..], hash64_seeded(b"siltstone", !7).to_be_bytes()[..4]);
+        assert_ne!(hash, hash160_seeded(b"siltstone", 8));
     }
 
     #[test]

@@ -241,3 +241,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn is_a_table_made_again_from_entries_in_its_order() {
+    let mut table = CuckooTable::<15>::with_slots(256);
+    let hash = |i: u32| hash64_seeded(&i.to_le_bytes(), 0);
+    (0..240).for_each(|i| table.insert(hash(i), i).unwrap());
+    let mut again = CuckooTable::<15>::with_slots(256);
+    for (slot, offset) in table.iter() {
+        let buckets = CuckooTable::<15>::buckets_of(hash(offset), table.slots()).unwrap();
+        assert!(buckets.contains(&(slot / 4)));
+        let elsewhere = (0..64).find(|bucket| !buckets.contains(bucket)).unwrap();
+        assert!(!again.place(hash(offset), 4 * elsewhere, offset));
+        assert!(again.place(hash(offset), slot, offset));
+        assert!(!again.place(hash(offset), slot, offset), "the slot is taken");
+    }
+    assert_eq!(again, table);
+    assert_eq!(CuckooTable::<15>::buckets_of(1, 255), None);
+}

@@ -10,7 +10,7 @@ const ROWS: &[&[&str]] = &[
     &["engine"],
     &["media", "structures", "model"],
     &["table", "testkit"],
-    &["lsm", "trie"],
+    &["lsm", "silt", "trie"],
     &["siltstone", "lab"],
     &["server"],
     &["cli"],

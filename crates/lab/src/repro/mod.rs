@@ -29,7 +29,14 @@ mod leveldb_stages;
 mod lsm_write_amplification;
 mod model_speed;
 mod rank_index;
+mod silt_combinations;
 mod silt_example;
+mod silt_inlining;
+mod silt_memory;
+mod silt_reads;
+mod silt_stores;
+mod silt_table;
+mod silt_write_amplification;
 mod table_selection;
 mod text;
 mod thesis;
@@ -48,6 +55,12 @@ pub use verdict::{Check, Direction, Verdict};
 /// Every experiment, by the order of its paper.
 pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &silt_example::SiltExample,
+    &silt_reads::SiltReads,
+    &silt_memory::SiltMemory,
+    &silt_write_amplification::SiltWriteAmplification,
+    &silt_combinations::SiltCombinations,
+    &silt_inlining::SiltInlining,
+    &silt_stores::SiltStores,
     &cuckoo_load::CuckooLoad,
     &ect_table_2_5::EctTable25,
     &ect_figures::EctFigures,

@@ -10,16 +10,15 @@
 //! nothing either. After any other fault of the log the outcome is unknown, and the table refuses
 //! writes until it is opened anew.
 
-mod group;
 mod log;
 mod room;
 
-pub(crate) use group::{GroupCommit, Size};
 pub(crate) use log::{Log, LogRecord};
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use siltstone_engine::group::Size;
 use siltstone_engine::{Durability, Error, Result, WriteBatch};
 
 use crate::engine::Inner;

@@ -169,6 +169,29 @@ impl<const TAG: u32> CuckooTable<TAG> {
         true
     }
 
+    /// Puts an entry into a slot, as [`Self::iter`] numbers them; `false`, and nothing is changed, if
+    /// it is taken or in no bucket of the hash. So a table, and its filter, is made again from
+    /// entries that lie in its order.
+    pub fn place(&mut self, hash: u64, slot: u32, offset: u32) -> bool {
+        let (tag, home, other) = self.places(hash);
+        let (bucket, way) = (slot / WAYS as u32, slot as usize % WAYS);
+        let is_free = (bucket == home || bucket == other) && self.bucket(bucket).tags[way] == 0;
+        if is_free {
+            self.set(bucket, way, tag, offset);
+            self.len += 1;
+        }
+        is_free
+    }
+
+    /// The two buckets, each of [`WAYS`] consecutive slots, where a key with this hash lies if it is
+    /// in a table of so many slots; `None` if no table has so many.
+    pub fn buckets_of(hash: u64, slots: u64) -> Option<[u32; 2]> {
+        let geometry = Geometry::<TAG>::with_slots(u32::try_from(slots).ok()?);
+        let (tag, home) = (geometry.tag(hash), geometry.home(hash));
+        let has_so_many = u64::from(geometry.buckets()) * WAYS as u64 == slots;
+        has_so_many.then(|| [home, geometry.alternative(home, tag)])
+    }
+
     /// All entries in table order, as slot and offset: the order of a HashStore.
     ///
     /// The slots are those that [`super::CuckooFilter::candidates`] names.

@@ -3,7 +3,7 @@
 //! [`LogReader`] walks the fragments and hands out a record as a slice of its read buffer where the
 //! record is one fragment, and assembles it where it is several. At the first bytes that do not hold
 //! it asks `damage` whether they had been durable. [`LogAccess`] reads single records of a log that
-//! is no longer written.
+//! is no longer written, or of one that is being written.
 //!
 //! Invariant: memory is bounded by the read buffer (256 KiB) plus the largest record that is really
 //! there; the walk advances with every step, so it ends.
@@ -16,6 +16,7 @@ use siltstone_media::{File, Media, Mode};
 use super::format::{
     BLOCK, FRAGMENT, HEADER, HeaderFault, LogSum, Part, fits_fragment, parse_seal,
 };
+use super::writer::Shared;
 use crate::bytes_file::BytesFile;
 
 /// The walk reads this many bytes at once.
@@ -298,12 +299,20 @@ impl LogReader {
     }
 }
 
-/// Reads single records of a log that is no longer written, by position. Any number of threads.
+/// Reads single records of a log by position, while it is written or later. Any number of threads.
 pub struct LogAccess {
     file: Arc<dyn File>,
     name: String,
     sum: LogSum,
-    len: u64,
+    len: Length,
+}
+
+/// How far a log goes.
+enum Length {
+    /// No one writes it any more.
+    Fixed(u64),
+    /// Up to what its writer has appended.
+    Growing(Arc<Shared>),
 }
 
 impl LogAccess {
@@ -315,9 +324,18 @@ impl LogAccess {
         Self::from_file(media.open(name, Mode::Read)?, name, number)
     }
 
+    /// The log that a writer appends to: its records can be read as soon as they are appended.
+    pub(super) fn growing(file: Arc<dyn File>, sum: LogSum, shared: Arc<Shared>) -> Self {
+        let name = shared.name.clone();
+        LogAccess { file, name, sum, len: Length::Growing(shared) }
+    }
+
     /// The length of the file, in bytes.
     pub fn file_bytes(&self) -> u64 {
-        self.len
+        match &self.len {
+            Length::Fixed(len) => *len,
+            Length::Growing(shared) => shared.written(),
+        }
     }
 
     /// Reads from an open file; `name` is for messages.
@@ -325,7 +343,7 @@ impl LogAccess {
     /// # Errors
     /// The medium's.
     pub fn from_file(file: Arc<dyn File>, name: &str, number: u64) -> Result<Self> {
-        let len = file.len()?;
+        let len = Length::Fixed(file.len()?);
         Ok(LogAccess { file, name: name.into(), sum: LogSum::new(number), len })
     }
 
@@ -369,11 +387,11 @@ impl LogAccess {
         buffer: &mut Vec<u8>,
         purpose: Purpose,
     ) -> Result<Part> {
-        let in_block = at % BLOCK;
-        if in_block < HEADER || !fits_fragment(in_block) || at >= self.len {
+        let (in_block, len) = (at % BLOCK, self.file_bytes());
+        if in_block < HEADER || !fits_fragment(in_block) || at >= len {
             return Err(Error::corruption(&self.name, at, "no record can be here"));
         }
-        let most = (BLOCK - in_block).min(self.len - at);
+        let most = (BLOCK - in_block).min(len - at);
         let mut have = most.min(expected.max(FRAGMENT));
         buffer.resize(have as usize, 0);
         self.file.read_at(at, buffer, purpose)?;

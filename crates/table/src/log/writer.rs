@@ -19,6 +19,7 @@ use std::sync::{Arc, OnceLock};
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_media::{File, Media};
 
+use super::LogAccess;
 use super::format::{BLOCK, FRAGMENT, LogSum, PREV_SYNCED, Part, fits_fragment, seal_payload};
 
 /// More than this many buffered bytes are written out even amid a record.
@@ -46,9 +47,9 @@ pub struct SyncHandle {
     shared: Arc<Shared>,
 }
 
-struct Shared {
+pub(super) struct Shared {
     file: Arc<dyn File>,
-    name: String,
+    pub(super) name: String,
     purpose: Purpose,
     /// The file's length up to the last append that succeeded.
     written: AtomicU64,
@@ -122,6 +123,11 @@ impl LogWriter {
     /// The medium's, after which the log refuses everything.
     pub fn sync(&mut self) -> Result<()> {
         self.shared.sync().map(|_| ())
+    }
+
+    /// Reads its records from any thread, each from the moment its append has returned.
+    pub fn access(&self) -> LogAccess {
+        LogAccess::growing(self.shared.file.clone(), self.sum, self.shared.clone())
     }
 
     /// A handle to sync from another thread.
@@ -276,6 +282,11 @@ impl SyncHandle {
 }
 
 impl Shared {
+    /// The file's length up to the last append that succeeded.
+    pub(super) fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
     fn check_usable(&self) -> Result<()> {
         match self.fault.get() {
             None => Ok(()),

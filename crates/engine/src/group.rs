@@ -13,11 +13,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::{Error, Result};
 use parking_lot::{Condvar, Mutex};
-use siltstone_engine::{Error, Result};
 
 /// Requests of other writers are `T`, owned, with a size in bytes.
-pub(crate) struct GroupCommit<T> {
+pub struct GroupCommit<T> {
     line: Mutex<Line<T>>,
     budget_bytes: usize,
 }
@@ -39,7 +39,8 @@ enum Turn {
 }
 
 impl<T: Size> GroupCommit<T> {
-    pub(crate) fn new(budget_bytes: usize) -> Self {
+    /// A line whose leaders take at most `budget_bytes` of other writers' requests.
+    pub fn new(budget_bytes: usize) -> Self {
         let line = Line { led: false, waiting: VecDeque::new() };
         GroupCommit { line: Mutex::new(line), budget_bytes }
     }
@@ -47,7 +48,10 @@ impl<T: Size> GroupCommit<T> {
     /// Commits one request. If another writer leads, `own` makes the request that is left in line
     /// for it; if the lead falls to this thread, `lead` must commit this thread's request and then
     /// those it is given, in order.
-    pub(crate) fn commit(
+    ///
+    /// # Errors
+    /// What the leader answered; `ReadOnly` if it panicked.
+    pub fn commit(
         &self,
         own: impl FnOnce() -> T,
         lead: impl FnOnce(&[T]) -> Result<()>,
@@ -77,7 +81,8 @@ impl<T: Size> GroupCommit<T> {
 }
 
 /// How much of the budget a request takes.
-pub(crate) trait Size {
+pub trait Size {
+    /// Its size in bytes.
     fn size_bytes(&self) -> usize;
 }
 

@@ -1,0 +1,34 @@
+//! What is in one of an engine's files, told for people.
+
+use serde::Serialize;
+
+/// What a file is and holds.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Inspection {
+    /// What kind of file it is.
+    pub kind: &'static str,
+    /// What it says of itself.
+    pub properties: Vec<(String, String)>,
+    /// Its first entries, records or edits.
+    pub items: Vec<String>,
+    /// How many more of them there are.
+    pub more: u64,
+    /// What does not hold, if anything.
+    pub damage: Option<String>,
+}
+
+impl Inspection {
+    /// Adds a property.
+    pub fn property(&mut self, name: &str, value: impl ToString) {
+        self.properties.push((name.to_owned(), value.to_string()));
+    }
+
+    /// Adds an item, unless `limit` of them are there.
+    pub fn item(&mut self, limit: usize, item: impl FnOnce() -> String) {
+        if self.items.len() < limit {
+            self.items.push(item());
+        } else {
+            self.more += 1;
+        }
+    }
+}

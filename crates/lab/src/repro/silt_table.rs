@@ -1,0 +1,118 @@
+//! A table of the `silt` engine to measure, in the shape of the thesis's experiments scaled down.
+//!
+//! The thesis stores N = 100 M items of 20 + 1000 bytes in P = 4 instances and merges d = 7.5 M of an
+//! instance at once, in HashStores of 2¹⁷ slots, 62 of them. Here slots and N shrink alike: the ratio
+//! of d to N, which equations 2.4 to 2.7 depend on, stays, and so does the number of HashStores.
+//!
+//! Invariant: the same numbers name the same keys and values in all experiments.
+//!
+//! Source: Lim, thesis (2015), Table 2.4 and section 2.5.1.
+
+use std::collections::BTreeMap;
+
+use siltstone_engine::{Durability, Engine, Env, Result, Stats, WriteBatch};
+
+use crate::engines::{Medium, Opened, Target};
+
+/// The thesis's paper, for the experiments.
+pub(super) const PAPER: &str = "Lim, Resource-Efficient Data-Intensive System Designs, 2015";
+/// P of Table 2.4.
+pub(super) const INSTANCES: f64 = 4.0;
+/// HashStores of an instance when they are merged: twice the average of 31 (equation 2.5).
+pub(super) const HASH_STORES: f64 = 62.0;
+/// The occupancy that the equations take for granted.
+pub(super) const LOAD: f64 = 0.93;
+/// N / (d · P) of Table 2.4.
+pub(super) const KEYS_A_MERGE: f64 = 100.0 / (7.5 * 4.0);
+/// Bytes of a value.
+pub(super) const VALUE_BYTES: usize = 1000;
+/// Operations of a batch: few, so that a small LogStore is full where a large one would be.
+const BATCH: u64 = 8;
+
+/// An open table.
+pub(super) struct SiltTable {
+    opened: Opened,
+}
+
+/// N for tables of so many slots.
+pub(super) fn keys(slots: f64) -> u64 {
+    (KEYS_A_MERGE * HASH_STORES * LOAD * slots * INSTANCES) as u64
+}
+
+/// The options of an experiment with tables of so many slots.
+pub(super) fn options(slots: u64, more: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let slots = slots.to_string();
+    let base = [
+        ("slots", slots.as_str()),
+        ("load", "0.93"),
+        ("hash_stores", "62"),
+        ("stop", "1000"),
+        ("sort", "1TiB"),
+    ];
+    let all = base.iter().chain(more).map(|&(name, value)| (name.to_owned(), value.to_owned()));
+    all.collect()
+}
+
+impl SiltTable {
+    /// Opens an empty table.
+    pub(super) fn open(
+        options: BTreeMap<String, String>,
+        medium: Medium,
+        env: Env,
+    ) -> Result<Self> {
+        let engine = "silt".to_owned();
+        let target = Target { engine, options, medium, keep: false, background_threads: 1 };
+        Ok(SiltTable { opened: target.open_in(env)? })
+    }
+
+    pub(super) fn engine(&self) -> &dyn Engine {
+        self.opened.engine.as_ref()
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        self.opened.engine.stats()
+    }
+
+    /// Writes the keys that `numbers` names; `each` hears of every batch.
+    pub(super) fn put(
+        &self,
+        numbers: impl Iterator<Item = u64>,
+        mut each: impl FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
+        let mut numbers = numbers.peekable();
+        let (mut batch, mut done) = (WriteBatch::new(), 0);
+        while numbers.peek().is_some() {
+            batch.clear();
+            for number in numbers.by_ref().take(BATCH as usize) {
+                batch.put(&key(number), &value(number));
+                done += 1;
+            }
+            self.engine().write(&batch, Durability::Buffered)?;
+            each(done)?;
+        }
+        Ok(())
+    }
+}
+
+/// The key of a number, 20 bytes.
+pub(super) fn key(number: u64) -> [u8; 20] {
+    let mut key = *b"item0000000000000000";
+    key[4..].copy_from_slice(format!("{:016x}", mix(number)).as_bytes());
+    key
+}
+
+fn value(number: u64) -> [u8; VALUE_BYTES] {
+    let mut value = [0; VALUE_BYTES];
+    for (i, bytes) in value.chunks_exact_mut(8).enumerate() {
+        bytes.copy_from_slice(&mix(number ^ (i as u64) << 40).to_le_bytes());
+    }
+    value
+}
+
+/// Numbers that look random, one for each number: SplitMix64's finaliser.
+pub(super) fn mix(mut x: u64) -> u64 {
+    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}

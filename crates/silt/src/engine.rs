@@ -1,0 +1,208 @@
+//! The engine's face and its shared state.
+//!
+//! Locks, in the order in which they may be taken: the writer's (one write group at a time), the
+//! installer's (one manifest edit at a time, in `version`), the state's (short, never over I/O), a
+//! LogStore's (a few instructions). Readers take the last alone.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Release;
+use std::sync::{Arc, OnceLock, Weak};
+
+use arc_swap::ArcSwap;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use siltstone_engine::{
+    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Error, GroupCommit,
+    RateLimiter, Result, Stats, VerifyReport, WriteBatch,
+};
+use siltstone_media::Media;
+
+use crate::counters::Counters;
+use crate::cursor::SiltCursor;
+use crate::options::Options;
+use crate::version::{Edit, Versions};
+use crate::view::View;
+use crate::write::{Queued, Writer};
+
+/// An open table of the engine.
+pub struct Silt {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What all threads share.
+pub(crate) struct Inner {
+    pub(crate) me: Weak<Inner>,
+    pub(crate) media: Arc<dyn Media>,
+    pub(crate) env: Env,
+    pub(crate) options: Options,
+    pub(crate) versions: Versions,
+    pub(crate) group: GroupCommit<Queued>,
+    /// `None` once the table is closed.
+    pub(crate) writer: Mutex<Option<Writer>>,
+    pub(crate) view: ArcSwap<View>,
+    pub(crate) state: Mutex<State>,
+    /// Background work has moved on.
+    pub(crate) progress: Condvar,
+    pub(crate) convert_rate: RateLimiter,
+    pub(crate) merge_rate: RateLimiter,
+    pub(crate) closed: AtomicBool,
+    /// Background jobs should end soon.
+    pub(crate) stopping: AtomicBool,
+    pub(crate) poisoned: OnceLock<String>,
+    pub(crate) counters: Counters,
+}
+
+/// What background work is under way and due.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Generations that wait for their conversion.
+    pub(crate) frozen: usize,
+    /// All of them are to be converted.
+    pub(crate) drains: bool,
+    pub(crate) is_conversion_queued: bool,
+    pub(crate) is_merge_queued: bool,
+    /// Jobs that are running now.
+    pub(crate) executing: usize,
+    /// Logs below this number are in stores.
+    pub(crate) first_log: u64,
+    /// Logs that are on the medium.
+    pub(crate) logs: Vec<u64>,
+    /// Background attempts that failed, and how the last one did if none succeeded since.
+    pub(crate) failures: u64,
+    pub(crate) background_error: Option<Error>,
+}
+
+impl State {
+    pub(crate) fn is_busy(&self) -> bool {
+        self.is_conversion_queued || self.is_merge_queued
+    }
+}
+
+impl Silt {
+    /// Opens the table on `media`, or makes a new one if there is none. The caller sees to it that
+    /// no one else has it open.
+    ///
+    /// # Errors
+    /// Corruption, a newer format, or a failing medium; nothing is changed then.
+    pub fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Self> {
+        let inner = crate::recover::open(media, env, options)?;
+        let silt = Silt { inner };
+        if silt.inner.state.lock().drains {
+            silt.inner.drain()?;
+        }
+        Ok(silt)
+    }
+
+    /// What had to be made again when the table was opened, and why: filters and indexes that were
+    /// damaged or missing.
+    pub fn warnings(&self) -> Vec<String> {
+        self.inner.warnings()
+    }
+}
+
+impl Inner {
+    /// Changes the view that readers load.
+    pub(crate) fn publish(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        change: impl FnOnce(&mut View),
+    ) {
+        let mut view = View::clone(&self.view.load());
+        change(&mut view);
+        state.frozen = view.frozen.len();
+        self.view.store(Arc::new(view));
+        self.progress.notify_all();
+    }
+
+    /// Installs an edit durably and lets readers see its version, changed further by `change`.
+    pub(crate) fn install(&self, edit: Edit, change: impl FnOnce(&mut View)) -> Result<()> {
+        let first_log = edit.first_log;
+        self.versions.install(edit, |version| {
+            let mut state = self.state.lock();
+            state.first_log = first_log.unwrap_or(state.first_log);
+            self.publish(&mut state, |view| {
+                view.version = version.clone();
+                change(view);
+            });
+        })
+    }
+
+    fn close(&self) -> Result<()> {
+        if self.closed.swap(true, Release) {
+            return Ok(());
+        }
+        self.stop_background();
+        let writer = self.writer.lock().take();
+        match writer {
+            // After a fault the log's state is unknown: the next open finds out.
+            Some(writer) if self.poisoned.get().is_none() => {
+                let sealed = writer.log.seal()?;
+                let edit = Edit { sealed_log: Some(sealed), ..Edit::default() };
+                self.versions.install(edit, |_| ())?;
+                self.versions.close()
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Silt {
+    fn drop(&mut self) {
+        self.inner.closed.store(true, Release);
+        self.inner.stop_background();
+    }
+}
+
+impl Engine for Silt {
+    fn name(&self) -> &'static str {
+        crate::version::ENGINE
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            ordered: false,
+            durable: true,
+            versioned: false,
+            max_value_bytes: crate::MAX_VALUE_BYTES,
+        }
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
+        self.inner.get(key)
+    }
+
+    fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
+        self.inner.write(batch, durability)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.inner.sync()
+    }
+
+    fn iter(&self) -> Result<Box<dyn Cursor>> {
+        Ok(Box::new(SiltCursor::new(&self.inner)?))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.inner.flush()
+    }
+
+    fn maintain(&self) -> Result<()> {
+        self.inner.maintain()
+    }
+
+    fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
+        self.inner.checkpoint(sink)
+    }
+
+    fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
+        self.inner.verify(progress)
+    }
+
+    fn stats(&self) -> Stats {
+        self.inner.stats()
+    }
+
+    fn close(&self) -> Result<()> {
+        self.inner.close()
+    }
+}

@@ -1,0 +1,199 @@
+//! Writing a file once, in order, and reading it with its checksums.
+//!
+//! Every checksum in a file of this engine starts from the file's number and the place of the bytes,
+//! so that bytes of another file or place are as wrong as flipped ones.
+//!
+//! ```text
+//! footer   := magic[8]  version:u32  fields (LE)  crc32c:u32     the last bytes of a file, one length
+//! ```
+//!
+//! A reader refuses a newer version by name.
+//!
+//! Invariant: what `FileWriter` was given is in the file, in order, after `flush`.
+//!
+//! Source: ours.
+
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Purpose, RateLimiter, Result};
+use siltstone_media::File;
+
+/// Writes go out in pieces of this many bytes.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// The checksums of one file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FileSum(u32);
+
+impl FileSum {
+    pub(crate) fn new(number: u64) -> Self {
+        FileSum(crc32c::crc32c(&number.to_le_bytes()))
+    }
+
+    /// The checksum of `bytes` at `offset` of the file.
+    pub(crate) fn of(self, offset: u64, bytes: &[u8]) -> u32 {
+        crc32c::crc32c_append(crc32c::crc32c_append(self.0, &offset.to_le_bytes()), bytes)
+    }
+}
+
+/// Appends to a stretch of a file.
+pub(crate) struct FileWriter {
+    file: Arc<dyn File>,
+    purpose: Purpose,
+    rate: Arc<RateLimiter>,
+    /// Where the buffer's first byte goes.
+    start: u64,
+    buffer: Vec<u8>,
+}
+
+impl FileWriter {
+    pub(crate) fn new(
+        file: Arc<dyn File>,
+        start: u64,
+        purpose: Purpose,
+        rate: Arc<RateLimiter>,
+    ) -> Self {
+        FileWriter { file, purpose, rate, start, buffer: Vec::new() }
+    }
+
+    /// Where the next byte goes.
+    pub(crate) fn at(&self) -> u64 {
+        self.start + self.buffer.len() as u64
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= PIECE_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Sends what is buffered to the medium.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        if !self.buffer.is_empty() {
+            self.rate.take(self.buffer.len() as u64);
+            self.file.write_at(self.start, &self.buffer, self.purpose)?;
+            self.start += self.buffer.len() as u64;
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+}
+
+/// What the footer of a file has around its fields.
+pub(crate) struct Footer {
+    pub(crate) magic: &'static [u8; 8],
+    pub(crate) version: u32,
+    /// Bytes of the fields.
+    pub(crate) fields: usize,
+}
+
+impl Footer {
+    /// Bytes of the footer.
+    pub(crate) fn bytes(&self) -> usize {
+        8 + 4 + self.fields + 4
+    }
+
+    /// The footer with these fields, to stand at `offset`.
+    pub(crate) fn encode(&self, fields: &[u8], sum: FileSum, offset: u64) -> Vec<u8> {
+        debug_assert_eq!(fields.len(), self.fields);
+        let mut out = self.magic.to_vec();
+        out.extend_from_slice(&self.version.to_le_bytes());
+        out.extend_from_slice(fields);
+        out.extend_from_slice(&sum.of(offset, &out).to_le_bytes());
+        out
+    }
+
+    /// Reads the footer of a file: its fields and where it starts.
+    ///
+    /// # Errors
+    /// `Corruption`; `Refused` for a newer version; the medium's.
+    pub(crate) fn read(
+        &self,
+        file: &dyn File,
+        name: &str,
+        sum: FileSum,
+        purpose: Purpose,
+    ) -> Result<(Vec<u8>, u64)> {
+        let len = file.len()?;
+        let corrupt = |at, reason| Error::corruption(name, at, reason);
+        let at = len.checked_sub(self.bytes() as u64);
+        let at = at.ok_or_else(|| corrupt(0, "the file is too short for its footer"))?;
+        let mut bytes = vec![0; self.bytes()];
+        file.read_at(at, &mut bytes, purpose)?;
+        let (covered, crc) = bytes.split_at(bytes.len() - 4);
+        if sum.of(at, covered).to_le_bytes() != crc {
+            return Err(corrupt(at, "the footer does not match its checksum"));
+        }
+        let (magic, rest) = covered.split_at(8);
+        let (version, fields) = rest.split_at(4);
+        if magic != self.magic {
+            return Err(corrupt(at, "the footer is that of another kind of file"));
+        }
+        if version != self.version.to_le_bytes() {
+            let reason = "the file's format is another than this program's; use a newer one";
+            return Err(Error::Refused { path: name.to_owned(), reason: reason.to_owned() });
+        }
+        Ok((fields.to_vec(), at))
+    }
+}
+
+/// Takes integers off the front of a footer's fields, whose length was checked.
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
+
+impl Fields<'_> {
+    pub(crate) fn u32(&mut self) -> u32 {
+        let Some((value, rest)) = self.0.split_first_chunk() else { return 0 };
+        self.0 = rest;
+        u32::from_le_bytes(*value)
+    }
+
+    pub(crate) fn u64(&mut self) -> u64 {
+        let Some((value, rest)) = self.0.split_first_chunk() else { return 0 };
+        self.0 = rest;
+        u64::from_le_bytes(*value)
+    }
+}
+
+/// Writes a small file that can be made again (a filter, an index) whole, with a checksum behind its
+/// bytes, and syncs it.
+pub(crate) fn write_derived(
+    media: &dyn siltstone_media::Media,
+    name: &str,
+    number: u64,
+    bytes: &[u8],
+    purpose: Purpose,
+) -> Result<()> {
+    if media.exists(name)? {
+        media.remove(name)?;
+    }
+    let file = media.create(name)?;
+    let mut writer = FileWriter::new(file.clone(), 0, purpose, Arc::new(RateLimiter::unlimited()));
+    writer.write(bytes)?;
+    writer.write(&FileSum::new(number).of(0, bytes).to_le_bytes())?;
+    writer.flush()?;
+    file.sync(purpose)
+}
+
+/// Reads what [`write_derived`] wrote.
+///
+/// # Errors
+/// `Corruption` if it does not hold or is not there; the medium's.
+pub(crate) fn read_derived(
+    media: &dyn siltstone_media::Media,
+    name: &str,
+    number: u64,
+    purpose: Purpose,
+) -> Result<Vec<u8>> {
+    if !media.exists(name)? {
+        return Err(Error::corruption(name, 0, "the file is missing"));
+    }
+    let file = media.open(name, siltstone_media::Mode::Read)?;
+    let mut bytes = vec![0; file.len()? as usize];
+    file.read_at(0, &mut bytes, purpose)?;
+    let wrong = || Error::corruption(name, 0, "the file does not match its checksum");
+    let at = bytes.len().checked_sub(4).ok_or_else(wrong)?;
+    if FileSum::new(number).of(0, &bytes[..at]).to_le_bytes() != bytes[at..] {
+        return Err(wrong());
+    }
+    bytes.truncate(at);
+    Ok(bytes)
+}

@@ -1,0 +1,175 @@
+//! A generation: a stretch of the log, and the LogStores of all partitions that index it.
+//!
+//! ```text
+//!   logs      000004.log   000007.log            one, or several after a reopening
+//!   base      0            81920                 a position is the base plus the place in its log
+//!   stores    [LogStore 0] [LogStore 1] …        each under a lock of its own
+//! ```
+//!
+//! The newest generation takes writes; older ones wait for their conversion and only answer reads. A
+//! writer enters a batch while it holds the locks of all partitions that the batch touches, so no
+//! reader sees half of it. Nobody reads the log under a lock.
+//!
+//! Invariant: an entry in a store names a whole record of a batch whose last record is in the log.
+//!
+//! Source: ours; the LogStore itself is the thesis's.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::RwLock;
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_structures::HashKey;
+use siltstone_table::LogAccess;
+
+use crate::item::Item;
+use crate::keys::cuckoo_bits;
+use crate::log_store::LogStore;
+use crate::names::Kind;
+use crate::record::{HEAD, Record};
+
+/// A first read of a record takes at most this much more than is needed: a page.
+const MOST_EXPECTED_BYTES: u64 = 4 << 10;
+
+/// One log of a generation.
+struct Stretch {
+    base: u64,
+    number: u64,
+    access: LogAccess,
+}
+
+/// The LogStores of all partitions over one stretch of the log.
+pub(crate) struct Generation {
+    logs: Vec<Stretch>,
+    stores: Vec<RwLock<LogStore>>,
+    /// The longest record so far, up to a page: what a read of one asks for.
+    expected: AtomicU64,
+}
+
+/// An operation to be entered.
+pub(crate) struct Entering {
+    pub(crate) partition: usize,
+    pub(crate) bits: u64,
+    /// Where the key lies already.
+    pub(crate) old: Option<u32>,
+    pub(crate) position: u32,
+    /// Bytes of the operation.
+    pub(crate) bytes: u32,
+}
+
+impl Generation {
+    /// Empty LogStores over no log yet.
+    pub(crate) fn new(partitions: u32, slots: u32) -> Self {
+        let stores = (0..partitions).map(|_| RwLock::new(LogStore::new(slots))).collect();
+        Generation { logs: Vec::new(), stores, expected: AtomicU64::new(0) }
+    }
+
+    /// Goes on in another log; the logs before must have ended. `length` is theirs and no more.
+    pub(crate) fn add_log(&mut self, number: u64, access: LogAccess, length_before: u64) {
+        let base = self.logs.last().map_or(0, |last| last.base + length_before);
+        self.logs.push(Stretch { base, number, access });
+    }
+
+    /// What is added to a place in the newest log for its position.
+    pub(crate) fn base(&self) -> u64 {
+        self.logs.last().map_or(0, |log| log.base)
+    }
+
+    /// The numbers of its logs, ascending.
+    pub(crate) fn log_numbers(&self) -> impl Iterator<Item = u64> {
+        self.logs.iter().map(|log| log.number)
+    }
+
+    /// Where a key lies, and its newest entry here.
+    pub(crate) fn find(
+        &self,
+        partition: usize,
+        hash: &HashKey,
+        key: &[u8],
+        purpose: Purpose,
+    ) -> Result<Option<(u32, Item)>> {
+        let candidates = self.stores[partition].read().candidates(cuckoo_bits(hash));
+        self.among(&candidates, key, purpose)
+    }
+
+    /// Which of these positions is that of `key`.
+    pub(crate) fn among(
+        &self,
+        candidates: &[u32],
+        key: &[u8],
+        purpose: Purpose,
+    ) -> Result<Option<(u32, Item)>> {
+        for &position in candidates {
+            let item = self.read(position, purpose)?;
+            if item.op().is_some_and(|op| op.key() == key) {
+                return Ok(Some((position, item)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The operation at a position that a store names. Cost: one read, two for a long one.
+    pub(crate) fn read(&self, position: u32, purpose: Purpose) -> Result<Item> {
+        let position = u64::from(position);
+        let at = self.logs.partition_point(|log| log.base <= position);
+        let Some(log) = at.checked_sub(1).and_then(|at| self.logs.get(at)) else {
+            return Err(Error::Invalid("a position before the log of its LogStore".into()));
+        };
+        let mut bytes = Vec::new();
+        let offset = position - log.base;
+        log.access.read(offset, self.expected.load(Relaxed), &mut bytes, purpose)?;
+        match Record::decode(&bytes) {
+            Ok(Record::Operation { .. }) => Ok(Item::new(bytes, HEAD)),
+            Ok(Record::Chain { .. }) => Err(self.wrong(log.number, offset, "no operation is here")),
+            Err(reason) => Err(self.wrong(log.number, offset, &reason)),
+        }
+    }
+
+    fn wrong(&self, number: u64, offset: u64, reason: &str) -> Error {
+        Error::corruption(Kind::Log.name(number), offset, reason)
+    }
+
+    /// Enters operations, of distinct keys, so that readers see all of them or none.
+    pub(crate) fn enter(&self, operations: &[Entering]) {
+        let longest = operations.iter().map(|op| u64::from(op.bytes) + HEAD as u64).max();
+        self.expected.fetch_max(longest.unwrap_or(0).min(MOST_EXPECTED_BYTES), Relaxed);
+        let mut is_touched = vec![false; self.stores.len()];
+        operations.iter().for_each(|op| is_touched[op.partition] = true);
+        // In the order of partitions, as all who hold several do.
+        let mut held: Vec<_> = (self.stores.iter().zip(&is_touched))
+            .map(|(store, &is_touched)| is_touched.then(|| store.write()))
+            .collect();
+        for op in operations {
+            if let Some(store) = &mut held[op.partition] {
+                store.enter(op.bits, op.old, op.position, op.bytes);
+            }
+        }
+    }
+
+    /// The stores as they are at one moment. Cost: a few pointers a store.
+    pub(crate) fn stores(&self) -> Vec<LogStore> {
+        let held: Vec<_> = self.stores.iter().map(RwLock::read).collect();
+        held.iter().map(|store| LogStore::clone(store)).collect()
+    }
+
+    /// The store of a partition, as it is.
+    pub(crate) fn store(&self, partition: usize) -> LogStore {
+        self.stores[partition].read().clone()
+    }
+
+    /// Whether any store should take no other batch.
+    pub(crate) fn is_full(&self, load: f64) -> bool {
+        self.stores.iter().any(|store| store.read().is_full(load))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries() == 0
+    }
+
+    pub(crate) fn entries(&self) -> u64 {
+        self.stores.iter().map(|store| store.read().entries()).sum()
+    }
+
+    pub(crate) fn memory(&self) -> u64 {
+        self.stores.iter().map(|store| store.read().memory()).sum()
+    }
+}

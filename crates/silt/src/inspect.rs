@@ -1,0 +1,166 @@
+//! Tells what is in one of the engine's files, for people.
+//!
+//! Damage is part of the answer; of an index only if it cannot be made again, as opening would do.
+
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Inspection, Op, Purpose, Result};
+use siltstone_media::Media;
+use siltstone_table::{LogMode, LogReader, Manifest};
+
+use crate::hash_store::HashStore;
+use crate::item;
+use crate::names::{self, Kind};
+use crate::record::Record;
+use crate::sorted_store::SortedStore;
+use crate::version::{ENGINE, Edit, StoreEntry, fold};
+
+/// Looks into the file `name`; `None` if it is no file of this engine, as far as its name and the
+/// manifest beside it tell. Shows at most `limit` items.
+///
+/// # Errors
+/// Failures of the medium; damage is in the answer.
+pub fn inspect(media: &Arc<dyn Media>, name: &str, limit: usize) -> Result<Option<Inspection>> {
+    let mut inspection = Inspection::default();
+    let edits = || Manifest::open(media.clone(), ENGINE);
+    let looked = match names::parse(name) {
+        Some((Kind::Log, number)) if edits().is_ok() => {
+            log(media, name, number, limit, &mut inspection)
+        }
+        Some((Kind::HashStore | Kind::Filter, number)) => {
+            hash_store(media, number, limit, &mut inspection)
+        }
+        Some((Kind::SortedStore | Kind::Index, number)) => {
+            sorted_store(media, number, limit, &mut inspection)
+        }
+        Some((Kind::Run, _)) => {
+            inspection.kind = "sorted run of a merge";
+            Ok(())
+        }
+        None if Manifest::owns(name) && edits().is_ok() => manifest(media, limit, &mut inspection),
+        _ => return Ok(None),
+    };
+    match looked {
+        Ok(()) => {}
+        Err(error @ (Error::Corruption { .. } | Error::Refused { .. })) => {
+            inspection.damage = Some(error.to_string());
+        }
+        Err(other) => return Err(other),
+    }
+    Ok(Some(inspection))
+}
+
+/// The manifest's words for the store `number`.
+fn entry_of(media: &Arc<dyn Media>, number: u64) -> Result<StoreEntry> {
+    let (_, edits) = Manifest::open(media.clone(), ENGINE)?;
+    let state = fold(&edits)?;
+    let stores = state.hash_stores.iter().chain(&state.sorted_stores);
+    let found = stores.copied().find(|store| store.number == number);
+    found.ok_or_else(|| Error::Refused {
+        path: format!("{number:06}"),
+        reason: "the manifest does not name this store: it is left from a crash".to_owned(),
+    })
+}
+
+fn hash_store(
+    media: &Arc<dyn Media>,
+    number: u64,
+    limit: usize,
+    inspection: &mut Inspection,
+) -> Result<()> {
+    inspection.kind = "HashStore";
+    let entry = entry_of(media, number)?;
+    let store = HashStore::open(media, entry, 0, Purpose::Maintenance)?;
+    let shape = store.shape();
+    describe(inspection, &entry);
+    inspection.property("slots", shape.slots);
+    inspection.property("bytes a slot", shape.slot_bytes);
+    let mut walk = store.walk(Purpose::Maintenance);
+    while let Some((slot, entry)) = walk.next()? {
+        inspection.item(limit, || format!("slot {slot}: {}", shown(entry)));
+    }
+    store.verify()
+}
+
+fn sorted_store(
+    media: &Arc<dyn Media>,
+    number: u64,
+    limit: usize,
+    inspection: &mut Inspection,
+) -> Result<()> {
+    inspection.kind = "SortedStore";
+    let entry = entry_of(media, number)?;
+    let store = SortedStore::open(media, entry, u64::MAX, Purpose::Maintenance)?;
+    let shape = store.shape();
+    describe(inspection, &entry);
+    inspection.property("hashes a block", shape.hashes_a_block);
+    inspection.property("blocks of one length", shape.is_even);
+    let bits = store.memory() as f64 * 8.0 / entry.entries.max(1) as f64;
+    inspection.property("index bits an entry", format!("{bits:.2}"));
+    let mut walk = store.walk(Purpose::Maintenance);
+    while let Some(entry) = walk.next()? {
+        inspection.item(limit, || shown(entry));
+    }
+    store.verify()
+}
+
+fn describe(inspection: &mut Inspection, entry: &StoreEntry) {
+    inspection.property("partition", entry.partition);
+    inspection.property("bytes", entry.bytes);
+    inspection.property("entries", entry.entries);
+}
+
+fn log(
+    media: &Arc<dyn Media>,
+    name: &str,
+    number: u64,
+    limit: usize,
+    inspection: &mut Inspection,
+) -> Result<()> {
+    inspection.kind = "write-ahead log";
+    let mut reader = LogReader::open(media.as_ref(), name, number, LogMode::Recover)?;
+    while let Some(record) = reader.next()? {
+        let position = record.position;
+        let decoded = Record::decode(record.bytes)
+            .map_err(|reason| Error::corruption(name, position, reason))?;
+        inspection.item(limit, || match decoded {
+            Record::Chain { previous, previous_len } => {
+                format!("{position}: follows log {previous} of {previous_len} bytes")
+            }
+            Record::Operation { is_last, .. } => {
+                let end = if is_last { "" } else { " …" };
+                format!("{position}: {}{end}", shown(&record.bytes[crate::record::HEAD..]))
+            }
+        });
+    }
+    inspection.property("records", reader.records());
+    inspection.property("valid bytes", reader.valid_bytes());
+    Ok(())
+}
+
+fn manifest(media: &Arc<dyn Media>, limit: usize, inspection: &mut Inspection) -> Result<()> {
+    inspection.kind = "manifest";
+    let (manifest, edits) = Manifest::open(media.clone(), ENGINE)?;
+    inspection.property("current file", manifest.file_name());
+    inspection.property("edits", edits.len());
+    for bytes in &edits {
+        let edit = Edit::decode(bytes)
+            .map_err(|reason| Error::corruption(manifest.file_name(), 0, reason))?;
+        inspection.item(limit, || edit.to_string());
+    }
+    Ok(())
+}
+
+/// An entry for a terminal: escaped, and cut where it is long.
+fn shown(entry: &[u8]) -> String {
+    const LONGEST: usize = 48;
+    let cut = |bytes: &[u8]| {
+        let text = bytes[..bytes.len().min(LONGEST)].escape_ascii().to_string();
+        if bytes.len() > LONGEST { format!("{text}… ({} bytes)", bytes.len()) } else { text }
+    };
+    match item::first(entry) {
+        Some((Op::Put { key, value, .. }, _)) => format!("{} = {}", cut(key), cut(value)),
+        Some((Op::Delete { key }, _)) => format!("{} deleted", cut(key)),
+        None => "no entry".to_owned(),
+    }
+}

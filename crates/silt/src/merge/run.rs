@@ -1,0 +1,163 @@
+//! A sorted run: entries of a merge that did not fit in memory, on the medium for its duration.
+//!
+//! ```text
+//! run   := chunk*                                                             little endian
+//! chunk := len:u32  crc32c:u32  entry*[len]     the checksum from file number, place and entries
+//! entry := age:u32  len:u32  operation
+//! ```
+//!
+//! No run outlives its merge: it is removed with its last handle, and at open if power went off. So
+//! the format has no version, and nothing of it is ever synced.
+//!
+//! Source: ours.
+
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Purpose, RateLimiter, Result};
+use siltstone_media::{File, Media};
+
+use super::sort::Age;
+use crate::file::{Fields, FileSum, FileWriter};
+use crate::names::Kind;
+
+/// A chunk is ended by the entry that brings it to this many bytes.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Bytes before a chunk's entries, and before an entry's operation.
+const HEAD: usize = 8;
+
+/// A run that was written; its file goes with it.
+pub(super) struct Run {
+    media: Arc<dyn Media>,
+    file: Arc<dyn File>,
+    number: u64,
+    bytes: u64,
+}
+
+/// Writes a run.
+pub(super) struct RunWriter {
+    run: Run,
+    out: FileWriter,
+    chunk: Vec<u8>,
+}
+
+impl RunWriter {
+    pub(super) fn create(
+        media: &Arc<dyn Media>,
+        number: u64,
+        rate: &Arc<RateLimiter>,
+    ) -> Result<Self> {
+        let file = media.create(&Kind::Run.name(number))?;
+        let out = FileWriter::new(file.clone(), 0, Purpose::Compaction, rate.clone());
+        let run = Run { media: media.clone(), file, number, bytes: 0 };
+        Ok(RunWriter { run, out, chunk: Vec::new() })
+    }
+
+    pub(super) fn add(&mut self, age: Age, entry: &[u8]) -> Result<()> {
+        self.chunk.extend_from_slice(&age.to_le_bytes());
+        self.chunk.extend_from_slice(&(entry.len() as u32).to_le_bytes());
+        self.chunk.extend_from_slice(entry);
+        if self.chunk.len() >= CHUNK_BYTES { self.end_chunk() } else { Ok(()) }
+    }
+
+    fn end_chunk(&mut self) -> Result<()> {
+        if self.chunk.is_empty() {
+            return Ok(());
+        }
+        let crc = FileSum::new(self.run.number).of(self.out.at(), &self.chunk);
+        self.out.write(&(self.chunk.len() as u32).to_le_bytes())?;
+        self.out.write(&crc.to_le_bytes())?;
+        self.out.write(&self.chunk)?;
+        self.chunk.clear();
+        Ok(())
+    }
+
+    pub(super) fn finish(mut self) -> Result<Run> {
+        self.end_chunk()?;
+        self.out.flush()?;
+        self.run.bytes = self.out.at();
+        Ok(self.run)
+    }
+}
+
+impl Run {
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Reads the run from its start.
+    pub(super) fn read(self) -> RunReader {
+        RunReader { run: self, next_chunk: 0, chunk: Vec::new(), at: 0, entry: 0..0 }
+    }
+
+    fn corruption(&self, at: u64, reason: &str) -> Error {
+        Error::corruption(Kind::Run.name(self.number), at, reason)
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let _ = self.media.remove(&Kind::Run.name(self.number));
+    }
+}
+
+/// Walks a run.
+pub(super) struct RunReader {
+    run: Run,
+    /// Where the next chunk begins in the file.
+    next_chunk: u64,
+    chunk: Vec<u8>,
+    /// Where the next entry begins in the chunk.
+    at: usize,
+    entry: std::ops::Range<usize>,
+}
+
+impl RunReader {
+    /// Moves to the next entry; its age.
+    pub(super) fn next(&mut self) -> Result<Option<Age>> {
+        if self.at == self.chunk.len() && !self.load()? {
+            return Ok(None);
+        }
+        let head = self.chunk.get(self.at..self.at + HEAD);
+        let (age, len) = head.map_or((0, u32::MAX), |head| {
+            let mut fields = Fields(head);
+            (fields.u32(), fields.u32())
+        });
+        let start = self.at + HEAD;
+        self.at = start + len as usize;
+        if self.at > self.chunk.len() {
+            return Err(self.run.corruption(self.next_chunk, "a chunk is malformed"));
+        }
+        self.entry = start..self.at;
+        Ok(Some(age))
+    }
+
+    /// The operation under the reader.
+    pub(super) fn entry(&self) -> &[u8] {
+        &self.chunk[self.entry.clone()]
+    }
+
+    /// Reads the next chunk; `false` if there is none.
+    fn load(&mut self) -> Result<bool> {
+        if self.next_chunk == self.run.bytes {
+            return Ok(false);
+        }
+        let purpose = Purpose::Compaction;
+        let mut head = [0; HEAD];
+        self.run.file.read_at(self.next_chunk, &mut head, purpose)?;
+        let mut fields = Fields(&head);
+        let (len, crc) = (fields.u32(), fields.u32());
+        let start = self.next_chunk + HEAD as u64;
+        if start + u64::from(len) > self.run.bytes {
+            return Err(self.run.corruption(self.next_chunk, "a chunk is cut off"));
+        }
+        self.chunk.resize(len as usize, 0);
+        self.run.file.read_at(start, &mut self.chunk, purpose)?;
+        if FileSum::new(self.run.number).of(self.next_chunk, &self.chunk) != crc {
+            return Err(self
+                .run
+                .corruption(self.next_chunk, "a chunk does not match its checksum"));
+        }
+        (self.next_chunk, self.at) = (start + u64::from(len), 0);
+        Ok(true)
+    }
+}

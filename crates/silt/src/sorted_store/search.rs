@@ -1,0 +1,63 @@
+//! Finding a key in a SortedStore whose trie is not in memory.
+//!
+//! Hashes are uniform, so the block is about where the hash lies among all. Each block read narrows
+//! the range of blocks that are left; after a few, guesses take turns with halves, so that nothing
+//! makes the search longer than twice the logarithm.
+//!
+//! Source: Lim, thesis, section 2.3 (2); the guesses are interpolation search (Peterson, 1957).
+
+use siltstone_engine::{Purpose, Result};
+use siltstone_structures::HashKey;
+
+use super::SortedStore;
+use super::format::CRC;
+use crate::item::{self, Item};
+
+/// Guesses before they take turns with halves.
+const GUESSES: u32 = 5;
+
+impl SortedStore {
+    /// The entry of `key`. Cost: some six reads of blocks.
+    pub(super) fn search(
+        &self,
+        hash: &HashKey,
+        key: &[u8],
+        purpose: Purpose,
+    ) -> Result<Option<Item>> {
+        // Blocks from `low` to before `high` are left; their hashes are about from `below` to `above`.
+        let (mut low, mut high) = (0, self.boundaries.blocks());
+        let (mut below, mut above) = (0u64, u64::MAX);
+        let wanted = leading(hash);
+        let mut round = 0;
+        while low < high {
+            let middle = if round < GUESSES || round % 2 == 0 {
+                let share = u128::from(wanted.saturating_sub(below)) * u128::from(high - low)
+                    / (u128::from(above - below) + 1);
+                low + (share as u64).min(high - low - 1)
+            } else {
+                low.midpoint(high)
+            };
+            round += 1;
+            let bytes = self.read_block(middle, purpose)?;
+            let mut hashes =
+                item::list(&bytes[CRC..]).flatten().map(|(op, _)| self.shape.keys.hash(op.key()));
+            let Some(first) = hashes.next() else {
+                return Err(self.corruption(0, "a block without entries"));
+            };
+            let last = hashes.last().unwrap_or(first);
+            if *hash < first {
+                (high, above) = (middle, leading(&first));
+            } else if *hash > last {
+                (low, below) = (middle + 1, leading(&last));
+            } else {
+                return self.find(bytes, key);
+            }
+            above = above.max(below);
+        }
+        Ok(None)
+    }
+}
+
+fn leading(hash: &HashKey) -> u64 {
+    hash.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}

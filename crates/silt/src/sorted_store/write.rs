@@ -1,0 +1,155 @@
+//! Writing a SortedStore and its index in one pass over entries in the order of their hashes.
+
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Purpose, RateLimiter, Result};
+use siltstone_media::{File, Media};
+use siltstone_structures::ect::EctOptions;
+use siltstone_structures::{EctBuilder, HashKey};
+
+use super::boundaries::{Boundaries, BoundariesBuilder, UNIT};
+use super::format::{CRC, FOOTER, Shape};
+use super::index_bytes;
+use crate::file::{FileSum, FileWriter, write_derived};
+use crate::names::Kind;
+
+/// What a merge knows of its result before it begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) partition: u32,
+    pub(crate) keys: crate::keys::Keys,
+    /// About how many hashes there will be, rather too many.
+    pub(crate) expected: u64,
+    pub(crate) hashes_a_block: u32,
+    /// The length of every operation, if there is but one.
+    pub(crate) one_length: Option<u32>,
+    /// Bytes of an operation on average, about.
+    pub(crate) mean_bytes: u64,
+}
+
+/// Writes one SortedStore.
+pub(crate) struct SortedStoreWriter<'m> {
+    media: &'m dyn Media,
+    number: u64,
+    file: Arc<dyn File>,
+    out: FileWriter,
+    sum: FileSum,
+    shape: Shape,
+    index: EctBuilder,
+    starts: BoundariesBuilder,
+    block: Vec<u8>,
+    hashes_in_block: u32,
+}
+
+/// The index could not be built; with uniform hashes it always can.
+pub(super) fn no_index(error: impl std::fmt::Display) -> Error {
+    Error::Invalid(format!("the index of a SortedStore: {error}"))
+}
+
+/// The index's knobs for blocks of so many hashes.
+pub(super) fn knobs(hashes_a_block: u32) -> EctOptions {
+    EctOptions { entries_per_block: hashes_a_block, ..EctOptions::default() }
+}
+
+impl<'m> SortedStoreWriter<'m> {
+    /// Begins the file `number`.
+    pub(crate) fn create(
+        media: &'m dyn Media,
+        number: u64,
+        plan: Plan,
+        rate: &Arc<RateLimiter>,
+    ) -> Result<Self> {
+        let file = media.create(&Kind::SortedStore.name(number))?;
+        let shape = Shape {
+            partition: plan.partition,
+            keys: plan.keys,
+            entries: 0,
+            hashes: 0,
+            hashes_a_block: plan.hashes_a_block,
+            lengths: (0, 0),
+            is_even: plan.one_length.is_some(),
+        };
+        let block_bytes = CRC as u64 + u64::from(plan.hashes_a_block) * plan.mean_bytes;
+        Ok(SortedStoreWriter {
+            media,
+            number,
+            out: FileWriter::new(file.clone(), 0, Purpose::Compaction, rate.clone()),
+            file,
+            sum: FileSum::new(number),
+            shape,
+            index: EctBuilder::new(knobs(plan.hashes_a_block), plan.expected).map_err(no_index)?,
+            starts: BoundariesBuilder::new(block_bytes + UNIT / 2),
+            block: vec![0; CRC],
+            hashes_in_block: 0,
+        })
+    }
+
+    /// Adds the entries of the next hash. `false`, and the store is of no use: blocks were to be of
+    /// one length and cannot be, because several keys share a hash.
+    pub(crate) fn add(&mut self, hash: &HashKey, entries: &[&[u8]]) -> Result<bool> {
+        if self.hashes_in_block == self.shape.hashes_a_block {
+            self.end_block()?;
+        }
+        self.index.push(hash).map_err(no_index)?;
+        for entry in entries {
+            let len = entry.len() as u32;
+            let (shortest, longest) = self.shape.lengths;
+            let is_first = self.shape.entries == 0;
+            self.shape.lengths =
+                if is_first { (len, len) } else { (shortest.min(len), longest.max(len)) };
+            self.shape.entries += 1;
+            self.block.extend_from_slice(entry);
+        }
+        self.shape.hashes += 1;
+        self.hashes_in_block += 1;
+        let (shortest, longest) = self.shape.lengths;
+        Ok(!self.shape.is_even || (entries.len() == 1 && shortest == longest))
+    }
+
+    fn end_block(&mut self) -> Result<()> {
+        if self.hashes_in_block == 0 {
+            return Ok(());
+        }
+        let at = self.out.at();
+        if !self.shape.is_even {
+            self.block.resize(self.block.len().next_multiple_of(UNIT as usize), 0);
+            self.starts.push(at);
+        }
+        let crc = self.sum.of(at, &self.block[CRC..]);
+        self.block[..CRC].copy_from_slice(&crc.to_le_bytes());
+        self.out.write(&self.block)?;
+        self.block.truncate(CRC);
+        self.hashes_in_block = 0;
+        Ok(())
+    }
+
+    /// Ends the files and makes them durable, but not their names. Returns the bytes of the larger,
+    /// and its entries; `None` if there are none.
+    pub(crate) fn finish(mut self) -> Result<Option<(u64, u64)>> {
+        self.end_block()?;
+        if self.shape.entries == 0 {
+            return Ok(None);
+        }
+        let end = self.out.at();
+        let footer = FOOTER.encode(&self.shape.encode(), self.sum, end);
+        self.out.write(&footer)?;
+        self.out.flush()?;
+        self.file.sync(Purpose::Compaction)?;
+        let boundaries = match self.shape.is_even {
+            true => Boundaries::even(self.shape.blocks(), self.shape.stride(), end),
+            false => self.starts.finish(end),
+        };
+        let trie = self.index.finish().map_err(no_index)?;
+        let bytes = index_bytes(&trie, &boundaries);
+        let name = Kind::Index.name(self.number);
+        write_derived(self.media, &name, self.number, &bytes, Purpose::Compaction)?;
+        Ok(Some((end + footer.len() as u64, self.shape.entries)))
+    }
+}
+
+/// Removes the files of a SortedStore that no manifest names; what stays goes at the next open.
+pub(crate) fn discard(media: &dyn Media, number: u64) {
+    for kind in [Kind::SortedStore, Kind::Index] {
+        let _ = media.remove(&kind.name(number));
+    }
+}

@@ -1,0 +1,164 @@
+//! An edit of the manifest: what changed in the set of stores.
+//!
+//! ```text
+//! edit  := field*                                     numbers are varints, the seed is u64 LE
+//! field := 1 number                                   the next file number
+//!        | 2 number                                   the first log that is still needed
+//!        | 3 partitions seed                          how keys are divided; in the first edit
+//!        | 4 partition number bytes entries           a HashStore, the newest of its partition
+//!        | 5 partition number bytes entries           the SortedStore of a partition
+//!        | 6 number                                   a store that is gone
+//!        | 7 number bytes                             a log that was sealed at close
+//! ```
+//!
+//! Removals apply before additions. A reader refuses field numbers that it does not know: to skip one
+//! could lose data. The manifest gives integrity.
+//!
+//! Source: ours, after the edits of LevelDB.
+
+use siltstone_engine::batch::{read_varint, write_varint};
+
+use crate::keys::Keys;
+
+/// A store as the manifest knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StoreEntry {
+    pub(crate) partition: u32,
+    pub(crate) number: u64,
+    /// Bytes of its data file.
+    pub(crate) bytes: u64,
+    pub(crate) entries: u64,
+}
+
+/// One change of the set of stores; what is `None` or empty stays as it was.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Edit {
+    pub(crate) next_file: Option<u64>,
+    pub(crate) first_log: Option<u64>,
+    pub(crate) keys: Option<Keys>,
+    /// HashStores, the older ones of a partition first.
+    pub(crate) hash_stores: Vec<StoreEntry>,
+    pub(crate) sorted_stores: Vec<StoreEntry>,
+    pub(crate) removed: Vec<u64>,
+    /// Number and length of the log that a clean close sealed.
+    pub(crate) sealed_log: Option<(u64, u64)>,
+}
+
+const NEXT_FILE: u64 = 1;
+const FIRST_LOG: u64 = 2;
+const KEYS: u64 = 3;
+const HASH_STORE: u64 = 4;
+const SORTED_STORE: u64 = 5;
+const REMOVED: u64 = 6;
+const SEALED_LOG: u64 = 7;
+
+impl Edit {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut put = |values: &[u64]| values.iter().for_each(|&v| write_varint(&mut out, v));
+        if let Some(keys) = self.keys {
+            // The seed's bits are any: eight bytes as two numbers.
+            put(&[KEYS, keys.partitions.into(), keys.seed >> 32, keys.seed & u64::from(u32::MAX)]);
+        }
+        self.next_file.iter().for_each(|&number| put(&[NEXT_FILE, number]));
+        self.first_log.iter().for_each(|&number| put(&[FIRST_LOG, number]));
+        self.sealed_log.iter().for_each(|&(number, bytes)| put(&[SEALED_LOG, number, bytes]));
+        self.removed.iter().for_each(|&number| put(&[REMOVED, number]));
+        let kinds = [(HASH_STORE, &self.hash_stores), (SORTED_STORE, &self.sorted_stores)];
+        for (kind, stores) in kinds {
+            for store in stores {
+                put(&[kind, store.partition.into(), store.number, store.bytes, store.entries]);
+            }
+        }
+        out
+    }
+
+    /// Reads an edit back; the error says what is malformed.
+    pub(crate) fn decode(mut bytes: &[u8]) -> Result<Self, String> {
+        let mut edit = Edit::default();
+        while !bytes.is_empty() {
+            let mut number = || {
+                let (value, used) = read_varint(bytes).ok_or("an edit is cut off")?;
+                bytes = &bytes[used..];
+                Ok::<u64, String>(value)
+            };
+            match number()? {
+                NEXT_FILE => edit.next_file = Some(number()?),
+                FIRST_LOG => edit.first_log = Some(number()?),
+                KEYS => {
+                    let partitions = small(number()?)?;
+                    let seed = u64::from(small(number()?)?) << 32 | u64::from(small(number()?)?);
+                    edit.keys = Some(Keys { seed, partitions });
+                }
+                SEALED_LOG => edit.sealed_log = Some((number()?, number()?)),
+                REMOVED => edit.removed.push(number()?),
+                kind @ (HASH_STORE | SORTED_STORE) => {
+                    let store = StoreEntry {
+                        partition: small(number()?)?,
+                        number: number()?,
+                        bytes: number()?,
+                        entries: number()?,
+                    };
+                    match kind {
+                        HASH_STORE => edit.hash_stores.push(store),
+                        _ => edit.sorted_stores.push(store),
+                    }
+                }
+                other => return Err(format!("unknown field {other}: a newer version's?")),
+            }
+        }
+        Ok(edit)
+    }
+}
+
+fn small(value: u64) -> Result<u32, String> {
+    u32::try_from(value).map_err(|_| "a number of an edit is out of range".to_owned())
+}
+
+impl std::fmt::Display for Edit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut words = Vec::new();
+        words.extend(self.keys.map(|keys| format!("{} partitions", keys.partitions)));
+        words.extend(self.removed.iter().map(|number| format!("-{number}")));
+        for (name, stores) in [("hash", &self.hash_stores), ("sorted", &self.sorted_stores)] {
+            words.extend(stores.iter().map(|store| {
+                let StoreEntry { partition, number, bytes, entries } = store;
+                format!("+{number}.{name} P{partition} {bytes}B {entries} entries")
+            }));
+        }
+        words.extend(self.first_log.map(|number| format!("logs from {number}")));
+        words.extend(self.sealed_log.map(|(number, len)| format!("log {number} sealed at {len}")));
+        f.write_str(&words.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn does_an_edit_read_back_and_a_hostile_one_do_no_harm() {
+        let store = StoreEntry { partition: 3, number: 9, bytes: 1 << 40, entries: 77 };
+        let edit = Edit {
+            next_file: Some(300),
+            first_log: Some(12),
+            keys: Some(Keys { seed: 0xfedc_ba98_7654_3210, partitions: 4 }),
+            hash_stores: vec![store, StoreEntry { number: 10, ..store }],
+            sorted_stores: vec![StoreEntry { number: 11, ..store }],
+            removed: vec![1, 2],
+            sealed_log: Some((12, 999)),
+        };
+        let good = edit.encode();
+        assert_eq!(Edit::decode(&good).unwrap(), edit);
+        assert_eq!(Edit::decode(&[]).unwrap(), Edit::default());
+        for at in 0..good.len() {
+            let _ = Edit::decode(&good[..at]);
+            for value in [0, 0x7f, 0x80, 0xff] {
+                let mut bad = good.clone();
+                bad[at] = value;
+                let _ = Edit::decode(&bad);
+            }
+        }
+        assert!(Edit::decode(&[99]).is_err());
+    }
+}

@@ -1,0 +1,116 @@
+//! A version: which stores there are. Immutable; readers hold the one they began with.
+//!
+//! ```text
+//!   partition 0   HashStores, the newest first ─▶ SortedStore
+//!   partition 1   …
+//! ```
+//!
+//! Invariant: of a key's entries the newest is in the first store, in this order, that has one.
+//!
+//! Source: Lim, thesis, section 2.1.
+
+mod edit;
+mod set;
+
+pub(crate) use edit::{Edit, StoreEntry};
+pub(crate) use set::{ENGINE, Recovered, Versions, fold};
+
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Result};
+
+use crate::hash_store::HashStore;
+use crate::sorted_store::SortedStore;
+
+/// The stores of all partitions.
+#[derive(Clone, Default)]
+pub(crate) struct Version {
+    pub(crate) partitions: Vec<Partition>,
+}
+
+/// The stores of one partition, besides its LogStores.
+#[derive(Clone, Default)]
+pub(crate) struct Partition {
+    /// The newest first.
+    pub(crate) hash_stores: Vec<Arc<HashStore>>,
+    pub(crate) sorted: Option<Arc<SortedStore>>,
+}
+
+/// Stores that an edit adds, open.
+#[derive(Default)]
+pub(crate) struct Added {
+    pub(crate) hash_stores: Vec<Arc<HashStore>>,
+    pub(crate) sorted_stores: Vec<Arc<SortedStore>>,
+}
+
+impl Version {
+    /// A version without stores.
+    pub(crate) fn empty(partitions: u32) -> Self {
+        Version { partitions: vec![Partition::default(); partitions as usize] }
+    }
+
+    /// The version after an edit that removes these and adds those.
+    ///
+    /// # Errors
+    /// `Corruption` of the manifest if it speaks of what cannot be.
+    pub(crate) fn apply(&self, removed: &[u64], added: &Added) -> Result<Self> {
+        let wrong = |reason: String| Error::corruption("MANIFEST", 0, reason);
+        let mut next = self.clone();
+        for &number in removed {
+            let before = next.stores();
+            for partition in &mut next.partitions {
+                partition.hash_stores.retain(|store| store.entry().number != number);
+                partition.sorted.take_if(|store| store.entry().number == number);
+            }
+            if next.stores() == before {
+                return Err(wrong(format!("removes store {number}, which is not there")));
+            }
+        }
+        let lacks =
+            |partition: u32| wrong(format!("names partition {partition}, which is not there"));
+        for store in &added.hash_stores {
+            let at = store.entry().partition;
+            let partition = next.partitions.get_mut(at as usize).ok_or_else(|| lacks(at))?;
+            partition.hash_stores.insert(0, store.clone());
+        }
+        for store in &added.sorted_stores {
+            let at = store.entry().partition;
+            let partition = next.partitions.get_mut(at as usize).ok_or_else(|| lacks(at))?;
+            if partition.sorted.replace(store.clone()).is_some() {
+                return Err(wrong(format!("gives partition {at} a second SortedStore")));
+            }
+        }
+        Ok(next)
+    }
+
+    pub(crate) fn hash_stores(&self) -> impl Iterator<Item = &Arc<HashStore>> {
+        self.partitions.iter().flat_map(|partition| &partition.hash_stores)
+    }
+
+    pub(crate) fn sorted_stores(&self) -> impl Iterator<Item = &Arc<SortedStore>> {
+        self.partitions.iter().filter_map(|partition| partition.sorted.as_ref())
+    }
+
+    fn stores(&self) -> usize {
+        self.hash_stores().count() + self.sorted_stores().count()
+    }
+
+    /// Bytes of memory that filters and indexes take.
+    pub(crate) fn memory(&self) -> u64 {
+        self.hash_stores().map(|store| store.memory()).sum::<u64>()
+            + self.sorted_stores().map(|store| store.memory()).sum::<u64>()
+    }
+
+    /// The edits' words for the stores: HashStores the oldest first, as they would be added.
+    pub(crate) fn entries(&self) -> (Vec<StoreEntry>, Vec<StoreEntry>) {
+        let hash = self.partitions.iter().flat_map(|partition| partition.hash_stores.iter().rev());
+        let hash = hash.map(|store| *store.entry()).collect();
+        (hash, self.sorted_stores().map(|store| *store.entry()).collect())
+    }
+
+    /// The names of all files.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let hash = self.hash_stores().flat_map(|store| store.names());
+        hash.chain(self.sorted_stores().flat_map(|store| store.names())).collect()
+    }
+}

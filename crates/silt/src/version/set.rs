@@ -1,0 +1,235 @@
+//! The current version and the manifest behind it.
+//!
+//! Installing an edit takes three steps in this order: the stores are opened (one that cannot be read
+//! is not installed), the manifest has the edit durably, the next version is made. Only one edit is
+//! installed at a time; readers never wait for one.
+//!
+//! Invariant: a store is named by the manifest only when its files and their names are durable, and
+//! its files are removed only when the manifest has durably ceased to name it.
+//!
+//! Source: ours, after LevelDB's version set.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_media::Media;
+use siltstone_table::Manifest;
+
+use super::{Added, Edit, StoreEntry, Version};
+use crate::hash_store::HashStore;
+use crate::keys::Keys;
+use crate::names;
+use crate::sorted_store::SortedStore;
+
+/// The engine's name in the manifest.
+pub(crate) const ENGINE: &str = "silt";
+
+/// Installs edits and hands out file numbers.
+pub(crate) struct Versions {
+    media: Arc<dyn Media>,
+    keys: Keys,
+    /// Bytes that filters and indexes may take; 0: no limit.
+    memory: u64,
+    next_file: AtomicU64,
+    installing: Mutex<Installing>,
+}
+
+struct Installing {
+    /// `None` once the table is closed.
+    manifest: Option<Manifest>,
+    version: Arc<Version>,
+    first_log: u64,
+}
+
+/// What the manifest says, for the rest of recovery.
+pub(crate) struct Recovered {
+    pub(crate) version: Arc<Version>,
+    pub(crate) keys: Keys,
+    pub(crate) first_log: u64,
+    pub(crate) sealed_log: Option<(u64, u64)>,
+}
+
+impl Versions {
+    /// Opens what the manifest names, or makes an empty table that divides keys as `keys` says, if
+    /// `media` has no manifest.
+    pub(crate) fn open(
+        media: &Arc<dyn Media>,
+        keys: Keys,
+        memory: u64,
+    ) -> Result<(Self, Recovered)> {
+        let (manifest, edits) = if Manifest::exists(media.as_ref())? {
+            Manifest::open(media.clone(), ENGINE).map_err(missing_manifest)?
+        } else {
+            refuse_remains(media.as_ref())?;
+            let empty = Edit { next_file: Some(1), keys: Some(keys), ..Edit::default() };
+            let snapshot = empty.encode();
+            (Manifest::create(media.clone(), ENGINE, &snapshot)?, vec![snapshot])
+        };
+        let state = fold(&edits)?;
+        let lacks_keys = || Error::corruption("MANIFEST", 0, "the manifest names no partitions");
+        let keys = state.keys.filter(|keys| keys.partitions > 0).ok_or_else(lacks_keys)?;
+        let first_log = state.first_log.unwrap_or(0);
+        let mut versions = Versions {
+            media: media.clone(),
+            keys,
+            memory,
+            next_file: AtomicU64::new(state.next_file.unwrap_or(1)),
+            installing: Mutex::new(Installing {
+                manifest: Some(manifest),
+                version: Arc::new(Version::empty(keys.partitions)),
+                first_log,
+            }),
+        };
+        let added = versions.open_stores(&state, 0, Purpose::Recovery).map_err(missing_file)?;
+        let version = Arc::new(Version::empty(keys.partitions).apply(&[], &added)?);
+        versions.installing.get_mut().version = version.clone();
+        let recovered = Recovered { version, keys, first_log, sealed_log: state.sealed_log };
+        Ok((versions, recovered))
+    }
+
+    pub(crate) fn keys(&self) -> Keys {
+        self.keys
+    }
+
+    /// A file number that was never given before.
+    pub(crate) fn new_number(&self) -> u64 {
+        self.next_file.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Makes sure that `number` is not given again.
+    pub(crate) fn skip_number(&self, number: u64) {
+        self.next_file.fetch_max(number + 1, Ordering::Relaxed);
+    }
+
+    /// Opens the stores that an edit adds, beside others that take `used` bytes of memory. The
+    /// smallest a key come first into memory: SortedStores, then HashStores.
+    fn open_stores(&self, edit: &Edit, mut used: u64, purpose: Purpose) -> Result<Added> {
+        let limit = if self.memory == 0 { u64::MAX } else { self.memory };
+        let mut added = Added::default();
+        for &entry in &edit.sorted_stores {
+            let left = limit.saturating_sub(used);
+            let store = SortedStore::open(&self.media, entry, left, purpose)?;
+            used += store.memory();
+            added.sorted_stores.push(store);
+        }
+        for &entry in &edit.hash_stores {
+            let left = limit.saturating_sub(used);
+            let store = HashStore::open(&self.media, entry, left, purpose)?;
+            used += store.memory();
+            added.hash_stores.push(store);
+        }
+        Ok(added)
+    }
+
+    /// Installs `edit`: the manifest first, durably; then `publish` sees the next version while no
+    /// other edit can come between. Stores that were removed are retired.
+    pub(crate) fn install(
+        &self,
+        mut edit: Edit,
+        publish: impl FnOnce(&Arc<Version>),
+    ) -> Result<()> {
+        let mut installing = self.installing.lock();
+        let added = self.open_stores(&edit, installing.version.memory(), Purpose::Maintenance)?;
+        let next = Arc::new(installing.version.apply(&edit.removed, &added)?);
+        edit.next_file = Some(self.next_file.load(Ordering::Relaxed));
+        installing.manifest.as_mut().ok_or(Error::Closed)?.append(&edit.encode())?;
+
+        installing.first_log = edit.first_log.unwrap_or(installing.first_log);
+        let before = std::mem::replace(&mut installing.version, next);
+        publish(&installing.version);
+        let is_gone = |store: &StoreEntry| edit.removed.contains(&store.number);
+        before.hash_stores().filter(|store| is_gone(store.entry())).for_each(|s| s.retire());
+        before.sorted_stores().filter(|store| is_gone(store.entry())).for_each(|s| s.retire());
+        drop(before);
+        self.shrink_manifest(&mut installing)
+    }
+
+    /// Seals the manifest: no more edits.
+    pub(crate) fn close(&self) -> Result<()> {
+        self.installing.lock().manifest.take().map_or(Ok(()), Manifest::close)
+    }
+
+    /// The current version, and the edit that makes it from nothing.
+    pub(crate) fn snapshot(&self) -> (Arc<Version>, Edit) {
+        let installing = self.installing.lock();
+        (installing.version.clone(), self.edit_of(&installing))
+    }
+
+    fn edit_of(&self, installing: &Installing) -> Edit {
+        let (hash_stores, sorted_stores) = installing.version.entries();
+        Edit {
+            next_file: Some(self.next_file.load(Ordering::Relaxed)),
+            first_log: Some(installing.first_log),
+            keys: Some(self.keys),
+            hash_stores,
+            sorted_stores,
+            ..Edit::default()
+        }
+    }
+
+    /// Rewrites the manifest once it is much longer than what it says.
+    fn shrink_manifest(&self, installing: &mut Installing) -> Result<()> {
+        if !installing.manifest.as_ref().is_some_and(Manifest::wants_rewrite) {
+            return Ok(());
+        }
+        let snapshot = self.edit_of(installing).encode();
+        installing.manifest.as_mut().map_or(Ok(()), |manifest| manifest.rewrite(&snapshot))
+    }
+}
+
+/// Folds all edits into the one that makes their result from nothing.
+pub(crate) fn fold(edits: &[Vec<u8>]) -> Result<Edit> {
+    let mut state = Edit::default();
+    for bytes in edits {
+        let edit = Edit::decode(bytes).map_err(|e| Error::corruption("MANIFEST", 0, e))?;
+        for number in &edit.removed {
+            let before = state.hash_stores.len() + state.sorted_stores.len();
+            state.hash_stores.retain(|store| store.number != *number);
+            state.sorted_stores.retain(|store| store.number != *number);
+            if state.hash_stores.len() + state.sorted_stores.len() == before {
+                let reason = format!("removes store {number}, which is not there");
+                return Err(Error::corruption("MANIFEST", 0, reason));
+            }
+        }
+        state.hash_stores.extend(edit.hash_stores);
+        state.sorted_stores.extend(edit.sorted_stores);
+        state.next_file = edit.next_file.or(state.next_file);
+        state.first_log = edit.first_log.or(state.first_log);
+        state.keys = edit.keys.or(state.keys);
+        // A seal speaks of the close before this open; any edit after it breaks it.
+        state.sealed_log = edit.sealed_log;
+    }
+    Ok(state)
+}
+
+/// Stores or logs without a manifest are a table that lost it, not a place for a new one.
+fn refuse_remains(media: &dyn Media) -> Result<()> {
+    match media.list()?.into_iter().find(|name| names::parse(name).is_some()) {
+        None => Ok(()),
+        Some(name) => Err(Error::Refused {
+            path: media.name(),
+            reason: format!("there is {name}, but CURRENT is missing; repair the store"),
+        }),
+    }
+}
+
+fn missing_manifest(error: Error) -> Error {
+    match &error {
+        Error::Io { file, .. } if error.is_not_found() => {
+            Error::corruption(file, 0, "CURRENT names this manifest, and it is missing")
+        }
+        _ => error,
+    }
+}
+
+/// A file that the manifest names and the directory lacks is damage, not a missing file.
+fn missing_file(error: Error) -> Error {
+    match &error {
+        Error::Io { file, .. } if error.is_not_found() => {
+            Error::corruption(file, 0, "the manifest names this file, and it is missing")
+        }
+        _ => error,
+    }
+}

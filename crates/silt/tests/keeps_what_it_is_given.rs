@@ -1,0 +1,140 @@
+//! What the conformance kit does not ask: statistics, what is made again, what is refused.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, WriteBatch};
+use siltstone_media::{Media, Metered, Ram};
+use siltstone_silt::{Options, Silt};
+
+const KEYS: u32 = 3000;
+
+fn open(media: &Arc<dyn Media>, options: &str) -> siltstone_engine::Result<Silt> {
+    let pairs = options.split(' ').filter_map(|pair| pair.split_once('='));
+    let map = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let env = Env::replayable(Arc::new(ManualClock::at(0)), 7);
+    Silt::open(media.clone(), env, Options::from_map(&map)?)
+}
+
+fn key(i: u32) -> [u8; 4] {
+    i.to_le_bytes()
+}
+
+/// A table with every kind of store, on a medium that counts.
+fn filled(options: &str) -> (Arc<dyn Media>, Silt) {
+    let media: Arc<dyn Media> = Arc::new(Metered::new(Arc::new(Ram::new())));
+    let silt = open(&media, options).unwrap();
+    let mut batch = WriteBatch::new();
+    for i in 0..KEYS {
+        batch.clear();
+        batch.put(&key(i), &[i as u8; 100]);
+        silt.write(&batch, Durability::Buffered).unwrap();
+    }
+    (media, silt)
+}
+
+fn has_all(silt: &Silt) {
+    for i in 0..KEYS {
+        assert_eq!(silt.get(&key(i)).unwrap().unwrap().value, [i as u8; 100]);
+    }
+    assert_eq!(silt.get(b"nothing").unwrap(), None);
+}
+
+const SMALL: &str = "slots=64 hash_stores=3 stop=8";
+
+#[test]
+fn do_statistics_tell_every_store_and_what_it_takes() {
+    let (_, silt) = filled(SMALL);
+    has_all(&silt);
+    let stats = silt.stats();
+    assert_eq!(stats.levels.iter().map(|level| level.entries).sum::<u64>(), u64::from(KEYS));
+    assert!(stats.levels.iter().all(|level| level.entries > 0 && level.bytes > 0));
+    assert!(stats.memory.values().all(|&bytes| bytes > 0), "{:?}", stats.memory);
+    let reads = stats.reads_per_lookup().unwrap();
+    assert!((0.9..1.1).contains(&reads), "{reads} reads a lookup");
+}
+
+#[test]
+fn is_a_damaged_or_missing_index_made_again_with_a_warning() {
+    let (media, silt) = filled(SMALL);
+    silt.close().unwrap();
+    drop(silt);
+    let derived = |name: &&String| name.ends_with(".index") || name.ends_with(".filter");
+    let names = media.list().unwrap();
+    let derived: Vec<&String> = names.iter().filter(derived).collect();
+    assert!(derived.len() > 4);
+    media.remove(derived[0]).unwrap();
+    for name in &derived[1..] {
+        let file = media.open(name, siltstone_media::Mode::ReadWrite).unwrap();
+        file.write_at(5, &[0xa5; 9], siltstone_engine::Purpose::Maintenance).unwrap();
+    }
+    let silt = open(&media, SMALL).unwrap();
+    assert_eq!(silt.warnings().len(), derived.len());
+    assert!(silt.warnings().iter().all(|warning| warning.contains("made again")));
+    has_all(&silt);
+    assert!(silt.verify(&mut |_, _| ()).unwrap().is_sound());
+    drop(silt);
+    assert!(open(&media, SMALL).unwrap().warnings().is_empty(), "they are whole again");
+}
+
+#[test]
+fn is_a_missing_data_file_refused_by_name() {
+    let (media, silt) = filled(SMALL);
+    silt.close().unwrap();
+    for name in media.list().unwrap() {
+        if name.ends_with(".hash") || name.ends_with(".sorted") {
+            let hidden = format!("{name}.hidden");
+            media.rename(&name, &hidden).unwrap();
+            match open(&media, SMALL) {
+                Err(Error::Corruption { file, reason, .. }) => {
+                    assert!(file.contains(&name), "{file}");
+                    assert!(reason.contains("missing"));
+                }
+                other => panic!("{:?}", other.map(drop)),
+            }
+            media.rename(&hidden, &name).unwrap();
+        }
+    }
+    has_all(&open(&media, SMALL).unwrap());
+}
+
+#[test]
+fn are_lookups_right_without_filters_and_indexes_in_memory() {
+    for block in ["block=1", "block=4KiB"] {
+        let (media, silt) = filled(&format!("{SMALL} {block}"));
+        silt.close().unwrap();
+        let silt = open(&media, &format!("{SMALL} index_memory=1")).unwrap();
+        assert_eq!(silt.stats().memory["hash_store_filter"], 0);
+        assert_eq!(silt.stats().memory["sorted_store_index"], 0);
+        has_all(&silt);
+        let reads = silt.stats().reads_per_lookup().unwrap();
+        // Two reads a HashStore, of which there are two at most, and the search.
+        assert!(reads < 2.0 * 2.0 + 8.0, "{reads} reads a lookup");
+    }
+}
+
+#[test]
+fn do_values_of_any_length_come_back_from_every_store() {
+    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    let options = "partitions=1 slots=64 hash_stores=2 stop=4 sort=4KiB";
+    let mut silt = Some(open(&media, options).unwrap());
+    let value = |i: u32| vec![i as u8; (i * i % 7919) as usize];
+    let mut batch = WriteBatch::new();
+    for i in 0..KEYS {
+        batch.put(&key(i), &value(i));
+        if i % 3 == 0 {
+            silt.as_ref().unwrap().write(&batch, Durability::Buffered).unwrap();
+            batch.clear();
+        }
+    }
+    silt.as_ref().unwrap().write(&batch, Durability::Synced).unwrap();
+    for round in 0..2 {
+        let silt = if round == 0 { silt.take().unwrap() } else { open(&media, options).unwrap() };
+        for i in 0..KEYS {
+            assert_eq!(silt.get(&key(i)).unwrap().unwrap().value, value(i));
+        }
+        assert!(silt.verify(&mut |_, _| ()).unwrap().is_sound());
+        silt.close().unwrap();
+    }
+}
