@@ -29,7 +29,7 @@ use std::sync::Arc;
 use siltstone_engine::{Error, Purpose, RateLimiter, Result};
 use siltstone_media::Media;
 
-use crate::files::{FRAME_TRAILER, FileSum, FileWriter, Kind, NamedFile};
+use crate::files::{FRAME_TRAILER, FileSum, FileWriter, Homes, Kind, NamedFile};
 use crate::hash::Hash;
 use crate::htable::Filter;
 use crate::htable::filter::contains;
@@ -132,8 +132,8 @@ impl Cluster {
     ///
     /// # Errors
     /// `Corruption`, `Refused` for a newer version; the medium's.
-    pub(crate) fn open(media: &Arc<dyn Media>, number: u64, bytes: u64) -> Result<Self> {
-        let file = NamedFile::open(media, Kind::Cluster, number)?;
+    pub(crate) fn open(homes: &Homes, number: u64, bytes: u64) -> Result<Self> {
+        let file = NamedFile::open(homes, Kind::Cluster, number)?;
         let len = file.len()?;
         if len != bytes || len < FOOTER_BYTES as u64 {
             let reason = format!("the manifest says {bytes} bytes, and the file has {len}");
@@ -183,6 +183,11 @@ impl Cluster {
 
     pub(crate) fn name(&self) -> &str {
         &self.file.name
+    }
+
+    /// The medium on which it lies.
+    pub(crate) fn media(&self) -> &Arc<dyn Media> {
+        self.file.media()
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -315,7 +320,7 @@ mod tests {
         let rate = RateLimiter::unlimited();
         let bytes =
             Cluster::write(media.as_ref(), 3, &filters, 1024, &rate, Purpose::Flush).unwrap();
-        let cluster = Cluster::open(&media, 3, bytes).unwrap();
+        let cluster = Cluster::open(&Homes { main: media.clone(), upper: None }, 3, bytes).unwrap();
         assert_eq!(cluster.load(Purpose::Get).unwrap(), filters);
         assert!(cluster.has(10) && !cluster.has(15));
         for (number, set) in (10..).zip(&sets) {

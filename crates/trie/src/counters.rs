@@ -36,6 +36,8 @@ pub(crate) struct Counters {
     pub(crate) false_positives: AtomicU64,
     pub(crate) cluster_bytes_written: AtomicU64,
     pub(crate) background_us: AtomicU64,
+    /// The most bytes that one job held in memory.
+    pub(crate) job_memory: AtomicU64,
     pub(crate) stall_insert_us: AtomicU64,
     pub(crate) stall_flush_us: AtomicU64,
     pub(crate) stall_compaction_us: AtomicU64,
@@ -52,6 +54,11 @@ impl Counters {
 
     pub(crate) fn level_bytes_written(&self, level: usize) -> u64 {
         self.level_bytes_written[level.min(LEVELS - 1)].load(Relaxed)
+    }
+
+    /// Notes what a job holds in memory.
+    pub(crate) fn used_memory(&self, bytes: usize) {
+        self.job_memory.fetch_max(bytes as u64, Relaxed);
     }
 
     /// Counts a wait of a writer under `cause`.

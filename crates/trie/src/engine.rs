@@ -16,13 +16,15 @@ use std::sync::{Arc, OnceLock, Weak};
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use siltstone_engine::{
-    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Error, Result, Stats,
+    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Error, Purpose, Result,
+    Stats,
     VerifyReport, WriteBatch,
 };
 use siltstone_media::Media;
 
 use crate::compact::Busy;
 use crate::counters::Counters;
+use crate::files::Homes;
 use crate::options::Options;
 use crate::read::View;
 use crate::version::{Edit, Versions};
@@ -36,7 +38,9 @@ pub struct Trie {
 /// What all threads share.
 pub(crate) struct Inner {
     pub(crate) me: Weak<Inner>,
+    /// Of log and manifest.
     pub(crate) media: Arc<dyn Media>,
+    pub(crate) homes: Homes,
     pub(crate) env: Env,
     pub(crate) options: Options,
     pub(crate) versions: Versions,
@@ -92,7 +96,23 @@ impl Trie {
     /// # Errors
     /// Corruption, a newer format, or a failing medium; nothing is changed then.
     pub fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Self> {
-        let (inner, leaves_logs) = crate::recover::open(media, env, options)?;
+        Self::open_on(media, None, env, options)
+    }
+
+    /// Opens the table with a second medium for the files of the upper levels (`upper_levels`), which
+    /// are few and written often. It must be given whenever files are there.
+    ///
+    /// # Errors
+    /// As [`open`](Trie::open); `Refused` if the second medium is another table's.
+    pub fn open_on(
+        media: Arc<dyn Media>,
+        upper: Option<Arc<dyn Media>>,
+        env: Env,
+        options: Options,
+    ) -> Result<Self> {
+        let upper = upper.map(|media| (media, options.upper_levels));
+        let homes = Homes { main: media, upper };
+        let (inner, leaves_logs) = crate::recover::open(homes, env, options)?;
         let trie = Trie { inner };
         if leaves_logs {
             trie.inner.leave_old_logs()?;
@@ -102,6 +122,16 @@ impl Trie {
 }
 
 impl Inner {
+    /// Where files of `level` go.
+    pub(crate) fn media_of(&self, level: usize) -> &Arc<dyn Media> {
+        self.homes.of(level)
+    }
+
+    /// Makes the names of new files durable.
+    pub(crate) fn sync_dirs(&self, purpose: Purpose) -> Result<()> {
+        self.homes.sync_dirs(purpose)
+    }
+
     /// Changes the view that readers load.
     pub(crate) fn publish(
         &self,

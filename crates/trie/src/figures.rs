@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 use crate::hash::HashKind;
 use crate::htable::balance::{Weight, balance};
-use crate::htable::format::BUCKET_HEADER;
+use crate::htable::bucket::BUCKET_HEADER;
 
 /// The buckets of one HTable.
 #[derive(Debug, Clone, Default)]
@@ -50,7 +50,7 @@ pub fn bucket_loads(
             bytes,
         })
         .collect();
-    let balanced = balance(&weights, buckets, room);
+    let balanced = balance(&weights, 0, buckets, room);
     let cached = (f64::from(buckets) * cached).ceil() as usize;
     let migrations: HashMap<u32, (u32, u32, bool)> = balanced
         .migrations

@@ -57,6 +57,35 @@ impl Kind {
     }
 }
 
+/// Where files lie: media by level.
+#[derive(Clone)]
+pub(crate) struct Homes {
+    /// The log, the manifest, and the files of all levels that have no other home.
+    pub(crate) main: Arc<dyn Media>,
+    /// The second medium, for so many levels from the top.
+    pub(crate) upper: Option<(Arc<dyn Media>, usize)>,
+}
+
+impl Homes {
+    /// Where new files of `level` go.
+    pub(crate) fn of(&self, level: usize) -> &Arc<dyn Media> {
+        match &self.upper {
+            Some((media, levels)) if level < *levels => media,
+            _ => &self.main,
+        }
+    }
+
+    /// Every medium.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<dyn Media>> {
+        std::iter::once(&self.main).chain(self.upper.iter().map(|(media, _)| media))
+    }
+
+    /// Makes the names of new files durable.
+    pub(crate) fn sync_dirs(&self, purpose: Purpose) -> Result<()> {
+        self.all().try_for_each(|media| media.sync_dir(purpose))
+    }
+}
+
 /// The checksums of one file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileSum(u32);
@@ -96,19 +125,30 @@ pub(crate) struct NamedFile {
 }
 
 impl NamedFile {
-    /// Opens the file that the manifest names.
+    /// Opens the file that the manifest names, on whichever medium it is: what the options said of
+    /// media when it was written may not be what they say now.
     ///
     /// # Errors
     /// `Corruption` if it is missing; the medium's.
-    pub(crate) fn open(media: &Arc<dyn Media>, kind: Kind, number: u64) -> Result<Self> {
+    pub(crate) fn open(homes: &Homes, kind: Kind, number: u64) -> Result<Self> {
         let name = kind.name(number);
-        let file = media.open(&name, Mode::Read).map_err(|error| match error.is_not_found() {
-            true => Error::corruption(&name, 0, "the manifest names this file, and it is missing"),
-            false => error,
-        })?;
-        let media = media.clone();
-        let is_retired = AtomicBool::new(false);
-        Ok(NamedFile { number, name, sum: FileSum::new(number), file, media, is_retired })
+        for media in homes.all() {
+            match media.open(&name, Mode::Read) {
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+                Ok(file) => {
+                    let (media, sum) = (media.clone(), FileSum::new(number));
+                    let is_retired = AtomicBool::new(false);
+                    return Ok(NamedFile { number, name, sum, file, media, is_retired });
+                }
+            }
+        }
+        Err(Error::corruption(&name, 0, "the manifest names this file, and it is missing"))
+    }
+
+    /// The medium on which it lies.
+    pub(crate) fn media(&self) -> &Arc<dyn Media> {
+        &self.media
     }
 
     pub(crate) fn len(&self) -> Result<u64> {

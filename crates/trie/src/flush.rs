@@ -13,12 +13,14 @@ use std::time::Instant;
 
 use siltstone_engine::{Priority, Purpose, Result};
 
-use crate::compact::BackgroundJob;
+use crate::compact::{BackgroundJob, Output};
 use crate::engine::Inner;
 use crate::files::Kind;
-use crate::htable::{Build, Layout, Piece};
+use crate::hash::Hash;
+use crate::htable::{Build, Expected, Layout};
+use crate::item::Item;
 use crate::memtable::Memtable;
-use crate::version::{Added, Edit, Place};
+use crate::version::{Edit, Place};
 
 /// The container that memtables go to.
 pub(crate) const ROOT: Place = Place { level: 0, id: 0 };
@@ -60,22 +62,21 @@ impl Inner {
         let Some(memtable) = view.flushing.first() else { return Ok(()) };
         let next = view.flushing.get(1).unwrap_or(&view.active);
         let began = Instant::now();
-        let added = self.write_memtable(memtable)?;
-        let edit = Edit {
+        let mut edit = Edit {
             first_log: Some(next.first_log),
             last_sequence: Some(memtable.last_sequence()),
-            added: added.into_iter().collect(),
             ..Edit::default()
         };
-        let file = edit.added.first().map(|added| Kind::HTable.name(added.number));
+        self.write_memtable(memtable, &mut edit)?;
+        let files = Edit { added: edit.added.clone(), ..Edit::default() };
         self.install(edit, |view| {
             view.flushing.remove(0);
         })
         .inspect_err(|error| {
             // Of a full medium the manifest took its edit back: nobody names the table, and the
             // next attempt writes another.
-            if let Some(file) = file.filter(|_| error.is_disk_full()) {
-                let _ = self.media.remove(&file);
+            if error.is_disk_full() {
+                self.remove_files(&files);
             }
         })?;
         self.counters.flushes.fetch_add(1, Relaxed);
@@ -84,61 +85,38 @@ impl Inner {
         Ok(())
     }
 
-    fn write_memtable(&self, memtable: &Memtable) -> Result<Option<Added>> {
+    fn write_memtable(&self, memtable: &Memtable, edit: &mut Edit) -> Result<()> {
         if memtable.is_empty() {
-            return Ok(None);
+            return Ok(());
         }
-        let mut bytes = Vec::new();
-        let mut items = Vec::with_capacity(memtable.keys() as usize);
-        for item in memtable.items(u64::MAX) {
-            let start = bytes.len();
-            item.push(&mut bytes);
-            let hash = self.versions.shape.hash.hash(item.key);
-            items.push((hash, start, bytes.len(), item.value.is_none()));
+        let hash = self.versions.shape.hash;
+        let mut items: Vec<(Hash, Item<'_>)> = Vec::with_capacity(memtable.keys() as usize);
+        items.extend(memtable.items(u64::MAX).map(|item| (hash.hash(item.key), item)));
+        items.sort_unstable_by_key(|&(hash, _)| hash);
+        let bytes = |item: &Item<'_>| item.key.len() + item.value.map_or(0, <[u8]>::len);
+        let bytes = items.iter().map(|(_, item)| bytes(item) as u64).sum();
+        let expected = Expected { items: items.len() as u64, bytes };
+        let build = self.build(self.options.layout());
+        let mut output = Output::new(self, ROOT, build, expected, Purpose::Flush, true);
+        for (hash, item) in &items {
+            output.push(*hash, item)?;
         }
-        items.sort_unstable();
-        let pieces: Vec<Piece<'_>> = items
-            .iter()
-            .map(|&(hash, start, end, is_delete)| Piece {
-                hash,
-                bytes: &bytes[start..end],
-                is_delete,
-            })
-            .collect();
-        let build = self.build(Layout::Buckets, true);
-        let added = self.write_table(ROOT, &pieces, build, Purpose::Flush)?;
-        self.media.sync_dir(Purpose::Flush)?;
-        Ok(Some(added))
+        output.finish(false, edit)?;
+        self.sync_dirs(Purpose::Flush)
     }
 
     /// How tables are built.
-    pub(crate) fn build(&self, layout: Layout, has_filter: bool) -> Build {
+    pub(crate) fn build(&self, layout: Layout) -> Build {
+        let buckets = self.options.table_bytes / self.options.bucket_bytes;
         Build {
             bucket_bytes: self.options.bucket_bytes as u32,
+            segment: self.options.segment,
             fill: self.options.fill,
-            filter_bits: has_filter.then_some(self.options.filter_bits),
+            columns: buckets.max(1).next_power_of_two() as u32,
+            filter_bits: self.options.filter_bits,
             cached_migrations: self.options.cached_migrations,
             layout,
         }
-    }
-
-    /// Writes a table; if that fails, nothing of it stays.
-    pub(crate) fn write_table(
-        &self,
-        place: Place,
-        items: &[Piece<'_>],
-        build: Build,
-        purpose: Purpose,
-    ) -> Result<Added> {
-        let number = self.versions.new_number();
-        let media = self.media.as_ref();
-        let built =
-            build.write(media, number, items, &self.env.rate, purpose).inspect_err(|_| {
-                let _ = media.remove(&Kind::HTable.name(number));
-            })?;
-        self.counters.wrote(place.level, built.bytes);
-        self.counters.overflow.fetch_add(built.overflow, Relaxed);
-        Ok(Added { place, number, bytes: built.bytes, is_oldest: false })
     }
 
     /// Forgets the logs whose writes are all in tables, and removes them.

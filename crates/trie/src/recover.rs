@@ -28,7 +28,7 @@ use siltstone_table::{LogMode, LogReader};
 
 use crate::counters::Counters;
 use crate::engine::{Inner, State};
-use crate::files::Kind;
+use crate::files::{Homes, Kind};
 use crate::hash::HashKind;
 use crate::memtable::Memtable;
 use crate::options::Options;
@@ -46,14 +46,12 @@ const MOST_OLD_LOGS: usize = 8;
 
 /// Opens the table. `true`: the old logs are to be left for a table. They are in doubt, because the
 /// table was not closed and no sync repairs a failed sync before it; or they are many.
-pub(crate) fn open(
-    media: Arc<dyn Media>,
-    env: Env,
-    options: Options,
-) -> Result<(Arc<Inner>, bool)> {
+pub(crate) fn open(homes: Homes, env: Env, options: Options) -> Result<(Arc<Inner>, bool)> {
+    let media = homes.main.clone();
     let hash = HashKind { seed: env.seed, weak_bits: options.weak_hash_bits };
     let shape = Shape { hash, fanout_bits: options.fanout_bits };
-    let (versions, recovered) = Versions::open(&media, shape)?;
+    let (versions, recovered) = Versions::open(&homes, shape)?;
+    own_upper(&homes, versions.shape.hash.seed)?;
 
     let logs = logs_from(media.as_ref(), recovered.first_log)?;
     let replayed = replay(media.as_ref(), &logs, &recovered, env.seed)?;
@@ -65,7 +63,7 @@ pub(crate) fn open(
     for &number in &replayed.logs {
         media.open(&Kind::Log.name(number), Mode::ReadWrite)?.sync(Purpose::Recovery)?;
     }
-    remove_garbage(media.as_ref(), &recovered.version, &replayed.logs)?;
+    remove_garbage(&homes, &recovered.version, &replayed.logs)?;
 
     let number = versions.new_number();
     let log = Log::create(&media, number, replayed.end)?;
@@ -82,6 +80,7 @@ pub(crate) fn open(
     let inner = Arc::new_cyclic(|me| Inner {
         me: me.clone(),
         media,
+        homes,
         env,
         versions,
         group: GroupCommit::new(GROUP_BYTES),
@@ -200,20 +199,60 @@ fn replay_log(
 }
 
 /// Removes what neither the manifest nor the chain of logs names.
-fn remove_garbage(media: &dyn Media, version: &Version, logs: &[u64]) -> Result<()> {
+fn remove_garbage(homes: &Homes, version: &Version, logs: &[u64]) -> Result<()> {
     let tables = version.tables().map(|table| (Kind::HTable, table.number()));
     let clusters = version.clusters().map(|cluster| (Kind::Cluster, cluster.number()));
     let logs = logs.iter().map(|&number| (Kind::Log, number));
     let named: HashSet<(Kind, u64)> = tables.chain(clusters).chain(logs).collect();
     let mut removed = false;
-    for name in media.list()? {
-        if Kind::parse(&name).is_some_and(|file| !named.contains(&file)) {
-            media.remove(&name)?;
-            removed = true;
+    for media in homes.all() {
+        for name in media.list()? {
+            if Kind::parse(&name).is_some_and(|file| !named.contains(&file)) {
+                media.remove(&name)?;
+                removed = true;
+            }
         }
     }
-    if removed {
-        media.sync_dir(Purpose::Recovery)?;
+    if removed { homes.sync_dirs(Purpose::Recovery) } else { Ok(()) }
+}
+
+/// The file by which a second medium says whose it is.
+const OWNER: &str = "OWNER";
+
+/// Checks that the second medium is this table's, or makes it so if it is nobody's: what this table
+/// does not name is about to be removed from it.
+///
+/// ```text
+///   OWNER := seed of the table's hashes:u64 LE  crc32c:u32 LE
+/// ```
+fn own_upper(homes: &Homes, seed: u64) -> Result<()> {
+    let Some((media, _)) = &homes.upper else { return Ok(()) };
+    let seed = seed.to_le_bytes();
+    let owner = [&seed[..], &crc32c::crc32c(&seed).to_le_bytes()].concat();
+    let refused = |reason: &str| Err(Error::Refused { path: media.name(), reason: reason.into() });
+    match media.open(OWNER, Mode::Read) {
+        Ok(file) => {
+            let mut found = vec![0; owner.len()];
+            if file.len()? == 0 {
+                // A power cut came between making and writing it.
+            } else if file.len()? != owner.len() as u64 {
+                return refused("OWNER is not that of a second medium; give another directory");
+            } else {
+                file.read_at(0, &mut found, Purpose::Recovery)?;
+                return match found == owner {
+                    true => Ok(()),
+                    false => refused("it holds the upper levels of another table; give that of this one"),
+                };
+            }
+        }
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(error),
     }
-    Ok(())
+    if media.list()?.iter().any(|name| Kind::parse(name).is_some()) {
+        return refused("there are files of a table, but OWNER is missing; give another directory");
+    }
+    let file = media.create(OWNER)?;
+    file.write_at(0, &owner, Purpose::Recovery)?;
+    file.sync(Purpose::Recovery)?;
+    media.sync_dir(Purpose::Recovery)
 }

@@ -95,6 +95,7 @@ impl Inner {
             ("false_positives", &c.false_positives),
             ("cluster_bytes_written", &c.cluster_bytes_written),
             ("background_us", &c.background_us),
+            ("job_memory_bytes", &c.job_memory),
             ("sequence", &self.visible),
         ];
         let memtable_keys: u64 = view.memtables().map(|memtable| memtable.keys()).sum();

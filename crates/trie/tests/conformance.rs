@@ -15,17 +15,19 @@ struct TrieSubject;
 /// What all option sets share: tables so small, and a fan-out so low, that three levels fill up.
 const SMALL: &str = "table=4KiB bucket=512 fanout_bits=1 levels=3 slow=8 stop=12 collect=3";
 
-const VARIANTS: [&str; 12] = [
+const VARIANTS: [&str; 14] = [
     "garbage=0.2",
+    "segment=2 bucket=256",
+    "tables=sorted garbage=0.2 segment=3",
     "weak_hash=1 bucket=256",
     "weak_hash=6 filter_memory=0 bucket=256",
     "filter_memory=0 garbage=0.1",
     "filter_memory=0 levels=2 bucket=4096 jobs=4",
     "run=2",
-    "run=3 filter_bits=0 migrations=1",
+    "run=3 filter_bits=0 migrations=1 segment=2",
     "run=2 filter_memory=0 weak_hash=5",
     "levels=1 collect=2 garbage=0.01 filter_memory=2KiB",
-    "migrations=0 fill=0.99 bucket=256 filter_bits=4 memtables=4",
+    "migrations=0 fill=0.99 segment=4 bucket=256 filter_bits=4 memtables=4",
     "fanout_bits=3 levels=2 slow=10 table=8KiB fill=0.4",
     "fanout_bits=2 levels=4 table=1KiB filter_memory=0 collect=2 garbage=0 jobs=1",
 ];

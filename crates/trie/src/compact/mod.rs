@@ -1,5 +1,5 @@
-//! Background work on containers: what is due ([`pick`]), how tables are merged ([`merge`]), and the
-//! jobs: [`spill`] a full container into its children, [`collect`] one of the last level, gather its
+//! Background work on containers: what is due ([`pick`]), how tables are merged ([`merge`]) and written
+//! ([`output`]), and the jobs: [`spill`] a full container into its children, [`collect`] one of the last level, gather its
 //! filters into a cluster ([`gather`]).
 //!
 //! ```text
@@ -16,12 +16,14 @@
 mod collect;
 mod gather;
 mod merge;
+mod output;
 mod pick;
 mod spill;
 
-pub(crate) use merge::Merged;
+pub(crate) use merge::Merge;
+pub(crate) use output::Output;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Instant;
@@ -199,10 +201,9 @@ impl Inner {
 
     /// Ends a job that has written the files of `edit`: makes their names durable and installs it.
     fn finish_job(&self, edit: Edit) -> Result<()> {
-        let files = new_files(&edit);
+        let files = Edit { added: edit.added.clone(), clusters: edit.clusters.clone(), ..Edit::default() };
         let installed = self
-            .media
-            .sync_dir(siltstone_engine::Purpose::Compaction)
+            .sync_dirs(siltstone_engine::Purpose::Compaction)
             .and_then(|()| self.install(edit, |_| ()));
         if installed.as_ref().is_err_and(Error::is_disk_full) {
             // Then the manifest took its edit back: nobody names them.
@@ -211,10 +212,14 @@ impl Inner {
         installed
     }
 
-    /// Removes files that no manifest names; one that stays behind goes at the next open.
-    fn remove_files(&self, files: &HashSet<(Kind, u64)>) {
-        for (kind, number) in files {
-            let _ = self.media.remove(&kind.name(*number));
+    /// Removes the files that an edit would have brought, had it been installed; one that stays behind
+    /// goes at the next open.
+    pub(super) fn remove_files(&self, edit: &Edit) {
+        for added in &edit.added {
+            let _ = self.media_of(added.place.level).remove(&Kind::HTable.name(added.number));
+        }
+        for &(place, number, _) in edit.clusters.iter().filter(|(_, number, _)| *number > 0) {
+            let _ = self.media_of(place.level).remove(&Kind::Cluster.name(number));
         }
     }
 
@@ -222,13 +227,6 @@ impl Inner {
     fn check_stopping(&self) -> Result<()> {
         if self.stopping.load(Relaxed) { Err(Error::Closed) } else { Ok(()) }
     }
-}
-
-/// The files that an edit brings.
-fn new_files(edit: &Edit) -> HashSet<(Kind, u64)> {
-    let tables = edit.added.iter().map(|added| (Kind::HTable, added.number));
-    let clusters = edit.clusters.iter().filter(|(_, number, _)| *number > 0);
-    tables.chain(clusters.map(|&(_, number, _)| (Kind::Cluster, number))).collect()
 }
 
 fn run_job(inner: &Arc<Inner>, task: Task) {
