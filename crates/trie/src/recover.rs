@@ -68,9 +68,11 @@ pub(crate) fn open(homes: Homes, env: Env, options: Options) -> Result<(Arc<Inne
     let number = versions.new_number();
     let log = Log::create(&media, number, replayed.end)?;
     let first_log = replayed.logs.first().copied().unwrap_or(number);
-    // A log behind the one that was sealed is from a run that was not closed.
+    // A log behind the one that was sealed is from a run that was not closed. Without any log the
+    // table may be one whose making failed at the last: its manifest is read back and in doubt.
     let sealed = recovered.sealed_log.map(|(number, _)| number);
-    let is_doubtful = !replayed.logs.is_empty() && replayed.logs.last() != sealed.as_ref();
+    let was_closed = sealed.is_some() && replayed.logs.last() == sealed.as_ref();
+    let is_doubtful = !recovered.is_new && !was_closed;
     let memtable = Arc::new(replayed.memtable.unwrap_or_else(|| Memtable::new(number, env.seed)));
     let mut logs = replayed.logs;
     let are_many = logs.len() >= MOST_OLD_LOGS;

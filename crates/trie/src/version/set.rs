@@ -41,6 +41,8 @@ struct Installing {
 
 /// What the manifest says, for the rest of recovery.
 pub(crate) struct Recovered {
+    /// There was no manifest before.
+    pub(crate) is_new: bool,
     pub(crate) version: Arc<Version>,
     pub(crate) last_sequence: u64,
     pub(crate) first_log: u64,
@@ -51,7 +53,8 @@ impl Versions {
     /// Opens what the manifest names, or makes an empty table of `shape` if `media` has none.
     pub(crate) fn open(homes: &Homes, shape: Shape) -> Result<(Self, Recovered)> {
         let media = &homes.main;
-        let (manifest, edits) = if Manifest::exists(media.as_ref())? {
+        let is_new = !Manifest::exists(media.as_ref())?;
+        let (manifest, edits) = if !is_new {
             Manifest::open(media.clone(), ENGINE).map_err(missing_manifest)?
         } else {
             homes.all().try_for_each(|media| refuse_remains(media.as_ref()))?;
@@ -68,6 +71,7 @@ impl Versions {
         let first_log = state.first_log.unwrap_or(0);
         let last_sequence = state.last_sequence.unwrap_or(0);
         let recovered = Recovered {
+            is_new,
             version: version.clone(),
             last_sequence,
             first_log,
