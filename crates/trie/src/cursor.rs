@@ -99,11 +99,11 @@ impl Walk {
             Source::Memtable(age) => {
                 let newer: Vec<_> = self.view.memtables().take(age).collect();
                 let Some(memtable) = self.view.memtables().nth(age) else { return };
-                for item in memtable.items(self.at) {
+                memtable.each(self.at, |item| {
                     if !newer.iter().any(|newer| newer.has(item.key, self.at)) {
                         self.loaded.extend(Shown::of(&item));
                     }
-                }
+                });
             }
             Source::Container(place) => {
                 let Some(container) = self.view.version.at(place) else { return };

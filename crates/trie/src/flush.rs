@@ -90,16 +90,20 @@ impl Inner {
             return Ok(());
         }
         let hash = self.versions.shape.hash;
-        let mut items: Vec<(Hash, Item<'_>)> = Vec::with_capacity(memtable.keys() as usize);
-        items.extend(memtable.items(u64::MAX).map(|item| (hash.hash(item.key), item)));
-        items.sort_unstable_by_key(|&(hash, _)| hash);
-        let bytes = |item: &Item<'_>| item.key.len() + item.value.map_or(0, <[u8]>::len);
-        let bytes = items.iter().map(|(_, item)| bytes(item) as u64).sum();
-        let expected = Expected { items: items.len() as u64, bytes };
+        // The items in the form of a batch, and where each of them begins.
+        let mut bytes = Vec::with_capacity(memtable.bytes() as usize);
+        let mut items: Vec<(Hash, usize)> = Vec::with_capacity(memtable.keys() as usize);
+        memtable.each(u64::MAX, |item| {
+            items.push((hash.hash(item.key), bytes.len()));
+            item.push(&mut bytes);
+        });
+        items.sort_unstable();
+        let expected = Expected { items: items.len() as u64, bytes: bytes.len() as u64 };
         let build = self.build(self.options.layout());
         let mut output = Output::new(self, ROOT, build, expected, Purpose::Flush, true);
-        for (hash, item) in &items {
-            output.push(*hash, item)?;
+        for &(hash, at) in &items {
+            let Some((item, _)) = Item::parse(&bytes[at..]) else { continue };
+            output.push(hash, &item)?;
         }
         output.finish(false, edit)?;
         self.sync_dirs(Purpose::Flush)
