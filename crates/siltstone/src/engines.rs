@@ -61,7 +61,7 @@ pub fn check(name: &str, options: &BTreeMap<String, String>) -> Result<()> {
 pub fn repair(name: &str, media: &Arc<dyn Media>) -> Result<Vec<String>> {
     match name {
         "lsm" => siltstone_lsm::repair(media),
-        "trie" => Err(Error::Unsupported { engine: "trie", operation: "repair" }),
+        "trie" => siltstone_trie::repair(media, None),
         "silt" => siltstone_silt::repair(media),
         _ => Err(unknown(name)),
     }
@@ -81,10 +81,12 @@ pub fn inspect(path: &Path, limit: usize) -> Result<Option<Inspection>> {
     if Catalogue::owns(&name) {
         return catalogue(media.as_ref()).map(Some);
     }
-    match siltstone_silt::inspect(&media, &name, limit)? {
-        Some(inspection) => Ok(Some(inspection)),
-        None => siltstone_lsm::inspect(&media, &name, limit),
+    for look in [siltstone_silt::inspect, siltstone_trie::inspect, siltstone_lsm::inspect] {
+        if let Some(inspection) = look(&media, &name, limit)? {
+            return Ok(Some(inspection));
+        }
     }
+    Ok(None)
 }
 
 fn catalogue(media: &dyn Media) -> Result<Inspection> {

@@ -25,7 +25,7 @@ use siltstone_table::{FileKind, FileNumber, parse_file_name};
 pub(crate) const FRAME_TRAILER: usize = 4;
 
 /// The kinds of files that this engine has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     HTable,
     Cluster,

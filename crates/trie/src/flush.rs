@@ -100,7 +100,8 @@ impl Inner {
         items.sort_unstable();
         let expected = Expected { items: items.len() as u64, bytes: bytes.len() as u64 };
         let build = self.build(self.options.layout());
-        let mut output = Output::new(self, ROOT, build, expected, Purpose::Flush, true);
+        let what = (memtable.last_sequence(), expected);
+        let mut output = Output::new(self, ROOT, (build, Purpose::Flush), what, true);
         for &(hash, at) in &items {
             let Some((item, _)) = Item::parse(&bytes[at..]) else { continue };
             output.push(hash, &item)?;

@@ -37,18 +37,22 @@ mod files;
 mod flush;
 mod hash;
 mod htable;
+mod inspect;
 mod item;
 mod memtable;
 mod options;
 mod read;
 mod record;
 mod recover;
+mod repair;
 mod verify;
 mod version;
 mod write;
 
 pub use engine::Trie;
+pub use inspect::inspect;
 pub use options::Options;
+pub use repair::repair;
 
 /// The largest value: the house's limit.
 pub const MAX_VALUE_BYTES: usize = siltstone_engine::MAX_VALUE_BYTES;

@@ -34,7 +34,7 @@ use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::read::View;
 use crate::record::Record;
-use crate::version::{Recovered, Shape, Version, Versions};
+use crate::version::{Recovered, TrieShape, Version, Versions};
 use crate::write::{GroupCommit, Log, Writer};
 
 /// A group of writes takes at most this many bytes of other writers' batches.
@@ -49,7 +49,7 @@ const MOST_OLD_LOGS: usize = 8;
 pub(crate) fn open(homes: Homes, env: Env, options: Options) -> Result<(Arc<Inner>, bool)> {
     let media = homes.main.clone();
     let hash = HashKind { seed: env.seed, weak_bits: options.weak_hash_bits };
-    let shape = Shape { hash, fanout_bits: options.fanout_bits };
+    let shape = TrieShape { hash, fanout_bits: options.fanout_bits };
     let (versions, recovered) = Versions::open(&homes, shape)?;
     own_upper(&homes, versions.shape.hash.seed)?;
 

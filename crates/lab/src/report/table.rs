@@ -7,7 +7,7 @@
 //!
 //! Source: ours.
 
-use super::{Figures, Percentiles, Report};
+use super::{Figures, LevelFigures, Percentiles, Report};
 
 type Row = (&'static str, fn(&Figures) -> Option<String>);
 
@@ -19,6 +19,11 @@ const ROWS: &[Row] = &[
     ("media bytes written", |f| bytes_unless_zero(f.media_bytes_written)),
     ("NVM bytes stored", |f| bytes_unless_zero(f.nvm_bytes_stored)),
     ("write amplification", |f| decimal(f.write_amplification)),
+    ("the same by level", |f| {
+        let amplification = |level: &LevelFigures| decimal(level.write_amplification);
+        let levels: Vec<_> = f.levels.iter().filter_map(amplification).collect();
+        (!levels.is_empty()).then(|| levels.join(" + "))
+    }),
     ("reads a lookup", |f| decimal(f.reads_per_lookup)),
     ("bytes read a lookup", |f| f.bytes_read_per_lookup.map(|b| format!("{b:.0}"))),
     ("memory bytes a key", |f| decimal(f.memory_bytes_per_key)),

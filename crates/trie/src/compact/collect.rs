@@ -63,7 +63,8 @@ impl Inner {
         let mut merge =
             Merge::new(&container.tables, self.versions.shape.hash, Purpose::Compaction);
         let (build, expected) = (self.build(layout), merge.expected());
-        let mut output = Output::new(self, place, build, expected, Purpose::Compaction, false);
+        let (how, what) = ((build, Purpose::Compaction), (merge.last_sequence(), expected));
+        let mut output = Output::new(self, place, how, what, false);
         while merge.next_stretch()? {
             self.check_stopping()?;
             merge.each(|hash, item| output.push(hash, item))?;

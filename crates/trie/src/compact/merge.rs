@@ -29,6 +29,7 @@ pub(crate) struct Merge {
     /// Newest first.
     inputs: Vec<Input>,
     expected: Expected,
+    last_sequence: u64,
     bits: u32,
     /// The stretch to come.
     next: u64,
@@ -55,12 +56,19 @@ impl Merge {
             bytes: tables.iter().map(|table| table.bytes()).sum(),
         };
         let bits = inputs.iter().map(|input| input.stream.bits()).max().unwrap_or(0);
-        Merge { inputs, expected, bits, next: 0, order: Vec::new() }
+        let last_sequence = tables.iter().map(|table| table.origin().last_sequence).max();
+        let last_sequence = last_sequence.unwrap_or(0);
+        Merge { inputs, expected, last_sequence, bits, next: 0, order: Vec::new() }
     }
 
     /// What goes in.
     pub(crate) fn expected(&self) -> Expected {
         self.expected
+    }
+
+    /// The newest sequence number in it.
+    pub(crate) fn last_sequence(&self) -> u64 {
+        self.last_sequence
     }
 
     /// Takes the next stretch in hand; `false`: there is none.

@@ -15,7 +15,7 @@ use siltstone_engine::{Purpose, Result, Timestamp};
 use crate::engine::Inner;
 use crate::files::Kind;
 use crate::hash::Hash;
-use crate::htable::{Build, Expected, TableWriter};
+use crate::htable::{Build, Expected, Origin, TableWriter};
 use crate::item::Item;
 use crate::version::{Added, Edit, Place};
 
@@ -24,25 +24,26 @@ pub(crate) struct Output<'a> {
     inner: &'a Inner,
     place: Place,
     build: Build,
+    last_sequence: u64,
     expected: Expected,
     purpose: Purpose,
-    /// Something older may lie where it goes, or beneath.
     hides: bool,
     now: Timestamp,
     writer: Option<(u64, TableWriter<'a>)>,
 }
 
 impl<'a> Output<'a> {
+    /// Of writes up to `last_sequence`, so many; `hides`: something older may lie where it goes, or
+    /// beneath.
     pub(crate) fn new(
         inner: &'a Inner,
         place: Place,
-        build: Build,
-        expected: Expected,
-        purpose: Purpose,
+        (build, purpose): (Build, Purpose),
+        (last_sequence, expected): (u64, Expected),
         hides: bool,
     ) -> Self {
         let now = inner.env.clock.now();
-        Output { inner, place, build, expected, purpose, hides, now, writer: None }
+        Output { inner, place, build, last_sequence, expected, purpose, hides, now, writer: None }
     }
 
     /// The next item of the table.
@@ -56,14 +57,17 @@ impl<'a> Output<'a> {
 
     fn writer(&mut self) -> Result<&mut TableWriter<'a>> {
         if self.writer.is_none() {
-            let Output { inner, build, expected, purpose, .. } = *self;
+            let Output { inner, build, expected, purpose, place, last_sequence, .. } = *self;
+            let origin = Origin { place, shape: inner.versions.shape, last_sequence };
             let number = inner.versions.new_number();
             let media = inner.media_of(self.place.level);
             let rate = &inner.env.rate;
-            let writer = TableWriter::create(media.as_ref(), number, build, expected, rate, purpose)
-                .inspect_err(|_| {
-                    let _ = media.remove(&Kind::HTable.name(number));
-                })?;
+            let media_ref = media.as_ref();
+            let writer =
+                TableWriter::create(media_ref, number, build, origin, expected, rate, purpose)
+                    .inspect_err(|_| {
+                        let _ = media.remove(&Kind::HTable.name(number));
+                    })?;
             self.writer = Some((number, writer));
         }
         match &mut self.writer {

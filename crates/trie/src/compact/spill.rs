@@ -55,10 +55,12 @@ impl Inner {
         let build = self.build(self.options.layout());
         let Expected { items, bytes } = merge.expected();
         let expected = Expected { items: items >> bits, bytes: bytes >> bits };
+        let last_sequence = merge.last_sequence();
         let output = |child| {
             let child = Place { level, id: place.id << bits | child };
             let hides = version.has_below(child, bits);
-            Output::new(self, child, build, expected, Purpose::Compaction, hides)
+            let what = (last_sequence, expected);
+            Output::new(self, child, (build, Purpose::Compaction), what, hides)
         };
         let mut outputs: Vec<Output<'_>> = (0..1 << bits).map(output).collect();
         while merge.next_stretch()? {

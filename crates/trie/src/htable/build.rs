@@ -24,7 +24,7 @@ use super::bucket::{BUCKET_HEADER, BucketHeader, NOWHERE, Shape};
 use super::directory::{Directory, Segment, segment_of};
 use super::filter::FilterBuilder;
 use super::format::{
-    FOOTER_BYTES, FRAMES, Footer, Layout, Special, encode_migrations, encode_specials,
+    FOOTER_BYTES, FRAMES, Footer, Layout, Origin, Special, encode_migrations, encode_specials,
 };
 use super::run::PageIndexBuilder;
 use crate::files::{FRAME_TRAILER, FileSum, FileWriter, Kind};
@@ -71,6 +71,7 @@ pub(crate) struct Built {
 /// A table that is being written.
 pub(crate) struct TableWriter<'a> {
     build: Build,
+    origin: Origin,
     number: u64,
     sum: FileSum,
     file: FileWriter<'a>,
@@ -139,7 +140,7 @@ struct Arranged {
 }
 
 impl<'a> TableWriter<'a> {
-    /// Begins table `number`.
+    /// Begins table `number`, which is to stand where `origin` says.
     ///
     /// # Errors
     /// The medium's.
@@ -147,6 +148,7 @@ impl<'a> TableWriter<'a> {
         media: &dyn Media,
         number: u64,
         build: Build,
+        origin: Origin,
         expected: Expected,
         rate: &'a RateLimiter,
         purpose: Purpose,
@@ -158,6 +160,7 @@ impl<'a> TableWriter<'a> {
         let is_run = build.layout == Layout::Run;
         let has_pages = build.layout != Layout::Buckets;
         Ok(TableWriter {
+            origin,
             number,
             sum: FileSum::new(number),
             file,
@@ -411,6 +414,7 @@ impl<'a> TableWriter<'a> {
             layout: self.build.layout,
             entries: self.entries,
             deletes: self.deletes,
+            origin: self.origin,
             ..Footer::default()
         };
         let mut file = self.file;

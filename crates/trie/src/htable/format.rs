@@ -10,8 +10,13 @@
 //!   migrations    := { source:u32  destination:u32  mark:u32 }*          ascending by source
 //! footer    := buckets:u32  bucket_bytes:u32  layout:u32  file_number:u64  file_bytes:u64
 //!              entries:u64  deletes:u64  bytes of filter, special index, migrations, directory,
-//!              page index:u32 each  version:u32  crc32c:u32  magic:"SILTHTBL"        80 bytes
+//!              page index:u32 each  level:u32  container:u64  last sequence:u64
+//!              seed:u64  weak_bits:u8  fanout_bits:u8  0:u16
+//!              version:u32  crc32c:u32  magic:"SILTHTBL"                            112 bytes
 //! ```
+//!
+//! Where a table stands in the trie, how its keys were hashed and up to which sequence number it holds
+//! writes, is said again in its footer: from that a lost manifest can be made anew.
 //!
 //! Every checksum starts from the file's number and the place of what it covers: of a bucket all
 //! bytes behind it, of the footer all before it. Layout 0 is the HTable; layout 1 a dense run and
@@ -34,10 +39,11 @@ use siltstone_engine::{Error, Result};
 use super::balance::Migration;
 use super::bucket::BUCKET_HEADER;
 use crate::files::{FRAME_TRAILER, NamedFile};
-use crate::hash::Hash;
+use crate::hash::{Hash, HashKind};
+use crate::version::{Place, TrieShape};
 
 /// Bytes of the footer.
-pub(crate) const FOOTER_BYTES: usize = 80;
+pub(crate) const FOOTER_BYTES: usize = 112;
 
 const MAGIC: [u8; 8] = *b"SILTHTBL";
 const VERSION: u32 = 2;
@@ -63,6 +69,16 @@ pub(crate) enum Layout {
 
 const LAYOUTS: [Layout; 3] = [Layout::Buckets, Layout::Run, Layout::Sorted];
 
+/// Whose a table is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) place: Place,
+    pub(crate) shape: TrieShape,
+    /// The newest sequence number of the writes in it; of two tables on one path through the trie the
+    /// newer one's is greater.
+    pub(crate) last_sequence: u64,
+}
+
 /// What the footer says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Footer {
@@ -75,6 +91,7 @@ pub(crate) struct Footer {
     pub(crate) deletes: u64,
     /// Bytes of the frames behind the segments.
     pub(crate) frames: [u32; FRAMES],
+    pub(crate) origin: Origin,
 }
 
 impl Footer {
@@ -89,6 +106,12 @@ impl Footer {
         for value in self.frames {
             out.extend_from_slice(&value.to_le_bytes());
         }
+        let Origin { place, shape, last_sequence } = self.origin;
+        out.extend_from_slice(&(place.level as u32).to_le_bytes());
+        for value in [place.id, last_sequence, shape.hash.seed] {
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+        out.extend_from_slice(&[shape.hash.weak_bits as u8, shape.fanout_bits as u8, 0, 0]);
         out.extend_from_slice(&VERSION.to_le_bytes());
         let crc = file.of(self.file_bytes - FOOTER_BYTES as u64, &out);
         out.extend_from_slice(&crc.to_le_bytes());
@@ -128,6 +151,14 @@ impl Footer {
             entries: long(28),
             deletes: long(36),
             frames: [44, 48, 52, 56, 60].map(word),
+            origin: Origin {
+                place: Place { level: word(64) as usize, id: long(68) },
+                shape: TrieShape {
+                    hash: HashKind { seed: long(84), weak_bits: bytes[92].into() },
+                    fanout_bits: bytes[93].into(),
+                },
+                last_sequence: long(76),
+            },
         };
         let buckets = u64::from(footer.buckets) * u64::from(footer.bucket_bytes);
         let behind = footer.frames.iter().map(|&bytes| u64::from(bytes)).sum::<u64>();

@@ -22,8 +22,9 @@ pub(crate) mod run;
 pub(crate) mod stream;
 pub(crate) mod table;
 
+pub(crate) use bucket::BucketHeader;
 pub(crate) use build::{Build, Expected, TableWriter};
 pub(crate) use filter::{Filter, FilterBuilder};
-pub(crate) use format::Layout;
+pub(crate) use format::{Layout, Origin};
 pub(crate) use stream::Stream;
 pub(crate) use table::{Found, HTable};

@@ -23,7 +23,7 @@ use super::bucket::{BucketHeader, NOWHERE};
 use super::directory::Directory;
 use super::filter::Filter;
 use super::format::{
-    DIRECTORY, FILTER, FOOTER_BYTES, Footer, Layout, MIGRATIONS, PAGES, SPECIALS, Special,
+    DIRECTORY, FILTER, FOOTER_BYTES, Footer, Layout, MIGRATIONS, Origin, PAGES, SPECIALS, Special,
     decode_migrations, decode_specials,
 };
 use super::run::PageIndex;
@@ -151,6 +151,11 @@ impl HTable {
         self.footer.buckets
     }
 
+    /// Where it stands, and what it holds up to.
+    pub(crate) fn origin(&self) -> Origin {
+        self.footer.origin
+    }
+
     pub(crate) fn bucket_bytes(&self) -> u32 {
         self.footer.bucket_bytes
     }
@@ -162,6 +167,10 @@ impl HTable {
     /// Items of the special bucket, in the order of hashes.
     pub(crate) fn specials(&self) -> &[Special] {
         &self.specials
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        self.footer.layout
     }
 
     /// Whether it is a dense run, which needs no filter.
@@ -455,7 +464,7 @@ mod tests {
         let bytes = (0..keys).map(|n| value(n) as u64 + 7).sum();
         let expected = Expected { items: keys.into(), bytes };
         let mut writer =
-            TableWriter::create(media.as_ref(), 7, build, expected, &rate, Purpose::Flush).unwrap();
+            TableWriter::create(media.as_ref(), 7, build, Origin::default(), expected, &rate, Purpose::Flush).unwrap();
         for &(hash, n) in &order {
             let (key, value) = (n.to_le_bytes(), vec![n as u8; value(n)]);
             writer.push(hash, &item(n, &key, &value, odd)).unwrap();

@@ -15,7 +15,7 @@ use siltstone_engine::{Error, Result};
 use siltstone_media::Media;
 use siltstone_table::Manifest;
 
-use super::{Edit, Opened, Shape, Version};
+use super::{Edit, Opened, TrieShape, Version};
 use crate::cluster::Cluster;
 use crate::files::{Homes, Kind};
 use crate::htable::HTable;
@@ -27,7 +27,7 @@ pub(crate) const ENGINE: &str = "trie";
 pub(crate) struct Versions {
     homes: Homes,
     next_file: AtomicU64,
-    pub(crate) shape: Shape,
+    pub(crate) shape: TrieShape,
     installing: Mutex<Installing>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Recovered {
 
 impl Versions {
     /// Opens what the manifest names, or makes an empty table of `shape` if `media` has none.
-    pub(crate) fn open(homes: &Homes, shape: Shape) -> Result<(Self, Recovered)> {
+    pub(crate) fn open(homes: &Homes, shape: TrieShape) -> Result<(Self, Recovered)> {
         let media = &homes.main;
         let is_new = !Manifest::exists(media.as_ref())?;
         let (manifest, edits) = if !is_new {
@@ -135,7 +135,7 @@ impl Versions {
 }
 
 impl Installing {
-    fn snapshot(&self, shape: Shape, next_file: u64) -> Edit {
+    fn snapshot(&self, shape: TrieShape, next_file: u64) -> Edit {
         let (added, clusters) = self.version.entries();
         Edit {
             next_file: Some(next_file),
@@ -149,7 +149,7 @@ impl Installing {
     }
 
     /// Rewrites the manifest once it is much longer than what it says.
-    fn shrink_manifest(&mut self, shape: Shape, next_file: u64) -> Result<()> {
+    fn shrink_manifest(&mut self, shape: TrieShape, next_file: u64) -> Result<()> {
         if !self.manifest.as_ref().is_some_and(Manifest::wants_rewrite) {
             return Ok(());
         }
