@@ -54,14 +54,18 @@ pub fn check(name: &str, options: &BTreeMap<String, String>) -> Result<()> {
     }
 }
 
-/// Rebuilds what can be saved of a damaged table; the answer tells what was done.
+/// Rebuilds what can be saved of a damaged table, which is kept with these options; the answer tells what was done.
 ///
 /// # Errors
 /// [`Error::BadOptions`] for an unknown engine; failures of the medium.
-pub fn repair(name: &str, media: &Arc<dyn Media>) -> Result<Vec<String>> {
+pub fn repair(
+    name: &str,
+    media: &Arc<dyn Media>,
+    options: &BTreeMap<String, String>,
+) -> Result<Vec<String>> {
     match name {
         "lsm" => siltstone_lsm::repair(media),
-        "trie" => siltstone_trie::repair(media, None),
+        "trie" => siltstone_trie::repair(media, &siltstone_trie::Options::from_map(options)?),
         "silt" => siltstone_silt::repair(media),
         _ => Err(unknown(name)),
     }

@@ -20,7 +20,7 @@ use siltstone_engine::{
     Stats,
     VerifyReport, WriteBatch,
 };
-use siltstone_media::Media;
+use siltstone_media::{LockGuard, Media};
 
 use crate::compact::Busy;
 use crate::counters::Counters;
@@ -33,6 +33,8 @@ use crate::write::{GroupCommit, Queued, Writer};
 /// An open table of the LSM-trie engine.
 pub struct Trie {
     pub(crate) inner: Arc<Inner>,
+    // Dropped after what it guards.
+    _lock: Option<LockGuard>,
 }
 
 /// What all threads share.
@@ -96,11 +98,15 @@ impl Trie {
     /// # Errors
     /// Corruption, a newer format, or a failing medium; nothing is changed then.
     pub fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Self> {
-        Self::open_on(media, None, env, options)
+        let second = options.upper.as_deref().map(Homes::second).transpose()?;
+        let (upper, lock) = second.unzip();
+        let mut trie = Self::open_on(media, upper, env, options)?;
+        trie._lock = lock;
+        Ok(trie)
     }
 
-    /// Opens the table with a second medium for the files of the upper levels (`upper_levels`), which
-    /// are few and written often. It must be given whenever files are there.
+    /// Opens the table with `upper` as the second medium, whatever the option says; the caller keeps
+    /// others away from it, too.
     ///
     /// # Errors
     /// As [`open`](Trie::open); `Refused` if the second medium is another table's.
@@ -113,7 +119,7 @@ impl Trie {
         let upper = upper.map(|media| (media, options.upper_levels));
         let homes = Homes { main: media, upper };
         let (inner, leaves_logs) = crate::recover::open(homes, env, options)?;
-        let trie = Trie { inner };
+        let trie = Trie { inner, _lock: None };
         if leaves_logs {
             trie.inner.leave_old_logs()?;
         }

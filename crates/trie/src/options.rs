@@ -1,6 +1,7 @@
 //! The engine's options, with what each default costs and when to change it.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use siltstone_engine::{OptionReader, Result};
 
@@ -49,8 +50,11 @@ pub struct Options {
     /// Whether tables are HTables or, for comparison, sorted tables with an index of their blocks
     /// (`tables`, `hash` or `sorted`): LSM-trie, or the paper's SSTable-trie.
     pub is_sorted: bool,
-    /// Levels whose files lie on the second medium, if the table was opened with one
-    /// (`upper_levels`, 2): they are rewritten most and take least room.
+    /// A directory on another device for the files of the upper levels (`upper`, none): they are
+    /// rewritten most and take least room. It is one table's alone, and must be given as long as
+    /// there are files in it.
+    pub upper: Option<PathBuf>,
+    /// Levels whose files go there (`upper_levels`, 2).
     pub upper_levels: usize,
     /// Compactions at once (`jobs`, 2).
     pub jobs: usize,
@@ -80,6 +84,7 @@ impl Default for Options {
             garbage: 0.3,
             run_at: 0,
             is_sorted: false,
+            upper: None,
             upper_levels: 2,
             jobs: 2,
             slow_at: 16,
@@ -119,6 +124,9 @@ impl Options {
         reader.value("tables", &mut tables);
         reader.require(matches!(&*tables, "hash" | "sorted"), "tables", "hash or sorted");
         o.is_sorted = tables == "sorted";
+        let mut upper = String::new();
+        reader.value("upper", &mut upper);
+        o.upper = (!upper.is_empty()).then(|| upper.into());
         reader.value("upper_levels", &mut o.upper_levels);
         reader.value("jobs", &mut o.jobs);
         reader.value("slow", &mut o.slow_at);

@@ -39,13 +39,14 @@ use crate::version::{Added, ENGINE, Edit, Place, TrieShape, fold};
 /// Items saved of a damaged file are written out when they take so much.
 const WINDOW_BYTES: usize = 64 << 20;
 
-/// Repairs the table on `media`, and on `upper` if it has a second medium; the answer tells, line by
-/// line, what was found and done.
+/// Repairs the table on `media`, opened with these options; the answer tells, line by line, what was
+/// found and done. Of the options only `upper` matters.
 ///
 /// # Errors
 /// Failures of the medium; a newer format. Damage is not an error here: it is what is repaired.
-pub fn repair(media: &Arc<dyn Media>, upper: Option<&Arc<dyn Media>>) -> Result<Vec<String>> {
-    let homes = Homes { main: media.clone(), upper: upper.map(|upper| (upper.clone(), 0)) };
+pub fn repair(media: &Arc<dyn Media>, options: &Options) -> Result<Vec<String>> {
+    let (upper, _lock) = options.upper.as_deref().map(Homes::second).transpose()?.unzip();
+    let homes = Homes { main: media.clone(), upper: upper.map(|upper| (upper, 0)) };
     let shape = TrieShape { fanout_bits: Options::default().fanout_bits, ..TrieShape::default() };
     let rate = RateLimiter::unlimited();
     let mut repair = Repair { homes, shape, rate, story: Vec::new(), next_file: 1 };

@@ -111,7 +111,7 @@ impl Inner {
             gets: c.gets.load(Relaxed),
             gets_found: c.gets_found.load(Relaxed),
             seeks: c.seeks.load(Relaxed),
-            io: self.media.counters().map(|io| io.snapshot()).unwrap_or_default(),
+            io: self.homes.io(),
             nvm: self.media.counters().map(|io| io.nvm_snapshot()).unwrap_or_default(),
             keys_estimate: memtable_keys + live.sum::<u64>(),
             space_bytes: logs + levels.iter().map(|level| level.bytes).sum::<u64>(),

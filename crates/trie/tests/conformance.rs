@@ -15,9 +15,10 @@ struct TrieSubject;
 /// What all option sets share: tables so small, and a fan-out so low, that three levels fill up.
 const SMALL: &str = "table=4KiB bucket=512 fanout_bits=1 levels=3 slow=8 stop=12 collect=3";
 
-const VARIANTS: [&str; 14] = [
+const VARIANTS: [&str; 15] = [
     "garbage=0.2",
     "segment=2 bucket=256",
+    "upper_levels=1 filter_memory=1KiB",
     "tables=sorted garbage=0.2 segment=3",
     "weak_hash=1 bucket=256",
     "weak_hash=6 filter_memory=0 bucket=256",
@@ -62,7 +63,12 @@ impl Subject for TrieSubject {
     }
 
     fn open(&self, media: Arc<dyn Media>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
-        Ok(Box::new(Trie::open(media, env, options(variant))?))
+        let options = options(variant);
+        if VARIANTS[variant as usize].contains("upper_levels") {
+            let upper = media.subdirectory("upper")?;
+            return Ok(Box::new(Trie::open_on(media, Some(upper), env, options)?));
+        }
+        Ok(Box::new(Trie::open(media, env, options)?))
     }
 }
 

@@ -79,7 +79,7 @@ fn files(faulty: &Faulty, ending: &str) -> Vec<(String, u64)> {
 #[test]
 fn a_sound_store_stays_as_it_is() {
     let (_, media) = filled("");
-    repair(&media, None).unwrap();
+    repair(&media, &Options::default()).unwrap();
     assert_eq!(right(&media), KEYS);
 }
 
@@ -91,7 +91,7 @@ fn a_lost_manifest_costs_nothing() {
             media.remove(&path).unwrap();
         }
         assert!(open(&media).is_err());
-        let story = repair(&media, None).unwrap();
+        let story = repair(&media, &Options::default()).unwrap();
         assert!(story[0].contains("manifest"), "{story:?}");
         assert_eq!(right(&media), KEYS, "{story:?}");
     }
@@ -111,7 +111,7 @@ fn a_damaged_bucket_costs_its_own_items_and_is_named() {
     let damage = open(&media).unwrap().verify(&mut |_, _| ()).unwrap().damage;
     assert_eq!((damage.len(), &damage[0].file), (1, &path));
 
-    let story = repair(&media, None).unwrap();
+    let story = repair(&media, &Options::default()).unwrap();
     let lost = story.iter().find(|line| line.contains("is lost")).expect("the loss is told");
     assert!(lost.contains(&path) && lost.contains(" bytes "), "{story:?}");
     let saved = right(&media);
@@ -126,7 +126,7 @@ fn a_damaged_footer_costs_large_items_only() {
         faulty.flip_bit(&path, len - 20, 3).unwrap();
     }
     assert!(open(&media).err().unwrap().is_corruption());
-    let story = repair(&media, None).unwrap();
+    let story = repair(&media, &Options::default()).unwrap();
     let saved = right(&media);
     let large = KEYS.div_ceil(50);
     assert!((KEYS - large..KEYS).contains(&saved), "{saved} of {KEYS}: {story:?}");
@@ -139,7 +139,7 @@ fn a_damaged_log_costs_what_stood_behind_the_damage() {
     assert!(len > 400, "nothing is only in the log");
     faulty.flip_bit(&path, 300, 3).unwrap();
     assert!(open(&media).err().unwrap().is_corruption());
-    let story = repair(&media, None).unwrap();
+    let story = repair(&media, &Options::default()).unwrap();
     assert!(story.iter().any(|line| line.contains(&path) && line.contains("lost")), "{story:?}");
     let saved = right(&media);
     assert!((KEYS - 600..KEYS).contains(&saved), "{saved} of {KEYS}");
@@ -154,7 +154,7 @@ fn a_missing_table_is_refused_by_name_and_then_done_without() {
     let error = open(&media).err().unwrap();
     assert!(error.is_corruption() && error.to_string().contains(&path), "{error}");
     assert_eq!(files(&faulty, ""), before, "nothing was touched");
-    let story = repair(&media, None).unwrap();
+    let story = repair(&media, &Options::default()).unwrap();
     assert!(story.iter().any(|line| line.contains(&path)), "{story:?}");
     assert!(right(&media) > KEYS / 4);
 }
@@ -168,6 +168,30 @@ fn a_damaged_cluster_costs_nothing() {
         assert_eq!(inspect(&media, &path, 1).unwrap().unwrap().damage, None);
         faulty.flip_bit(&path, len / 2, 1).unwrap();
     }
-    repair(&media, None).unwrap();
+    repair(&media, &Options::default()).unwrap();
     assert_eq!(right(&media), KEYS);
+}
+
+#[test]
+fn a_lost_manifest_costs_nothing_with_upper_levels_elsewhere() {
+    let scratch = tempfile::tempdir().unwrap();
+    let upper = scratch.path().join("upper");
+    let more = format!("upper_levels=3 upper={}", upper.display());
+    let (faulty, media) = filled(&more);
+    assert!(std::fs::read_dir(&upper).unwrap().count() > 2, "nothing is there");
+    let error = open(&media).err().unwrap();
+    assert!(error.is_corruption() && error.to_string().contains("missing"), "{error}");
+    for (path, _) in files(&faulty, "MANIFEST") {
+        media.remove(&path).unwrap();
+    }
+    let options = Options { upper: Some(upper), ..Options::default() };
+    repair(&media, &options).unwrap();
+    let trie = open_with(&media, &more).unwrap();
+    assert!((0..KEYS).all(|i| trie.get(&key(i)).unwrap().is_some_and(|e| e.value == value(i))));
+    // A second table may not have it.
+    let other: Arc<dyn Media> = Arc::new(Faulty::new(2));
+    assert!(matches!(open_with(&other, &more), Err(Error::Locked { .. })));
+    drop(trie);
+    let env = Env::replayable(Arc::new(ManualClock::at(1)), 2);
+    assert!(matches!(Trie::open(other, env, options), Err(Error::Refused { .. })));
 }

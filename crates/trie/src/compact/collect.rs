@@ -103,7 +103,6 @@ impl Inner {
 mod tests {
     use std::sync::Arc;
 
-    use super::*;
     use crate::flush::ROOT;
     use crate::{Options, Trie};
     use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
