@@ -81,6 +81,8 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &trie_balance::TrieBalance,
     &trie_engine::TrieWriteAmplification,
     &trie_engine::TrieReads,
+    &trie_engine::TrieSorted,
+    &trie_engine::TrieStoreSize,
     &trie_engine::TrieFrontier,
     &triangle::Triangle,
     &cross_row_hints::CrossRowHints,

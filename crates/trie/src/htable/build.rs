@@ -64,6 +64,7 @@ pub(crate) struct Expected {
 pub(crate) struct Built {
     pub(crate) bytes: u64,
     pub(crate) items: u64,
+    pub(crate) buckets: u32,
     /// Items that were not too large for a bucket and fit in none.
     pub(crate) overflow: u64,
 }
@@ -429,6 +430,6 @@ impl<'a> TableWriter<'a> {
         footer.file_bytes = file.offset() + FOOTER_BYTES as u64;
         file.buffer.extend(footer.encode(&self.sum, self.number));
         let bytes = file.finish()?;
-        Ok(Built { bytes, items: self.entries, overflow: self.overflow })
+        Ok(Built { bytes, items: self.entries, buckets: self.buckets, overflow: self.overflow })
     }
 }
