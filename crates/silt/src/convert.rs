@@ -86,7 +86,9 @@ impl Inner {
 
     /// Forgets the logs whose writes are all in stores, and removes them.
     pub(crate) fn remove_logs_before(&self, first_log: u64) {
-        let mut state = self.state.lock();
+        let unused = self.writer.lock().as_mut().map(|writer| writer.log.forget_before(first_log));
+        drop(unused);
+        let mut state = self.background.lock();
         let (gone, needed): (Vec<u64>, _) =
             state.logs.iter().partition(|&&number| number < first_log);
         state.logs = needed;
@@ -171,7 +173,7 @@ impl Reader<'_> {
         let window = (WINDOW_BYTES / longest).clamp(1, WINDOW_ENTRIES);
         let mut slots = table.iter().peekable();
         while slots.peek().is_some() {
-            if self.inner.stopping.load(Relaxed) {
+            if self.inner.background.is_stopping() {
                 return Err(Error::Closed);
             }
             let wanted: Vec<(u32, u32)> = slots.by_ref().take(window).collect();

@@ -119,7 +119,7 @@ impl Generation {
         log.access.read(offset, self.expected.load(Relaxed), &mut bytes, purpose)?;
         match Record::decode(&bytes) {
             Ok(Record::Operation { .. }) => Ok(Item::new(bytes, HEAD)),
-            Ok(Record::Chain { .. }) => Err(self.wrong(log.number, offset, "no operation is here")),
+            Ok(Record::Link(_)) => Err(self.wrong(log.number, offset, "no operation is here")),
             Err(reason) => Err(self.wrong(log.number, offset, &reason)),
         }
     }

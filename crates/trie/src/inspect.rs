@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, Inspection, Purpose, Result};
 use siltstone_media::{Media, Mode};
-use siltstone_table::{LogMode, LogReader, Manifest};
+use siltstone_table::{Link, LogMode, LogReader, Manifest};
 
 use crate::cluster::Cluster;
 use crate::files::{Homes, Kind};
@@ -115,9 +115,11 @@ fn log(
         let decoded = Record::decode(record.bytes)
             .map_err(|reason| Error::corruption(name, position, reason))?;
         match decoded {
-            Record::Chain { previous, previous_len } => inspection.item(limit, || {
-                format!("{position}: follows log {previous} of {previous_len} bytes")
-            }),
+            Record::Link => {
+                let Link { number, bytes } = Link::decode(record.bytes)
+                    .map_err(|reason| Error::corruption(name, position, reason))?;
+                inspection.item(limit, || format!("{position}: follows log {number} of {bytes} bytes"));
+            }
             Record::Batch { first_sequence, batch } => {
                 operations += batch.len();
                 inspection.item(limit, || {

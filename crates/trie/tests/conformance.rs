@@ -64,7 +64,11 @@ impl Subject for TrieSubject {
 
     fn open(&self, media: Arc<dyn Media>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
         let options = options(variant);
-        if VARIANTS[variant as usize].contains("upper_levels") {
+        let has_upper = VARIANTS[variant as usize].contains("upper_levels");
+        // A store that has files there keeps its second medium, whatever set it is opened with next.
+        if has_upper || media.subdirectories()?.iter().any(|name| name == "upper") {
+            let upper_levels = if has_upper { options.upper_levels } else { 0 };
+            let options = Options { upper_levels, ..options };
             let upper = media.subdirectory("upper")?;
             return Ok(Box::new(Trie::open_on(media, Some(upper), env, options)?));
         }

@@ -41,7 +41,7 @@ impl Inner {
         self.finish_job(edit)?;
         self.counters.collections.fetch_add(1, Relaxed);
         // What was known of its garbage is outdated.
-        self.state.lock().busy.garbage.remove(&place);
+        self.background.lock().busy.garbage.remove(&place);
         Ok(())
     }
 
@@ -66,7 +66,7 @@ impl Inner {
         let (how, what) = ((build, Purpose::Compaction), (merge.last_sequence(), expected));
         let mut output = Output::new(self, place, how, what, false);
         while merge.next_stretch()? {
-            self.check_stopping()?;
+            self.background.check_stopping()?;
             merge.each(|hash, item| output.push(hash, item))?;
             self.counters.used_memory(merge.memory_bytes() + output.memory_bytes());
         }

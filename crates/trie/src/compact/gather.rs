@@ -34,7 +34,7 @@ impl Inner {
         let most = tables.iter().filter_map(|table| table.filter()).map(|f| f.columns()).max();
         let Some(columns) = old.map(|cluster| cluster.columns()).or(most) else { return Ok(()) };
         for table in tables {
-            self.check_stopping()?;
+            self.background.check_stopping()?;
             if !old.is_some_and(|cluster| cluster.has(table.number())) {
                 filters.push((table.number(), self.filter_of(table, columns)?));
             }
@@ -53,7 +53,7 @@ impl Inner {
         let mut stream =
             Stream::new(table.clone(), self.versions.shape.hash, Purpose::Compaction);
         while stream.load_next()? {
-            self.check_stopping()?;
+            self.background.check_stopping()?;
             stream.slots().iter().for_each(|slot| filter.push(slot.hash));
         }
         Ok(Arc::new(filter.finish()))

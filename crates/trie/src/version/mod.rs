@@ -19,7 +19,7 @@ mod edit;
 mod set;
 
 pub(crate) use edit::{Added, Edit, TrieShape};
-pub(crate) use set::{ENGINE, Recovered, Versions, fold};
+pub(crate) use set::{ENGINE, Versions, fold};
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
