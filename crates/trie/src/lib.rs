@@ -36,6 +36,8 @@ pub mod figures;
 mod files;
 mod flush;
 mod hash;
+#[doc(hidden)]
+pub mod hostile;
 mod htable;
 mod inspect;
 mod item;
