@@ -2,7 +2,8 @@
 //!
 //! Locks, in the order in which they may be taken: the writer's (one write group at a time), the
 //! installer's (one manifest edit at a time, in `version`), the state's (short, never over I/O).
-//! Readers take none: they load the view.
+//! Readers load the view without one, and take that of a memtable's shard for as long as it takes to copy
+//! an item.
 //!
 //! Invariant: what a view names stays readable while the view is held.
 //!

@@ -152,7 +152,8 @@ mod tests {
     #[test]
     fn does_nothing_overflow_in_a_table_as_the_engine_builds_it() {
         for most in [200u32, 800] {
-            let items: Vec<_> = (0..4000).map(|n| (n, 1 + (n as u32).wrapping_mul(7919) % most)).collect();
+            let items: Vec<_> =
+                (0..4000).map(|n| (n, 1 + (n as u32).wrapping_mul(7919) % most)).collect();
             let table = build_table(&items).unwrap();
             assert_eq!(table.overflow, 0, "{most}");
             assert!((0.85..1.0).contains(&table.fill) && table.amplification > 1.0, "{table:?}");

@@ -118,7 +118,8 @@ fn log(
             Record::Link => {
                 let Link { number, bytes } = Link::decode(record.bytes)
                     .map_err(|reason| Error::corruption(name, position, reason))?;
-                inspection.item(limit, || format!("{position}: follows log {number} of {bytes} bytes"));
+                inspection
+                    .item(limit, || format!("{position}: follows log {number} of {bytes} bytes"));
             }
             Record::Batch { first_sequence, batch } => {
                 operations += batch.len();

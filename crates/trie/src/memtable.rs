@@ -138,11 +138,8 @@ impl Memtable {
             &records[at as usize + HEADER..][..len]
         };
         let seed = self.seed;
-        let slot = newest.entry(
-            hash,
-            |&at| stored(at) == key,
-            |&at| xxh3_64_with_seed(stored(at), seed),
-        );
+        let slot =
+            newest.entry(hash, |&at| stored(at) == key, |&at| xxh3_64_with_seed(stored(at), seed));
         let mut before = NONE;
         slot.and_modify(|slot| before = std::mem::replace(slot, at)).or_insert_with(|| {
             self.keys.fetch_add(1, Relaxed);

@@ -67,8 +67,8 @@ pub(crate) fn open(homes: Homes, env: Env, options: Options) -> Result<(Arc<Inne
     let first_log = replayed.logs.first().copied().unwrap_or(number);
     // Without any log the table may be one whose making failed at the last: its manifest is read
     // back and in doubt.
-    let is_doubtful = replayed.is_doubtful
-        || !recovered.is_new && replayed.logs.is_empty() && sealed.is_none();
+    let is_doubtful =
+        replayed.is_doubtful || !recovered.is_new && replayed.logs.is_empty() && sealed.is_none();
     let memtable = Arc::new(writes.memtable.unwrap_or_else(|| Memtable::new(number, env.seed)));
     let mut logs = replayed.logs;
     let are_many = logs.len() >= MOST_OLD_LOGS;
@@ -180,7 +180,9 @@ fn own_upper(homes: &Homes, seed: u64) -> Result<()> {
                 file.read_at(0, &mut found, Purpose::Recovery)?;
                 return match found == owner {
                     true => Ok(()),
-                    false => refused("it holds the upper levels of another table; give that of this one"),
+                    false => {
+                        refused("it holds the upper levels of another table; give that of this one")
+                    }
                 };
             }
         }

@@ -28,9 +28,7 @@ use siltstone_table::{LogMode, LogReader, Manifest};
 use crate::cluster::Cluster;
 use crate::files::{FileSum, Homes, Kind};
 use crate::hash::Hash;
-use crate::htable::{
-    BucketHeader, Build, Expected, HTable, Layout, Origin, TableWriter,
-};
+use crate::htable::{BucketHeader, Build, Expected, HTable, Layout, Origin, TableWriter};
 use crate::item::Item;
 use crate::options::Options;
 use crate::record::Record;
@@ -316,7 +314,12 @@ impl Repair {
         Ok(count + self.write(&mut saved, origin, state)?)
     }
 
-    fn write_if_full(&mut self, saved: &mut Saved, origin: Origin, state: &mut Edit) -> Result<u64> {
+    fn write_if_full(
+        &mut self,
+        saved: &mut Saved,
+        origin: Origin,
+        state: &mut Edit,
+    ) -> Result<u64> {
         match saved.bytes.len() {
             0..WINDOW_BYTES => Ok(0),
             _ => self.write(saved, origin, state),

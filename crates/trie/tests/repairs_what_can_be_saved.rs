@@ -30,7 +30,8 @@ fn key(i: usize) -> Vec<u8> {
 
 /// Small values, and large ones now and then; every key is written twice, the second time right.
 fn value(i: usize) -> Vec<u8> {
-    format!("value {i} {}", "x".repeat(if i.is_multiple_of(50) { 700 } else { i % 40 })).into_bytes()
+    format!("value {i} {}", "x".repeat(if i.is_multiple_of(50) { 700 } else { i % 40 }))
+        .into_bytes()
 }
 
 /// A store with tables on several levels and some writes only in its log, closed cleanly.

@@ -72,11 +72,7 @@ struct Run {
 
 impl Run {
     /// Loads and reads a table of these options.
-    fn of(
-        load: Load,
-        options: &[(&str, &str)],
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Run> {
+    fn of(load: Load, options: &[(&str, &str)], progress: &mut dyn FnMut(u64, u64)) -> Result<Run> {
         let Load { items, value_bytes, table_bytes, levels } = load;
         let (table, levels) = (table_bytes.to_string(), levels.to_string());
         let base = [("table", table.as_str()), ("levels", levels.as_str()), ("jobs", "1")];
@@ -185,7 +181,8 @@ impl Experiment for TrieWriteAmplification {
         let last = run.steps.len() - 1;
         // The last level has its first full sub-level when a tenth is written; from then on it grows
         // tenfold.
-        let (early, late) = (run.tables_written(last / 10, last / 2), run.tables_written(last / 2, last));
+        let (early, late) =
+            (run.tables_written(last / 10, last / 2), run.tables_written(last / 2, last));
         let checks = vec![
             Check {
                 what: "bytes of tables written for each of the user's, five levels".to_owned(),
@@ -340,7 +337,13 @@ impl Experiment for TrieSorted {
             ),
             check("reads a lookup, LSM-trie", 1.05, hash.reads, 0.0, Direction::AtMost(1.05)),
             check("reads a lookup, SSTable-trie", 1.0, sorted.reads, 0.02, Direction::AtMost(1.05)),
-            check("the index over the migrations in memory", 10.0, blocks, 0.1, Direction::AtLeast(1.0)),
+            check(
+                "the index over the migrations in memory",
+                10.0,
+                blocks,
+                0.1,
+                Direction::AtLeast(1.0),
+            ),
         ];
         Ok(Measured { scale: load.words(), checks, plot: None })
     }
@@ -391,7 +394,11 @@ impl Experiment for TrieStoreSize {
             direction: Direction::None,
         };
         let checks = vec![
-            check("throughput at the largest over the smallest, in memory", 1.0, ends[0].1 / ends[0].0),
+            check(
+                "throughput at the largest over the smallest, in memory",
+                1.0,
+                ends[0].1 / ends[0].0,
+            ),
             check("the same, the last level's on flash", 0.5, ends[1].1 / ends[1].0),
         ];
         let plot = Lines {

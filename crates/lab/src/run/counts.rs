@@ -251,8 +251,11 @@ mod tests {
         let after = stats(3000, 3100, 11_900, 20, Stalls::default());
         let mut counts = Counts::between(&before, &after);
         (counts.ops, counts.seconds) = (50, 2.0);
-        let state =
-            State { keys: 10, memory: BTreeMap::from([("filter".to_owned(), 25)]), ..State::default() };
+        let state = State {
+            keys: 10,
+            memory: BTreeMap::from([("filter".to_owned(), 25)]),
+            ..State::default()
+        };
         let identity = Identity { engine: "lsm", workload: "w", keys: 10, threads: 1 };
         let figures = counts.figures(&identity, &state, LatencyByKind::default(), None);
         assert_eq!(figures.user_bytes_written, 2000);

@@ -246,7 +246,8 @@ impl Session {
             // A look costs what `stats` costs: a short run has few.
             if done * LOOKS / ops.max(1) > growth.len() as u64 {
                 let written = Counts::between(&before, &engine.stats()).write_amplification();
-                growth.extend(written.map(|wa| Growth { ops: done, write_amplification: Some(wa) }));
+                growth
+                    .extend(written.map(|wa| Growth { ops: done, write_amplification: Some(wa) }));
             }
         };
         let took = pass(&mut workers, ops, &done, &mut watch)?;

@@ -50,8 +50,7 @@ impl Inner {
             return Ok(filter);
         }
         let mut filter = FilterBuilder::new(columns, self.options.filter_bits);
-        let mut stream =
-            Stream::new(table.clone(), self.versions.shape.hash, Purpose::Compaction);
+        let mut stream = Stream::new(table.clone(), self.versions.shape.hash, Purpose::Compaction);
         while stream.load_next()? {
             self.background.check_stopping()?;
             stream.slots().iter().for_each(|slot| filter.push(slot.hash));

@@ -87,7 +87,8 @@ impl Merge {
                 input.taken = 0;
             }
             let slots = &input.stream.slots()[input.taken..];
-            let is_here = |hash: Hash| u128::from(hash.suffix) >> (64 - self.bits) == self.next.into();
+            let is_here =
+                |hash: Hash| u128::from(hash.suffix) >> (64 - self.bits) == self.next.into();
             let count = slots.partition_point(|slot| is_here(slot.hash));
             let here = (input.taken as u32..).zip(&slots[..count]);
             self.order.extend(here.map(|(at, slot)| (slot.hash, age, at)));
@@ -135,10 +136,7 @@ impl Merge {
     ///
     /// # Errors
     /// `Corruption`; the medium's; those of `look`.
-    pub(crate) fn each(
-        &self,
-        mut look: impl FnMut(Hash, &Item<'_>) -> Result<()>,
-    ) -> Result<()> {
+    pub(crate) fn each(&self, mut look: impl FnMut(Hash, &Item<'_>) -> Result<()>) -> Result<()> {
         for &(hash, age, at) in &self.order {
             let stream = &self.inputs[age as usize].stream;
             stream.with_item(at as usize, |item| look(hash, item))?;

@@ -129,7 +129,8 @@ impl Inner {
 
     /// Ends a job that has written the files of `edit`: makes their names durable and installs it.
     fn finish_job(&self, edit: Edit) -> Result<()> {
-        let files = Edit { added: edit.added.clone(), clusters: edit.clusters.clone(), ..Edit::default() };
+        let files =
+            Edit { added: edit.added.clone(), clusters: edit.clusters.clone(), ..Edit::default() };
         let installed = self
             .sync_dirs(siltstone_engine::Purpose::Compaction)
             .and_then(|()| self.install(edit, |_| ()));

@@ -147,7 +147,8 @@ impl BucketHeader {
     /// Checks a bucket and gives its header and the bytes of its items; `None`: damaged.
     pub(crate) fn open(sum: FileSum, offset: u64, bucket: &[u8]) -> Option<(Self, &[u8])> {
         let head = bucket.get(..BUCKET_HEADER)?;
-        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let word =
+            |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let half = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
         if word(0) != sum.of(offset, &bucket[4..]) {
             return None;
@@ -165,7 +166,10 @@ impl BucketHeader {
 
     /// The items of a bucket: where each stands in its bytes, in which shape, and the item itself;
     /// the last one is `None` if they are malformed.
-    pub(crate) fn items(self, bytes: &[u8]) -> impl Iterator<Item = Option<(usize, Shape, Item<'_>)>> {
+    pub(crate) fn items(
+        self,
+        bytes: &[u8],
+    ) -> impl Iterator<Item = Option<(usize, Shape, Item<'_>)>> {
         let (mut at, mut common, mut is_bad) = (0, self.common, false);
         std::iter::from_fn(move || {
             if is_bad || at >= bytes.len() && common == 0 {

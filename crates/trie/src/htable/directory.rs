@@ -96,7 +96,12 @@ impl Directory {
     }
 
     /// `None`: this is no directory of `buckets` buckets that end before `end`.
-    pub(crate) fn from_bytes(bytes: &[u8], buckets: u32, bucket_bytes: u32, end: u64) -> Option<Self> {
+    pub(crate) fn from_bytes(
+        bytes: &[u8],
+        buckets: u32,
+        bucket_bytes: u32,
+        end: u64,
+    ) -> Option<Self> {
         let (entries, rest) = bytes.as_chunks::<ENTRY_BYTES>();
         if !rest.is_empty() || !entries.len().is_power_of_two() {
             return None;

@@ -101,7 +101,8 @@ impl Stream {
         }
         self.slots.sort_unstable_by_key(|slot| slot.hash);
         let is_ours = |slot: &Slot| segment_of(slot.hash.suffix, bits) == self.next;
-        let are_ours = self.slots.first().is_none_or(is_ours) && self.slots.last().is_none_or(is_ours);
+        let are_ours =
+            self.slots.first().is_none_or(is_ours) && self.slots.last().is_none_or(is_ours);
         self.items += self.slots.len() as u64;
         self.next += 1;
         let is_last = self.next == directory.segments().len();

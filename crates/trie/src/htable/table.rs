@@ -57,12 +57,7 @@ impl HTable {
     ///
     /// # Errors
     /// `Corruption` if the file is not what the manifest says it is; the medium's.
-    pub(crate) fn open(
-        homes: &Homes,
-        number: u64,
-        bytes: u64,
-        wants_filter: bool,
-    ) -> Result<Self> {
+    pub(crate) fn open(homes: &Homes, number: u64, bytes: u64, wants_filter: bool) -> Result<Self> {
         let file = NamedFile::open(homes, Kind::HTable, number)?;
         let len = file.len()?;
         if len != bytes || len < FOOTER_BYTES as u64 {
@@ -101,8 +96,8 @@ impl HTable {
             return Err(table.malformed(PAGES, "the page index"));
         }
         if wants_filter && let Some(bytes) = table.frame(FILTER)? {
-            let filter = Filter::from_bytes(&bytes)
-                .ok_or_else(|| table.malformed(FILTER, "the filter"))?;
+            let filter =
+                Filter::from_bytes(&bytes).ok_or_else(|| table.malformed(FILTER, "the filter"))?;
             table.filter.store(Some(Arc::new(filter)));
         }
         Ok(table)
@@ -463,14 +458,25 @@ mod tests {
         let rate = RateLimiter::unlimited();
         let bytes = (0..keys).map(|n| value(n) as u64 + 7).sum();
         let expected = Expected { items: keys.into(), bytes };
-        let mut writer =
-            TableWriter::create(media.as_ref(), 7, build, Origin::default(), expected, &rate, Purpose::Flush).unwrap();
+        let mut writer = TableWriter::create(
+            media.as_ref(),
+            7,
+            build,
+            Origin::default(),
+            expected,
+            &rate,
+            Purpose::Flush,
+        )
+        .unwrap();
         for &(hash, n) in &order {
             let (key, value) = (n.to_le_bytes(), vec![n as u8; value(n)]);
             writer.push(hash, &item(n, &key, &value, odd)).unwrap();
         }
         let built = writer.finish().unwrap();
-        let table = Arc::new(HTable::open(&Homes { main: media.clone(), upper: None }, 7, built.bytes, true).unwrap());
+        let table = Arc::new(
+            HTable::open(&Homes { main: media.clone(), upper: None }, 7, built.bytes, true)
+                .unwrap(),
+        );
         table.verify(kind).unwrap();
         for n in 0..keys + 50 {
             let (key, hash) = (n.to_le_bytes(), kind.hash(&n.to_le_bytes()));

@@ -122,7 +122,8 @@ impl Edit {
                     if weak_bits > 63 || !(1..=5).contains(&fanout_bits) {
                         return Err("the table's shape is impossible".to_owned());
                     }
-                    edit.shape = Some(TrieShape { hash: HashKind { seed, weak_bits }, fanout_bits });
+                    edit.shape =
+                        Some(TrieShape { hash: HashKind { seed, weak_bits }, fanout_bits });
                 }
                 other => return Err(format!("field {other} of an edit is unknown")),
             }
@@ -193,7 +194,10 @@ mod tests {
             removed: vec![(place, 9)],
             clusters: vec![(place, 0, 0), (Place { level: 1, id: 0 }, 7, 8)],
             sealed_log: Some((2, 300)),
-            shape: Some(TrieShape { hash: HashKind { seed: u64::MAX, weak_bits: 4 }, fanout_bits: 3 }),
+            shape: Some(TrieShape {
+                hash: HashKind { seed: u64::MAX, weak_bits: 4 },
+                fanout_bits: 3,
+            }),
         };
         let bytes = edit.encode();
         assert_eq!(Edit::decode(&bytes), Ok(edit));
