@@ -12,7 +12,7 @@ use crate::htable::Layout;
 pub struct Options {
     /// Bytes of log that one memtable takes, and so of the HTable that it becomes (`table`, 32 MiB);
     /// it is full, too, when its memory reaches three times that. Larger: fewer levels, larger
-    /// compactions, more memory: a compaction holds a container.
+    /// compactions, more memory.
     pub table_bytes: u64,
     /// Memtables in memory at once, the active one counted (`memtables`, 2).
     pub memtables: usize,

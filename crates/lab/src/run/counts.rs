@@ -228,6 +228,7 @@ fn total_us(stalls: &Stalls) -> u64 {
 mod tests {
     use super::*;
     use siltstone_engine::IoCounts;
+    use siltstone_engine::stats::LevelStats;
 
     fn stats(user: u64, log: u64, compaction: u64, gets: u64, stall: Stalls) -> Stats {
         let wrote = |bytes_written| IoCounts { bytes_written, ..IoCounts::default() };
@@ -268,6 +269,29 @@ mod tests {
         assert_eq!(figures.memory_bytes_per_key, Some(2.5));
         assert_eq!(figures.by_structure["filter"], 2.5);
         assert_eq!(figures.ops_per_second, 25.0);
+    }
+
+    #[test]
+    fn what_was_written_into_a_level_is_a_difference_too() {
+        let with = |user, into| {
+            let level = LevelStats {
+                name: "L1".to_owned(),
+                bytes_written: into,
+                bytes: 40,
+                files: 3,
+                ..LevelStats::default()
+            };
+            Stats { levels: vec![level], ..stats(user, 0, 0, 0, Stalls::default()) }
+        };
+        let after = with(150, 230);
+        let mut counts = Counts::between(&with(100, 30), &after);
+        counts.add(&Counts::between(&with(0, 0), &with(50, 100)));
+        let identity = Identity { engine: "trie", workload: "w", keys: 1, threads: 1 };
+        let state = State::of(&after);
+        let figures = counts.figures(&identity, &state, LatencyByKind::default(), None);
+        let level = &figures.levels[0];
+        assert_eq!((level.bytes_written, level.space_bytes, level.files), (300, 40, 3));
+        assert_eq!(level.write_amplification, Some(3.0));
     }
 
     #[test]
