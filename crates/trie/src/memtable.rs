@@ -175,7 +175,8 @@ impl Memtable {
     }
 
     /// Shows the newest item of every key that is not newer than `at`, in no order. A shard is locked
-    /// meanwhile: `look` is quick, and asks no memtable that is newer than itself.
+    /// meanwhile: `look` is quick, and of other memtables it asks none but newer ones, so that locks
+    /// are always taken from the older to the newer.
     pub(crate) fn each(&self, at: u64, mut look: impl FnMut(Item<'_>)) {
         for shard in &self.shards {
             let shard = shard.read();

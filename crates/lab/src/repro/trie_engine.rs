@@ -415,7 +415,7 @@ impl Experiment for TrieStoreSize {
 pub(super) struct TrieFrontier;
 
 /// Settings of the last level, by name.
-const SETTINGS: [(&str, &[(&str, &str)]); 8] = [
+const SETTINGS: [(&str, &[(&str, &str)]); 9] = [
     ("sub-levels, filters in memory", &[]),
     ("sub-levels, BloomClusters", &[("filter_memory", "0")]),
     ("a run at 8 sub-levels", &[("run", "8")]),
@@ -424,10 +424,11 @@ const SETTINGS: [(&str, &[(&str, &str)]); 8] = [
     ("a run at 3 sub-levels", &[("run", "3")]),
     ("a run at 3 sub-levels, 12 bits", &[("run", "3"), ("filter_bits", "12")]),
     ("a run at 2 sub-levels", &[("run", "2")]),
+    (CHOSEN.1, &[("run", "2"), ("filter_bits", "12")]),
 ];
 
 /// From this scale on only this setting is run: a run of all takes hours then.
-const CHOSEN: (f64, &str) = (5.0, "a run at 3 sub-levels, 12 bits");
+const CHOSEN: (f64, &str) = (5.0, "a run at 2 sub-levels, 12 bits");
 
 impl Experiment for TrieFrontier {
     fn id(&self) -> &'static str {
@@ -453,7 +454,7 @@ impl Experiment for TrieFrontier {
         // The excess over the three bars, the worst of them.
         let excess = |p: &[f64; 3]| (p[0] / 7.0).max(p[1] / 1.05).max(p[2]);
         // The trie has one shape at every scale: its tables grow with the items.
-        let table_bytes = ((256.0 * 1024.0 * scale) as u64).max(64 << 10);
+        let table_bytes = ((128.0 * 1024.0 * scale) as u64).max(64 << 10);
         let load = Load { value_bytes: 16, table_bytes, ..Load::of(2e6, scale) };
         let chosen = |name: &str| scale < CHOSEN.0 || name == CHOSEN.1;
         for (name, options) in SETTINGS.into_iter().filter(|(name, _)| chosen(name)) {

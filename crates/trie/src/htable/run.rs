@@ -29,7 +29,7 @@ use crate::hash::Hash;
 /// The index of pages.
 pub(crate) enum PageIndex {
     Rank {
-        trie: Ect,
+        trie: Box<Ect>,
         /// The rank of each page's first item.
         starts: Vec<u32>,
     },
@@ -92,7 +92,7 @@ impl PageIndex {
             RANK => {
                 let (starts, trie) = rest.split_at_checked((pages as usize).checked_mul(4)?)?;
                 let starts: Vec<u32> = starts.chunks_exact(4).map(le32).collect();
-                let trie = Ect::from_bytes(trie).ok()?;
+                let trie = Box::new(Ect::from_bytes(trie).ok()?);
                 starts.is_sorted().then_some(PageIndex::Rank { trie, starts })
             }
             FIRST if rest.len() == pages as usize * 8 => {
@@ -141,7 +141,7 @@ impl PageIndexBuilder {
     /// The index in its stored form.
     pub(crate) fn finish(self) -> Vec<u8> {
         match self.trie.and_then(|trie| trie.finish().ok()) {
-            Some(trie) => PageIndex::Rank { trie, starts: self.starts }.to_bytes(),
+            Some(trie) => PageIndex::Rank { trie: Box::new(trie), starts: self.starts }.to_bytes(),
             None => PageIndex::First(self.firsts).to_bytes(),
         }
     }
