@@ -1,16 +1,17 @@
 //! `live-level-sizes`: what level sizes save that the running tree chooses for the keys that it sees.
 //!
 //! Random keys are loaded, then overwritten, uniformly and by Zipf; once with levels that grow by ten,
-//! once with `level_sizes=model`. What is compared is the write amplification of the overwrites. The
-//! tree picks tables round-robin, as the model assumes and LevelDB does. Picked by least overlap, a
-//! tree whose levels grow by ten writes less than the model knows, and under a uniform load less than
-//! one of the model's sizes: that is told, too, and is why the option is off by default.
+//! once with `level_sizes=model`. What is compared is the write amplification of the overwrites, with
+//! tables picked round-robin, as the model assumes and LevelDB does, and by least overlap, the tree's
+//! default. "Up to" is over the four. By least overlap a tree whose levels grow by ten writes less than
+//! the model knows, so that under a uniform load there is nothing to save: why the option is off by
+//! default.
 //!
 //! Background work runs on the writing thread when it is due, so the counts are the same in each run.
 //!
 //! Invariant: the two trees of a pair run the same operations and differ in one option.
 //!
-//! Source: thesis, section 4.6, figures 4.12 and 4.17; there sizes are chosen before the run.
+//! Source: thesis, section 4.6.3, figure 4.12; there sizes are chosen before the run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,13 +35,13 @@ const VALUE: usize = 100;
 const KEYS_A_MEMTABLE: f64 = 600.0;
 const OPTIONS: [(&str, &str); 2] = [("growth of ten", "given"), ("by the model", "model")];
 const LOADS: [(&str, Option<f64>, &str); 4] = [
-    ("uniform", None, "round-robin"),
-    ("Zipf 0.99", Some(0.99), "round-robin"),
+    ("uniform, round-robin", None, "round-robin"),
+    ("Zipf 0.99, round-robin", Some(0.99), "round-robin"),
     ("uniform, least overlap", None, "overlap"),
     ("Zipf 0.99, least overlap", Some(0.99), "overlap"),
 ];
-/// The claims stand for these.
-const JUDGED: [(usize, f64); 2] = [(0, 0.094), (1, 0.322)];
+/// What the thesis saves at most, over key counts and popularities.
+const MOST_SAVED: f64 = 0.094;
 
 pub(super) struct LiveLevelSizes;
 
@@ -54,12 +55,11 @@ impl Experiment for LiveLevelSizes {
     }
 
     fn figure(&self) -> &'static str {
-        "figures 4.12 and 4.17"
+        "figure 4.12"
     }
 
     fn claim(&self) -> &'static str {
-        "optimised level sizes write up to 9.4 % less for uniform keys, and up to 32.2 % less when they \
-         know of skew"
+        "optimised level sizes write up to 9.4 % less"
     }
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
@@ -73,23 +73,25 @@ impl Experiment for LiveLevelSizes {
         }
         progress(total, total);
         let saved = |load: usize| 1.0 - amplification[1][load] / amplification[0][load];
-        let checks = JUDGED.iter().map(|&(load, claimed)| Check {
-            what: format!("saved, {}", LOADS[load].0),
-            claimed,
-            ours: saved(load),
-            tolerance: 0.25,
+        let all_saved: Vec<f64> = (0..LOADS.len()).map(saved).collect();
+        let told = LOADS.iter().zip(&all_saved);
+        let told = told.map(|((load, ..), saved)| format!("{load}: {:.1} % saved", 100.0 * saved));
+        let told: Vec<_> = told.collect();
+        let most_saved = Check {
+            what: "most saved".to_owned(),
+            claimed: MOST_SAVED,
+            ours: all_saved.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            tolerance: 0.1,
             direction: Direction::AtLeast(0.0),
-        });
+        };
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         Ok(Measured {
             scale: format!(
-                "{:.0} keys of {KEY} + {VALUE} bytes, overwritten {ROUNDS} times; least overlap: {:+.1} % \
-                 uniform, {:+.1} % Zipf",
+                "{:.0} keys of {KEY} + {VALUE} bytes, overwritten {ROUNDS} times; {}",
                 KEYS * scale,
-                -100.0 * saved(2),
-                -100.0 * saved(3)
+                told.join("; ")
             ),
-            checks: checks.collect(),
+            checks: vec![most_saved],
             plot: Some(Plot::Bars(Bars {
                 title: "Level sizes that the running tree chooses".to_owned(),
                 y: "write amplification of overwrites".to_owned(),
