@@ -62,6 +62,13 @@ impl FileWriter {
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        // Whole pieces go out from where they are.
+        if bytes.len() >= PIECE_BYTES {
+            self.flush()?;
+            self.send(bytes)?;
+            self.start += bytes.len() as u64;
+            return Ok(());
+        }
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() >= PIECE_BYTES { self.flush() } else { Ok(()) }
     }
@@ -69,12 +76,17 @@ impl FileWriter {
     /// Sends what is buffered to the medium.
     pub(crate) fn flush(&mut self) -> Result<()> {
         if !self.buffer.is_empty() {
-            self.rate.take(self.buffer.len() as u64);
-            self.file.write_at(self.start, &self.buffer, self.purpose)?;
+            self.send(&self.buffer)?;
             self.start += self.buffer.len() as u64;
             self.buffer.clear();
         }
         Ok(())
+    }
+
+    /// Writes bytes at the start of the buffer.
+    fn send(&self, bytes: &[u8]) -> Result<()> {
+        self.rate.take(bytes.len() as u64);
+        self.file.write_at(self.start, bytes, self.purpose)
     }
 }
 
