@@ -117,14 +117,18 @@ impl Conversion<'_> {
         let (mut window, mut buffer, mut output) = (Vec::new(), Vec::new(), None);
         while all.peek().is_some() {
             window.clear();
-            let mut left = self.inner.options.sort_bytes;
+            buffer.clear();
+            let (mut left, mut bytes) = (self.inner.options.sort_bytes, 0);
             while let Some((wanted, len)) = all.next_if(|&(_, len)| {
                 let taken = u64::from(len) + WANTED_BYTES;
                 window.is_empty() || taken <= left
             }) {
                 left = left.saturating_sub(u64::from(len) + WANTED_BYTES);
+                bytes += len as usize;
                 window.push(wanted);
             }
+            // A vector that grows has more than it shows.
+            buffer.reserve_exact(bytes);
             let places = self.fetch(&window, &mut buffer)?;
             for (wanted, place) in window.iter().zip(places) {
                 let output = self.output(wanted.source, &sources, &mut output, written)?;
@@ -205,7 +209,6 @@ impl Conversion<'_> {
     ) -> Result<Vec<std::ops::Range<usize>>> {
         let mut order: Vec<u32> = (0..window.len() as u32).collect();
         order.sort_unstable_by_key(|&i| window[i as usize].position);
-        buffer.clear();
         let mut places = vec![0..0; window.len()];
         let mut sweep = self.generation.sweep(Purpose::Flush);
         for (seen, i) in order.into_iter().enumerate() {

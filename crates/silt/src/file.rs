@@ -32,7 +32,17 @@ impl FileSum {
 
     /// The checksum of `bytes` at `offset` of the file.
     pub(crate) fn of(self, offset: u64, bytes: &[u8]) -> u32 {
-        crc32c::crc32c_append(crc32c::crc32c_append(self.0, &offset.to_le_bytes()), bytes)
+        Self::go_on(self.begin(offset), bytes)
+    }
+
+    /// The checksum of nothing at `offset`, to go on from.
+    pub(crate) fn begin(self, offset: u64) -> u32 {
+        crc32c::crc32c_append(self.0, &offset.to_le_bytes())
+    }
+
+    /// The checksum of what `running` is of and `bytes` behind it.
+    pub(crate) fn go_on(running: u32, bytes: &[u8]) -> u32 {
+        crc32c::crc32c_append(running, bytes)
     }
 }
 

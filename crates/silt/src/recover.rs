@@ -35,7 +35,7 @@ use crate::keys::{Keys, cuckoo_bits};
 use crate::names::{self, Kind};
 use crate::options::Options;
 use crate::record::Record;
-use crate::version::{Recovered, Version, Versions};
+use crate::version::{Edit, Recovered, Version, Versions};
 use crate::view::View;
 use crate::write::{Log, Writer};
 
@@ -104,6 +104,23 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<
         counters: Counters::default(),
         options,
     }))
+}
+
+/// Checks that the logs replay which a manifest with this content needs.
+///
+/// # Errors
+/// What opening the table would find.
+pub(crate) fn check_logs(
+    media: &dyn Media,
+    state: &Edit,
+    sealed_log: Option<(u64, u64)>,
+) -> Result<()> {
+    let keys = state.keys.unwrap_or(Keys { seed: 0, partitions: 1 });
+    let version = Arc::new(Version::empty(keys.partitions));
+    let first_log = state.first_log.unwrap_or(0);
+    let recovered = Recovered { version, keys, first_log, sealed_log };
+    let logs = logs_from(media, first_log)?;
+    replay(media, &logs, &recovered, Options::default().slots).map(drop)
 }
 
 /// What the logs gave.

@@ -13,6 +13,7 @@
 //!
 //! Source: Lim, thesis, sections 2.2.2 and 2.3 (fail-graceful indexing).
 
+mod damaged;
 mod format;
 mod write;
 

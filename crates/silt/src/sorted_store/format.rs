@@ -22,7 +22,7 @@ use crate::keys::Keys;
 
 pub(super) const FOOTER: Footer = Footer { magic: b"SILTSORT", version: 1, fields: 48 };
 /// Bytes of a block before its entries.
-pub(super) const CRC: usize = 4;
+pub(crate) const CRC: usize = 4;
 
 /// What a SortedStore's footer says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

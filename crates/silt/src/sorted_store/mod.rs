@@ -23,7 +23,8 @@ mod format;
 mod search;
 mod write;
 
-pub(crate) use format::Shape;
+pub(crate) use boundaries::UNIT as BLOCK_UNIT;
+pub(crate) use format::{CRC as BLOCK_CRC, Shape};
 pub(crate) use write::{Plan, SortedStoreWriter, discard};
 
 use std::ops::Deref;
@@ -36,6 +37,7 @@ use siltstone_structures::{Ect, EctBuilder, HashKey};
 
 use crate::file::{FileSum, read_derived, write_derived};
 use crate::item::{self, Item};
+use crate::keys::Keys;
 use crate::names::Kind;
 use crate::version::StoreEntry;
 use boundaries::{Boundaries, BoundariesBuilder, UNIT};
@@ -120,6 +122,25 @@ impl SortedStore {
             store.trie = None;
         }
         Ok(Arc::new(store))
+    }
+
+    /// What the store `number` says of itself in its footer, where its blocks end, and how long they
+    /// are if all have one length.
+    ///
+    /// # Errors
+    /// `Corruption` if that does not hold; `Refused` for a newer format; the medium's.
+    pub(crate) fn describe(
+        media: &dyn Media,
+        number: u64,
+    ) -> Result<(StoreEntry, Keys, u64, Option<u64>)> {
+        let name = Kind::SortedStore.name(number);
+        let file = media.open(&name, Mode::Read)?;
+        let (fields, end) =
+            FOOTER.read(file.as_ref(), &name, FileSum::new(number), Purpose::Maintenance)?;
+        let shape = Shape::decode(&fields);
+        let Shape { partition, entries, .. } = shape;
+        let entry = StoreEntry { partition, number, bytes: file.len()?, entries };
+        Ok((entry, shape.keys, end, shape.is_even.then(|| shape.stride())))
     }
 
     fn load_index(&mut self, end: u64, purpose: Purpose) -> Result<()> {
