@@ -26,7 +26,7 @@ const PAUSE_EVERY_BYTES: u64 = 64 << 10;
 const FULL: u32 = 1_000_000;
 
 /// How much writers are to wait.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Pressure {
     /// Millionths: 0 not at all, all of it: stop.
     millionths: AtomicU32,
@@ -73,7 +73,7 @@ pub enum Stall {
 }
 
 /// How long writers have waited, by cause.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct StallCounters {
     micros: [AtomicU64; 3],
     longest_us: AtomicU64,

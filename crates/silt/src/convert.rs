@@ -71,7 +71,9 @@ impl Inner {
 
     /// Forgets the logs whose writes are all in stores, and removes them.
     pub(crate) fn remove_logs_before(&self, first_log: u64) {
-        let mut state = self.state.lock();
+        let unused = self.writer.lock().as_mut().map(|writer| writer.log.forget_before(first_log));
+        drop(unused);
+        let mut state = self.background.lock();
         let (gone, needed): (Vec<u64>, _) =
             state.logs.iter().partition(|&&number| number < first_log);
         state.logs = needed;
@@ -268,8 +270,10 @@ impl Conversion<'_> {
 
     /// Ends the conversion if the table is closing; asked now and then.
     fn look_up(&self, seen: usize) -> Result<()> {
-        let is_stopping = seen.is_multiple_of(LOOK_UP_EVERY) && self.inner.stopping.load(Relaxed);
-        if is_stopping { Err(Error::Closed) } else { Ok(()) }
+        if !seen.is_multiple_of(LOOK_UP_EVERY) {
+            return Ok(());
+        }
+        self.inner.background.check_stopping()
     }
 }
 

@@ -42,7 +42,7 @@ impl Stretch {
     fn check(&self, offset: u64, record: &[u8]) -> Result<()> {
         let reason = match Record::decode(record) {
             Ok(Record::Operation { .. }) => return Ok(()),
-            Ok(Record::Chain { .. }) => "no operation is here".to_owned(),
+            Ok(Record::Link(_)) => "no operation is here".to_owned(),
             Err(reason) => reason,
         };
         Err(Error::corruption(Kind::Log.name(self.number), offset, reason))

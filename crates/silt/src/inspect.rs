@@ -124,8 +124,8 @@ fn log(
         let decoded = Record::decode(record.bytes)
             .map_err(|reason| Error::corruption(name, position, reason))?;
         inspection.item(limit, || match decoded {
-            Record::Chain { previous, previous_len } => {
-                format!("{position}: follows log {previous} of {previous_len} bytes")
+            Record::Link(link) => {
+                format!("{position}: follows log {} of {} bytes", link.number, link.bytes)
             }
             Record::Operation { is_last, .. } => {
                 let end = if is_last { "" } else { " …" };

@@ -8,13 +8,12 @@
 //!
 //! Source: LSM-trie paper, section 2.1.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use siltstone_engine::{Priority, Purpose, Result};
+use siltstone_engine::{BackgroundWork, Priority, Purpose, Result};
 
-use crate::compact::BackgroundJob;
-use crate::engine::Inner;
+use crate::engine::{Inner, State};
 use crate::files::Kind;
 use crate::htable::{Build, Layout, Piece};
 use crate::memtable::Memtable;
@@ -26,8 +25,8 @@ pub(crate) const ROOT: Place = Place { level: 0, id: 0 };
 impl Inner {
     /// Queues a flush if one is due and none is queued.
     pub(crate) fn schedule_flush(&self) {
-        let mut state = self.state.lock();
-        if state.flushing == 0 || state.is_flush_queued || self.stopping.load(Acquire) {
+        let mut state = self.background.lock();
+        if state.flushing == 0 || state.is_flush_queued || self.background.is_stopping() {
             return;
         }
         state.is_flush_queued = true;
@@ -35,14 +34,10 @@ impl Inner {
         let weak = self.me.clone();
         self.env.scheduler.spawn(Priority::Flush, move || {
             let Some(inner) = weak.upgrade() else { return };
-            let Some(job) = BackgroundJob::begin(&inner, |state| state.is_flush_queued = false)
-            else {
-                return;
-            };
-            let result = inner.flush_oldest();
-            job.end(result);
-            inner.schedule_flush();
-            inner.schedule_compaction();
+            let settle = |state: &mut State| state.is_flush_queued = false;
+            if inner.background.run(settle, || inner.flush_oldest()) {
+                inner.schedule();
+            }
         });
     }
 
@@ -143,7 +138,9 @@ impl Inner {
 
     /// Forgets the logs whose writes are all in tables, and removes them.
     fn remove_logs_before(&self, first_log: u64) {
-        let mut state = self.state.lock();
+        let unused = self.writer.lock().as_mut().map(|writer| writer.log.forget_before(first_log));
+        drop(unused);
+        let mut state = self.background.lock();
         let (gone, needed): (Vec<u64>, _) =
             state.logs.iter().partition(|&&number| number < first_log);
         state.logs = needed;

@@ -18,13 +18,14 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwap;
-use parking_lot::{Condvar, Mutex};
-use siltstone_engine::{Env, Error, Purpose, Result};
-use siltstone_media::{Media, Mode};
-use siltstone_table::{LogMode, LogReader};
+use parking_lot::Mutex;
+use siltstone_engine::{Background, Env, GroupCommit, Pressure, Purpose, Result};
+use siltstone_media::Media;
+use siltstone_table::log::{malformed, replay};
+use siltstone_table::{ChainWriter, Replay};
 
 use crate::counters::Counters;
 use crate::engine::{Inner, State};
@@ -34,8 +35,8 @@ use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::read::View;
 use crate::record::Record;
-use crate::version::{Recovered, Shape, Version, Versions};
-use crate::write::{GroupCommit, Log, Writer};
+use crate::version::{Shape, Version, Versions};
+use crate::write::Writer;
 
 /// A group of writes takes at most this many bytes of other writers' batches.
 const GROUP_BYTES: usize = 1 << 20;
@@ -55,148 +56,82 @@ pub(crate) fn open(
     let shape = Shape { hash, fanout_bits: options.fanout_bits };
     let (versions, recovered) = Versions::open(&media, shape)?;
 
-    let logs = logs_from(media.as_ref(), recovered.first_log)?;
-    let replayed = replay(media.as_ref(), &logs, &recovered, env.seed)?;
-    for &number in &logs {
+    let sealed = recovered.sealed_log.map(|(number, _)| number);
+    let mut writes = Writes::new(recovered.last_sequence, env.seed);
+    let replayed = replay(media.as_ref(), recovered.first_log, sealed, &mut writes)?;
+    for &number in &replayed.found {
         versions.skip_number(number);
-    }
-    // What was read may be in the page cache only, if just the process had died. The next log is
-    // about to claim that these are whole.
-    for &number in &replayed.logs {
-        media.open(&Kind::Log.name(number), Mode::ReadWrite)?.sync(Purpose::Recovery)?;
     }
     remove_garbage(media.as_ref(), &recovered.version, &replayed.logs)?;
 
     let number = versions.new_number();
-    let log = Log::create(&media, number, replayed.end)?;
+    let log = ChainWriter::create(&media, number, replayed.end)?;
     let first_log = replayed.logs.first().copied().unwrap_or(number);
-    // A log behind the one that was sealed is from a run that was not closed.
-    let sealed = recovered.sealed_log.map(|(number, _)| number);
-    let is_doubtful = !replayed.logs.is_empty() && replayed.logs.last() != sealed.as_ref();
-    let memtable = Arc::new(replayed.memtable.unwrap_or_else(|| Memtable::new(number, env.seed)));
+    let memtable = Arc::new(writes.memtable.unwrap_or_else(|| Memtable::new(number, env.seed)));
     let mut logs = replayed.logs;
     let are_many = logs.len() >= MOST_OLD_LOGS;
     logs.push(number);
     let view =
         View { active: memtable.clone(), flushing: Vec::new(), version: recovered.version.clone() };
+    let state = State { first_log, logs, ..State::default() };
     let inner = Arc::new_cyclic(|me| Inner {
         me: me.clone(),
         media,
-        env,
         versions,
         group: GroupCommit::new(GROUP_BYTES),
-        writer: Mutex::new(Some(Writer::new(log, memtable, replayed.last_sequence))),
-        visible: AtomicU64::new(replayed.last_sequence),
-        state: Mutex::new(State { first_log, logs, ..State::default() }),
-        progress: Condvar::new(),
-        pressure: AtomicU32::new(0),
-        paused_at: AtomicU64::new(0),
+        writer: Mutex::new(Some(Writer::new(log, memtable, writes.last_sequence))),
+        visible: AtomicU64::new(writes.last_sequence),
+        background: Background::new(env.scheduler.clone(), state),
+        pressure: Pressure::default(),
+        env,
         view: ArcSwap::from_pointee(view),
-        closed: AtomicBool::new(false),
-        stopping: AtomicBool::new(false),
-        poisoned: std::sync::OnceLock::new(),
         counters: Counters::default(),
         options,
     });
-    Ok((inner, is_doubtful || are_many))
+    Ok((inner, replayed.is_doubtful || are_many))
 }
 
-/// What the logs gave.
-struct Replayed {
+/// What the logs give.
+struct Writes {
     memtable: Option<Memtable>,
     last_sequence: u64,
-    /// The logs that were replayed, in order.
-    logs: Vec<u64>,
-    /// The last of them and its length, for the next one's chain.
-    end: (u64, u64),
-}
-
-/// The numbers of the logs that the manifest still needs, ascending.
-fn logs_from(media: &dyn Media, first_log: u64) -> Result<Vec<u64>> {
-    let names = media.list()?;
-    let logs = names.iter().filter_map(|name| match Kind::parse(name) {
-        Some((Kind::Log, number)) if number >= first_log => Some(number),
-        _ => None,
-    });
-    let mut logs: Vec<u64> = logs.collect();
-    logs.sort_unstable();
-    Ok(logs)
-}
-
-/// Replays the chain of logs into a memtable.
-fn replay(media: &dyn Media, logs: &[u64], recovered: &Recovered, seed: u64) -> Result<Replayed> {
-    let mut replayed = Replayed {
-        memtable: None,
-        last_sequence: recovered.last_sequence,
-        logs: Vec::new(),
-        end: (0, 0),
-    };
-    for &number in logs {
-        replay_log(media, number, recovered, &mut replayed, seed)?;
-    }
-    if let Some((number, _)) = recovered.sealed_log
-        && !replayed.logs.contains(&number)
-    {
-        let name = Kind::Log.name(number);
-        return Err(Error::corruption(name, 0, "this log was sealed at close, and it is missing"));
-    }
-    Ok(replayed)
-}
-
-fn replay_log(
-    media: &dyn Media,
-    number: u64,
-    recovered: &Recovered,
-    replayed: &mut Replayed,
+    /// The log that is being replayed, and the first one.
+    log: u64,
+    first_log: Option<u64>,
     seed: u64,
-) -> Result<()> {
-    let name = Kind::Log.name(number);
-    let damaged = |position, reason: String| Error::corruption(&*name, position, reason);
-    let was_sealed = recovered.sealed_log.is_some_and(|(sealed, _)| sealed == number);
-    let mode = if was_sealed { LogMode::Sealed } else { LogMode::Recover };
-    let mut reader = LogReader::open(media, &name, number, mode)?;
-    let (mut is_first, mut is_chained) = (true, false);
-    while let Some(record) = reader.next()? {
-        let position = record.position;
-        match Record::decode(record.bytes).map_err(|reason| damaged(position, reason))? {
-            Record::Chain { previous, previous_len } if is_first => {
-                is_chained = match replayed.logs.last() {
-                    Some(_) => (previous, previous_len) == replayed.end,
-                    // Logs below the first are in tables: whatever they held is there.
-                    None => previous < recovered.first_log.max(1),
-                };
-                if is_chained {
-                    replayed.logs.push(number);
-                }
-                is_first = false;
-            }
-            Record::Batch { first_sequence, batch } if is_chained => {
-                if first_sequence != replayed.last_sequence + 1 && replayed.memtable.is_some() {
-                    return Err(damaged(position, "sequence numbers go astray".to_owned()));
-                }
-                let first_log = replayed.logs[0];
-                let memtable =
-                    replayed.memtable.get_or_insert_with(|| Memtable::new(first_log, seed));
-                for (sequence, op) in (first_sequence..).zip(batch.iter()) {
-                    memtable.add(sequence, op);
-                    replayed.last_sequence = replayed.last_sequence.max(sequence);
-                }
-            }
-            // Only to learn whether anything in it was synced.
-            Record::Batch { .. } if !is_first => {}
-            _ => return Err(damaged(position, "a record out of place".to_owned())),
+}
+
+impl Writes {
+    fn new(last_sequence: u64, seed: u64) -> Self {
+        Writes { memtable: None, last_sequence, log: 0, first_log: None, seed }
+    }
+}
+
+impl Replay for Writes {
+    fn begin(&mut self, number: u64) -> Result<()> {
+        self.log = number;
+        self.first_log.get_or_insert(number);
+        Ok(())
+    }
+
+    fn record(&mut self, position: u64, bytes: &[u8]) -> Result<()> {
+        let damaged = |reason: &str| malformed(self.log, position, reason);
+        let Record::Batch { first_sequence, batch } =
+            Record::decode(bytes).map_err(|reason| damaged(&reason))?
+        else {
+            return Err(damaged("a record out of place"));
+        };
+        if first_sequence != self.last_sequence + 1 && self.memtable.is_some() {
+            return Err(damaged("sequence numbers go astray"));
         }
+        let first_log = self.first_log.unwrap_or(self.log);
+        let memtable = self.memtable.get_or_insert_with(|| Memtable::new(first_log, self.seed));
+        for (sequence, op) in (first_sequence..).zip(batch.iter()) {
+            memtable.add(sequence, op);
+            self.last_sequence = self.last_sequence.max(sequence);
+        }
+        Ok(())
     }
-    if is_chained {
-        replayed.end = (number, reader.valid_bytes());
-        return Ok(());
-    }
-    // Something before this log was lost. That is a power cut's right only if nothing of this log
-    // was ever synced: a synced write syncs the logs before it first.
-    if reader.was_synced() {
-        return Err(damaged(0, "the log before this one lost writes that had been synced".into()));
-    }
-    Ok(())
 }
 
 /// Removes what neither the manifest nor the chain of logs names.

@@ -124,7 +124,7 @@ impl Inner {
             seen += 1;
             if seen.is_multiple_of(LOOK_UP_EVERY) {
                 self.merge_rate.take(LOOK_UP_EVERY);
-                if self.stopping.load(Relaxed) {
+                if self.background.is_stopping() {
                     return Err(Error::Closed);
                 }
             }

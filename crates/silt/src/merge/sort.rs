@@ -19,7 +19,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::atomic::Ordering::Relaxed;
 
-use siltstone_engine::{Error, Purpose, Result};
+use siltstone_engine::{Purpose, Result};
 use siltstone_structures::HashKey;
 
 use super::LOOK_UP_EVERY;
@@ -114,8 +114,8 @@ impl<'a> Sorter<'a> {
         while let Some((_, age, entry)) = merged.next()? {
             writer.add(age, entry)?;
             seen += 1;
-            if seen.is_multiple_of(LOOK_UP_EVERY) && self.inner.stopping.load(Relaxed) {
-                return Err(Error::Closed);
+            if seen.is_multiple_of(LOOK_UP_EVERY) {
+                self.inner.background.check_stopping()?;
             }
         }
         drop(merged);

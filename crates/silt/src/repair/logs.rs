@@ -31,7 +31,7 @@ impl Repair<'_> {
         logs.sort_unstable();
         // Without a manifest nothing tells which log is the first of the chain.
         if is_known {
-            match recover::check_logs(self.media.as_ref(), state, sealed_log) {
+            match recover::check_logs(self.media, state, sealed_log) {
                 Ok(()) => {
                     state.sealed_log = sealed_log;
                     return Ok(());
@@ -79,7 +79,7 @@ impl Repair<'_> {
                 Err(other) => return Err(other),
             };
             match Record::decode(bytes) {
-                Ok(Record::Chain { .. }) => {}
+                Ok(Record::Link(_)) => {}
                 Ok(Record::Operation { is_last, .. }) => {
                     batch.push(bytes.to_vec());
                     if is_last {

@@ -13,7 +13,7 @@ mod edit;
 mod set;
 
 pub(crate) use edit::{Edit, StoreEntry};
-pub(crate) use set::{ENGINE, Recovered, Versions, fold};
+pub(crate) use set::{ENGINE, Versions, fold};
 
 use std::sync::Arc;
 

@@ -40,7 +40,7 @@ impl Inner {
         self.finish_job(edit)?;
         self.counters.collections.fetch_add(1, Relaxed);
         // What was known of its garbage is outdated.
-        self.state.lock().busy.garbage.remove(&place);
+        self.background.lock().busy.garbage.remove(&place);
         Ok(())
     }
 
@@ -50,7 +50,7 @@ impl Inner {
         let Some(container) = version.at(place) else { return Ok(None) };
         let hash = self.versions.shape.hash;
         let merged = Merged::load(&container.tables, hash, Purpose::Compaction)?;
-        self.check_stopping()?;
+        self.background.check_stopping()?;
         let items: Vec<(Hash, &[u8])> = merged.items().collect();
         let fates = self.fates(&items, false);
         let pieces = pieces(&items, &fates);

@@ -34,7 +34,7 @@ impl Inner {
         let most = tables.iter().map(|table| table.buckets()).max();
         let Some(columns) = old.map(|cluster| cluster.columns()).or(most) else { return Ok(()) };
         for table in tables {
-            self.check_stopping()?;
+            self.background.check_stopping()?;
             if !old.is_some_and(|cluster| cluster.has(table.number())) {
                 filters.push((table.number(), self.filter_of(table, columns)?));
             }

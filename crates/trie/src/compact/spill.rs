@@ -36,7 +36,7 @@ impl Inner {
         let Some(container) = version.at(place) else { return Ok(()) };
         let shape = self.versions.shape;
         let merged = Merged::load(&container.tables, shape.hash, Purpose::Compaction)?;
-        self.check_stopping()?;
+        self.background.check_stopping()?;
         let children = 1usize << shape.fanout_bits;
         let mut parts = vec![Vec::new(); children];
         for (hash, bytes) in merged.items() {
@@ -72,7 +72,7 @@ impl Inner {
         items: &[(Hash, &[u8])],
         edit: &mut Edit,
     ) -> Result<()> {
-        self.check_stopping()?;
+        self.background.check_stopping()?;
         let hides = version.has_below(child, self.versions.shape.fanout_bits);
         let fates = self.fates(items, hides);
         let pieces = pieces(items, &fates);

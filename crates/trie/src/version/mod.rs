@@ -19,7 +19,7 @@ mod edit;
 mod set;
 
 pub(crate) use edit::{Added, Edit, Shape};
-pub(crate) use set::{ENGINE, Recovered, Versions};
+pub(crate) use set::{ENGINE, Versions};
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
