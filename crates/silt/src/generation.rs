@@ -110,6 +110,11 @@ impl Generation {
         self.logs.last().map_or(0, |log| log.base)
     }
 
+    /// The number of its first log, which is its name.
+    pub(crate) fn name(&self) -> u64 {
+        self.logs.first().map_or(0, |log| log.number)
+    }
+
     /// The numbers of its logs, ascending.
     pub(crate) fn log_numbers(&self) -> impl Iterator<Item = u64> {
         self.logs.iter().map(|log| log.number)

@@ -44,6 +44,7 @@ mod log_store;
 mod merge;
 mod names;
 mod options;
+mod position;
 mod record;
 mod recover;
 mod repair;

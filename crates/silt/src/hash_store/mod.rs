@@ -318,6 +318,11 @@ impl<S: Deref<Target = HashStore>> Walk<S> {
         Walk { store, purpose, next: 0, chunk, bytes: Vec::new(), chunk_at: 0, entry: Vec::new() }
     }
 
+    /// The same walk from a slot on.
+    pub(crate) fn from_slot(self, slot: u32) -> Self {
+        Walk { next: slot, ..self }
+    }
+
     /// The next entry: its slot, and its bytes with zeros behind them perhaps.
     pub(crate) fn next(&mut self) -> Result<Option<(u32, &[u8])>> {
         let store = &*self.store;

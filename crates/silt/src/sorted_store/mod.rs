@@ -451,6 +451,24 @@ impl<S: Deref<Target = SortedStore>> Walk<S> {
         Walk { blocks: Blocks::known(store, purpose), block: Vec::new(), at: 0 }
     }
 
+    /// A walk over the entries with hashes greater than `hash`. Cost: some six reads of blocks.
+    pub(crate) fn behind(store: S, hash: &HashKey, purpose: Purpose) -> Result<Self> {
+        let (block, _) = store.locate(hash, purpose)?;
+        let start = store.boundaries.range(block).map_or(store.end(), |(start, _)| start);
+        let keys = store.shape.keys;
+        let mut walk = Self::new(store, purpose);
+        (walk.blocks.next, walk.blocks.at) = (block, start);
+        // Up to the last entry that is not behind.
+        while let Some(entry) = walk.next()? {
+            let (len, op) = (entry.len(), item::first(entry));
+            if op.is_some_and(|(op, _)| keys.hash(op.key()) > *hash) {
+                walk.at -= len;
+                break;
+            }
+        }
+        Ok(walk)
+    }
+
     /// The next entry's bytes.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>> {
         loop {
