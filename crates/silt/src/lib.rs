@@ -37,6 +37,7 @@ mod engine;
 mod file;
 mod generation;
 mod hash_store;
+mod indexes;
 mod inspect;
 mod item;
 mod keys;

@@ -123,7 +123,7 @@ mod tests {
             let good = position.encode();
             assert_eq!(Position::decode(&good), Some(position));
             for at in 0..good.len() {
-                assert!(at > 26 || Position::decode(&good[..at]).is_none());
+                assert!(at >= 26 || Position::decode(&good[..at]).is_none());
                 let mut bad = good.clone();
                 bad[at] ^= 0xff;
                 let _ = Position::decode(&bad);

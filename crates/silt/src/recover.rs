@@ -19,6 +19,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -46,7 +47,7 @@ const MOST_LOGS: usize = 8;
 /// Opens the table. If its state is to be drained, generations wait that are in doubt.
 pub(crate) fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Arc<Inner>> {
     let keys = Keys { seed: env.seed, partitions: options.partitions };
-    let (versions, recovered) = Versions::open(&media, keys, options.index_memory_bytes)?;
+    let (versions, recovered) = Versions::open(&media, keys)?;
     let sealed = recovered.sealed_log.map(|(number, _)| number);
     let mut writes = Writes::new(media.clone(), recovered.keys, options.slots);
     let replayed = replay(media.as_ref(), recovered.first_log, sealed, &mut writes)?;
@@ -89,6 +90,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<
         view: ArcSwap::from_pointee(view),
         background: Background::new(env.scheduler.clone(), state),
         env,
+        index_memory: AtomicU64::new(options.index_memory_bytes),
         convert_rate: RateLimiter::new(options.convert_rate),
         merge_rate: RateLimiter::new(options.merge_rate),
         counters: Counters::default(),

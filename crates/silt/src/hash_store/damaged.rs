@@ -4,9 +4,10 @@
 //! first two slots hold is theirs; there are as many as a cuckoo table may have and the file holds.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwapOption;
 use siltstone_engine::{Purpose, Result};
 use siltstone_media::{File, Media, Mode};
 use siltstone_structures::cuckoo::WAYS;
@@ -59,8 +60,8 @@ impl HashStore {
             sum,
             shape,
             end,
-            filter: None,
-            warning: None,
+            filter: ArcSwapOption::empty(),
+            warning: OnceLock::new(),
             obsolete: AtomicBool::new(false),
         }))
     }

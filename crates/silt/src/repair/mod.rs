@@ -195,9 +195,9 @@ impl Repair<'_> {
         let purpose = Purpose::Maintenance;
         let checked = match kind {
             Kind::HashStore => {
-                HashStore::open(self.media, entry, 0, purpose).and_then(|store| store.verify())
+                HashStore::open(self.media, entry, purpose).and_then(|store| store.verify())
             }
-            _ => SortedStore::open(self.media, entry, 0, purpose).and_then(|store| store.verify()),
+            _ => SortedStore::open(self.media, entry, purpose).and_then(|store| store.verify()),
         };
         let (at, reason) = match checked {
             Ok(()) => return Ok(Some(entry)),

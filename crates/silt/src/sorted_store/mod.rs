@@ -9,9 +9,9 @@
 //! and the table in `structures/src/rank.rs`: where a block holds several entries, as most do, it is
 //! the smaller one, and merges read and write in the order of hashes.
 //!
-//! The index is a file of its own. Damaged or missing, it is made again from the blocks; over the
-//! limit of memory the trie is not loaded, and a lookup guesses the block from the hash, which is
-//! uniform, and searches on.
+//! The index is a file of its own. Damaged or missing, it is made again from the blocks; while
+//! the trie is not in memory, a lookup guesses the block from the hash, which is uniform, and searches
+//! on.
 //!
 //! Invariant: the trie's block of a stored hash is the one that holds it, and of another hash some
 //! block, so that every lookup that comes here costs one read.
@@ -28,9 +28,10 @@ pub(crate) use format::{CRC as BLOCK_CRC, Shape};
 pub(crate) use write::{Plan, SortedStoreWriter, discard};
 
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwapOption;
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_media::{File, Media, Mode};
 use siltstone_structures::{Ect, EctBuilder, HashKey};
@@ -57,9 +58,10 @@ pub(crate) struct SortedStore {
     sum: FileSum,
     shape: Shape,
     boundaries: Boundaries,
-    trie: Option<Ect>,
+    /// `None` while it is not loaded, and when it was dropped.
+    trie: ArcSwapOption<Ect>,
     /// Why the index had to be made again.
-    warning: Option<String>,
+    warning: OnceLock<String>,
     obsolete: AtomicBool,
 }
 
@@ -80,14 +82,14 @@ fn parse_index(bytes: &[u8]) -> Option<(Ect, Boundaries)> {
 }
 
 impl SortedStore {
-    /// Opens what `entry` names. The trie is kept if it takes at most `memory` bytes.
+    /// Opens what `entry` names, without its trie: see [`load`](Self::load). Where entries have many
+    /// lengths the index is read, because without its boundaries no block can be found.
     ///
     /// # Errors
     /// `Corruption` if the file is not what the manifest says; the medium's.
     pub(crate) fn open(
         media: &Arc<dyn Media>,
         entry: StoreEntry,
-        memory: u64,
         purpose: Purpose,
     ) -> Result<Arc<Self>> {
         let name = Kind::SortedStore.name(entry.number);
@@ -109,19 +111,37 @@ impl SortedStore {
             sum,
             boundaries: Boundaries::even(shape.blocks(), shape.stride(), end),
             shape,
-            trie: None,
-            warning: None,
+            trie: ArcSwapOption::empty(),
+            warning: OnceLock::new(),
             obsolete: AtomicBool::new(false),
         };
-        // Half a byte an entry is more than any trie takes.
-        let is_small = shape.hashes / 2 <= memory || memory == u64::MAX;
-        if is_small || !shape.is_even {
-            store.load_index(end, purpose)?;
-        }
-        if !is_small {
-            store.trie = None;
+        if !shape.is_even {
+            (_, store.boundaries) = store.read_index(purpose)?;
         }
         Ok(Arc::new(store))
+    }
+
+    /// Loads the trie, and makes it again if it is damaged or missing. Lookups go on meanwhile.
+    pub(crate) fn load(&self, purpose: Purpose) -> Result<()> {
+        let (trie, _) = self.read_index(purpose)?;
+        self.trie.store(Some(Arc::new(trie)));
+        Ok(())
+    }
+
+    /// Drops the trie from memory. Lookups search for blocks from now on.
+    pub(crate) fn unload(&self) {
+        self.trie.store(None);
+    }
+
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.trie.load().is_some()
+    }
+
+    /// What the index takes in memory at most when it is loaded: 2.5 bits an entry where each is told
+    /// apart and less than one in blocks of eight, with room to spare.
+    pub(crate) fn memory_loaded(&self) -> u64 {
+        let share = if self.shape.hashes_a_block < 8 { 2 } else { 6 };
+        self.shape.hashes / share + 256 + self.boundaries.memory()
     }
 
     /// What the store `number` says of itself in its footer, where its blocks end, and how long they
@@ -143,7 +163,8 @@ impl SortedStore {
         Ok((entry, shape.keys, end, shape.is_even.then(|| shape.stride())))
     }
 
-    fn load_index(&mut self, end: u64, purpose: Purpose) -> Result<()> {
+    /// The index as it is on the medium; made again if that does not hold.
+    fn read_index(&self, purpose: Purpose) -> Result<(Ect, Boundaries)> {
         let number = self.entry.number;
         let name = Kind::Index.name(number);
         let read = read_derived(self.media.as_ref(), &name, number, purpose).and_then(|bytes| {
@@ -152,20 +173,18 @@ impl SortedStore {
             });
             index.ok_or_else(|| Error::corruption(&name, 0, "this is no index of the SortedStore"))
         });
-        let (trie, boundaries) = match read {
-            Ok(index) => index,
+        match read {
+            Ok(index) => Ok(index),
             Err(error) if error.is_corruption() => {
-                let index = self.index(end, purpose)?;
+                let index = self.index(self.end(), purpose)?;
                 // If it cannot be written it is made again the next time, too.
                 let bytes = index_bytes(&index.0, &index.1);
                 let _ = write_derived(self.media.as_ref(), &name, number, &bytes, purpose);
-                self.warning = Some(format!("{error}: made again from {}", self.name));
-                index
+                let _ = self.warning.set(format!("{error}: made again from {}", self.name));
+                Ok(index)
             }
-            Err(other) => return Err(other),
-        };
-        (self.trie, self.boundaries) = (Some(trie), boundaries);
-        Ok(())
+            Err(other) => Err(other),
+        }
     }
 
     /// The index, made from the blocks, which end at `end`; checks every block.
@@ -204,7 +223,8 @@ impl SortedStore {
 
     /// The entry of `key`. Cost: one read, of a block.
     pub(crate) fn get(&self, hash: &HashKey, key: &[u8], purpose: Purpose) -> Result<Option<Item>> {
-        let Some(trie) = &self.trie else { return self.search(hash, key, purpose) };
+        let trie = self.trie.load();
+        let Some(trie) = trie.as_deref() else { return self.search(hash, key, purpose) };
         let bytes = self.read_block(trie.lookup(hash), purpose)?;
         self.find(bytes, key)
     }
@@ -295,12 +315,12 @@ impl SortedStore {
     }
 
     pub(crate) fn warning(&self) -> Option<&str> {
-        self.warning.as_deref()
+        self.warning.get().map(String::as_str)
     }
 
     /// Bytes of memory that the index takes.
     pub(crate) fn memory(&self) -> u64 {
-        self.trie.as_ref().map_or(0, |trie| trie.size() as u64) + self.boundaries.memory()
+        self.trie.load().as_ref().map_or(0, |trie| trie.size() as u64) + self.boundaries.memory()
     }
 
     /// The names of its files.
