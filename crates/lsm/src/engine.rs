@@ -20,7 +20,7 @@ use siltstone_engine::{
 use siltstone_media::{Media, PmemPool};
 use siltstone_table::{BlockCache, IterOptions, Link};
 
-use crate::compact::{Busy, Compaction, Strategy};
+use crate::compact::{Busy, Compaction, LevelSizes, Strategy};
 use crate::counters::Counters;
 use crate::options::Options;
 use crate::read::{Merge, Source, TreeCursor, View};
@@ -48,6 +48,7 @@ pub(crate) struct Inner {
     /// Where flushes put rows, if there is persistent memory; `None` once the table is closed.
     pub(crate) pool: Mutex<Option<PmemPool>>,
     pub(crate) strategy: Box<dyn Strategy>,
+    pub(crate) sizes: Arc<LevelSizes>,
     pub(crate) group: GroupCommit<Queued>,
     /// `None` once the table is closed.
     pub(crate) writer: Mutex<Option<Writer>>,
@@ -66,6 +67,8 @@ pub(crate) struct State {
     /// Memtables that wait for their flush.
     pub(crate) flushing: usize,
     pub(crate) is_flush_queued: bool,
+    /// The sizes of levels are to be learnt from a memtable.
+    pub(crate) is_sizing_queued: bool,
     /// Compactions queued or running.
     pub(crate) compactions: usize,
     /// Those that are queued, by a number of their own. Not with the scheduler, which may outlive the
@@ -87,7 +90,7 @@ impl BackgroundWork for Inner {
     }
 
     fn is_busy(state: &State) -> bool {
-        state.is_flush_queued || state.compactions > 0
+        state.is_flush_queued || state.is_sizing_queued || state.compactions > 0
     }
 
     fn schedule(&self) {

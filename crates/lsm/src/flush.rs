@@ -24,6 +24,7 @@ use siltstone_media::PmemPool;
 use siltstone_table::{EntryRef, FileKind, FileNumber, Kind, TableMeta, TableWriter};
 
 use crate::carry::Carried;
+use crate::compact::Seen;
 use crate::engine::{Inner, State};
 use crate::memtable::{FullLog, Memtable};
 use crate::read::View;
@@ -60,6 +61,31 @@ impl Inner {
             let Some(inner) = weak.upgrade() else { return };
             let settle = |state: &mut State| state.is_flush_queued = false;
             if inner.background.run(settle, || inner.flush_oldest()) {
+                inner.schedule();
+            }
+        });
+    }
+
+    /// Queues the learning of the sizes of levels, if what is known is outdated.
+    fn schedule_sizing(&self, seen: Seen) {
+        let is_due = || self.sizes.is_outdated(&self.view.load().version, seen);
+        if !self.options.sizes_by_model || !is_due() {
+            return;
+        }
+        let mut state = self.background.lock();
+        if std::mem::replace(&mut state.is_sizing_queued, true) {
+            return;
+        }
+        drop(state);
+        let weak = self.me.clone();
+        self.env.scheduler.spawn(Priority::Idle, move || {
+            let Some(inner) = weak.upgrade() else { return };
+            let settle = |state: &mut State| state.is_sizing_queued = false;
+            let learn = || {
+                inner.sizes.learn(&inner.options, &inner.view.load_full().version, seen);
+                Ok(())
+            };
+            if inner.background.run(settle, learn) {
                 inner.schedule();
             }
         });
@@ -110,6 +136,7 @@ impl Inner {
         })?;
         self.counters.flushes.fetch_add(1, Relaxed);
         self.remove_logs_before(next.first_log, kept_log);
+        self.schedule_sizing(memtable.seen());
         Ok(())
     }
 

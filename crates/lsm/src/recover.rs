@@ -23,7 +23,7 @@ use siltstone_media::Media;
 use siltstone_table::log::{malformed, replay};
 use siltstone_table::{BlockCache, ChainWriter, FileKind, Replay, parse_file_name};
 
-use crate::compact::{Leveled, Strategy};
+use crate::compact::{LevelSizes, Leveled, Strategy};
 use crate::counters::Counters;
 use crate::engine::{Inner, State};
 use crate::memtable::Memtable;
@@ -77,7 +77,8 @@ pub(crate) fn open(
     logs.push(number);
     let view =
         View { active: memtable.clone(), flushing: Vec::new(), version: recovered.version.clone() };
-    let strategy = Leveled::new(&options, &recovered.cursors);
+    let sizes = Arc::new(LevelSizes::new(&options, &view.version));
+    let strategy = Leveled::new(&options, sizes.clone(), &recovered.cursors);
     let pressure = Pressure::default();
     pressure.set(strategy.pressure(&view.version));
     let state = State { first_log, logs, ..State::default() };
@@ -88,6 +89,7 @@ pub(crate) fn open(
         versions,
         pool: Mutex::new(pool.filter(|_| wanted > 0)),
         strategy: Box::new(strategy),
+        sizes,
         group: GroupCommit::new(GROUP_BYTES),
         writer: Mutex::new(Some(Writer::new(log, memtable, writes.last_sequence))),
         visible: AtomicU64::new(writes.last_sequence),

@@ -119,6 +119,7 @@ impl Inner {
             ("nvm_lines", c.nvm_lines.load(Relaxed)),
             ("block_cache_hits", self.cache.hits()),
             ("block_cache_misses", self.cache.misses()),
+            ("popularity_skew_milli", (1e3 * self.sizes.skew().unwrap_or(0.0)) as u64),
             ("snapshots", self.snapshots.len() as u64),
             ("sequence", self.visible.load(Relaxed)),
         ];
@@ -159,7 +160,8 @@ impl Inner {
             0 => view.version.level0.iter().map(Row::medium_bytes).sum(),
             _ => view.version.bytes(level),
         };
-        let target = level.checked_sub(1).and_then(|i| self.options.level_bytes.get(i));
+        let targets = self.sizes.targets();
+        let target = level.checked_sub(1).and_then(|i| targets.get(i));
         LevelStats {
             name: format!("L{level}"),
             files: files.len() as u64,

@@ -1,4 +1,4 @@
-//! Compaction: what is chosen ([`pick`], [`level0`]), what belongs to it ([`compaction`]), how it is
+//! Compaction: what is chosen ([`pick`], [`level0`], [`sizes`]), what belongs to it ([`compaction`]), how it is
 //! cut and merged ([`run`]), and the job around it.
 //!
 //! ```text
@@ -11,10 +11,12 @@ mod compaction;
 mod level0;
 mod pick;
 mod run;
+mod sizes;
 
 pub(crate) use compaction::Compaction;
 use compaction::complete;
 pub(crate) use pick::{Leveled, Strategy};
+pub(crate) use sizes::{LevelSizes, Seen};
 
 use std::collections::HashSet;
 use std::sync::Arc;
