@@ -35,6 +35,8 @@ mod counters;
 mod cursor;
 mod engine;
 mod file;
+#[doc(hidden)]
+pub mod fuzzing;
 mod generation;
 mod hash_store;
 mod indexes;

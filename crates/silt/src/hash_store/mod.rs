@@ -17,7 +17,7 @@ mod damaged;
 mod format;
 mod write;
 
-pub(crate) use format::Shape;
+pub(crate) use format::{FOOTER, Shape};
 pub(crate) use write::{HashStoreWriter, discard, write_filter};
 
 use std::ops::Deref;
@@ -35,7 +35,7 @@ use crate::item::{self, Item};
 use crate::keys::cuckoo_bits;
 use crate::names::Kind;
 use crate::version::StoreEntry;
-use format::{CRC, FOOTER, OUTLINE, Slot, decode_slot};
+use format::{CRC, OUTLINE, Slot, decode_slot};
 
 /// A walk reads about this many bytes at once.
 const CHUNK_BYTES: u32 = 256 << 10;

@@ -20,7 +20,7 @@
 use crate::file::{Fields, Footer};
 use crate::keys::Keys;
 
-pub(super) const FOOTER: Footer = Footer { magic: b"SILTSORT", version: 1, fields: 48 };
+pub(crate) const FOOTER: Footer = Footer { magic: b"SILTSORT", version: 1, fields: 48 };
 /// Bytes of a block before its entries.
 pub(crate) const CRC: usize = 4;
 
@@ -54,7 +54,7 @@ impl Shape {
         out
     }
 
-    pub(super) fn decode(fields: &[u8]) -> Self {
+    pub(crate) fn decode(fields: &[u8]) -> Self {
         let mut fields = Fields(fields);
         let (partition, partitions, seed) = (fields.u32(), fields.u32(), fields.u64());
         Shape {
@@ -73,7 +73,7 @@ impl Shape {
     }
 
     /// Bytes of a block, where all have one length.
-    pub(super) fn stride(&self) -> u64 {
+    pub(crate) fn stride(&self) -> u64 {
         CRC as u64 + u64::from(self.hashes_a_block) * u64::from(self.lengths.1)
     }
 }

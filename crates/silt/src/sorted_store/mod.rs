@@ -24,7 +24,7 @@ mod search;
 mod write;
 
 pub(crate) use boundaries::UNIT as BLOCK_UNIT;
-pub(crate) use format::{CRC as BLOCK_CRC, Shape};
+pub(crate) use format::{CRC as BLOCK_CRC, FOOTER, Shape};
 pub(crate) use write::{Plan, SortedStoreWriter, discard};
 
 use std::ops::Deref;
@@ -42,7 +42,7 @@ use crate::keys::Keys;
 use crate::names::Kind;
 use crate::version::StoreEntry;
 use boundaries::{Boundaries, BoundariesBuilder, UNIT};
-use format::{CRC, FOOTER};
+use format::CRC;
 use write::{knobs, no_index};
 
 /// A walk reads about this many bytes at once.
