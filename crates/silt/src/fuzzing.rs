@@ -139,6 +139,28 @@ mod tests {
     use siltstone_testkit::Dice;
 
     #[test]
+    fn is_a_footer_of_blocks_larger_than_the_file_refused() {
+        // Found by fuzzing: a block of 2^53 bytes was to be read.
+        let shape = crate::sorted_store::Shape {
+            partition: 0,
+            keys: crate::keys::Keys { seed: 0, partitions: 1 },
+            entries: 3,
+            hashes: 1,
+            hashes_a_block: 0x00ff_ffff,
+            lengths: (0, u32::MAX),
+            is_even: true,
+        };
+        super::sorted_store(&[shape.encode(), vec![0, 0], vec![7; 90]].concat());
+        super::sorted_store(
+            &[
+                crate::sorted_store::Shape { hashes: 1 << 60, entries: 1 << 61, ..shape }.encode(),
+                vec![0; 99],
+            ]
+            .concat(),
+        );
+    }
+
+    #[test]
     fn do_a_thousand_random_files_do_no_harm() {
         let mut dice = Dice::new(1);
         for _ in 0..1000 {

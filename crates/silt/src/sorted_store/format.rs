@@ -41,7 +41,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = self.partition.to_le_bytes().to_vec();
         out.extend_from_slice(&self.keys.partitions.to_le_bytes());
         for value in [self.keys.seed, self.entries, self.hashes] {
@@ -68,12 +68,24 @@ impl Shape {
         }
     }
 
+    /// Whether blocks of this shape can end at `end`. Nothing is made as large as a footer says before
+    /// this holds.
+    pub(super) fn can_end_at(&self, end: u64) -> bool {
+        let is_possible = 0 < self.hashes
+            && self.hashes <= self.entries
+            && self.entries <= end
+            && self.hashes_a_block > 0;
+        let most = self.stride().checked_mul(self.blocks());
+        let is_even = || most.is_some_and(|most| end <= most && most - self.stride() < end);
+        is_possible && (!self.is_even || is_even())
+    }
+
     pub(super) fn blocks(&self) -> u64 {
         self.hashes.div_ceil(u64::from(self.hashes_a_block.max(1)))
     }
 
     /// Bytes of a block, where all have one length.
     pub(crate) fn stride(&self) -> u64 {
-        CRC as u64 + u64::from(self.hashes_a_block) * u64::from(self.lengths.1)
+        (u64::from(self.hashes_a_block) * u64::from(self.lengths.1)).saturating_add(CRC as u64)
     }
 }

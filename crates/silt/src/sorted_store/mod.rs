@@ -99,7 +99,7 @@ impl SortedStore {
         let shape = Shape::decode(&fields);
         let told = (entry.partition, entry.entries, entry.bytes);
         let is_told = (shape.partition, shape.entries, file.len()?) == told;
-        if !is_told || shape.hashes_a_block == 0 || shape.hashes == 0 {
+        if !is_told || !shape.can_end_at(end) {
             let reason = "the SortedStore is not the one that the manifest names";
             return Err(Error::corruption(name, end, reason));
         }
@@ -170,6 +170,7 @@ impl SortedStore {
         let read = read_derived(self.media.as_ref(), &name, number, purpose).and_then(|bytes| {
             let index = parse_index(&bytes).filter(|(trie, boundaries)| {
                 (trie.len(), boundaries.blocks()) == (self.shape.hashes, self.shape.blocks())
+                    && boundaries.end() == self.end()
             });
             index.ok_or_else(|| Error::corruption(&name, 0, "this is no index of the SortedStore"))
         });
