@@ -128,7 +128,7 @@ impl SiltCursor {
                     Some(at) => {
                         let store = partition.hash_stores[at].clone();
                         let walk = hash_store::Walk::new(store, Purpose::Scan);
-                        (logs + at, Walk::Hash(walk.from_slot(slot.saturating_add(1))))
+                        (logs + at, Walk::Hash(walk.behind_slot(slot)))
                     }
                     None => (logs + hash_stores, Walk::Before),
                 }

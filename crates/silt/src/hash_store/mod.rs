@@ -334,9 +334,9 @@ impl<S: Deref<Target = HashStore>> Walk<S> {
         Walk { store, purpose, next: 0, chunk, bytes: Vec::new(), chunk_at: 0, entry: Vec::new() }
     }
 
-    /// The same walk from a slot on.
-    pub(crate) fn from_slot(self, slot: u32) -> Self {
-        Walk { next: slot, ..self }
+    /// The same walk over the slots behind one.
+    pub(crate) fn behind_slot(self, slot: u32) -> Self {
+        Walk { next: slot.saturating_add(1), ..self }
     }
 
     /// The next entry: its slot, and its bytes with zeros behind them perhaps.
