@@ -192,7 +192,7 @@ fn unordered() -> Running {
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let media = std::sync::Arc::new(siltstone_media::Ram::new());
     let env = siltstone::Env::system(1);
-    let engine = siltstone::engines::open("silt", media, &env, &options).unwrap();
+    let engine = siltstone::engines::open("silt", media, &env, &options).expect("opens in memory");
     Running::over(Some(engine), |_| ())
 }
 
