@@ -27,7 +27,7 @@ use super::{Task, bad};
 use crate::engines::{Opened, fresh_directory};
 use crate::report::Report;
 use crate::run::{OnProgress, Session};
-use engine::RocksDb;
+use engine::{RocksDb, Settings};
 
 /// Checks that the library is there and can do the task.
 ///
@@ -46,15 +46,25 @@ pub fn check(task: &Task<'_>) -> Result<()> {
 /// # Errors
 /// As [`check`]; faults of the library.
 pub fn run(task: &Task<'_>, on_progress: OnProgress<'_>) -> Result<Report> {
-    check(task)?;
+    let mut report = session(task, on_progress)?.report();
+    report.settings.extend(settings(task)?.listed());
+    Ok(report)
+}
+
+fn settings(task: &Task<'_>) -> Result<Settings> {
     let options = match task.target.engine.as_str() {
         "lsm" => LsmOptions::from_map(&task.target.options)?,
         _ => LsmOptions::default(),
     };
+    Ok(Settings::equal_to(&options, task.target.background_threads))
+}
+
+/// Runs the task, and answers what was measured.
+pub(crate) fn session(task: &Task<'_>, on_progress: OnProgress<'_>) -> Result<Session> {
+    check(task)?;
     let Some(base) = task.target.medium.directory() else { unreachable!("checked above") };
     let (guard, directory) = fresh_directory(base, "librocksdb-bench-", task.target.keep)?;
-    let settings = engine::Settings::equal_to(&options, task.target.background_threads);
-    let rocksdb = RocksDb::open(&directory, &settings)?;
+    let rocksdb = RocksDb::open(&directory, &settings(task)?)?;
     let opened = Opened::new(Arc::new(rocksdb), Some(directory), guard);
     let mut session = Session::new(opened, task.settings.clone())?;
     for workload in task.workloads {
@@ -63,7 +73,5 @@ pub fn run(task: &Task<'_>, on_progress: OnProgress<'_>) -> Result<Report> {
     for workload in task.workloads {
         session.run(workload, on_progress)?;
     }
-    let mut report = session.report();
-    report.settings.extend(settings.listed());
-    Ok(report)
+    Ok(session)
 }

@@ -26,6 +26,7 @@ mod leveldb_levels;
 mod leveldb_optimized;
 mod leveldb_skew;
 mod leveldb_stages;
+mod live_level_sizes;
 mod lsm_write_amplification;
 mod model_speed;
 mod rank_index;
@@ -46,6 +47,7 @@ mod trie_balance;
 mod trie_engine;
 mod unique_keys;
 mod verdict;
+mod write_stalls;
 mod zipf_merge;
 
 use crate::plot::Plot;
@@ -75,6 +77,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &lsm_write_amplification::LsmWriteAmplification,
     &leveldb_optimized::LevelDbOptimized,
     &level_sizes::LevelSizes,
+    &live_level_sizes::LiveLevelSizes,
     &leveldb_stages::LevelDbStages,
     &leveldb_levels::LevelDbLevels,
     &triad::Triad,
@@ -83,6 +86,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &trie_engine::TrieReads,
     &trie_engine::TrieFrontier,
     &triangle::Triangle,
+    &write_stalls::WriteStalls,
     &cross_row_hints::CrossRowHints,
     &model_speed::ModelSpeed,
     &table_selection::TableSelection,
