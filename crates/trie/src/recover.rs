@@ -157,10 +157,11 @@ fn remove_garbage(homes: &Homes, version: &Version, logs: &[u64]) -> Result<()> 
 
 /// The file by which a second medium says whose it is.
 const OWNER: &str = "OWNER";
+const NEW_OWNER: &str = "OWNER.tmp";
 
 /// Checks that the second medium is this table's, or makes it so if it is nobody's: what this table
 /// does not name is about to be removed from it. Until the table `was_closed` once, what is read there
-/// may be in the page cache only, because the sync that made it failed: it is written again.
+/// may be in the page cache only, because the sync that made it failed: it is made again.
 ///
 /// ```text
 ///   OWNER := seed of the table's hashes:u64 LE  crc32c:u32 LE
@@ -170,37 +171,37 @@ fn own_upper(homes: &Homes, seed: u64, was_closed: bool) -> Result<()> {
     let seed = seed.to_le_bytes();
     let owner = [&seed[..], &crc32c::crc32c(&seed).to_le_bytes()].concat();
     let refused = |reason: &str| Err(Error::Refused { path: media.name(), reason: reason.into() });
-    let file = match media.open(OWNER, Mode::ReadWrite) {
-        Ok(file) => {
+    match media.open(OWNER, Mode::Read) {
+        Ok(file) if file.len()? == owner.len() as u64 => {
             let mut found = vec![0; owner.len()];
-            match file.len()? {
-                // A power cut came between making and writing it.
-                0 => {}
-                len if len == owner.len() as u64 => {
-                    file.read_at(0, &mut found, Purpose::Recovery)?;
-                    if found != owner {
-                        let reason = "it holds the upper levels of another table";
-                        return refused(&format!("{reason}; give that of this one"));
-                    }
-                    if was_closed {
-                        return Ok(());
-                    }
-                }
-                _ => return refused("OWNER is not that of a second medium; give another directory"),
+            file.read_at(0, &mut found, Purpose::Recovery)?;
+            if found != owner {
+                return refused(
+                    "it holds the upper levels of another table; give that of this one",
+                );
             }
-            file
+            if was_closed {
+                return Ok(());
+            }
         }
+        Ok(_) => return refused("OWNER is not that of a second medium; give another directory"),
         Err(error) if error.is_not_found() => {
             if media.list()?.iter().any(|name| Kind::parse(name).is_some()) {
                 return refused(
                     "there are files of a table, but OWNER is missing; give another directory",
                 );
             }
-            media.create(OWNER)?
         }
         Err(error) => return Err(error),
-    };
+    }
+    // One may be left of an attempt that failed.
+    match media.remove(NEW_OWNER) {
+        Err(error) if !error.is_not_found() => return Err(error),
+        _ => {}
+    }
+    let file = media.create(NEW_OWNER)?;
     file.write_at(0, &owner, Purpose::Recovery)?;
     file.sync(Purpose::Recovery)?;
+    media.rename(NEW_OWNER, OWNER)?;
     media.sync_dir(Purpose::Recovery)
 }
