@@ -156,7 +156,7 @@ impl Engine for Mica {
             writes: tally.writes,
             gets: tally.gets,
             gets_found: tally.gets_found,
-            keys_estimate: self.store.items_estimate(),
+            keys_estimate: self.store.items(),
             memory,
             counters,
             ..Stats::default()

@@ -136,34 +136,41 @@ impl Region {
         };
         let file = memfd_create(c"siltstone-mica", flags)?;
         ftruncate(&file, bytes as u64)?;
-        // Addresses first, aligned to huge pages; the file is mapped over them.
-        let span = twice + HUGE_PAGE;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // Anywhere at first, to hear whether there are so many huge pages. To be refused over
+        // addresses that are taken would leave a hole, where another thread may map something.
         // SAFETY: the kernel chooses the address, so nothing that is in use is mapped over.
+        let probe =
+            unsafe { mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, &file, 0)? };
+        // Then addresses, aligned to huge pages, for the file to be mapped over.
+        let span = twice + HUGE_PAGE;
+        // SAFETY: as above.
         let room = unsafe {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            mmap_anonymous(std::ptr::null_mut(), span, ProtFlags::empty(), flags)?
+            mmap_anonymous(std::ptr::null_mut(), span, ProtFlags::empty(), flags)
         };
-        let skip = room.align_offset(HUGE_PAGE);
-        // SAFETY: `span` has one huge page more than is mapped, so what lies before, the two halves
-        // and what lies behind are all within the addresses just reserved, which nobody else uses.
-        unsafe {
-            let base = room.cast::<u8>().add(skip);
-            let protection = ProtFlags::READ | ProtFlags::WRITE;
-            for half in [base, base.add(bytes)] {
+        let mapped = room.and_then(|room| {
+            let skip = room.align_offset(HUGE_PAGE);
+            // SAFETY: `span` has one huge page more than is mapped, so what lies before, the two
+            // halves and what lies behind are all within the addresses just reserved, which nobody
+            // else uses. If a half is refused, they stay reserved for ever: they may be ours no more.
+            unsafe {
+                let base = room.cast::<u8>().add(skip);
                 let flags = MapFlags::SHARED | MapFlags::FIXED;
-                if let Err(refused) = mmap(half.cast(), bytes, protection, flags, &file, 0) {
-                    munmap(room, span)?;
-                    return Err(refused.into());
+                mmap(base.cast(), bytes, protection, flags, &file, 0)?;
+                mmap(base.add(bytes).cast(), bytes, protection, flags, &file, 0)?;
+                if skip > 0 {
+                    munmap(room, skip)?;
                 }
+                munmap(base.add(twice).cast(), HUGE_PAGE - skip)?;
+                // Without it pages are smaller.
+                let _ = madvise(base.cast(), twice, Advice::LinuxHugepage);
+                Ok(base)
             }
-            if skip > 0 {
-                munmap(room, skip)?;
-            }
-            munmap(base.add(twice).cast(), HUGE_PAGE - skip)?;
-            // Without it pages are smaller.
-            let _ = madvise(base.cast(), twice, Advice::LinuxHugepage);
-            Region::new(base.cast(), words, true)
-        }
+        });
+        // SAFETY: mapped above with this length, and used by nobody.
+        unsafe { munmap(probe, bytes)? };
+        Region::new(mapped?.cast(), words, true)
     }
 
     fn new(base: *mut AtomicU64, words: usize, is_mirrored: bool) -> io::Result<Self> {
@@ -273,5 +280,25 @@ mod tests {
             region[0].store(1, Relaxed);
         }
         assert!(Region::plain(usize::MAX / 16).is_err());
+    }
+
+    /// Mapping over taken addresses once left a hole when it was refused, and closing it took what
+    /// another thread had mapped there.
+    #[test]
+    #[cfg(not(miri))]
+    fn does_a_refused_mirror_take_nothing_from_other_threads() {
+        std::thread::scope(|scope| {
+            for thread in 1..4u64 {
+                scope.spawn(move || {
+                    for round in 0..200 {
+                        let region = Region::for_log(8 << 18, Mapping::Auto).unwrap();
+                        let own = vec![thread; 40_000];
+                        region[round].store(thread, Relaxed);
+                        assert!(own.iter().all(|&word| word == thread));
+                        assert_eq!(region[round].load(Relaxed), thread);
+                    }
+                });
+            }
+        });
     }
 }

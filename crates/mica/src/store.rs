@@ -385,24 +385,19 @@ impl Store {
         });
     }
 
-    /// Items that can be found, by a sample of buckets; all are looked at if they are few.
-    pub(crate) fn items_estimate(&self) -> u64 {
-        const SAMPLE: usize = 1024;
-        let _inside = self.turnstile.enter(thread_number());
-        let mut items = 0.0;
+    /// Items that are stored, those that have expired and were not met since among them.
+    pub fn items(&self) -> u64 {
         with_partitions!(self, partitions => {
-            for partition in partitions {
-                let buckets = partition.memory.bucket_count();
-                let seen = buckets.min(SAMPLE);
-                let mut count = 0u64;
-                for number in 0..seen {
-                    let bucket = (number as u64 * buckets as u64 / seen as u64) as usize;
-                    partition.memory.items_of(bucket, &mut |_, _| count += 1);
-                }
-                items += count as f64 * buckets as f64 / seen as f64;
-            }
-        });
-        items as u64
+            partitions.iter().map(|partition| partition.memory.items()).sum()
+        })
+    }
+
+    /// Index entries in main buckets and in spare ones. Walks over the whole index in store mode.
+    pub fn entries(&self) -> (u64, u64) {
+        with_partitions!(self, partitions => {
+            let all = partitions.iter().map(|partition| partition.memory.entries());
+            all.fold((0, 0), |sum, (main, spare)| (sum.0 + main, sum.1 + spare))
+        })
     }
 
     /// Walks over everything and tells what does not hold, and how many items there are.
@@ -481,6 +476,11 @@ impl Store {
             partitions.iter().for_each(|partition| partition.memory.add_counters(&mut counters));
         });
         (tally, counters)
+    }
+
+    /// What was counted since open, and sizes as of now, by name.
+    pub fn counters(&self) -> BTreeMap<&'static str, u64> {
+        self.counted().1
     }
 
     /// What time it is by the store's clock.

@@ -4,16 +4,23 @@
 //! so that they may lose nothing either. Evictions have tests of their own, where what is gone is
 //! allowed to be (`cache.rs`).
 
-use std::sync::Arc;
+#![allow(clippy::unwrap_used)]
 
-use siltstone_engine::{Capabilities, Engine, Env, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use siltstone_engine::{
+    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Result, Stats,
+    VerifyReport, WriteBatch,
+};
 use siltstone_media::Media;
-use siltstone_mica::{Mica, Options};
-use siltstone_testkit::Subject;
+use siltstone_mica::{Access, Mica, Options};
+use siltstone_testkit::{Scale, Subject, concurrent, linear};
 
 struct MicaSubject;
 
-const VARIANTS: [&str; 12] = [
+/// In the last two the access mode changes every few operations.
+const VARIANTS: [&str; 14] = [
     "mode=store access=erew",
     "mode=store access=crew buckets=12 spare=1 partitions=1",
     "mode=store access=crcw partitions=1",
@@ -26,6 +33,8 @@ const VARIANTS: [&str; 12] = [
     "mode=cache access=erew eviction=clock mapping=mirrored stamps=on",
     "mode=store access=crcw buckets=4 spare=1 partitions=16 stamps=on",
     "mode=store access=crew partitions=8 gap=1",
+    "mode=store partitions=2 switching",
+    "mode=cache partitions=2 switching",
 ];
 
 fn options(variant: u32) -> Options {
@@ -61,8 +70,89 @@ impl Subject for MicaSubject {
     }
 
     fn open(&self, _media: Arc<dyn Media>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
-        Ok(Box::new(Mica::open(env, options(variant))?))
+        let mica = Mica::open(env, options(variant))?;
+        match VARIANTS[variant as usize].contains("switching") {
+            true => Ok(Box::new(Switching { mica, turn: AtomicU64::new(0) })),
+            false => Ok(Box::new(mica)),
+        }
     }
+}
+
+/// The engine with an access mode that changes under way.
+struct Switching {
+    mica: Mica,
+    turn: AtomicU64,
+}
+
+impl Switching {
+    fn turn(&self) -> &Mica {
+        let turn = self.turn.fetch_add(1, Relaxed);
+        if turn.is_multiple_of(5) {
+            let modes = [Access::Crew, Access::Erew, Access::Crcw, Access::Crew, Access::Crcw];
+            self.mica.store().set_access(modes[(turn / 5) as usize % modes.len()]);
+        }
+        &self.mica
+    }
+}
+
+impl Engine for Switching {
+    fn name(&self) -> &'static str {
+        self.mica.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.mica.capabilities()
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
+        self.turn().get(key)
+    }
+
+    fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
+        self.turn().write(batch, durability)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.mica.sync()
+    }
+
+    fn iter(&self) -> Result<Box<dyn Cursor>> {
+        self.turn().iter()
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.mica.flush()
+    }
+
+    fn maintain(&self) -> Result<()> {
+        self.mica.maintain()
+    }
+
+    fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
+        self.mica.checkpoint(sink)
+    }
+
+    fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
+        self.mica.verify(progress)
+    }
+
+    fn stats(&self) -> Stats {
+        self.mica.stats()
+    }
+
+    fn close(&self) -> Result<()> {
+        self.mica.close()
+    }
+}
+
+/// The kit takes option sets in turn and six runs by default; here every one has its turn, so that
+/// single operations are linearizable in each access mode, and while it changes.
+#[test]
+fn linearizable_in_every_mode() {
+    let rounds = u64::from(MicaSubject.variants());
+    let scale = Scale { rounds: Scale::from_env().rounds.max(rounds), ..Scale::from_env() };
+    linear::linearizable(&MicaSubject, &scale).unwrap();
+    concurrent::threads(&MicaSubject, &scale).unwrap();
 }
 
 siltstone_testkit::conformance!(in_memory MicaSubject);

@@ -27,6 +27,12 @@ mod leveldb_optimized;
 mod leveldb_skew;
 mod leveldb_stages;
 mod lsm_write_amplification;
+mod mica_access;
+mod mica_bench;
+mod mica_eviction;
+mod mica_lines;
+mod mica_lossless;
+mod mica_throughput;
 mod model_speed;
 mod rank_index;
 mod silt_combinations;
@@ -67,6 +73,11 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &ect_size::EctSize,
     &ect_knobs::EctKnobs,
     &rank_index::RankIndexes,
+    &mica_throughput::MicaThroughput,
+    &mica_access::MicaAccess,
+    &mica_lossless::MicaLossless,
+    &mica_eviction::MicaEviction,
+    &mica_lines::MicaLines,
     &unique_keys::UniqueKeys,
     &zipf_merge::ZipfMerge,
     &level_density::LevelDensity,

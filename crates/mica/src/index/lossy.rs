@@ -18,24 +18,25 @@ pub(crate) const WORDS: usize = 16;
 pub(crate) type LossyIndex = Buckets<WORDS>;
 
 impl LossyIndex {
-    /// Enters an item that is not in the index; `true` if the oldest entry had to go for it.
+    /// Enters an item that is not in the index; the offset of the oldest, if it had to go for it.
     #[inline]
-    pub(crate) fn place(&self, hash: u64, offset: u64, ring: &Ring) -> bool {
+    pub(crate) fn place(&self, hash: u64, offset: u64, ring: &Ring) -> Option<u64> {
         let slots = &self.of(hash)[1..];
         let (mut oldest, mut most) = (&slots[0], 0);
         for slot in slots {
             let old = slot.load(Relaxed);
             if old == 0 || !ring.contains(offset_of(old)) {
                 slot.store(entry(hash, offset), Relaxed);
-                return false;
+                return None;
             }
             let age = ring.age(offset_of(old));
             if age > most {
                 (oldest, most) = (slot, age);
             }
         }
+        let gone = offset_of(oldest.load(Relaxed));
         oldest.store(entry(hash, offset), Relaxed);
-        true
+        Some(gone)
     }
 
     /// Empties an entry.

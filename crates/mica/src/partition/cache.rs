@@ -61,6 +61,8 @@ pub(crate) struct Cache {
     eviction: Eviction,
     /// Held for whatever changes words of the log, where writers are several.
     writer: Mutex<()>,
+    /// Items from head to tail that can be found.
+    live: AtomicU64,
     /// Words appended since the last bucket was due, times the number of buckets.
     debt: AtomicU64,
     /// Debt at which a bucket is due.
@@ -86,6 +88,7 @@ impl Cache {
             index: LossyIndex::new(buckets, 0)?,
             eviction,
             writer: Mutex::new(()),
+            live: AtomicU64::new(0),
             debt: AtomicU64::new(0),
             debt_limit,
             due: AtomicU64::new(0),
@@ -114,7 +117,10 @@ impl Cache {
                 continue;
             }
             self.log.pass(size);
-            tally.evictions += u64::from(!item::is_dead(header));
+            if !item::is_dead(header) {
+                tally.evictions += 1;
+                self.count(-1);
+            }
         }
         self.claim(words)
     }
@@ -160,12 +166,33 @@ impl Cache {
             } else {
                 // Before the end of a plain log there may be less room than the item had.
                 tally.evictions += 1;
+                self.count(-1);
             }
         }
         if !is_own {
             version::end_write(header, access);
         }
         slot.is_some()
+    }
+
+    /// Notes that there are more items or fewer.
+    fn count(&self, more: i64) {
+        self.live.store(self.live.load(Relaxed).wrapping_add_signed(more), Relaxed);
+    }
+
+    /// Whether an item counts among the live ones: it is there, and the head has not passed it.
+    fn is_live(&self, offset: u64) -> bool {
+        self.log.ring().contains(offset) && self.log.ring().age(offset) <= self.log.used()
+    }
+
+    /// An item is replaced, removed or cannot be found any more.
+    fn die(&self, offset: u64) {
+        if self.is_live(offset)
+            && let Some(item) = self.log.item(offset)
+        {
+            item.die();
+            self.count(-1);
+        }
     }
 
     fn lock(&self, access: Access) -> Option<parking_lot::MutexGuard<'_, ()>> {
@@ -253,15 +280,18 @@ impl Memory for Cache {
                 }
                 return Ok(());
             }
-            found.item.die();
+            self.die(found.offset);
         }
         let (offset, place) = self.append(access, self.header(new.hash), words, tally);
         new.write(place, words);
+        self.count(1);
         match found {
             Some(found) => found.slot.store(entry(new.hash, offset), Relaxed),
             None => {
-                let had_to = self.index.place(new.hash, offset, self.log.ring());
-                tally.index_evictions += u64::from(had_to);
+                if let Some(oldest) = self.index.place(new.hash, offset, self.log.ring()) {
+                    self.die(oldest);
+                    tally.index_evictions += 1;
+                }
             }
         }
         Ok(())
@@ -275,9 +305,7 @@ impl Memory for Cache {
         _journal: Option<&mut Journal>,
     ) {
         let _writer = self.lock(access);
-        if self.log.ring().contains(found.offset) {
-            found.item.die();
-        }
+        self.die(found.offset);
         self.index.remove(found.slot);
     }
 
@@ -300,10 +328,11 @@ impl Memory for Cache {
             return;
         }
         let copy = Held::of(&found.item);
-        found.item.die();
         let hash = found.item.hash();
+        self.die(found.offset);
         let (offset, place) = self.append(access, self.header(hash), found.item.size(), tally);
         copy.write(place);
+        self.count(1);
         found.slot.store(entry(hash, offset), Relaxed);
         tally.renewals += 1;
     }
@@ -339,6 +368,14 @@ impl Memory for Cache {
             self.log.prefetch(offset);
             None::<()>
         });
+    }
+
+    fn items(&self) -> u64 {
+        self.live.load(Relaxed)
+    }
+
+    fn entries(&self) -> (u64, u64) {
+        (self.items(), 0)
     }
 
     fn bucket_count(&self) -> usize {

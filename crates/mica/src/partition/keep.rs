@@ -200,6 +200,15 @@ impl Memory for Keep {
         self.index.prefetch_items(hash, self.fits.words());
     }
 
+    fn items(&self) -> u64 {
+        // Each has a block, and each block an item, but while a batch is under way.
+        self.fits.blocks()
+    }
+
+    fn entries(&self) -> (u64, u64) {
+        self.index.entries()
+    }
+
     fn bucket_count(&self) -> usize {
         self.index.buckets.main_count()
     }

@@ -114,6 +114,12 @@ pub(crate) trait Memory: Send + Sync {
     /// Fetches the items that the bucket of a hash leads to.
     fn prefetch_items(&self, hash: u64);
 
+    /// Items that are stored, those that have expired among them.
+    fn items(&self) -> u64;
+
+    /// Entries in main buckets and in spare ones. Walks over the index in store mode.
+    fn entries(&self) -> (u64, u64);
+
     /// Main buckets.
     fn bucket_count(&self) -> usize;
 
@@ -290,3 +296,6 @@ fn read(
     item.copy_value(room);
     Answer { outcome: Outcome::Found, value_len, meta, number: 0 }
 }
+
+#[cfg(test)]
+mod tests;

@@ -47,6 +47,8 @@ struct Lists {
     first: [usize; CLASSES],
     has_some: [u64; CLASSES / 64],
     free_words: usize,
+    /// Blocks in use.
+    blocks: u64,
 }
 
 /// The class of free blocks of so many words.
@@ -63,7 +65,7 @@ impl SegregatedFits {
     /// One free block of so many words, less two.
     pub(crate) fn new(words: usize) -> io::Result<Self> {
         let region = Region::plain(words)?;
-        let lists = Lists { first: [0; CLASSES], has_some: [0; CLASSES / 64], free_words: 0 };
+        let lists = Lists { first: [0; CLASSES], has_some: [0; CLASSES / 64], free_words: 0, blocks: 0 };
         let fits = SegregatedFits { region, lists: Mutex::new(lists) };
         // Word 0 is left out; the last is the tag of an empty block in use, where merging ends.
         fits.set(words - 1, 0);
@@ -124,7 +126,13 @@ impl SegregatedFits {
             self.set(block, size as u64);
             self.set_free_before(block + size, false);
         }
+        lists.blocks += 1;
         Some(block as u64 + 1)
+    }
+
+    /// Blocks in use.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.lists.lock().blocks
     }
 
     /// Frees the block at this offset.
@@ -145,6 +153,7 @@ impl SegregatedFits {
             self.take(&mut lists, block);
         }
         self.add(&mut lists, block, size);
+        lists.blocks -= 1;
     }
 
     /// The free block to take for so many words.
@@ -251,6 +260,9 @@ impl SegregatedFits {
         if (free, free) != (lists.free_words, listed) {
             let told = lists.free_words;
             return Err((0, format!("{free} free words, {listed} in lists, {told} counted")));
+        }
+        if in_use != lists.blocks {
+            return Err((0, format!("{in_use} blocks in use, {} counted", lists.blocks)));
         }
         Ok(in_use)
     }
