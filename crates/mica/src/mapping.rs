@@ -103,7 +103,9 @@ impl Region {
         }
         match mapping {
             Mapping::Plain => Region::plain(words),
-            Mapping::Mirrored => Region::reserved(words).or_else(|_| Region::mirrored(words, false)),
+            Mapping::Mirrored => {
+                Region::reserved(words).or_else(|_| Region::mirrored(words, false))
+            }
             Mapping::Auto => Region::reserved(words)
                 .or_else(|refused| match files_have_huge_pages() {
                     true => Region::mirrored(words, false),

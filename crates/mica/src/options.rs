@@ -134,19 +134,11 @@ impl Options {
     }
 
     fn check(&self, reader: &mut OptionReader<'_>) {
-        let partitions_are_right = self.partitions.is_power_of_two()
-            && self.partitions <= 1 << MAX_PARTITION_BITS;
-        reader.require(
-            partitions_are_right,
-            "partitions",
-            "a power of two from 1 to 65536",
-        );
+        let partitions_are_right =
+            self.partitions.is_power_of_two() && self.partitions <= 1 << MAX_PARTITION_BITS;
+        reader.require(partitions_are_right, "partitions", "a power of two from 1 to 65536");
         reader.require((1..=16).contains(&self.gap), "gap", "from 1 to 16");
-        reader.require(
-            (1..=1 << 20).contains(&self.item_bytes),
-            "item",
-            "from 1 to 1MiB",
-        );
+        reader.require((1..=1 << 20).contains(&self.item_bytes), "item", "from 1 to 1MiB");
         reader.require((0.0..=1.0).contains(&self.spare), "spare", "from 0 to 1");
         reader.require(self.memory_bytes <= 1 << 43, "memory", "at most 8TiB");
         reader.require(self.buckets <= 1 << 31, "buckets", "at most 2^31");
@@ -258,8 +250,12 @@ mod tests {
             for memory in [4u64 << 20, 5_000_000, 64 << 20, 1 << 30, 100 << 30] {
                 for item in ["1", "16", "100", "1MiB"] {
                     let memory_text = memory.to_string();
-                    let pairs =
-                        [("mode", mode), ("memory", &memory_text), ("item", item), ("partitions", "2")];
+                    let pairs = [
+                        ("mode", mode),
+                        ("memory", &memory_text),
+                        ("item", item),
+                        ("partitions", "2"),
+                    ];
                     let options = from(&pairs).unwrap();
                     let layout = options.layout();
                     let bucket = if mode == "cache" { lossy::WORDS } else { lossless::WORDS };

@@ -60,9 +60,8 @@ pub(crate) fn equal(words: &[AtomicU64], bytes: &[u8]) -> bool {
     let (whole, tail) = bytes.as_chunks::<WORD>();
     let words = &words[..words_for(bytes.len())];
     lines::touch(words);
-    let same = |(word, chunk): (&AtomicU64, &[u8; WORD])| {
-        word.load(Relaxed) == u64::from_le_bytes(*chunk)
-    };
+    let same =
+        |(word, chunk): (&AtomicU64, &[u8; WORD])| word.load(Relaxed) == u64::from_le_bytes(*chunk);
     words.iter().zip(whole).all(same)
         && (tail.is_empty() || words[whole.len()].load(Relaxed) == padded(tail))
 }

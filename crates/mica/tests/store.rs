@@ -138,7 +138,8 @@ fn is_what_has_no_room_refused_and_nothing_lost() {
         // What is deleted makes room again.
         for (number, _) in &stored {
             let key = number.to_le_bytes();
-            let request = Request { hash: store.hash(&key), key: &key, action: Action::Delete(None) };
+            let request =
+                Request { hash: store.hash(&key), key: &key, action: Action::Delete(None) };
             assert_eq!(store.one(&request, &mut ()).outcome, Outcome::Deleted);
         }
         assert_eq!(put(&store, b"large", &vec![7; store.max_value_bytes()]), Outcome::Stored);

@@ -15,7 +15,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use siltstone_engine::{
-    Clock, Durability, Engine, Entry, Env, Error, KeyRange, ManualClock, ReadPoint, Timestamp, WriteBatch,
+    Clock, Durability, Engine, Entry, Env, Error, KeyRange, ManualClock, ReadPoint, Timestamp,
+    WriteBatch,
 };
 use siltstone_media::{Media, Ram};
 

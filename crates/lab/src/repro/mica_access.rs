@@ -54,7 +54,8 @@ impl Experiment for MicaAccess {
                 }
             }
             let [erew, crew, crcw] = best;
-            for (pair, ratio) in [("EREW over CREW", erew / crew), ("CREW over CRCW", crew / crcw)] {
+            for (pair, ratio) in [("EREW over CREW", erew / crew), ("CREW over CRCW", crew / crcw)]
+            {
                 checks.push(Check {
                     what: format!("{pair}, {name} ({erew:.1}, {crew:.1}, {crcw:.1} M/s)"),
                     claimed: 1.0,

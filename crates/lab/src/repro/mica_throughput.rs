@@ -4,7 +4,7 @@
 //! is its share a core of 76.9 M/s over the network, and that skew costs 14 % at most. Ours is one
 //! partition, one thread, bursts of 32, and the bar of the house: ten million.
 //!
-//! Invariant: the store is far larger than the processor's caches, and each look-up finds its item.
+//! Invariant: the store is far larger than the processor's caches, and look-ups find their items.
 //!
 //! Source: Lim, thesis (2015), sections 5.4.1 and 5.4.2.
 

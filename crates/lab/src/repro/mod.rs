@@ -77,6 +77,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &mica_access::MicaAccess,
     &mica_lossless::MicaLossless,
     &mica_eviction::MicaEviction,
+    &mica_eviction::MicaReinsertion,
     &mica_lines::MicaLines,
     &unique_keys::UniqueKeys,
     &zipf_merge::ZipfMerge,

@@ -51,8 +51,7 @@ impl LosslessIndex {
     /// An empty index.
     pub(crate) fn new(main: usize, spare: usize) -> io::Result<Self> {
         let buckets = Buckets::new(main, spare)?;
-        let index =
-            LosslessIndex { buckets, spare: Mutex::new(Spare { first: 0, left: 0 }) };
+        let index = LosslessIndex { buckets, spare: Mutex::new(Spare { first: 0, left: 0 }) };
         for number in (1..=spare as u64).rev() {
             index.give_back(number);
         }

@@ -297,13 +297,7 @@ impl Memory for Cache {
         Ok(())
     }
 
-    fn remove(
-        &self,
-        access: Access,
-        _hash: u64,
-        found: Found<'_>,
-        _journal: Option<&mut Journal>,
-    ) {
+    fn remove(&self, access: Access, _hash: u64, found: Found<'_>, _journal: Option<&mut Journal>) {
         let _writer = self.lock(access);
         self.die(found.offset);
         self.index.remove(found.slot);

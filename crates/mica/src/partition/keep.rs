@@ -146,13 +146,7 @@ impl Memory for Keep {
         Ok(())
     }
 
-    fn remove(
-        &self,
-        _access: Access,
-        hash: u64,
-        found: Found<'_>,
-        journal: Option<&mut Journal>,
-    ) {
+    fn remove(&self, _access: Access, hash: u64, found: Found<'_>, journal: Option<&mut Journal>) {
         self.index.remove(hash, found.slot);
         match journal {
             Some(journal) => journal.push(Change::Removed { hash, old: found.offset }),
@@ -236,7 +230,8 @@ impl Memory for Keep {
 
     fn damage(&self, name: &str) -> Vec<Damage> {
         let of = |offset, reason| Damage { file: name.to_owned(), offset, reason };
-        let mut damage: Vec<_> = self.index.damage().map(|reason| of(0, reason)).into_iter().collect();
+        let mut damage: Vec<_> =
+            self.index.damage().map(|reason| of(0, reason)).into_iter().collect();
         let (main, spare) = self.index.entries();
         match self.fits.check() {
             Err((word, reason)) => damage.push(of(word as u64 * 8, reason)),

@@ -85,13 +85,7 @@ pub(crate) trait Memory: Send + Sync {
     ) -> Result<(), Outcome>;
 
     /// Removes what was found.
-    fn remove(
-        &self,
-        access: Access,
-        hash: u64,
-        found: Found<'_>,
-        journal: Option<&mut Journal>,
-    );
+    fn remove(&self, access: Access, hash: u64, found: Found<'_>, journal: Option<&mut Journal>);
 
     /// Whether an item that is read now has to be noted: a write is only begun if it does.
     fn wants_note(&self, found: &Found<'_>) -> bool;
@@ -279,12 +273,7 @@ impl<M: Memory> Partition<M> {
 
 /// Copies an item out, unless it has expired.
 #[inline(always)]
-fn read(
-    number: usize,
-    item: &Item<'_>,
-    context: &Context<'_>,
-    output: &mut impl Output,
-) -> Answer {
+fn read(number: usize, item: &Item<'_>, context: &Context<'_>, output: &mut impl Output) -> Answer {
     let meta = item.meta();
     if context.now.is_past(meta.expires_at) {
         return Answer::default();

@@ -322,8 +322,7 @@ fn race<M: Memory + 'static>(memory: M, access: Access, millis: u64) -> Tally {
                         3 => Action::Delete(None),
                         _ => Action::Get,
                     };
-                    let (answer, found) =
-                        ask(&partition, &clock, access, key, action, &mut tally);
+                    let (answer, found) = ask(&partition, &clock, access, key, action, &mut tally);
                     if answer.outcome == Outcome::Found {
                         assert_eq!(read_back(&found).0, key, "another key's value");
                     }

@@ -65,7 +65,8 @@ impl SegregatedFits {
     /// One free block of so many words, less two.
     pub(crate) fn new(words: usize) -> io::Result<Self> {
         let region = Region::plain(words)?;
-        let lists = Lists { first: [0; CLASSES], has_some: [0; CLASSES / 64], free_words: 0, blocks: 0 };
+        let lists =
+            Lists { first: [0; CLASSES], has_some: [0; CLASSES / 64], free_words: 0, blocks: 0 };
         let fits = SegregatedFits { region, lists: Mutex::new(lists) };
         // Word 0 is left out; the last is the tag of an empty block in use, where merging ends.
         fits.set(words - 1, 0);

@@ -172,7 +172,8 @@ mod tests {
         let mut appended = 0;
         for (number, &len) in lens.iter().enumerate() {
             let value = vec![number as u8; len];
-            let new = NewItem { hash: number as u64, key: b"k", value: &value, meta: Meta::default() };
+            let new =
+                NewItem { hash: number as u64, key: b"k", value: &value, meta: Meta::default() };
             let size = new.words();
             if size > log.largest() {
                 continue;
