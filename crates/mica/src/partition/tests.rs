@@ -400,3 +400,18 @@ fn do_numbers_stamps_and_expiries_go_as_memcached_has_them() {
     let set = Action::CompareAndSet(Value::default(), 1);
     assert_eq!(bench.ask(Access::Erew, 1, set).0.outcome, Outcome::NoStamps);
 }
+
+#[test]
+fn does_a_full_bucket_give_up_its_oldest_entry() {
+    let cache = Cache::new(2000, 1, Mapping::Plain, 20, Eviction::Fifo).unwrap();
+    let mut bench = Bench::new(cache);
+    for key in 0..20 {
+        let value = value_of(key, key, 0);
+        bench.ask(Access::Erew, key, Action::Put(Value { bytes: &value, ..Value::default() }));
+    }
+    let there: Vec<_> = (0..20)
+        .filter(|&key| bench.ask(Access::Erew, key, Action::Get).0.outcome == Outcome::Found)
+        .collect();
+    assert_eq!(there, (5..20).collect::<Vec<_>>());
+    assert_eq!((bench.tally.index_evictions, bench.partition.memory.items()), (5, 15));
+}
