@@ -10,7 +10,8 @@ use std::sync::atomic::AtomicU64;
 
 #[cfg(feature = "lines")]
 thread_local! {
-    static TOUCHED: std::cell::RefCell<Vec<usize>> = const { std::cell::RefCell::new(Vec::new()) };
+    /// `None` while nobody counts.
+    static TOUCHED: std::cell::RefCell<Option<Vec<usize>>> = const { std::cell::RefCell::new(None) };
 }
 
 /// Notes the lines of these words.
@@ -18,6 +19,7 @@ thread_local! {
 pub(crate) fn touch(words: &[AtomicU64]) {
     #[cfg(feature = "lines")]
     TOUCHED.with_borrow_mut(|touched| {
+        let Some(touched) = touched else { return };
         for word in words {
             let line = std::ptr::from_ref(word) as usize / 64;
             if !touched.contains(&line) {
@@ -35,10 +37,16 @@ pub(crate) fn touch_one(word: &AtomicU64) {
     touch(std::slice::from_ref(word));
 }
 
-/// Lines touched by this thread since it last asked; `None` if they are not counted.
-pub fn take() -> Option<usize> {
+/// Begins to count what this thread touches.
+pub fn begin() {
     #[cfg(feature = "lines")]
-    return Some(TOUCHED.with_borrow_mut(|touched| std::mem::take(touched).len()));
+    TOUCHED.set(Some(Vec::new()));
+}
+
+/// Lines touched by this thread since it began to count; `None` if they are not counted.
+pub fn end() -> Option<usize> {
+    #[cfg(feature = "lines")]
+    return TOUCHED.take().map(|touched| touched.len());
     #[cfg(not(feature = "lines"))]
     None
 }
