@@ -36,7 +36,8 @@ pub(crate) struct Bench {
     load: Box<Load>,
     #[command(flatten)]
     place: Box<Place>,
-    /// Run another store under the same load: rocksdb
+    /// Run another store under the same load: rocksdb (its db_bench), or librocksdb (in our process;
+    /// needs --features peers when building)
     #[arg(long)]
     peer: Option<String>,
     /// Write a picture of the throughput over time

@@ -84,7 +84,8 @@ impl Repair {
             if self.table.as_ref().is_some_and(|only| *only != name) {
                 continue;
             }
-            let story = siltstone::engines::repair(&spec.engine, &db.table_media(&name)?)?;
+            let media = db.table_media(&name)?;
+            let story = siltstone::engines::repair(&spec.engine, &media, &spec.options)?;
             if !self.json {
                 println!("table {name}:");
                 story.iter().for_each(|line| println!("  {line}"));

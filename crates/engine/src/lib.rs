@@ -15,10 +15,13 @@
 //! | [`options`] | options as `key=value`, refused whole with every mistake named |
 //! | [`clock`] | time, injected |
 //! | [`scheduler`] | background work by priority, on threads or replayed by hand |
+//! | [`background`] | the background work of one open table, and waiting for it |
+//! | [`pressure`] | writers slow down in proportion to debt |
 //! | [`group`] | group commit: whoever comes first writes for all who wait |
 //! | [`rate`] | a limit on background bytes a second |
 //! | [`env`](mod@env) | the injected world: clock, seed, scheduler, rate limit |
 
+pub mod background;
 pub mod batch;
 pub mod clock;
 pub mod contract;
@@ -30,10 +33,12 @@ pub mod group;
 pub mod inspection;
 pub mod io;
 pub mod options;
+pub mod pressure;
 pub mod rate;
 pub mod scheduler;
 pub mod stats;
 
+pub use background::{Background, BackgroundWork};
 pub use batch::{Op, WriteBatch};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use contract::{
@@ -47,6 +52,7 @@ pub use group::GroupCommit;
 pub use inspection::Inspection;
 pub use io::{IoCounters, IoCounts, NvmCounts, Purpose};
 pub use options::OptionReader;
+pub use pressure::{Pressure, Stall, StallCounters};
 pub use rate::RateLimiter;
 pub use scheduler::{Priority, Scheduler};
 pub use stats::Stats;

@@ -100,6 +100,18 @@ pub struct Opened {
     _directory: Option<tempfile::TempDir>,
 }
 
+impl Opened {
+    /// An engine that was opened in `path`, which goes with `directory`.
+    #[cfg(feature = "peers")]
+    pub(crate) fn new(
+        engine: Arc<dyn Engine>,
+        path: Option<PathBuf>,
+        directory: Option<tempfile::TempDir>,
+    ) -> Self {
+        Opened { engine, path, _directory: directory }
+    }
+}
+
 impl Target {
     /// Checks the name and the options without opening anything.
     ///

@@ -106,7 +106,7 @@ impl Inner {
     ) -> Result<bool> {
         let mut writer = self.writer.lock();
         let writer = writer.as_mut().ok_or(Error::Closed)?;
-        self.check_writable()?;
+        self.background.check_writable()?;
         if memtable.is_wanted() {
             return Ok(false);
         }
@@ -147,7 +147,7 @@ impl Inner {
                 if error.is_disk_full() {
                     error
                 } else {
-                    self.poison("appending to the log", error)
+                    self.background.poison("appending to the log", error)
                 }
             })?;
             let position = Position::new(offsets[0], header.len() + bytes.len());

@@ -1,9 +1,8 @@
 //! What the tree counts as it runs.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
-use siltstone_engine::stats::Stalls;
+use siltstone_engine::StallCounters;
 
 use crate::rowtable::Tally;
 
@@ -40,10 +39,7 @@ pub(crate) struct Counters {
     /// What lookups did in rows in persistent memory.
     pub(crate) nvm_comparisons: AtomicU64,
     pub(crate) nvm_lines: AtomicU64,
-    pub(crate) stall_insert_us: AtomicU64,
-    pub(crate) stall_flush_us: AtomicU64,
-    pub(crate) stall_compaction_us: AtomicU64,
-    pub(crate) longest_stall_us: AtomicU64,
+    pub(crate) stalls: StallCounters,
     /// Bytes of tables written into each level.
     level_bytes_written: [AtomicU64; LEVELS],
 }
@@ -72,21 +68,5 @@ impl Counters {
         let flushed = self.flushed_bytes.load(Relaxed);
         let written: u64 = self.level_bytes_written.iter().map(|level| level.load(Relaxed)).sum();
         if flushed == 0 { GUESSED_GAIN } else { written as f64 / flushed as f64 }
-    }
-
-    /// Counts a wait of a writer under `cause`.
-    pub(crate) fn stalled(&self, cause: &AtomicU64, waited: Duration) {
-        let micros = waited.as_micros() as u64;
-        cause.fetch_add(micros, Relaxed);
-        self.longest_stall_us.fetch_max(micros, Relaxed);
-    }
-
-    pub(crate) fn stalls(&self) -> Stalls {
-        Stalls {
-            insert_us: self.stall_insert_us.load(Relaxed),
-            flush_us: self.stall_flush_us.load(Relaxed),
-            compaction_us: self.stall_compaction_us.load(Relaxed),
-            longest_us: self.longest_stall_us.load(Relaxed),
-        }
     }
 }

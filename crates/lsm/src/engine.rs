@@ -5,21 +5,22 @@
 //! Readers take none: they load the view.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::Mutex;
 use siltstone_engine::{
-    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Error, GroupCommit,
-    KeyRange, Purpose, ReadPoint, Result, Stats, VerifyReport, WriteBatch,
+    Background, BackgroundWork, Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry,
+    Env, GroupCommit, KeyRange, Pressure, Purpose, ReadPoint, Result, Stats, VerifyReport,
+    WriteBatch,
 };
 use siltstone_media::{Media, PmemPool};
-use siltstone_table::{BlockCache, IterOptions};
+use siltstone_table::{BlockCache, IterOptions, Link};
 
-use crate::compact::{Busy, Compaction, Strategy};
+use crate::compact::{Busy, Compaction, LevelSizes, Strategy};
 use crate::counters::Counters;
 use crate::options::Options;
 use crate::read::{Merge, Source, TreeCursor, View};
@@ -47,6 +48,7 @@ pub(crate) struct Inner {
     /// Where flushes put rows, if there is persistent memory; `None` once the table is closed.
     pub(crate) pool: Mutex<Option<PmemPool>>,
     pub(crate) strategy: Box<dyn Strategy>,
+    pub(crate) sizes: Arc<LevelSizes>,
     pub(crate) group: GroupCommit<Queued>,
     /// `None` once the table is closed.
     pub(crate) writer: Mutex<Option<Writer>>,
@@ -54,16 +56,8 @@ pub(crate) struct Inner {
     /// The newest sequence number that readers see.
     pub(crate) visible: AtomicU64,
     pub(crate) snapshots: Arc<Snapshots>,
-    pub(crate) state: Mutex<State>,
-    /// Background work has moved on.
-    pub(crate) progress: Condvar,
-    /// How much writers are to wait for level 0, in millionths: 0 not at all, all of it: stop.
-    pub(crate) pressure: AtomicU32,
-    pub(crate) paused_at: AtomicU64,
-    pub(crate) closed: AtomicBool,
-    /// Background jobs should end soon.
-    pub(crate) stopping: AtomicBool,
-    pub(crate) poisoned: OnceLock<String>,
+    pub(crate) background: Background<State>,
+    pub(crate) pressure: Pressure,
     pub(crate) counters: Counters,
 }
 
@@ -73,27 +67,35 @@ pub(crate) struct State {
     /// Memtables that wait for their flush.
     pub(crate) flushing: usize,
     pub(crate) is_flush_queued: bool,
+    /// The sizes of levels are to be learnt from a memtable.
+    pub(crate) is_sizing_queued: bool,
     /// Compactions queued or running.
     pub(crate) compactions: usize,
     /// Those that are queued, by a number of their own. Not with the scheduler, which may outlive the
     /// table: they hold files, and the pool.
     pub(crate) queued: BTreeMap<u64, Compaction>,
     pub(crate) next_compaction: u64,
-    /// Jobs that are running now.
-    pub(crate) executing: usize,
     pub(crate) busy: Busy,
     /// Logs below this number are in tables.
     pub(crate) first_log: u64,
     /// Logs that are on the medium.
     pub(crate) logs: Vec<u64>,
-    /// Background attempts that failed, and how the last one did if none succeeded since.
-    pub(crate) failures: u64,
-    pub(crate) background_error: Option<Error>,
 }
 
-impl State {
-    pub(crate) fn is_busy(&self) -> bool {
-        self.is_flush_queued || self.compactions > 0
+impl BackgroundWork for Inner {
+    type State = State;
+
+    fn background(&self) -> &Background<State> {
+        &self.background
+    }
+
+    fn is_busy(state: &State) -> bool {
+        state.is_flush_queued || state.is_sizing_queued || state.compactions > 0
+    }
+
+    fn schedule(&self) {
+        self.schedule_flush();
+        self.schedule_compaction();
     }
 }
 
@@ -115,17 +117,13 @@ impl Lsm {
 
 impl Inner {
     /// Changes the view that readers load.
-    pub(crate) fn publish(
-        &self,
-        state: &mut MutexGuard<'_, State>,
-        change: impl FnOnce(&mut View),
-    ) {
+    pub(crate) fn publish(&self, state: &mut State, change: impl FnOnce(&mut View)) {
         let mut view = View::clone(&self.view.load());
         change(&mut view);
         state.flushing = view.flushing.len();
-        self.pressure.store((self.strategy.pressure(&view.version) * 1e6) as u32, Relaxed);
+        self.pressure.set(self.strategy.pressure(&view.version));
         self.view.store(Arc::new(view));
-        self.progress.notify_all();
+        self.background.notify();
     }
 
     /// Installs an edit durably and lets readers see its version, changed further by `change`.
@@ -140,7 +138,7 @@ impl Inner {
     ) -> Result<()> {
         let first_log = edit.first_log;
         self.versions.install(edit, built, taken, |version| {
-            let mut state = self.state.lock();
+            let mut state = self.background.lock();
             state.first_log = first_log.unwrap_or(state.first_log);
             self.publish(&mut state, |view| {
                 view.version = version.clone();
@@ -171,7 +169,7 @@ impl Inner {
 
     /// Queues what is in memory for its flush and waits for it.
     pub(crate) fn flush(&self) -> Result<()> {
-        self.check_writable()?;
+        self.background.check_writable()?;
         if let Some(writer) = self.writer.lock().as_mut() {
             if !writer.memtable.is_empty() {
                 self.rotate(writer)?;
@@ -183,33 +181,11 @@ impl Inner {
         Ok(())
     }
 
-    /// Runs background work until none is due.
-    pub(crate) fn maintain(&self) -> Result<()> {
-        self.check_writable()?;
-        let failures = self.state.lock().failures;
-        // One job may make the next due only after it has ended: ask again until none is.
-        loop {
-            self.schedule_flush();
-            self.schedule_compaction();
-            let has_waited = self.wait_while(|state| state.flushing > 0 || state.is_busy())?;
-            let state = self.state.lock();
-            // A failed job is over, too, and would be due again at once.
-            if state.failures > failures
-                && let Some(error) = state.background_error.clone()
-            {
-                return Err(error);
-            }
-            if !has_waited {
-                return Ok(());
-            }
-        }
-    }
-
     fn close(&self) -> Result<()> {
-        if self.closed.swap(true, Release) {
+        if !self.background.close() {
             return Ok(());
         }
-        self.stop_background();
+        self.stop();
         let sealed = self.seal();
         self.let_go_of_pool();
         sealed
@@ -219,9 +195,9 @@ impl Inner {
         let writer = self.writer.lock().take();
         match writer {
             // After a fault the log's state is unknown: the next open finds out.
-            Some(writer) if self.poisoned.get().is_none() => {
-                let sealed = writer.log.seal()?;
-                let edit = Edit { sealed_log: Some(sealed), ..Edit::default() };
+            Some(writer) if !self.background.is_poisoned() => {
+                let Link { number, bytes } = writer.log.seal()?;
+                let edit = Edit { sealed_log: Some((number, bytes)), ..Edit::default() };
                 self.versions.install(edit, None, &[], |_| ())?;
                 self.versions.close()
             }
@@ -229,21 +205,17 @@ impl Inner {
         }
     }
 
-    /// Tells background jobs to end, and waits until none is running.
-    fn stop_background(&self) {
-        self.stopping.store(true, Release);
-        let mut state = self.state.lock();
-        while state.executing > 0 {
-            self.progress.wait(&mut state);
-        }
-        state.queued.clear();
+    /// Ends background work, also what is queued: that holds files, and the pool.
+    fn stop(&self) {
+        self.background.stop();
+        self.background.lock().queued.clear();
     }
 
     /// Lets go of all rows in persistent memory, and so of the pool's lock, which whoever opens the
     /// table next needs. Cursors that are still there keep theirs.
     fn let_go_of_pool(&self) {
         self.versions.let_go_of_nvm();
-        let mut state = self.state.lock();
+        let mut state = self.background.lock();
         self.publish(&mut state, |view| {
             view.version = Arc::new(view.version.without_nvm_rows());
         });
@@ -253,8 +225,8 @@ impl Inner {
 
 impl Drop for Lsm {
     fn drop(&mut self) {
-        self.inner.closed.store(true, Release);
-        self.inner.stop_background();
+        self.inner.background.close();
+        self.inner.stop();
         self.inner.let_go_of_pool();
         self.wait_for_jobs();
     }
@@ -309,9 +281,7 @@ impl Engine for Lsm {
     }
 
     fn snapshot(&self) -> Result<ReadPoint> {
-        if self.inner.closed.load(Acquire) {
-            return Err(Error::Closed);
-        }
+        self.inner.background.check_open()?;
         Ok(self.inner.snapshots.take(&self.inner.visible))
     }
 
@@ -320,7 +290,7 @@ impl Engine for Lsm {
     }
 
     fn maintain(&self) -> Result<()> {
-        self.inner.maintain()
+        self.inner.work_off(|state| state.flushing > 0)
     }
 
     fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {

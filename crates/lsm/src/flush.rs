@@ -15,17 +15,17 @@
 //! Sources: TRIAD paper, section 4.3; TriangleKV paper, sections 3.1 and 5.2 (sequential writes).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use siltstone_engine::batch::write_varint;
-use siltstone_engine::{Error, Priority, Purpose, Result};
+use siltstone_engine::{BackgroundWork, Error, Priority, Purpose, Result};
 use siltstone_media::PmemPool;
 use siltstone_table::{EntryRef, FileKind, FileNumber, Kind, TableMeta, TableWriter};
 
 use crate::carry::Carried;
-use crate::compact::BackgroundJob;
-use crate::engine::Inner;
+use crate::compact::Seen;
+use crate::engine::{Inner, State};
 use crate::memtable::{FullLog, Memtable};
 use crate::read::View;
 use crate::record::Position;
@@ -50,8 +50,8 @@ const LOOK_UP_EVERY: u64 = 1024;
 impl Inner {
     /// Queues a flush if one is due and none is queued.
     pub(crate) fn schedule_flush(&self) {
-        let mut state = self.state.lock();
-        if state.flushing == 0 || state.is_flush_queued || self.stopping.load(Acquire) {
+        let mut state = self.background.lock();
+        if state.flushing == 0 || state.is_flush_queued || self.background.is_stopping() {
             return;
         }
         state.is_flush_queued = true;
@@ -59,18 +59,34 @@ impl Inner {
         let weak = self.me.clone();
         self.env.scheduler.spawn(Priority::Flush, move || {
             let Some(inner) = weak.upgrade() else { return };
-            let Some(job) = BackgroundJob::begin(&inner, |state| state.is_flush_queued = false)
-            else {
-                return;
+            let settle = |state: &mut State| state.is_flush_queued = false;
+            if inner.background.run(settle, || inner.flush_oldest()) {
+                inner.schedule();
+            }
+        });
+    }
+
+    /// Queues the learning of the sizes of levels, if what is known is outdated.
+    fn schedule_sizing(&self, seen: Seen) {
+        let is_due = || self.sizes.is_outdated(&self.view.load().version, seen);
+        if !self.options.sizes_by_model || !is_due() {
+            return;
+        }
+        let mut state = self.background.lock();
+        if std::mem::replace(&mut state.is_sizing_queued, true) {
+            return;
+        }
+        drop(state);
+        let weak = self.me.clone();
+        self.env.scheduler.spawn(Priority::Idle, move || {
+            let Some(inner) = weak.upgrade() else { return };
+            let settle = |state: &mut State| state.is_sizing_queued = false;
+            let learn = || {
+                inner.sizes.learn(&inner.options, &inner.view.load_full().version, seen);
+                Ok(())
             };
-            let result = inner.flush_oldest();
-            let failed = result.is_err();
-            job.end(result);
-            // After a failure the next write, flush or call for maintenance tries again, not a hot
-            // loop that builds the same row over and over.
-            if !failed {
-                inner.schedule_flush();
-                inner.schedule_compaction();
+            if inner.background.run(settle, learn) {
+                inner.schedule();
             }
         });
     }
@@ -120,6 +136,7 @@ impl Inner {
         })?;
         self.counters.flushes.fetch_add(1, Relaxed);
         self.remove_logs_before(next.first_log, kept_log);
+        self.schedule_sizing(memtable.seen());
         Ok(())
     }
 
@@ -250,7 +267,7 @@ impl Inner {
         let (mut seen, mut data_bytes) = (0u64, 0u64);
         memtable.for_each(|entry, place| {
             seen += 1;
-            if seen.is_multiple_of(LOOK_UP_EVERY) && self.stopping.load(Relaxed) {
+            if seen.is_multiple_of(LOOK_UP_EVERY) && self.background.is_stopping() {
                 return Err(Error::Closed);
             }
             let is_carried = place.is_newest && carried.has(place.key);
@@ -284,7 +301,7 @@ impl Inner {
     fn remove_logs_before(&self, first_log: u64, kept: Option<u64>) {
         let unused = self.writer.lock().as_mut().map(|writer| writer.log.forget_before(first_log));
         drop(unused);
-        let mut state = self.state.lock();
+        let mut state = self.background.lock();
         let (gone, needed): (Vec<u64>, _) =
             state.logs.iter().partition(|&&number| number < first_log);
         state.logs = needed;

@@ -86,8 +86,8 @@ fn log(
         let decoded = Record::decode(record.bytes)
             .map_err(|reason| Error::corruption(name, position, reason))?;
         match decoded {
-            Record::Chain { previous, previous_len } => inspection.item(limit, || {
-                format!("{position}: follows log {previous} of {previous_len} bytes")
+            Record::Link(link) => inspection.item(limit, || {
+                format!("{position}: follows log {} of {} bytes", link.number, link.bytes)
             }),
             Record::Carried { sequences, batch } => {
                 operations += batch.len();

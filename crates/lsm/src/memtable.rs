@@ -11,6 +11,7 @@ use siltstone_engine::{Op, Result};
 use siltstone_structures::{NewVersion, SkipList};
 use siltstone_table::{EntryRef, Kind, SyncHandle};
 
+use crate::compact::Seen;
 use crate::record::Position;
 
 /// The writes of one stretch of the log.
@@ -103,6 +104,11 @@ impl Memtable {
             }
         }
         Ok(())
+    }
+
+    /// How many operations it took, for how many keys.
+    pub(crate) fn seen(&self) -> Seen {
+        Seen { writes: self.list.versions() as u64, keys: self.list.keys() as u64 }
     }
 
     /// The smallest and the largest key; `None` if there are none.

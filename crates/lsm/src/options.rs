@@ -20,6 +20,10 @@ pub struct Options {
     /// Target bytes of levels 1, 2, … (`levels`, 512 MiB and ten times more each). The last level
     /// takes what comes.
     pub level_bytes: Vec<u64>,
+    /// Whether the model chooses the sizes of levels for the popularity of keys that it measures,
+    /// instead of `levels`, which then only says how many there may be (`level_sizes`, `given` or
+    /// `model`).
+    pub sizes_by_model: bool,
     /// Bytes at which a compaction starts the next table (`table`, 32 MiB).
     pub table_bytes: u64,
     /// When level 0 is compacted, slows writers, and stops them.
@@ -136,6 +140,7 @@ impl Default for Options {
             memtable_bytes: 32 << 20,
             memtables: 2,
             level_bytes: (0..6).map(|l| (512u64 << 20) * 10u64.pow(l)).collect(),
+            sizes_by_model: false,
             table_bytes: 32 << 20,
             level0: Level0Options::default(),
             file: FileOptions::default(),
@@ -208,6 +213,11 @@ impl Options {
         reader.with("levels", &mut o.level_bytes, |text| {
             // A comma separates options on the command line, so levels are joined by colons.
             text.split(':').map(parse_size).collect()
+        });
+        reader.with("level_sizes", &mut o.sizes_by_model, |text| match text {
+            "given" => Ok(false),
+            "model" => Ok(true),
+            _ => Err(format!("'{text}' is neither given nor model")),
         });
         reader.size("table", &mut o.table_bytes);
         reader.value("l0_compact", &mut o.level0.compact_at);

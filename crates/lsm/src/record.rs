@@ -1,7 +1,7 @@
 //! The records of the write-ahead log, and where in it an operation stands.
 //!
 //! ```text
-//! chain   := 0:u8  previous log:u64 LE  its length:u64 LE        the first record; 0, 0: none before
+//! link    := 0:u8  …                              the first record: siltstone_table::log::chain
 //! batch   := 1:u8  first sequence:varint  operations:varint  operation*
 //! part    := 2:u8  the same                 more of the same batch follows in the next record
 //! carried := 3:u8  operations:varint  sequence:varint*  operation*
@@ -17,9 +17,8 @@
 
 use siltstone_engine::batch::{operations, read_varint, write_varint};
 use siltstone_engine::{Op, WriteBatch};
-use siltstone_table::MAX_SEQUENCE;
+use siltstone_table::{KIND_LINK, Link, MAX_SEQUENCE};
 
-const KIND_CHAIN: u8 = 0;
 const KIND_BATCH: u8 = 1;
 const KIND_PART: u8 = 2;
 const KIND_CARRIED: u8 = 3;
@@ -27,14 +26,6 @@ const KIND_CARRIED: u8 = 3;
 /// A batch is cut into parts of at most this many bytes: what a lookup by position reads at most,
 /// unless it is for a larger value.
 pub(crate) const PART_BYTES: usize = 4 << 10;
-
-/// The bytes of a chain record.
-pub(crate) fn chain((previous, previous_len): (u64, u64)) -> Vec<u8> {
-    let mut out = vec![KIND_CHAIN];
-    out.extend_from_slice(&previous.to_le_bytes());
-    out.extend_from_slice(&previous_len.to_le_bytes());
-    out
-}
 
 /// Appends the header of a record of consecutive operations; `is_last` ends the batch.
 pub(crate) fn push_header(out: &mut Vec<u8>, first_sequence: u64, operations: u32, is_last: bool) {
@@ -54,10 +45,7 @@ pub(crate) fn carried_header(sequences: &[u64]) -> Vec<u8> {
 /// A record of the log, read back.
 pub(crate) enum Record {
     /// The log before, and its length.
-    Chain {
-        previous: u64,
-        previous_len: u64,
-    },
+    Link(Link),
     /// Operations of one batch; `is_last`: no more of it follow.
     Batch {
         first_sequence: u64,
@@ -74,17 +62,7 @@ impl Record {
     /// Parses a record; the error says what is malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Record, String> {
         match bytes.split_first() {
-            Some((&KIND_CHAIN, body)) => {
-                let (Some((previous, rest)), true) = (body.split_first_chunk(), body.len() == 16)
-                else {
-                    return Err("malformed chain record".to_owned());
-                };
-                let previous_len = rest.first_chunk().copied().unwrap_or_default();
-                Ok(Record::Chain {
-                    previous: u64::from_le_bytes(*previous),
-                    previous_len: u64::from_le_bytes(previous_len),
-                })
-            }
+            Some((&KIND_LINK, _)) => Link::decode(bytes).map(Record::Link),
             Some((&kind, _)) => {
                 let header = Header::decode(bytes)?;
                 let count = header.count;
@@ -264,7 +242,7 @@ mod tests {
         let mut part = Vec::new();
         push_header(&mut part, 5, 3, false);
         part.extend_from_slice(batch_of(3).as_bytes());
-        for good in [carried, part, chain((3, 4))] {
+        for good in [carried, part, Link { number: 3, bytes: 4 }.encode().to_vec()] {
             assert!(Record::decode(&good).is_ok());
             for at in 0..good.len() {
                 let _ = Record::decode(&good[..at]);

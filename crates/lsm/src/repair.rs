@@ -305,7 +305,7 @@ impl Repair<'_> {
                 Err(other) => return Err(other),
             };
             match Record::decode(record.bytes) {
-                Ok(Record::Chain { .. }) => {}
+                Ok(Record::Link(_)) => {}
                 Ok(Record::Batch { first_sequence, batch, is_last }) => {
                     parts.push((first_sequence, batch));
                     // A batch whose end is missing never was.

@@ -18,7 +18,7 @@ use crate::version::{ENGINE, Row};
 impl Inner {
     /// Reads the manifest, every table and row of the current version, and every log.
     pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
-        self.check_open()?;
+        self.background.check_open()?;
         let mut report = VerifyReport::default();
         let view = self.view.load_full();
         let logs: u64 = view.version.logs().map(|log| log.bytes()).sum();
@@ -50,7 +50,7 @@ impl Inner {
             done += log.bytes();
             progress(done, total);
         }
-        for number in self.state.lock().logs.clone() {
+        for number in self.background.lock().logs.clone() {
             let name = FileKind::Log.name(FileNumber(number));
             match self.media.open(&name, Mode::Read) {
                 // A log that was flushed meanwhile is gone, and rightly so.
@@ -70,18 +70,11 @@ impl Inner {
             match Record::decode(record.bytes) {
                 Ok(Record::Batch { batch, .. }) => entries += batch.len() as u64,
                 Ok(Record::Carried { batch, .. }) => entries += batch.len() as u64,
-                Ok(Record::Chain { .. }) => {}
+                Ok(Record::Link(_)) => {}
                 Err(reason) => return Err(Error::corruption(name, position, reason)),
             }
         }
         Ok((reader.valid_bytes(), entries))
-    }
-
-    fn check_open(&self) -> Result<()> {
-        if self.closed.load(std::sync::atomic::Ordering::Acquire) {
-            return Err(Error::Closed);
-        }
-        Ok(())
     }
 
     /// Counters and sizes.
@@ -126,6 +119,7 @@ impl Inner {
             ("nvm_lines", c.nvm_lines.load(Relaxed)),
             ("block_cache_hits", self.cache.hits()),
             ("block_cache_misses", self.cache.misses()),
+            ("popularity_skew_milli", (1e3 * self.sizes.skew().unwrap_or(0.0)) as u64),
             ("snapshots", self.snapshots.len() as u64),
             ("sequence", self.visible.load(Relaxed)),
         ];
@@ -153,7 +147,7 @@ impl Inner {
                 + view.version.nvm_rows().map(|row| row.len() as u64).sum::<u64>(),
             space_bytes: logs + levels.iter().map(|level| level.bytes).sum::<u64>(),
             memory: BTreeMap::from(memory),
-            stall: c.stalls(),
+            stall: c.stalls.get(),
             levels,
             counters: BTreeMap::from(counters),
         }
@@ -166,7 +160,8 @@ impl Inner {
             0 => view.version.level0.iter().map(Row::medium_bytes).sum(),
             _ => view.version.bytes(level),
         };
-        let target = level.checked_sub(1).and_then(|i| self.options.level_bytes.get(i));
+        let targets = self.sizes.targets();
+        let target = level.checked_sub(1).and_then(|i| targets.get(i));
         LevelStats {
             name: format!("L{level}"),
             files: files.len() as u64,
@@ -181,7 +176,7 @@ impl Inner {
     }
 
     fn log_bytes(&self) -> u64 {
-        let logs = self.state.lock().logs.clone();
+        let logs = self.background.lock().logs.clone();
         let len = |number: &u64| {
             let name = FileKind::Log.name(FileNumber(*number));
             self.media.open(&name, Mode::Read).and_then(|file| file.len()).unwrap_or(0)

@@ -15,7 +15,7 @@ struct LsmSubject;
 /// What all option sets share: levels so small that three of them fill up.
 const SMALL: &str = "memtable=4KiB table=4KiB levels=12KiB:48KiB:256KiB l0_compact=2 cache=16KiB container=0 triad_log=off";
 
-const VARIANTS: [&str; 26] = [
+const VARIANTS: [&str; 28] = [
     "block=512",
     "block=256 restart=1 filter_bits=0 select=round-robin",
     "compression=lz4 block=4KiB restart=2",
@@ -40,6 +40,8 @@ const VARIANTS: [&str; 26] = [
     "nvm=128KiB level0=rows l0_compact=6 triad_mem=on hot=0.2",
     "level0=novelsm nvm=64KiB block=512",
     "level0=triangle nvm=1MiB memtable=16KiB memtables=3 levels=64KiB:256KiB triad_mem=on",
+    "level_sizes=model block=512 container=32KiB triad_log=on",
+    "level_sizes=model l0_compact=3 triad_mem=on | levels=12KiB:48KiB:256KiB",
     "level0=triangle nvm=256KiB container=96KiB triad_log=on | container=32KiB triad_log=on | nvm=64KiB level0=matrix",
     "nvm=128KiB level0=matrix hints=off | level0=triangle nvm=512KiB | l0_compact=3 | level0=rows nvm=64KiB",
 ];

@@ -1,9 +1,8 @@
 //! What the engine counts as it runs.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::atomic::AtomicU64;
 
-use siltstone_engine::stats::Stalls;
+use siltstone_engine::StallCounters;
 
 /// Live counters; relaxed, because nothing is decided by them.
 #[derive(Debug, Default)]
@@ -26,25 +25,7 @@ pub(crate) struct Counters {
     pub(crate) sorted_bytes: AtomicU64,
     pub(crate) convert_us: AtomicU64,
     pub(crate) merge_us: AtomicU64,
-    pub(crate) stall_flush_us: AtomicU64,
-    pub(crate) stall_compaction_us: AtomicU64,
-    pub(crate) longest_stall_us: AtomicU64,
+    pub(crate) stalls: StallCounters,
 }
 
-impl Counters {
-    /// Counts a wait of a writer under `cause`.
-    pub(crate) fn stalled(&self, cause: &AtomicU64, waited: Duration) {
-        let micros = waited.as_micros() as u64;
-        cause.fetch_add(micros, Relaxed);
-        self.longest_stall_us.fetch_max(micros, Relaxed);
-    }
-
-    pub(crate) fn stalls(&self) -> Stalls {
-        Stalls {
-            insert_us: 0,
-            flush_us: self.stall_flush_us.load(Relaxed),
-            compaction_us: self.stall_compaction_us.load(Relaxed),
-            longest_us: self.longest_stall_us.load(Relaxed),
-        }
-    }
-}
+impl Counters {}

@@ -4,17 +4,18 @@
 //! installer's (one manifest edit at a time, in `version`), the state's (short, never over I/O), a
 //! LogStore's (a few instructions). Readers take the last alone.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Release;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::Mutex;
 use siltstone_engine::{
-    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Error, GroupCommit,
-    RateLimiter, Result, Stats, VerifyReport, WriteBatch,
+    Background, BackgroundWork, Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry,
+    Env, GroupCommit, RateLimiter, Result, Stats, VerifyReport, WriteBatch,
 };
 use siltstone_media::Media;
+use siltstone_table::Link;
 
 use crate::counters::Counters;
 use crate::cursor::SiltCursor;
@@ -39,15 +40,11 @@ pub(crate) struct Inner {
     /// `None` once the table is closed.
     pub(crate) writer: Mutex<Option<Writer>>,
     pub(crate) view: ArcSwap<View>,
-    pub(crate) state: Mutex<State>,
-    /// Background work has moved on.
-    pub(crate) progress: Condvar,
+    pub(crate) background: Background<State>,
+    /// Bytes that filters and indexes may take; 0: no limit.
+    pub(crate) index_memory: AtomicU64,
     pub(crate) convert_rate: RateLimiter,
     pub(crate) merge_rate: RateLimiter,
-    pub(crate) closed: AtomicBool,
-    /// Background jobs should end soon.
-    pub(crate) stopping: AtomicBool,
-    pub(crate) poisoned: OnceLock<String>,
     pub(crate) counters: Counters,
 }
 
@@ -60,21 +57,11 @@ pub(crate) struct State {
     pub(crate) drains: bool,
     pub(crate) is_conversion_queued: bool,
     pub(crate) is_merge_queued: bool,
-    /// Jobs that are running now.
-    pub(crate) executing: usize,
+    pub(crate) is_loading_queued: bool,
     /// Logs below this number are in stores.
     pub(crate) first_log: u64,
     /// Logs that are on the medium.
     pub(crate) logs: Vec<u64>,
-    /// Background attempts that failed, and how the last one did if none succeeded since.
-    pub(crate) failures: u64,
-    pub(crate) background_error: Option<Error>,
-}
-
-impl State {
-    pub(crate) fn is_busy(&self) -> bool {
-        self.is_conversion_queued || self.is_merge_queued
-    }
 }
 
 impl Silt {
@@ -86,8 +73,14 @@ impl Silt {
     pub fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Self> {
         let inner = crate::recover::open(media, env, options)?;
         let silt = Silt { inner };
-        if silt.inner.state.lock().drains {
+        if !silt.inner.options.loads_in_background {
+            silt.inner.load_indexes()?;
+        }
+        if silt.inner.background.lock().drains {
             silt.inner.drain()?;
+        }
+        if silt.inner.options.loads_in_background {
+            silt.inner.schedule();
         }
         Ok(silt)
     }
@@ -101,23 +94,20 @@ impl Silt {
 
 impl Inner {
     /// Changes the view that readers load.
-    pub(crate) fn publish(
-        &self,
-        state: &mut MutexGuard<'_, State>,
-        change: impl FnOnce(&mut View),
-    ) {
+    pub(crate) fn publish(&self, state: &mut State, change: impl FnOnce(&mut View)) {
         let mut view = View::clone(&self.view.load());
         change(&mut view);
         state.frozen = view.frozen.len();
         self.view.store(Arc::new(view));
-        self.progress.notify_all();
+        self.background.notify();
     }
 
     /// Installs an edit durably and lets readers see its version, changed further by `change`.
     pub(crate) fn install(&self, edit: Edit, change: impl FnOnce(&mut View)) -> Result<()> {
         let first_log = edit.first_log;
-        self.versions.install(edit, |version| {
-            let mut state = self.state.lock();
+        let memory = self.index_memory.load(Relaxed);
+        self.versions.install(edit, memory, |version| {
+            let mut state = self.background.lock();
             state.first_log = first_log.unwrap_or(state.first_log);
             self.publish(&mut state, |view| {
                 view.version = version.clone();
@@ -127,17 +117,18 @@ impl Inner {
     }
 
     fn close(&self) -> Result<()> {
-        if self.closed.swap(true, Release) {
+        if !self.background.close() {
             return Ok(());
         }
-        self.stop_background();
+        self.background.stop();
         let writer = self.writer.lock().take();
         match writer {
             // After a fault the log's state is unknown: the next open finds out.
-            Some(writer) if self.poisoned.get().is_none() => {
-                let sealed = writer.log.seal()?;
-                let edit = Edit { sealed_log: Some(sealed), ..Edit::default() };
-                self.versions.install(edit, |_| ())?;
+            Some(writer) if !self.background.is_poisoned() => {
+                let Link { number, bytes } = writer.log.seal()?;
+                let edit = Edit { sealed_log: Some((number, bytes)), ..Edit::default() };
+                let memory = self.index_memory.load(Relaxed);
+                self.versions.install(edit, memory, |_| ())?;
                 self.versions.close()
             }
             _ => Ok(()),
@@ -147,8 +138,8 @@ impl Inner {
 
 impl Drop for Silt {
     fn drop(&mut self) {
-        self.inner.closed.store(true, Release);
-        self.inner.stop_background();
+        self.inner.background.close();
+        self.inner.background.stop();
     }
 }
 
@@ -187,7 +178,7 @@ impl Engine for Silt {
     }
 
     fn maintain(&self) -> Result<()> {
-        self.inner.maintain()
+        self.inner.work_off(|_| false)
     }
 
     fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {

@@ -1,7 +1,7 @@
 //! The records of the log.
 //!
 //! ```text
-//! chain  := 0:u8  previous log:u64 LE  its length:u64 LE       the first record; 0, 0: none before
+//! link    := 0:u8  …                              the first record: siltstone_table::log::chain
 //! last   := 1:u8  operation                                    it ends a batch
 //! part   := 2:u8  operation                                    more of the same batch follows
 //! ```
@@ -14,10 +14,10 @@
 //! Source: ours.
 
 use siltstone_engine::Op;
+use siltstone_table::{KIND_LINK, Link};
 
 use crate::item;
 
-const KIND_CHAIN: u8 = 0;
 const KIND_LAST: u8 = 1;
 const KIND_PART: u8 = 2;
 
@@ -29,19 +29,11 @@ pub(crate) fn head(is_last: bool) -> &'static [u8] {
     if is_last { &[KIND_LAST] } else { &[KIND_PART] }
 }
 
-/// The bytes of a chain record.
-pub(crate) fn chain((previous, previous_len): (u64, u64)) -> Vec<u8> {
-    let mut out = vec![KIND_CHAIN];
-    out.extend_from_slice(&previous.to_le_bytes());
-    out.extend_from_slice(&previous_len.to_le_bytes());
-    out
-}
-
 /// A record, read back.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
     /// The log before, and its length.
-    Chain { previous: u64, previous_len: u64 },
+    Link(Link),
     /// An operation; `is_last`: no more of its batch follow.
     Operation { op: Op<'a>, is_last: bool },
 }
@@ -51,13 +43,7 @@ impl Record<'_> {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Record<'_>, String> {
         let (&kind, body) = bytes.split_first().ok_or("an empty record")?;
         match kind {
-            KIND_CHAIN => {
-                let halves = body.split_first_chunk::<8>();
-                let halves = halves.and_then(|(a, b)| Some((*a, <[u8; 8]>::try_from(b).ok()?)));
-                let (previous, len) = halves.ok_or("a malformed chain record")?;
-                let previous = u64::from_le_bytes(previous);
-                Ok(Record::Chain { previous, previous_len: u64::from_le_bytes(len) })
-            }
+            KIND_LINK => Link::decode(bytes).map(Record::Link),
             KIND_LAST | KIND_PART => match item::first(body) {
                 Some((op, len)) if len == body.len() => {
                     Ok(Record::Operation { op, is_last: kind == KIND_LAST })
@@ -81,9 +67,9 @@ mod tests {
         let op = batch.iter().next().unwrap();
         let record = [head(true), batch.as_bytes()].concat();
         assert_eq!(Record::decode(&record), Ok(Record::Operation { op, is_last: true }));
-        let link = chain((3, 99));
-        assert_eq!(Record::decode(&link), Ok(Record::Chain { previous: 3, previous_len: 99 }));
-        for good in [record, link] {
+        let link = Link { number: 3, bytes: 99 };
+        assert_eq!(Record::decode(&link.encode()), Ok(Record::Link(link)));
+        for good in [record, link.encode().to_vec()] {
             for at in 0..good.len() {
                 assert!(Record::decode(&good[..at]).is_err());
                 let mut bad = good.clone();

@@ -19,14 +19,14 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwap;
-use parking_lot::{Condvar, Mutex};
-use siltstone_engine::{Env, Error, GroupCommit, Purpose, RateLimiter, Result};
-use siltstone_media::{Media, Mode};
-use siltstone_table::{LogAccess, LogMode, LogReader};
+use parking_lot::Mutex;
+use siltstone_engine::{Background, Env, GroupCommit, Purpose, RateLimiter, Result};
+use siltstone_media::Media;
+use siltstone_table::log::{malformed, replay};
+use siltstone_table::{ChainWriter, Link, LogAccess, Replay};
 
 use crate::counters::Counters;
 use crate::engine::{Inner, State};
@@ -35,9 +35,9 @@ use crate::keys::{Keys, cuckoo_bits};
 use crate::names::{self, Kind};
 use crate::options::Options;
 use crate::record::Record;
-use crate::version::{Recovered, Version, Versions};
+use crate::version::{Edit, Version, Versions};
 use crate::view::View;
-use crate::write::{Log, Writer};
+use crate::write::Writer;
 
 /// A group of writes takes at most this many bytes of other writers' batches.
 const GROUP_BYTES: usize = 1 << 20;
@@ -47,33 +47,28 @@ const MOST_LOGS: usize = 8;
 /// Opens the table. If its state is to be drained, generations wait that are in doubt.
 pub(crate) fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Arc<Inner>> {
     let keys = Keys { seed: env.seed, partitions: options.partitions };
-    let (versions, recovered) = Versions::open(&media, keys, options.index_memory_bytes)?;
-    let logs = logs_from(media.as_ref(), recovered.first_log)?;
-    let replayed = replay(media.as_ref(), &logs, &recovered, options.slots)?;
-    for &number in &logs {
+    let (versions, recovered) = Versions::open(&media, keys)?;
+    let sealed = recovered.sealed_log.map(|(number, _)| number);
+    let mut writes = Writes::new(media.clone(), recovered.keys, options.slots);
+    let replayed = replay(media.as_ref(), recovered.first_log, sealed, &mut writes)?;
+    for &number in &replayed.found {
         versions.skip_number(number);
-    }
-    // What was read may be in the page cache only, if just the process had died. The next log is
-    // about to claim that these are whole.
-    for &number in &replayed.logs {
-        media.open(&Kind::Log.name(number), Mode::ReadWrite)?.sync(Purpose::Recovery)?;
     }
     remove_garbage(media.as_ref(), &recovered.version, &replayed.logs)?;
 
     let number = versions.new_number();
-    let log = Log::create(&media, number, replayed.end)?;
-    // A log behind the one that was sealed is from a run that was not closed.
-    let sealed = recovered.sealed_log.map(|(number, _)| number);
-    let is_doubtful = !replayed.logs.is_empty() && replayed.logs.last() != sealed.as_ref();
-    let drains = is_doubtful || replayed.logs.len() >= MOST_LOGS;
-    let mut frozen = replayed.generations;
+    let log = ChainWriter::create(&media, number, replayed.end)?;
+    let drains = replayed.is_doubtful || replayed.logs.len() >= MOST_LOGS;
+    let mut frozen = writes.generations;
     let goes_on = |last: &mut Generation| {
-        !drains && last.base() + replayed.end.1 < options.log_bytes && !last.is_full(options.load)
+        !drains
+            && last.base() + replayed.end.bytes < options.log_bytes
+            && !last.is_full(options.load)
     };
     let mut active = frozen
         .pop_if(goes_on)
         .unwrap_or_else(|| Generation::new(recovered.keys.partitions, options.slots));
-    active.add_log(number, log.access(), replayed.end.1);
+    active.add_log(number, log.access(), replayed.end.bytes);
     let active = Arc::new(active);
     let frozen: Vec<Arc<Generation>> = frozen.into_iter().map(Arc::new).collect();
     let mut logs = replayed.logs;
@@ -89,136 +84,60 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<
     Ok(Arc::new_cyclic(|me| Inner {
         me: me.clone(),
         media,
-        env,
         versions,
         group: GroupCommit::new(GROUP_BYTES),
         writer: Mutex::new(Some(Writer { log, active })),
         view: ArcSwap::from_pointee(view),
-        state: Mutex::new(state),
-        progress: Condvar::new(),
+        background: Background::new(env.scheduler.clone(), state),
+        env,
+        index_memory: AtomicU64::new(options.index_memory_bytes),
         convert_rate: RateLimiter::new(options.convert_rate),
         merge_rate: RateLimiter::new(options.merge_rate),
-        closed: AtomicBool::new(false),
-        stopping: AtomicBool::new(false),
-        poisoned: OnceLock::new(),
         counters: Counters::default(),
         options,
     }))
 }
 
-/// What the logs gave.
-struct Replayed {
+/// Checks that the logs replay which a manifest with this content needs.
+///
+/// # Errors
+/// What opening the table would find.
+pub(crate) fn check_logs(
+    media: &Arc<dyn Media>,
+    state: &Edit,
+    sealed_log: Option<(u64, u64)>,
+) -> Result<()> {
+    let keys = state.keys.unwrap_or(Keys { seed: 0, partitions: 1 });
+    let mut writes = Writes::new(media.clone(), keys, Options::default().slots);
+    let sealed = sealed_log.map(|(number, _)| number);
+    replay(media.as_ref(), state.first_log.unwrap_or(0), sealed, &mut writes).map(drop)
+}
+
+/// What the logs give.
+struct Writes {
+    media: Arc<dyn Media>,
+    keys: Keys,
+    slots: u32,
     /// The oldest first.
     generations: Vec<Generation>,
-    /// The logs that were replayed, in order.
-    logs: Vec<u64>,
-    /// The last of them and its length, for the next one's chain.
-    end: (u64, u64),
+    /// The log that is being replayed, and how long the one before is.
+    log: u64,
+    previous_bytes: u64,
+    /// Positions and keys of a batch whose end has not come yet. If it never does, it never was.
+    batch: Vec<(u64, Vec<u8>, usize)>,
 }
 
-/// The numbers of the logs that the manifest still needs, ascending.
-fn logs_from(media: &dyn Media, first_log: u64) -> Result<Vec<u64>> {
-    let names = media.list()?;
-    let logs = names.iter().filter_map(|name| match names::parse(name) {
-        Some((Kind::Log, number)) if number >= first_log => Some(number),
-        _ => None,
-    });
-    let mut logs: Vec<u64> = logs.collect();
-    logs.sort_unstable();
-    Ok(logs)
-}
-
-/// Replays the chain of logs into generations.
-fn replay(media: &dyn Media, logs: &[u64], recovered: &Recovered, slots: u32) -> Result<Replayed> {
-    let mut replayed = Replayed { generations: Vec::new(), logs: Vec::new(), end: (0, 0) };
-    for &number in logs {
-        replay_log(media, number, recovered, &mut replayed, slots)?;
-    }
-    if let Some((number, _)) = recovered.sealed_log
-        && !replayed.logs.contains(&number)
-    {
-        let name = Kind::Log.name(number);
-        return Err(Error::corruption(name, 0, "this log was sealed at close, and it is missing"));
-    }
-    Ok(replayed)
-}
-
-fn replay_log(
-    media: &dyn Media,
-    number: u64,
-    recovered: &Recovered,
-    replayed: &mut Replayed,
-    slots: u32,
-) -> Result<()> {
-    let name = Kind::Log.name(number);
-    let damaged = |position, reason: String| Error::corruption(&*name, position, reason);
-    let was_sealed = recovered.sealed_log.is_some_and(|(sealed, _)| sealed == number);
-    let mode = if was_sealed { LogMode::Sealed } else { LogMode::Recover };
-    let mut reader = LogReader::open(media, &name, number, mode)?;
-    let (mut is_first, mut is_chained) = (true, false);
-    // Positions and keys of a batch whose end has not come yet. If it never does, it never was.
-    let mut batch: Vec<(u64, Vec<u8>, usize)> = Vec::new();
-    while let Some(record) = reader.next()? {
-        let position = record.position;
-        match Record::decode(record.bytes).map_err(|reason| damaged(position, reason))? {
-            Record::Chain { previous, previous_len } if is_first => {
-                is_chained = match replayed.logs.last() {
-                    Some(_) => (previous, previous_len) == replayed.end,
-                    // Logs below the first are in stores: whatever they held is there.
-                    None => previous < recovered.first_log.max(1),
-                };
-                if is_chained {
-                    let access = LogAccess::open(media, &name, number)?;
-                    replayed.begin_log(number, access, recovered.keys, slots);
-                }
-                is_first = false;
-            }
-            Record::Operation { op, is_last } if is_chained => {
-                batch.push((position, op.key().to_vec(), record.bytes.len()));
-                if is_last {
-                    for (position, key, bytes) in batch.drain(..) {
-                        replayed.enter(position, &key, bytes, recovered.keys)?;
-                    }
-                }
-            }
-            // Only to learn whether anything in it was synced.
-            Record::Operation { .. } if !is_first => {}
-            _ => return Err(damaged(position, "a record out of place".to_owned())),
-        }
-    }
-    if is_chained {
-        replayed.end = (number, reader.valid_bytes());
-        return Ok(());
-    }
-    // Something before this log was lost. That is a power cut's right only if nothing of this log
-    // was ever synced: a synced write syncs the logs before it first.
-    if reader.was_synced() {
-        return Err(damaged(0, "the log before this one lost writes that had been synced".into()));
-    }
-    Ok(())
-}
-
-impl Replayed {
-    /// Goes on with another log, in a new generation if the last one's positions have no room for it.
-    fn begin_log(&mut self, number: u64, access: LogAccess, keys: Keys, slots: u32) {
-        let has_room = |last: &Generation| {
-            last.base() + self.end.1 + access.file_bytes() <= u64::from(u32::MAX)
-        };
-        let is_new = !self.generations.last().is_some_and(has_room);
-        if is_new {
-            self.generations.push(Generation::new(keys.partitions, slots));
-        }
-        if let Some(last) = self.generations.last_mut() {
-            last.add_log(number, access, self.end.1);
-        }
-        self.logs.push(number);
+impl Writes {
+    fn new(media: Arc<dyn Media>, keys: Keys, slots: u32) -> Self {
+        let (generations, batch) = (Vec::new(), Vec::new());
+        Writes { media, keys, slots, generations, log: 0, previous_bytes: 0, batch }
     }
 
     /// Enters an operation of the log begun last.
-    fn enter(&mut self, place: u64, key: &[u8], bytes: usize, keys: Keys) -> Result<()> {
+    fn enter(&self, place: u64, key: &[u8], bytes: usize) -> Result<()> {
         let Some(generation) = self.generations.last() else { return Ok(()) };
-        let hash = keys.hash(key);
-        let partition = keys.partition(&hash);
+        let hash = self.keys.hash(key);
+        let partition = self.keys.partition(&hash);
         let old = generation.find(partition, &hash, key, Purpose::Recovery)?;
         generation.enter(&[Entering {
             partition,
@@ -229,6 +148,45 @@ impl Replayed {
             bytes: (bytes - crate::record::HEAD) as u32,
         }]);
         Ok(())
+    }
+}
+
+impl Replay for Writes {
+    /// Goes on with another log, in a new generation if the last one's positions have no room for it.
+    fn begin(&mut self, number: u64) -> Result<()> {
+        let access = LogAccess::open(self.media.as_ref(), &Kind::Log.name(number), number)?;
+        let has_room = |last: &Generation| {
+            last.base() + self.previous_bytes + access.file_bytes() <= u64::from(u32::MAX)
+        };
+        if !self.generations.last().is_some_and(has_room) {
+            self.generations.push(Generation::new(self.keys.partitions, self.slots));
+        }
+        if let Some(last) = self.generations.last_mut() {
+            last.add_log(number, access, self.previous_bytes);
+        }
+        self.log = number;
+        self.batch.clear();
+        Ok(())
+    }
+
+    fn record(&mut self, position: u64, bytes: &[u8]) -> Result<()> {
+        let damaged = |reason: &str| malformed(self.log, position, reason);
+        let Record::Operation { op, is_last } =
+            Record::decode(bytes).map_err(|reason| damaged(&reason))?
+        else {
+            return Err(damaged("a record out of place"));
+        };
+        self.batch.push((position, op.key().to_vec(), bytes.len()));
+        if is_last {
+            for (position, key, bytes) in std::mem::take(&mut self.batch) {
+                self.enter(position, &key, bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, end: Link) {
+        self.previous_bytes = end.bytes;
     }
 }
 

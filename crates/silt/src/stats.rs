@@ -48,7 +48,7 @@ impl Inner {
         let log_entries: u64 = view.generations().map(|generation| generation.entries()).sum();
         let hash_stores = || version.hash_stores().map(|store| store.entry());
         let sorted_stores = || version.sorted_stores().map(|store| store.entry());
-        let logs = self.state.lock().logs.clone();
+        let logs = self.background.lock().logs.clone();
         let levels = vec![
             LevelStats {
                 name: "LogStore".to_owned(),
@@ -86,7 +86,7 @@ impl Inner {
             keys_estimate: levels.iter().map(|level| level.entries).sum(),
             space_bytes: levels.iter().map(|level| level.bytes).sum(),
             memory: BTreeMap::from(memory),
-            stall: c.stalls(),
+            stall: c.stalls.get(),
             levels,
             counters: BTreeMap::from(counters),
         }

@@ -1,7 +1,5 @@
 //! Checks every byte of every file.
 
-use std::sync::atomic::Ordering::Acquire;
-
 use siltstone_engine::{Damage, Error, Result, VerifyReport};
 use siltstone_media::Mode;
 use siltstone_table::{LogMode, LogReader, Manifest};
@@ -14,9 +12,7 @@ use crate::version::ENGINE;
 impl Inner {
     /// Reads the manifest, every store of the current version, and every log.
     pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
-        if self.closed.load(Acquire) {
-            return Err(Error::Closed);
-        }
+        self.background.check_open()?;
         let mut report = VerifyReport::default();
         let version = self.view.load_full().version.clone();
         let hash = version.hash_stores().map(|store| store.entry().bytes);
@@ -36,7 +32,7 @@ impl Inner {
             done += entry.bytes;
             progress(done, total);
         }
-        for number in self.state.lock().logs.clone() {
+        for number in self.background.lock().logs.clone() {
             let name = Kind::Log.name(number);
             match self.media.open(&name, Mode::Read) {
                 // A log that was converted meanwhile is gone, and rightly so.
@@ -55,7 +51,7 @@ impl Inner {
             let position = record.position;
             match Record::decode(record.bytes) {
                 Ok(Record::Operation { .. }) => entries += 1,
-                Ok(Record::Chain { .. }) => {}
+                Ok(Record::Link(_)) => {}
                 Err(reason) => return Err(Error::corruption(name, position, reason)),
             }
         }

@@ -11,9 +11,9 @@
 //! Source: Lim, thesis, section 2.1 (key-value operations).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
-use siltstone_engine::{Entry, Error, Purpose, Result};
+use siltstone_engine::{Entry, Purpose, Result};
 use siltstone_structures::HashKey;
 
 use crate::engine::Inner;
@@ -91,9 +91,7 @@ impl Inner {
 
     /// The current view of a table that is open.
     pub(crate) fn pin(&self) -> Result<Arc<View>> {
-        if self.closed.load(Acquire) {
-            return Err(Error::Closed);
-        }
+        self.background.check_open()?;
         Ok(self.view.load_full())
     }
 }

@@ -60,14 +60,18 @@ pub fn check(name: &str, options: &BTreeMap<String, String>) -> Result<()> {
     }
 }
 
-/// Rebuilds what can be saved of a damaged table; the answer tells what was done.
+/// Rebuilds what can be saved of a damaged table, which is kept with these options; the answer tells what was done.
 ///
 /// # Errors
 /// [`Error::BadOptions`] for an unknown engine; failures of the medium.
-pub fn repair(name: &str, media: &Arc<dyn Media>) -> Result<Vec<String>> {
+pub fn repair(
+    name: &str,
+    media: &Arc<dyn Media>,
+    options: &BTreeMap<String, String>,
+) -> Result<Vec<String>> {
     match name {
         "lsm" => siltstone_lsm::repair(media),
-        "trie" => Err(Error::Unsupported { engine: "trie", operation: "repair" }),
+        "trie" => siltstone_trie::repair(media, &siltstone_trie::Options::from_map(options)?),
         "silt" => siltstone_silt::repair(media),
         "mica" => Err(Error::Unsupported { engine: "mica", operation: "repair" }),
         _ => Err(unknown(name)),
@@ -88,10 +92,12 @@ pub fn inspect(path: &Path, limit: usize) -> Result<Option<Inspection>> {
     if Catalogue::owns(&name) {
         return catalogue(media.as_ref()).map(Some);
     }
-    match siltstone_silt::inspect(&media, &name, limit)? {
-        Some(inspection) => Ok(Some(inspection)),
-        None => siltstone_lsm::inspect(&media, &name, limit),
+    for look in [siltstone_silt::inspect, siltstone_trie::inspect, siltstone_lsm::inspect] {
+        if let Some(inspection) = look(&media, &name, limit)? {
+            return Ok(Some(inspection));
+        }
     }
+    Ok(None)
 }
 
 fn catalogue(media: &dyn Media) -> Result<Inspection> {

@@ -28,7 +28,10 @@ pub use block::{Block, BlockIter, Compression};
 pub use bytes_file::BytesFile;
 pub use cache::BlockCache;
 pub use kind::{EntryRef, Kind, MAX_SEQUENCE};
-pub use log::{LogAccess, LogEnd, LogMode, LogReader, LogRecord, LogWriter, SyncHandle};
+pub use log::{
+    ChainWriter, KIND_LINK, Link, LogAccess, LogEnd, LogMode, LogReader, LogRecord, LogSweep,
+    LogWriter, RecordParts, Replay, Replayed, SyncHandle,
+};
 pub use manifest::Manifest;
 pub use number::{FileKind, FileNumber, parse_file_name};
 pub use sst::{Found, IterOptions, SKETCH, Table, TableIter, TableMeta, TableOptions, TableWriter};

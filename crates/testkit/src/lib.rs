@@ -20,6 +20,7 @@
 //! | [`histories`](mod@histories) | check: every answer of random histories; [`shrink`](mod@shrink)s what fails |
 //! | [`metamorphic`](mod@metamorphic) | check: all option sets give one answer |
 //! | [`power`] | check: power cuts, also while recovering, and deaths of the process |
+//! | [`kill`] | check: a process killed while it writes, on the machine's own disk |
 //! | [`damage`](mod@damage) | check: flipped bytes, zeroed sectors, what is cut off, misplaced, missing |
 //! | [`faults`] | check: each request failing once |
 //! | [`full`] | check: a full medium at any point |
@@ -38,6 +39,7 @@ pub mod full;
 pub mod histories;
 pub mod history;
 pub mod keys;
+pub mod kill;
 pub mod limits;
 pub mod linear;
 pub mod metamorphic;
@@ -100,6 +102,7 @@ macro_rules! conformance {
             histories $crate::histories::histories,
             metamorphic $crate::metamorphic::metamorphic,
             power_cuts $crate::power::power_cuts,
+            killed $crate::kill::killed,
             damage_when_closed $crate::damage::damage_when_closed,
             damage_when_not_closed $crate::damage::damage_when_not_closed,
             faults $crate::faults::faults,
@@ -107,6 +110,11 @@ macro_rules! conformance {
             linearizable $crate::linear::linearizable,
             threads $crate::concurrent::threads,
             limits $crate::limits::limits,
+        }
+
+        #[test]
+        fn lives_until_it_is_killed() {
+            $crate::kill::child(&$subject);
         }
     };
     (@tests $subject:expr; $($name:ident $check:path,)*) => {

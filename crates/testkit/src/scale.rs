@@ -10,6 +10,7 @@
 //! | `SILTSTONE_FLIPS` | bytes flipped and other damage, by store | 1500 |
 //! | `SILTSTONE_FAULTS` | requests failed in turn, by option set | 60 |
 //! | `SILTSTONE_ROUNDS` | concurrent runs | 6 |
+//! | `SILTSTONE_KILLS` | deaths of a writing process | 12 |
 //!
 //! Invariant: a case is a function of its seed and its variant.
 //!
@@ -32,6 +33,8 @@ pub struct Scale {
     pub faults: u64,
     /// Concurrent runs.
     pub rounds: u64,
+    /// Deaths of a writing process.
+    pub kills: u64,
 }
 
 impl Default for Scale {
@@ -44,6 +47,7 @@ impl Default for Scale {
             flips: 1500,
             faults: 60,
             rounds: 6,
+            kills: 12,
         }
     }
 }
@@ -76,6 +80,7 @@ impl Scale {
             flips: number("SILTSTONE_FLIPS").unwrap_or(default.flips),
             faults: number("SILTSTONE_FAULTS").unwrap_or(default.faults),
             rounds: number("SILTSTONE_ROUNDS").unwrap_or(default.rounds),
+            kills: number("SILTSTONE_KILLS").unwrap_or(default.kills),
         }
     }
 

@@ -1,5 +1,5 @@
 //! A consistent copy: everything into tables, then the files of one version and a manifest that
-//! names them.
+//! names them. Files of a second medium are copied: the copy has all on one.
 //!
 //! Invariant: the copy names no log, so it holds what was written before this call began, and
 //! perhaps some of what was written during it.
@@ -24,10 +24,13 @@ impl Inner {
         self.flush()?;
         // The version holds its files open and on the medium until the copy is done.
         let (version, edit) = self.versions.snapshot();
-        let tables = version.tables().map(|table| table.name());
-        for name in tables.chain(version.clusters().map(|cluster| cluster.name())) {
-            if !sink.link(name)? {
-                copy(self.media.as_ref(), name, sink)?;
+        let tables = version.tables().map(|table| (table.name(), table.media()));
+        let clusters = version.clusters().map(|cluster| (cluster.name(), cluster.media()));
+        for (name, media) in tables.chain(clusters) {
+            // What is not on the table's own medium cannot be linked from there.
+            let is_own = Arc::ptr_eq(media, &self.homes.main);
+            if !(is_own && sink.link(name)?) {
+                copy(media.as_ref(), name, sink)?;
             }
         }
         // No log comes along: whatever is in one was written after the copy's moment.

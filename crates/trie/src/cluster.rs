@@ -29,7 +29,7 @@ use std::sync::Arc;
 use siltstone_engine::{Error, Purpose, RateLimiter, Result};
 use siltstone_media::Media;
 
-use crate::files::{FRAME_TRAILER, FileSum, FileWriter, Kind, NamedFile};
+use crate::files::{FRAME_TRAILER, FileSum, FileWriter, Homes, Kind, NamedFile};
 use crate::hash::Hash;
 use crate::htable::Filter;
 use crate::htable::filter::contains;
@@ -113,18 +113,8 @@ impl Cluster {
         let offset = file.offset();
         sum.frame(&mut file.buffer, offset, &directory);
         let footer_at = file.offset();
-        let mut footer = Vec::new();
-        let directory_bytes = (directory.len() + FRAME_TRAILER) as u32;
-        for value in [columns, columns_a_page as u32, page_bytes as u32, directory_bytes] {
-            footer.extend_from_slice(&value.to_le_bytes());
-        }
-        for value in [number, footer_at + FOOTER_BYTES as u64] {
-            footer.extend_from_slice(&value.to_le_bytes());
-        }
-        footer.extend_from_slice(&VERSION.to_le_bytes());
-        footer.extend_from_slice(&sum.of(footer_at, &footer).to_le_bytes());
-        footer.extend_from_slice(&MAGIC);
-        file.buffer.extend(footer);
+        let numbers = [columns, columns_a_page as u32, page_bytes as u32];
+        file.buffer.extend(footer(number, numbers, directory.len() + FRAME_TRAILER, footer_at));
         file.finish()
     }
 
@@ -132,8 +122,8 @@ impl Cluster {
     ///
     /// # Errors
     /// `Corruption`, `Refused` for a newer version; the medium's.
-    pub(crate) fn open(media: &Arc<dyn Media>, number: u64, bytes: u64) -> Result<Self> {
-        let file = NamedFile::open(media, Kind::Cluster, number)?;
+    pub(crate) fn open(homes: &Homes, number: u64, bytes: u64) -> Result<Self> {
+        let file = NamedFile::open(homes, Kind::Cluster, number)?;
         let len = file.len()?;
         if len != bytes || len < FOOTER_BYTES as u64 {
             let reason = format!("the manifest says {bytes} bytes, and the file has {len}");
@@ -183,6 +173,11 @@ impl Cluster {
 
     pub(crate) fn name(&self) -> &str {
         &self.file.name
+    }
+
+    /// The medium on which it lies.
+    pub(crate) fn media(&self) -> &Arc<dyn Media> {
+        self.file.media()
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -280,6 +275,40 @@ impl Cluster {
     }
 }
 
+/// The footer, which stands at `at`: columns, columns a page and bytes of a page are `numbers`.
+fn footer(number: u64, numbers: [u32; 3], directory_bytes: usize, at: u64) -> Vec<u8> {
+    let mut footer = Vec::with_capacity(FOOTER_BYTES);
+    for value in numbers.into_iter().chain([directory_bytes as u32]) {
+        footer.extend_from_slice(&value.to_le_bytes());
+    }
+    for value in [number, at + FOOTER_BYTES as u64] {
+        footer.extend_from_slice(&value.to_le_bytes());
+    }
+    footer.extend_from_slice(&VERSION.to_le_bytes());
+    let crc = FileSum::new(number).of(at, &footer);
+    footer.extend_from_slice(&crc.to_le_bytes());
+    footer.extend_from_slice(&MAGIC);
+    footer
+}
+
+/// For [`crate::hostile`]: a file of arbitrary pages, directory and numbers, sealed.
+pub(crate) fn seal(number: u64, numbers: [u32; 3], pages: &[u8], directory: &[u8]) -> Vec<u8> {
+    let (sum, page_bytes) = (FileSum::new(number), (numbers[2] as usize).max(PAGE_HEADER));
+    let mut bytes = Vec::new();
+    for page in pages.chunks(page_bytes) {
+        let mut page = page.to_vec();
+        page.resize(page_bytes, 0);
+        let crc = sum.of(bytes.len() as u64, &page[PAGE_HEADER..]);
+        page[..PAGE_HEADER].copy_from_slice(&crc.to_le_bytes());
+        bytes.extend(page);
+    }
+    let at = bytes.len() as u64;
+    sum.frame(&mut bytes, at, directory);
+    let at = bytes.len() as u64;
+    bytes.extend(footer(number, numbers, directory.len() + FRAME_TRAILER, at));
+    bytes
+}
+
 impl Column<'_> {
     /// Whether `table` may hold the hash whose column this is; `true` if its filter is not here.
     pub(crate) fn may_hold(&self, table: u64, hash: Hash) -> bool {
@@ -315,7 +344,7 @@ mod tests {
         let rate = RateLimiter::unlimited();
         let bytes =
             Cluster::write(media.as_ref(), 3, &filters, 1024, &rate, Purpose::Flush).unwrap();
-        let cluster = Cluster::open(&media, 3, bytes).unwrap();
+        let cluster = Cluster::open(&Homes { main: media.clone(), upper: None }, 3, bytes).unwrap();
         assert_eq!(cluster.load(Purpose::Get).unwrap(), filters);
         assert!(cluster.has(10) && !cluster.has(15));
         for (number, set) in (10..).zip(&sets) {

@@ -5,9 +5,8 @@
 //! Source: ours.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
-use siltstone_engine::stats::Stalls;
+use siltstone_engine::StallCounters;
 
 /// Levels that are counted one by one; deeper ones count as the last.
 pub(crate) const LEVELS: usize = 12;
@@ -36,10 +35,9 @@ pub(crate) struct Counters {
     pub(crate) false_positives: AtomicU64,
     pub(crate) cluster_bytes_written: AtomicU64,
     pub(crate) background_us: AtomicU64,
-    pub(crate) stall_insert_us: AtomicU64,
-    pub(crate) stall_flush_us: AtomicU64,
-    pub(crate) stall_compaction_us: AtomicU64,
-    pub(crate) longest_stall_us: AtomicU64,
+    /// The most bytes that one job held in memory.
+    pub(crate) job_memory: AtomicU64,
+    pub(crate) stalls: StallCounters,
     /// Bytes of tables and clusters written into each level.
     level_bytes_written: [AtomicU64; LEVELS],
 }
@@ -54,19 +52,8 @@ impl Counters {
         self.level_bytes_written[level.min(LEVELS - 1)].load(Relaxed)
     }
 
-    /// Counts a wait of a writer under `cause`.
-    pub(crate) fn stalled(&self, cause: &AtomicU64, waited: Duration) {
-        let micros = waited.as_micros() as u64;
-        cause.fetch_add(micros, Relaxed);
-        self.longest_stall_us.fetch_max(micros, Relaxed);
-    }
-
-    pub(crate) fn stalls(&self) -> Stalls {
-        Stalls {
-            insert_us: self.stall_insert_us.load(Relaxed),
-            flush_us: self.stall_flush_us.load(Relaxed),
-            compaction_us: self.stall_compaction_us.load(Relaxed),
-            longest_us: self.longest_stall_us.load(Relaxed),
-        }
+    /// Notes what a job holds in memory.
+    pub(crate) fn used_memory(&self, bytes: usize) {
+        self.job_memory.fetch_max(bytes as u64, Relaxed);
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   memtables, newest first      an item counts unless a newer memtable has its key
-//!   container, from the root     its tables are merged in memory; an item counts unless a memtable
+//!   container, from the root     its tables are merged, stretch by stretch; an item counts unless a memtable
 //!                                or a container above has its key, which filters tell, mostly
 //! ```
 //!
 //! The order is that of memtables, then containers, then hashes; it means nothing to anyone. A walk
-//! holds one container in memory.
+//! holds a memtable's entries or one segment of each table of a container in memory.
 //!
 //! Invariant: a key is shown at most once, as its newest item says at the moment when the cursor
 //! was made.
@@ -20,7 +20,7 @@ use std::sync::{Arc, Weak};
 
 use siltstone_engine::{Cursor, Error, Purpose, Result, Timestamp};
 
-use crate::compact::Merged;
+use crate::compact::Merge;
 use crate::engine::Inner;
 use crate::item::Item;
 use crate::read::View;
@@ -33,6 +33,8 @@ struct Walk {
     at: u64,
     /// What comes after what is loaded.
     rest: VecDeque<Source>,
+    /// The container in hand.
+    merge: Option<(Place, Merge)>,
     loaded: VecDeque<Shown>,
     current: Option<Shown>,
 }
@@ -58,6 +60,7 @@ impl Inner {
             view,
             at,
             rest: VecDeque::new(),
+            merge: None,
             loaded: VecDeque::new(),
             current: None,
         }))
@@ -82,41 +85,54 @@ impl Walk {
                     return Ok(true);
                 }
             }
-            match self.rest.pop_front() {
-                None => return Ok(false),
-                Some(source) => self.load(&tree, source)?,
+            if !self.load_stretch(&tree)? {
+                match self.rest.pop_front() {
+                    None => return Ok(false),
+                    Some(source) => self.begin(&tree, source),
+                }
             }
         }
     }
 
-    fn load(&mut self, tree: &Inner, source: Source) -> Result<()> {
+    fn begin(&mut self, tree: &Inner, source: Source) {
         match source {
             Source::Memtable(age) => {
                 let newer: Vec<_> = self.view.memtables().take(age).collect();
-                let Some(memtable) = self.view.memtables().nth(age) else { return Ok(()) };
-                for item in memtable.items(self.at) {
+                let Some(memtable) = self.view.memtables().nth(age) else { return };
+                memtable.each(self.at, |item| {
                     if !newer.iter().any(|newer| newer.has(item.key, self.at)) {
                         self.loaded.extend(Shown::of(&item));
                     }
-                }
+                });
             }
             Source::Container(place) => {
-                let Some(container) = self.view.version.at(place) else { return Ok(()) };
+                let Some(container) = self.view.version.at(place) else { return };
                 let hash = tree.versions.shape.hash;
-                let merged = Merged::load(&container.tables, hash, Purpose::Scan)?;
-                for (_, bytes) in merged.items() {
-                    let Some((item, _)) = Item::parse(bytes) else { continue };
-                    let mut memtables = self.view.memtables();
-                    let is_hidden = item.value.is_none()
-                        || memtables.any(|memtable| memtable.has(item.key, self.at))
-                        || self.is_above(tree, item.key, place)?;
-                    if !is_hidden {
-                        self.loaded.extend(Shown::of(&item));
-                    }
-                }
+                self.merge = Some((place, Merge::new(&container.tables, hash, Purpose::Scan)));
             }
         }
-        Ok(())
+    }
+
+    /// Loads the next stretch of the container in hand; `false`: there is none.
+    fn load_stretch(&mut self, tree: &Inner) -> Result<bool> {
+        let Some((place, mut merge)) = self.merge.take() else { return Ok(false) };
+        if !merge.next_stretch()? {
+            return Ok(false);
+        }
+        let mut loaded = std::mem::take(&mut self.loaded);
+        merge.each(|_, item| {
+            let mut memtables = self.view.memtables();
+            let is_hidden = item.value.is_none()
+                || memtables.any(|memtable| memtable.has(item.key, self.at))
+                || self.is_above(tree, item.key, place)?;
+            if !is_hidden {
+                loaded.extend(Shown::of(item));
+            }
+            Ok(())
+        })?;
+        self.loaded = loaded;
+        self.merge = Some((place, merge));
+        Ok(true)
     }
 
     fn is_above(&self, tree: &Inner, key: &[u8], place: Place) -> Result<bool> {
@@ -144,6 +160,7 @@ impl Shown {
 impl Cursor for Walk {
     fn first(&mut self) -> Result<bool> {
         self.current = None;
+        self.merge = None;
         self.loaded.clear();
         let memtables = (0..self.view.memtables().count()).map(Source::Memtable);
         let containers = self.view.version.containers().map(|(place, _)| place);

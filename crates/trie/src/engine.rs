@@ -2,41 +2,47 @@
 //!
 //! Locks, in the order in which they may be taken: the writer's (one write group at a time), the
 //! installer's (one manifest edit at a time, in `version`), the state's (short, never over I/O).
-//! Readers take none: they load the view.
+//! Readers load the view without one, and take that of a memtable's shard for as long as it takes to copy
+//! an item.
 //!
 //! Invariant: what a view names stays readable while the view is held.
 //!
 //! Source: the contract is `siltstone_engine::contract`'s; the arrangement is that of the house's
 //! ordered engine.
 
-use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::Mutex;
 use siltstone_engine::{
-    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Error, Result, Stats,
-    VerifyReport, WriteBatch,
+    Background, BackgroundWork, Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry,
+    Env, GroupCommit, Pressure, Purpose, Result, Stats, VerifyReport, WriteBatch,
 };
-use siltstone_media::Media;
+use siltstone_media::{LockGuard, Media};
+use siltstone_table::Link;
 
 use crate::compact::Busy;
 use crate::counters::Counters;
+use crate::files::Homes;
 use crate::options::Options;
 use crate::read::View;
 use crate::version::{Edit, Versions};
-use crate::write::{GroupCommit, Queued, Writer};
+use crate::write::{Queued, Writer};
 
 /// An open table of the LSM-trie engine.
 pub struct Trie {
     pub(crate) inner: Arc<Inner>,
+    // Dropped after what it guards.
+    _lock: Option<LockGuard>,
 }
 
 /// What all threads share.
 pub(crate) struct Inner {
     pub(crate) me: Weak<Inner>,
+    /// Of log and manifest.
     pub(crate) media: Arc<dyn Media>,
+    pub(crate) homes: Homes,
     pub(crate) env: Env,
     pub(crate) options: Options,
     pub(crate) versions: Versions,
@@ -46,16 +52,8 @@ pub(crate) struct Inner {
     pub(crate) view: ArcSwap<View>,
     /// The newest sequence number that readers see.
     pub(crate) visible: AtomicU64,
-    pub(crate) state: Mutex<State>,
-    /// Background work has moved on.
-    pub(crate) progress: Condvar,
-    /// How much writers are to wait, in millionths: 0 not at all, all of it: stop.
-    pub(crate) pressure: AtomicU32,
-    pub(crate) paused_at: AtomicU64,
-    pub(crate) closed: AtomicBool,
-    /// Background jobs should end soon.
-    pub(crate) stopping: AtomicBool,
-    pub(crate) poisoned: OnceLock<String>,
+    pub(crate) background: Background<State>,
+    pub(crate) pressure: Pressure,
     pub(crate) counters: Counters,
 }
 
@@ -67,21 +65,27 @@ pub(crate) struct State {
     pub(crate) is_flush_queued: bool,
     /// Compactions queued or running.
     pub(crate) compactions: usize,
-    /// Jobs that are running now.
-    pub(crate) executing: usize,
     pub(crate) busy: Busy,
     /// Logs below this number are in tables.
     pub(crate) first_log: u64,
     /// Logs that are on the medium.
     pub(crate) logs: Vec<u64>,
-    /// Background attempts that failed, and how the last one did if none succeeded since.
-    pub(crate) failures: u64,
-    pub(crate) background_error: Option<Error>,
 }
 
-impl State {
-    pub(crate) fn is_busy(&self) -> bool {
-        self.is_flush_queued || self.compactions > 0
+impl BackgroundWork for Inner {
+    type State = State;
+
+    fn background(&self) -> &Background<State> {
+        &self.background
+    }
+
+    fn is_busy(state: &State) -> bool {
+        state.is_flush_queued || state.compactions > 0
+    }
+
+    fn schedule(&self) {
+        self.schedule_flush();
+        self.schedule_compaction();
     }
 }
 
@@ -92,8 +96,28 @@ impl Trie {
     /// # Errors
     /// Corruption, a newer format, or a failing medium; nothing is changed then.
     pub fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Self> {
-        let (inner, leaves_logs) = crate::recover::open(media, env, options)?;
-        let trie = Trie { inner };
+        let second = options.upper.as_deref().map(Homes::second).transpose()?;
+        let (upper, lock) = second.unzip();
+        let mut trie = Self::open_on(media, upper, env, options)?;
+        trie._lock = lock;
+        Ok(trie)
+    }
+
+    /// Opens the table with `upper` as the second medium, whatever the option says; the caller keeps
+    /// others away from it, too.
+    ///
+    /// # Errors
+    /// As [`open`](Trie::open); `Refused` if the second medium is another table's.
+    pub fn open_on(
+        media: Arc<dyn Media>,
+        upper: Option<Arc<dyn Media>>,
+        env: Env,
+        options: Options,
+    ) -> Result<Self> {
+        let upper = upper.map(|media| (media, options.upper_levels));
+        let homes = Homes { main: media, upper };
+        let (inner, leaves_logs) = crate::recover::open(homes, env, options)?;
+        let trie = Trie { inner, _lock: None };
         if leaves_logs {
             trie.inner.leave_old_logs()?;
         }
@@ -102,25 +126,31 @@ impl Trie {
 }
 
 impl Inner {
+    /// Where files of `level` go.
+    pub(crate) fn media_of(&self, level: usize) -> &Arc<dyn Media> {
+        self.homes.of(level)
+    }
+
+    /// Makes the names of new files durable.
+    pub(crate) fn sync_dirs(&self, purpose: Purpose) -> Result<()> {
+        self.homes.sync_dirs(purpose)
+    }
+
     /// Changes the view that readers load.
-    pub(crate) fn publish(
-        &self,
-        state: &mut MutexGuard<'_, State>,
-        change: impl FnOnce(&mut View),
-    ) {
+    pub(crate) fn publish(&self, state: &mut State, change: impl FnOnce(&mut View)) {
         let mut view = View::clone(&self.view.load());
         change(&mut view);
         state.flushing = view.flushing.len();
-        self.pressure.store(self.pressure_of(&view.version), Relaxed);
+        self.pressure.set(self.pressure_of(&view.version));
         self.view.store(Arc::new(view));
-        self.progress.notify_all();
+        self.background.notify();
     }
 
     /// Installs an edit durably and lets readers see its version, changed further by `change`.
     pub(crate) fn install(&self, edit: Edit, change: impl FnOnce(&mut View)) -> Result<()> {
         let first_log = edit.first_log;
         self.versions.install(edit, |version| {
-            let mut state = self.state.lock();
+            let mut state = self.background.lock();
             state.first_log = first_log.unwrap_or(state.first_log);
             self.publish(&mut state, |view| {
                 view.version = version.clone();
@@ -131,7 +161,7 @@ impl Inner {
 
     /// Queues what is in memory for its flush and waits for it.
     pub(crate) fn flush(&self) -> Result<()> {
-        self.check_writable()?;
+        self.background.check_writable()?;
         if let Some(writer) = self.writer.lock().as_mut()
             && !writer.memtable.is_empty()
         {
@@ -142,60 +172,29 @@ impl Inner {
         Ok(())
     }
 
-    /// Runs background work until none is due.
-    fn maintain(&self) -> Result<()> {
-        self.check_writable()?;
-        let failures = self.state.lock().failures;
-        // One job may make the next due only after it has ended: ask again until none is.
-        loop {
-            self.schedule_flush();
-            self.schedule_compaction();
-            let has_waited = self.wait_while(|state| state.flushing > 0 || state.is_busy())?;
-            let state = self.state.lock();
-            // A failed job is over, too, and would be due again at once.
-            if state.failures > failures
-                && let Some(error) = state.background_error.clone()
-            {
-                return Err(error);
-            }
-            if !has_waited {
-                return Ok(());
-            }
-        }
-    }
-
     fn close(&self) -> Result<()> {
-        if self.closed.swap(true, Release) {
+        if !self.background.close() {
             return Ok(());
         }
-        self.stop_background();
+        self.background.stop();
         let writer = self.writer.lock().take();
         match writer {
             // After a fault the log's state is unknown: the next open finds out.
-            Some(writer) if self.poisoned.get().is_none() => {
-                let sealed = writer.log.seal()?;
-                let edit = Edit { sealed_log: Some(sealed), ..Edit::default() };
+            Some(writer) if !self.background.is_poisoned() => {
+                let Link { number, bytes } = writer.log.seal()?;
+                let edit = Edit { sealed_log: Some((number, bytes)), ..Edit::default() };
                 self.versions.install(edit, |_| ())?;
                 self.versions.close()
             }
             _ => Ok(()),
         }
     }
-
-    /// Tells background jobs to end, and waits until none is running.
-    fn stop_background(&self) {
-        self.stopping.store(true, Release);
-        let mut state = self.state.lock();
-        while state.executing > 0 {
-            self.progress.wait(&mut state);
-        }
-    }
 }
 
 impl Drop for Trie {
     fn drop(&mut self) {
-        self.inner.closed.store(true, Release);
-        self.inner.stop_background();
+        self.inner.background.close();
+        self.inner.background.stop();
     }
 }
 
@@ -234,7 +233,7 @@ impl Engine for Trie {
     }
 
     fn maintain(&self) -> Result<()> {
-        self.inner.maintain()
+        self.inner.work_off(|state| state.flushing > 0)
     }
 
     fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {

@@ -1,7 +1,8 @@
 //! What the paper's figures show of a single HTable, for experiments: no part of the engine.
 //!
-//! [`bucket_loads`] places items just as a table being built does, and tells the loads of the
-//! buckets before and after, what went to the special bucket, and how many buckets a lookup reads.
+//! [`bucket_loads`] places items in the paper's geometry, all buckets of a table together, and tells
+//! the loads of the buckets before and after, what went to the special bucket, and how many buckets a
+//! lookup reads. [`build_table`] builds a whole table as the engine does, a segment at a time.
 //!
 //! Invariant: the placing is done by the engine's own code.
 //!
@@ -9,9 +10,15 @@
 
 use std::collections::HashMap;
 
-use crate::hash::HashKind;
+use siltstone_engine::{Purpose, RateLimiter, Result};
+use siltstone_media::Ram;
+
+use crate::Options;
+use crate::hash::{Hash, HashKind};
 use crate::htable::balance::{Weight, balance};
-use crate::htable::format::BUCKET_HEADER;
+use crate::htable::bucket::BUCKET_HEADER;
+use crate::htable::{Build, Expected, Layout, Origin, TableWriter};
+use crate::item::Item;
 
 /// The buckets of one HTable.
 #[derive(Debug, Clone, Default)]
@@ -50,7 +57,7 @@ pub fn bucket_loads(
             bytes,
         })
         .collect();
-    let balanced = balance(&weights, buckets, room);
+    let balanced = balance(&weights, 0, buckets, room);
     let cached = (f64::from(buckets) * cached).ceil() as usize;
     let migrations: HashMap<u32, (u32, u32, bool)> = balanced
         .migrations
@@ -87,9 +94,71 @@ pub fn bucket_loads(
     loads
 }
 
+/// A table as the engine builds it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TableFigures {
+    /// Items that are not too large for a bucket and fit in none.
+    pub overflow: u64,
+    /// The share of the buckets' bytes that the items' keys and values take.
+    pub fill: f64,
+    /// Bytes of the file for each byte of keys and values.
+    pub amplification: f64,
+}
+
+/// Builds a table of puts with these keys and so long values, in memory and with the default options.
+///
+/// # Errors
+/// None on a medium in memory; they are passed on.
+pub fn build_table(items: &[(u64, u32)]) -> Result<TableFigures> {
+    let kind = HashKind::default();
+    let mut order: Vec<(Hash, u64, u32)> =
+        items.iter().map(|&(key, len)| (kind.hash(&key.to_le_bytes()), key, len)).collect();
+    order.sort_unstable();
+    let user: u64 = items.iter().map(|&(_, len)| 8 + u64::from(len)).sum();
+    let options = Options::default();
+    let build = Build {
+        bucket_bytes: options.bucket_bytes as u32,
+        segment: options.segment,
+        fill: options.fill,
+        columns: (options.table_bytes / options.bucket_bytes) as u32,
+        filter_bits: options.filter_bits,
+        cached_migrations: options.cached_migrations,
+        layout: Layout::Buckets,
+    };
+    let expected = Expected { items: items.len() as u64, bytes: user };
+    let (media, rate) = (Ram::new(), RateLimiter::unlimited());
+    let origin = Origin::default();
+    let purpose = Purpose::Flush;
+    let mut writer = TableWriter::create(&media, 1, build, origin, expected, &rate, purpose)?;
+    let longest = items.iter().map(|&(_, len)| len).max().unwrap_or(0);
+    let value = vec![7; longest as usize];
+    for &(hash, key, len) in &order {
+        let value = Some(&value[..len as usize]);
+        writer.push(hash, &Item { key: &key.to_le_bytes(), value, expires_at: None })?;
+    }
+    let built = writer.finish()?;
+    let buckets = f64::from(built.buckets) * options.bucket_bytes as f64;
+    Ok(TableFigures {
+        overflow: built.overflow,
+        fill: user as f64 / buckets,
+        amplification: built.bytes as f64 / user as f64,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn does_nothing_overflow_in_a_table_as_the_engine_builds_it() {
+        for most in [200u32, 800] {
+            let items: Vec<_> =
+                (0..4000).map(|n| (n, 1 + (n as u32).wrapping_mul(7919) % most)).collect();
+            let table = build_table(&items).unwrap();
+            assert_eq!(table.overflow, 0, "{most}");
+            assert!((0.85..1.0).contains(&table.fill) && table.amplification > 1.0, "{table:?}");
+        }
+    }
 
     #[test]
     fn is_nothing_lost_by_balancing_and_no_bucket_over() {

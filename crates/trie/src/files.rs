@@ -14,18 +14,20 @@
 //!
 //! Source: the house's rules for files; see ARCHITECTURE.md.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::{File, Media, Mode};
+use siltstone_engine::{Error, IoCounts, Purpose, Result};
+use siltstone_media::{Disk, File, LockGuard, Media, Metered, Mode};
 use siltstone_table::{FileKind, FileNumber, parse_file_name};
 
 /// Bytes of a frame behind what is stored.
 pub(crate) const FRAME_TRAILER: usize = 4;
 
 /// The kinds of files that this engine has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     HTable,
     Cluster,
@@ -54,6 +56,64 @@ impl Kind {
         // The shared parser judges the digits.
         let (_, number) = parse_file_name(&format!("{digits}.log"))?;
         Some((kind, number.0))
+    }
+}
+
+/// Where files lie: media by level.
+#[derive(Clone)]
+pub(crate) struct Homes {
+    /// The log, the manifest, and the files of all levels that have no other home.
+    pub(crate) main: Arc<dyn Media>,
+    /// The second medium, for so many levels from the top.
+    pub(crate) upper: Option<(Arc<dyn Media>, usize)>,
+}
+
+impl Homes {
+    /// Where new files of `level` go.
+    pub(crate) fn of(&self, level: usize) -> &Arc<dyn Media> {
+        match &self.upper {
+            Some((media, levels)) if level < *levels => media,
+            _ => &self.main,
+        }
+    }
+
+    /// The second medium in a directory of this machine, counted, and the lock that keeps others out.
+    ///
+    /// # Errors
+    /// `Locked`; the medium's.
+    pub(crate) fn second(directory: &Path) -> Result<(Arc<dyn Media>, LockGuard)> {
+        let disk = match directory.is_dir() {
+            true => Disk::open(directory)?,
+            false => Disk::create(directory)?,
+        };
+        let lock = disk.lock("LOCK")?;
+        Ok((Arc::new(Metered::new(Arc::new(disk))), lock))
+    }
+
+    /// Requests and bytes so far of all media that count them, by purpose.
+    pub(crate) fn io(&self) -> BTreeMap<&'static str, IoCounts> {
+        let mut sum = BTreeMap::<_, IoCounts>::new();
+        for counters in self.all().filter_map(|media| media.counters()) {
+            for (purpose, io) in counters.snapshot() {
+                let sum = sum.entry(purpose).or_default();
+                sum.reads += io.reads;
+                sum.bytes_read += io.bytes_read;
+                sum.writes += io.writes;
+                sum.bytes_written += io.bytes_written;
+                sum.syncs += io.syncs;
+            }
+        }
+        sum
+    }
+
+    /// Every medium.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<dyn Media>> {
+        std::iter::once(&self.main).chain(self.upper.iter().map(|(media, _)| media))
+    }
+
+    /// Makes the names of new files durable.
+    pub(crate) fn sync_dirs(&self, purpose: Purpose) -> Result<()> {
+        self.all().try_for_each(|media| media.sync_dir(purpose))
     }
 }
 
@@ -96,19 +156,30 @@ pub(crate) struct NamedFile {
 }
 
 impl NamedFile {
-    /// Opens the file that the manifest names.
+    /// Opens the file that the manifest names, on whichever medium it is: what the options said of
+    /// media when it was written may not be what they say now.
     ///
     /// # Errors
     /// `Corruption` if it is missing; the medium's.
-    pub(crate) fn open(media: &Arc<dyn Media>, kind: Kind, number: u64) -> Result<Self> {
+    pub(crate) fn open(homes: &Homes, kind: Kind, number: u64) -> Result<Self> {
         let name = kind.name(number);
-        let file = media.open(&name, Mode::Read).map_err(|error| match error.is_not_found() {
-            true => Error::corruption(&name, 0, "the manifest names this file, and it is missing"),
-            false => error,
-        })?;
-        let media = media.clone();
-        let is_retired = AtomicBool::new(false);
-        Ok(NamedFile { number, name, sum: FileSum::new(number), file, media, is_retired })
+        for media in homes.all() {
+            match media.open(&name, Mode::Read) {
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+                Ok(file) => {
+                    let (media, sum) = (media.clone(), FileSum::new(number));
+                    let is_retired = AtomicBool::new(false);
+                    return Ok(NamedFile { number, name, sum, file, media, is_retired });
+                }
+            }
+        }
+        Err(Error::corruption(&name, 0, "the manifest names this file, and it is missing"))
+    }
+
+    /// The medium on which it lies.
+    pub(crate) fn media(&self) -> &Arc<dyn Media> {
+        &self.media
     }
 
     pub(crate) fn len(&self) -> Result<u64> {

@@ -8,17 +8,19 @@
 //!
 //! Source: LSM-trie paper, section 2.1.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use siltstone_engine::{Priority, Purpose, Result};
+use siltstone_engine::{BackgroundWork, Priority, Purpose, Result};
 
-use crate::compact::BackgroundJob;
-use crate::engine::Inner;
+use crate::compact::Output;
+use crate::engine::{Inner, State};
 use crate::files::Kind;
-use crate::htable::{Build, Layout, Piece};
+use crate::hash::Hash;
+use crate::htable::{Build, Expected, Layout};
+use crate::item::Item;
 use crate::memtable::Memtable;
-use crate::version::{Added, Edit, Place};
+use crate::version::{Edit, Place};
 
 /// The container that memtables go to.
 pub(crate) const ROOT: Place = Place { level: 0, id: 0 };
@@ -26,8 +28,8 @@ pub(crate) const ROOT: Place = Place { level: 0, id: 0 };
 impl Inner {
     /// Queues a flush if one is due and none is queued.
     pub(crate) fn schedule_flush(&self) {
-        let mut state = self.state.lock();
-        if state.flushing == 0 || state.is_flush_queued || self.stopping.load(Acquire) {
+        let mut state = self.background.lock();
+        if state.flushing == 0 || state.is_flush_queued || self.background.is_stopping() {
             return;
         }
         state.is_flush_queued = true;
@@ -35,14 +37,10 @@ impl Inner {
         let weak = self.me.clone();
         self.env.scheduler.spawn(Priority::Flush, move || {
             let Some(inner) = weak.upgrade() else { return };
-            let Some(job) = BackgroundJob::begin(&inner, |state| state.is_flush_queued = false)
-            else {
-                return;
-            };
-            let result = inner.flush_oldest();
-            job.end(result);
-            inner.schedule_flush();
-            inner.schedule_compaction();
+            let settle = |state: &mut State| state.is_flush_queued = false;
+            if inner.background.run(settle, || inner.flush_oldest()) {
+                inner.schedule();
+            }
         });
     }
 
@@ -60,22 +58,21 @@ impl Inner {
         let Some(memtable) = view.flushing.first() else { return Ok(()) };
         let next = view.flushing.get(1).unwrap_or(&view.active);
         let began = Instant::now();
-        let added = self.write_memtable(memtable)?;
-        let edit = Edit {
+        let mut edit = Edit {
             first_log: Some(next.first_log),
             last_sequence: Some(memtable.last_sequence()),
-            added: added.into_iter().collect(),
             ..Edit::default()
         };
-        let file = edit.added.first().map(|added| Kind::HTable.name(added.number));
+        self.write_memtable(memtable, &mut edit)?;
+        let files = Edit { added: edit.added.clone(), ..Edit::default() };
         self.install(edit, |view| {
             view.flushing.remove(0);
         })
         .inspect_err(|error| {
             // Of a full medium the manifest took its edit back: nobody names the table, and the
             // next attempt writes another.
-            if let Some(file) = file.filter(|_| error.is_disk_full()) {
-                let _ = self.media.remove(&file);
+            if error.is_disk_full() {
+                self.remove_files(&files);
             }
         })?;
         self.counters.flushes.fetch_add(1, Relaxed);
@@ -84,66 +81,50 @@ impl Inner {
         Ok(())
     }
 
-    fn write_memtable(&self, memtable: &Memtable) -> Result<Option<Added>> {
+    fn write_memtable(&self, memtable: &Memtable, edit: &mut Edit) -> Result<()> {
         if memtable.is_empty() {
-            return Ok(None);
+            return Ok(());
         }
-        let mut bytes = Vec::new();
-        let mut items = Vec::with_capacity(memtable.keys() as usize);
-        for item in memtable.items(u64::MAX) {
-            let start = bytes.len();
+        let hash = self.versions.shape.hash;
+        // The items in the form of a batch, and where each of them begins.
+        let mut bytes = Vec::with_capacity(memtable.bytes() as usize);
+        let mut items: Vec<(Hash, usize)> = Vec::with_capacity(memtable.keys() as usize);
+        memtable.each(u64::MAX, |item| {
+            items.push((hash.hash(item.key), bytes.len()));
             item.push(&mut bytes);
-            let hash = self.versions.shape.hash.hash(item.key);
-            items.push((hash, start, bytes.len(), item.value.is_none()));
-        }
+        });
         items.sort_unstable();
-        let pieces: Vec<Piece<'_>> = items
-            .iter()
-            .map(|&(hash, start, end, is_delete)| Piece {
-                hash,
-                bytes: &bytes[start..end],
-                is_delete,
-            })
-            .collect();
-        let build = self.build(Layout::Buckets, true);
-        let added = self.write_table(ROOT, &pieces, build, Purpose::Flush)?;
-        self.media.sync_dir(Purpose::Flush)?;
-        Ok(Some(added))
+        let expected = Expected { items: items.len() as u64, bytes: bytes.len() as u64 };
+        let build = self.build(self.options.layout());
+        let what = (memtable.last_sequence(), expected);
+        let mut output = Output::new(self, ROOT, (build, Purpose::Flush), what, true);
+        for &(hash, at) in &items {
+            let Some((item, _)) = Item::parse(&bytes[at..]) else { continue };
+            output.push(hash, &item)?;
+        }
+        output.finish(false, edit)?;
+        self.sync_dirs(Purpose::Flush)
     }
 
     /// How tables are built.
-    pub(crate) fn build(&self, layout: Layout, has_filter: bool) -> Build {
+    pub(crate) fn build(&self, layout: Layout) -> Build {
+        let buckets = self.options.table_bytes / self.options.bucket_bytes;
         Build {
             bucket_bytes: self.options.bucket_bytes as u32,
+            segment: self.options.segment,
             fill: self.options.fill,
-            filter_bits: has_filter.then_some(self.options.filter_bits),
+            columns: buckets.max(1).next_power_of_two() as u32,
+            filter_bits: self.options.filter_bits,
             cached_migrations: self.options.cached_migrations,
             layout,
         }
     }
 
-    /// Writes a table; if that fails, nothing of it stays.
-    pub(crate) fn write_table(
-        &self,
-        place: Place,
-        items: &[Piece<'_>],
-        build: Build,
-        purpose: Purpose,
-    ) -> Result<Added> {
-        let number = self.versions.new_number();
-        let media = self.media.as_ref();
-        let built =
-            build.write(media, number, items, &self.env.rate, purpose).inspect_err(|_| {
-                let _ = media.remove(&Kind::HTable.name(number));
-            })?;
-        self.counters.wrote(place.level, built.bytes);
-        self.counters.overflow.fetch_add(built.overflow, Relaxed);
-        Ok(Added { place, number, bytes: built.bytes, is_oldest: false })
-    }
-
     /// Forgets the logs whose writes are all in tables, and removes them.
     fn remove_logs_before(&self, first_log: u64) {
-        let mut state = self.state.lock();
+        let unused = self.writer.lock().as_mut().map(|writer| writer.log.forget_before(first_log));
+        drop(unused);
+        let mut state = self.background.lock();
         let (gone, needed): (Vec<u64>, _) =
             state.logs.iter().partition(|&&number| number < first_log);
         state.logs = needed;

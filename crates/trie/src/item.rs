@@ -71,6 +71,14 @@ impl<'a> Item<'a> {
         Some((item, bytes.len() - rest.len()))
     }
 
+    /// The most bytes that `push` adds to those of key and value.
+    pub(crate) const MOST_BESIDES: usize = 1 + 3 + 8 + 5;
+
+    /// Whether it is a put without expiry.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.value.is_some() && self.expires_at.is_none()
+    }
+
     /// Whether it reads as missing at `now`.
     pub(crate) fn is_gone(&self, now: u64) -> bool {
         self.value.is_none() || self.expires_at.is_some_and(|at| at <= now)

@@ -1,16 +1,26 @@
-//! The memtable: the newest writes, in memory.
+//! The memtable: the newest writes, in memory, found by the hash of their keys.
 //!
-//! A concurrent skip list by key. The trie itself is not versioned; the memtable is, so that a batch
-//! becomes visible at once and a cursor stands at one moment.
+//! ```text
+//!   hash of the key ─ 6 bits ─▶ shard: hash table ─▶ record of the newest write ─▶ the one before ─▶ …
+//!   record := before:u32  kind:u8  sequence:u64  expires_at:u64  key_len:u32  value_len:u32
+//!             key  value                                                          integers LE
+//! ```
+//!
+//! The trie keeps no order, so nor does its memtable: a write touches a shard's table and its end,
+//! where a skip list walks some twenty nodes. The trie itself is not versioned; the memtable is, so
+//! that a batch becomes visible at once and a cursor stands at one moment. One writer adds; a reader
+//! takes a shard's lock, never over I/O, and waits at most for one insertion.
 //!
 //! Invariant: every write of a memtable is in a log from `first_log` on.
 //!
-//! Source: LSM-trie paper, section 2.1.
+//! Source: ours; LSM-trie paper, section 2.1, has LevelDB's skip list.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use hashbrown::HashTable;
+use parking_lot::RwLock;
 use siltstone_engine::Op;
-use siltstone_structures::{NewVersion, SkipList, Version};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::htable::Found;
 use crate::item::Item;
@@ -19,66 +29,229 @@ const DELETE: u8 = 0;
 const PUT: u8 = 1;
 const PUT_EXPIRING: u8 = 2;
 
+const SHARD_BITS: u32 = 6;
+/// No write before.
+const NONE: u32 = u32::MAX;
+const HEADER: usize = 4 + 1 + 8 + 8 + 4 + 4;
+
 /// The writes of one stretch of the log.
 pub(crate) struct Memtable {
     /// The oldest log that holds writes of this memtable.
     pub(crate) first_log: u64,
-    list: Arc<SkipList>,
+    seed: u64,
+    shards: Vec<RwLock<Shard>>,
+    bytes: AtomicU64,
+    keys: AtomicU64,
+    last_sequence: AtomicU64,
+}
+
+#[derive(Default)]
+struct Shard {
+    /// Where the newest record of each key begins.
+    newest: HashTable<u32>,
+    records: Vec<u8>,
+}
+
+/// A record, read.
+struct Record<'a> {
+    before: u32,
+    sequence: u64,
+    item: Item<'a>,
+}
+
+impl Shard {
+    fn record(&self, at: u32) -> Record<'_> {
+        let bytes = &self.records[at as usize..];
+        let word = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let (kind, key_len, value_len) = (bytes[4], word(21) as usize, word(25) as usize);
+        let (key, rest) = bytes[HEADER..].split_at(key_len);
+        let item = Item {
+            key,
+            value: (kind != DELETE).then(|| &rest[..value_len]),
+            expires_at: (kind == PUT_EXPIRING).then(|| long(13)),
+        };
+        Record { before: word(0), sequence: long(5), item }
+    }
+
+    fn key(&self, at: u32) -> &[u8] {
+        self.record(at).item.key
+    }
+
+    /// The newest write of a key that is not newer than `at`, from the record `newest` back.
+    fn item_at(&self, mut newest: u32, at: u64) -> Option<Item<'_>> {
+        while newest != NONE {
+            let record = self.record(newest);
+            if record.sequence <= at {
+                return Some(record.item);
+            }
+            newest = record.before;
+        }
+        None
+    }
+
+    fn find(&self, hash: u64, key: &[u8]) -> Option<u32> {
+        self.newest.find(hash, |&at| self.key(at) == key).copied()
+    }
+
+    fn bytes(&self) -> u64 {
+        // A slot has four bytes and one of hash.
+        (self.records.capacity() + self.newest.capacity() * 5) as u64
+    }
 }
 
 impl Memtable {
     pub(crate) fn new(first_log: u64, seed: u64) -> Self {
-        Memtable { first_log, list: Arc::new(SkipList::new(seed)) }
+        Memtable {
+            first_log,
+            seed,
+            shards: (0..1 << SHARD_BITS).map(|_| RwLock::default()).collect(),
+            bytes: AtomicU64::new(0),
+            keys: AtomicU64::new(0),
+            last_sequence: AtomicU64::new(0),
+        }
     }
 
+    fn hash(&self, key: &[u8]) -> (u64, &RwLock<Shard>) {
+        let hash = xxh3_64_with_seed(key, self.seed);
+        // The table takes its own from the other end.
+        (hash, &self.shards[(hash >> 32) as usize & ((1 << SHARD_BITS) - 1)])
+    }
+
+    /// Adds a write; only one thread at a time does.
     pub(crate) fn add(&self, sequence: u64, op: Op<'_>) {
         let (kind, expires_at, value) = match op {
             Op::Delete { .. } => (DELETE, 0, &[][..]),
             Op::Put { value, expires_at: None, .. } => (PUT, 0, value),
             Op::Put { value, expires_at: Some(at), .. } => (PUT_EXPIRING, at, value),
         };
-        let version = NewVersion { sequence, kind, expires_at, position: 0, value };
-        self.list.insert(op.key(), version);
+        let key = op.key();
+        let (hash, shard) = self.hash(key);
+        let mut shard = shard.write();
+        let Shard { newest, records } = &mut *shard;
+        let (at, capacity) = (records.len() as u32, records.capacity() + newest.capacity() * 5);
+        let stored = |at: u32| {
+            let len = &records[at as usize + 21..at as usize + 25];
+            let len = u32::from_le_bytes([len[0], len[1], len[2], len[3]]) as usize;
+            &records[at as usize + HEADER..][..len]
+        };
+        let seed = self.seed;
+        let slot =
+            newest.entry(hash, |&at| stored(at) == key, |&at| xxh3_64_with_seed(stored(at), seed));
+        let mut before = NONE;
+        slot.and_modify(|slot| before = std::mem::replace(slot, at)).or_insert_with(|| {
+            self.keys.fetch_add(1, Relaxed);
+            at
+        });
+        records.reserve(HEADER + key.len() + value.len());
+        records.extend_from_slice(&before.to_le_bytes());
+        records.push(kind);
+        records.extend_from_slice(&sequence.to_le_bytes());
+        records.extend_from_slice(&expires_at.to_le_bytes());
+        records.extend_from_slice(&(key.len() as u32).to_le_bytes());
+        records.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        records.extend_from_slice(key);
+        records.extend_from_slice(value);
+        let grown = shard.bytes() - capacity as u64;
+        self.bytes.fetch_add(grown, Relaxed);
+        self.last_sequence.fetch_max(sequence, Relaxed);
     }
 
     /// The newest item of `key` that is not newer than `at`.
     pub(crate) fn get(&self, key: &[u8], at: u64) -> Option<Found> {
-        self.list.get(key, at).map(|version| Found::of(&item(key, &version)))
+        let (hash, shard) = self.hash(key);
+        let shard = shard.read();
+        let newest = shard.find(hash, key)?;
+        shard.item_at(newest, at).map(|item| Found::of(&item))
     }
 
     /// Whether there is an item of `key` that is not newer than `at`.
     pub(crate) fn has(&self, key: &[u8], at: u64) -> bool {
-        self.list.get(key, at).is_some()
+        let (hash, shard) = self.hash(key);
+        let shard = shard.read();
+        shard.find(hash, key).is_some_and(|newest| shard.item_at(newest, at).is_some())
     }
 
-    /// The newest item of every key that is not newer than `at`, in key order.
-    pub(crate) fn items(&self, at: u64) -> impl Iterator<Item = Item<'_>> {
-        self.list.iter().filter_map(move |entry| {
-            entry.version_at(at).map(|version| item(entry.key(), &version))
-        })
+    /// Shows the newest item of every key that is not newer than `at`, in no order. A shard is locked
+    /// meanwhile: `look` is quick, and of other memtables it asks none but newer ones, so that locks
+    /// are always taken from the older to the newer.
+    pub(crate) fn each(&self, at: u64, mut look: impl FnMut(Item<'_>)) {
+        for shard in &self.shards {
+            let shard = shard.read();
+            for &newest in &shard.newest {
+                shard.item_at(newest, at).into_iter().for_each(&mut look);
+            }
+        }
     }
 
-    /// The newest sequence number in it; 0 if it is empty. Costs a walk.
+    /// The newest sequence number in it; 0 if it is empty.
     pub(crate) fn last_sequence(&self) -> u64 {
-        self.list.iter().map(|entry| entry.newest().sequence).max().unwrap_or(0)
+        self.last_sequence.load(Relaxed)
     }
 
     pub(crate) fn keys(&self) -> u64 {
-        self.list.keys() as u64
+        self.keys.load(Relaxed)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.list.keys() == 0
+        self.keys() == 0
     }
 
     /// Resident memory.
     pub(crate) fn bytes(&self) -> u64 {
-        self.list.memory_bytes() as u64
+        self.bytes.load(Relaxed)
     }
 }
 
-fn item<'a>(key: &'a [u8], version: &Version<'a>) -> Item<'a> {
-    let value = (version.kind != DELETE).then_some(version.value);
-    let expires_at = (version.kind == PUT_EXPIRING).then_some(version.expires_at);
-    Item { key, value, expires_at }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_every_version_found_at_its_moment() {
+        let memtable = Memtable::new(1, 7);
+        let mut sequence = 0;
+        for round in 0..3u8 {
+            for n in 0..2000u32 {
+                sequence += 1;
+                let (key, value) = (n.to_le_bytes(), vec![round; n as usize % 50]);
+                let op = match (n + u32::from(round)) % 5 {
+                    0 => Op::Delete { key: &key },
+                    1 => Op::Put { key: &key, value: &value, expires_at: Some(9) },
+                    _ => Op::Put { key: &key, value: &value, expires_at: None },
+                };
+                memtable.add(sequence, op);
+            }
+        }
+        let expected = |n: u32, round: u8| {
+            let value = vec![round; n as usize % 50];
+            match (n + u32::from(round)) % 5 {
+                0 => Found { value: None, expires_at: None },
+                1 => Found { value: Some(value), expires_at: Some(9) },
+                _ => Found { value: Some(value), expires_at: None },
+            }
+        };
+        for n in 0..2000u32 {
+            let key = n.to_le_bytes();
+            assert_eq!(memtable.get(&key, u64::from(n)), None);
+            assert!(!memtable.has(&key, u64::from(n)));
+            for round in 0..3 {
+                let at = u64::from(n) + 1 + 2000 * u64::from(round);
+                assert_eq!(memtable.get(&key, at), Some(expected(n, round)));
+                assert!(memtable.has(&key, at));
+            }
+        }
+        assert_eq!(memtable.get(b"other", u64::MAX), None);
+        let mut shown = 0;
+        memtable.each(4000, |item| {
+            let n = u32::from_le_bytes(item.key.try_into().unwrap());
+            assert_eq!(Found::of(&item), expected(n, 1));
+            shown += 1;
+        });
+        assert_eq!((shown, memtable.keys(), memtable.last_sequence()), (2000, 2000, 6000));
+        let really: u64 = memtable.shards.iter().map(|shard| shard.read().bytes()).sum();
+        assert_eq!(memtable.bytes(), really);
+    }
 }

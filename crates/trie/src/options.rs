@@ -1,23 +1,29 @@
 //! The engine's options, with what each default costs and when to change it.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use siltstone_engine::{OptionReader, Result};
+
+use crate::htable::Layout;
 
 /// How a table of the LSM-trie engine is kept. Refused whole at open if it cannot be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     /// Bytes of log that one memtable takes, and so of the HTable that it becomes (`table`, 32 MiB);
     /// it is full, too, when its memory reaches three times that. Larger: fewer levels, larger
-    /// compactions, more memory: a compaction holds a container.
+    /// compactions, more memory.
     pub table_bytes: u64,
     /// Memtables in memory at once, the active one counted (`memtables`, 2).
     pub memtables: usize,
     /// Bytes of a bucket (`bucket`, 4 KiB): what a lookup reads. A multiple of what the medium reads
     /// at once.
     pub bucket_bytes: u64,
-    /// Share of the buckets' room that items take (`fill`, 0.95). Less: fewer migrations, more space.
+    /// Share of the buckets' room that items take (`fill`, 0.98). Less: fewer migrations, more space.
     pub fill: f64,
+    /// Buckets of a segment (`segment`, 128): what is balanced together, and what a compaction holds in
+    /// memory of each table. Fewer: less memory, less balance.
+    pub segment: u32,
     /// Share of the buckets whose migration is cached (`migrations`, 0.2), the fullest first.
     pub cached_migrations: f64,
     /// Bits of prefix that a level takes (`fanout_bits`, 3: amplification factor 8). Of a table that
@@ -41,6 +47,15 @@ pub struct Options {
     /// index (`run`, 0: never). Smaller: fewer filters and reads, more write amplification: a merge
     /// rewrites the run.
     pub run_at: usize,
+    /// Whether tables are HTables or, for comparison, sorted tables with an index of their blocks
+    /// (`tables`, `hash` or `sorted`): LSM-trie, or the paper's SSTable-trie.
+    pub is_sorted: bool,
+    /// A directory on another device for the files of the upper levels (`upper`, none): they are
+    /// rewritten most and take least room. It is one table's alone, and must be given as long as
+    /// there are files in it.
+    pub upper: Option<PathBuf>,
+    /// Levels whose files go there (`upper_levels`, 2).
+    pub upper_levels: usize,
     /// Compactions at once (`jobs`, 2).
     pub jobs: usize,
     /// Tables in a container at which writers slow down (`slow`, 16) and stop (`stop`, 32).
@@ -58,7 +73,8 @@ impl Default for Options {
             table_bytes: 32 << 20,
             memtables: 2,
             bucket_bytes: 4 << 10,
-            fill: 0.95,
+            fill: 0.98,
+            segment: 128,
             cached_migrations: 0.2,
             fanout_bits: 3,
             levels: 5,
@@ -67,6 +83,9 @@ impl Default for Options {
             collect_at: 8,
             garbage: 0.3,
             run_at: 0,
+            is_sorted: false,
+            upper: None,
+            upper_levels: 2,
             jobs: 2,
             slow_at: 16,
             stop_at: 32,
@@ -76,6 +95,11 @@ impl Default for Options {
 }
 
 impl Options {
+    /// How tables are laid out, runs excepted.
+    pub(crate) fn layout(&self) -> Layout {
+        if self.is_sorted { Layout::Sorted } else { Layout::Buckets }
+    }
+
     /// Options from `key=value` pairs; what is not given keeps its default.
     ///
     /// # Errors
@@ -87,6 +111,7 @@ impl Options {
         reader.value("memtables", &mut o.memtables);
         reader.size("bucket", &mut o.bucket_bytes);
         reader.value("fill", &mut o.fill);
+        reader.value("segment", &mut o.segment);
         reader.value("migrations", &mut o.cached_migrations);
         reader.value("fanout_bits", &mut o.fanout_bits);
         reader.value("levels", &mut o.levels);
@@ -95,6 +120,14 @@ impl Options {
         reader.value("collect", &mut o.collect_at);
         reader.value("garbage", &mut o.garbage);
         reader.value("run", &mut o.run_at);
+        let mut tables = String::from("hash");
+        reader.value("tables", &mut tables);
+        reader.require(matches!(&*tables, "hash" | "sorted"), "tables", "hash or sorted");
+        o.is_sorted = tables == "sorted";
+        let mut upper = String::new();
+        reader.value("upper", &mut upper);
+        o.upper = (!upper.is_empty()).then(|| upper.into());
+        reader.value("upper_levels", &mut o.upper_levels);
         reader.value("jobs", &mut o.jobs);
         reader.value("slow", &mut o.slow_at);
         reader.value("stop", &mut o.stop_at);
@@ -115,7 +148,8 @@ impl Options {
             "bucket",
             "a power of two from 256 to 32KiB",
         );
-        require((0.3..=0.99).contains(&self.fill), "fill", "from 0.3 to 0.99");
+        require((0.3..=0.999).contains(&self.fill), "fill", "from 0.3 to 0.999");
+        require(between(self.segment.into(), 1, 8192), "segment", "from 1 to 8192");
         require((0.0..=1.0).contains(&self.cached_migrations), "migrations", "from 0 to 1");
         require(between(self.fanout_bits.into(), 1, 5), "fanout_bits", "from 1 to 5");
         require(between(self.levels as u64, 1, 10), "levels", "from 1 to 10");

@@ -119,7 +119,7 @@ impl Inner {
     /// The view is loaded before the sequence: then it holds every write up to the sequence that
     /// this thread could have seen.
     pub(crate) fn pin(&self) -> Result<(Arc<View>, u64)> {
-        self.check_open()?;
+        self.background.check_open()?;
         let view = self.view.load_full();
         Ok((view, self.visible.load(Acquire)))
     }

@@ -1,7 +1,7 @@
 //! The records of the write-ahead log.
 //!
 //! ```text
-//! chain := 0:u8  previous log:u64 LE  its length:u64 LE        the first record; 0, 0: none before
+//! link    := 0:u8  …                              the first record: siltstone_table::log::chain
 //! batch := 1:u8  first sequence:varint  operations:varint  operation*
 //! ```
 //!
@@ -15,18 +15,9 @@
 
 use siltstone_engine::WriteBatch;
 use siltstone_engine::batch::{read_varint, write_varint};
-use siltstone_table::MAX_SEQUENCE;
+use siltstone_table::{KIND_LINK, Link, MAX_SEQUENCE};
 
-const KIND_CHAIN: u8 = 0;
 const KIND_BATCH: u8 = 1;
-
-/// The bytes of a chain record.
-pub(crate) fn chain((previous, previous_len): (u64, u64)) -> Vec<u8> {
-    let mut out = vec![KIND_CHAIN];
-    out.extend_from_slice(&previous.to_le_bytes());
-    out.extend_from_slice(&previous_len.to_le_bytes());
-    out
-}
 
 /// Appends what comes before the operations of a batch.
 pub(crate) fn push_header(out: &mut Vec<u8>, first_sequence: u64, operations: u32) {
@@ -38,10 +29,7 @@ pub(crate) fn push_header(out: &mut Vec<u8>, first_sequence: u64, operations: u3
 /// A record of the log, read back.
 pub(crate) enum Record {
     /// The log before, and its length.
-    Chain {
-        previous: u64,
-        previous_len: u64,
-    },
+    Link,
     Batch {
         first_sequence: u64,
         batch: WriteBatch,
@@ -52,14 +40,7 @@ impl Record {
     /// Parses a record; the error says what is malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Record, String> {
         match bytes.split_first() {
-            Some((&KIND_CHAIN, body)) => {
-                let (words, rest) = body.as_chunks::<8>();
-                let ([previous, len], []) = (words, rest) else {
-                    return Err("malformed chain record".to_owned());
-                };
-                let previous_len = u64::from_le_bytes(*len);
-                Ok(Record::Chain { previous: u64::from_le_bytes(*previous), previous_len })
-            }
+            Some((&KIND_LINK, _)) => Link::decode(bytes).map(|_| Record::Link),
             Some((&KIND_BATCH, mut body)) => {
                 let first_sequence = varint(&mut body)?;
                 let count = varint(&mut body)?;
@@ -97,7 +78,7 @@ mod tests {
             panic!("not read back");
         };
         assert_eq!(back, batch);
-        for record in [good, chain((3, 4))] {
+        for record in [good, Link { number: 3, bytes: 4 }.encode().to_vec()] {
             for at in 0..record.len() {
                 let _ = Record::decode(&record[..at]);
                 for value in [0, 1, 0x7f, 0x80, 0xff] {

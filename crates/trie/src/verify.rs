@@ -21,7 +21,7 @@ use crate::version::ENGINE;
 impl Inner {
     /// Reads the manifest, every table and cluster of the current version, and every log.
     pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
-        self.check_open()?;
+        self.background.check_open()?;
         let mut report = VerifyReport::default();
         let view = self.view.load_full();
         let tables: u64 = view.version.tables().map(|table| table.bytes()).sum();
@@ -41,7 +41,7 @@ impl Inner {
             done += cluster.bytes();
             progress(done, total);
         }
-        for number in self.state.lock().logs.clone() {
+        for number in self.background.lock().logs.clone() {
             let name = Kind::Log.name(number);
             match self.media.open(&name, Mode::Read) {
                 // A log that was flushed meanwhile is gone, and rightly so.
@@ -60,7 +60,7 @@ impl Inner {
             let position = record.position;
             match Record::decode(record.bytes) {
                 Ok(Record::Batch { batch, .. }) => entries += batch.len() as u64,
-                Ok(Record::Chain { .. }) => {}
+                Ok(Record::Link) => {}
                 Err(reason) => return Err(Error::corruption(name, position, reason)),
             }
         }
@@ -95,6 +95,7 @@ impl Inner {
             ("false_positives", &c.false_positives),
             ("cluster_bytes_written", &c.cluster_bytes_written),
             ("background_us", &c.background_us),
+            ("job_memory_bytes", &c.job_memory),
             ("sequence", &self.visible),
         ];
         let memtable_keys: u64 = view.memtables().map(|memtable| memtable.keys()).sum();
@@ -110,12 +111,12 @@ impl Inner {
             gets: c.gets.load(Relaxed),
             gets_found: c.gets_found.load(Relaxed),
             seeks: c.seeks.load(Relaxed),
-            io: self.media.counters().map(|io| io.snapshot()).unwrap_or_default(),
+            io: self.homes.io(),
             nvm: self.media.counters().map(|io| io.nvm_snapshot()).unwrap_or_default(),
             keys_estimate: memtable_keys + live.sum::<u64>(),
             space_bytes: logs + levels.iter().map(|level| level.bytes).sum::<u64>(),
             memory: BTreeMap::from(memory),
-            stall: c.stalls(),
+            stall: c.stalls.get(),
             levels,
             counters: counters.map(|(name, counter)| (name, counter.load(Relaxed))).into(),
         }
@@ -137,7 +138,7 @@ impl Inner {
     }
 
     fn log_bytes(&self) -> u64 {
-        let logs = self.state.lock().logs.clone();
+        let logs = self.background.lock().logs.clone();
         let len = |number: &u64| {
             let file = self.media.open(&Kind::Log.name(*number), Mode::Read);
             file.and_then(|file| file.len()).unwrap_or(0)

@@ -112,7 +112,7 @@ fn labelled_with_colon(line: &str, label: &str) -> Option<f64> {
 }
 
 /// `rocksdb.NAME … COUNT : N …`.
-fn counted(line: &str) -> Option<(String, u64)> {
+pub(super) fn counted(line: &str) -> Option<(String, u64)> {
     if !line.starts_with("rocksdb.") {
         return None;
     }

@@ -1,8 +1,12 @@
 //! Other stores under the same load in the same sitting.
 //!
-//! A peer runs as a program of its own, as its makers ship it, with settings made equal to ours
-//! where it has them. Its figures fill the same [`Report`], so they stand
-//! beside ours.
+//! | peer | what runs |
+//! | --- | --- |
+//! | `rocksdb` | its own `db_bench`, as its makers ship it |
+//! | `librocksdb` | its shared library under our runner (Cargo feature `peers`) |
+//!
+//! Settings are made equal to ours where a peer has them. Its figures fill the same [`Report`], so they
+//! stand beside ours.
 //!
 //! Invariant: what a peer does not tell is missing in its report; nothing is estimated. What it ran
 //! with is listed in the report's settings.
@@ -17,10 +21,13 @@ use crate::run::Settings;
 use crate::workload::Workload;
 
 mod db_bench_output;
+#[cfg(feature = "peers")]
+pub mod librocksdb;
 pub mod rocksdb;
 
 /// The names of all peers.
-pub const NAMES: &[&str] = &["rocksdb"];
+pub const NAMES: &[&str] =
+    if cfg!(feature = "peers") { &["rocksdb", "librocksdb"] } else { &["rocksdb"] };
 
 /// What both stores are asked to do.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +49,8 @@ pub struct Task<'a> {
 pub fn check(name: &str, task: &Task<'_>) -> Result<()> {
     match name {
         "rocksdb" => rocksdb::check(task),
+        #[cfg(feature = "peers")]
+        "librocksdb" => librocksdb::check(task),
         _ => Err(unknown(name)),
     }
 }
@@ -54,12 +63,26 @@ pub fn check(name: &str, task: &Task<'_>) -> Result<()> {
 pub fn run(name: &str, task: &Task<'_>, on_phase: &mut dyn FnMut(&str)) -> Result<Report> {
     match name {
         "rocksdb" => rocksdb::run(task, on_phase),
+        #[cfg(feature = "peers")]
+        "librocksdb" => {
+            let mut current = String::new();
+            librocksdb::run(task, &mut |progress| {
+                if current != progress.workload {
+                    progress.workload.clone_into(&mut current);
+                    on_phase(&current);
+                }
+            })
+        }
         _ => Err(unknown(name)),
     }
 }
 
 fn unknown(name: &str) -> Error {
-    bad("peer", format!("'{name}' is unknown; there are {}", NAMES.join(", ")))
+    let more = match name {
+        "librocksdb" => "; build with --features peers",
+        _ => "",
+    };
+    bad("peer", format!("'{name}' is unknown; there are {}{more}", NAMES.join(", ")))
 }
 
 fn bad(option: &str, reason: String) -> Error {

@@ -67,6 +67,36 @@ pub struct Figures {
     /// Throughput over time, where it was taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeline: Option<Timeline>,
+    /// What was written into each level, where the engine has levels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub levels: Vec<LevelFigures>,
+    /// How write amplification went as operations were done, background work left behind included.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub growth: Vec<Growth>,
+}
+
+/// A level of an engine.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct LevelFigures {
+    /// Its name.
+    pub name: String,
+    /// Bytes written into it.
+    pub bytes_written: u64,
+    /// The same for each byte of the user's.
+    pub write_amplification: Option<f64>,
+    /// Bytes of its files at the end.
+    pub space_bytes: u64,
+    /// Its files at the end.
+    pub files: u64,
+}
+
+/// Write amplification up to a moment of a workload.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Growth {
+    /// Operations done by then.
+    pub ops: u64,
+    /// Bytes written to the medium by then for each of the user's.
+    pub write_amplification: Option<f64>,
 }
 
 /// Latencies by kind of operation; none where there were no such operations.

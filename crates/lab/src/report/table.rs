@@ -1,13 +1,14 @@
 //! A report as a table for people.
 //!
 //! One column a phase, with the peer's beside it; one row a figure; rows that no column has are left
-//! out. What a peer warns of, e.g. that its build is slow, stands below.
+//! out. The most memory of each process stands below, and what a peer warns of, e.g. that its build is
+//! slow.
 //!
 //! Invariant: every number shown is one of the report's, rounded and nothing else.
 //!
 //! Source: ours.
 
-use super::{Figures, Percentiles, Report};
+use super::{Figures, LevelFigures, Percentiles, Report};
 
 type Row = (&'static str, fn(&Figures) -> Option<String>);
 
@@ -19,6 +20,11 @@ const ROWS: &[Row] = &[
     ("media bytes written", |f| bytes_unless_zero(f.media_bytes_written)),
     ("NVM bytes stored", |f| bytes_unless_zero(f.nvm_bytes_stored)),
     ("write amplification", |f| decimal(f.write_amplification)),
+    ("the same by level", |f| {
+        let amplification = |level: &LevelFigures| decimal(level.write_amplification);
+        let levels: Vec<_> = f.levels.iter().filter_map(amplification).collect();
+        (!levels.is_empty()).then(|| levels.join(" + "))
+    }),
     ("reads a lookup", |f| decimal(f.reads_per_lookup)),
     ("bytes read a lookup", |f| f.bytes_read_per_lookup.map(|b| format!("{b:.0}"))),
     ("memory bytes a key", |f| decimal(f.memory_bytes_per_key)),
@@ -53,7 +59,13 @@ pub fn table(report: &Report) -> String {
     let warning = report.peer.as_ref().and_then(|peer| {
         Some(format!("{} warns: {}\n", peer.total.engine, peer.settings.get("warning")?))
     });
-    align(&lines) + &warning.unwrap_or_default()
+    let reports = std::iter::once(report).chain(report.peer.as_deref());
+    let peaks = reports.filter_map(|report| {
+        let peak = report.peak_rss_bytes?;
+        Some(format!("{} had at most {} resident\n", report.total.engine, human(peak)))
+    });
+    let peaks: String = peaks.collect();
+    align(&lines) + &peaks + &warning.unwrap_or_default()
 }
 
 /// First column to the left, the others to the right.

@@ -26,6 +26,7 @@ mod leveldb_levels;
 mod leveldb_optimized;
 mod leveldb_skew;
 mod leveldb_stages;
+mod live_level_sizes;
 mod lsm_write_amplification;
 mod mica_access;
 mod mica_bench;
@@ -52,6 +53,7 @@ mod trie_balance;
 mod trie_engine;
 mod unique_keys;
 mod verdict;
+mod write_stalls;
 mod zipf_merge;
 
 use crate::plot::Plot;
@@ -87,14 +89,18 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &lsm_write_amplification::LsmWriteAmplification,
     &leveldb_optimized::LevelDbOptimized,
     &level_sizes::LevelSizes,
+    &live_level_sizes::LiveLevelSizes,
     &leveldb_stages::LevelDbStages,
     &leveldb_levels::LevelDbLevels,
     &triad::Triad,
     &trie_balance::TrieBalance,
     &trie_engine::TrieWriteAmplification,
     &trie_engine::TrieReads,
+    &trie_engine::TrieSorted,
+    &trie_engine::TrieStoreSize,
     &trie_engine::TrieFrontier,
     &triangle::Triangle,
+    &write_stalls::WriteStalls,
     &cross_row_hints::CrossRowHints,
     &model_speed::ModelSpeed,
     &table_selection::TableSelection,

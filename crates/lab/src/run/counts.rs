@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use siltstone_engine::Stats;
 use siltstone_engine::stats::Stalls;
 
-use crate::report::{Figures, LatencyByKind, StallMs, Timeline};
+use crate::report::{Figures, LatencyByKind, LevelFigures, StallMs, Timeline};
 
 /// Differences of counters over a phase.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -42,6 +42,8 @@ pub struct Counts {
     pub lookup_bytes: u64,
     /// How long writers waited.
     pub stalls: Stalls,
+    /// Bytes written into each level.
+    pub level_written: BTreeMap<String, u64>,
     /// Time of all background jobs together, where the engine counts it.
     pub background_us: u64,
 }
@@ -55,6 +57,8 @@ pub struct State {
     pub memory: BTreeMap<String, u64>,
     /// Bytes of live files.
     pub space_bytes: u64,
+    /// Bytes and files of each level.
+    pub levels: BTreeMap<String, (u64, u64)>,
 }
 
 impl Counts {
@@ -82,7 +86,15 @@ impl Counts {
         }
         let background_us = |stats: &Stats| stats.counters.get("background_us").copied();
         let background_us = background_us(after).zip(background_us(before));
+        let into = |stats: &Stats, name: &str| {
+            let level = stats.levels.iter().find(|level| level.name == name);
+            level.map_or(0, |level| level.bytes_written)
+        };
+        let level_written = after.levels.iter().map(|level| {
+            (level.name.clone(), level.bytes_written.saturating_sub(into(before, &level.name)))
+        });
         Counts {
+            level_written: level_written.collect(),
             background_us: background_us.map_or(0, |(after, before)| after - before),
             user_bytes: after.user_bytes_written - before.user_bytes_written,
             written: written.filter(|(_, bytes)| *bytes > 0).collect(),
@@ -107,6 +119,9 @@ impl Counts {
         for (purpose, bytes) in &other.nvm_stored {
             *self.nvm_stored.entry(purpose.clone()).or_default() += bytes;
         }
+        for (level, bytes) in &other.level_written {
+            *self.level_written.entry(level.clone()).or_default() += bytes;
+        }
         self.lookups += other.lookups;
         self.lookup_reads += other.lookup_reads;
         self.lookup_bytes += other.lookup_bytes;
@@ -115,6 +130,12 @@ impl Counts {
         self.stalls.compaction_us += other.stalls.compaction_us;
         self.stalls.longest_us = self.stalls.longest_us.max(other.stalls.longest_us);
         self.background_us += other.background_us;
+    }
+
+    /// Bytes written to the medium for each of the user's.
+    pub fn write_amplification(&self) -> Option<f64> {
+        let written = self.written.values().sum::<u64>() as f64;
+        (self.user_bytes > 0).then(|| written / self.user_bytes as f64)
     }
 
     /// The figures of these counts.
@@ -159,6 +180,15 @@ impl Counts {
                 longest: Some(ms(self.stalls.longest_us)),
             },
             timeline,
+            levels: (state.levels.iter())
+                .map(|(name, &(space_bytes, files))| {
+                    let bytes_written = self.level_written.get(name).copied().unwrap_or(0);
+                    let write_amplification = ratio(bytes_written, self.user_bytes);
+                    let name = name.clone();
+                    LevelFigures { name, bytes_written, write_amplification, space_bytes, files }
+                })
+                .collect(),
+            growth: Vec::new(),
         }
     }
 }
@@ -170,6 +200,9 @@ impl State {
             keys: stats.keys_estimate,
             memory: stats.memory.iter().map(|(name, bytes)| (name.to_string(), *bytes)).collect(),
             space_bytes: stats.space_bytes,
+            levels: (stats.levels.iter())
+                .map(|level| (level.name.clone(), (level.bytes, level.files)))
+                .collect(),
         }
     }
 }
@@ -195,6 +228,7 @@ fn total_us(stalls: &Stalls) -> u64 {
 mod tests {
     use super::*;
     use siltstone_engine::IoCounts;
+    use siltstone_engine::stats::LevelStats;
 
     fn stats(user: u64, log: u64, compaction: u64, gets: u64, stall: Stalls) -> Stats {
         let wrote = |bytes_written| IoCounts { bytes_written, ..IoCounts::default() };
@@ -218,8 +252,11 @@ mod tests {
         let after = stats(3000, 3100, 11_900, 20, Stalls::default());
         let mut counts = Counts::between(&before, &after);
         (counts.ops, counts.seconds) = (50, 2.0);
-        let state =
-            State { keys: 10, memory: BTreeMap::from([("filter".to_owned(), 25)]), space_bytes: 7 };
+        let state = State {
+            keys: 10,
+            memory: BTreeMap::from([("filter".to_owned(), 25)]),
+            ..State::default()
+        };
         let identity = Identity { engine: "lsm", workload: "w", keys: 10, threads: 1 };
         let figures = counts.figures(&identity, &state, LatencyByKind::default(), None);
         assert_eq!(figures.user_bytes_written, 2000);
@@ -232,6 +269,29 @@ mod tests {
         assert_eq!(figures.memory_bytes_per_key, Some(2.5));
         assert_eq!(figures.by_structure["filter"], 2.5);
         assert_eq!(figures.ops_per_second, 25.0);
+    }
+
+    #[test]
+    fn what_was_written_into_a_level_is_a_difference_too() {
+        let with = |user, into| {
+            let level = LevelStats {
+                name: "L1".to_owned(),
+                bytes_written: into,
+                bytes: 40,
+                files: 3,
+                ..LevelStats::default()
+            };
+            Stats { levels: vec![level], ..stats(user, 0, 0, 0, Stalls::default()) }
+        };
+        let after = with(150, 230);
+        let mut counts = Counts::between(&with(100, 30), &after);
+        counts.add(&Counts::between(&with(0, 0), &with(50, 100)));
+        let identity = Identity { engine: "trie", workload: "w", keys: 1, threads: 1 };
+        let state = State::of(&after);
+        let figures = counts.figures(&identity, &state, LatencyByKind::default(), None);
+        let level = &figures.levels[0];
+        assert_eq!((level.bytes_written, level.space_bytes, level.files), (300, 40, 3));
+        assert_eq!(level.write_amplification, Some(3.0));
     }
 
     #[test]

@@ -28,13 +28,13 @@ mod worker;
 
 pub use counts::{Counts, Identity, State};
 pub use latency::{Kind, Latencies};
-pub use process::peak_rss_bytes;
+pub use process::{peak_rss_bytes, run_watched};
 pub use settings::Settings;
 pub use timeline::Slices;
 
 use crate::engines::{Opened, Target};
 use crate::generate::{Chooser, Draw, KeySpace, Mix, Operation, Values, stream};
-use crate::report::Report;
+use crate::report::{Figures, Growth, Report};
 use crate::workload::{Choices, Start, Workload};
 use worker::{Pass, Timetable, Worker};
 
@@ -43,6 +43,9 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
 /// Sets the popularity of keys apart from the order in which they are loaded.
 const LOAD_SEED: u64 = 0x6c6f_6164;
+
+/// Looks at write amplification while a phase runs.
+const LOOKS: u64 = 50;
 
 /// How far a phase is.
 #[derive(Debug, Clone, Copy)]
@@ -72,6 +75,8 @@ pub struct Phase {
     pub slices: Slices,
     /// What stood at its end.
     pub state: State,
+    /// Write amplification on the way.
+    pub growth: Vec<Growth>,
 }
 
 /// An engine under measurement.
@@ -194,7 +199,8 @@ impl Session {
             let timeline = phase.slices.timeline(run);
             let latency = phase.latencies.summary();
             let identity = identity(&phase.workload);
-            phase.counts.figures(&identity, &phase.state, latency, Some(timeline))
+            let figures = phase.counts.figures(&identity, &phase.state, latency, Some(timeline));
+            Figures { growth: phase.growth.clone(), ..figures }
         });
         let asked = || self.phases.iter().filter(|phase| !phase.is_load);
         let (mut counts, mut latencies) = (Counts::default(), Latencies::default());
@@ -233,7 +239,18 @@ impl Session {
             pass(&mut workers, warmup, &done, &mut report)?;
         }
         let before = engine.stats();
-        let took = pass(&mut workers, ops, &done, &mut report)?;
+        let mut growth = Vec::new();
+        let mut watch = |done| {
+            report(done);
+            let done = done.saturating_sub(warmup);
+            // A look costs what `stats` costs: a short run has few.
+            if done * LOOKS / ops.max(1) > growth.len() as u64 {
+                let written = Counts::between(&before, &engine.stats()).write_amplification();
+                growth
+                    .extend(written.map(|wa| Growth { ops: done, write_amplification: Some(wa) }));
+            }
+        };
+        let took = pass(&mut workers, ops, &done, &mut watch)?;
         let settling = Instant::now();
         if !workload.is_read_only() {
             engine.maintain()?;
@@ -250,7 +267,7 @@ impl Session {
         let seconds = took.as_secs_f64();
         let counts = Counts { ops, seconds, settle_seconds, ..Counts::between(&before, &after) };
         let (workload, state) = (workload.name.clone(), State::of(&after));
-        self.phases.push(Phase { workload, is_load, counts, latencies, slices, state });
+        self.phases.push(Phase { workload, is_load, counts, latencies, slices, state, growth });
         Ok(())
     }
 

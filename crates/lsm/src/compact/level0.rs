@@ -46,7 +46,7 @@ use crate::options::{Options, Shape};
 use crate::version::{Row, TableFile, Version};
 
 /// The share of a container at which its compaction begins (TriangleKV paper, section 3.1).
-const BEGIN_AT: f64 = 0.6;
+pub(super) const BEGIN_AT: f64 = 0.6;
 /// The share of a container from which writers are slowed down.
 const SLOW_AT: f64 = 0.85;
 

@@ -1,4 +1,4 @@
-//! Compaction: what is chosen ([`pick`], [`level0`]), what belongs to it ([`compaction`]), how it is
+//! Compaction: what is chosen ([`pick`], [`level0`], [`sizes`]), what belongs to it ([`compaction`]), how it is
 //! cut and merged ([`run`]), and the job around it.
 //!
 //! ```text
@@ -11,17 +11,19 @@ mod compaction;
 mod level0;
 mod pick;
 mod run;
+mod sizes;
 
 pub(crate) use compaction::Compaction;
 use compaction::complete;
 pub(crate) use pick::{Leveled, Strategy};
+pub(crate) use sizes::{LevelSizes, Seen};
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use siltstone_engine::{Error, Priority, Result};
+use siltstone_engine::{Priority, Result};
 
 use crate::engine::{Inner, State};
 use crate::version::{Edit, FileEntry, Row, TableFile};
@@ -53,84 +55,12 @@ impl Busy {
     }
 }
 
-/// Undoes the queueing of a job.
-type Settle<'a> = Box<dyn FnOnce(&mut State) + 'a>;
-
-/// A background job from its beginning to its end; a job that panics poisons the table.
-pub(crate) struct BackgroundJob<'a> {
-    inner: &'a Arc<Inner>,
-    settle: Option<Settle<'a>>,
-}
-
-impl<'a> BackgroundJob<'a> {
-    /// `None` if the table is closing. However the job ends, `settle` undoes its queueing.
-    pub(crate) fn begin(
-        inner: &'a Arc<Inner>,
-        settle: impl FnOnce(&mut State) + 'a,
-    ) -> Option<Self> {
-        let mut state = inner.state.lock();
-        // Asked under the lock: whoever stops the table waits for `executing` to fall after it
-        // has raised the flag.
-        if inner.stopping.load(Acquire) {
-            settle(&mut state);
-            inner.progress.notify_all();
-            return None;
-        }
-        state.executing += 1;
-        Some(BackgroundJob { inner, settle: Some(Box::new(settle)) })
-    }
-
-    /// Ends the job with its result, which waiting writers hear.
-    pub(crate) fn end(mut self, result: Result<()>) {
-        let inner = self.inner;
-        let mut state = inner.state.lock();
-        match result {
-            Ok(()) => state.background_error = None,
-            Err(Error::Closed) => {}
-            Err(error) => {
-                state.failures += 1;
-                state.background_error = Some(error.clone());
-                if !is_passing(&error) {
-                    let _ = inner.poisoned.set(format!("background work: {error}"));
-                }
-            }
-        }
-        self.finish(&mut state);
-    }
-
-    fn finish(&mut self, state: &mut State) {
-        if let Some(settle) = self.settle.take() {
-            settle(state);
-            state.executing -= 1;
-            self.inner.progress.notify_all();
-        }
-    }
-}
-
-impl Drop for BackgroundJob<'_> {
-    fn drop(&mut self) {
-        if self.settle.is_some() {
-            let _ = self.inner.poisoned.set("a background job panicked".to_owned());
-            let inner = self.inner;
-            self.finish(&mut inner.state.lock());
-        }
-    }
-}
-
-/// Faults after which the work is simply tried again: nothing on the medium is in doubt. A failed
-/// write or sync is another matter.
-fn is_passing(error: &Error) -> bool {
-    error.is_disk_full()
-        || error.is_corruption()
-        || matches!(error, Error::Io { operation: "read", .. })
-}
-
 impl Inner {
     /// Queues compactions while some are due and jobs are free.
     pub(crate) fn schedule_compaction(&self) {
         let view = self.view.load_full();
-        let mut state = self.state.lock();
-        while state.compactions < self.options.jobs && !self.stopping.load(Acquire) {
+        let mut state = self.background.lock();
+        while state.compactions < self.options.jobs && !self.background.is_stopping() {
             let Some(compaction) = self.strategy.pick(&view.version, &state.busy) else { return };
             state.busy.enter(&compaction);
             state.compactions += 1;
@@ -191,18 +121,13 @@ impl Inner {
 }
 
 fn run_job(inner: &Arc<Inner>, number: u64) {
-    let queued = inner.state.lock().queued.remove(&number);
+    let queued = inner.background.lock().queued.remove(&number);
     let Some(compaction) = &queued else { return };
     let settle = |state: &mut State| {
         state.compactions -= 1;
         state.busy.leave(compaction);
     };
-    let Some(job) = BackgroundJob::begin(inner, settle) else { return };
-    let result = inner.compact(compaction);
-    let failed = result.is_err();
-    job.end(result);
-    // After a failure the next write, flush or call for maintenance tries again, not a hot loop.
-    if !failed {
+    if inner.background.run(settle, || inner.compact(compaction)) {
         inner.schedule_compaction();
     }
 }

@@ -1,10 +1,10 @@
 //! What to compact next: a strategy over a version.
 //!
 //! Leveled: level 0 is due by a policy of its own (`level0`), a deeper level when its bytes exceed
-//! its target; the one that is furthest over goes first. From a deeper level one table goes down, chosen round-robin (LevelDB) or by the least
-//! bytes under it for each of its own (RocksDB's `kMinOverlappingRatio`; the thesis, section 4.7,
-//! compares such choices), then grown to every table of its level that fits in without widening
-//! what lies under it.
+//! its target (`sizes`); the one that is furthest over goes first. From a deeper level one table goes
+//! down, chosen round-robin (LevelDB) or by the least bytes under it for each of its own (RocksDB's
+//! `kMinOverlappingRatio`; the thesis, section 4.7, compares such choices), then grown to every table
+//! of its level that fits in without widening what lies under it.
 //!
 //! Scans pay for level 0: each cursor placed looks into every row, so it is charged what a table's
 //! worth of compaction would cost; when the charges reach the cost of compacting level 0, it is due
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 
 use super::level0::Level0;
-use super::{Busy, Compaction, complete};
+use super::{Busy, Compaction, LevelSizes, complete};
 use crate::options::{Options, Selection};
 use crate::version::{TableFile, Version};
 
@@ -43,6 +43,7 @@ pub(crate) trait Strategy: Send + Sync {
 pub(crate) struct Leveled {
     options: Options,
     level0: Level0,
+    sizes: Arc<LevelSizes>,
     /// By level: the key after which round-robin goes on.
     cursors: Mutex<Vec<Vec<u8>>>,
     /// What seeks have paid towards the next compaction of level 0, in bytes.
@@ -51,7 +52,11 @@ pub(crate) struct Leveled {
 
 impl Leveled {
     /// Goes on where the manifest says the last compactions ended.
-    pub(crate) fn new(options: &Options, recovered: &[(usize, Vec<u8>)]) -> Self {
+    pub(crate) fn new(
+        options: &Options,
+        sizes: Arc<LevelSizes>,
+        recovered: &[(usize, Vec<u8>)],
+    ) -> Self {
         let mut cursors = Vec::new();
         for (level, key) in recovered {
             cursors.resize(cursors.len().max(level + 1), Vec::new());
@@ -60,6 +65,7 @@ impl Leveled {
         Leveled {
             options: options.clone(),
             level0: Level0::new(options),
+            sizes,
             cursors: Mutex::new(cursors),
             seeks_paid_bytes: AtomicU64::new(0),
         }
@@ -71,8 +77,8 @@ impl Leveled {
             let score = self.level0.score(version);
             return if self.have_seeks_paid(version) { score.max(1.0) } else { score };
         }
-        // The last level takes what comes.
-        let target = self.options.level_bytes.get(level - 1).filter(|_| level < self.levels());
+        let targets = self.sizes.targets();
+        let target = targets.get(level - 1);
         target.map_or(0.0, |&target| version.bytes(level) as f64 / target as f64)
     }
 
@@ -80,10 +86,6 @@ impl Leveled {
     fn have_seeks_paid(&self, version: &Version) -> bool {
         let cost = version.bytes(0) + version.levels.first().map_or(0, |_| version.bytes(1));
         version.level0.len() > 1 && self.seeks_paid_bytes.load(Relaxed) >= cost
-    }
-
-    fn levels(&self) -> usize {
-        self.options.level_bytes.len()
     }
 
     fn pick_table(&self, version: &Version, level: usize, busy: &Busy) -> Option<Compaction> {

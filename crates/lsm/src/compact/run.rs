@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::{Condvar, Mutex};
 use siltstone_engine::{Error, Priority, Purpose, Result};
@@ -150,7 +150,7 @@ impl Inner {
         let is_bottom = pieces.compaction.deeper.iter().all(Vec::is_empty);
         while merge.valid() && end.is_none_or(|end| merge.key() < end.as_slice()) {
             entries_in += 1;
-            if entries_in.is_multiple_of(LOOK_UP_EVERY) && self.stopping.load(Acquire) {
+            if entries_in.is_multiple_of(LOOK_UP_EVERY) && self.background.is_stopping() {
                 return Err(Error::Closed);
             }
             if let Some(kept) = retain.keep(merge.key(), merge.sequence()) {

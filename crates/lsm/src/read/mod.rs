@@ -175,9 +175,7 @@ impl Inner {
     /// The view is loaded before the sequence: then it holds every write up to the sequence that
     /// this thread could have seen, and no version that is needed was compacted away in between.
     pub(crate) fn pin(&self, point: Option<&ReadPoint>) -> Result<(Arc<View>, u64)> {
-        if self.closed.load(Acquire) {
-            return Err(Error::Closed);
-        }
+        self.background.check_open()?;
         let view = self.view.load_full();
         match point {
             None => Ok((view, self.visible.load(Acquire))),

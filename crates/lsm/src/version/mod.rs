@@ -22,7 +22,7 @@ pub(crate) use file::TableFile;
 pub(crate) use log_file::{LOG_OF_ROW, LogFile, Logged};
 pub(crate) use opened::{NvmRows, Opened, Opener};
 pub(crate) use row::{InRow, Row};
-pub(crate) use set::{ENGINE, Recovered, Versions, fold};
+pub(crate) use set::{ENGINE, Versions, fold};
 
 use std::sync::Arc;
 

@@ -10,16 +10,14 @@
 //! nothing either. After any other fault of the log the outcome is unknown, and the table refuses
 //! writes until it is opened anew.
 
-mod log;
 mod room;
 
-pub(crate) use log::{Log, LogRecord};
-
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use siltstone_engine::group::Size;
 use siltstone_engine::{Durability, Error, Result, WriteBatch};
+use siltstone_table::{ChainWriter, RecordParts};
 
 use crate::engine::Inner;
 use crate::memtable::Memtable;
@@ -27,7 +25,7 @@ use crate::record::{self, Position};
 
 /// What the one writer at a time owns.
 pub(crate) struct Writer {
-    pub(crate) log: Log,
+    pub(crate) log: ChainWriter,
     pub(crate) memtable: Arc<Memtable>,
     pub(crate) last_sequence: u64,
     // Kept between writes, so that a write allocates little.
@@ -50,7 +48,7 @@ impl Size for Queued {
 }
 
 impl Writer {
-    pub(crate) fn new(log: Log, memtable: Arc<Memtable>, last_sequence: u64) -> Self {
+    pub(crate) fn new(log: ChainWriter, memtable: Arc<Memtable>, last_sequence: u64) -> Self {
         Writer {
             log,
             memtable,
@@ -65,7 +63,7 @@ impl Writer {
 impl Inner {
     /// Applies `batch` whole.
     pub(crate) fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
-        self.check_writable()?;
+        self.background.check_writable()?;
         batch.check(crate::MAX_VALUE_BYTES)?;
         if batch.is_empty() && durability == Durability::Buffered {
             return Ok(());
@@ -79,7 +77,7 @@ impl Inner {
     /// Writes this thread's batch and those of `others` as one group.
     fn lead(&self, own: &WriteBatch, durability: Durability, others: &[Queued]) -> Result<()> {
         let mut writer = self.writer.lock();
-        self.check_writable()?;
+        self.background.check_writable()?;
         self.make_room(&mut writer)?;
         let writer = writer.as_mut().ok_or(Error::Closed)?;
         let batches = || std::iter::once(own).chain(others.iter().map(|queued| &queued.batch));
@@ -88,7 +86,7 @@ impl Inner {
 
         self.append(writer, batches())?;
         if wants_sync {
-            writer.log.sync().map_err(|e| self.poison("syncing the log", e))?;
+            writer.log.sync().map_err(|e| self.background.poison("syncing the log", e))?;
         }
         let mut sequence = writer.last_sequence;
         let mut pieces = writer.pieces.iter();
@@ -137,12 +135,16 @@ impl Inner {
             return Ok(());
         }
         let starts = std::iter::once(0).chain(bodies.iter().map(|&(end, _)| end));
-        let records: Vec<LogRecord<'_>> = starts
+        let records: Vec<RecordParts<'_>> = starts
             .zip(&bodies)
             .map(|(start, &(end, bytes))| [&headers[start..end], bytes])
             .collect();
         log.append(&records, offsets).map_err(|error| {
-            if error.is_disk_full() { error } else { self.poison("appending to the log", error) }
+            if error.is_disk_full() {
+                error
+            } else {
+                self.background.poison("appending to the log", error)
+            }
         })?;
         for ((piece, &offset), record) in pieces.iter_mut().zip(&*offsets).zip(&records) {
             piece.1 = Position::new(offset, record[0].len() + record[1].len());
@@ -153,23 +155,5 @@ impl Inner {
     /// Makes every write that has returned durable.
     pub(crate) fn sync(&self) -> Result<()> {
         self.write(&WriteBatch::new(), Durability::Synced)
-    }
-
-    /// Refuses writes to a table that is closed or was poisoned.
-    pub(crate) fn check_writable(&self) -> Result<()> {
-        if self.closed.load(Acquire) {
-            return Err(Error::Closed);
-        }
-        match self.poisoned.get() {
-            Some(cause) => Err(Error::ReadOnly { cause: cause.clone() }),
-            None => Ok(()),
-        }
-    }
-
-    /// From now on the table refuses writes, and says why.
-    pub(crate) fn poison(&self, doing: &str, error: Error) -> Error {
-        let _ = self.poisoned.set(format!("{doing}: {error}"));
-        self.progress.notify_all();
-        error
     }
 }

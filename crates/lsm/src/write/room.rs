@@ -5,20 +5,14 @@
 //! its limit. So a burst meets a slope and not a wall.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::MutexGuard;
-use siltstone_engine::{Error, Result};
+use siltstone_engine::{BackgroundWork, Error, Result, Stall};
 
 use super::Writer;
 use crate::engine::{Inner, State};
 use crate::memtable::{FullLog, Memtable};
-
-/// The longest pause for one stretch of [`PAUSE_EVERY_BYTES`].
-const LONGEST_PAUSE: Duration = Duration::from_millis(10);
-const PAUSE_EVERY_BYTES: u64 = 64 << 10;
-/// The pressure at which writers stop.
-const PRESSURE_STOP: u32 = 1_000_000;
 
 impl Inner {
     /// Sees to it that the active memtable takes the next write. The writer is not locked while
@@ -31,11 +25,11 @@ impl Inner {
             if open.log.len() < log && open.memtable.bytes() < memory {
                 return Ok(());
             }
-            if !self.is_flush_due(&self.state.lock()) && !self.is_level0_full() {
+            if !self.is_flush_due(&self.background.lock()) && !self.pressure.is_full() {
                 return self.rotate(open);
             }
             MutexGuard::unlocked(writer, || self.wait_for_room())?;
-            self.check_writable()?;
+            self.background.check_writable()?;
         }
     }
 
@@ -50,7 +44,7 @@ impl Inner {
         writer.log.rotate(number)?;
         writer.memtable.set_full(full);
         let fresh = std::sync::Arc::new(Memtable::new(number, self.env.seed ^ number));
-        let mut state = self.state.lock();
+        let mut state = self.background.lock();
         state.logs.push(number);
         writer.memtable = fresh.clone();
         self.publish(&mut state, |view| {
@@ -62,23 +56,12 @@ impl Inner {
         Ok(())
     }
 
-    /// A pause in proportion to the debt of level 0, once every so many bytes.
+    /// A pause in proportion to the debt of background work.
     fn slow_down(&self) {
-        let pressure = self.pressure.load(Relaxed);
-        if pressure == 0 {
-            return;
-        }
         let written = self.counters.user_bytes_written.load(Relaxed);
-        let stretch = written / PAUSE_EVERY_BYTES;
-        if self.paused_at.swap(stretch, Relaxed) == stretch {
-            return;
+        if let Some(paused) = self.pressure.slow_down(written, &self.env.scheduler) {
+            self.counters.stalls.add(Stall::Insert, paused);
         }
-        let began = Instant::now();
-        // With a manual scheduler a pause would be time lost: work off the debt instead.
-        if !self.env.scheduler.help() {
-            std::thread::sleep(LONGEST_PAUSE * pressure / PRESSURE_STOP);
-        }
-        self.counters.stalled(&self.counters.stall_insert_us, began.elapsed());
     }
 
     /// No further memtable may be begun before one is flushed.
@@ -86,69 +69,16 @@ impl Inner {
         state.flushing + 1 >= self.options.memtables
     }
 
-    fn is_level0_full(&self) -> bool {
-        self.pressure.load(Relaxed) >= PRESSURE_STOP
-    }
-
     /// Waits until a memtable is free and level 0 is below its limit.
     fn wait_for_room(&self) -> Result<()> {
         let began = Instant::now();
         if self.wait_while(|state| self.is_flush_due(state))? {
-            self.counters.stalled(&self.counters.stall_flush_us, began.elapsed());
+            self.counters.stalls.add(Stall::Flush, began.elapsed());
         }
         let began = Instant::now();
-        if self.wait_while(|_| self.is_level0_full())? {
-            self.counters.stalled(&self.counters.stall_compaction_us, began.elapsed());
+        if self.wait_while(|_| self.pressure.is_full())? {
+            self.counters.stalls.add(Stall::Compaction, began.elapsed());
         }
         Ok(())
-    }
-
-    /// Waits for background work while `blocked`; `true` if it had to.
-    ///
-    /// # Errors
-    /// What keeps the background work from succeeding: it was tried again before it is returned.
-    pub(crate) fn wait_while(&self, blocked: impl Fn(&State) -> bool) -> Result<bool> {
-        let mut state = self.state.lock();
-        if !blocked(&state) {
-            return Ok(false);
-        }
-        let attempts = state.failures;
-        while blocked(&state) {
-            if state.failures > attempts
-                && let Some(error) = state.background_error.clone()
-            {
-                return Err(error);
-            }
-            self.check_writable()?;
-            state = self.help_or_wait(state)?;
-        }
-        Ok(true)
-    }
-
-    /// Runs a background job here, or waits until one has made progress elsewhere.
-    pub(crate) fn help_or_wait<'s>(
-        &'s self,
-        mut state: MutexGuard<'s, State>,
-    ) -> Result<MutexGuard<'s, State>> {
-        if self.env.scheduler.is_manual() {
-            drop(state);
-            // Nothing queued although something is due: an attempt failed. Try once more.
-            if !self.env.scheduler.help() {
-                self.schedule_flush();
-                self.schedule_compaction();
-                if !self.env.scheduler.help() {
-                    return Err(Error::Invalid("no background work can make progress".into()));
-                }
-            }
-            return Ok(self.state.lock());
-        }
-        if !state.is_busy() {
-            drop(state);
-            self.schedule_flush();
-            self.schedule_compaction();
-            state = self.state.lock();
-        }
-        self.progress.wait_for(&mut state, Duration::from_millis(100));
-        Ok(state)
     }
 }

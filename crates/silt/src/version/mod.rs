@@ -13,7 +13,7 @@ mod edit;
 mod set;
 
 pub(crate) use edit::{Edit, StoreEntry};
-pub(crate) use set::{ENGINE, Recovered, Versions, fold};
+pub(crate) use set::{ENGINE, Versions, fold};
 
 use std::sync::Arc;
 
@@ -93,12 +93,6 @@ impl Version {
 
     fn stores(&self) -> usize {
         self.hash_stores().count() + self.sorted_stores().count()
-    }
-
-    /// Bytes of memory that filters and indexes take.
-    pub(crate) fn memory(&self) -> u64 {
-        self.hash_stores().map(|store| store.memory()).sum::<u64>()
-            + self.sorted_stores().map(|store| store.memory()).sum::<u64>()
     }
 
     /// The edits' words for the stores: HashStores the oldest first, as they would be added.

@@ -15,17 +15,15 @@
 //!
 //! Source: ours; the steps behind the log are the thesis's, section 2.2.1.
 
-mod log;
 mod room;
 
-pub(crate) use log::Log;
-
 use std::collections::HashMap;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_engine::group::Size;
 use siltstone_engine::{Durability, Error, Purpose, Result, WriteBatch};
 use siltstone_structures::HashKey;
+use siltstone_table::ChainWriter;
 
 use crate::engine::Inner;
 use crate::generation::{Entering, Generation};
@@ -34,7 +32,7 @@ use crate::{item, record};
 
 /// What the one writer at a time owns.
 pub(crate) struct Writer {
-    pub(crate) log: Log,
+    pub(crate) log: ChainWriter,
     /// The newest generation, which takes writes.
     pub(crate) active: std::sync::Arc<Generation>,
 }
@@ -67,7 +65,7 @@ fn logged_bytes(batch: &WriteBatch) -> u64 {
 impl Inner {
     /// Applies `batch` whole.
     pub(crate) fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
-        self.check_writable()?;
+        self.background.check_writable()?;
         batch.check(crate::MAX_VALUE_BYTES)?;
         let size = logged_bytes(batch);
         if size > MAX_LOGGED_BYTES {
@@ -85,7 +83,7 @@ impl Inner {
     /// Writes this thread's batch and those of `others` as one group.
     fn lead(&self, own: &WriteBatch, durability: Durability, others: &[Queued]) -> Result<()> {
         let mut writer = self.writer.lock();
-        self.check_writable()?;
+        self.background.check_writable()?;
         let batches = || std::iter::once(own).chain(others.iter().map(|queued| &queued.batch));
         self.make_room(&mut writer, batches().map(logged_bytes).sum())?;
         let writer = writer.as_mut().ok_or(Error::Closed)?;
@@ -99,19 +97,20 @@ impl Inner {
                 if error.is_disk_full() {
                     error
                 } else {
-                    self.poison("appending to the log", error)
+                    self.background.poison("appending to the log", error)
                 }
             })?;
         }
         if wants_sync {
-            writer.log.sync().map_err(|e| self.poison("syncing the log", e))?;
+            writer.log.sync().map_err(|e| self.background.poison("syncing the log", e))?;
         }
         let base = writer.active.base();
         for (entering, record) in group.entering.iter_mut().zip(&group.last_record) {
             let position = u32::try_from(base + places[*record]);
             // Room was made for the group, and no position in it is beyond 32 bits.
             entering.position = position.map_err(|_| {
-                self.poison("entering", Error::Invalid("a log is too long for its LogStore".into()))
+                self.background
+                    .poison("entering", Error::Invalid("a log is too long for its LogStore".into()))
             })?;
         }
         writer.active.enter(&group.entering);
@@ -165,24 +164,6 @@ impl Inner {
     /// Makes every write that has returned durable.
     pub(crate) fn sync(&self) -> Result<()> {
         self.write(&WriteBatch::new(), Durability::Synced)
-    }
-
-    /// Refuses writes to a table that is closed or was poisoned.
-    pub(crate) fn check_writable(&self) -> Result<()> {
-        if self.closed.load(Acquire) {
-            return Err(Error::Closed);
-        }
-        match self.poisoned.get() {
-            Some(cause) => Err(Error::ReadOnly { cause: cause.clone() }),
-            None => Ok(()),
-        }
-    }
-
-    /// From now on the table refuses writes, and says why.
-    pub(crate) fn poison(&self, doing: &str, error: Error) -> Error {
-        let _ = self.poisoned.set(format!("{doing}: {error}"));
-        self.progress.notify_all();
-        error
     }
 }
 

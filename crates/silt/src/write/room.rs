@@ -5,10 +5,10 @@
 //! Source: ours.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::MutexGuard;
-use siltstone_engine::{Error, Result};
+use siltstone_engine::{BackgroundWork, Error, Result, Stall};
 
 use super::Writer;
 use crate::engine::{Inner, State};
@@ -32,14 +32,14 @@ impl Inner {
             if !is_full || open.active.is_empty() {
                 return Ok(());
             }
-            let state = self.state.lock();
+            let state = self.background.lock();
             let must_wait = self.is_conversion_behind(&state) || self.is_merge_behind();
             drop(state);
             if !must_wait {
                 return self.rotate(open);
             }
             MutexGuard::unlocked(writer, || self.wait_for_room())?;
-            self.check_writable()?;
+            self.background.check_writable()?;
         }
     }
 
@@ -50,14 +50,13 @@ impl Inner {
         let mut fresh = Generation::new(self.versions.keys().partitions, self.options.slots);
         fresh.add_log(number, writer.log.access(), 0);
         let fresh = Arc::new(fresh);
-        let mut state = self.state.lock();
+        let mut state = self.background.lock();
         state.logs.push(number);
         writer.active = fresh.clone();
         self.publish(&mut state, |view| {
             let full = std::mem::replace(&mut view.active, fresh);
             view.frozen.push(full);
         });
-        writer.log.forget_before(state.first_log);
         drop(state);
         self.schedule();
         Ok(())
@@ -78,59 +77,12 @@ impl Inner {
     fn wait_for_room(&self) -> Result<()> {
         let began = Instant::now();
         if self.wait_while(|state| self.is_conversion_behind(state))? {
-            self.counters.stalled(&self.counters.stall_flush_us, began.elapsed());
+            self.counters.stalls.add(Stall::Flush, began.elapsed());
         }
         let began = Instant::now();
         if self.wait_while(|_| self.is_merge_behind())? {
-            self.counters.stalled(&self.counters.stall_compaction_us, began.elapsed());
+            self.counters.stalls.add(Stall::Compaction, began.elapsed());
         }
         Ok(())
-    }
-
-    /// Waits for background work while `blocked`; `true` if it had to.
-    ///
-    /// # Errors
-    /// What keeps the background work from succeeding: it was tried again before it is returned.
-    pub(crate) fn wait_while(&self, blocked: impl Fn(&State) -> bool) -> Result<bool> {
-        let mut state = self.state.lock();
-        if !blocked(&state) {
-            return Ok(false);
-        }
-        let attempts = state.failures;
-        while blocked(&state) {
-            if state.failures > attempts
-                && let Some(error) = state.background_error.clone()
-            {
-                return Err(error);
-            }
-            self.check_writable()?;
-            state = self.help_or_wait(state)?;
-        }
-        Ok(true)
-    }
-
-    /// Runs a background job here, or waits until one has made progress elsewhere.
-    fn help_or_wait<'s>(
-        &'s self,
-        mut state: MutexGuard<'s, State>,
-    ) -> Result<MutexGuard<'s, State>> {
-        if self.env.scheduler.is_manual() {
-            drop(state);
-            // Nothing queued although something is due: an attempt failed. Try once more.
-            if !self.env.scheduler.help() {
-                self.schedule();
-                if !self.env.scheduler.help() {
-                    return Err(Error::Invalid("no background work can make progress".into()));
-                }
-            }
-            return Ok(self.state.lock());
-        }
-        if !state.is_busy() {
-            drop(state);
-            self.schedule();
-            state = self.state.lock();
-        }
-        self.progress.wait_for(&mut state, Duration::from_millis(100));
-        Ok(state)
     }
 }

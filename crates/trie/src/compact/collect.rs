@@ -10,6 +10,10 @@
 //! read, and the items of a short stretch there counted. Deletions end here, since the merge takes
 //! all tables and nothing lies deeper.
 //!
+//! The tables are merged as streams, so the memory is that of one segment for each of them. What a
+//! cluster held of them is not rewritten: the filter of the new table is in memory until filters
+//! outgrow theirs.
+//!
 //! A run needs no filter and no room for balance, but every merge writes it anew: with r sub-levels
 //! to a merge and a run of n tables, an item is written (n + r) / r times instead of once.
 //!
@@ -18,16 +22,13 @@
 //! Source: LSM-trie paper, section 2.4.3 (collection by samples); runs are ours.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_engine::{Purpose, Result};
 
-use super::Merged;
-use super::spill::pieces;
+use super::{Merge, Output};
 use crate::engine::Inner;
-use crate::hash::Hash;
-use crate::htable::{Filter, Layout};
+use crate::htable::Layout;
 use crate::version::{Edit, Place, Version};
 
 /// Stretches of the hash order that a sample looks at.
@@ -40,7 +41,7 @@ impl Inner {
         self.finish_job(edit)?;
         self.counters.collections.fetch_add(1, Relaxed);
         // What was known of its garbage is outdated.
-        self.state.lock().busy.garbage.remove(&place);
+        self.background.lock().busy.garbage.remove(&place);
         Ok(())
     }
 
@@ -48,43 +49,29 @@ impl Inner {
     /// their place; the files of it are written.
     fn collected(&self, version: &Version, place: Place) -> Result<Option<Edit>> {
         let Some(container) = version.at(place) else { return Ok(None) };
-        let hash = self.versions.shape.hash;
-        let merged = Merged::load(&container.tables, hash, Purpose::Compaction)?;
-        self.check_stopping()?;
-        let items: Vec<(Hash, &[u8])> = merged.items().collect();
-        let fates = self.fates(&items, false);
-        let pieces = pieces(&items, &fates);
-        let layout = if self.options.run_at > 0 { Layout::Run } else { Layout::Buckets };
+        let layout = match self.options.run_at {
+            0 => self.options.layout(),
+            _ => Layout::Run,
+        };
         let mut edit = Edit {
             removed: container.tables.iter().map(|table| (place, table.number())).collect(),
             ..Edit::default()
         };
-        // A container that had a cluster keeps its filters on the medium.
-        let columns = container.cluster.as_ref().map(|cluster| cluster.columns());
-        let columns = columns.filter(|_| layout == Layout::Buckets);
         if container.cluster.is_some() {
             edit.clusters.push((place, 0, 0));
         }
-        if !pieces.is_empty() {
-            let build = self.build(layout, columns.is_none());
-            let mut added = self.write_table(place, &pieces, build, Purpose::Compaction)?;
-            added.is_oldest = true;
-            edit.added.push(added);
-            if let Some(columns) = columns {
-                let hashes = pieces.iter().map(|piece| piece.hash);
-                let filter = Filter::build(hashes, columns, self.options.filter_bits);
-                let filters = [(added.number, Arc::new(filter))];
-                match self.write_cluster(place, &filters) {
-                    Ok((number, bytes)) => edit.clusters[0] = (place, number, bytes),
-                    Err(error) => {
-                        self.remove_files(&super::new_files(&edit));
-                        return Err(error);
-                    }
-                }
-            }
+        let mut merge =
+            Merge::new(&container.tables, self.versions.shape.hash, Purpose::Compaction);
+        let (build, expected) = (self.build(layout), merge.expected());
+        let (how, what) = ((build, Purpose::Compaction), (merge.last_sequence(), expected));
+        let mut output = Output::new(self, place, how, what, false);
+        while merge.next_stretch()? {
+            self.background.check_stopping()?;
+            merge.each(|hash, item| output.push(hash, item))?;
+            self.counters.used_memory(merge.memory_bytes() + output.memory_bytes());
         }
-        self.counters.items_in.fetch_add(merged.items_in(), Relaxed);
-        self.counters.items_out.fetch_add(pieces.len() as u64, Relaxed);
+        output.finish(true, &mut edit)?;
+        self.counters.items_in.fetch_add(expected.items, Relaxed);
         Ok(Some(edit))
     }
 
@@ -114,7 +101,8 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Arc;
+
     use crate::flush::ROOT;
     use crate::{Options, Trie};
     use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};

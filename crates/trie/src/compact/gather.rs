@@ -1,8 +1,9 @@
 //! When filters outgrow their memory, those of a container go to a BloomCluster.
 //!
-//! Filters with as many columns as the cluster will have are taken as they are; for another table
-//! they are made from its items, which costs reading it once. Filters in memory are forgotten when
-//! the cluster is installed.
+//! Filters of as many columns as the cluster will have are taken as they are: those of all tables of
+//! full size. For another table they are made from its items, which costs reading it once. Filters in
+//! memory are forgotten when the cluster is installed. A table that joins the container later keeps
+//! its filter in memory until memory is short again, so that a cluster is not written anew for each.
 //!
 //! Invariant: until then the filters in memory answer; afterwards the cluster does.
 //!
@@ -16,8 +17,7 @@ use siltstone_engine::{Purpose, Result};
 use crate::cluster::Cluster;
 use crate::engine::Inner;
 use crate::files::Kind;
-use crate::hash::Hash;
-use crate::htable::{Filter, HTable};
+use crate::htable::{Filter, FilterBuilder, HTable, Stream};
 use crate::version::{Edit, Place};
 
 impl Inner {
@@ -31,10 +31,10 @@ impl Inner {
         };
         let tables: Vec<_> = container.tables.iter().filter(|table| !table.is_run()).collect();
         filters.retain(|(number, _)| tables.iter().any(|table| table.number() == *number));
-        let most = tables.iter().map(|table| table.buckets()).max();
+        let most = tables.iter().filter_map(|table| table.filter()).map(|f| f.columns()).max();
         let Some(columns) = old.map(|cluster| cluster.columns()).or(most) else { return Ok(()) };
         for table in tables {
-            self.check_stopping()?;
+            self.background.check_stopping()?;
             if !old.is_some_and(|cluster| cluster.has(table.number())) {
                 filters.push((table.number(), self.filter_of(table, columns)?));
             }
@@ -45,14 +45,17 @@ impl Inner {
         Ok(())
     }
 
-    fn filter_of(&self, table: &HTable, columns: u32) -> Result<Arc<Filter>> {
+    fn filter_of(&self, table: &Arc<HTable>, columns: u32) -> Result<Arc<Filter>> {
         if let Some(filter) = table.filter().filter(|filter| filter.columns() == columns) {
             return Ok(filter);
         }
-        let loaded = table.load(self.versions.shape.hash, Purpose::Compaction)?;
-        let mut hashes: Vec<Hash> = loaded.items.iter().map(|item| item.0).collect();
-        hashes.sort_unstable();
-        Ok(Arc::new(Filter::build(hashes.into_iter(), columns, self.options.filter_bits)))
+        let mut filter = FilterBuilder::new(columns, self.options.filter_bits);
+        let mut stream = Stream::new(table.clone(), self.versions.shape.hash, Purpose::Compaction);
+        while stream.load_next()? {
+            self.background.check_stopping()?;
+            stream.slots().iter().for_each(|slot| filter.push(slot.hash));
+        }
+        Ok(Arc::new(filter.finish()))
     }
 
     /// Writes a cluster and answers its number and bytes; if that fails, nothing of it stays.
@@ -62,7 +65,7 @@ impl Inner {
         filters: &[(u64, Arc<Filter>)],
     ) -> Result<(u64, u64)> {
         let number = self.versions.new_number();
-        let (media, rate) = (self.media.as_ref(), &self.env.rate);
+        let (media, rate) = (self.media_of(place.level).as_ref(), &self.env.rate);
         let page = self.options.bucket_bytes as u32;
         let bytes = Cluster::write(media, number, filters, page, rate, Purpose::Compaction)
             .inspect_err(|_| {

@@ -1,71 +1,152 @@
-//! Merging tables: all of them in memory, the newest item of every key.
+//! Merging tables as streams: the newest item of every key, in the order of hashes.
 //!
-//! Items are brought into the order of hashes, which is that of buckets, by one sort; of equal hashes
-//! the keys decide. A container is held whole: 8 tables of 32 MiB, 40 bytes for each item, and what
-//! is written besides.
+//! ```text
+//!   hash space   │ stretch 0 │ stretch 1 │ stretch 2 │ …          as many as the finest table has segments
+//!   table 9      │ segment   │ segment   │ segment   │
+//!   table 8      │ segment               │ segment               its items wait for their stretch
+//!   table 7      │ segment   │ segment   │ segment   │
+//! ```
+//!
+//! Tables have powers of two of segments, so every stretch lies in one segment of each. A stretch's
+//! items are brought into one order by a stable sort of runs that are sorted already; of equal hashes
+//! the keys decide. In memory is one segment of each table, some 512 KiB and 36 bytes for each of its
+//! items, whatever the tables' size.
 //!
 //! Invariant: of every key exactly one item comes out, from the first table that has it.
 //!
-//! Source: LSM-trie paper, section 2.3; tables are as small as that so that this fits in memory.
+//! Source: LSM-trie paper, section 2.3; the streams are ours.
 
 use std::sync::Arc;
 
 use siltstone_engine::{Purpose, Result};
 
 use crate::hash::{Hash, HashKind};
-use crate::htable::{HTable, Loaded};
+use crate::htable::{Expected, HTable, Stream};
 use crate::item::Item;
 
-/// The newest items of some tables, in the order of their hashes.
-pub(crate) struct Merged {
-    tables: Vec<Loaded>,
-    /// Hash, table, and the item's number in it.
+/// A merge under way.
+pub(crate) struct Merge {
+    /// Newest first.
+    inputs: Vec<Input>,
+    expected: Expected,
+    last_sequence: u64,
+    bits: u32,
+    /// The stretch to come.
+    next: u64,
+    /// The stretch in hand: hash, input, and the item's number there; of every key the newest.
     order: Vec<(Hash, u32, u32)>,
 }
 
-impl Merged {
-    /// Loads and merges `tables`, which come newest first.
+struct Input {
+    stream: Stream,
+    /// Items of its segment that earlier stretches took.
+    taken: usize,
+}
+
+impl Merge {
+    /// Of `tables`, which come newest first.
+    pub(crate) fn new(tables: &[Arc<HTable>], hash: HashKind, purpose: Purpose) -> Self {
+        let input = |table: &Arc<HTable>| Input {
+            stream: Stream::new(table.clone(), hash, purpose),
+            taken: 0,
+        };
+        let inputs: Vec<Input> = tables.iter().map(input).collect();
+        let expected = Expected {
+            items: tables.iter().map(|table| table.entries()).sum(),
+            bytes: tables.iter().map(|table| table.bytes()).sum(),
+        };
+        let bits = inputs.iter().map(|input| input.stream.bits()).max().unwrap_or(0);
+        let last_sequence = tables.iter().map(|table| table.origin().last_sequence).max();
+        let last_sequence = last_sequence.unwrap_or(0);
+        Merge { inputs, expected, last_sequence, bits, next: 0, order: Vec::new() }
+    }
+
+    /// What goes in.
+    pub(crate) fn expected(&self) -> Expected {
+        self.expected
+    }
+
+    /// The newest sequence number in it.
+    pub(crate) fn last_sequence(&self) -> u64 {
+        self.last_sequence
+    }
+
+    /// Takes the next stretch in hand; `false`: there is none.
     ///
     /// # Errors
     /// `Corruption`; the medium's.
-    pub(crate) fn load(tables: &[Arc<HTable>], hash: HashKind, purpose: Purpose) -> Result<Self> {
-        let tables: Vec<Loaded> =
-            tables.iter().map(|table| table.load(hash, purpose)).collect::<Result<_>>()?;
-        let mut order = Vec::with_capacity(tables.iter().map(|table| table.items.len()).sum());
-        for (age, table) in (0u32..).zip(&tables) {
-            order.extend((0u32..).zip(&table.items).map(|(at, item)| (item.0, age, at)));
+    pub(crate) fn next_stretch(&mut self) -> Result<bool> {
+        self.order.clear();
+        if self.next == 1 << self.bits || self.inputs.is_empty() {
+            return Ok(false);
         }
-        order.sort_unstable();
-        let key_of = |(_, table, at): (Hash, u32, u32)| {
-            let bytes = tables[table as usize].item(at as usize);
-            Item::parse(bytes).map_or(&[][..], |(item, _)| item.key)
-        };
-        // Of items with one hash, almost always of one key, the first of every key stays.
+        for (age, input) in (0u32..).zip(&mut self.inputs) {
+            let segment = (self.next >> (self.bits - input.stream.bits())) as usize;
+            if input.stream.loaded() == segment {
+                input.stream.load_next()?;
+                input.taken = 0;
+            }
+            let slots = &input.stream.slots()[input.taken..];
+            let is_here =
+                |hash: Hash| u128::from(hash.suffix) >> (64 - self.bits) == self.next.into();
+            let count = slots.partition_point(|slot| is_here(slot.hash));
+            let here = (input.taken as u32..).zip(&slots[..count]);
+            self.order.extend(here.map(|(at, slot)| (slot.hash, age, at)));
+            input.taken += count;
+        }
+        self.next += 1;
+        // Stable: of equal hashes the newest stays first.
+        self.order.sort_by_key(|&(hash, ..)| hash);
+        self.drop_shadowed()?;
+        Ok(true)
+    }
+
+    /// Of items with one hash, almost always of one key, the first of every key stays.
+    fn drop_shadowed(&mut self) -> Result<()> {
+        let mut order = std::mem::take(&mut self.order);
         let (mut kept, mut group) = (0, 0);
         for at in 0..order.len() {
             let item = order[at];
             if kept > group && order[group].0 != item.0 {
                 group = kept;
             }
-            let is_shadowed = order[group..kept].iter().any(|&newer| key_of(newer) == key_of(item));
+            let mut is_shadowed = false;
+            for newer in &order[group..kept] {
+                is_shadowed = is_shadowed || self.have_one_key(newer, &item)?;
+            }
             if !is_shadowed {
                 order[kept] = item;
                 kept += 1;
             }
         }
         order.truncate(kept);
-        Ok(Merged { tables, order })
+        self.order = order;
+        Ok(())
     }
 
-    /// Items that went in.
-    pub(crate) fn items_in(&self) -> u64 {
-        self.tables.iter().map(|table| table.items.len() as u64).sum()
+    fn have_one_key(&self, one: &(Hash, u32, u32), other: &(Hash, u32, u32)) -> Result<bool> {
+        let stream = |&(_, age, _): &(Hash, u32, u32)| &self.inputs[age as usize].stream;
+        stream(one).with_item(one.2 as usize, |one| {
+            stream(other).with_item(other.2 as usize, |other| Ok(one.key == other.key))
+        })
     }
 
-    /// The newest item of every key, deletions counted, in the order of hashes.
-    pub(crate) fn items(&self) -> impl Iterator<Item = (Hash, &[u8])> {
-        self.order
-            .iter()
-            .map(|&(hash, table, at)| (hash, self.tables[table as usize].item(at as usize)))
+    /// Shows the items of the stretch in hand: the newest of every key, deletions counted, in the
+    /// order of hashes.
+    ///
+    /// # Errors
+    /// `Corruption`; the medium's; those of `look`.
+    pub(crate) fn each(&self, mut look: impl FnMut(Hash, &Item<'_>) -> Result<()>) -> Result<()> {
+        for &(hash, age, at) in &self.order {
+            let stream = &self.inputs[age as usize].stream;
+            stream.with_item(at as usize, |item| look(hash, item))?;
+        }
+        Ok(())
+    }
+
+    /// Bytes that it holds in memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let inputs: usize = self.inputs.iter().map(|input| input.stream.memory_bytes()).sum();
+        inputs + self.order.capacity() * size_of::<(Hash, u32, u32)>()
     }
 }

@@ -1,5 +1,5 @@
-//! Background work on containers: what is due ([`pick`]), how tables are merged ([`merge`]), and the
-//! jobs: [`spill`] a full container into its children, [`collect`] one of the last level, gather its
+//! Background work on containers: what is due ([`pick`]), how tables are merged ([`merge`]) and written
+//! ([`output`]), and the jobs: [`spill`] a full container into its children, [`collect`] one of the last level, gather its
 //! filters into a cluster ([`gather`]).
 //!
 //! ```text
@@ -16,14 +16,16 @@
 mod collect;
 mod gather;
 mod merge;
+mod output;
 mod pick;
 mod spill;
 
-pub(crate) use merge::Merged;
+pub(crate) use merge::Merge;
+pub(crate) use output::Output;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use siltstone_engine::{Error, Priority, Result};
@@ -85,84 +87,12 @@ impl Busy {
     }
 }
 
-/// Undoes the queueing of a job.
-type Settle<'a> = Box<dyn FnOnce(&mut State) + 'a>;
-
-/// A background job from its beginning to its end; a job that panics poisons the table.
-pub(crate) struct BackgroundJob<'a> {
-    inner: &'a Arc<Inner>,
-    settle: Option<Settle<'a>>,
-}
-
-impl<'a> BackgroundJob<'a> {
-    /// `None` if the table is closing. However the job ends, `settle` undoes its queueing.
-    pub(crate) fn begin(
-        inner: &'a Arc<Inner>,
-        settle: impl FnOnce(&mut State) + 'a,
-    ) -> Option<Self> {
-        let mut state = inner.state.lock();
-        // Asked under the lock: whoever stops the table waits for `executing` to fall after it
-        // has raised the flag.
-        if inner.stopping.load(Acquire) {
-            settle(&mut state);
-            inner.progress.notify_all();
-            return None;
-        }
-        state.executing += 1;
-        Some(BackgroundJob { inner, settle: Some(Box::new(settle)) })
-    }
-
-    /// Ends the job with its result, which waiting writers hear.
-    pub(crate) fn end(mut self, result: Result<()>) {
-        let inner = self.inner;
-        let mut state = inner.state.lock();
-        match result {
-            Ok(()) => state.background_error = None,
-            Err(Error::Closed) => {}
-            Err(error) => {
-                state.failures += 1;
-                state.background_error = Some(error.clone());
-                if !is_passing(&error) {
-                    let _ = inner.poisoned.set(format!("background work: {error}"));
-                }
-            }
-        }
-        self.finish(&mut state);
-    }
-
-    fn finish(&mut self, state: &mut State) {
-        if let Some(settle) = self.settle.take() {
-            settle(state);
-            state.executing -= 1;
-            self.inner.progress.notify_all();
-        }
-    }
-}
-
-impl Drop for BackgroundJob<'_> {
-    fn drop(&mut self) {
-        if self.settle.is_some() {
-            let _ = self.inner.poisoned.set("a background job panicked".to_owned());
-            let inner = self.inner;
-            self.finish(&mut inner.state.lock());
-        }
-    }
-}
-
-/// Faults after which the work is simply tried again: nothing on the medium is in doubt. A failed
-/// write or sync is another matter.
-fn is_passing(error: &Error) -> bool {
-    error.is_disk_full()
-        || error.is_corruption()
-        || matches!(error, Error::Io { operation: "read", .. })
-}
-
 impl Inner {
     /// Queues jobs while some are due and allowed.
     pub(crate) fn schedule_compaction(&self) {
         let view = self.view.load_full();
-        let mut state = self.state.lock();
-        while state.compactions < self.options.jobs && !self.stopping.load(Acquire) {
+        let mut state = self.background.lock();
+        while state.compactions < self.options.jobs && !self.background.is_stopping() {
             let Some(task) = self.pick(&view.version, &state.busy) else { return };
             state.busy.tasks.push(task);
             state.compactions += 1;
@@ -189,7 +119,7 @@ impl Inner {
             Task::Sample(place) => {
                 let view = self.view.load_full();
                 let (tables, ratio) = self.sample(&view.version, place)?;
-                self.state.lock().busy.garbage.insert(place, (tables, ratio));
+                self.background.lock().busy.garbage.insert(place, (tables, ratio));
                 Ok(())
             }
         }?;
@@ -199,10 +129,10 @@ impl Inner {
 
     /// Ends a job that has written the files of `edit`: makes their names durable and installs it.
     fn finish_job(&self, edit: Edit) -> Result<()> {
-        let files = new_files(&edit);
+        let files =
+            Edit { added: edit.added.clone(), clusters: edit.clusters.clone(), ..Edit::default() };
         let installed = self
-            .media
-            .sync_dir(siltstone_engine::Purpose::Compaction)
+            .sync_dirs(siltstone_engine::Purpose::Compaction)
             .and_then(|()| self.install(edit, |_| ()));
         if installed.as_ref().is_err_and(Error::is_disk_full) {
             // Then the manifest took its edit back: nobody names them.
@@ -211,24 +141,16 @@ impl Inner {
         installed
     }
 
-    /// Removes files that no manifest names; one that stays behind goes at the next open.
-    fn remove_files(&self, files: &HashSet<(Kind, u64)>) {
-        for (kind, number) in files {
-            let _ = self.media.remove(&kind.name(*number));
+    /// Removes the files that an edit would have brought, had it been installed; one that stays behind
+    /// goes at the next open.
+    pub(super) fn remove_files(&self, edit: &Edit) {
+        for added in &edit.added {
+            let _ = self.media_of(added.place.level).remove(&Kind::HTable.name(added.number));
+        }
+        for &(place, number, _) in edit.clusters.iter().filter(|(_, number, _)| *number > 0) {
+            let _ = self.media_of(place.level).remove(&Kind::Cluster.name(number));
         }
     }
-
-    /// Fails if the table is closing, so that a long job ends soon.
-    fn check_stopping(&self) -> Result<()> {
-        if self.stopping.load(Relaxed) { Err(Error::Closed) } else { Ok(()) }
-    }
-}
-
-/// The files that an edit brings.
-fn new_files(edit: &Edit) -> HashSet<(Kind, u64)> {
-    let tables = edit.added.iter().map(|added| (Kind::HTable, added.number));
-    let clusters = edit.clusters.iter().filter(|(_, number, _)| *number > 0);
-    tables.chain(clusters.map(|&(_, number, _)| (Kind::Cluster, number))).collect()
 }
 
 fn run_job(inner: &Arc<Inner>, task: Task) {
@@ -236,12 +158,7 @@ fn run_job(inner: &Arc<Inner>, task: Task) {
         state.compactions -= 1;
         state.busy.tasks.retain(|other| *other != task);
     };
-    let Some(job) = BackgroundJob::begin(inner, settle) else { return };
-    let result = inner.run_task(task);
-    let failed = result.is_err();
-    job.end(result);
-    // After a failure the next write, flush or call for maintenance tries again, not a hot loop.
-    if !failed {
+    if inner.background.run(settle, || inner.run_task(task)) {
         inner.schedule_compaction();
     }
 }

@@ -12,7 +12,6 @@
 use super::{Busy, Task};
 use crate::engine::Inner;
 use crate::version::{Container, Place, Version};
-use crate::write::PRESSURE_STOP;
 
 /// A container's tables are worth emptying at this share of their full size.
 const FULL_ENOUGH: f64 = 0.7;
@@ -82,13 +81,13 @@ impl Inner {
         }
     }
 
-    /// How much writers are to wait, in millionths, for the container with the most sub-levels.
-    pub(crate) fn pressure_of(&self, version: &Version) -> u32 {
+    /// The debt of the container with the most sub-levels, as a share of what makes writers stop.
+    pub(crate) fn pressure_of(&self, version: &Version) -> f64 {
         let last = self.last_level(version);
         let upper = version.containers().filter(|(place, _)| place.level < last);
         let most = upper.map(|(_, container)| container.tables.len()).max().unwrap_or(0);
         let over = most.saturating_sub(self.options.slow_at) as f64;
         let span = (self.options.stop_at - self.options.slow_at) as f64;
-        (over / span * f64::from(PRESSURE_STOP)).min(f64::from(PRESSURE_STOP)) as u32
+        over / span
     }
 }

@@ -33,7 +33,8 @@ pub(crate) struct Weight {
     pub(crate) bytes: u32,
 }
 
-/// Items of `source` with a rank from `mark` up are to be looked for in `destination`.
+/// Items of `source` with a rank from `mark` up are to be looked for in `destination`. Buckets are
+/// counted from the first of those balanced together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Migration {
     pub(crate) source: u32,
@@ -50,9 +51,9 @@ pub(crate) struct Balanced {
     pub(crate) migrations: Vec<Migration>,
 }
 
-/// Places items in buckets of `room` bytes each. Cost: a sort of the buckets, and one for the items
-/// of each that is too full.
-pub(crate) fn balance(items: &[Weight], buckets: u32, room: u32) -> Balanced {
+/// Places items in buckets of `room` bytes each; `first` is the number in the table of the first of
+/// these buckets. Cost: a sort of the buckets, and one for the items of each that is too full.
+pub(crate) fn balance(items: &[Weight], first: u32, buckets: u32, room: u32) -> Balanced {
     let room = u64::from(room);
     let mut loads = vec![0u64; buckets as usize];
     for item in items {
@@ -73,7 +74,7 @@ pub(crate) fn balance(items: &[Weight], buckets: u32, room: u32) -> Balanced {
             break;
         }
         let mut here = std::mem::take(&mut members[source as usize]);
-        let rank_of = |at: u32| rank(items[at as usize].infix, source);
+        let rank_of = |at: u32| rank(items[at as usize].infix, first + source);
         let bytes_of = |at: u32| u64::from(items[at as usize].bytes);
         here.sort_unstable_by_key(|&at| (rank_of(at), at));
         let mut left = load;
@@ -129,7 +130,7 @@ mod tests {
     }
 
     fn check(items: &[Weight], buckets: u32, room: u32) -> (usize, usize) {
-        let balanced = balance(items, buckets, room);
+        let balanced = balance(items, 0, buckets, room);
         let mut loads = vec![0; buckets as usize];
         let (mut longest, mut special) = (0, 0);
         for (item, place) in items.iter().zip(&balanced.places) {
@@ -189,7 +190,7 @@ mod tests {
     }
 
     fn check_fast(items: &[Weight], buckets: u32, room: u32) -> usize {
-        let balanced = balance(items, buckets, room);
+        let balanced = balance(items, 0, buckets, room);
         let mut loads = vec![0; buckets as usize];
         for (item, place) in items.iter().zip(&balanced.places) {
             if let Some(place) = place {

@@ -1,284 +1,435 @@
-//! Building a table: items in the order of their hashes become a file.
+//! Building a table: items in the order of their hashes become a file, a segment at a time.
 //!
 //! ```text
-//!   items ─┬─ too large ─────────────────────────────────────┐
-//!          └─ the others ─ balance ─┬─ buckets, front to back ├─ special items ─ frames ─ footer
-//!                                   └─ fit nowhere ───────────┘
+//!   items ─┬─ too large ──────────────────────▶ special items, at once
+//!          └─ the others, a segment ─ balance ─┬─ fit nowhere ─▶ special items
+//!                                   or pack    └─ buckets                    … frames ─ footer
 //! ```
 //!
-//! There are as many buckets as the items fill to the share that was asked for, so a table that
-//! got few items is a small file. If then some fit in no bucket, though they are small, it is tried
-//! again with a few more buckets: larger items need a little more air than small ones.
+//! A segment has as many buckets as its items fill to the share that was asked for. If then some fit
+//! in no bucket, though they are small, it is tried again with a few more buckets: larger items need a
+//! little more air than small ones.
 //!
-//! Invariant: the file is durable when `write` returns, its name excepted; every item is in it once.
+//! In memory are one segment, the filter, and what the table will have in memory anyway.
+//!
+//! Invariant: the file is durable when `finish` returns, its name excepted; every item is in it once.
 //!
 //! Source: LSM-trie paper, section 2.4.2.
 
 use siltstone_engine::{Purpose, RateLimiter, Result};
 use siltstone_media::Media;
 
-use super::balance::{Balanced, Weight, balance};
-use super::filter::Filter;
+use super::balance::{Balanced, Migration, Weight, balance};
+use super::bucket::{BUCKET_HEADER, BucketHeader, NOWHERE, Shape};
+use super::directory::{Directory, Segment, segment_of};
+use super::filter::FilterBuilder;
 use super::format::{
-    BUCKET_HEADER, BucketHeader, FOOTER_BYTES, Footer, NOWHERE, Special, encode_migrations,
-    encode_specials,
+    FOOTER_BYTES, FRAMES, Footer, Layout, Origin, Special, encode_migrations, encode_specials,
 };
-use super::run::RunIndex;
+use super::run::PageIndexBuilder;
 use crate::files::{FRAME_TRAILER, FileSum, FileWriter, Kind};
 use crate::hash::Hash;
+use crate::item::Item;
 
 /// By how much the buckets are more, attempt by attempt, when items fit in none. What does not fit
 /// then either is of one hash, mostly, and goes to the special bucket.
-const AIR: [f64; 5] = [0.01, 0.02, 0.04, 0.08, 0.16];
-
-/// An item to be written: its hash, and its bytes as they will stand in the bucket.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Piece<'a> {
-    pub(crate) hash: Hash,
-    pub(crate) bytes: &'a [u8],
-    pub(crate) is_delete: bool,
-}
-
-/// How items are laid out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Layout {
-    /// Buckets by hash.
-    Buckets,
-    /// A dense run under a rank index; buckets after all if the hashes are too uneven for one.
-    Run,
-}
+const AIR: [f64; 6] = [0.005, 0.01, 0.02, 0.04, 0.08, 0.16];
 
 /// How a table is built.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Build {
     pub(crate) bucket_bytes: u32,
+    /// Buckets of a segment, about.
+    pub(crate) segment: u32,
     /// The share of the buckets' room that items may take.
     pub(crate) fill: f64,
-    /// Bits of filter an item; `None`: the table's filter lies elsewhere.
-    pub(crate) filter_bits: Option<f64>,
+    /// Columns of the filter of a table of full size.
+    pub(crate) columns: u32,
+    /// Bits of filter an item.
+    pub(crate) filter_bits: f64,
     /// The share of buckets whose migration is kept in memory.
     pub(crate) cached_migrations: f64,
     pub(crate) layout: Layout,
+}
+
+/// What is to come, at most or about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expected {
+    pub(crate) items: u64,
+    pub(crate) bytes: u64,
 }
 
 /// What was written.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Built {
     pub(crate) bytes: u64,
+    pub(crate) items: u64,
+    pub(crate) buckets: u32,
     /// Items that were not too large for a bucket and fit in none.
     pub(crate) overflow: u64,
 }
 
-/// Items that are not too large, by the buckets in which they are placed.
-struct Arranged {
-    /// Items' numbers, bucket by bucket.
-    order: Vec<u32>,
-    /// Where each bucket ends in `order`.
-    ends: Vec<u32>,
-    balanced: Balanced,
-    run: Option<RunIndex>,
+/// A table that is being written.
+pub(crate) struct TableWriter<'a> {
+    build: Build,
+    origin: Origin,
+    number: u64,
+    sum: FileSum,
+    file: FileWriter<'a>,
+    /// There are to be 2^bits segments.
+    bits: u32,
+    segments: Vec<Segment>,
+    buckets: u32,
+    /// The segment in hand.
+    pending: Vec<Pending>,
+    arena: Vec<u8>,
+    specials: Vec<Special>,
+    migrations: Vec<Migration>,
+    filter: Option<FilterBuilder>,
+    pages: Option<PageIndexBuilder>,
+    entries: u64,
+    deletes: u64,
+    overflow: u64,
 }
 
-impl Build {
-    /// Writes `items`, whose hashes ascend and whose keys are distinct, to a new file.
+/// An item of the segment in hand.
+#[derive(Debug, Clone, Copy)]
+struct Pending {
+    hash: Hash,
+    /// In the arena: key and value of a plain put; of any other the form of a batch.
+    at: u32,
+    /// 0: it is no plain put.
+    key_len: u16,
+    /// Of the value, or of the whole item if it is no plain put.
+    len: u16,
+}
+
+impl Pending {
+    fn bytes<'a>(&self, arena: &'a [u8]) -> &'a [u8] {
+        &arena[self.at as usize..][..usize::from(self.key_len) + usize::from(self.len)]
+    }
+
+    /// Bytes that it takes in a bucket whose common items have `shape`.
+    fn weight(&self, shape: Shape) -> usize {
+        match self.key_len {
+            0 => self.len.into(),
+            key_len => shape.bytes(key_len, self.len),
+        }
+    }
+
+    fn is_common(&self, shape: Shape) -> bool {
+        self.key_len > 0 && shape.holds(self.key_len, self.len)
+    }
+
+    /// Appends the item in the form of a batch.
+    fn push(&self, arena: &[u8], out: &mut Vec<u8>) {
+        let bytes = self.bytes(arena);
+        if self.key_len == 0 {
+            return out.extend_from_slice(bytes);
+        }
+        let (key, value) = bytes.split_at(self.key_len.into());
+        Item { key, value: Some(value), expires_at: None }.push(out);
+    }
+}
+
+/// Where the items of a segment go.
+struct Arranged {
+    /// The bucket of each item, from 0; `None`: the special bucket.
+    places: Vec<Option<u32>>,
+    buckets: u32,
+    migrations: Vec<Migration>,
+}
+
+impl<'a> TableWriter<'a> {
+    /// Begins table `number`, which is to stand where `origin` says.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub(crate) fn create(
+        media: &dyn Media,
+        number: u64,
+        build: Build,
+        origin: Origin,
+        expected: Expected,
+        rate: &'a RateLimiter,
+        purpose: Purpose,
+    ) -> Result<Self> {
+        let file = FileWriter::create(media, &Kind::HTable.name(number), rate, purpose)?;
+        let buckets = expected.bytes.div_ceil(build.bucket_bytes.into()).max(1);
+        let segments = (buckets as f64 / f64::from(build.segment)).log2().round().clamp(0.0, 31.0);
+        let columns = buckets.next_power_of_two().min(build.columns.into()) as u32;
+        let is_run = build.layout == Layout::Run;
+        let has_pages = build.layout != Layout::Buckets;
+        Ok(TableWriter {
+            origin,
+            number,
+            sum: FileSum::new(number),
+            file,
+            bits: segments as u32,
+            segments: Vec::new(),
+            buckets: 0,
+            pending: Vec::new(),
+            arena: Vec::new(),
+            specials: Vec::new(),
+            migrations: Vec::new(),
+            filter: (!is_run).then(|| FilterBuilder::new(columns, build.filter_bits)),
+            pages: has_pages.then(|| PageIndexBuilder::new(is_run, expected.items)),
+            entries: 0,
+            deletes: 0,
+            overflow: 0,
+            build,
+        })
+    }
+
+    /// Bytes of a bucket that items may take.
+    fn room(&self) -> usize {
+        self.build.bucket_bytes as usize - BUCKET_HEADER
+    }
+
+    /// The next item; hashes ascend and keys are distinct.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub(crate) fn push(&mut self, hash: Hash, item: &Item<'_>) -> Result<()> {
+        while self.segments.len() < segment_of(hash.suffix, self.bits) {
+            self.finish_segment()?;
+        }
+        self.entries += 1;
+        self.deletes += u64::from(item.value.is_none());
+        if let Some(filter) = &mut self.filter {
+            filter.push(hash);
+        }
+        let value = item.value.unwrap_or_default();
+        // One so large that two do not share a bucket would only upset the balance.
+        if item.key.len() + value.len() + Item::MOST_BESIDES > self.room() / 2 {
+            let mut bytes = Vec::with_capacity(item.key.len() + value.len() + Item::MOST_BESIDES);
+            item.push(&mut bytes);
+            return self.write_special(hash, &bytes);
+        }
+        let at = self.arena.len() as u32;
+        let (key_len, len) = match item.is_plain() {
+            true => {
+                self.arena.extend_from_slice(item.key);
+                self.arena.extend_from_slice(value);
+                (item.key.len() as u16, value.len() as u16)
+            }
+            false => {
+                item.push(&mut self.arena);
+                (0, (self.arena.len() - at as usize) as u16)
+            }
+        };
+        self.pending.push(Pending { hash, at, key_len, len });
+        Ok(())
+    }
+
+    fn write_special(&mut self, hash: Hash, bytes: &[u8]) -> Result<()> {
+        let offset = self.file.offset();
+        self.sum.frame(&mut self.file.buffer, offset, bytes);
+        self.specials.push(Special { hash, offset, bytes: bytes.len() as u32 });
+        self.file.flush_if_full()
+    }
+
+    fn finish_segment(&mut self) -> Result<()> {
+        let plain = self.pending.iter().filter(|item| item.key_len > 0);
+        let shape = Shape::of(plain.map(|item| (item.key_len, item.len)));
+        let arranged = match self.build.layout {
+            Layout::Buckets => self.arrange(shape),
+            Layout::Run | Layout::Sorted => self.pack(shape),
+        };
+        // Counting sort of the items by their places.
+        let mut starts = vec![0u32; arranged.buckets as usize + 1];
+        for &bucket in arranged.places.iter().flatten() {
+            starts[bucket as usize + 1] += 1;
+        }
+        for bucket in 1..starts.len() {
+            starts[bucket] += starts[bucket - 1];
+        }
+        let mut next = starts.clone();
+        let mut order = vec![0u32; starts[arranged.buckets as usize] as usize];
+        let mut special = Vec::new();
+        for (at, place) in (0u32..).zip(&arranged.places) {
+            match place {
+                Some(bucket) => {
+                    let next = &mut next[*bucket as usize];
+                    order[*next as usize] = at;
+                    *next += 1;
+                }
+                None => {
+                    let item = self.pending[at as usize];
+                    special.clear();
+                    item.push(&self.arena, &mut special);
+                    self.write_special(item.hash, &special)?;
+                    self.overflow += 1;
+                }
+            }
+        }
+        let offset = self.file.offset().next_multiple_of(self.build.bucket_bytes.into());
+        let zeros = (offset - self.file.offset()) as usize;
+        self.file.buffer.resize(self.file.buffer.len() + zeros, 0);
+        let (first, buckets) = (self.buckets, arranged.buckets);
+        self.segments.push(Segment { offset, first, buckets });
+        self.buckets += buckets;
+        self.write_buckets(shape, &arranged.migrations, &starts, &order)?;
+        let cached = (f64::from(buckets) * self.build.cached_migrations).ceil() as usize;
+        self.migrations.extend(arranged.migrations.iter().take(cached).map(|m| Migration {
+            source: first + m.source,
+            destination: first + m.destination,
+            mark: m.mark,
+        }));
+        self.pending.clear();
+        self.arena.clear();
+        Ok(())
+    }
+
+    /// Balanced buckets.
+    fn arrange(&self, shape: Shape) -> Arranged {
+        if self.pending.is_empty() {
+            return Arranged { places: Vec::new(), buckets: 0, migrations: Vec::new() };
+        }
+        let bytes: usize = self.pending.iter().map(|item| item.weight(shape)).sum();
+        let room = self.room() as u32;
+        let tight = bytes as f64 / (f64::from(room) * self.build.fill);
+        let place = |buckets: u32| {
+            let segment = Segment { offset: 0, first: 0, buckets };
+            let weight = |item: &Pending| Weight {
+                bucket: segment.bucket(item.hash.suffix, self.bits),
+                infix: item.hash.infix,
+                bytes: item.weight(shape) as u32,
+            };
+            let weights: Vec<Weight> = self.pending.iter().map(weight).collect();
+            balance(&weights, self.buckets, buckets, room)
+        };
+        let mut buckets = (tight.round() as u32).max(bytes.div_ceil(room as usize) as u32);
+        let mut balanced: Balanced = place(buckets);
+        let least = f64::from(buckets);
+        for air in AIR {
+            if balanced.places.iter().all(Option::is_some) {
+                break;
+            }
+            let more = (least * (1.0 + air)).ceil() as u32;
+            if more > buckets {
+                buckets = more;
+                balanced = place(buckets);
+            }
+        }
+        Arranged { places: balanced.places, buckets, migrations: balanced.migrations }
+    }
+
+    /// Pages, each full to the last item that fits. An item with the suffix of the one before would
+    /// not be found by it if a page began between them.
+    fn pack(&mut self, shape: Shape) -> Arranged {
+        let room = self.room();
+        let (mut places, mut pages, mut used) = (Vec::new(), 0, room);
+        let mut last = None;
+        for item in &self.pending {
+            if last == Some(item.hash.suffix) {
+                places.push(None);
+                continue;
+            }
+            last = Some(item.hash.suffix);
+            let bytes = item.weight(shape);
+            let begins_page = used + bytes > room;
+            if begins_page {
+                pages += 1;
+                used = 0;
+            }
+            used += bytes;
+            places.push(Some(pages - 1));
+            if let Some(index) = &mut self.pages {
+                index.push(item.hash, begins_page);
+            }
+        }
+        Arranged { places, buckets: pages, migrations: Vec::new() }
+    }
+
+    /// Writes the buckets of the segment in hand: bucket b has the items `order[starts[b]..]` up to
+    /// the next one's.
+    fn write_buckets(
+        &mut self,
+        shape: Shape,
+        migrations: &[Migration],
+        starts: &[u32],
+        order: &[u32],
+    ) -> Result<()> {
+        let first = self.buckets - (starts.len() - 1) as u32;
+        let mut from = vec![None; starts.len()];
+        for migration in migrations {
+            from[migration.source as usize] = Some((first + migration.destination, migration.mark));
+        }
+        for (bucket, ends) in starts.windows(2).enumerate() {
+            let items = &order[ends[0] as usize..ends[1] as usize];
+            let items = || items.iter().map(|&at| &self.pending[at as usize]);
+            let (offset, head) = (self.file.offset(), self.file.buffer.len());
+            self.file.buffer.resize(head + BUCKET_HEADER, 0);
+            let mut common = 0;
+            for item in items().filter(|item| item.is_common(shape)) {
+                shape.push(item.bytes(&self.arena), &mut self.file.buffer);
+                common += 1;
+            }
+            for item in items().filter(|item| !item.is_common(shape)) {
+                item.push(&self.arena, &mut self.file.buffer);
+            }
+            let used = self.file.buffer.len() - head - BUCKET_HEADER;
+            self.file.buffer.resize(head + self.build.bucket_bytes as usize, 0);
+            let (destination, mark) = from[bucket].unwrap_or((NOWHERE, 0));
+            let header = BucketHeader { mark, destination, used: used as u16, common, shape };
+            header.seal(self.sum, offset, &mut self.file.buffer[head..]);
+            self.file.flush_if_full()?;
+        }
+        Ok(())
+    }
+
+    /// Bytes that it holds in memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.pending.capacity() * size_of::<Pending>()
+            + self.arena.capacity()
+            + self.file.buffer.capacity()
+            + self.specials.capacity() * size_of::<Special>()
+            + self.migrations.capacity() * size_of::<Migration>()
+            + self.segments.capacity() * size_of::<Segment>()
+            + self.filter.as_ref().map_or(0, FilterBuilder::memory_bytes)
+            + self.pages.as_ref().map_or(0, PageIndexBuilder::memory_bytes)
+    }
+
+    /// Writes the rest and makes the file durable, its name excepted.
     ///
     /// # Errors
     /// The medium's; the file may then be there in part.
-    pub(crate) fn write(
-        &self,
-        media: &dyn Media,
-        number: u64,
-        items: &[Piece<'_>],
-        rate: &RateLimiter,
-        purpose: Purpose,
-    ) -> Result<Built> {
-        let room = self.bucket_bytes - BUCKET_HEADER as u32;
-        // One so large that two do not share a bucket would only upset the balance.
-        let fits = |item: &Piece<'_>| item.bytes.len() <= room as usize / 2;
-        let small: Vec<u32> =
-            (0..).zip(items).filter(|(_, item)| fits(item)).map(|(at, _)| at).collect();
-        let mut special: Vec<u32> =
-            (0..).zip(items).filter(|(_, item)| !fits(item)).map(|(at, _)| at).collect();
-        let large = special.len();
-        let arranged = match self.layout {
-            Layout::Run => self.pack(items, &small, &mut special, room),
-            Layout::Buckets => None,
-        };
-        let arranged = match arranged {
-            Some(arranged) => arranged,
-            None => {
-                special.truncate(large);
-                self.arrange(items, &small, &mut special, room)
-            }
-        };
-        let overflow = (special.len() - large) as u64;
-        special.sort_unstable();
-
-        let sum = FileSum::new(number);
-        let mut file = FileWriter::create(media, &Kind::HTable.name(number), rate, purpose)?;
-        self.write_buckets(items, &arranged, sum, &mut file)?;
-        let mut specials = Vec::with_capacity(special.len());
-        for &at in &special {
-            let item = &items[at as usize];
-            let offset = file.offset();
-            sum.frame(&mut file.buffer, offset, item.bytes);
-            let (check, bytes) = (item.hash.check(), item.bytes.len() as u32);
-            specials.push(Special { check, offset, bytes });
-            file.flush_if_full()?;
+    pub(crate) fn finish(mut self) -> Result<Built> {
+        while self.segments.len() < 1 << self.bits {
+            self.finish_segment()?;
         }
-        specials.sort_unstable();
-        let buckets = arranged.ends.len() as u32;
-        let filter = self.filter_bits.filter(|_| arranged.run.is_none()).map(|bits| {
-            Filter::build(items.iter().map(|item| item.hash), buckets, bits).to_bytes()
-        });
-        let cached = (f64::from(buckets) * self.cached_migrations).ceil() as usize;
-        let migrations = &arranged.balanced.migrations;
-        let mut cached = migrations[..cached.min(migrations.len())].to_vec();
-        cached.sort_unstable_by_key(|migration| migration.source);
-        let frames = [
+        self.specials.sort_unstable();
+        self.migrations.sort_unstable_by_key(|migration| migration.source);
+        let filter = self.filter.map(|filter| filter.finish().to_bytes());
+        let frames: [Vec<u8>; FRAMES] = [
             filter.unwrap_or_default(),
-            encode_specials(&specials),
-            encode_migrations(&cached),
-            arranged.run.map(|run| run.to_bytes()).unwrap_or_default(),
+            encode_specials(&self.specials),
+            encode_migrations(&self.migrations),
+            Directory::new(self.segments).to_bytes(),
+            self.pages.map(PageIndexBuilder::finish).unwrap_or_default(),
         ];
         let mut footer = Footer {
-            buckets,
-            bucket_bytes: self.bucket_bytes,
-            is_run: !frames[3].is_empty(),
-            entries: items.len() as u64,
-            deletes: items.iter().filter(|item| item.is_delete).count() as u64,
+            buckets: self.buckets,
+            bucket_bytes: self.build.bucket_bytes,
+            layout: self.build.layout,
+            entries: self.entries,
+            deletes: self.deletes,
+            origin: self.origin,
             ..Footer::default()
         };
+        let mut file = self.file;
         for (frame, bytes) in frames.iter().zip(&mut footer.frames) {
             if !frame.is_empty() {
                 let offset = file.offset();
-                sum.frame(&mut file.buffer, offset, frame);
+                self.sum.frame(&mut file.buffer, offset, frame);
                 *bytes = (frame.len() + FRAME_TRAILER) as u32;
                 file.flush_if_full()?;
             }
         }
         footer.file_bytes = file.offset() + FOOTER_BYTES as u64;
-        file.buffer.extend(footer.encode(&sum, number));
+        file.buffer.extend(footer.encode(&self.sum, self.number));
         let bytes = file.finish()?;
-        Ok(Built { bytes, overflow })
-    }
-
-    /// Balanced buckets; what fits in none is added to `special`.
-    fn arrange(
-        &self,
-        items: &[Piece<'_>],
-        small: &[u32],
-        special: &mut Vec<u32>,
-        room: u32,
-    ) -> Arranged {
-        let bytes: u64 = small.iter().map(|&at| items[at as usize].bytes.len() as u64).sum();
-        let tight = (bytes as f64 / (f64::from(room) * self.fill)).ceil().max(1.0);
-        let place = |buckets: u32| {
-            let weights = small.iter().map(|&at| {
-                let Piece { hash, bytes, .. } = &items[at as usize];
-                let bytes = bytes.len() as u32;
-                Weight { bucket: hash.bucket(buckets), infix: hash.infix, bytes }
-            });
-            balance(&weights.collect::<Vec<_>>(), buckets, room)
-        };
-        let (mut buckets, mut balanced) = (tight as u32, place(tight as u32));
-        for air in AIR {
-            if balanced.places.iter().all(Option::is_some) {
-                break;
-            }
-            buckets = (tight * (1.0 + air)).ceil() as u32;
-            balanced = place(buckets);
-        }
-        // Counting sort of the items by their places.
-        let mut ends = vec![0u32; buckets as usize + 1];
-        for &bucket in balanced.places.iter().flatten() {
-            ends[bucket as usize + 1] += 1;
-        }
-        for bucket in 1..ends.len() {
-            ends[bucket] += ends[bucket - 1];
-        }
-        let mut order = vec![0; ends[buckets as usize] as usize];
-        for (&at, place) in small.iter().zip(&balanced.places) {
-            match place {
-                Some(bucket) => {
-                    let next = &mut ends[*bucket as usize];
-                    order[*next as usize] = at;
-                    *next += 1;
-                }
-                None => special.push(at),
-            }
-        }
-        // Each start has moved to its bucket's end.
-        ends.truncate(buckets as usize);
-        Arranged { order, ends, balanced, run: None }
-    }
-
-    /// Dense pages; `None` if no index can be made of these hashes.
-    fn pack(
-        &self,
-        items: &[Piece<'_>],
-        small: &[u32],
-        special: &mut Vec<u32>,
-        room: u32,
-    ) -> Option<Arranged> {
-        let (mut order, mut hashes): (Vec<u32>, Vec<Hash>) = (Vec::new(), Vec::new());
-        let (mut starts, mut ends, mut used) = (Vec::new(), Vec::new(), 0);
-        for &at in small {
-            let item = &items[at as usize];
-            if hashes.last() == Some(&item.hash) {
-                special.push(at);
-                continue;
-            }
-            if !order.is_empty() && used + item.bytes.len() > room as usize {
-                ends.push(order.len() as u32);
-                used = 0;
-            }
-            if starts.len() == ends.len() {
-                starts.push(order.len() as u32);
-            }
-            used += item.bytes.len();
-            order.push(at);
-            hashes.push(item.hash);
-        }
-        if order.is_empty() {
-            return None;
-        }
-        ends.push(order.len() as u32);
-        let run = RunIndex::build(&hashes, starts).ok()?;
-        Some(Arranged { order, ends, balanced: Balanced::default(), run: Some(run) })
-    }
-
-    fn write_buckets(
-        &self,
-        items: &[Piece<'_>],
-        arranged: &Arranged,
-        sum: FileSum,
-        file: &mut FileWriter<'_>,
-    ) -> Result<()> {
-        let mut migrations = arranged.balanced.migrations.clone();
-        migrations.sort_unstable_by_key(|migration| migration.source);
-        let mut migrations = migrations.into_iter().peekable();
-        let mut start = 0;
-        for (bucket, &end) in (0u32..).zip(&arranged.ends) {
-            let offset = file.offset();
-            let head = file.buffer.len();
-            file.buffer.resize(head + BUCKET_HEADER, 0);
-            for &at in &arranged.order[start as usize..end as usize] {
-                file.buffer.extend_from_slice(items[at as usize].bytes);
-            }
-            let used = file.buffer.len() - head - BUCKET_HEADER;
-            file.buffer.resize(head + self.bucket_bytes as usize, 0);
-            let migration = migrations.next_if(|migration| migration.source == bucket);
-            let header = BucketHeader {
-                items: (end - start) as u16,
-                used: used as u16,
-                destination: migration.map_or(NOWHERE, |migration| migration.destination),
-                mark: migration.map_or(0, |migration| migration.mark),
-            };
-            header.seal(sum, offset, &mut file.buffer[head..]);
-            start = end;
-            file.flush_if_full()?;
-        }
-        Ok(())
+        Ok(Built { bytes, items: self.entries, buckets: self.buckets, overflow: self.overflow })
     }
 }

@@ -4,9 +4,11 @@
 //!   stored := probes:u8  columns:u32  { bytes of the filter: u16 }{columns}  filter bytes
 //! ```
 //!
-//! A filter is as large as its bucket's items want, so a bucket that got more items than others has
-//! no more false positives than they. Items that migrated belong to the filter of the bucket that
-//! their hash names. In memory a filter costs its bytes and four a bucket.
+//! A column is an equal part of the hash space: a bucket's worth of it in a table of full size. All
+//! tables of full size have the same columns, however many buckets they have, so their filters can be
+//! gathered as they are. A column's filter is as large as its items want, so one that got more items
+//! than others has no more false positives than they. Where an item migrated to makes no difference.
+//! In memory a filter costs its bytes and four a column.
 //!
 //! Invariant: what was inserted is contained.
 //!
@@ -27,32 +29,11 @@ pub(crate) struct Filter {
 
 impl Filter {
     /// The filters of `hashes`, which ascend, by columns.
+    #[cfg(test)]
     pub(crate) fn build(hashes: impl Iterator<Item = Hash>, columns: u32, bits: f64) -> Self {
-        let mut filter = Filter {
-            probes: ClassicBloom::new(1, bits).probes(),
-            ends: Vec::with_capacity(columns as usize),
-            bytes: Vec::new(),
-        };
-        let mut hashes = hashes.peekable();
-        let mut here = Vec::new();
-        for column in 0..columns {
-            here.clear();
-            while let Some(hash) = hashes.next_if(|hash| hash.bucket(columns) == column) {
-                here.push(hash.check());
-            }
-            if !here.is_empty() {
-                // A column's length has 16 bits; a filter cut to them has more false positives.
-                let bits = bits.min(f64::from(u16::MAX) * 8.0 / here.len() as f64 - 1.0);
-                let mut bloom = match ClassicBloom::new(here.len(), bits.max(0.0)) {
-                    bloom if bloom.probes() == filter.probes => bloom,
-                    bloom => resized(bloom.as_bytes().len(), filter.probes),
-                };
-                here.iter().for_each(|&hash| bloom.insert(hash));
-                filter.bytes.extend_from_slice(bloom.as_bytes());
-            }
-            filter.ends.push(filter.bytes.len() as u32);
-        }
-        filter
+        let mut builder = FilterBuilder::new(columns, bits);
+        hashes.for_each(|hash| builder.push(hash));
+        builder.finish()
     }
 
     pub(crate) fn columns(&self) -> u32 {
@@ -109,6 +90,63 @@ impl Filter {
             .collect();
         let is_whole = end as usize == bytes.len() && columns > 0 && probes <= 30;
         is_whole.then(|| Filter { probes, ends, bytes: bytes.to_vec() })
+    }
+}
+
+/// Makes filters of hashes as they come, with one column in hand.
+pub(crate) struct FilterBuilder {
+    filter: Filter,
+    columns: u32,
+    bits: f64,
+    /// Of the current column.
+    here: Vec<u64>,
+}
+
+impl FilterBuilder {
+    pub(crate) fn new(columns: u32, bits: f64) -> Self {
+        let filter = Filter {
+            probes: ClassicBloom::new(1, bits).probes(),
+            ends: Vec::with_capacity(columns as usize),
+            bytes: Vec::new(),
+        };
+        FilterBuilder { filter, columns, bits, here: Vec::new() }
+    }
+
+    /// The next hash, in their order.
+    pub(crate) fn push(&mut self, hash: Hash) {
+        let column = hash.bucket(self.columns);
+        while self.filter.columns() < column {
+            self.close_column();
+        }
+        self.here.push(hash.check());
+    }
+
+    fn close_column(&mut self) {
+        let FilterBuilder { filter, here, .. } = self;
+        if !here.is_empty() {
+            // A column's length has 16 bits; a filter cut to them has more false positives.
+            let bits = self.bits.min(f64::from(u16::MAX) * 8.0 / here.len() as f64 - 1.0);
+            let mut bloom = match ClassicBloom::new(here.len(), bits.max(0.0)) {
+                bloom if bloom.probes() == filter.probes => bloom,
+                bloom => resized(bloom.as_bytes().len(), filter.probes),
+            };
+            here.iter().for_each(|&hash| bloom.insert(hash));
+            filter.bytes.extend_from_slice(bloom.as_bytes());
+            here.clear();
+        }
+        filter.ends.push(filter.bytes.len() as u32);
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.filter.memory_bytes() as usize + 8 * self.here.capacity()
+    }
+
+    pub(crate) fn finish(mut self) -> Filter {
+        while self.filter.columns() < self.columns {
+            self.close_column();
+        }
+        self.filter.bytes.shrink_to_fit();
+        self.filter
     }
 }
 

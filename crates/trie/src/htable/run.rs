@@ -1,71 +1,148 @@
-//! The dense layout: items packed in the order of their hashes under a rank index.
+//! The other layouts: items packed in the order of their hashes under an index of pages.
 //!
 //! ```text
-//!   hash ─▶ entropy-coded trie ─▶ rank ─▶ the page whose first rank is the last not above it
+//!   run     hash ─▶ entropy-coded trie ─▶ rank ─▶ the page whose first rank is the last not above it
+//!   sorted  hash ─▶ the page whose first suffix is the last not above that of the hash
 //!   pages     [ 0 … 36 ][ 37 … 71 ][ 72 … ]        full to the last item that fits
-//!   index  := pages:u32  { rank of the first item: u32 }{pages}  stored trie
+//!   index  := 0:u8  pages:u32  { rank of the first item: u32 }{pages}  stored trie
+//!           | 1:u8  pages:u32  { suffix of the first item: u64 }{pages}
 //! ```
 //!
-//! About 2.5 bits an item for the trie and 32 a page: no filter, no migration, no free space. A
-//! lookup takes one read, also of a key that is not there, since the trie gives some rank for any
-//! hash. Items of equal hashes beyond the first, and those too large, go to the special bucket.
+//! A run needs about 2.5 bits an item for the trie and 32 a page: no filter, no migration, no free
+//! space. A lookup takes one read, also of a key that is not there, since the trie gives some rank
+//! for any hash. A sorted table is the SSTable of the paper's intermediate design: 64 bits a page, and
+//! filters. If hashes are too uneven for a trie, as weak ones are, a run is found by suffixes, too.
+//!
+//! Items that share a suffix with the one before, and those too large, go to the special bucket.
 //!
 //! Invariant: the rank of an item in a page is the trie's answer for its hash.
 //!
-//! Source: ours: SILT's SortedStore (Lim et al., SOSP 2011; Lim, thesis, chapter 3) as the last
-//! level of an LSM-trie.
+//! Source: runs are ours: SILT's SortedStore (Lim et al., SOSP 2011; Lim, thesis, chapter 3) as the
+//! last level of an LSM-trie; sorted tables are LSM-trie's section 2.3.
 
 use siltstone_structures::Ect;
-use siltstone_structures::ect::{EctBuilder, EctError, EctOptions};
+use siltstone_structures::ect::{EctBuilder, EctOptions};
 
+use super::format::{le32, le64};
 use crate::hash::Hash;
 
-/// The index of a run.
-pub(crate) struct RunIndex {
-    trie: Ect,
-    /// The rank of each page's first item.
-    starts: Vec<u32>,
+/// The index of pages.
+pub(crate) enum PageIndex {
+    Rank {
+        trie: Box<Ect>,
+        /// The rank of each page's first item.
+        starts: Vec<u32>,
+    },
+    /// The suffix of each page's first item.
+    First(Vec<u64>),
 }
 
-impl RunIndex {
-    /// The page on which the item of `hash` lies, if it is in the run at all.
+const RANK: u8 = 0;
+const FIRST: u8 = 1;
+
+impl PageIndex {
+    /// The page on which the item of `hash` lies, if it is in the table at all.
     pub(crate) fn page(&self, hash: Hash) -> u32 {
-        let rank = self.trie.lookup(&hash.to_key()) as u32;
-        (self.starts.partition_point(|&start| start <= rank)).saturating_sub(1) as u32
+        let behind = match self {
+            PageIndex::Rank { trie, starts } => {
+                let rank = trie.lookup(&hash.to_key()) as u32;
+                starts.partition_point(|&start| start <= rank)
+            }
+            PageIndex::First(firsts) => firsts.partition_point(|&first| first <= hash.suffix),
+        };
+        behind.saturating_sub(1) as u32
     }
 
     /// Resident memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        (self.trie.size() + 4 * self.starts.capacity()) as u64
+        match self {
+            PageIndex::Rank { trie, starts } => (trie.size() + 4 * starts.capacity()) as u64,
+            PageIndex::First(firsts) => 8 * firsts.capacity() as u64,
+        }
     }
 
-    /// The index of ascending, distinct hashes on pages that begin at `starts`.
-    ///
-    /// # Errors
-    /// The hashes are too uneven for a trie, as weak ones are.
-    pub(crate) fn build(hashes: &[Hash], starts: Vec<u32>) -> Result<Self, EctError> {
-        let mut builder = EctBuilder::new(EctOptions::default(), hashes.len() as u64)?;
-        hashes.iter().try_for_each(|hash| builder.push(&hash.to_key()))?;
-        Ok(RunIndex { trie: builder.finish()?, starts })
-    }
-
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut out = (self.starts.len() as u32).to_le_bytes().to_vec();
-        self.starts.iter().for_each(|start| out.extend_from_slice(&start.to_le_bytes()));
-        out.extend(self.trie.to_bytes());
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut head = |kind, pages: usize| {
+            out.push(kind);
+            out.extend_from_slice(&(pages as u32).to_le_bytes());
+        };
+        match self {
+            PageIndex::Rank { trie, starts } => {
+                head(RANK, starts.len());
+                out.extend(starts.iter().flat_map(|start| start.to_le_bytes()));
+                out.extend(trie.to_bytes());
+            }
+            PageIndex::First(firsts) => {
+                head(FIRST, firsts.len());
+                out.extend(firsts.iter().flat_map(|first| first.to_le_bytes()));
+            }
+        }
         out
     }
 
     /// `None`: these are not the bytes of an index over so many pages.
     pub(crate) fn from_bytes(bytes: &[u8], pages: u32) -> Option<Self> {
-        let (count, rest) = bytes.split_first_chunk::<4>()?;
+        let (&kind, rest) = bytes.split_first()?;
+        let (count, rest) = rest.split_first_chunk::<4>()?;
         if u32::from_le_bytes(*count) != pages {
             return None;
         }
-        let (starts, trie) = rest.split_at_checked(pages as usize * 4)?;
-        let (starts, _) = starts.as_chunks::<4>();
-        let starts: Vec<u32> = starts.iter().map(|start| u32::from_le_bytes(*start)).collect();
-        let trie = Ect::from_bytes(trie).ok()?;
-        starts.is_sorted().then_some(RunIndex { trie, starts })
+        match kind {
+            RANK => {
+                let (starts, trie) = rest.split_at_checked((pages as usize).checked_mul(4)?)?;
+                let starts: Vec<u32> = starts.chunks_exact(4).map(le32).collect();
+                let trie = Box::new(Ect::from_bytes(trie).ok()?);
+                starts.is_sorted().then_some(PageIndex::Rank { trie, starts })
+            }
+            FIRST if rest.len() == pages as usize * 8 => {
+                let firsts: Vec<u64> = rest.chunks_exact(8).map(le64).collect();
+                firsts.is_sorted().then_some(PageIndex::First(firsts))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Makes the index as pages are packed.
+pub(crate) struct PageIndexBuilder {
+    /// `None`: not asked for, or the hashes are too uneven.
+    trie: Option<EctBuilder>,
+    rank: u32,
+    starts: Vec<u32>,
+    firsts: Vec<u64>,
+}
+
+impl PageIndexBuilder {
+    /// For about so many items; under a rank index (of a run) or not.
+    pub(crate) fn new(is_run: bool, items: u64) -> Self {
+        let trie = is_run.then(|| EctBuilder::new(EctOptions::default(), items.max(1)));
+        let trie = trie.and_then(Result::ok);
+        PageIndexBuilder { trie, rank: 0, starts: Vec::new(), firsts: Vec::new() }
+    }
+
+    /// The next item, in the order of hashes, begins a page or not.
+    pub(crate) fn push(&mut self, hash: Hash, begins_page: bool) {
+        if begins_page {
+            self.starts.push(self.rank);
+            self.firsts.push(hash.suffix);
+        }
+        self.rank += 1;
+        if self.trie.as_mut().is_some_and(|trie| trie.push(&hash.to_key()).is_err()) {
+            self.trie = None;
+        }
+    }
+
+    /// Bytes that it takes so far, without the trie's.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        4 * self.starts.capacity() + 8 * self.firsts.capacity()
+    }
+
+    /// The index in its stored form.
+    pub(crate) fn finish(self) -> Vec<u8> {
+        match self.trie.and_then(|trie| trie.finish().ok()) {
+            Some(trie) => PageIndex::Rank { trie: Box::new(trie), starts: self.starts }.to_bytes(),
+            None => PageIndex::First(self.firsts).to_bytes(),
+        }
     }
 }

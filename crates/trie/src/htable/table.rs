@@ -19,17 +19,18 @@ use siltstone_engine::{Purpose, Result};
 use siltstone_media::Media;
 
 use super::balance::Migration;
+use super::bucket::{BucketHeader, NOWHERE};
+use super::directory::Directory;
 use super::filter::Filter;
 use super::format::{
-    BucketHeader, FOOTER_BYTES, Footer, NOWHERE, Special, decode_migrations, decode_specials,
+    DIRECTORY, FILTER, FOOTER_BYTES, Footer, Layout, MIGRATIONS, Origin, PAGES, SPECIALS, Special,
+    decode_migrations, decode_specials,
 };
-use super::run::RunIndex;
-use crate::files::{FRAME_TRAILER, Kind, NamedFile};
+use super::run::PageIndex;
+use super::stream::Stream;
+use crate::files::{Homes, Kind, NamedFile};
 use crate::hash::{Hash, HashKind};
 use crate::item::Item;
-
-/// Buckets are read so many bytes at once when all are wanted.
-const REQUEST_BYTES: usize = 1 << 20;
 
 /// A table that a version names.
 pub(crate) struct HTable {
@@ -39,7 +40,8 @@ pub(crate) struct HTable {
     filter: ArcSwapOption<Filter>,
     specials: Vec<Special>,
     migrations: Vec<Migration>,
-    run: Option<RunIndex>,
+    directory: Directory,
+    pages: Option<PageIndex>,
 }
 
 /// An item that a lookup found.
@@ -50,32 +52,13 @@ pub(crate) struct Found {
     pub(crate) expires_at: Option<u64>,
 }
 
-/// All items of a table, in one buffer.
-pub(crate) struct Loaded {
-    pub(crate) bytes: Vec<u8>,
-    /// Hash, and the item's place in `bytes`.
-    pub(crate) items: Vec<(Hash, u64, u32)>,
-}
-
-impl Loaded {
-    pub(crate) fn item(&self, at: usize) -> &[u8] {
-        let (_, start, len) = self.items[at];
-        &self.bytes[start as usize..start as usize + len as usize]
-    }
-}
-
 impl HTable {
     /// Opens table `number` of `bytes` bytes; its filter is loaded if it is wanted and there is one.
     ///
     /// # Errors
     /// `Corruption` if the file is not what the manifest says it is; the medium's.
-    pub(crate) fn open(
-        media: &Arc<dyn Media>,
-        number: u64,
-        bytes: u64,
-        wants_filter: bool,
-    ) -> Result<Self> {
-        let file = NamedFile::open(media, Kind::HTable, number)?;
+    pub(crate) fn open(homes: &Homes, number: u64, bytes: u64, wants_filter: bool) -> Result<Self> {
+        let file = NamedFile::open(homes, Kind::HTable, number)?;
         let len = file.len()?;
         if len != bytes || len < FOOTER_BYTES as u64 {
             let reason = format!("the manifest says {bytes} bytes, and the file has {len}");
@@ -90,26 +73,31 @@ impl HTable {
             filter: ArcSwapOption::empty(),
             specials: Vec::new(),
             migrations: Vec::new(),
-            run: None,
+            directory: Directory::new(Vec::new()),
+            pages: None,
         };
-        if let Some(bytes) = table.frame(1)? {
-            table.specials = decode_specials(&bytes)
-                .filter(|specials| specials.is_sorted())
-                .ok_or_else(|| table.malformed(1, "the special index"))?;
+        let (buckets, end) = (footer.buckets, footer.segments_end());
+        let directory = table.frame(DIRECTORY)?.unwrap_or_default();
+        table.directory = Directory::from_bytes(&directory, buckets, footer.bucket_bytes, end)
+            .ok_or_else(|| table.malformed(DIRECTORY, "the directory of segments"))?;
+        if let Some(bytes) = table.frame(SPECIALS)? {
+            table.specials = decode_specials(&bytes, end)
+                .ok_or_else(|| table.malformed(SPECIALS, "the special index"))?;
         }
-        if let Some(bytes) = table.frame(2)? {
+        if let Some(bytes) = table.frame(MIGRATIONS)? {
             table.migrations = decode_migrations(&bytes)
-                .filter(|all| all.iter().all(|m| m.destination < table.footer.buckets))
-                .ok_or_else(|| table.malformed(2, "the cache of migrations"))?;
+                .filter(|all| all.iter().all(|m| m.destination < buckets))
+                .ok_or_else(|| table.malformed(MIGRATIONS, "the cache of migrations"))?;
         }
-        if let Some(bytes) = table.frame(3)? {
-            let run = RunIndex::from_bytes(&bytes, table.footer.buckets);
-            table.run = Some(run.ok_or_else(|| table.malformed(3, "the rank index"))?);
+        if let Some(bytes) = table.frame(PAGES)? {
+            let pages = PageIndex::from_bytes(&bytes, buckets);
+            table.pages = Some(pages.ok_or_else(|| table.malformed(PAGES, "the page index"))?);
+        } else if footer.layout != Layout::Buckets {
+            return Err(table.malformed(PAGES, "the page index"));
         }
-        if wants_filter && let Some(bytes) = table.frame(0)? {
-            let filter = Filter::from_bytes(&bytes)
-                .filter(|filter| filter.columns() == table.footer.buckets)
-                .ok_or_else(|| table.malformed(0, "the filter"))?;
+        if wants_filter && let Some(bytes) = table.frame(FILTER)? {
+            let filter =
+                Filter::from_bytes(&bytes).ok_or_else(|| table.malformed(FILTER, "the filter"))?;
             table.filter.store(Some(Arc::new(filter)));
         }
         Ok(table)
@@ -137,6 +125,11 @@ impl HTable {
         &self.file.name
     }
 
+    /// The medium on which it lies.
+    pub(crate) fn media(&self) -> &Arc<dyn Media> {
+        self.file.media()
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.footer.file_bytes
     }
@@ -153,9 +146,31 @@ impl HTable {
         self.footer.buckets
     }
 
+    /// Where it stands, and what it holds up to.
+    pub(crate) fn origin(&self) -> Origin {
+        self.footer.origin
+    }
+
+    pub(crate) fn bucket_bytes(&self) -> u32 {
+        self.footer.bucket_bytes
+    }
+
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Items of the special bucket, in the order of hashes.
+    pub(crate) fn specials(&self) -> &[Special] {
+        &self.specials
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        self.footer.layout
+    }
+
     /// Whether it is a dense run, which needs no filter.
     pub(crate) fn is_run(&self) -> bool {
-        self.run.is_some()
+        self.footer.layout == Layout::Run
     }
 
     pub(crate) fn retire(&self) {
@@ -178,13 +193,13 @@ impl HTable {
         self.filter.store(None);
     }
 
-    /// Resident memory: filter, rank index, and the rest.
+    /// Resident memory: filter, page index, and the rest.
     pub(crate) fn memory(&self) -> [u64; 3] {
         let filter = self.filter.load().as_ref().map_or(0, |filter| filter.memory_bytes());
-        let run = self.run.as_ref().map_or(0, RunIndex::memory_bytes);
+        let pages = self.pages.as_ref().map_or(0, PageIndex::memory_bytes);
         let specials = self.specials.capacity() * size_of::<Special>();
         let migrations = self.migrations.capacity() * size_of::<Migration>();
-        [filter, run, (specials + migrations) as u64]
+        [filter, pages, (specials + migrations) as u64 + self.directory.memory_bytes()]
     }
 
     /// The item of `key`, if the table has it. Costs a read of one bucket, and more where migrations
@@ -198,36 +213,69 @@ impl HTable {
         {
             return Ok(Some(found));
         }
-        let mut bucket = match &self.run {
-            Some(run) => run.page(hash),
-            None => hash.bucket(self.footer.buckets),
-        };
+        let Some(mut bucket) = self.home(hash) else { return Ok(None) };
         let mut buffer = vec![0; self.footer.bucket_bytes as usize];
         // A chain visits no bucket twice; only damage that a checksum missed could make it go on.
         for _ in 0..=self.footer.buckets {
             while let Some(next) = self.cached(bucket, hash) {
                 bucket = next;
             }
-            let offset = u64::from(bucket) * u64::from(self.footer.bucket_bytes);
-            self.file.read(offset, &mut buffer, purpose)?;
-            let (header, mut items) = BucketHeader::open(self.file.sum, offset, &buffer)
-                .ok_or_else(|| self.bad_bucket(offset))?;
-            if header.destination != NOWHERE && hash.rank(bucket) >= header.mark {
+            let (offset, header, items) = self.read_bucket(bucket, &mut buffer, purpose)?;
+            if header.destination < self.footer.buckets && hash.rank(bucket) >= header.mark {
                 bucket = header.destination;
                 continue;
             }
-            while !items.is_empty() {
-                let Some((item, used)) = Item::parse(items) else {
-                    return Err(self.file.damaged(offset, "an item of a bucket is malformed"));
-                };
+            for item in header.items(items) {
+                let (_, _, item) = item.ok_or_else(|| self.bad_item(offset))?;
                 if item.key == key {
                     return Ok(Some(Found::of(&item)));
                 }
-                items = &items[used..];
             }
             return Ok(None);
         }
         Err(self.file.damaged(0, "migrations go in a circle"))
+    }
+
+    /// The bucket that the hash names; `None`: no bucket has such hashes.
+    #[inline]
+    fn home(&self, hash: Hash) -> Option<u32> {
+        let segment = self.directory.segment(hash.suffix);
+        match &self.pages {
+            _ if segment.buckets == 0 => None,
+            Some(pages) => Some(pages.page(hash)),
+            None => Some(segment.bucket(hash.suffix, self.directory.bits())),
+        }
+    }
+
+    /// Reads and checks a bucket: its place, its header, and the bytes of its items.
+    fn read_bucket<'b>(
+        &self,
+        bucket: u32,
+        buffer: &'b mut [u8],
+        purpose: Purpose,
+    ) -> Result<(u64, BucketHeader, &'b [u8])> {
+        let offset = self.directory.offset(bucket, self.footer.bucket_bytes);
+        self.file.read(offset, buffer, purpose)?;
+        let (header, items) = self.open_bucket(offset, buffer)?;
+        Ok((offset, header, items))
+    }
+
+    /// Checks a bucket that was read from `offset`.
+    pub(crate) fn open_bucket<'b>(
+        &self,
+        offset: u64,
+        bucket: &'b [u8],
+    ) -> Result<(BucketHeader, &'b [u8])> {
+        BucketHeader::open(self.file.sum, offset, bucket)
+            .filter(|(header, _)| {
+                header.destination == NOWHERE || header.destination < self.footer.buckets
+            })
+            .ok_or_else(|| self.file.damaged(offset, "a bucket does not match its checksum"))
+    }
+
+    /// Fills `buf` from the file.
+    pub(crate) fn read(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
+        self.file.read(offset, buf, purpose)
     }
 
     /// Where the cache of migrations sends the hash from `bucket`. The cache was checked against
@@ -239,13 +287,10 @@ impl HTable {
     }
 
     fn get_special(&self, key: &[u8], hash: Hash, purpose: Purpose) -> Result<Option<Found>> {
-        let check = hash.check();
-        let from = self.specials.partition_point(|special| special.check < check);
-        for special in self.specials[from..].iter().take_while(|s| s.check == check) {
+        let from = self.specials.partition_point(|special| special.hash < hash);
+        for special in self.specials[from..].iter().take_while(|s| s.hash == hash) {
             let bytes = self.read_special(special, purpose)?;
-            let Some((item, _)) = Item::parse(&bytes) else {
-                return Err(self.bad_special(special));
-            };
+            let item = self.special_item(special, &bytes)?;
             if item.key == key {
                 return Ok(Some(Found::of(&item)));
             }
@@ -253,63 +298,23 @@ impl HTable {
         Ok(None)
     }
 
-    fn read_special(&self, special: &Special, purpose: Purpose) -> Result<Vec<u8>> {
-        let bytes = u64::from(special.bytes) + FRAME_TRAILER as u64;
-        self.file.read_frame(special.offset, bytes, purpose)
-    }
-
-    /// Reads and checks every item.
+    /// The bytes of a special item.
     ///
     /// # Errors
-    /// `Corruption`, also if the items are not as many as the footer says; the medium's.
-    pub(crate) fn load(&self, kind: HashKind, purpose: Purpose) -> Result<Loaded> {
-        let bucket_bytes = self.footer.bucket_bytes as usize;
-        let special: usize = self.specials.iter().map(|special| special.bytes as usize).sum();
-        let mut loaded = Loaded {
-            bytes: Vec::with_capacity(self.footer.special_at() as usize + special),
-            items: Vec::with_capacity(self.footer.entries as usize),
-        };
-        let at_once = (REQUEST_BYTES / bucket_bytes).max(1) * bucket_bytes;
-        let end = self.footer.special_at();
-        let mut offset = 0;
-        while offset < end {
-            let start = loaded.bytes.len();
-            let len = at_once.min((end - offset) as usize);
-            loaded.bytes.resize(start + len, 0);
-            self.file.read(offset, &mut loaded.bytes[start..], purpose)?;
-            for bucket in (start..start + len).step_by(bucket_bytes) {
-                let Loaded { bytes, items } = &mut loaded;
-                let place = offset + (bucket - start) as u64;
-                let bucket_of = &bytes[bucket..bucket + bucket_bytes];
-                let (header, all) = BucketHeader::open(self.file.sum, place, bucket_of)
-                    .ok_or_else(|| self.bad_bucket(place))?;
-                let mut rest = all;
-                while !rest.is_empty() {
-                    let Some((item, used)) = Item::parse(rest) else {
-                        return Err(self.file.damaged(place, "an item of a bucket is malformed"));
-                    };
-                    let at = bucket + super::format::BUCKET_HEADER + all.len() - rest.len();
-                    items.push((kind.hash(item.key), at as u64, used as u32));
-                    rest = &rest[used..];
-                }
-                debug_assert!(header.destination == NOWHERE || header.destination < self.buckets());
-            }
-            offset += len as u64;
+    /// `Corruption`; the medium's.
+    pub(crate) fn read_special(&self, special: &Special, purpose: Purpose) -> Result<Vec<u8>> {
+        self.file.read_frame(special.offset, special.frame_bytes(), purpose)
+    }
+
+    /// The item in those bytes.
+    ///
+    /// # Errors
+    /// `Corruption`.
+    pub(crate) fn special_item<'b>(&self, special: &Special, bytes: &'b [u8]) -> Result<Item<'b>> {
+        match Item::parse(bytes) {
+            Some((item, used)) if used == bytes.len() => Ok(item),
+            _ => Err(self.file.damaged(special.offset, "a special item is malformed")),
         }
-        for special in &self.specials {
-            let bytes = self.read_special(special, purpose)?;
-            let Some((item, used)) = Item::parse(&bytes).filter(|&(_, used)| used == bytes.len())
-            else {
-                return Err(self.bad_special(special));
-            };
-            let at = loaded.bytes.len() as u64;
-            loaded.items.push((kind.hash(item.key), at, used as u32));
-            loaded.bytes.extend_from_slice(&bytes);
-        }
-        if loaded.items.len() as u64 != self.footer.entries {
-            return Err(self.file.damaged(0, "the items are not as many as the footer says"));
-        }
-        Ok(loaded)
     }
 
     /// The hashes of items between two suffixes that lie in the buckets of that stretch, and whether
@@ -324,57 +329,89 @@ impl HTable {
         kind: HashKind,
         purpose: Purpose,
     ) -> Result<Vec<(Hash, bool)>> {
-        let bucket = |suffix| {
-            let hash = Hash { suffix, infix: 0, prefix: 0 };
-            self.run.as_ref().map_or(hash.bucket(self.footer.buckets), |run| run.page(hash))
-        };
+        let bucket = |suffix| self.home(Hash { suffix, infix: 0, prefix: 0 });
         let mut buffer = vec![0; self.footer.bucket_bytes as usize];
         let mut found = Vec::new();
-        for bucket in bucket(from)..=bucket(to) {
-            let offset = u64::from(bucket) * u64::from(self.footer.bucket_bytes);
-            self.file.read(offset, &mut buffer, purpose)?;
-            let (_, mut items) = BucketHeader::open(self.file.sum, offset, &buffer)
-                .ok_or_else(|| self.bad_bucket(offset))?;
-            while let Some((item, used)) = Item::parse(items) {
+        let (Some(first), Some(last)) = (bucket(from), bucket(to)) else { return Ok(found) };
+        for bucket in first..=last {
+            let (offset, header, items) = self.read_bucket(bucket, &mut buffer, purpose)?;
+            for item in header.items(items) {
+                let (_, _, item) = item.ok_or_else(|| self.bad_item(offset))?;
                 let hash = kind.hash(item.key);
                 if (from..=to).contains(&hash.suffix) {
                     found.push((hash, item.value.is_none()));
                 }
-                items = &items[used..];
             }
         }
         Ok(found)
     }
 
-    /// Reads every byte and checks it.
+    /// Reads every byte and checks it, with a segment in memory.
     ///
     /// # Errors
     /// `Corruption`; the medium's.
-    pub(crate) fn verify(&self, kind: HashKind) -> Result<()> {
-        let loaded = self.load(kind, Purpose::Maintenance)?;
-        drop(loaded);
+    pub(crate) fn verify(self: &Arc<Self>, kind: HashKind) -> Result<()> {
+        let purpose = Purpose::Maintenance;
+        let mut stream = Stream::new(self.clone(), kind, purpose);
+        while stream.load_next()? {}
+        for special in &self.specials {
+            let bytes = self.read_special(special, purpose)?;
+            if kind.hash(self.special_item(special, &bytes)?.key) != special.hash {
+                return Err(self.file.damaged(special.offset, "a special item has another hash"));
+            }
+        }
+        self.verify_gaps()?;
         for (at, &bytes) in self.footer.frames.iter().enumerate() {
             if bytes > 0 {
                 let offset = self.footer.frame_at(at);
-                self.file.read_frame(offset, bytes.into(), Purpose::Maintenance)?;
+                self.file.read_frame(offset, bytes.into(), purpose)?;
             }
         }
         let mut footer = [0; FOOTER_BYTES];
         let len = self.file.len()?;
         let at = len.saturating_sub(FOOTER_BYTES as u64);
-        self.file.read(at, &mut footer, Purpose::Maintenance)?;
+        self.file.read(at, &mut footer, purpose)?;
         if Footer::decode(&self.file, len, &footer)? != self.footer {
             return Err(self.file.damaged(at, "the footer has changed since the table was opened"));
         }
         Ok(())
     }
 
-    fn bad_bucket(&self, offset: u64) -> siltstone_engine::Error {
-        self.file.damaged(offset, "a bucket does not match its checksum")
+    /// What lies between special items and buckets is zeros.
+    fn verify_gaps(&self) -> Result<()> {
+        let bucket_bytes = u64::from(self.footer.bucket_bytes);
+        let segments = self.directory.segments().iter();
+        let segments = segments.map(|s| (s.offset, s.offset + u64::from(s.buckets) * bucket_bytes));
+        let specials = self.specials.iter().map(|s| (s.offset, s.offset + s.frame_bytes()));
+        let mut covered: Vec<(u64, u64)> = segments.chain(specials).collect();
+        covered.sort_unstable();
+        let end = self.footer.segments_end();
+        let mut at = 0;
+        for (start, next) in covered.into_iter().chain([(end, end)]) {
+            if start > at {
+                let gap = start - at;
+                if gap >= bucket_bytes {
+                    return Err(self.file.damaged(at, "a stretch that nothing names"));
+                }
+                let mut bytes = vec![0; gap as usize];
+                self.file.read(at, &mut bytes, Purpose::Maintenance)?;
+                if let Some(n) = bytes.iter().position(|&byte| byte != 0) {
+                    return Err(self.file.damaged(at + n as u64, "padding that is not zero"));
+                }
+            }
+            at = at.max(next);
+        }
+        Ok(())
     }
 
-    fn bad_special(&self, special: &Special) -> siltstone_engine::Error {
-        self.file.damaged(special.offset, "an item of the special bucket is malformed")
+    /// Damage: an item of the bucket at `offset` cannot be parsed.
+    pub(crate) fn bad_item(&self, offset: u64) -> siltstone_engine::Error {
+        self.file.damaged(offset, "an item of a bucket is malformed")
+    }
+
+    /// Damage: the table's items are not as many as its footer says.
+    pub(crate) fn bad_count(&self) -> siltstone_engine::Error {
+        self.file.damaged(0, "the items are not as many as the footer says")
     }
 }
 
@@ -387,38 +424,84 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::htable::{Build, Layout, Piece};
+    use crate::htable::{Build, Expected, TableWriter};
     use proptest::prelude::*;
     use siltstone_engine::RateLimiter;
     use siltstone_media::Ram;
 
-    /// Every key is found, no other is, and reading all gives all.
-    fn round_trip(keys: u32, value: impl Fn(u32) -> usize, kind: HashKind, build: Build) {
-        let mut encoded: Vec<(Hash, Vec<u8>)> = (0..keys)
-            .map(|n| {
-                let (key, value) = (n.to_le_bytes(), vec![n as u8; value(n)]);
-                let mut bytes = Vec::new();
-                Item { key: &key, value: Some(&value), expires_at: None }.push(&mut bytes);
-                (kind.hash(&key), bytes)
-            })
-            .collect();
-        encoded.sort_unstable();
-        let pieces: Vec<Piece<'_>> = encoded
-            .iter()
-            .map(|(hash, bytes)| Piece { hash: *hash, bytes, is_delete: false })
-            .collect();
+    fn build(kind: Layout) -> Build {
+        Build {
+            bucket_bytes: 512,
+            segment: 8,
+            fill: 0.95,
+            columns: 64,
+            filter_bits: 16.0,
+            cached_migrations: 0.2,
+            layout: kind,
+        }
+    }
+
+    /// An item of number n: mostly a put of this length, sometimes a deletion or one that expires.
+    fn item<'a>(n: u32, key: &'a [u8], value: &'a [u8], odd: u32) -> Item<'a> {
+        match n % 64 < odd {
+            true if n.is_multiple_of(2) => Item::delete(key),
+            is_odd => Item { key, value: Some(value), expires_at: is_odd.then_some(7) },
+        }
+    }
+
+    /// Every key is found, no other is, and reading all in order gives all.
+    fn round_trip(keys: u32, value: impl Fn(u32) -> usize, odd: u32, kind: HashKind, build: Build) {
+        let mut order: Vec<(Hash, u32)> =
+            (0..keys).map(|n| (kind.hash(&n.to_le_bytes()), n)).collect();
+        order.sort_unstable();
         let media: Arc<dyn Media> = Arc::new(Ram::new());
         let rate = RateLimiter::unlimited();
-        let built = build.write(media.as_ref(), 7, &pieces, &rate, Purpose::Flush).unwrap();
-        let table = HTable::open(&media, 7, built.bytes, true).unwrap();
+        let bytes = (0..keys).map(|n| value(n) as u64 + 7).sum();
+        let expected = Expected { items: keys.into(), bytes };
+        let mut writer = TableWriter::create(
+            media.as_ref(),
+            7,
+            build,
+            Origin::default(),
+            expected,
+            &rate,
+            Purpose::Flush,
+        )
+        .unwrap();
+        for &(hash, n) in &order {
+            let (key, value) = (n.to_le_bytes(), vec![n as u8; value(n)]);
+            writer.push(hash, &item(n, &key, &value, odd)).unwrap();
+        }
+        let built = writer.finish().unwrap();
+        let table = Arc::new(
+            HTable::open(&Homes { main: media.clone(), upper: None }, 7, built.bytes, true)
+                .unwrap(),
+        );
         table.verify(kind).unwrap();
         for n in 0..keys + 50 {
             let (key, hash) = (n.to_le_bytes(), kind.hash(&n.to_le_bytes()));
             let found = table.get(&key, hash, Purpose::Get).unwrap();
-            let expected = (n < keys).then(|| vec![n as u8; value(n)]);
-            assert_eq!(found.map(|found| found.value), expected.map(Some), "key {n}");
+            let value = vec![n as u8; if n < keys { value(n) } else { 0 }];
+            let expected = (n < keys).then(|| Found::of(&item(n, &key, &value, odd)));
+            assert_eq!(found, expected, "key {n}");
             assert!(n >= keys || table.may_hold(hash).unwrap_or(true), "key {n}");
         }
+        let mut stream = Stream::new(table, kind, Purpose::Scan);
+        let mut streamed = Vec::new();
+        while stream.load_next().unwrap() {
+            for at in 0..stream.slots().len() {
+                streamed.push(stream.slots()[at].hash);
+                let number = |item: &Item<'_>| u32::from_le_bytes(item.key.try_into().unwrap());
+                stream
+                    .with_item(at, |item| {
+                        assert_eq!(kind.hash(item.key), *streamed.last().unwrap());
+                        assert!(number(item) < keys);
+                        Ok(())
+                    })
+                    .unwrap();
+            }
+        }
+        assert_eq!(streamed, order.iter().map(|&(hash, _)| hash).collect::<Vec<_>>());
     }
 
     proptest! {
@@ -427,19 +510,22 @@ mod tests {
         /// bucket and for collisions.
         #[test]
         fn is_every_item_found_in_every_layout(
-            keys in 0u32..600,
+            keys in 0u32..900,
             spread in 1usize..200,
+            odd in prop_oneof![Just(0u32), Just(3), Just(64)],
             bucket_bytes in prop_oneof![Just(256u32), Just(512), Just(4096)],
-            fill in 0.5f64..0.99,
+            segment in prop_oneof![Just(1u32), Just(6), Just(128)],
+            fill in 0.5f64..0.999,
             weak_bits in prop_oneof![Just(0u32), Just(1), Just(4), Just(9)],
             cached_migrations in prop_oneof![Just(0.0), Just(0.2), Just(1.0)],
-            filter_bits in prop_oneof![Just(None), Just(Some(0.0)), Just(Some(16.0))],
-            is_run: bool,
+            filter_bits in prop_oneof![Just(0.0), Just(16.0)],
+            layout in prop_oneof![Just(Layout::Buckets), Just(Layout::Run), Just(Layout::Sorted)],
         ) {
-            let layout = if is_run { Layout::Run } else { Layout::Buckets };
-            let build = Build { bucket_bytes, fill, filter_bits, cached_migrations, layout };
+            let build = Build {
+                bucket_bytes, segment, fill, filter_bits, cached_migrations, ..build(layout)
+            };
             let value = |n: u32| (n as usize).wrapping_mul(7919) % spread;
-            round_trip(keys, value, HashKind { seed: 1, weak_bits }, build);
+            round_trip(keys, value, odd, HashKind { seed: 1, weak_bits }, build);
         }
     }
 }

@@ -26,8 +26,8 @@ use super::Place;
 use crate::hash::HashKind;
 
 /// What never changes in the life of a table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shape {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct TrieShape {
     pub(crate) hash: HashKind,
     pub(crate) fanout_bits: u32,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Edit {
     /// Container, number and bytes of its cluster; number 0 for none.
     pub(crate) clusters: Vec<(Place, u64, u64)>,
     pub(crate) sealed_log: Option<(u64, u64)>,
-    pub(crate) shape: Option<Shape>,
+    pub(crate) shape: Option<TrieShape>,
 }
 
 const NEXT_FILE: u64 = 1;
@@ -92,7 +92,7 @@ impl Edit {
         if let Some((number, bytes)) = self.sealed_log {
             put(&[SEALED_LOG, number, bytes]);
         }
-        if let Some(Shape { hash, fanout_bits }) = self.shape {
+        if let Some(TrieShape { hash, fanout_bits }) = self.shape {
             put(&[SHAPE, hash.seed, hash.weak_bits.into(), fanout_bits.into()]);
         }
         out
@@ -122,12 +122,47 @@ impl Edit {
                     if weak_bits > 63 || !(1..=5).contains(&fanout_bits) {
                         return Err("the table's shape is impossible".to_owned());
                     }
-                    edit.shape = Some(Shape { hash: HashKind { seed, weak_bits }, fanout_bits });
+                    edit.shape =
+                        Some(TrieShape { hash: HashKind { seed, weak_bits }, fanout_bits });
                 }
                 other => return Err(format!("field {other} of an edit is unknown")),
             }
         }
         Ok(edit)
+    }
+}
+
+impl std::fmt::Display for Edit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut words = Vec::new();
+        for removed in &self.removed {
+            words.push(format!("- table {} of {}", removed.1, removed.0));
+        }
+        for added in &self.added {
+            let age = if added.is_oldest { ", as its oldest" } else { "" };
+            let Added { place, number, bytes, .. } = added;
+            words.push(format!("+ table {number} of {bytes} bytes in {place}{age}"));
+        }
+        for (place, number, bytes) in &self.clusters {
+            words.push(match number {
+                0 => format!("{place} has no cluster"),
+                _ => format!("{place} has cluster {number} of {bytes} bytes"),
+            });
+        }
+        for (what, value) in [
+            ("next file", self.next_file),
+            ("last sequence", self.last_sequence),
+            ("first log", self.first_log),
+        ] {
+            words.extend(value.map(|value| format!("{what} {value}")));
+        }
+        if let Some((number, bytes)) = self.sealed_log {
+            words.push(format!("log {number} was sealed with {bytes} bytes"));
+        }
+        if let Some(TrieShape { fanout_bits, .. }) = self.shape {
+            words.push(format!("fan-out of {fanout_bits} bits"));
+        }
+        f.write_str(&words.join("; "))
     }
 }
 
@@ -159,7 +194,10 @@ mod tests {
             removed: vec![(place, 9)],
             clusters: vec![(place, 0, 0), (Place { level: 1, id: 0 }, 7, 8)],
             sealed_log: Some((2, 300)),
-            shape: Some(Shape { hash: HashKind { seed: u64::MAX, weak_bits: 4 }, fanout_bits: 3 }),
+            shape: Some(TrieShape {
+                hash: HashKind { seed: u64::MAX, weak_bits: 4 },
+                fanout_bits: 3,
+            }),
         };
         let bytes = edit.encode();
         assert_eq!(Edit::decode(&bytes), Ok(edit));

@@ -18,8 +18,8 @@
 mod edit;
 mod set;
 
-pub(crate) use edit::{Added, Edit, Shape};
-pub(crate) use set::{ENGINE, Recovered, Versions};
+pub(crate) use edit::{Added, Edit, TrieShape};
+pub(crate) use set::{ENGINE, Versions, fold};
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -31,11 +31,17 @@ use crate::hash::Hash;
 use crate::htable::HTable;
 
 /// Where a container is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Place {
     pub(crate) level: usize,
     /// The hash prefix of its items.
     pub(crate) id: u64,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "container {} of level {}", self.id, self.level)
+    }
 }
 
 /// The tables of one node of the trie.

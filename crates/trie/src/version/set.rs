@@ -15,9 +15,9 @@ use siltstone_engine::{Error, Result};
 use siltstone_media::Media;
 use siltstone_table::Manifest;
 
-use super::{Edit, Opened, Shape, Version};
+use super::{Edit, Opened, TrieShape, Version};
 use crate::cluster::Cluster;
-use crate::files::Kind;
+use crate::files::{Homes, Kind};
 use crate::htable::HTable;
 
 /// The engine's name in the manifest.
@@ -25,9 +25,9 @@ pub(crate) const ENGINE: &str = "trie";
 
 /// Installs edits and hands out file numbers.
 pub(crate) struct Versions {
-    media: Arc<dyn Media>,
+    homes: Homes,
     next_file: AtomicU64,
-    pub(crate) shape: Shape,
+    pub(crate) shape: TrieShape,
     installing: Mutex<Installing>,
 }
 
@@ -41,6 +41,8 @@ struct Installing {
 
 /// What the manifest says, for the rest of recovery.
 pub(crate) struct Recovered {
+    /// There was no manifest before.
+    pub(crate) is_new: bool,
     pub(crate) version: Arc<Version>,
     pub(crate) last_sequence: u64,
     pub(crate) first_log: u64,
@@ -49,11 +51,13 @@ pub(crate) struct Recovered {
 
 impl Versions {
     /// Opens what the manifest names, or makes an empty table of `shape` if `media` has none.
-    pub(crate) fn open(media: &Arc<dyn Media>, shape: Shape) -> Result<(Self, Recovered)> {
-        let (manifest, edits) = if Manifest::exists(media.as_ref())? {
+    pub(crate) fn open(homes: &Homes, shape: TrieShape) -> Result<(Self, Recovered)> {
+        let media = &homes.main;
+        let is_new = !Manifest::exists(media.as_ref())?;
+        let (manifest, edits) = if !is_new {
             Manifest::open(media.clone(), ENGINE).map_err(missing_manifest)?
         } else {
-            refuse_remains(media.as_ref())?;
+            homes.all().try_for_each(|media| refuse_remains(media.as_ref()))?;
             let empty = Edit { next_file: Some(1), shape: Some(shape), ..Edit::default() };
             let snapshot = empty.encode();
             (Manifest::create(media.clone(), ENGINE, &snapshot)?, vec![snapshot])
@@ -62,11 +66,12 @@ impl Versions {
         let shape = state
             .shape
             .ok_or_else(|| Error::corruption("MANIFEST", 0, "the table's shape is missing"))?;
-        let opened = open_all(media, &state, &Version::default())?;
+        let opened = open_all(homes, &state, &Version::default())?;
         let version = Arc::new(Version::default().apply(&state, &opened)?);
         let first_log = state.first_log.unwrap_or(0);
         let last_sequence = state.last_sequence.unwrap_or(0);
         let recovered = Recovered {
+            is_new,
             version: version.clone(),
             last_sequence,
             first_log,
@@ -75,7 +80,7 @@ impl Versions {
         let manifest = Some(manifest);
         let installing = Installing { manifest, version, last_sequence, first_log };
         let versions = Versions {
-            media: media.clone(),
+            homes: homes.clone(),
             next_file: AtomicU64::new(state.next_file.unwrap_or(1)),
             shape,
             installing: Mutex::new(installing),
@@ -102,7 +107,7 @@ impl Versions {
     ) -> Result<()> {
         let mut installing = self.installing.lock();
         // Opened before the manifest names them: a file that cannot be read is not installed.
-        let opened = open_all(&self.media, &edit, &installing.version)?;
+        let opened = open_all(&self.homes, &edit, &installing.version)?;
         let next = Arc::new(installing.version.apply(&edit, &opened)?);
         edit.next_file = Some(self.next_file.load(Ordering::Relaxed));
         installing.manifest.as_mut().ok_or(Error::Closed)?.append(&edit.encode())?;
@@ -130,7 +135,7 @@ impl Versions {
 }
 
 impl Installing {
-    fn snapshot(&self, shape: Shape, next_file: u64) -> Edit {
+    fn snapshot(&self, shape: TrieShape, next_file: u64) -> Edit {
         let (added, clusters) = self.version.entries();
         Edit {
             next_file: Some(next_file),
@@ -144,7 +149,7 @@ impl Installing {
     }
 
     /// Rewrites the manifest once it is much longer than what it says.
-    fn shrink_manifest(&mut self, shape: Shape, next_file: u64) -> Result<()> {
+    fn shrink_manifest(&mut self, shape: TrieShape, next_file: u64) -> Result<()> {
         if !self.manifest.as_ref().is_some_and(Manifest::wants_rewrite) {
             return Ok(());
         }
@@ -154,10 +159,10 @@ impl Installing {
 }
 
 /// Opens the files that `edit` adds. A filter is loaded unless a cluster has it.
-fn open_all(media: &Arc<dyn Media>, edit: &Edit, before: &Version) -> Result<Opened> {
+fn open_all(homes: &Homes, edit: &Edit, before: &Version) -> Result<Opened> {
     let mut opened = Opened::default();
     for &(_, number, bytes) in edit.clusters.iter().filter(|(_, number, _)| *number > 0) {
-        opened.clusters.insert(number, Arc::new(Cluster::open(media, number, bytes)?));
+        opened.clusters.insert(number, Arc::new(Cluster::open(homes, number, bytes)?));
     }
     for added in &edit.added {
         let named = edit.clusters.iter().rev().find(|(place, ..)| *place == added.place);
@@ -166,7 +171,7 @@ fn open_all(media: &Arc<dyn Media>, edit: &Edit, before: &Version) -> Result<Ope
             None => before.at(added.place).and_then(|container| container.cluster.as_ref()),
         };
         let wants_filter = !cluster.is_some_and(|cluster| cluster.has(added.number));
-        let table = HTable::open(media, added.number, added.bytes, wants_filter)?;
+        let table = HTable::open(homes, added.number, added.bytes, wants_filter)?;
         opened.tables.insert(added.number, Arc::new(table));
     }
     Ok(opened)

@@ -1,0 +1,206 @@
+//! A write-ahead log as a chain of record logs: what is replayed after any power cut is a prefix.
+//!
+//! ```text
+//!   log 7 ──▶ log 9: "after 7, 32 MiB" ──▶ log 12: "after 9, …"
+//!
+//!   link := 0:u8  previous log:u64 LE  its length:u64 LE     each log's first record; 0, 0: none before
+//! ```
+//!
+//! A log is left unsynced when the next one begins, so that writers never wait for it. If a power
+//! cut then takes its tail, the next log's link tells that something is missing between them, and
+//! the next log is not replayed ([`replay`]). A synced write first syncs the logs before. What the
+//! other records hold is the engine's affair; their kinds begin at 1.
+//!
+//! Invariant: when [`ChainWriter::sync`] has returned, every record so far is durable and so are the
+//! logs' names.
+//!
+//! Source: ours; see "How a write travels" in ARCHITECTURE.md.
+//!
+//! [`replay`]: super::replay()
+
+use std::sync::Arc;
+
+use siltstone_engine::{Purpose, Result};
+use siltstone_media::Media;
+
+use super::{LogAccess, LogWriter, SyncHandle};
+use crate::{FileKind, FileNumber};
+
+/// The first byte of a link; records of the engine begin with others.
+pub const KIND_LINK: u8 = 0;
+
+/// Header and body of one record.
+pub type RecordParts<'a> = [&'a [u8]; 2];
+
+/// What a log's first record names: the log before it and that log's length.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Link {
+    /// The number of the log before; 0: there is none.
+    pub number: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+impl Link {
+    /// The record's bytes.
+    pub fn encode(self) -> [u8; 17] {
+        let mut out = [KIND_LINK; 17];
+        out[1..9].copy_from_slice(&self.number.to_le_bytes());
+        out[9..].copy_from_slice(&self.bytes.to_le_bytes());
+        out
+    }
+
+    /// Reads a record back.
+    ///
+    /// # Errors
+    /// What is malformed.
+    pub fn decode(record: &[u8]) -> std::result::Result<Link, String> {
+        let body = record.strip_prefix(&[KIND_LINK]).unwrap_or_default();
+        let (words, rest) = body.as_chunks::<8>();
+        let ([number, bytes], []) = (words, rest) else {
+            return Err("a malformed link to the log before".to_owned());
+        };
+        Ok(Link { number: u64::from_le_bytes(*number), bytes: u64::from_le_bytes(*bytes) })
+    }
+}
+
+/// The log that is being written, and those before it that are not yet synced.
+pub struct ChainWriter {
+    number: u64,
+    current: LogWriter,
+    older: Vec<(u64, LogWriter)>,
+    /// The directory knows the current log's name durably.
+    is_named: bool,
+    media: Arc<dyn Media>,
+}
+
+impl ChainWriter {
+    /// Begins the log `number`, which follows `previous`.
+    ///
+    /// # Errors
+    /// Those of the medium; then there is no such log.
+    pub fn create(media: &Arc<dyn Media>, number: u64, previous: Link) -> Result<Self> {
+        let current = begin(media.as_ref(), number, previous)?;
+        let (older, media) = (Vec::new(), media.clone());
+        Ok(ChainWriter { number, current, older, is_named: false, media })
+    }
+
+    /// Bytes of the current log.
+    #[expect(clippy::len_without_is_empty, reason = "it holds its link from the beginning")]
+    pub fn len(&self) -> u64 {
+        self.current.len()
+    }
+
+    /// The current log's number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Reads the current log's records.
+    pub fn access(&self) -> LogAccess {
+        self.current.access()
+    }
+
+    /// Makes what is in the current log durable from another thread.
+    pub fn sync_handle(&self) -> SyncHandle {
+        self.current.sync_handle()
+    }
+
+    /// Handles to make the logs after `number` durable, the current one's last.
+    pub fn sync_handles_after(&self, number: u64) -> Vec<SyncHandle> {
+        let older = self.older.iter().filter(|&&(older, _)| older > number);
+        let older = older.map(|(_, log)| log.sync_handle());
+        older.chain((self.number > number).then(|| self.current.sync_handle())).collect()
+    }
+
+    /// Appends records with one request, all or none, and adds their positions to `positions`.
+    ///
+    /// # Errors
+    /// Those of the medium. If the disk is full nothing has changed; else what the log holds is in
+    /// doubt.
+    pub fn append(&mut self, records: &[RecordParts<'_>], positions: &mut Vec<u64>) -> Result<()> {
+        self.current.append_group(records, positions)
+    }
+
+    /// Makes every record so far durable, those of older logs first.
+    ///
+    /// # Errors
+    /// Those of the medium: what is durable is then in doubt.
+    pub fn sync(&mut self) -> Result<()> {
+        for (_, log) in &mut self.older {
+            log.sync()?;
+        }
+        if !self.is_named {
+            self.media.sync_dir(Purpose::Log)?;
+            self.is_named = true;
+        }
+        self.older.clear();
+        self.current.sync()
+    }
+
+    /// Goes on in the new log `number`. If that fails, goes on in the old one.
+    ///
+    /// # Errors
+    /// Those of the medium.
+    pub fn rotate(&mut self, number: u64) -> Result<()> {
+        let previous = Link { number: self.number, bytes: self.current.len() };
+        let next = begin(self.media.as_ref(), number, previous)?;
+        self.older.push((self.number, std::mem::replace(&mut self.current, next)));
+        self.number = number;
+        self.is_named = false;
+        Ok(())
+    }
+
+    /// Gives up the logs below `number`, whose writes are elsewhere. To drop one may take the
+    /// system as long as freeing the file's pages does: not for a writer to wait for.
+    #[must_use]
+    pub fn forget_before(&mut self, number: u64) -> Vec<LogWriter> {
+        let (gone, kept): (Vec<_>, _) =
+            std::mem::take(&mut self.older).into_iter().partition(|&(older, _)| older < number);
+        self.older = kept;
+        gone.into_iter().map(|(_, log)| log).collect()
+    }
+
+    /// Syncs and seals the log; returns what a log after it would name.
+    ///
+    /// # Errors
+    /// Those of the medium.
+    pub fn seal(mut self) -> Result<Link> {
+        self.sync()?;
+        let bytes = self.current.len();
+        self.current.seal()?;
+        Ok(Link { number: self.number, bytes })
+    }
+}
+
+fn begin(media: &dyn Media, number: u64, previous: Link) -> Result<LogWriter> {
+    let name = FileKind::Log.name(FileNumber(number));
+    let write = || {
+        let mut log = LogWriter::create(media, &name, number, Purpose::Log)?;
+        log.append(&[&previous.encode()])?;
+        Ok(log)
+    };
+    let log = write();
+    if log.is_err() {
+        // A stump would only confuse the next open; if it cannot be removed it has no records.
+        let _ = media.remove(&name);
+    }
+    log
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn do_links_come_back_and_hostile_ones_do_no_harm() {
+        let link = Link { number: 3, bytes: 1 << 40 };
+        let bytes = link.encode();
+        assert_eq!(Link::decode(&bytes), Ok(link));
+        for at in 0..bytes.len() {
+            assert!(Link::decode(&bytes[..at]).is_err());
+        }
+        assert!(Link::decode(&[bytes.as_slice(), &[0]].concat()).is_err());
+        assert!(Link::decode(&[1; 17]).is_err());
+    }
+}

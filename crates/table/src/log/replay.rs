@@ -1,0 +1,239 @@
+//! Replaying a chain of logs: which of them count, and how far.
+//!
+//! ```text
+//!   logs on the medium   4   7 ──▶ 9 ──╳ 12        first log needed: 7
+//!                        │   └──┬──┘     └ 9 ends earlier than 12's link says: a power cut took
+//!                        │      │          its tail, and 12 is not replayed
+//!                        │      replayed, record by record
+//!                        └ in tables: not read
+//! ```
+//!
+//! That something is missing is a power cut's right only if nothing behind it had been synced: a
+//! synced write syncs the logs before it first. So a log that is not replayed and was synced is
+//! damage.
+//!
+//! Invariant: the records that are replayed are a prefix of those that were appended, and hold all
+//! that were synced; or the answer is an error.
+//!
+//! Source: ours.
+
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_media::{Media, Mode};
+
+use super::chain::{KIND_LINK, Link};
+use super::{LogMode, LogReader};
+use crate::{FileKind, FileNumber, parse_file_name};
+
+/// What takes the records of a chain, in order.
+pub trait Replay {
+    /// The log `number` comes next. What had begun in the log before and has no end never was.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being replayed.
+    fn begin(&mut self, number: u64) -> Result<()>;
+
+    /// The record that begins at `position` of the log begun last.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being replayed; [`malformed`] if its bytes make no sense.
+    fn record(&mut self, position: u64, bytes: &[u8]) -> Result<()>;
+
+    /// The log begun last holds records up to `end`, its number and length.
+    fn end(&mut self, end: Link) {
+        let _ = end;
+    }
+}
+
+/// What was replayed.
+#[derive(Debug, Default)]
+pub struct Replayed {
+    /// All logs that were found, in order, replayed or not: their numbers are taken.
+    pub found: Vec<u64>,
+    /// Those that were replayed.
+    pub logs: Vec<u64>,
+    /// The last of them and its length: what the next log must name.
+    pub end: Link,
+    /// They end with one that was not sealed. What they hold may be in doubt, because the run that
+    /// wrote it may have seen a sync fail: no later sync repairs that.
+    pub is_doubtful: bool,
+}
+
+/// A record that passed its checksum and still makes no sense.
+pub fn malformed(log: u64, position: u64, reason: impl Into<String>) -> Error {
+    Error::corruption(FileKind::Log.name(FileNumber(log)), position, reason)
+}
+
+/// Replays the logs from `first`, the first that is needed. `sealed` was sealed at a clean close.
+/// Afterwards what was replayed is durable.
+///
+/// # Errors
+/// Corruption, if what had been synced or sealed is not there; those of the medium and of `into`.
+pub fn replay(
+    media: &dyn Media,
+    first: u64,
+    sealed: Option<u64>,
+    into: &mut dyn Replay,
+) -> Result<Replayed> {
+    let mut replayed = Replayed { found: logs_from(media, first)?, ..Replayed::default() };
+    for number in replayed.found.clone() {
+        let reader = open(media, number, sealed)?;
+        replay_log(reader, number, first, &mut replayed, into)?;
+    }
+    if let Some(number) = sealed.filter(|number| !replayed.logs.contains(number)) {
+        return Err(malformed(number, 0, "this log was sealed at close, and it is missing"));
+    }
+    // What was read may be in the page cache only, if just the process had died. The next log is
+    // about to claim that these are whole.
+    for &number in &replayed.logs {
+        let name = FileKind::Log.name(FileNumber(number));
+        media.open(&name, Mode::ReadWrite)?.sync(Purpose::Recovery)?;
+    }
+    replayed.is_doubtful = replayed.logs.last().is_some_and(|&last| sealed != Some(last));
+    Ok(replayed)
+}
+
+/// The numbers of the logs from `first` on, ascending.
+fn logs_from(media: &dyn Media, first: u64) -> Result<Vec<u64>> {
+    let names = media.list()?;
+    let logs = names.iter().filter_map(|name| match parse_file_name(name) {
+        Some((FileKind::Log, number)) if number.0 >= first => Some(number.0),
+        _ => None,
+    });
+    let mut logs: Vec<u64> = logs.collect();
+    logs.sort_unstable();
+    Ok(logs)
+}
+
+fn open(media: &dyn Media, number: u64, sealed: Option<u64>) -> Result<LogReader> {
+    let mode = if sealed == Some(number) { LogMode::Sealed } else { LogMode::Recover };
+    LogReader::open(media, &FileKind::Log.name(FileNumber(number)), number, mode)
+}
+
+fn replay_log(
+    mut reader: LogReader,
+    number: u64,
+    first: u64,
+    replayed: &mut Replayed,
+    into: &mut dyn Replay,
+) -> Result<()> {
+    let (mut is_first, mut is_chained) = (true, false);
+    while let Some(record) = reader.next()? {
+        let position = record.position;
+        if std::mem::take(&mut is_first) {
+            let link =
+                Link::decode(record.bytes).map_err(|why| malformed(number, position, why))?;
+            is_chained = match replayed.logs.last() {
+                Some(_) => link == replayed.end,
+                // Logs below the first are not needed: whatever they held is elsewhere.
+                None => link.number < first.max(1),
+            };
+            if is_chained {
+                replayed.logs.push(number);
+                into.begin(number)?;
+            }
+        } else if record.bytes.first() == Some(&KIND_LINK) {
+            return Err(malformed(number, position, "a link behind other records"));
+        } else if is_chained {
+            into.record(position, record.bytes)?;
+        }
+        // Else the reader goes on only to learn whether anything in it was synced.
+    }
+    if is_chained {
+        replayed.end = Link { number, bytes: reader.valid_bytes() };
+        into.end(replayed.end);
+        return Ok(());
+    }
+    if reader.was_synced() {
+        let reason = "the log before this one lost writes that had been synced";
+        return Err(malformed(number, 0, reason));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ChainWriter;
+    use super::*;
+    use siltstone_media::Ram;
+    use std::sync::Arc;
+
+    /// Remembers what it is given.
+    #[derive(Default)]
+    struct Heard(Vec<(u64, Vec<u8>)>, u64);
+
+    impl Replay for Heard {
+        fn begin(&mut self, number: u64) -> Result<()> {
+            self.1 = number;
+            Ok(())
+        }
+
+        fn record(&mut self, _: u64, bytes: &[u8]) -> Result<()> {
+            self.0.push((self.1, bytes.to_vec()));
+            Ok(())
+        }
+    }
+
+    /// Logs 3, 5 and 8 with two records each; `synced` syncs in the end.
+    fn chain(synced: bool) -> Arc<dyn Media> {
+        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        let mut log = ChainWriter::create(&media, 3, Link::default()).unwrap();
+        for next in [5, 8, 0] {
+            for record in [b"\x01one", b"\x01two"] {
+                log.append(&[[&record[..1], &record[1..]]], &mut Vec::new()).unwrap();
+            }
+            if next > 0 {
+                log.rotate(next).unwrap();
+            }
+        }
+        if synced {
+            log.sync().unwrap();
+        }
+        // More records after the sync prove what had been durable.
+        log.append(&[[b"\x01", b"three"]], &mut Vec::new()).unwrap();
+        media
+    }
+
+    fn heard(media: &Arc<dyn Media>, first: u64) -> Result<(Vec<u64>, usize, Replayed)> {
+        let mut heard = Heard::default();
+        let replayed = replay(media.as_ref(), first, None, &mut heard)?;
+        let mut logs: Vec<u64> = heard.0.iter().map(|&(log, _)| log).collect();
+        logs.dedup();
+        Ok((logs, heard.0.len(), replayed))
+    }
+
+    fn cut(media: &Arc<dyn Media>, number: u64) {
+        let file = media.open(&FileKind::Log.name(FileNumber(number)), Mode::ReadWrite).unwrap();
+        file.set_len(file.len().unwrap() - 3).unwrap();
+    }
+
+    #[test]
+    fn is_a_whole_chain_replayed_and_what_is_not_needed_left() {
+        let media = chain(true);
+        let (logs, records, replayed) = heard(&media, 0).unwrap();
+        assert_eq!((logs, records), (vec![3, 5, 8], 7));
+        assert!(replayed.is_doubtful);
+        let (logs, records, _) = heard(&media, 5).unwrap();
+        assert_eq!((logs, records), (vec![5, 8], 5));
+    }
+
+    #[test]
+    fn does_a_lost_tail_end_the_chain() {
+        let media = chain(false);
+        cut(&media, 5);
+        let (logs, records, replayed) = heard(&media, 0).unwrap();
+        assert_eq!((logs, records), (vec![3, 5], 3));
+        assert_eq!((replayed.found, replayed.logs), (vec![3, 5, 8], vec![3, 5]));
+    }
+
+    #[test]
+    fn is_the_loss_of_what_was_synced_damage() {
+        let media = chain(true);
+        cut(&media, 5);
+        assert!(heard(&media, 0).unwrap_err().is_corruption());
+        let media = chain(true);
+        media.remove(&FileKind::Log.name(FileNumber(5))).unwrap();
+        assert!(heard(&media, 5).unwrap_err().is_corruption());
+        let sealed = replay(chain(true).as_ref(), 9, Some(9), &mut Heard::default());
+        assert!(sealed.unwrap_err().is_corruption());
+    }
+}

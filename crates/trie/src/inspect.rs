@@ -1,0 +1,162 @@
+//! Tells what is in one of the trie's files, for people.
+//!
+//! Works on files by themselves: nothing is opened for writing, and damage is part of the answer.
+
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Inspection, Purpose, Result};
+use siltstone_media::{Media, Mode};
+use siltstone_table::{Link, LogMode, LogReader, Manifest};
+
+use crate::cluster::Cluster;
+use crate::files::{Homes, Kind};
+use crate::htable::{HTable, Stream};
+use crate::record::Record;
+use crate::version::{ENGINE, Edit};
+
+/// Looks into the file `name`; `None` if it is no file of the trie, as far as its name and the
+/// manifest beside it tell. Shows at most `limit` items.
+///
+/// # Errors
+/// Failures of the medium; damage is in the answer.
+pub fn inspect(media: &Arc<dyn Media>, name: &str, limit: usize) -> Result<Option<Inspection>> {
+    let mut inspection = Inspection::default();
+    let is_ours = || Manifest::open(media.clone(), ENGINE).is_ok();
+    let looked = match Kind::parse(name) {
+        Some((Kind::HTable, number)) => table(media, number, limit, &mut inspection),
+        Some((Kind::Cluster, number)) => cluster(media, number, limit, &mut inspection),
+        Some((Kind::Log, number)) if is_ours() => log(media, name, number, limit, &mut inspection),
+        None if Manifest::owns(name) && is_ours() => manifest(media, limit, &mut inspection),
+        _ => return Ok(None),
+    };
+    match looked {
+        Ok(()) => {}
+        Err(error @ (Error::Corruption { .. } | Error::Refused { .. })) => {
+            inspection.damage = Some(error.to_string());
+        }
+        Err(other) => return Err(other),
+    }
+    Ok(Some(inspection))
+}
+
+fn table(
+    media: &Arc<dyn Media>,
+    number: u64,
+    limit: usize,
+    inspection: &mut Inspection,
+) -> Result<()> {
+    inspection.kind = "HTable";
+    let bytes = media.open(&Kind::HTable.name(number), Mode::Read)?.len()?;
+    let homes = Homes { main: media.clone(), upper: None };
+    let table = Arc::new(HTable::open(&homes, number, bytes, true)?);
+    let origin = table.origin();
+    inspection.property("bytes", bytes);
+    inspection.property("layout", format!("{:?}", table.layout()).to_lowercase());
+    inspection.property("level", origin.place.level);
+    inspection.property("container", origin.place.id);
+    inspection.property("writes up to sequence", origin.last_sequence);
+    inspection.property("items", table.entries());
+    inspection.property("deletes", table.deletes());
+    inspection.property("buckets", table.buckets());
+    inspection.property("bytes of a bucket", table.bucket_bytes());
+    inspection.property("segments", table.directory().segments().len());
+    inspection.property("items of the special bucket", table.specials().len());
+    let [filter, pages, rest] = table.memory();
+    inspection.property("filter bytes", filter);
+    inspection.property("page index bytes", pages);
+    inspection.property("migration and directory bytes", rest);
+    let mut stream = Stream::new(table.clone(), origin.shape.hash, Purpose::Maintenance);
+    let mut shown_items = 0;
+    while shown_items < limit && stream.load_next()? {
+        for at in 0..stream.slots().len() {
+            stream.with_item(at, |item| {
+                let value = item.value.map_or("deleted".to_owned(), shown);
+                inspection.item(limit, || format!("{} {value}", shown(item.key)));
+                Ok(())
+            })?;
+        }
+        shown_items = inspection.items.len();
+    }
+    inspection.more = table.entries() - inspection.items.len() as u64;
+    table.verify(origin.shape.hash)
+}
+
+fn cluster(
+    media: &Arc<dyn Media>,
+    number: u64,
+    limit: usize,
+    inspection: &mut Inspection,
+) -> Result<()> {
+    inspection.kind = "BloomCluster";
+    let bytes = media.open(&Kind::Cluster.name(number), Mode::Read)?.len()?;
+    let homes = Homes { main: media.clone(), upper: None };
+    let cluster = Cluster::open(&homes, number, bytes)?;
+    inspection.property("bytes", bytes);
+    inspection.property("columns", cluster.columns());
+    for (table, filter) in cluster.load(Purpose::Maintenance)? {
+        let name = Kind::HTable.name(table);
+        inspection.item(limit, || format!("{name}: {} bytes of filter", filter.memory_bytes()));
+    }
+    Ok(())
+}
+
+fn log(
+    media: &Arc<dyn Media>,
+    name: &str,
+    number: u64,
+    limit: usize,
+    inspection: &mut Inspection,
+) -> Result<()> {
+    inspection.kind = "write-ahead log";
+    let mut reader = LogReader::open(media.as_ref(), name, number, LogMode::Recover)?;
+    let mut operations = 0;
+    while let Some(record) = reader.next()? {
+        let position = record.position;
+        let decoded = Record::decode(record.bytes)
+            .map_err(|reason| Error::corruption(name, position, reason))?;
+        match decoded {
+            Record::Link => {
+                let Link { number, bytes } = Link::decode(record.bytes)
+                    .map_err(|reason| Error::corruption(name, position, reason))?;
+                inspection
+                    .item(limit, || format!("{position}: follows log {number} of {bytes} bytes"));
+            }
+            Record::Batch { first_sequence, batch } => {
+                operations += batch.len();
+                inspection.item(limit, || {
+                    let first = batch.iter().next().map(|op| shown(op.key()));
+                    let first = first.unwrap_or_default();
+                    format!("{position}: @{first_sequence} {} operations: {first} …", batch.len())
+                });
+            }
+        }
+    }
+    inspection.property("records", reader.records());
+    inspection.property("operations", operations);
+    inspection.property("valid bytes", reader.valid_bytes());
+    Ok(())
+}
+
+fn manifest(media: &Arc<dyn Media>, limit: usize, inspection: &mut Inspection) -> Result<()> {
+    inspection.kind = "manifest";
+    let (manifest, edits) = Manifest::open(media.clone(), ENGINE)?;
+    inspection.property("current file", manifest.file_name());
+    inspection.property("bytes", manifest.bytes());
+    inspection.property("edits", edits.len());
+    for bytes in &edits {
+        let edit = Edit::decode(bytes)
+            .map_err(|reason| Error::corruption(manifest.file_name(), 0, reason))?;
+        inspection.item(limit, || edit.to_string());
+    }
+    Ok(())
+}
+
+/// Bytes for a terminal: escaped, and cut where they are long.
+fn shown(bytes: &[u8]) -> String {
+    const LONGEST: usize = 48;
+    let text = bytes[..bytes.len().min(LONGEST)].escape_ascii();
+    match bytes.len() > LONGEST {
+        true => format!("{text}… ({} bytes)", bytes.len()),
+        false => text.to_string(),
+    }
+}

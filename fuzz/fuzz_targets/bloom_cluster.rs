@@ -1,0 +1,9 @@
+//! Is a BloomCluster of arbitrary contents under checksums that hold refused, or asked?
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: ([u16; 3], &[u8], &[u8])| {
+    let (numbers, pages, directory) = input;
+    siltstone_trie::hostile::cluster(numbers.map(u32::from), pages, directory);
+});

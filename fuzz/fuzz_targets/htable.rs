@@ -1,0 +1,18 @@
+//! Is an HTable of arbitrary contents under checksums that hold refused, or answered from?
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: (u8, u8, &[u8], [&[u8]; 4], bool)| {
+    let (layout, entries, buckets, [filter, specials, migrations, pages], has_directory) = input;
+    let count = buckets.chunks(256).count() as u32;
+    // Mostly a directory that is in order, else nothing behind it is looked at.
+    let sound = [&0u64.to_le_bytes()[..], &count.to_le_bytes()].concat();
+    let directory = if has_directory { &sound } else { filter };
+    siltstone_trie::hostile::table(
+        layout,
+        entries.into(),
+        buckets,
+        [filter, specials, migrations, directory, pages],
+    );
+});
