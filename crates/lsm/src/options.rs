@@ -10,7 +10,7 @@ use siltstone_table::{Compression, TableOptions};
 /// How a table of the ordered engine is kept. Refused whole at open if it cannot be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Bytes of log that one memtable takes (`memtable`, 64 MiB); it is full, too, when its memory
+    /// Bytes of log that one memtable takes (`memtable`, 32 MiB); it is full, too, when its memory
     /// reaches twice that, as with very small values. Larger: fewer, larger flushes, less write
     /// amplification, more memory and a longer recovery.
     pub memtable_bytes: u64,
