@@ -8,12 +8,12 @@
 //!   channel 1    erase ½                                            for each channel
 //!
 //!   program ½    erased as before | garbage that reads well | unreadable | whole
-//!   erase ½      each page: as before | garbage that reads well | unreadable
+//!   erase ½      as before, or each page: as before | garbage that reads well | unreadable
 //! ```
 //!
 //! Garbage reads without an error, as raw flash does when its error correction is deceived: only a
-//! checksum of the reader's own tells. A block whose erase was under way counts as full: nothing can
-//! be programmed before it is erased anew.
+//! checksum of the reader's own tells. A block that is half erased counts as full: nothing can be
+//! programmed before it is erased anew.
 //!
 //! Invariant: a survivor is a function of the state and the seed; what was not in flight is in every
 //! survivor.
@@ -72,6 +72,8 @@ fn tear(blocks: &mut [BlockImage], change: &InFlight, geometry: &Geometry, dice:
                 _ => block.pages.push(page),
             }
         }
+        // Power went before the pulse did.
+        Change::Erase(before) if dice.below(3) == 0 => *block = before.clone(),
         Change::Erase(before) => {
             let spoil = |page: &Image, dice: &mut Dice| match dice.below(3) {
                 0 => page.clone(),

@@ -57,6 +57,27 @@ fn a_page_is_read_after_it_was_programmed_and_programmed_after_its_block_was_era
     assert_eq!([erased, programmed, was_read].map(|c| c.at()), [1000, 1100, 1150].map(micros));
 }
 
+/// A later client's request leaves a gap on the channel: no request slips into it before what it
+/// depends on.
+#[test]
+fn the_order_of_a_block_holds_where_there_are_gaps() {
+    let at = |now: u64| {
+        let (device, clock) = timed(Timing::PAPER);
+        clock.go_to(micros(now));
+        let _later = device.submit_program(16 * 32, &page(1), WHY).unwrap();
+        clock.go_to(Duration::ZERO);
+        device
+    };
+    let device = at(60);
+    let programmed = device.submit_program(0, &page(1), WHY).unwrap();
+    let was_read = device.submit_read(0, &mut [0; PAGE_BYTES], WHY).unwrap();
+    assert_eq!([programmed, was_read].map(|c| c.at()), [260, 310].map(micros));
+    let device = at(500);
+    let erased = device.submit_erase(0, WHY).unwrap();
+    let programmed = device.submit_program(0, &page(1), WHY).unwrap();
+    assert_eq!([erased, programmed].map(|c| c.at()), [1600, 1700].map(micros));
+}
+
 /// Clients played by one thread, always the one that is furthest behind.
 fn play(clients: usize, operations: usize, timing: Timing) -> Vec<Duration> {
     let (device, clock) = timed(timing);
