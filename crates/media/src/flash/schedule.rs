@@ -5,10 +5,11 @@
 //!                 waits for a place   waits for a gap as long as the request
 //! ```
 //!
-//! Requests on different channels overlap; a channel serves one at a time. A request is
-//! admitted when fewer than `queue_depth` are between admission and completion. A client that is played later may submit at an
-//! earlier time than one played before, so a channel keeps what it is busy with as a list of
-//! intervals and a request takes the first gap that it fits in.
+//! Requests on different channels overlap; a channel serves one at a time. A request is admitted when
+//! fewer than `queue_depth` are between admission and completion. A client that is played later may
+//! submit at an earlier time than one played before: so a channel keeps what it is busy with as a
+//! list of intervals, and a request takes the first gap that it fits in. Times once given stay, so
+//! who comes from an earlier time may for a while make the queue fuller than it is deep.
 //!
 //! Invariant: the times are a function of the requests and their order alone; the intervals of a
 //! channel don't overlap.
