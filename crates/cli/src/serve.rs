@@ -47,6 +47,10 @@ pub(crate) struct Serve {
     /// Cut off clients that are silent for this long (0s: never)
     #[arg(long, value_parser = parse_duration, default_value = "0s")]
     idle_timeout: Duration,
+    /// Read past the page cache (O_DIRECT): memory is then what the engines take, and each read one of
+    /// the device. For engines that read once a lookup, like silt
+    #[arg(long)]
+    direct: bool,
     /// Threads that serve clients; 0 for one a core
     #[arg(long, default_value_t = 0)]
     threads: usize,
@@ -64,7 +68,8 @@ enum FsyncArg {
 
 impl Serve {
     pub(crate) fn run(self) -> CommandResult {
-        let db = Db::open_or_create(&self.dir, DbOptions::default())?;
+        let options = DbOptions { direct_reads: self.direct, ..DbOptions::default() };
+        let db = Db::open_or_create(&self.dir, options)?;
         let mut tables = Vec::new();
         for spec in &self.tables {
             tables.push(db.table_or_create(&spec.name, &spec.engine, &spec.options)?);

@@ -90,7 +90,9 @@ pub trait Engine: Send + Sync {
 pub struct Capabilities {
     /// Keys have an order: `range`, and cursors that seek and go back.
     pub ordered: bool,
-    /// Synced writes survive power cuts.
+    /// Synced writes survive power cuts. Where this is false nothing survives the process: the table
+    /// is empty whenever it is opened, `sync` and `flush` have nothing to do, and there are no
+    /// checkpoints.
     pub durable: bool,
     /// `snapshot` and `get_at` work.
     pub versioned: bool,

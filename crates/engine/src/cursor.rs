@@ -30,6 +30,26 @@ pub trait Cursor: Send {
     /// Moves to the entry before; the cursor must be [`valid`](Cursor::valid).
     fn prev(&mut self) -> Result<bool>;
 
+    /// Where the cursor stands, for [`resume`](Cursor::resume) of any later cursor of the table; it
+    /// must be [`valid`](Cursor::valid). The key in ordered engines; elsewhere bytes for the engine
+    /// alone, of about a key's length.
+    fn position(&self) -> Vec<u8> {
+        self.key().to_vec()
+    }
+
+    /// Moves to the first entry behind a position, which need not be there any more. From
+    /// [`first`](Cursor::first) over as many resumed cursors as it takes to the end, every key is shown
+    /// that is there all the time: once in ordered engines, at least once in others (more often only
+    /// if it was written or its store rewritten meanwhile), and none that was never there.
+    ///
+    /// # Errors
+    /// `Unsupported` by an unordered engine whose walk cannot be taken up again; `Invalid` for bytes
+    /// that are no position of this table.
+    fn resume(&mut self, position: &[u8]) -> Result<bool> {
+        let is_there = self.seek(position)?;
+        if is_there && self.key() == position { self.next() } else { Ok(is_there) }
+    }
+
     /// Whether the cursor stands on an entry.
     fn valid(&self) -> bool;
 

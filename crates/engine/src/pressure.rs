@@ -1,35 +1,40 @@
 //! Back-pressure: writers slow down in proportion to the debt of background work.
 //!
 //! ```text
-//!   pause for 64 KiB written
-//!   10 ms ┤                    ╱│ stop
+//!   pause for 16 KiB written
+//!    2 ms ┤                    ╱│ stop
 //!         │                 ╱   │
 //!       0 ┼──────────────╱      │
 //!         0           slow     full        debt
 //! ```
 //!
 //! So a burst meets a slope and not a wall. The engine says how much it owes, as a share of what it
-//! takes before writers must stop.
+//! takes before writers must stop; and whether the next write buffer can only be begun once one is
+//! flushed, in which case the last third of the present one is a slope, too. A pause is short, because
+//! it is what one write takes.
 //!
 //! Source: ours; LevelDB delays writers by 1 ms each in the same place.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
 use crate::Scheduler;
 use crate::stats::Stalls;
 
 /// The longest pause for one stretch of [`PAUSE_EVERY_BYTES`].
-const LONGEST_PAUSE: Duration = Duration::from_millis(10);
-const PAUSE_EVERY_BYTES: u64 = 64 << 10;
+const LONGEST_PAUSE: Duration = Duration::from_millis(2);
+const PAUSE_EVERY_BYTES: u64 = 16 << 10;
 const FULL: u32 = 1_000_000;
+/// From this fill of a write buffer on writers wait for the flush of the one before.
+const SLOW_AT_FILL: f64 = 0.65;
 
 /// How much writers are to wait.
 #[derive(Debug, Default)]
 pub struct Pressure {
     /// Millionths: 0 not at all, all of it: stop.
     millionths: AtomicU32,
+    is_flush_behind: AtomicBool,
     paused_at: AtomicU64,
 }
 
@@ -39,15 +44,25 @@ impl Pressure {
         self.millionths.store((share.clamp(0.0, 1.0) * f64::from(FULL)) as u32, Relaxed);
     }
 
+    /// Sets whether the next write buffer must wait for a flush.
+    pub fn set_flush_behind(&self, is_behind: bool) {
+        self.is_flush_behind.store(is_behind, Relaxed);
+    }
+
     /// Whether writers must stop.
     pub fn is_full(&self) -> bool {
         self.millionths.load(Relaxed) >= FULL
     }
 
-    /// A pause in proportion to the debt, once every so many of the bytes `written` so far; how long
-    /// it took. Call it without locks that a job takes.
-    pub fn slow_down(&self, written: u64, scheduler: &Scheduler) -> Option<Duration> {
-        let millionths = self.millionths.load(Relaxed);
+    /// A pause in proportion to the debt, once every so many of the bytes `written` so far, when the
+    /// write buffer has been filled to the share `fill`; how long it took. Call it without locks that
+    /// a job takes.
+    pub fn slow_down(&self, written: u64, fill: f64, scheduler: &Scheduler) -> Option<Duration> {
+        let mut millionths = self.millionths.load(Relaxed);
+        if self.is_flush_behind.load(Relaxed) {
+            let share = ((fill - SLOW_AT_FILL) / (1.0 - SLOW_AT_FILL)).clamp(0.0, 1.0);
+            millionths = millionths.max((share * f64::from(FULL)) as u32);
+        }
         let stretch = written / PAUSE_EVERY_BYTES;
         if millionths == 0 || self.paused_at.swap(stretch, Relaxed) == stretch {
             return None;
@@ -106,14 +121,18 @@ mod tests {
     #[test]
     fn does_the_pause_grow_with_the_debt_and_come_once_a_stretch() {
         let (pressure, scheduler) = (Pressure::default(), Scheduler::threads(1));
-        assert_eq!(pressure.slow_down(1 << 20, &scheduler), None);
+        assert_eq!(pressure.slow_down(1 << 20, 1.0, &scheduler), None);
         pressure.set(0.2);
-        assert!(pressure.slow_down(1 << 20, &scheduler) >= Some(LONGEST_PAUSE / 5));
-        assert_eq!(pressure.slow_down(1 << 20, &scheduler), None);
+        assert!(pressure.slow_down(1 << 20, 1.0, &scheduler) >= Some(LONGEST_PAUSE / 5));
+        assert_eq!(pressure.slow_down(1 << 20, 1.0, &scheduler), None);
         assert!(!pressure.is_full());
         pressure.set(7.0);
         assert!(pressure.is_full());
-        assert!(pressure.slow_down(2 << 20, &scheduler) >= Some(LONGEST_PAUSE));
+        assert!(pressure.slow_down(2 << 20, 0.0, &scheduler) >= Some(LONGEST_PAUSE));
+        pressure.set(0.0);
+        pressure.set_flush_behind(true);
+        assert_eq!(pressure.slow_down(3 << 20, 0.6, &scheduler), None);
+        assert!(pressure.slow_down(4 << 20, 0.9, &scheduler) >= Some(LONGEST_PAUSE / 2));
     }
 
     #[test]

@@ -72,7 +72,10 @@ impl Scheduler {
             let lanes = if i == 0 { 0..1 } else { 1..LANES };
             let name = if i == 0 { "siltstone-flush".into() } else { format!("siltstone-bg{i}") };
             let run = move || {
-                yield_to_foreground();
+                // Writers wait for flushes: those are not to wait for compactions.
+                if i > 0 {
+                    yield_to_foreground();
+                }
                 shared.run_until_stopped(lanes);
             };
             // Without threads there is no store; the operating system refusing one is fatal.

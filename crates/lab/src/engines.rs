@@ -13,11 +13,12 @@ use std::sync::Arc;
 use siltstone_engine::{Engine, Env, Error, OptionMistake, Result};
 use siltstone_lsm::{Lsm, Options as LsmOptions};
 use siltstone_media::{Disk, DiskOptions, Media, Metered, Ram};
+use siltstone_mica::{Mica, Options as MicaOptions};
 use siltstone_silt::{Options as SiltOptions, Silt};
 use siltstone_trie::{Options as TrieOptions, Trie};
 
 /// The names of all engines.
-pub const NAMES: &[&str] = &["lsm", "trie", "silt"];
+pub const NAMES: &[&str] = &["lsm", "trie", "silt", "mica"];
 
 /// Where a store lives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,6 +121,7 @@ impl Target {
         match self.engine.as_str() {
             "lsm" => LsmOptions::from_map(&self.engine_options()).map(drop),
             "silt" => SiltOptions::from_map(&self.options).map(drop),
+            "mica" => MicaOptions::from_map(&self.options).map(drop),
             "trie" => TrieOptions::from_map(&self.options).map(drop),
             name => {
                 Err(bad("engine", format!("'{name}' is unknown; there are {}", NAMES.join(", "))))
@@ -166,6 +168,7 @@ impl Target {
                 Arc::new(Lsm::open(media, env, LsmOptions::from_map(&self.engine_options())?)?)
             }
             "silt" => Arc::new(Silt::open(media, env, SiltOptions::from_map(&self.options)?)?),
+            "mica" => Arc::new(Mica::open(env, MicaOptions::from_map(&self.options)?)?),
             "trie" => Arc::new(Trie::open(media, env, TrieOptions::from_map(&self.options)?)?),
             name => unreachable!("{name} was checked"),
         };

@@ -121,6 +121,7 @@ impl Inner {
         let mut view = View::clone(&self.view.load());
         change(&mut view);
         state.flushing = view.flushing.len();
+        self.pressure.set_flush_behind(self.is_flush_due(state));
         self.pressure.set(self.strategy.pressure(&view.version));
         self.view.store(Arc::new(view));
         self.background.notify();

@@ -1,4 +1,4 @@
-//! Conversions and merges in the background.
+//! Conversions, merges and the loading of indexes in the background.
 //!
 //! At most one of each is queued or running: conversions come oldest first, and one merge at a time
 //! keeps the space of two SortedStores small. A conversion has the priority of a flush, for writers
@@ -18,7 +18,7 @@ impl BackgroundWork for Inner {
     }
 
     fn is_busy(state: &State) -> bool {
-        state.is_conversion_queued || state.is_merge_queued
+        state.is_conversion_queued || state.is_merge_queued || state.is_loading_queued
     }
 
     fn schedule(&self) {
@@ -43,6 +43,14 @@ impl BackgroundWork for Inner {
                 Priority::Compaction,
                 |state| state.is_merge_queued = false,
                 |inner| inner.merge_due().map_or(Ok(()), |partition| inner.merge(partition)),
+            );
+        }
+        if !state.is_loading_queued && self.lacks_indexes() {
+            state.is_loading_queued = true;
+            self.spawn(
+                Priority::Compaction,
+                |state| state.is_loading_queued = false,
+                |inner| inner.load_indexes(),
             );
         }
     }

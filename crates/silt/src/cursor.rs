@@ -9,6 +9,9 @@
 //! so a walk reads every store once, in the order of its file, and one entry more for each that is
 //! overwritten.
 //!
+//! A walk that is taken up again (`position`) shows the moment of its new cursor, and hides less: an
+//! entry under a newer one is shown if only that one may have come too late to be shown itself.
+//!
 //! Invariant: the cursor shows the moment of its making: it holds its view, and LogStores as they were
 //! between two batches.
 //!
@@ -23,9 +26,10 @@ use siltstone_structures::HashKey;
 use crate::engine::Inner;
 use crate::generation::Generation;
 use crate::hash_store::{self, HashStore};
-use crate::item;
+use crate::item::{self, Item};
 use crate::keys::{Keys, cuckoo_bits};
 use crate::log_store::LogStore;
+use crate::position::{Mark, Place, Position};
 use crate::sorted_store::{self, SortedStore};
 use crate::version::{ENGINE, Version};
 
@@ -36,6 +40,9 @@ pub(crate) struct SiltCursor {
     version: Arc<Version>,
     keys: Keys,
     clock: Arc<dyn Clock>,
+    /// What was there when the walk was begun; `None` until someone asks, or if that was here.
+    mark: Option<Mark>,
+    is_resumed: bool,
     partition: usize,
     /// The store of the partition that is walked, the newest being 0.
     store: usize,
@@ -60,6 +67,8 @@ struct Current {
     key: Range<usize>,
     value: Range<usize>,
     expires_at: Option<Timestamp>,
+    /// Its position in the log, or its slot.
+    at: u32,
 }
 
 impl SiltCursor {
@@ -72,6 +81,8 @@ impl SiltCursor {
             version: view.version.clone(),
             keys: inner.versions.keys(),
             clock: inner.env.clock.clone(),
+            mark: None,
+            is_resumed: false,
             partition: 0,
             store: 0,
             walk: Walk::Before,
@@ -79,12 +90,79 @@ impl SiltCursor {
         })
     }
 
+    /// What there is now.
+    fn mark_now(&self) -> Mark {
+        let last_position = |stores: &Vec<LogStore>| {
+            let tables = stores.iter().flat_map(|store| store.tables());
+            tables.flat_map(|table| table.iter()).map(|(_, position)| position).max()
+        };
+        let newest = self.generations.first();
+        let newest_store = self.version.hash_stores().map(|store| store.entry().number).max();
+        Mark {
+            generation: newest.map_or(0, |(generation, _)| generation.name()),
+            end: newest.and_then(|(_, stores)| last_position(stores)).map_or(0, |last| last + 1),
+            store: newest_store.map_or(0, |number| number + 1),
+        }
+    }
+
+    /// Begins to walk behind a position, in the first store that may hold what was left.
+    fn go_behind(&mut self, position: Position) -> Result<()> {
+        self.mark = Some(position.mark);
+        self.is_resumed = true;
+        self.partition = position.partition as usize;
+        let Some(partition) = self.version.partitions.get(self.partition) else {
+            return Err(Error::Invalid("a position of a table with more partitions".into()));
+        };
+        let (logs, hash_stores) = (self.generations.len(), partition.hash_stores.len());
+        (self.store, self.walk) = match position.place {
+            Place::Log { generation, position } => {
+                let is_it = |(it, _): &(Arc<Generation>, _)| it.name() == generation;
+                match self.generations.iter().position(is_it) {
+                    Some(store) => (store, self.walk_log(store, position.checked_add(1))),
+                    None => (logs, Walk::Before),
+                }
+            }
+            Place::Hash { store, slot } => {
+                let mut stores = partition.hash_stores.iter();
+                match stores.position(|it| it.entry().number == store) {
+                    Some(at) => {
+                        let store = partition.hash_stores[at].clone();
+                        let walk = hash_store::Walk::new(store, Purpose::Scan);
+                        (logs + at, Walk::Hash(walk.behind_slot(slot)))
+                    }
+                    None => (logs + hash_stores, Walk::Before),
+                }
+            }
+            Place::Sorted { key } => {
+                let walk = match &partition.sorted {
+                    Some(store) => {
+                        let (store, hash) = (store.clone(), self.keys.hash(&key));
+                        Walk::Sorted(sorted_store::Walk::behind(store, &hash, Purpose::Scan)?)
+                    }
+                    None => Walk::Before,
+                };
+                (logs + hash_stores, walk)
+            }
+        };
+        Ok(())
+    }
+
+    /// A walk over a LogStore of the partition, from a position on; over nothing if there is none.
+    fn walk_log(&self, store: usize, from: Option<u32>) -> Walk {
+        let tables = self.generations[store].1[self.partition].tables();
+        let positions = tables.iter().flat_map(|table| table.iter()).map(|(_, position)| position);
+        let mut positions: Vec<u32> =
+            positions.filter(|position| from.is_some_and(|from| *position >= from)).collect();
+        positions.sort_unstable();
+        Walk::Log { positions: positions.into_iter() }
+    }
+
     /// Moves to the next entry that is seen.
     fn advance(&mut self) -> Result<bool> {
         self.current = None;
         let now = self.clock.now();
         while self.partition < self.version.partitions.len() {
-            let Some(bytes) = self.next_of_store()? else { continue };
+            let Some((bytes, at)) = self.next_of_store()? else { continue };
             let current = match item::first(&bytes) {
                 Some((Op::Put { key, value, expires_at }, _)) => {
                     if expires_at.is_some_and(|at| at <= now) || self.is_overwritten(key)? {
@@ -100,14 +178,15 @@ impl SiltCursor {
                 _ => continue,
             };
             let (key, value, expires_at) = current;
-            self.current = Some(Current { bytes, key, value, expires_at });
+            self.current = Some(Current { bytes, key, value, expires_at, at });
             return Ok(true);
         }
         Ok(false)
     }
 
-    /// The next entry of the store that is walked; `None` if it has ended, and the next was begun.
-    fn next_of_store(&mut self) -> Result<Option<Vec<u8>>> {
+    /// The next entry of the store that is walked, and its position or slot; `None` if the store has
+    /// ended, and the next was begun.
+    fn next_of_store(&mut self) -> Result<Option<(Vec<u8>, u32)>> {
         let next = match &mut self.walk {
             Walk::Before => {
                 self.begin();
@@ -116,12 +195,12 @@ impl SiltCursor {
             Walk::Log { positions } => match positions.next() {
                 Some(position) => {
                     let item = self.generations[self.store].0.read(position, Purpose::Scan)?;
-                    Some(item.bytes().to_vec())
+                    Some((item.bytes().to_vec(), position))
                 }
                 None => None,
             },
-            Walk::Hash(walk) => walk.next()?.map(|(_, entry)| entry.to_vec()),
-            Walk::Sorted(walk) => walk.next()?.map(<[u8]>::to_vec),
+            Walk::Hash(walk) => walk.next()?.map(|(slot, entry)| (entry.to_vec(), slot)),
+            Walk::Sorted(walk) => walk.next()?.map(|entry| (entry.to_vec(), 0)),
         };
         if next.is_none() {
             self.store += 1;
@@ -135,13 +214,7 @@ impl SiltCursor {
         let stores = &self.version.partitions[self.partition];
         let hash_store = self.store.checked_sub(self.generations.len());
         self.walk = match hash_store {
-            None => {
-                let tables = self.generations[self.store].1[self.partition].tables();
-                let positions = tables.iter().flat_map(|table| table.iter());
-                let mut positions: Vec<u32> = positions.map(|(_, position)| position).collect();
-                positions.sort_unstable();
-                Walk::Log { positions: positions.into_iter() }
-            }
+            None => self.walk_log(self.store, Some(0)),
             Some(at) => match (stores.hash_stores.get(at), &stores.sorted) {
                 (Some(store), _) => Walk::Hash(hash_store::Walk::new(store.clone(), Purpose::Scan)),
                 (None, Some(store)) if at == stores.hash_stores.len() => {
@@ -156,23 +229,37 @@ impl SiltCursor {
         };
     }
 
-    /// Whether a store newer than the one that is walked has the key.
+    /// Whether a store newer than the one that is walked has the key, so that the entry here is not
+    /// to be shown.
     fn is_overwritten(&self, key: &[u8]) -> Result<bool> {
         let hash: HashKey = self.keys.hash(key);
         let bits = cuckoo_bits(&hash);
+        // Whether the newest entry of all is one that a reader sees.
+        let mut is_live = None;
+        let mut note = |item: &Item| {
+            is_live.get_or_insert_with(|| item.visible(self.clock.now()).is_some());
+        };
         for (generation, stores) in self.generations.iter().take(self.store) {
             let candidates = stores[self.partition].candidates(bits);
-            if generation.among(&candidates, key, Purpose::Scan)?.is_some() {
-                return Ok(true);
+            if let Some((position, item)) = generation.among(&candidates, key, Purpose::Scan)? {
+                note(&item);
+                let was_there = |mark: &Mark| mark.has_logged(generation.name(), position);
+                if !self.is_resumed || self.mark.as_ref().is_some_and(was_there) {
+                    return Ok(true);
+                }
             }
         }
         let newer = self.store.saturating_sub(self.generations.len());
         for store in self.version.partitions[self.partition].hash_stores.iter().take(newer) {
-            if store.get(&hash, key, Purpose::Scan)?.is_some() {
-                return Ok(true);
+            if let Some(item) = store.get(&hash, key, Purpose::Scan)? {
+                note(&item);
+                let was_there = |mark: &Mark| store.entry().number < mark.store;
+                if !self.is_resumed || self.mark.as_ref().is_some_and(was_there) {
+                    return Ok(true);
+                }
             }
         }
-        Ok(false)
+        Ok(is_live == Some(false))
     }
 
     fn current(&self) -> &Current {
@@ -186,6 +273,7 @@ impl SiltCursor {
 
 impl Cursor for SiltCursor {
     fn first(&mut self) -> Result<bool> {
+        (self.mark, self.is_resumed) = (None, false);
         (self.partition, self.store, self.walk) = (0, 0, Walk::Before);
         self.advance()
     }
@@ -211,6 +299,31 @@ impl Cursor for SiltCursor {
 
     fn prev(&mut self) -> Result<bool> {
         Self::has_no("walking back")
+    }
+
+    fn position(&self) -> Vec<u8> {
+        let (current, logs) = (self.current(), self.generations.len());
+        let place = match self.walk {
+            Walk::Hash(_) => {
+                let stores = &self.version.partitions[self.partition].hash_stores;
+                Place::Hash { store: stores[self.store - logs].entry().number, slot: current.at }
+            }
+            Walk::Log { .. } => {
+                let generation = self.generations[self.store].0.name();
+                Place::Log { generation, position: current.at }
+            }
+            Walk::Sorted(_) | Walk::Before => Place::Sorted { key: self.key().to_vec() },
+        };
+        let mark = self.mark.unwrap_or_else(|| self.mark_now());
+        Position { mark, partition: self.partition as u32, place }.encode()
+    }
+
+    fn resume(&mut self, position: &[u8]) -> Result<bool> {
+        self.current = None;
+        let position = Position::decode(position);
+        let none = || Error::Invalid("these bytes are no position of a walk".into());
+        self.go_behind(position.ok_or_else(none)?)?;
+        self.advance()
     }
 
     fn valid(&self) -> bool {

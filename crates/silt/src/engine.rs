@@ -4,6 +4,8 @@
 //! installer's (one manifest edit at a time, in `version`), the state's (short, never over I/O), a
 //! LogStore's (a few instructions). Readers take the last alone.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
@@ -39,6 +41,8 @@ pub(crate) struct Inner {
     pub(crate) writer: Mutex<Option<Writer>>,
     pub(crate) view: ArcSwap<View>,
     pub(crate) background: Background<State>,
+    /// Bytes that filters and indexes may take; 0: no limit.
+    pub(crate) index_memory: AtomicU64,
     pub(crate) convert_rate: RateLimiter,
     pub(crate) merge_rate: RateLimiter,
     pub(crate) counters: Counters,
@@ -53,6 +57,7 @@ pub(crate) struct State {
     pub(crate) drains: bool,
     pub(crate) is_conversion_queued: bool,
     pub(crate) is_merge_queued: bool,
+    pub(crate) is_loading_queued: bool,
     /// Logs below this number are in stores.
     pub(crate) first_log: u64,
     /// Logs that are on the medium.
@@ -68,8 +73,14 @@ impl Silt {
     pub fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Self> {
         let inner = crate::recover::open(media, env, options)?;
         let silt = Silt { inner };
+        if !silt.inner.options.loads_in_background {
+            silt.inner.load_indexes()?;
+        }
         if silt.inner.background.lock().drains {
             silt.inner.drain()?;
+        }
+        if silt.inner.options.loads_in_background {
+            silt.inner.schedule();
         }
         Ok(silt)
     }
@@ -94,7 +105,8 @@ impl Inner {
     /// Installs an edit durably and lets readers see its version, changed further by `change`.
     pub(crate) fn install(&self, edit: Edit, change: impl FnOnce(&mut View)) -> Result<()> {
         let first_log = edit.first_log;
-        self.versions.install(edit, |version| {
+        let memory = self.index_memory.load(Relaxed);
+        self.versions.install(edit, memory, |version| {
             let mut state = self.background.lock();
             state.first_log = first_log.unwrap_or(state.first_log);
             self.publish(&mut state, |view| {
@@ -115,7 +127,8 @@ impl Inner {
             Some(writer) if !self.background.is_poisoned() => {
                 let Link { number, bytes } = writer.log.seal()?;
                 let edit = Edit { sealed_log: Some((number, bytes)), ..Edit::default() };
-                self.versions.install(edit, |_| ())?;
+                let memory = self.index_memory.load(Relaxed);
+                self.versions.install(edit, memory, |_| ())?;
                 self.versions.close()
             }
             _ => Ok(()),

@@ -32,7 +32,17 @@ impl FileSum {
 
     /// The checksum of `bytes` at `offset` of the file.
     pub(crate) fn of(self, offset: u64, bytes: &[u8]) -> u32 {
-        crc32c::crc32c_append(crc32c::crc32c_append(self.0, &offset.to_le_bytes()), bytes)
+        Self::go_on(self.begin(offset), bytes)
+    }
+
+    /// The checksum of nothing at `offset`, to go on from.
+    pub(crate) fn begin(self, offset: u64) -> u32 {
+        crc32c::crc32c_append(self.0, &offset.to_le_bytes())
+    }
+
+    /// The checksum of what `running` is of and `bytes` behind it.
+    pub(crate) fn go_on(running: u32, bytes: &[u8]) -> u32 {
+        crc32c::crc32c_append(running, bytes)
     }
 }
 
@@ -62,6 +72,13 @@ impl FileWriter {
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        // Whole pieces go out from where they are.
+        if bytes.len() >= PIECE_BYTES {
+            self.flush()?;
+            self.send(bytes)?;
+            self.start += bytes.len() as u64;
+            return Ok(());
+        }
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() >= PIECE_BYTES { self.flush() } else { Ok(()) }
     }
@@ -69,12 +86,17 @@ impl FileWriter {
     /// Sends what is buffered to the medium.
     pub(crate) fn flush(&mut self) -> Result<()> {
         if !self.buffer.is_empty() {
-            self.rate.take(self.buffer.len() as u64);
-            self.file.write_at(self.start, &self.buffer, self.purpose)?;
+            self.send(&self.buffer)?;
             self.start += self.buffer.len() as u64;
             self.buffer.clear();
         }
         Ok(())
+    }
+
+    /// Writes bytes at the start of the buffer.
+    fn send(&self, bytes: &[u8]) -> Result<()> {
+        self.rate.take(bytes.len() as u64);
+        self.file.write_at(self.start, bytes, self.purpose)
     }
 }
 

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::RwLock;
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_structures::HashKey;
-use siltstone_table::LogAccess;
+use siltstone_table::{LogAccess, LogSweep};
 
 use crate::item::Item;
 use crate::keys::cuckoo_bits;
@@ -35,6 +35,42 @@ struct Stretch {
     base: u64,
     number: u64,
     access: LogAccess,
+}
+
+impl Stretch {
+    /// Checks that the record at `offset` is an operation.
+    fn check(&self, offset: u64, record: &[u8]) -> Result<()> {
+        let reason = match Record::decode(record) {
+            Ok(Record::Operation { .. }) => return Ok(()),
+            Ok(Record::Link(_)) => "no operation is here".to_owned(),
+            Err(reason) => reason,
+        };
+        Err(Error::corruption(Kind::Log.name(self.number), offset, reason))
+    }
+}
+
+/// Reads the operations of a generation in the order of their positions.
+pub(crate) struct Sweep<'a> {
+    generation: &'a Generation,
+    purpose: Purpose,
+    /// The log that is swept, by its base.
+    log: Option<(u64, LogSweep<'a>)>,
+    record: Vec<u8>,
+}
+
+impl Sweep<'_> {
+    /// The operation at a position that a store names. Cost: a read for many of them.
+    pub(crate) fn read(&mut self, position: u32) -> Result<&[u8]> {
+        let stretch = self.generation.log_at(position)?;
+        let offset = u64::from(position) - stretch.base;
+        let held = self.log.take().filter(|(base, _)| *base == stretch.base);
+        let begin = || (stretch.base, LogSweep::new(&stretch.access, self.purpose));
+        let (_, log) = self.log.insert(held.unwrap_or_else(begin));
+        self.record.clear();
+        log.read(offset, &mut self.record)?;
+        stretch.check(offset, &self.record)?;
+        Ok(&self.record[HEAD..])
+    }
 }
 
 /// The LogStores of all partitions over one stretch of the log.
@@ -74,6 +110,11 @@ impl Generation {
         self.logs.last().map_or(0, |log| log.base)
     }
 
+    /// The number of its first log, which is its name.
+    pub(crate) fn name(&self) -> u64 {
+        self.logs.first().map_or(0, |log| log.number)
+    }
+
     /// The numbers of its logs, ascending.
     pub(crate) fn log_numbers(&self) -> impl Iterator<Item = u64> {
         self.logs.iter().map(|log| log.number)
@@ -109,23 +150,24 @@ impl Generation {
 
     /// The operation at a position that a store names. Cost: one read, two for a long one.
     pub(crate) fn read(&self, position: u32, purpose: Purpose) -> Result<Item> {
-        let position = u64::from(position);
-        let at = self.logs.partition_point(|log| log.base <= position);
-        let Some(log) = at.checked_sub(1).and_then(|at| self.logs.get(at)) else {
-            return Err(Error::Invalid("a position before the log of its LogStore".into()));
-        };
+        let log = self.log_at(position)?;
+        let offset = u64::from(position) - log.base;
         let mut bytes = Vec::new();
-        let offset = position - log.base;
         log.access.read(offset, self.expected.load(Relaxed), &mut bytes, purpose)?;
-        match Record::decode(&bytes) {
-            Ok(Record::Operation { .. }) => Ok(Item::new(bytes, HEAD)),
-            Ok(Record::Link(_)) => Err(self.wrong(log.number, offset, "no operation is here")),
-            Err(reason) => Err(self.wrong(log.number, offset, &reason)),
-        }
+        log.check(offset, &bytes)?;
+        Ok(Item::new(bytes, HEAD))
     }
 
-    fn wrong(&self, number: u64, offset: u64, reason: &str) -> Error {
-        Error::corruption(Kind::Log.name(number), offset, reason)
+    /// Reads operations at ascending positions, each stretch of the log once.
+    pub(crate) fn sweep(&self, purpose: Purpose) -> Sweep<'_> {
+        Sweep { generation: self, purpose, log: None, record: Vec::new() }
+    }
+
+    /// The log that a position is in.
+    fn log_at(&self, position: u32) -> Result<&Stretch> {
+        let at = self.logs.partition_point(|log| log.base <= u64::from(position));
+        let log = at.checked_sub(1).and_then(|at| self.logs.get(at));
+        log.ok_or_else(|| Error::Invalid("a position before the log of its LogStore".into()))
     }
 
     /// Enters operations, of distinct keys, so that readers see all of them or none.

@@ -70,7 +70,7 @@ fn hash_store(
 ) -> Result<()> {
     inspection.kind = "HashStore";
     let entry = entry_of(media, number)?;
-    let store = HashStore::open(media, entry, 0, Purpose::Maintenance)?;
+    let store = HashStore::open(media, entry, Purpose::Maintenance)?;
     let shape = store.shape();
     describe(inspection, &entry);
     inspection.property("slots", shape.slots);
@@ -90,7 +90,8 @@ fn sorted_store(
 ) -> Result<()> {
     inspection.kind = "SortedStore";
     let entry = entry_of(media, number)?;
-    let store = SortedStore::open(media, entry, u64::MAX, Purpose::Maintenance)?;
+    let store = SortedStore::open(media, entry, Purpose::Maintenance)?;
+    store.load(Purpose::Maintenance)?;
     let shape = store.shape();
     describe(inspection, &entry);
     inspection.property("hashes a block", shape.hashes_a_block);

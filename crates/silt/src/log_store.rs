@@ -73,11 +73,6 @@ impl LogStore {
         self.lengths.filter(|(shortest, longest)| shortest == longest).map(|(length, _)| length)
     }
 
-    /// Bytes of the longest operation.
-    pub(crate) fn longest(&self) -> u32 {
-        self.lengths.map_or(0, |(_, longest)| longest)
-    }
-
     pub(crate) fn entries(&self) -> u64 {
         self.tables.iter().map(|table| u64::from(table.len())).sum()
     }

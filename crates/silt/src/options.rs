@@ -27,12 +27,16 @@ pub struct Options {
     /// fit on average, at least one. More entries a block make a smaller index; 1 finds every entry
     /// by itself.
     pub block_bytes: u64,
-    /// Bytes that a merge sorts in memory (`sort`, 64 MiB). What is more is sorted in runs that are
-    /// written once more.
+    /// Bytes of memory in which a merge sorts (`sort`, 64 MiB), and as many in which a conversion brings
+    /// entries into the order of slots. What a merge has more is sorted in runs that are written once
+    /// more; a conversion reads the log once for each `sort` bytes of entries.
     pub sort_bytes: u64,
     /// Bytes that filters and indexes may take in memory (`index_memory`, 0: no limit). Those over it
     /// stay on the medium and cost reads: two for a HashStore, a search by halves for a SortedStore.
     pub index_memory_bytes: u64,
+    /// Whether the table opens before its filters and indexes are in memory (`load_indexes`, `open`;
+    /// or `background`): it answers at once then, with more reads for a while.
+    pub loads_in_background: bool,
     /// Which kinds of stores there are (`stores`, `all`).
     pub stores: Stores,
     /// Entries a second that are converted to HashStores (`convert_rate`, 0: no limit).
@@ -66,6 +70,7 @@ impl Default for Options {
             block_bytes: 4 << 10,
             sort_bytes: 64 << 20,
             index_memory_bytes: 0,
+            loads_in_background: false,
             stores: Stores::All,
             convert_rate: 0,
             merge_rate: 0,
@@ -90,6 +95,11 @@ impl Options {
         reader.size("block", &mut o.block_bytes);
         reader.size("sort", &mut o.sort_bytes);
         reader.size("index_memory", &mut o.index_memory_bytes);
+        reader.with("load_indexes", &mut o.loads_in_background, |text| match text {
+            "open" => Ok(false),
+            "background" => Ok(true),
+            _ => Err(format!("'{text}' is not open or background")),
+        });
         reader.with("stores", &mut o.stores, |text| match text {
             "all" => Ok(Stores::All),
             "log" => Ok(Stores::Log),

@@ -19,6 +19,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -34,7 +35,7 @@ use crate::keys::{Keys, cuckoo_bits};
 use crate::names::{self, Kind};
 use crate::options::Options;
 use crate::record::Record;
-use crate::version::{Version, Versions};
+use crate::version::{Edit, Version, Versions};
 use crate::view::View;
 use crate::write::Writer;
 
@@ -46,7 +47,7 @@ const MOST_LOGS: usize = 8;
 /// Opens the table. If its state is to be drained, generations wait that are in doubt.
 pub(crate) fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Arc<Inner>> {
     let keys = Keys { seed: env.seed, partitions: options.partitions };
-    let (versions, recovered) = Versions::open(&media, keys, options.index_memory_bytes)?;
+    let (versions, recovered) = Versions::open(&media, keys)?;
     let sealed = recovered.sealed_log.map(|(number, _)| number);
     let mut writes = Writes::new(media.clone(), recovered.keys, options.slots);
     let replayed = replay(media.as_ref(), recovered.first_log, sealed, &mut writes)?;
@@ -89,11 +90,27 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<
         view: ArcSwap::from_pointee(view),
         background: Background::new(env.scheduler.clone(), state),
         env,
+        index_memory: AtomicU64::new(options.index_memory_bytes),
         convert_rate: RateLimiter::new(options.convert_rate),
         merge_rate: RateLimiter::new(options.merge_rate),
         counters: Counters::default(),
         options,
     }))
+}
+
+/// Checks that the logs replay which a manifest with this content needs.
+///
+/// # Errors
+/// What opening the table would find.
+pub(crate) fn check_logs(
+    media: &Arc<dyn Media>,
+    state: &Edit,
+    sealed_log: Option<(u64, u64)>,
+) -> Result<()> {
+    let keys = state.keys.unwrap_or(Keys { seed: 0, partitions: 1 });
+    let mut writes = Writes::new(media.clone(), keys, Options::default().slots);
+    let sealed = sealed_log.map(|(number, _)| number);
+    replay(media.as_ref(), state.first_log.unwrap_or(0), sealed, &mut writes).map(drop)
 }
 
 /// What the logs give.

@@ -21,7 +21,7 @@ const VARIANTS: [&str; 8] = [
     "partitions=5 slots=32 load=0.97 hash_stores=1 stop=2 block=4KiB",
     "sort=1KiB slots=16 hash_stores=3 block=64KiB",
     "log=4KiB hash_stores=3 index_memory=1",
-    "stores=log-hash index_memory=1KiB",
+    "stores=log-hash index_memory=1KiB load_indexes=background",
     "stores=log log=16KiB",
     "stores=log-sorted slots=32 hash_stores=2 stop=20 sort=4KiB block=1",
 ];

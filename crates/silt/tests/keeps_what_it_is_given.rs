@@ -115,6 +115,84 @@ fn are_lookups_right_without_filters_and_indexes_in_memory() {
 }
 
 #[test]
+fn does_the_table_answer_before_its_indexes_are_loaded() {
+    let (media, silt) = filled(SMALL);
+    silt.close().unwrap();
+    drop(silt);
+    let silt = open(&media, &format!("{SMALL} load_indexes=background")).unwrap();
+    let memory = |silt: &Silt| {
+        let stats = silt.stats();
+        (stats.memory["hash_store_filter"], stats.memory["sorted_store_index"])
+    };
+    assert_eq!(memory(&silt), (0, 0));
+    has_all(&silt);
+    assert_eq!(memory(&silt), (0, 0), "the jobs of a manual scheduler wait for us");
+    silt.maintain().unwrap();
+    let (filters, indexes) = memory(&silt);
+    assert!(indexes > 0);
+    // Maintenance may have merged all HashStores.
+    assert_eq!(filters > 0, silt.stats().levels[1].files > 0);
+    let gets = silt.stats().io["get"].reads;
+    has_all(&silt);
+    let reads = silt.stats().io["get"].reads - gets;
+    assert!(reads < u64::from(KEYS) * 11 / 10, "{reads} reads of {KEYS} keys");
+}
+
+#[test]
+fn are_filters_and_indexes_dropped_under_pressure_and_loaded_when_it_is_over() {
+    for options in [SMALL, "slots=64 hash_stores=3 stop=8 block=1"] {
+        let (_, silt) = filled(options);
+        let memory = |silt: &Silt| {
+            let stats = silt.stats();
+            (stats.memory["hash_store_filter"], stats.memory["sorted_store_index"])
+        };
+        silt.maintain().unwrap();
+        let before = memory(&silt);
+        silt.set_index_memory(1);
+        assert_eq!(memory(&silt), (0, 0));
+        has_all(&silt);
+        // New stores do not come into memory either.
+        let mut batch = WriteBatch::new();
+        for i in 0..KEYS {
+            batch.clear();
+            batch.put(&key(i), &[i as u8; 100]);
+            silt.write(&batch, Durability::Buffered).unwrap();
+        }
+        silt.flush().unwrap();
+        assert_eq!(memory(&silt), (0, 0));
+        has_all(&silt);
+        // Indexes are cheaper an entry than filters: they come first.
+        silt.set_index_memory(before.1.max(1) * 2 + 4096);
+        silt.maintain().unwrap();
+        assert!(memory(&silt).1 > 0);
+        has_all(&silt);
+        silt.set_index_memory(0);
+        silt.maintain().unwrap();
+        assert!(memory(&silt).1 > 0);
+        assert_eq!(memory(&silt).0 > 0, silt.stats().levels[1].files > 0);
+        has_all(&silt);
+    }
+}
+
+#[test]
+fn are_items_over_the_limit_refused_and_nothing_changed() {
+    let (_, silt) = filled(SMALL);
+    let writes = silt.stats().writes;
+    let value = vec![0; siltstone_silt::MAX_VALUE_BYTES + 1];
+    let mut batch = WriteBatch::new();
+    batch.put(b"small", b"1").put(b"large", &value);
+    let refused = silt.write(&batch, Durability::Synced);
+    assert!(matches!(refused, Err(Error::TooLarge { what: "value", .. })), "{refused:?}");
+    batch.clear();
+    batch.put(&vec![7; siltstone_engine::MAX_KEY_BYTES + 1], b"1");
+    let refused = silt.write(&batch, Durability::Synced);
+    assert!(matches!(refused, Err(Error::TooLarge { what: "key", .. })), "{refused:?}");
+    assert_eq!(silt.get(b"small").unwrap(), None);
+    assert_eq!(silt.stats().writes, writes);
+    has_all(&silt);
+}
+
+#[test]
 fn do_values_of_any_length_come_back_from_every_store() {
     let media: Arc<dyn Media> = Arc::new(Ram::new());
     let options = "partitions=1 slots=64 hash_stores=2 stop=4 sort=4KiB";

@@ -40,7 +40,11 @@ impl Db {
             let source = self.table_media(&name)?;
             let target = target.subdirectory(&format!("table-{name}"))?;
             let mut sink = DirectorySink { source, target, file: None };
-            self.table(&name)?.engine().checkpoint(&mut sink)?;
+            // A table in memory is empty whenever it is opened, the copy's as well.
+            let table = self.table(&name)?;
+            if table.engine().capabilities().durable {
+                table.engine().checkpoint(&mut sink)?;
+            }
             sink.target.sync_dir(Purpose::Maintenance)?;
         }
         self.catalogue()?.write(&target)

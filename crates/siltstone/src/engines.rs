@@ -11,7 +11,7 @@ use siltstone_media::{Disk, Media};
 use crate::catalogue::Catalogue;
 
 /// The names of all engines, as the command line and the catalogue write them.
-pub const NAMES: &[&str] = &["lsm", "trie", "silt"];
+pub const NAMES: &[&str] = &["lsm", "trie", "silt", "mica"];
 
 /// Opens the engine `name` over `media`, making a new table there if there is none.
 ///
@@ -37,6 +37,11 @@ pub fn open(
             let options = siltstone_silt::Options::from_map(options)?;
             Ok(Arc::new(siltstone_silt::Silt::open(media, env.clone(), options)?))
         }
+        "mica" => {
+            // In memory: its directory stays empty.
+            let options = siltstone_mica::Options::from_map(options)?;
+            Ok(Arc::new(siltstone_mica::Mica::open(env.clone(), options)?))
+        }
         _ => Err(unknown(name)),
     }
 }
@@ -50,6 +55,7 @@ pub fn check(name: &str, options: &BTreeMap<String, String>) -> Result<()> {
         "lsm" => siltstone_lsm::Options::from_map(options).map(drop),
         "trie" => siltstone_trie::Options::from_map(options).map(drop),
         "silt" => siltstone_silt::Options::from_map(options).map(drop),
+        "mica" => siltstone_mica::Options::from_map(options).map(drop),
         _ => Err(unknown(name)),
     }
 }
@@ -67,6 +73,7 @@ pub fn repair(
         "lsm" => siltstone_lsm::repair(media),
         "trie" => siltstone_trie::repair(media, &siltstone_trie::Options::from_map(options)?),
         "silt" => siltstone_silt::repair(media),
+        "mica" => Err(Error::Unsupported { engine: "mica", operation: "repair" }),
         _ => Err(unknown(name)),
     }
 }

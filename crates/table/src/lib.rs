@@ -29,8 +29,8 @@ pub use bytes_file::BytesFile;
 pub use cache::BlockCache;
 pub use kind::{EntryRef, Kind, MAX_SEQUENCE};
 pub use log::{
-    ChainWriter, KIND_LINK, Link, LogAccess, LogEnd, LogMode, LogReader, LogRecord, LogWriter,
-    RecordParts, Replay, Replayed, SyncHandle,
+    ChainWriter, KIND_LINK, Link, LogAccess, LogEnd, LogMode, LogReader, LogRecord, LogSweep,
+    LogWriter, RecordParts, Replay, Replayed, SyncHandle,
 };
 pub use manifest::Manifest;
 pub use number::{FileKind, FileNumber, parse_file_name};

@@ -7,6 +7,7 @@
 //! | [`reader`] | walking a log in order; records by position |
 //! | [`chain`] | logs one after the other, each naming the one before |
 //! | [`replay`](mod@replay) | which logs of a chain count after a crash, and how far |
+//! | [`sweep`] | many records by their positions, in order |
 //! | `damage` | telling a torn tail from the loss of what had been durable |
 //!
 //! Invariant: what a reader returns is a prefix of what was appended, and holds at least all that
@@ -17,9 +18,11 @@ mod damage;
 mod format;
 pub mod reader;
 pub mod replay;
+pub mod sweep;
 pub mod writer;
 
 pub use chain::{ChainWriter, KIND_LINK, Link, RecordParts};
 pub use reader::{LogAccess, LogEnd, LogMode, LogReader, LogRecord, PositionedRecords, parse_log};
 pub use replay::{Replay, Replayed, malformed, replay};
+pub use sweep::LogSweep;
 pub use writer::{LogWriter, SyncHandle};

@@ -41,11 +41,11 @@ pub fn faults(subject: &dyn Subject, scale: &Scale) -> Verdict {
     for variant in scale.variants(subject.variants()) {
         let case = Case { seed: scale.seed.unwrap_or(0), variant };
         let history = history::draw(case.seed ^ u64::from(variant), &SHAPE);
-        let requests = trial.requests(case, &history)?;
+        let Requests { making, all } = trial.requests(case, &history)?;
         let mut dice = Dice::of(case.seed, 4);
-        let stride = (requests / scale.faults.max(1)).max(1);
-        let mut request = dice.below(stride);
-        while request < requests {
+        let stride = (all / scale.faults.max(1)).max(1);
+        let mut request = 0;
+        while request < all {
             trial.run(case, &history, request).map_err(|what| {
                 let options = subject.describe(variant);
                 format!(
@@ -53,13 +53,23 @@ pub fn faults(subject: &dyn Subject, scale: &Scale) -> Verdict {
                     subject.name()
                 )
             })?;
-            request += if stride == 1 { 1 } else { 1 + dice.below(2 * stride - 1) };
+            // A table is made once only: each request of that fails.
+            let is_making = request < making || stride == 1;
+            request += if is_making { 1 } else { 1 + dice.below(2 * stride - 1) };
         }
     }
     Ok(format!(
         "{} requests failed, {} of them heard of, {} made the engine read-only",
         trial.injected, trial.heard, trial.poisoned
     ))
+}
+
+/// How many requests there are.
+struct Requests {
+    /// To make the table.
+    making: u64,
+    /// In all.
+    all: u64,
 }
 
 struct Trial<'s> {
@@ -75,14 +85,13 @@ impl<'s> Trial<'s> {
     }
 
     /// How many requests the history takes.
-    fn requests(&self, case: Case, history: &[Step]) -> Result<u64, String> {
+    fn requests(&self, case: Case, history: &[Step]) -> Result<Requests, String> {
         let medium = Faulty::new(case.seed);
         let mut session = self.session(case, &medium);
-        guarded(|| {
-            session.open()?;
-            history.iter().try_for_each(|step| session.step(step))
-        })?;
-        Ok(medium.requests())
+        guarded(|| Ok(session.open()?))?;
+        let making = medium.requests();
+        guarded(|| history.iter().try_for_each(|step| session.step(step)))?;
+        Ok(Requests { making, all: medium.requests() })
     }
 
     fn run(&mut self, case: Case, history: &[Step], request: u64) -> Result<(), String> {

@@ -6,6 +6,9 @@
 //! siltstone_testkit::conformance!(LsmSubject);
 //! ```
 //!
+//! An engine that is not durable says so by its capabilities, and runs `conformance!(in_memory …)`:
+//! the checks that need no medium. Whenever it is opened it must be empty.
+//!
 //! | module | one idea |
 //! | --- | --- |
 //! | [`subject`] | what an engine tells about itself: how it is opened, its option sets |
@@ -84,6 +87,16 @@ pub fn run(name: &str, check: Check, subject: &dyn Subject) {
 /// Makes a test of every check for an engine; the argument is an expression for its [`Subject`].
 #[macro_export]
 macro_rules! conformance {
+    // For an engine in memory, which has no medium that could fail.
+    (in_memory $subject:expr) => {
+        $crate::conformance! { @tests $subject;
+            histories $crate::histories::histories,
+            metamorphic $crate::metamorphic::metamorphic,
+            linearizable $crate::linear::linearizable,
+            threads $crate::concurrent::threads,
+            limits $crate::limits::limits,
+        }
+    };
     ($subject:expr) => {
         $crate::conformance! { @tests $subject;
             histories $crate::histories::histories,

@@ -15,7 +15,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use siltstone_engine::{
-    Clock, Durability, Engine, Entry, Env, KeyRange, ManualClock, ReadPoint, Timestamp, WriteBatch,
+    Clock, Durability, Engine, Entry, Env, Error, KeyRange, ManualClock, ReadPoint, Timestamp,
+    WriteBatch,
 };
 use siltstone_media::{Media, Ram};
 
@@ -193,8 +194,12 @@ impl<'s> Session<'s> {
                 self.engine().close()?;
                 self.synced = self.oracle.moment();
                 self.open()?;
+                self.forget();
             }
-            Step::Crash => self.open()?,
+            Step::Crash => {
+                self.open()?;
+                self.forget();
+            }
             Step::Clock(now) => {
                 self.clock.set(*now);
                 self.oracle.pass_time(*now);
@@ -203,6 +208,14 @@ impl<'s> Session<'s> {
             Step::Verify => self.verify()?,
         }
         Ok(())
+    }
+
+    /// An engine in memory begins empty whenever it is opened.
+    fn forget(&mut self) {
+        if !self.subject.capabilities().durable {
+            self.oracle.rewind(0);
+            (self.acknowledged, self.synced) = (0, 0);
+        }
     }
 
     fn write(&mut self, batch: &WriteBatch, durability: Durability) -> Result<(), Wrong> {
@@ -313,7 +326,14 @@ impl<'s> Session<'s> {
 
     fn checkpoint(&mut self) -> Result<(), Wrong> {
         let copy: Arc<dyn Media> = Arc::new(Ram::new());
-        self.engine().checkpoint(&mut MediaSink::new(copy.clone()))?;
+        let copying = self.engine().checkpoint(&mut MediaSink::new(copy.clone()));
+        if !self.subject.capabilities().durable {
+            return match copying {
+                Err(Error::Unsupported { .. }) => Ok(()),
+                other => Err(Wrong::Answer(format!("a checkpoint that cannot open: {other:?}"))),
+            };
+        }
+        copying?;
         let copied = self.reopened_on(copy)?;
         let found = contents(copied.as_ref())?;
         let expected = self.oracle.range(&KeyRange::all(), self.oracle.moment(), self.clock.now());

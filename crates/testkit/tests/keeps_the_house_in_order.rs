@@ -10,7 +10,7 @@ const ROWS: &[&[&str]] = &[
     &["engine"],
     &["media", "structures", "model"],
     &["table", "testkit"],
-    &["lsm", "silt", "trie"],
+    &["lsm", "mica", "silt", "trie"],
     &["siltstone", "lab"],
     &["server"],
     &["cli"],

@@ -52,7 +52,7 @@ pub(crate) fn open(homes: Homes, env: Env, options: Options) -> Result<(Arc<Inne
     let hash = HashKind { seed: env.seed, weak_bits: options.weak_hash_bits };
     let shape = TrieShape { hash, fanout_bits: options.fanout_bits };
     let (versions, recovered) = Versions::open(&homes, shape)?;
-    own_upper(&homes, versions.shape.hash.seed)?;
+    own_upper(&homes, versions.shape.hash.seed, recovered.sealed_log.is_some())?;
 
     let sealed = recovered.sealed_log.map(|(number, _)| number);
     let mut writes = Writes::new(recovered.last_sequence, env.seed);
@@ -157,43 +157,51 @@ fn remove_garbage(homes: &Homes, version: &Version, logs: &[u64]) -> Result<()> 
 
 /// The file by which a second medium says whose it is.
 const OWNER: &str = "OWNER";
+const NEW_OWNER: &str = "OWNER.tmp";
 
 /// Checks that the second medium is this table's, or makes it so if it is nobody's: what this table
-/// does not name is about to be removed from it.
+/// does not name is about to be removed from it. Until the table `was_closed` once, what is read there
+/// may be in the page cache only, because the sync that made it failed: it is made again.
 ///
 /// ```text
 ///   OWNER := seed of the table's hashes:u64 LE  crc32c:u32 LE
 /// ```
-fn own_upper(homes: &Homes, seed: u64) -> Result<()> {
+fn own_upper(homes: &Homes, seed: u64, was_closed: bool) -> Result<()> {
     let Some((media, _)) = &homes.upper else { return Ok(()) };
     let seed = seed.to_le_bytes();
     let owner = [&seed[..], &crc32c::crc32c(&seed).to_le_bytes()].concat();
     let refused = |reason: &str| Err(Error::Refused { path: media.name(), reason: reason.into() });
     match media.open(OWNER, Mode::Read) {
-        Ok(file) => {
+        Ok(file) if file.len()? == owner.len() as u64 => {
             let mut found = vec![0; owner.len()];
-            if file.len()? == 0 {
-                // A power cut came between making and writing it.
-            } else if file.len()? != owner.len() as u64 {
-                return refused("OWNER is not that of a second medium; give another directory");
-            } else {
-                file.read_at(0, &mut found, Purpose::Recovery)?;
-                return match found == owner {
-                    true => Ok(()),
-                    false => {
-                        refused("it holds the upper levels of another table; give that of this one")
-                    }
-                };
+            file.read_at(0, &mut found, Purpose::Recovery)?;
+            if found != owner {
+                return refused(
+                    "it holds the upper levels of another table; give that of this one",
+                );
+            }
+            if was_closed {
+                return Ok(());
             }
         }
-        Err(error) if error.is_not_found() => {}
+        Ok(_) => return refused("OWNER is not that of a second medium; give another directory"),
+        Err(error) if error.is_not_found() => {
+            if media.list()?.iter().any(|name| Kind::parse(name).is_some()) {
+                return refused(
+                    "there are files of a table, but OWNER is missing; give another directory",
+                );
+            }
+        }
         Err(error) => return Err(error),
     }
-    if media.list()?.iter().any(|name| Kind::parse(name).is_some()) {
-        return refused("there are files of a table, but OWNER is missing; give another directory");
+    // One may be left of an attempt that failed.
+    match media.remove(NEW_OWNER) {
+        Err(error) if !error.is_not_found() => return Err(error),
+        _ => {}
     }
-    let file = media.create(OWNER)?;
+    let file = media.create(NEW_OWNER)?;
     file.write_at(0, &owner, Purpose::Recovery)?;
     file.sync(Purpose::Recovery)?;
+    media.rename(NEW_OWNER, OWNER)?;
     media.sync_dir(Purpose::Recovery)
 }

@@ -22,10 +22,10 @@ use siltstone_lsm::{Compression, Options as LsmOptions};
 
 use super::db_bench_output::{Output, timeline};
 use super::{Task, bad};
-use crate::engines::fresh_directory;
+use crate::engines::{Medium, fresh_directory};
 use crate::generate::{Draw, ValueSize};
 use crate::report::{Figures, LatencyByKind, Percentiles, Report, Timeline};
-use crate::run::{Counts, Identity, State};
+use crate::run::{Counts, Identity, State, run_watched};
 use crate::workload::{Choices, Start, Workload};
 
 const PROGRAM: &str = "db_bench";
@@ -63,14 +63,13 @@ pub fn run(task: &Task<'_>, on_phase: &mut dyn FnMut(&str)) -> Result<Report> {
     let Some(base) = task.target.medium.directory() else { unreachable!("checked above") };
     let (_guard, directory) = fresh_directory(base, "rocksdb-bench-", task.target.keep)?;
     let mut finished = Vec::new();
-    let mut settings = BTreeMap::new();
+    let (mut settings, mut peak_rss) = (BTreeMap::new(), None);
     for run in runs(task)? {
         on_phase(&run.workload);
         let arguments = arguments(task, &run, &directory)?;
-        let output = Command::new(&program)
-            .args(&arguments)
-            .output()
+        let (output, peak) = run_watched(Command::new(&program).args(&arguments))
             .map_err(|e| Error::io("run", program.display().to_string(), &e))?;
+        peak_rss = peak_rss.max(peak);
         let text = printed(&run, &output)?;
         for warning in text.lines().filter_map(|line| line.strip_prefix("WARNING: ")) {
             settings.insert("warning".to_owned(), warning.to_owned());
@@ -79,7 +78,7 @@ pub fn run(task: &Task<'_>, on_phase: &mut dyn FnMut(&str)) -> Result<Report> {
         let output = Output::parse(run.benchmark, &text).map_err(Error::Invalid)?;
         finished.push(Finished::new(task, run, &output, &directory));
     }
-    Ok(report(task, &finished, settings))
+    Ok(Report { peak_rss_bytes: peak_rss, ..report(task, &finished, settings) })
 }
 
 /// One run of the program.
@@ -181,6 +180,7 @@ fn arguments(task: &Task<'_>, run: &Run, directory: &Path) -> Result<Vec<String>
         number("write_buffer_size", ours.memtable_bytes),
         number("max_write_buffer_number", ours.memtables as u64),
         number("cache_size", ours.cache_bytes),
+        number("use_direct_reads", u64::from(matches!(task.target.medium, Medium::Direct(_)))),
         number("block_size", ours.file.block_bytes as u64),
         format!("--bloom_bits={}", ours.file.filter_bits),
         number("target_file_size_base", ours.table_bytes),

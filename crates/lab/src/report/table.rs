@@ -1,7 +1,8 @@
 //! A report as a table for people.
 //!
 //! One column a phase, with the peer's beside it; one row a figure; rows that no column has are left
-//! out. What a peer warns of, e.g. that its build is slow, stands below.
+//! out. The most memory of each process stands below, and what a peer warns of, e.g. that its build is
+//! slow.
 //!
 //! Invariant: every number shown is one of the report's, rounded and nothing else.
 //!
@@ -58,7 +59,13 @@ pub fn table(report: &Report) -> String {
     let warning = report.peer.as_ref().and_then(|peer| {
         Some(format!("{} warns: {}\n", peer.total.engine, peer.settings.get("warning")?))
     });
-    align(&lines) + &warning.unwrap_or_default()
+    let reports = std::iter::once(report).chain(report.peer.as_deref());
+    let peaks = reports.filter_map(|report| {
+        let peak = report.peak_rss_bytes?;
+        Some(format!("{} had at most {} resident\n", report.total.engine, human(peak)))
+    });
+    let peaks: String = peaks.collect();
+    align(&lines) + &peaks + &warning.unwrap_or_default()
 }
 
 /// First column to the left, the others to the right.

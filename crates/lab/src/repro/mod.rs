@@ -28,6 +28,12 @@ mod leveldb_skew;
 mod leveldb_stages;
 mod live_level_sizes;
 mod lsm_write_amplification;
+mod mica_access;
+mod mica_bench;
+mod mica_eviction;
+mod mica_lines;
+mod mica_lossless;
+mod mica_throughput;
 mod model_speed;
 mod rank_index;
 mod silt_combinations;
@@ -69,6 +75,12 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &ect_size::EctSize,
     &ect_knobs::EctKnobs,
     &rank_index::RankIndexes,
+    &mica_throughput::MicaThroughput,
+    &mica_access::MicaAccess,
+    &mica_lossless::MicaLossless,
+    &mica_eviction::MicaEviction,
+    &mica_eviction::MicaReinsertion,
+    &mica_lines::MicaLines,
     &unique_keys::UniqueKeys,
     &zipf_merge::ZipfMerge,
     &level_density::LevelDensity,

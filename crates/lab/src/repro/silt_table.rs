@@ -9,6 +9,7 @@
 //! Source: Lim, thesis (2015), Table 2.4 and section 2.5.1.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use siltstone_engine::{Durability, Engine, Env, Result, Stats, WriteBatch};
 
@@ -67,6 +68,11 @@ impl SiltTable {
 
     pub(super) fn engine(&self) -> &dyn Engine {
         self.opened.engine.as_ref()
+    }
+
+    /// Where its files are, if on a disk.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.opened.path.as_deref()
     }
 
     pub(super) fn stats(&self) -> Stats {

@@ -28,7 +28,7 @@ mod worker;
 
 pub use counts::{Counts, Identity, State};
 pub use latency::{Kind, Latencies};
-pub use process::peak_rss_bytes;
+pub use process::{peak_rss_bytes, run_watched};
 pub use settings::Settings;
 pub use timeline::Slices;
 

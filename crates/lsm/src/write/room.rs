@@ -1,8 +1,9 @@
 //! Room for the next write: when the memtable is full, when writers slow down, when they stop.
 //!
 //! Writers are delayed in proportion to debt before they are ever stopped: from a certain fill of
-//! level 0 on (`l0_slow` rows, say), each 64 KiB written costs a pause that grows to 10 ms at
-//! its limit. So a burst meets a slope and not a wall.
+//! level 0 on (`l0_slow` rows, say), each 16 KiB written costs a pause that grows to 2 ms at
+//! its limit; and while the memtable before is being flushed, from two thirds of this one on. So a
+//! burst meets a slope and not a wall.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -18,11 +19,11 @@ impl Inner {
     /// Sees to it that the active memtable takes the next write. The writer is not locked while
     /// this waits, so that background work can carry hot keys over.
     pub(crate) fn make_room(&self, writer: &mut MutexGuard<'_, Option<Writer>>) -> Result<()> {
-        MutexGuard::unlocked(writer, || self.slow_down());
+        let fill = writer.as_ref().map_or(0.0, |open| self.fill(open));
+        MutexGuard::unlocked(writer, || self.slow_down(fill));
         loop {
             let open = writer.as_mut().ok_or(Error::Closed)?;
-            let (log, memory) = self.options.memtable_limits();
-            if open.log.len() < log && open.memtable.bytes() < memory {
+            if self.fill(open) < 1.0 {
                 return Ok(());
             }
             if !self.is_flush_due(&self.background.lock()) && !self.pressure.is_full() {
@@ -56,16 +57,23 @@ impl Inner {
         Ok(())
     }
 
+    /// How full the active memtable is.
+    fn fill(&self, open: &Writer) -> f64 {
+        let (log, memory) = self.options.memtable_limits();
+        let share = |part: u64, whole: u64| part as f64 / whole as f64;
+        share(open.log.len(), log).max(share(open.memtable.bytes(), memory))
+    }
+
     /// A pause in proportion to the debt of background work.
-    fn slow_down(&self) {
+    fn slow_down(&self, fill: f64) {
         let written = self.counters.user_bytes_written.load(Relaxed);
-        if let Some(paused) = self.pressure.slow_down(written, &self.env.scheduler) {
+        if let Some(paused) = self.pressure.slow_down(written, fill, &self.env.scheduler) {
             self.counters.stalls.add(Stall::Insert, paused);
         }
     }
 
     /// No further memtable may be begun before one is flushed.
-    fn is_flush_due(&self, state: &State) -> bool {
+    pub(crate) fn is_flush_due(&self, state: &State) -> bool {
         state.flushing + 1 >= self.options.memtables
     }
 

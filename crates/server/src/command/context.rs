@@ -13,7 +13,7 @@ use crate::resp::Replies;
 use crate::shared::Shared;
 use crate::store::locks::Guard;
 use crate::store::turn::Turn;
-use crate::store::walk::Walk;
+use crate::store::walk::{Start, Walk};
 use crate::store::{Database, Overlay};
 
 /// What a command works with.
@@ -138,10 +138,10 @@ impl<'a> Context<'a> {
         written
     }
 
-    /// The keys of the selected table from `from` on.
-    pub(crate) fn walk(&self, from: &[u8]) -> Result<Walk<'_>> {
+    /// The keys of the selected table from a start on.
+    pub(crate) fn walk(&self, start: &Start) -> Result<Walk<'_>> {
         let overlay = self.overlays.get(self.session.table);
-        Walk::new(self.database().engine.as_ref(), overlay, from, self.now())
+        Walk::new(self.database().engine.as_ref(), overlay, start, self.now())
     }
 }
 

@@ -1,8 +1,8 @@
 //! All keys: SCAN, KEYS, DBSIZE, RANDOMKEY, FLUSHDB.
 //!
-//! These walk the table in key order; how SCAN finds its place again is told in
-//! [`crate::store::cursors`]. A pattern that begins with plain bytes bounds the walk to the keys
-//! that begin with them.
+//! These walk the table in engine order; how SCAN finds its place again is told in
+//! [`crate::store::cursors`]. Where that is key order, a pattern that begins with plain bytes bounds
+//! the walk to the keys that begin with them.
 //!
 //! DBSIZE counts exactly up to a million keys, then answers with the engine's estimate, so that it
 //! cannot be used to keep a worker busy. FLUSHDB removes in batches under all locks of the table:
@@ -14,6 +14,7 @@ use super::failure::{NOT_AN_INTEGER, SYNTAX, words};
 use super::{Command, Context, FAST, NO_KEYS, NO_MULTI, Outcome, READ, WRITE};
 use crate::glob;
 use crate::resp::{Args, number};
+use crate::store::walk::Start;
 
 pub(super) fn commands() -> Vec<Command> {
     let command = |group, name, arity, flags, handler, summary| {
@@ -70,40 +71,44 @@ fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let scan = Scan::parse(args.from(2))?;
     let table = context.session.table;
     let prefix = scan.pattern.map_or(&[][..], glob::literal_prefix);
-    let from = match number {
-        0 => prefix.to_vec(),
+    let start = match number {
+        0 => Start::Key(prefix.to_vec()),
         _ => {
             let saved = context.shared.cursors.lock().load(table, number);
-            let mut after = saved.ok_or(words(
+            let position = saved.ok_or(words(
                 "ERR invalid cursor: it is unknown here or was forgotten; begin anew with SCAN 0",
             ))?;
-            // The least key that is greater.
-            after.push(0);
             // The pattern may be another one than in the call before.
-            after.max(prefix.to_vec())
+            let is_ordered = context.database().engine.capabilities().ordered;
+            match is_ordered && position.as_slice() < prefix {
+                true => Start::Key(prefix.to_vec()),
+                false => Start::Position(position),
+            }
         }
     };
     let (mut found, mut found_bytes) = (Vec::new(), 0);
     let mut last = None;
     if scan.wants_strings {
-        let mut walk = context.walk(&from)?;
+        let mut walk = context.walk(&start)?;
+        let is_ordered = walk.is_ordered();
         let mut steps = scan.count.min(MAX_SCAN_STEP);
         loop {
-            let Some(key) = walk.next()?.filter(|key| key.starts_with(prefix)) else {
+            let next = walk.next()?;
+            let Some(key) = next.filter(|key| !is_ordered || key.starts_with(prefix)) else {
                 last = None;
                 break;
             };
             // There is more, behind the last key that was looked at.
-            if steps == 0 {
+            if last.is_some() {
                 break;
             }
             if scan.pattern.is_none_or(|pattern| glob::matches(pattern, key)) {
                 found_bytes += key.len();
                 found.push(key.to_vec());
             }
-            steps = if found_bytes < MAX_SCAN_BYTES { steps - 1 } else { 0 };
+            steps = if found_bytes < MAX_SCAN_BYTES { steps.saturating_sub(1) } else { 0 };
             if steps == 0 {
-                last = Some(key.to_vec());
+                last = walk.position();
             }
         }
     }
@@ -125,8 +130,9 @@ fn keys(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let prefix = glob::literal_prefix(pattern);
     let limit = context.shared.options.max_output_bytes;
     let (mut found, mut bytes) = (Vec::new(), 0);
-    let mut walk = context.walk(prefix)?;
-    while let Some(key) = walk.next()?.filter(|key| key.starts_with(prefix)) {
+    let mut walk = context.walk(&Start::Key(prefix.to_vec()))?;
+    let is_ordered = walk.is_ordered();
+    while let Some(key) = walk.next()?.filter(|key| !is_ordered || key.starts_with(prefix)) {
         if !glob::matches(pattern, key) {
             continue;
         }
@@ -149,7 +155,7 @@ fn keys(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 fn dbsize(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     let mut count = 0;
-    let mut walk = context.walk(&[])?;
+    let mut walk = context.walk(&Start::Key(Vec::new()))?;
     while walk.next()?.is_some() {
         count += 1;
         if count == EXACT_COUNT {
@@ -164,25 +170,46 @@ fn dbsize(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
 }
 
 /// The first key behind a random position between the least key and the greatest. Keys behind
-/// large gaps come more often than others.
+/// large gaps come more often than others. Without an order it is one of the first thousand.
 fn randomkey(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     let engine = &context.database().engine;
+    if !engine.capabilities().ordered {
+        return randomkey_unordered(context);
+    }
     let mut cursor = engine.iter()?;
     let last = if cursor.last()? { cursor.key().to_vec() } else { Vec::new() };
     drop(cursor);
-    let mut walk = context.walk(&[])?;
+    let mut walk = context.walk(&Start::Key(Vec::new()))?;
     let Some(first) = walk.next()?.map(<[u8]>::to_vec) else {
         drop(walk);
         context.replies.null();
         return Ok(());
     };
     let target = random_between(&first, &last, RandomState::new().hash_one(()));
-    let found = match context.walk(&target)?.next()? {
+    let found = match context.walk(&Start::Key(target))?.next()? {
         Some(key) => key.to_vec(),
         None => first,
     };
     drop(walk);
     context.replies.bulk(&found);
+    Ok(())
+}
+
+fn randomkey_unordered(context: &mut Context<'_>) -> Outcome {
+    const STEPS: u64 = 1000;
+    let mut walk = context.walk(&Start::Key(Vec::new()))?;
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    while found.len() < STEPS as usize
+        && let Some(key) = walk.next()?
+    {
+        found.push(key.to_vec());
+    }
+    drop(walk);
+    let random = RandomState::new().hash_one(()) % found.len().max(1) as u64;
+    match found.get(random as usize) {
+        Some(key) => context.replies.bulk(key),
+        None => context.replies.null(),
+    }
     Ok(())
 }
 

@@ -1,8 +1,8 @@
 //! Where SCANs stand.
 //!
-//! A client gets a number and the server keeps the key that it stands for: the last one returned.
-//! The next call goes on behind that key, in key order, so every key that is there during the whole
-//! scan is returned, exactly once. A number stays good for repeated calls until 65,536 younger
+//! A client gets a number and the server keeps the position that it stands for: that of the last key
+//! returned. The next call goes on behind it, in engine order, so every key that is there during the
+//! whole scan is returned: exactly once in key order, at least once where the engine has none. A number stays good for repeated calls until 65,536 younger
 //! ones, or 64 MiB of keys, have pushed it out; the client is then told to begin anew, for a wrong
 //! position would break the promise.
 //!
@@ -61,7 +61,7 @@ impl Cursors {
         number
     }
 
-    /// The key behind which `number` stands in this table, unless it was forgotten.
+    /// The position behind which `number` stands in this table, unless it was forgotten.
     pub(crate) fn load(&self, table: usize, number: u64) -> Option<Vec<u8>> {
         let position = self.positions.get(&number)?;
         (position.table == table).then(|| position.after.clone())

@@ -1,10 +1,11 @@
-//! Keys in order, a transaction's own writes included.
+//! Keys in engine order, a transaction's own writes included.
 //!
 //! A walk merges the engine's cursor with the overlay of the transaction that is running, if one
-//! is. Outside of transactions it is the cursor alone.
+//! is. Outside of transactions it is the cursor alone. Where the engine has no order, what the
+//! transaction wrote comes last, all of it.
 //!
-//! Engines without an order can be walked from the start only; what they answer to a seek is passed
-//! on.
+//! A walk can be taken up again behind the last key that it gave: by the position of the engine's
+//! cursor there, or, in an ordered engine, by the key.
 
 use std::iter::Peekable;
 
@@ -12,55 +13,120 @@ use siltstone_engine::{Cursor, Engine, Entry, Result, Timestamp};
 
 use super::Overlay;
 
+/// Where a walk begins.
+pub(crate) enum Start {
+    /// At the first key that is not less; without an order, or if it is empty, at the first of all.
+    Key(Vec<u8>),
+    /// Behind where another walk stood.
+    Position(Vec<u8>),
+}
+
 /// The written keys of a transaction, in order.
 type Written<'a> = Peekable<Box<dyn Iterator<Item = (&'a [u8], Option<&'a Entry>)> + 'a>>;
 
-/// A position in a table.
+/// A walk over a table.
 pub(crate) struct Walk<'a> {
     cursor: Box<dyn Cursor>,
+    stored: Stored,
+    is_ordered: bool,
+    overlay: Option<&'a Overlay>,
     written: Written<'a>,
-    /// The engine's side stands on an entry that has not been given.
-    has_stored: bool,
     now: Timestamp,
     key: Vec<u8>,
 }
 
+/// How the engine's side stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stored {
+    /// On an entry that has not been given.
+    Next,
+    /// On the one that was given last.
+    Given,
+    /// At the end.
+    Ended,
+}
+
+impl Stored {
+    fn next(is_there: bool) -> Self {
+        if is_there { Stored::Next } else { Stored::Ended }
+    }
+}
+
 impl<'a> Walk<'a> {
-    /// Begins at the first key that is not less than `from` (the first of all, if that is empty).
     pub(crate) fn new(
         engine: &dyn Engine,
         overlay: Option<&'a Overlay>,
-        from: &[u8],
+        start: &Start,
         now: Timestamp,
     ) -> Result<Self> {
+        let is_ordered = engine.capabilities().ordered;
         let mut cursor = engine.iter()?;
-        let has_stored = if from.is_empty() { cursor.first()? } else { cursor.seek(from)? };
+        let is_there = match start {
+            Start::Key(key) if is_ordered && !key.is_empty() => cursor.seek(key)?,
+            Start::Key(_) => cursor.first()?,
+            Start::Position(position) => cursor.resume(position)?,
+        };
+        let first: &[u8] = match start {
+            Start::Key(key) if is_ordered => key,
+            // The least key that is greater.
+            Start::Position(key) if is_ordered => &[key, &[0][..]].concat(),
+            _ => &[],
+        };
         let written: Box<dyn Iterator<Item = _>> = match overlay {
-            Some(overlay) => Box::new(overlay.from(from)),
+            Some(overlay) => Box::new(overlay.from(first)),
             None => Box::new(std::iter::empty()),
         };
-        Ok(Walk { cursor, written: written.peekable(), has_stored, now, key: Vec::new() })
+        Ok(Walk {
+            cursor,
+            stored: Stored::next(is_there),
+            is_ordered,
+            overlay,
+            written: written.peekable(),
+            now,
+            key: Vec::new(),
+        })
+    }
+
+    /// Whether keys come in order.
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.is_ordered
+    }
+
+    /// Where a walk goes on behind the key that was given last; `None` if it is of a transaction and
+    /// the engine has no order: such keys are given together.
+    pub(crate) fn position(&self) -> Option<Vec<u8>> {
+        match self.stored {
+            _ if self.is_ordered => Some(self.key.clone()),
+            Stored::Given => Some(self.cursor.position()),
+            Stored::Next | Stored::Ended => None,
+        }
     }
 
     /// The next key; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>> {
         loop {
-            let written = self.written.peek().copied();
-            let Some((key, entry)) =
-                written.filter(|(key, _)| !self.has_stored || *key <= self.cursor.key())
-            else {
-                if !self.has_stored {
+            if self.stored == Stored::Given {
+                self.stored = Stored::next(self.cursor.next()?);
+            }
+            let has_stored = self.stored == Stored::Next;
+            // Without an order, what the transaction wrote comes last.
+            let comes_now =
+                |key: &[u8]| !has_stored || (self.is_ordered && key <= self.cursor.key());
+            let written = self.written.peek().copied().filter(|(key, _)| comes_now(key));
+            let Some((key, entry)) = written else {
+                if !has_stored {
                     return Ok(None);
                 }
+                self.stored = Stored::Given;
+                // What the transaction wrote hides what is stored.
+                let stored = self.cursor.key();
+                if self.overlay.is_some_and(|overlay| overlay.get(stored).is_some()) {
+                    continue;
+                }
                 self.key.clear();
-                self.key.extend_from_slice(self.cursor.key());
-                self.has_stored = self.cursor.next()?;
+                self.key.extend_from_slice(stored);
                 return Ok(Some(&self.key));
             };
-            // What the transaction wrote hides what is stored.
-            if self.has_stored && self.cursor.key() == key {
-                self.has_stored = self.cursor.next()?;
-            }
             self.written.next();
             if entry.is_some_and(|entry| !entry.is_expired(self.now)) {
                 self.key.clear();

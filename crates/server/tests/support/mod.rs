@@ -204,6 +204,11 @@ impl Running {
     }
 
     pub fn with(change: impl FnOnce(&mut ServerOptions)) -> Self {
+        Self::over(None, change)
+    }
+
+    /// With another engine as the first table.
+    pub fn over(first: Option<Arc<dyn Engine>>, change: impl FnOnce(&mut ServerOptions)) -> Self {
         let mut options = ServerOptions {
             listen: "127.0.0.1:0".parse().unwrap(),
             fsync: Fsync::Never,
@@ -212,10 +217,9 @@ impl Running {
         };
         change(&mut options);
         let engine = Arc::new(MapEngine::default());
-        let tables = vec![
-            Table::new("first", engine.clone()),
-            Table::new("second", Arc::new(MapEngine::default())),
-        ];
+        let first: Arc<dyn Engine> = first.unwrap_or_else(|| engine.clone());
+        let tables =
+            vec![Table::new("first", first), Table::new("second", Arc::new(MapEngine::default()))];
         let server = Server::bind(tables, options).unwrap();
         let (address, metrics) = (server.local_addr(), server.metrics_addr());
         let stop = server.stop_handle();

@@ -24,7 +24,7 @@
 use crate::file::{Fields, FileSum, Footer};
 use crate::keys::Keys;
 
-pub(super) const FOOTER: Footer = Footer { magic: b"SILTHASH", version: 1, fields: 36 };
+pub(crate) const FOOTER: Footer = Footer { magic: b"SILTHASH", version: 1, fields: 36 };
 /// Bytes of a slot before its head.
 pub(super) const CRC: usize = 4;
 /// What stands in a head before the first bytes of an entry that does not fit.
@@ -59,7 +59,7 @@ impl Shape {
         out
     }
 
-    pub(super) fn decode(fields: &[u8]) -> Self {
+    pub(crate) fn decode(fields: &[u8]) -> Self {
         let mut fields = Fields(fields);
         let (partition, partitions, seed) = (fields.u32(), fields.u32(), fields.u64());
         Shape {

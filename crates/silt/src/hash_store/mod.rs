@@ -5,24 +5,26 @@
 //!                 15 bits a slot       none, mostly, if it has not
 //! ```
 //!
-//! The filter is a file of its own. Damaged or missing, it is made again from the slots; over the
-//! limit of memory, it is not loaded, and a lookup reads both buckets of the hash instead.
+//! The filter is a file of its own. Damaged or missing, it is made again from the slots; while
+//! it is not in memory, a lookup reads both buckets of the hash instead.
 //!
 //! Invariant: a slot's entry lies in one of the two buckets of its hash, and the filter has its tag
 //! there.
 //!
 //! Source: Lim, thesis, sections 2.2.2 and 2.3 (fail-graceful indexing).
 
+mod damaged;
 mod format;
 mod write;
 
-pub(crate) use format::Shape;
+pub(crate) use format::{FOOTER, Shape};
 pub(crate) use write::{HashStoreWriter, discard, write_filter};
 
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwapOption;
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_media::{File, Media, Mode};
 use siltstone_structures::cuckoo::WAYS;
@@ -33,7 +35,7 @@ use crate::item::{self, Item};
 use crate::keys::cuckoo_bits;
 use crate::names::Kind;
 use crate::version::StoreEntry;
-use format::{CRC, FOOTER, OUTLINE, Slot, decode_slot};
+use format::{CRC, OUTLINE, Slot, decode_slot};
 
 /// A walk reads about this many bytes at once.
 const CHUNK_BYTES: u32 = 256 << 10;
@@ -54,21 +56,21 @@ pub(crate) struct HashStore {
     shape: Shape,
     /// Where the last rest ends and the footer begins.
     end: u64,
-    filter: Option<CuckooFilter>,
+    /// `None` while it is not loaded, and when it was dropped.
+    filter: ArcSwapOption<CuckooFilter>,
     /// Why the filter had to be made again.
-    warning: Option<String>,
+    warning: OnceLock<String>,
     obsolete: AtomicBool,
 }
 
 impl HashStore {
-    /// Opens what `entry` names. The filter is loaded if it takes at most `memory` bytes.
+    /// Opens what `entry` names, without its filter: see [`load`](Self::load).
     ///
     /// # Errors
     /// `Corruption` if the file is not what the manifest says; the medium's.
     pub(crate) fn open(
         media: &Arc<dyn Media>,
         entry: StoreEntry,
-        memory: u64,
         purpose: Purpose,
     ) -> Result<Arc<Self>> {
         let name = Kind::HashStore.name(entry.number);
@@ -83,7 +85,7 @@ impl HashStore {
             let reason = "the HashStore is not the one that the manifest names";
             return Err(Error::corruption(name, end, reason));
         }
-        let mut store = HashStore {
+        Ok(Arc::new(HashStore {
             media: media.clone(),
             file,
             entry,
@@ -91,17 +93,14 @@ impl HashStore {
             sum,
             shape,
             end,
-            filter: None,
-            warning: None,
+            filter: ArcSwapOption::empty(),
+            warning: OnceLock::new(),
             obsolete: AtomicBool::new(false),
-        };
-        if u64::from(shape.slots) * 15 / 8 <= memory {
-            store.load_filter(purpose)?;
-        }
-        Ok(Arc::new(store))
+        }))
     }
 
-    fn load_filter(&mut self, purpose: Purpose) -> Result<()> {
+    /// Loads the filter, and makes it again if it is damaged or missing. Lookups go on meanwhile.
+    pub(crate) fn load(&self, purpose: Purpose) -> Result<()> {
         let number = self.entry.number;
         let read = read_derived(self.media.as_ref(), &Kind::Filter.name(number), number, purpose);
         let parsed = read.and_then(|bytes| {
@@ -112,13 +111,13 @@ impl HashStore {
             is_ours.then_some(filter).ok_or_else(|| self.corruption(0, "another store's filter"))
         });
         match parsed {
-            Ok(filter) => self.filter = Some(filter),
+            Ok(filter) => self.filter.store(Some(Arc::new(filter))),
             Err(error) if error.is_corruption() => {
                 let table = self.table(purpose)?;
-                self.filter = Some(CuckooFilter::from_table(&table));
+                self.filter.store(Some(Arc::new(CuckooFilter::from_table(&table))));
                 // If it cannot be written it is made again the next time, too.
                 let _ = write_filter(self.media.as_ref(), number, &table);
-                self.warning = Some(format!("{error}: made again from {}", self.name));
+                let _ = self.warning.set(format!("{error}: made again from {}", self.name));
             }
             Err(other) => return Err(other),
         }
@@ -152,11 +151,14 @@ impl HashStore {
     /// The entry of `key`. Cost: no read if the filter tells that there is none, else mostly one.
     pub(crate) fn get(&self, hash: &HashKey, key: &[u8], purpose: Purpose) -> Result<Option<Item>> {
         let bits = cuckoo_bits(hash);
-        let Some(filter) = &self.filter else { return self.get_unfiltered(bits, key, purpose) };
+        let filter = self.filter.load();
+        let Some(filter) = filter.as_deref() else {
+            return self.get_unfiltered(bits, key, purpose);
+        };
         for slot in filter.candidates(bits) {
             let mut bytes = vec![0; self.shape.slot_bytes as usize];
             self.file.read_at(self.offset(slot), &mut bytes, purpose)?;
-            if let Some(item) = self.match_slot(slot, &bytes, key, purpose)? {
+            if let Some(item) = self.match_slot(slot, &bytes, true, key, purpose)? {
                 return Ok(Some(item));
             }
         }
@@ -174,7 +176,7 @@ impl HashStore {
             let mut bytes = vec![0; size * WAYS];
             self.file.read_at(self.offset(first), &mut bytes, purpose)?;
             for (slot, bytes) in (first..).zip(bytes.chunks_exact(size)) {
-                if let Some(item) = self.match_slot(slot, bytes, key, purpose)? {
+                if let Some(item) = self.match_slot(slot, bytes, false, key, purpose)? {
                     return Ok(Some(item));
                 }
             }
@@ -186,11 +188,12 @@ impl HashStore {
         &self,
         slot: u32,
         bytes: &[u8],
+        has_tag: bool,
         key: &[u8],
         purpose: Purpose,
     ) -> Result<Option<Item>> {
         let entry = match self.decode(slot, bytes)? {
-            Slot::Empty if self.filter.is_some() => {
+            Slot::Empty if has_tag => {
                 let at = self.offset(slot);
                 return Err(self.corruption(at, "a slot is empty where the filter has a tag"));
             }
@@ -262,12 +265,26 @@ impl HashStore {
     }
 
     pub(crate) fn warning(&self) -> Option<&str> {
-        self.warning.as_deref()
+        self.warning.get().map(String::as_str)
     }
 
     /// Bytes of memory that the filter takes.
     pub(crate) fn memory(&self) -> u64 {
-        self.filter.as_ref().map_or(0, |filter| filter.memory() as u64)
+        self.filter.load().as_ref().map_or(0, |filter| filter.memory() as u64)
+    }
+
+    /// What it takes when it is loaded.
+    pub(crate) fn memory_loaded(&self) -> u64 {
+        u64::from(self.shape.slots) * 15 / 8
+    }
+
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.filter.load().is_some()
+    }
+
+    /// Drops the filter from memory. Lookups read both buckets from now on.
+    pub(crate) fn unload(&self) {
+        self.filter.store(None);
     }
 
     /// The names of its files.
@@ -315,6 +332,11 @@ impl<S: Deref<Target = HashStore>> Walk<S> {
     pub(crate) fn new(store: S, purpose: Purpose) -> Self {
         let chunk = (CHUNK_BYTES / store.shape.slot_bytes).max(1);
         Walk { store, purpose, next: 0, chunk, bytes: Vec::new(), chunk_at: 0, entry: Vec::new() }
+    }
+
+    /// The same walk over the slots behind one.
+    pub(crate) fn behind_slot(self, slot: u32) -> Self {
+        Walk { next: slot.saturating_add(1), ..self }
     }
 
     /// The next entry: its slot, and its bytes with zeros behind them perhaps.

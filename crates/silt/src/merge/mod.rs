@@ -106,7 +106,8 @@ impl Inner {
         plan: Plan,
     ) -> Result<Option<Option<StoreEntry>>> {
         let keys = self.versions.keys();
-        let mut sorter = Sorter::new(self);
+        let to_sort = partition.hash_stores.iter().map(|store| store.entry().entries).sum();
+        let mut sorter = Sorter::new(self, to_sort, plan.mean_bytes);
         for (age, store) in (0..).zip(&partition.hash_stores) {
             let mut walk = store.walk(Purpose::Compaction);
             while let Some((_, entry)) = walk.next()? {
@@ -119,7 +120,7 @@ impl Inner {
         let mut writer = SortedStoreWriter::create(media, number, plan, &self.env.rate)?;
         let now = self.env.clock.now();
         let (mut group, mut seen) = (Group::default(), 0u64);
-        while let Some((hash, entry)) = merged.next()? {
+        while let Some((hash, _, entry)) = merged.next()? {
             seen += 1;
             if seen.is_multiple_of(LOOK_UP_EVERY) {
                 self.merge_rate.take(LOOK_UP_EVERY);

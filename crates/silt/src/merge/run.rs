@@ -21,7 +21,7 @@ use crate::file::{Fields, FileSum, FileWriter};
 use crate::names::Kind;
 
 /// A chunk is ended by the entry that brings it to this many bytes.
-const CHUNK_BYTES: usize = 64 << 10;
+pub(super) const CHUNK_BYTES: usize = 64 << 10;
 /// Bytes before a chunk's entries, and before an entry's operation.
 const HEAD: usize = 8;
 

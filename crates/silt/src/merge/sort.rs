@@ -6,17 +6,24 @@
 //!   SortedStore ─ in order already ──────────────────────────────────────────┘
 //! ```
 //!
-//! Invariant: entries come out by hash, those of one hash from the youngest to the oldest.
+//! As many runs as may be read at once are first merged into one of the next tier, so that what their
+//! readers hold is bounded, too: with the default of 64 MiB that begins at 32 GiB of HashStores.
+//!
+//! Invariant: entries come out by hash, those of one hash from the youngest to the oldest. Memory is
+//! `sort_bytes` and half as much for each tier, and a few times the largest entry, whatever there is
+//! to sort.
 //!
 //! Source: ours; the thesis uses a commercial sorting program here (section 2.5).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_engine::{Purpose, Result};
 use siltstone_structures::HashKey;
 
-use super::run::{Run, RunReader, RunWriter};
+use super::LOOK_UP_EVERY;
+use super::run::{CHUNK_BYTES, Run, RunReader, RunWriter};
 use crate::engine::Inner;
 use crate::item;
 use crate::sorted_store::{SortedStore, Walk};
@@ -35,19 +42,33 @@ struct Place {
 /// Takes entries in any order.
 pub(super) struct Sorter<'a> {
     inner: &'a Inner,
+    /// Neither grows while it is filled: a vector that does has more than it shows.
     bytes: Vec<u8>,
     places: Vec<Place>,
-    runs: Vec<Run>,
+    /// Runs by tier; one of the next tier holds what as many as may be of this one held.
+    runs: Vec<Vec<Run>>,
 }
 
 impl<'a> Sorter<'a> {
-    pub(super) fn new(inner: &'a Inner) -> Self {
-        Sorter { inner, bytes: Vec::new(), places: Vec::new(), runs: Vec::new() }
+    /// A sorter for about so many entries of about so many bytes.
+    pub(super) fn new(inner: &'a Inner, expected: u64, mean_bytes: u64) -> Self {
+        let a_place = size_of::<Place>() as u64;
+        let most = inner.options.sort_bytes;
+        // One more, so that a guess that is right is enough.
+        let places = (most / (mean_bytes + a_place)).clamp(1, expected + 1);
+        let bytes = most.saturating_sub(places * a_place).min((expected + 1) * mean_bytes);
+        Sorter {
+            inner,
+            bytes: Vec::with_capacity(bytes as usize),
+            places: Vec::with_capacity(places as usize),
+            runs: Vec::new(),
+        }
     }
 
     pub(super) fn add(&mut self, hash: HashKey, age: Age, entry: &[u8]) -> Result<()> {
-        let taken = self.bytes.len() + (self.places.len() + 1) * size_of::<Place>() + entry.len();
-        if taken as u64 > self.inner.options.sort_bytes && !self.places.is_empty() {
+        let is_full = self.places.len() == self.places.capacity()
+            || self.bytes.len() + entry.len() > self.bytes.capacity();
+        if is_full && !self.places.is_empty() {
             self.spill()?;
         }
         let at = self.bytes.len();
@@ -63,37 +84,60 @@ impl<'a> Sorter<'a> {
     /// Writes the buffer to a run.
     fn spill(&mut self) -> Result<()> {
         self.sort();
-        let number = self.inner.versions.new_number();
-        let mut writer = RunWriter::create(&self.inner.media, number, &self.inner.env.rate)?;
+        let mut writer = self.writer()?;
         for place in &self.places {
             writer.add(place.age, &self.bytes[place.at..place.at + place.len as usize])?;
         }
-        let run = writer.finish()?;
-        self.inner.counters.run_bytes.fetch_add(run.bytes(), std::sync::atomic::Ordering::Relaxed);
-        self.runs.push(run);
+        self.add_run(0, writer)?;
         self.bytes.clear();
         self.places.clear();
         Ok(())
     }
 
+    fn writer(&self) -> Result<RunWriter> {
+        let number = self.inner.versions.new_number();
+        RunWriter::create(&self.inner.media, number, &self.inner.env.rate)
+    }
+
+    /// Ends a run of a tier, and merges the tier's runs into one if there are as many as may be.
+    fn add_run(&mut self, tier: usize, writer: RunWriter) -> Result<()> {
+        let run = writer.finish()?;
+        self.inner.counters.run_bytes.fetch_add(run.bytes(), Relaxed);
+        self.runs.resize_with(self.runs.len().max(tier + 1), Vec::new);
+        self.runs[tier].push(run);
+        if self.runs[tier].len() < self.most_runs() {
+            return Ok(());
+        }
+        let full = std::mem::take(&mut self.runs[tier]);
+        let mut merged = Merged::new(self.inner, full.into_iter().map(Source::run).collect())?;
+        let (mut writer, mut seen) = (self.writer()?, 0u64);
+        while let Some((_, age, entry)) = merged.next()? {
+            writer.add(age, entry)?;
+            seen += 1;
+            if seen.is_multiple_of(LOOK_UP_EVERY) {
+                self.inner.background.check_stopping()?;
+            }
+        }
+        drop(merged);
+        self.add_run(tier + 1, writer)
+    }
+
+    /// The runs of a tier that are merged: their readers have half of the buffer's memory.
+    fn most_runs(&self) -> usize {
+        (self.inner.options.sort_bytes / (2 * CHUNK_BYTES as u64)).max(4) as usize
+    }
+
     /// All entries and those of `store`, the oldest of all, in order.
     pub(super) fn finish(mut self, store: Option<&'a SortedStore>) -> Result<Merged<'a>> {
         self.sort();
-        let mut sources = Vec::new();
-        for run in std::mem::take(&mut self.runs) {
-            sources.push(Source::Run(run.read()));
-        }
+        let runs = std::mem::take(&mut self.runs).into_iter().flatten();
+        let mut sources: Vec<Source<'a>> = runs.map(Source::run).collect();
         sources.push(Source::Memory { bytes: self.bytes, places: self.places, next: 0 });
         sources.extend(store.map(|store| Source::Store {
             walk: store.walk(Purpose::Compaction),
             entry: Vec::new(),
         }));
-        let mut merged =
-            Merged { inner: self.inner, sources, heap: BinaryHeap::new(), taken: None };
-        for at in 0..merged.sources.len() {
-            merged.advance(at)?;
-        }
-        Ok(merged)
+        Merged::new(self.inner, sources)
     }
 }
 
@@ -102,6 +146,12 @@ enum Source<'a> {
     Memory { bytes: Vec<u8>, places: Vec<Place>, next: usize },
     Run(RunReader),
     Store { walk: Walk<&'a SortedStore>, entry: Vec<u8> },
+}
+
+impl Source<'_> {
+    fn run(run: Run) -> Self {
+        Source::Run(run.read())
+    }
 }
 
 /// The entries of all sources in order.
@@ -113,13 +163,21 @@ pub(super) struct Merged<'a> {
     taken: Option<usize>,
 }
 
-impl Merged<'_> {
-    /// The next entry and its hash.
-    pub(super) fn next(&mut self) -> Result<Option<(HashKey, &[u8])>> {
+impl<'a> Merged<'a> {
+    fn new(inner: &'a Inner, sources: Vec<Source<'a>>) -> Result<Self> {
+        let mut merged = Merged { inner, sources, heap: BinaryHeap::new(), taken: None };
+        for at in 0..merged.sources.len() {
+            merged.advance(at)?;
+        }
+        Ok(merged)
+    }
+
+    /// The next entry, its hash and its age.
+    pub(super) fn next(&mut self) -> Result<Option<(HashKey, Age, &[u8])>> {
         if let Some(at) = self.taken.take() {
             self.advance(at)?;
         }
-        let Some(Reverse((hash, _, at))) = self.heap.pop() else { return Ok(None) };
+        let Some(Reverse((hash, age, at))) = self.heap.pop() else { return Ok(None) };
         self.taken = Some(at);
         let entry = match &self.sources[at] {
             Source::Memory { bytes, places, next } => {
@@ -129,7 +187,7 @@ impl Merged<'_> {
             Source::Run(run) => run.entry(),
             Source::Store { entry, .. } => entry,
         };
-        Ok(Some((hash, entry)))
+        Ok(Some((hash, age, entry)))
     }
 
     /// Moves a source to its next entry, and enters it into the heap.

@@ -102,6 +102,11 @@ impl Boundaries {
         self.blocks
     }
 
+    /// Where the last block ends.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
     /// Where a block lies; `None` if there are fewer. Cost: some nanoseconds.
     pub(crate) fn range(&self, block: u64) -> Option<(u64, u64)> {
         if block >= self.blocks {

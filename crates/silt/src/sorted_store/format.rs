@@ -20,9 +20,9 @@
 use crate::file::{Fields, Footer};
 use crate::keys::Keys;
 
-pub(super) const FOOTER: Footer = Footer { magic: b"SILTSORT", version: 1, fields: 48 };
+pub(crate) const FOOTER: Footer = Footer { magic: b"SILTSORT", version: 1, fields: 48 };
 /// Bytes of a block before its entries.
-pub(super) const CRC: usize = 4;
+pub(crate) const CRC: usize = 4;
 
 /// What a SortedStore's footer says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = self.partition.to_le_bytes().to_vec();
         out.extend_from_slice(&self.keys.partitions.to_le_bytes());
         for value in [self.keys.seed, self.entries, self.hashes] {
@@ -54,7 +54,7 @@ impl Shape {
         out
     }
 
-    pub(super) fn decode(fields: &[u8]) -> Self {
+    pub(crate) fn decode(fields: &[u8]) -> Self {
         let mut fields = Fields(fields);
         let (partition, partitions, seed) = (fields.u32(), fields.u32(), fields.u64());
         Shape {
@@ -68,12 +68,24 @@ impl Shape {
         }
     }
 
+    /// Whether blocks of this shape can end at `end`. Nothing is made as large as a footer says before
+    /// this holds.
+    pub(super) fn can_end_at(&self, end: u64) -> bool {
+        let is_possible = 0 < self.hashes
+            && self.hashes <= self.entries
+            && self.entries <= end
+            && self.hashes_a_block > 0;
+        let most = self.stride().checked_mul(self.blocks());
+        let is_even = || most.is_some_and(|most| end <= most && most - self.stride() < end);
+        is_possible && (!self.is_even || is_even())
+    }
+
     pub(super) fn blocks(&self) -> u64 {
         self.hashes.div_ceil(u64::from(self.hashes_a_block.max(1)))
     }
 
     /// Bytes of a block, where all have one length.
-    pub(super) fn stride(&self) -> u64 {
-        CRC as u64 + u64::from(self.hashes_a_block) * u64::from(self.lengths.1)
+    pub(crate) fn stride(&self) -> u64 {
+        (u64::from(self.hashes_a_block) * u64::from(self.lengths.1)).saturating_add(CRC as u64)
     }
 }

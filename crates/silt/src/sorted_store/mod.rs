@@ -9,9 +9,9 @@
 //! and the table in `structures/src/rank.rs`: where a block holds several entries, as most do, it is
 //! the smaller one, and merges read and write in the order of hashes.
 //!
-//! The index is a file of its own. Damaged or missing, it is made again from the blocks; over the
-//! limit of memory the trie is not loaded, and a lookup guesses the block from the hash, which is
-//! uniform, and searches on.
+//! The index is a file of its own. Damaged or missing, it is made again from the blocks; while
+//! the trie is not in memory, a lookup guesses the block from the hash, which is uniform, and searches
+//! on.
 //!
 //! Invariant: the trie's block of a stored hash is the one that holds it, and of another hash some
 //! block, so that every lookup that comes here costs one read.
@@ -23,23 +23,26 @@ mod format;
 mod search;
 mod write;
 
-pub(crate) use format::Shape;
+pub(crate) use boundaries::UNIT as BLOCK_UNIT;
+pub(crate) use format::{CRC as BLOCK_CRC, FOOTER, Shape};
 pub(crate) use write::{Plan, SortedStoreWriter, discard};
 
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwapOption;
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_media::{File, Media, Mode};
 use siltstone_structures::{Ect, EctBuilder, HashKey};
 
 use crate::file::{FileSum, read_derived, write_derived};
 use crate::item::{self, Item};
+use crate::keys::Keys;
 use crate::names::Kind;
 use crate::version::StoreEntry;
 use boundaries::{Boundaries, BoundariesBuilder, UNIT};
-use format::{CRC, FOOTER};
+use format::CRC;
 use write::{knobs, no_index};
 
 /// A walk reads about this many bytes at once.
@@ -55,9 +58,10 @@ pub(crate) struct SortedStore {
     sum: FileSum,
     shape: Shape,
     boundaries: Boundaries,
-    trie: Option<Ect>,
+    /// `None` while it is not loaded, and when it was dropped.
+    trie: ArcSwapOption<Ect>,
     /// Why the index had to be made again.
-    warning: Option<String>,
+    warning: OnceLock<String>,
     obsolete: AtomicBool,
 }
 
@@ -78,14 +82,14 @@ fn parse_index(bytes: &[u8]) -> Option<(Ect, Boundaries)> {
 }
 
 impl SortedStore {
-    /// Opens what `entry` names. The trie is kept if it takes at most `memory` bytes.
+    /// Opens what `entry` names, without its trie: see [`load`](Self::load). Where entries have many
+    /// lengths the index is read, because without its boundaries no block can be found.
     ///
     /// # Errors
     /// `Corruption` if the file is not what the manifest says; the medium's.
     pub(crate) fn open(
         media: &Arc<dyn Media>,
         entry: StoreEntry,
-        memory: u64,
         purpose: Purpose,
     ) -> Result<Arc<Self>> {
         let name = Kind::SortedStore.name(entry.number);
@@ -95,7 +99,7 @@ impl SortedStore {
         let shape = Shape::decode(&fields);
         let told = (entry.partition, entry.entries, entry.bytes);
         let is_told = (shape.partition, shape.entries, file.len()?) == told;
-        if !is_told || shape.hashes_a_block == 0 || shape.hashes == 0 {
+        if !is_told || !shape.can_end_at(end) {
             let reason = "the SortedStore is not the one that the manifest names";
             return Err(Error::corruption(name, end, reason));
         }
@@ -107,44 +111,81 @@ impl SortedStore {
             sum,
             boundaries: Boundaries::even(shape.blocks(), shape.stride(), end),
             shape,
-            trie: None,
-            warning: None,
+            trie: ArcSwapOption::empty(),
+            warning: OnceLock::new(),
             obsolete: AtomicBool::new(false),
         };
-        // Half a byte an entry is more than any trie takes.
-        let is_small = shape.hashes / 2 <= memory || memory == u64::MAX;
-        if is_small || !shape.is_even {
-            store.load_index(end, purpose)?;
-        }
-        if !is_small {
-            store.trie = None;
+        if !shape.is_even {
+            (_, store.boundaries) = store.read_index(purpose)?;
         }
         Ok(Arc::new(store))
     }
 
-    fn load_index(&mut self, end: u64, purpose: Purpose) -> Result<()> {
+    /// Loads the trie, and makes it again if it is damaged or missing. Lookups go on meanwhile.
+    pub(crate) fn load(&self, purpose: Purpose) -> Result<()> {
+        let (trie, _) = self.read_index(purpose)?;
+        self.trie.store(Some(Arc::new(trie)));
+        Ok(())
+    }
+
+    /// Drops the trie from memory. Lookups search for blocks from now on.
+    pub(crate) fn unload(&self) {
+        self.trie.store(None);
+    }
+
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.trie.load().is_some()
+    }
+
+    /// What the index takes in memory at most when it is loaded: 2.5 bits an entry where each is told
+    /// apart and less than one in blocks of eight, with room to spare.
+    pub(crate) fn memory_loaded(&self) -> u64 {
+        let share = if self.shape.hashes_a_block < 8 { 2 } else { 6 };
+        self.shape.hashes / share + 256 + self.boundaries.memory()
+    }
+
+    /// What the store `number` says of itself in its footer, where its blocks end, and how long they
+    /// are if all have one length.
+    ///
+    /// # Errors
+    /// `Corruption` if that does not hold; `Refused` for a newer format; the medium's.
+    pub(crate) fn describe(
+        media: &dyn Media,
+        number: u64,
+    ) -> Result<(StoreEntry, Keys, u64, Option<u64>)> {
+        let name = Kind::SortedStore.name(number);
+        let file = media.open(&name, Mode::Read)?;
+        let (fields, end) =
+            FOOTER.read(file.as_ref(), &name, FileSum::new(number), Purpose::Maintenance)?;
+        let shape = Shape::decode(&fields);
+        let Shape { partition, entries, .. } = shape;
+        let entry = StoreEntry { partition, number, bytes: file.len()?, entries };
+        Ok((entry, shape.keys, end, shape.is_even.then(|| shape.stride())))
+    }
+
+    /// The index as it is on the medium; made again if that does not hold.
+    fn read_index(&self, purpose: Purpose) -> Result<(Ect, Boundaries)> {
         let number = self.entry.number;
         let name = Kind::Index.name(number);
         let read = read_derived(self.media.as_ref(), &name, number, purpose).and_then(|bytes| {
             let index = parse_index(&bytes).filter(|(trie, boundaries)| {
                 (trie.len(), boundaries.blocks()) == (self.shape.hashes, self.shape.blocks())
+                    && boundaries.end() == self.end()
             });
             index.ok_or_else(|| Error::corruption(&name, 0, "this is no index of the SortedStore"))
         });
-        let (trie, boundaries) = match read {
-            Ok(index) => index,
+        match read {
+            Ok(index) => Ok(index),
             Err(error) if error.is_corruption() => {
-                let index = self.index(end, purpose)?;
+                let index = self.index(self.end(), purpose)?;
                 // If it cannot be written it is made again the next time, too.
                 let bytes = index_bytes(&index.0, &index.1);
                 let _ = write_derived(self.media.as_ref(), &name, number, &bytes, purpose);
-                self.warning = Some(format!("{error}: made again from {}", self.name));
-                index
+                let _ = self.warning.set(format!("{error}: made again from {}", self.name));
+                Ok(index)
             }
-            Err(other) => return Err(other),
-        };
-        (self.trie, self.boundaries) = (Some(trie), boundaries);
-        Ok(())
+            Err(other) => Err(other),
+        }
     }
 
     /// The index, made from the blocks, which end at `end`; checks every block.
@@ -183,7 +224,8 @@ impl SortedStore {
 
     /// The entry of `key`. Cost: one read, of a block.
     pub(crate) fn get(&self, hash: &HashKey, key: &[u8], purpose: Purpose) -> Result<Option<Item>> {
-        let Some(trie) = &self.trie else { return self.search(hash, key, purpose) };
+        let trie = self.trie.load();
+        let Some(trie) = trie.as_deref() else { return self.search(hash, key, purpose) };
         let bytes = self.read_block(trie.lookup(hash), purpose)?;
         self.find(bytes, key)
     }
@@ -274,12 +316,12 @@ impl SortedStore {
     }
 
     pub(crate) fn warning(&self) -> Option<&str> {
-        self.warning.as_deref()
+        self.warning.get().map(String::as_str)
     }
 
     /// Bytes of memory that the index takes.
     pub(crate) fn memory(&self) -> u64 {
-        self.trie.as_ref().map_or(0, |trie| trie.size() as u64) + self.boundaries.memory()
+        self.trie.load().as_ref().map_or(0, |trie| trie.size() as u64) + self.boundaries.memory()
     }
 
     /// The names of its files.
@@ -428,6 +470,24 @@ pub(crate) struct Walk<S> {
 impl<S: Deref<Target = SortedStore>> Walk<S> {
     pub(crate) fn new(store: S, purpose: Purpose) -> Self {
         Walk { blocks: Blocks::known(store, purpose), block: Vec::new(), at: 0 }
+    }
+
+    /// A walk over the entries with hashes greater than `hash`. Cost: some six reads of blocks.
+    pub(crate) fn behind(store: S, hash: &HashKey, purpose: Purpose) -> Result<Self> {
+        let (block, _) = store.locate(hash, purpose)?;
+        let start = store.boundaries.range(block).map_or(store.end(), |(start, _)| start);
+        let keys = store.shape.keys;
+        let mut walk = Self::new(store, purpose);
+        (walk.blocks.next, walk.blocks.at) = (block, start);
+        // Up to the last entry that is not behind.
+        while let Some(entry) = walk.next()? {
+            let (len, op) = (entry.len(), item::first(entry));
+            if op.is_some_and(|(op, _)| keys.hash(op.key()) > *hash) {
+                walk.at -= len;
+                break;
+            }
+        }
+        Ok(walk)
     }
 
     /// The next entry's bytes.

@@ -1,4 +1,4 @@
-//! Finding a key in a SortedStore whose trie is not in memory.
+//! Finding a key, or where a walk goes on, in a SortedStore without its trie.
 //!
 //! Hashes are uniform, so the block is about where the hash lies among all. Each block read narrows
 //! the range of blocks that are left; after a few, guesses take turns with halves, so that nothing
@@ -24,6 +24,19 @@ impl SortedStore {
         key: &[u8],
         purpose: Purpose,
     ) -> Result<Option<Item>> {
+        match self.locate(hash, purpose)? {
+            (_, Some(bytes)) => self.find(bytes, key),
+            (_, None) => Ok(None),
+        }
+    }
+
+    /// The first block with a hash that is not less than `hash`, and its bytes if it has a lesser or
+    /// equal one, too. Cost: some six reads of blocks.
+    pub(super) fn locate(
+        &self,
+        hash: &HashKey,
+        purpose: Purpose,
+    ) -> Result<(u64, Option<Vec<u8>>)> {
         // Blocks from `low` to before `high` are left; their hashes are about from `below` to `above`.
         let (mut low, mut high) = (0, self.boundaries.blocks());
         let (mut below, mut above) = (0u64, u64::MAX);
@@ -50,11 +63,11 @@ impl SortedStore {
             } else if *hash > last {
                 (low, below) = (middle + 1, leading(&last));
             } else {
-                return self.find(bytes, key);
+                return Ok((middle, Some(bytes)));
             }
             above = above.max(below);
         }
-        Ok(None)
+        Ok((low, None))
     }
 }
 

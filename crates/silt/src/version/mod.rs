@@ -95,12 +95,6 @@ impl Version {
         self.hash_stores().count() + self.sorted_stores().count()
     }
 
-    /// Bytes of memory that filters and indexes take.
-    pub(crate) fn memory(&self) -> u64 {
-        self.hash_stores().map(|store| store.memory()).sum::<u64>()
-            + self.sorted_stores().map(|store| store.memory()).sum::<u64>()
-    }
-
     /// The edits' words for the stores: HashStores the oldest first, as they would be added.
     pub(crate) fn entries(&self) -> (Vec<StoreEntry>, Vec<StoreEntry>) {
         let hash = self.partitions.iter().flat_map(|partition| partition.hash_stores.iter().rev());

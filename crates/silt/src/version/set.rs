@@ -19,6 +19,7 @@ use siltstone_table::Manifest;
 
 use super::{Added, Edit, StoreEntry, Version};
 use crate::hash_store::HashStore;
+use crate::indexes;
 use crate::keys::Keys;
 use crate::names;
 use crate::sorted_store::SortedStore;
@@ -30,8 +31,6 @@ pub(crate) const ENGINE: &str = "silt";
 pub(crate) struct Versions {
     media: Arc<dyn Media>,
     keys: Keys,
-    /// Bytes that filters and indexes may take; 0: no limit.
-    memory: u64,
     next_file: AtomicU64,
     installing: Mutex<Installing>,
 }
@@ -54,11 +53,7 @@ pub(crate) struct Recovered {
 impl Versions {
     /// Opens what the manifest names, or makes an empty table that divides keys as `keys` says, if
     /// `media` has no manifest.
-    pub(crate) fn open(
-        media: &Arc<dyn Media>,
-        keys: Keys,
-        memory: u64,
-    ) -> Result<(Self, Recovered)> {
+    pub(crate) fn open(media: &Arc<dyn Media>, keys: Keys) -> Result<(Self, Recovered)> {
         let (manifest, edits) = if Manifest::exists(media.as_ref())? {
             Manifest::open(media.clone(), ENGINE).map_err(missing_manifest)?
         } else {
@@ -74,7 +69,6 @@ impl Versions {
         let mut versions = Versions {
             media: media.clone(),
             keys,
-            memory,
             next_file: AtomicU64::new(state.next_file.unwrap_or(1)),
             installing: Mutex::new(Installing {
                 manifest: Some(manifest),
@@ -82,7 +76,7 @@ impl Versions {
                 first_log,
             }),
         };
-        let added = versions.open_stores(&state, 0, Purpose::Recovery).map_err(missing_file)?;
+        let added = versions.open_stores(&state, Purpose::Recovery).map_err(missing_file)?;
         let version = Arc::new(Version::empty(keys.partitions).apply(&[], &added)?);
         versions.installing.get_mut().version = version.clone();
         let recovered = Recovered { version, keys, first_log, sealed_log: state.sealed_log };
@@ -103,36 +97,34 @@ impl Versions {
         self.next_file.fetch_max(number + 1, Ordering::Relaxed);
     }
 
-    /// Opens the stores that an edit adds, beside others that take `used` bytes of memory. The
-    /// smallest a key come first into memory: SortedStores, then HashStores.
-    fn open_stores(&self, edit: &Edit, mut used: u64, purpose: Purpose) -> Result<Added> {
-        let limit = if self.memory == 0 { u64::MAX } else { self.memory };
+    /// Opens the stores that an edit adds; filters and indexes are not loaded yet.
+    fn open_stores(&self, edit: &Edit, purpose: Purpose) -> Result<Added> {
         let mut added = Added::default();
         for &entry in &edit.sorted_stores {
-            let left = limit.saturating_sub(used);
-            let store = SortedStore::open(&self.media, entry, left, purpose)?;
-            used += store.memory();
-            added.sorted_stores.push(store);
+            added.sorted_stores.push(SortedStore::open(&self.media, entry, purpose)?);
         }
         for &entry in &edit.hash_stores {
-            let left = limit.saturating_sub(used);
-            let store = HashStore::open(&self.media, entry, left, purpose)?;
-            used += store.memory();
-            added.hash_stores.push(store);
+            added.hash_stores.push(HashStore::open(&self.media, entry, purpose)?);
         }
         Ok(added)
     }
 
     /// Installs `edit`: the manifest first, durably; then `publish` sees the next version while no
-    /// other edit can come between. Stores that were removed are retired.
+    /// other edit can come between. Stores that were removed are retired. Filters and indexes may take
+    /// `memory` bytes.
     pub(crate) fn install(
         &self,
         mut edit: Edit,
+        memory: u64,
         publish: impl FnOnce(&Arc<Version>),
     ) -> Result<()> {
         let mut installing = self.installing.lock();
-        let added = self.open_stores(&edit, installing.version.memory(), Purpose::Maintenance)?;
+        let added = self.open_stores(&edit, Purpose::Maintenance)?;
         let next = Arc::new(installing.version.apply(&edit.removed, &added)?);
+        // Before readers come, so that no lookup has to do without where there is room.
+        let stores = edit.sorted_stores.iter().chain(&edit.hash_stores);
+        let numbers: Vec<u64> = stores.map(|store| store.number).collect();
+        indexes::load(&next, memory, &numbers, Purpose::Maintenance)?;
         edit.next_file = Some(self.next_file.load(Ordering::Relaxed));
         installing.manifest.as_mut().ok_or(Error::Closed)?.append(&edit.encode())?;
 

@@ -330,6 +330,18 @@ impl LogAccess {
         LogAccess { file, name, sum, len: Length::Growing(shared) }
     }
 
+    pub(super) fn file(&self) -> &dyn File {
+        self.file.as_ref()
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn sum(&self) -> &LogSum {
+        &self.sum
+    }
+
     /// The length of the file, in bytes.
     pub fn file_bytes(&self) -> u64 {
         match &self.len {

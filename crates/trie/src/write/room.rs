@@ -1,8 +1,8 @@
 //! Room for the next write: when the memtable is full, when writers slow down, when they stop.
 //!
 //! Writers are delayed in proportion to debt before they are stopped: from a certain number of
-//! sub-levels in any container that should have been emptied, each 64 KiB written costs a pause that
-//! grows to 10 ms at the limit. So a burst meets a slope and not a wall.
+//! sub-levels in any container that should have been emptied, each 16 KiB written costs a pause that
+//! grows to 2 ms at the limit. So a burst meets a slope and not a wall.
 //!
 //! Invariant: no lock is held while a writer waits.
 //!
@@ -26,12 +26,11 @@ impl Inner {
     /// Sees to it that the active memtable takes the next write. The writer is not locked while
     /// this waits.
     pub(crate) fn make_room(&self, writer: &mut MutexGuard<'_, Option<Writer>>) -> Result<()> {
-        MutexGuard::unlocked(writer, || self.slow_down());
+        let fill = writer.as_ref().map_or(0.0, |open| self.fill(open));
+        MutexGuard::unlocked(writer, || self.slow_down(fill));
         loop {
             let open = writer.as_mut().ok_or(Error::Closed)?;
-            let limit = self.options.table_bytes;
-            if open.log.len() < limit && open.memtable.bytes() < MEMORY_FACTOR * limit.max(64 << 10)
-            {
+            if self.fill(open) < 1.0 {
                 return Ok(());
             }
             if !self.is_flush_due(&self.background.lock()) && !self.pressure.is_full() {
@@ -59,16 +58,24 @@ impl Inner {
         Ok(())
     }
 
+    /// How full the active memtable is.
+    fn fill(&self, open: &Writer) -> f64 {
+        let limit = self.options.table_bytes;
+        let share = |part: u64, whole: u64| part as f64 / whole as f64;
+        let memory = share(open.memtable.bytes(), MEMORY_FACTOR * limit.max(64 << 10));
+        share(open.log.len(), limit).max(memory)
+    }
+
     /// A pause in proportion to the debt of background work.
-    fn slow_down(&self) {
+    fn slow_down(&self, fill: f64) {
         let written = self.counters.user_bytes_written.load(Relaxed);
-        if let Some(paused) = self.pressure.slow_down(written, &self.env.scheduler) {
+        if let Some(paused) = self.pressure.slow_down(written, fill, &self.env.scheduler) {
             self.counters.stalls.add(Stall::Insert, paused);
         }
     }
 
     /// No further memtable may be begun before one is flushed.
-    fn is_flush_due(&self, state: &State) -> bool {
+    pub(crate) fn is_flush_due(&self, state: &State) -> bool {
         state.flushing + 1 >= self.options.memtables
     }
 

@@ -1,7 +1,7 @@
 //! Whether the task reaches db_bench unchanged, and what it cannot do is refused.
 
 use super::*;
-use crate::engines::{Medium, Target};
+use crate::engines::Target;
 use crate::run::Settings;
 
 fn target(base: &Path) -> Target {
@@ -69,6 +69,11 @@ fn settings_are_equal_to_ours() {
         }
         let line = arguments(task, &all[1], Path::new("/x")).unwrap();
         assert!(line.contains(&"--use_existing_db=1".to_owned()));
+        assert!(line.contains(&"--use_direct_reads=0".to_owned()));
+        let medium = Medium::Direct(PathBuf::from("/x"));
+        let target = Target { medium, ..task.target.clone() };
+        let line = arguments(&Task { target: &target, ..*task }, &all[1], Path::new("/x")).unwrap();
+        assert!(line.contains(&"--use_direct_reads=1".to_owned()));
     });
 }
 
@@ -108,6 +113,7 @@ fn a_small_run_fills_the_report() {
         assert!(report.total.write_amplification.unwrap() > 1.0);
         assert!(report.total.latency_us.put.unwrap().p50 > 0.0);
         assert!(report.total.space_bytes > 500_000);
+        assert!(report.peak_rss_bytes.is_none_or(|bytes| bytes > 1 << 20));
         assert!(report.settings["command.fillrandom"].contains("--threads=2"));
     });
 }

@@ -1,0 +1,153 @@
+//! What the experiments with `mica` share: tiny items, bursts of requests, operations a second.
+//!
+//! Requests are made before the clock starts, with their keyhashes, as the thesis's clients make
+//! them; a thread goes round its own list of them. Values go to a buffer that is used again.
+//!
+//! Invariant: look-ups find their items, or the run is an error; a lossy index may lose one in a
+//! hundred, because of buckets that got too many.
+//!
+//! Source: thesis, section 5.4.1: tiny items of 8 + 8 bytes; skewed is Zipf of 0.99, 50 % and 95 % GET.
+
+use std::sync::Barrier;
+use std::time::Instant;
+
+use rand::RngExt;
+use siltstone_engine::{Env, Error, Result};
+use siltstone_mica::{Access, Action, Answer, Options, Outcome, Output, Request, Store, Value};
+
+use crate::generate::{Chooser, Draw, stream};
+
+/// The thesis.
+pub(super) const PAPER: &str = "Lim, Resource-Efficient Data-Intensive System Designs, 2015";
+/// Requests of a burst.
+const BURST: usize = 32;
+/// Requests that a thread has ready.
+const READY: usize = 1 << 21;
+
+/// Options from text.
+pub(super) fn options(text: &str) -> Result<Options> {
+    let pairs = text.split(' ').filter_map(|pair| pair.split_once('='));
+    Options::from_map(&pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+}
+
+/// A store with so many tiny items.
+pub(super) fn filled(text: &str, items: u64) -> Result<Store> {
+    let store = Store::new(&Env::system(1), options(text)?)?;
+    let mut answers = [Answer::default(); BURST];
+    for first in (0..items).step_by(BURST) {
+        let keys: Vec<_> = (first..items.min(first + BURST as u64)).map(u64::to_le_bytes).collect();
+        let requests: Vec<_> = keys.iter().map(|key| put(&store, key)).collect();
+        store.burst(&requests, &mut answers, &mut ());
+        for answer in &answers[..requests.len()] {
+            expect(answer.outcome, Outcome::Stored)?;
+        }
+    }
+    Ok(store)
+}
+
+fn put<'k>(store: &Store, key: &'k [u8; 8]) -> Request<'k> {
+    let value = Value { bytes: key, ..Value::default() };
+    Request { hash: store.hash(key), key, action: Action::Put(value) }
+}
+
+fn expect(outcome: Outcome, expected: Outcome) -> Result<()> {
+    match outcome == expected {
+        true => Ok(()),
+        false => Err(Error::Invalid(format!("answered {outcome:?} instead of {expected:?}"))),
+    }
+}
+
+/// A load.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Load {
+    pub(super) items: u64,
+    /// 0 is uniform.
+    pub(super) skew: f64,
+    /// The share of look-ups.
+    pub(super) gets: f64,
+    pub(super) threads: u64,
+}
+
+/// The one value buffer of a thread.
+struct Scratch([u8; 64]);
+
+impl Output for Scratch {
+    #[inline]
+    fn room(&mut self, _request: usize, len: usize) -> Option<&mut [u8]> {
+        self.0.get_mut(..len)
+    }
+}
+
+/// Operations a second of a load, the best of three turns of so many seconds. A thread does what is
+/// for it: under EREW requests for its own partitions, under CREW any look-up and its own writes,
+/// under CRCW everything.
+pub(super) fn operations_per_second(store: &Store, load: Load, seconds: f64) -> Result<f64> {
+    let barrier = Barrier::new(load.threads as usize);
+    let work = |thread: u64| -> Result<f64> {
+        let ready = requests(store, load, thread);
+        let requests: Vec<_> =
+            ready.iter().map(|(key, is_get)| request(store, key, *is_get)).collect();
+        let mut answers = [Answer::default(); BURST];
+        let mut scratch = Scratch([0; 64]);
+        let mut best = 0f64;
+        for _ in 0..3 {
+            barrier.wait();
+            let (begin, mut done, mut missed) = (Instant::now(), 0u64, 0u64);
+            let mut bursts = requests.chunks_exact(BURST).cycle();
+            while begin.elapsed().as_secs_f64() < seconds {
+                for burst in bursts.by_ref().take(64) {
+                    store.burst(burst, &mut answers, &mut scratch);
+                    let is_missing = |answer: &&Answer| answer.outcome == Outcome::Missing;
+                    missed += answers.iter().filter(is_missing).count() as u64;
+                    done += BURST as u64;
+                }
+            }
+            if missed > done / 100 {
+                return Err(Error::Invalid(format!("{missed} of {done} look-ups missed")));
+            }
+            best = best.max(done as f64 / begin.elapsed().as_secs_f64());
+        }
+        Ok(best)
+    };
+    std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> =
+            (0..load.threads).map(|thread| scope.spawn(move || work(thread))).collect();
+        let mut sum = 0.0;
+        for thread in threads {
+            let done = thread.join().map_err(|_| Error::Invalid("a thread died".to_owned()))?;
+            sum += done?;
+        }
+        Ok(sum)
+    })
+}
+
+fn request<'k>(store: &Store, key: &'k [u8; 8], is_get: bool) -> Request<'k> {
+    let request = put(store, key);
+    if is_get { Request { action: Action::Get, ..request } } else { request }
+}
+
+/// Keys, and whether they are looked up, that a thread is to do.
+fn requests(store: &Store, load: Load, thread: u64) -> Vec<([u8; 8], bool)> {
+    let draw = match load.skew {
+        0.0 => Draw::Uniform,
+        skew => Draw::Zipf { skew },
+    };
+    let mut rng = stream(7, thread);
+    let mut chooser = Chooser::new(draw, load.items, 1, thread, load.threads);
+    let mut ready = Vec::with_capacity(READY);
+    let own = |key: &[u8; 8]| store.partition_of(store.hash(key)) as u64 % load.threads == thread;
+    while ready.len() < READY {
+        let key = chooser.next(&mut rng, load.items).to_le_bytes();
+        let is_get = rng.random_bool(load.gets);
+        let is_for_us = match store.access() {
+            Access::Erew => own(&key),
+            Access::Crew => is_get || own(&key),
+            Access::Crcw => true,
+        };
+        if is_for_us {
+            ready.push((key, is_get));
+        }
+    }
+    ready
+}

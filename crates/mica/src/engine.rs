@@ -1,0 +1,170 @@
+//! The engine's face: the house's contract over a [`Store`].
+//!
+//! Not durable: what is written is gone with the process, whatever durability a write asks for, and
+//! `capabilities` says so. Syncing and flushing have nothing to do. A copy on a medium would not open
+//! as a table, so checkpoints are refused.
+//!
+//! Invariant: a batch of several operations takes effect at one moment.
+//!
+//! Source: the contract is `siltstone_engine::contract`'s.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use siltstone_engine::entry::check_key;
+use siltstone_engine::stats::Stats;
+use siltstone_engine::{
+    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Error, Op, Result,
+    VerifyReport, WriteBatch,
+};
+
+use crate::cursor::CopyCursor;
+use crate::options::Options;
+use crate::request::{Action, Outcome, Request, Value};
+use crate::store::Store;
+
+/// The engine's name.
+pub(crate) const NAME: &str = "mica";
+
+/// An open table of the mica engine.
+pub struct Mica {
+    store: Arc<Store>,
+    closed: AtomicBool,
+    cursors: Arc<AtomicU64>,
+}
+
+impl Mica {
+    /// An empty table, which is all that there can be at open.
+    ///
+    /// # Errors
+    /// As [`Store::new`].
+    pub fn open(env: Env, options: Options) -> Result<Self> {
+        let store = Arc::new(Store::new(&env, options)?);
+        Ok(Mica { store, closed: AtomicBool::new(false), cursors: Arc::default() })
+    }
+
+    /// What is behind it, for bursts and for what the contract does not have. It stays usable when
+    /// the table is closed, for who holds it.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.closed.load(Relaxed) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    fn request<'b>(&self, op: Op<'b>) -> Request<'b> {
+        let action = match op {
+            Op::Put { value, expires_at, .. } => {
+                Action::Put(Value { bytes: value, expires_at, flags: 0 })
+            }
+            Op::Delete { .. } => Action::Delete(None),
+        };
+        Request { hash: self.store.hash(op.key()), key: op.key(), action }
+    }
+}
+
+impl Engine for Mica {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            ordered: false,
+            durable: false,
+            versioned: false,
+            max_value_bytes: self.store.max_value_bytes(),
+        }
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
+        self.check_open()?;
+        check_key(key)?;
+        let mut value = Vec::new();
+        let request = Request { hash: self.store.hash(key), key, action: Action::Get };
+        let answer = self.store.one(&request, &mut value);
+        let is_found = answer.outcome == Outcome::Found;
+        Ok(is_found.then_some(Entry { value, expires_at: answer.meta.expires_at }))
+    }
+
+    fn write(&self, batch: &WriteBatch, _durability: Durability) -> Result<()> {
+        self.check_open()?;
+        batch.check(self.store.max_value_bytes())?;
+        let mut requests = batch.iter().map(|op| self.request(op));
+        let outcome = match batch.len() {
+            0 => return Ok(()),
+            1 => requests.next().map_or(Outcome::Missing, |r| self.store.one(&r, &mut ()).outcome),
+            _ => self.store.batch(&requests.collect::<Vec<_>>()),
+        };
+        match outcome {
+            Outcome::Full => Err(Error::Io {
+                operation: "write to",
+                file: "the table's memory".to_owned(),
+                kind: std::io::ErrorKind::StorageFull,
+                message: "it is full: delete keys, or make the table with more memory".to_owned(),
+            }),
+            // The largest key with the largest value fits by its options.
+            Outcome::TooLarge => Err(Error::TooLarge {
+                what: "batch",
+                size: batch.user_bytes(),
+                limit: self.store.max_value_bytes() as u64,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.check_open()
+    }
+
+    fn iter(&self) -> Result<Box<dyn Cursor>> {
+        self.check_open()?;
+        Ok(Box::new(CopyCursor::of(&self.store, &self.cursors)))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.check_open()
+    }
+
+    fn maintain(&self) -> Result<()> {
+        self.check_open()
+    }
+
+    fn checkpoint(&self, _sink: &mut dyn CheckpointSink) -> Result<()> {
+        self.check_open()?;
+        Err(self.unsupported("checkpoints"))
+    }
+
+    fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
+        self.check_open()?;
+        let bytes = self.store.memory().values().sum();
+        progress(0, bytes);
+        let mut report = VerifyReport { bytes, ..VerifyReport::default() };
+        report.entries = self.store.examine(&mut report.damage);
+        progress(bytes, bytes);
+        Ok(report)
+    }
+
+    fn stats(&self) -> Stats {
+        let (tally, counters) = self.store.counted();
+        let mut memory = self.store.memory();
+        memory.insert("cursors", self.cursors.load(Relaxed));
+        Stats {
+            engine: NAME,
+            user_bytes_written: tally.user_bytes_written,
+            writes: tally.writes,
+            gets: tally.gets,
+            gets_found: tally.gets_found,
+            keys_estimate: self.store.items(),
+            memory,
+            counters,
+            ..Stats::default()
+        }
+    }
+
+    fn close(&self) -> Result<()> {
+        self.closed.store(true, Relaxed);
+        Ok(())
+    }
+}

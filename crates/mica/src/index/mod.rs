@@ -1,0 +1,134 @@
+//! Where items are: buckets of a cache line or two, entries of a tag and an offset.
+//!
+//! ```text
+//! bucket   word 0                      words 1 ..= W−1
+//!          version · next spare        entries
+//!
+//! entry    63 ....... 48 47 ...................... 0
+//!          tag           offset of the item            all zeros: empty
+//! ```
+//!
+//! W is 16 for the [lossy](lossy) index (15 entries in two cache lines) and 8 for the
+//! [lossless](lossless) one (7 entries in one). The version is that of `version`; it stands for the
+//! whole chain of its main bucket.
+//!
+//! Source: thesis, section 5.3.3, "Lossy Concurrent Hash Index"; the sizes are those of the authors'
+//! prototype.
+
+pub(crate) mod lossless;
+pub(crate) mod lossy;
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::keyhash;
+use crate::lines;
+use crate::mapping::Region;
+use crate::prefetch::prefetch;
+use crate::ring::OFFSET_BITS;
+use crate::version;
+
+const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
+
+/// An index entry.
+#[inline(always)]
+pub(crate) fn entry(hash: u64, offset: u64) -> u64 {
+    keyhash::tag(hash) << OFFSET_BITS | offset
+}
+
+/// The offset in an entry.
+#[inline(always)]
+pub(crate) fn offset_of(entry: u64) -> u64 {
+    entry & OFFSET_MASK
+}
+
+/// Buckets of `W` words: main ones, which hashes choose, and spare ones behind them.
+pub(crate) struct Buckets<const W: usize> {
+    region: Region,
+    main: usize,
+}
+
+impl<const W: usize> Buckets<W> {
+    /// Empty buckets; at least one main one.
+    pub(crate) fn new(main: usize, spare: usize) -> io::Result<Self> {
+        Ok(Buckets { region: Region::plain((main + spare) * W)?, main })
+    }
+
+    #[inline(always)]
+    fn all(&self) -> &[[AtomicU64; W]] {
+        self.region.as_chunks().0
+    }
+
+    /// How many main buckets there are.
+    pub(crate) fn main_count(&self) -> usize {
+        self.main
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.region.bytes()
+    }
+
+    /// The main bucket of a hash.
+    #[inline(always)]
+    pub(crate) fn of(&self, hash: u64) -> &[AtomicU64; W] {
+        &self.all()[keyhash::bucket(hash, self.main)]
+    }
+
+    /// The main bucket of this number.
+    pub(crate) fn main(&self, number: usize) -> &[AtomicU64; W] {
+        &self.all()[number]
+    }
+
+    /// The spare bucket that a header names, if it names one.
+    #[inline(always)]
+    fn next(&self, header: u64) -> Option<&[AtomicU64; W]> {
+        let number = (header >> 32) as usize;
+        (number > 0).then(|| &self.all()[self.main + number - 1])
+    }
+
+    /// Asks `is_it` about each entry of the chain with the hash's tag, until it has an answer.
+    ///
+    /// Who reads beside writers gives what it has seen of the main bucket's header: a chain that is
+    /// changed meanwhile is left, whatever it was leading to.
+    #[inline(always)]
+    pub(crate) fn find<'b, T>(
+        &'b self,
+        hash: u64,
+        seen: Option<u64>,
+        mut is_it: impl FnMut(&'b AtomicU64, u64) -> Option<T>,
+    ) -> Option<T> {
+        let tag = keyhash::tag(hash);
+        let main = self.of(hash);
+        let mut bucket = main;
+        loop {
+            lines::touch_one(&bucket[0]);
+            for slot in &bucket[1..] {
+                lines::touch_one(slot);
+                let entry = slot.load(Relaxed);
+                if entry >> OFFSET_BITS == tag
+                    && let Some(found) = is_it(slot, offset_of(entry))
+                {
+                    return Some(found);
+                }
+            }
+            bucket = self.next(bucket[0].load(Relaxed))?;
+            if seen.is_some_and(|seen| !version::is_still(&main[0], seen)) {
+                return None;
+            }
+        }
+    }
+
+    /// All entries of the chain of a main bucket.
+    pub(crate) fn chain(&self, number: usize) -> impl Iterator<Item = &AtomicU64> {
+        let first = Some(self.main(number));
+        std::iter::successors(first, |bucket| self.next(bucket[0].load(Relaxed)))
+            .flat_map(|bucket| &bucket[1..])
+    }
+
+    /// Fetches the main bucket of a hash.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        self.of(hash).iter().step_by(8).for_each(prefetch);
+    }
+}

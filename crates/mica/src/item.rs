@@ -1,0 +1,325 @@
+//! An item: what is stored for a key.
+//!
+//! ```text
+//! word   0            1         then, where the bits say so             then          then
+//!        header       keyhash   expiry (ms)   stamp   flags (low 32)    key, padded   value, padded
+//!
+//! header   63 .... 56  55 .......... 35  34 ...... 18  17 ........ 0
+//!          bits        value's bytes     key's bytes   words in all, as first written
+//! ```
+//!
+//! "Words in all" stays when a shorter value is written in place: in a log it is the way to the next
+//! item. Keys and values begin at words, so that they are compared and copied by words; that costs
+//! seven bytes an item at most for each. An item of 8 + 8 bytes takes 32.
+//!
+//! An item may be overwritten while it is read. So nothing of a header is believed before it was
+//! checked that it names no word outside of its memory ([`Item::parse`]), and nothing of the rest
+//! before the caller has looked at the version or the tail again.
+//!
+//! Source: thesis, section 5.3.3, "Circular Log"; the layout is ours.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use siltstone_engine::Timestamp;
+
+use crate::lines;
+use crate::words::{self, words_for};
+
+const SIZE_BITS: u32 = 18;
+const KEY_BITS: u32 = 17;
+const VALUE_BITS: u32 = 21;
+const KEY_AT: u32 = SIZE_BITS;
+const VALUE_AT: u32 = SIZE_BITS + KEY_BITS;
+const FLAG_AT: u32 = SIZE_BITS + KEY_BITS + VALUE_BITS;
+
+const EXPIRES: u64 = 1 << FLAG_AT;
+const STAMPED: u64 = 2 << FLAG_AT;
+const FLAGGED: u64 = 4 << FLAG_AT;
+/// Read since it last came past the head of the log.
+const USED: u64 = 8 << FLAG_AT;
+/// Deleted, superseded, or no item at all: nothing is lost when the head passes.
+const DEAD: u64 = 16 << FLAG_AT;
+
+/// The largest value, in bytes.
+pub const MAX_VALUE_BYTES: usize = 1 << 20;
+
+/// What is stored beside a value.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// When the item starts to read as missing, in milliseconds since 1970.
+    pub expires_at: Option<Timestamp>,
+    /// What the client keeps with the value, as memcached's clients do.
+    pub flags: u32,
+    /// What compare-and-set compares: another after each write. 0 in a store without stamps.
+    pub stamp: u64,
+}
+
+/// An item to be written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewItem<'a> {
+    pub(crate) hash: u64,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+    pub(crate) meta: Meta,
+}
+
+impl NewItem<'_> {
+    fn bits(&self) -> u64 {
+        let mut bits = 0;
+        if self.meta.expires_at.is_some() {
+            bits |= EXPIRES;
+        }
+        if self.meta.stamp != 0 {
+            bits |= STAMPED;
+        }
+        if self.meta.flags != 0 {
+            bits |= FLAGGED;
+        }
+        bits
+    }
+
+    /// Words that it takes.
+    #[inline]
+    pub(crate) fn words(&self) -> usize {
+        key_at(self.bits()) + words_for(self.key.len()) + words_for(self.value.len())
+    }
+
+    /// Writes it to the first of these words, as one of `size` words in all.
+    #[inline]
+    pub(crate) fn write(&self, words: &[AtomicU64], size: usize) {
+        let bits = self.bits();
+        let header = size as u64
+            | (self.key.len() as u64) << KEY_AT
+            | (self.value.len() as u64) << VALUE_AT
+            | bits;
+        lines::touch(&words[..2]);
+        words[0].store(header, Relaxed);
+        words[1].store(self.hash, Relaxed);
+        let mut at = 2;
+        let mut push = |word: u64| {
+            words[at].store(word, Relaxed);
+            at += 1;
+        };
+        if bits != 0 {
+            if let Some(expires_at) = self.meta.expires_at {
+                push(expires_at);
+            }
+            if self.meta.stamp != 0 {
+                push(self.meta.stamp);
+            }
+            if self.meta.flags != 0 {
+                push(self.meta.flags.into());
+            }
+        }
+        words::store(&words[at..], self.key);
+        words::store(&words[at + words_for(self.key.len())..], self.value);
+    }
+}
+
+/// Where the key begins, in words.
+#[inline(always)]
+fn key_at(header: u64) -> usize {
+    2 + (header & (EXPIRES | STAMPED | FLAGGED)).count_ones() as usize
+}
+
+/// Words in all of the item with this header.
+#[inline(always)]
+pub(crate) fn size_of(header: u64) -> usize {
+    (header & ((1 << SIZE_BITS) - 1)) as usize
+}
+
+/// Whether nothing is lost with the item that has this header.
+pub(crate) fn is_dead(header: u64) -> bool {
+    header & DEAD != 0
+}
+
+/// Whether the item with this header was read since it last came past the head.
+pub(crate) fn is_used(header: u64) -> bool {
+    header & USED != 0
+}
+
+/// The header as it is when the item goes round once more.
+pub(crate) fn renewed(header: u64) -> u64 {
+    header & !USED
+}
+
+/// The header of so many words that hold no item.
+pub(crate) fn filler(words: usize) -> u64 {
+    words as u64 | DEAD
+}
+
+/// An item in its memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Item<'a> {
+    words: &'a [AtomicU64],
+    header: u64,
+}
+
+impl<'a> Item<'a> {
+    /// The item at the beginning of these words; `None` if they cannot be one.
+    #[inline]
+    pub(crate) fn parse(words: &'a [AtomicU64]) -> Option<Self> {
+        let first = words.first()?;
+        lines::touch_one(first);
+        let header = first.load(Relaxed);
+        let size = size_of(header);
+        let item = Item { words: words.get(..size)?, header };
+        let needed = item.value_at() + words_for(item.value_len());
+        (needed <= size).then_some(item)
+    }
+
+    #[inline(always)]
+    fn key_len(&self) -> usize {
+        (self.header >> KEY_AT) as usize & ((1 << KEY_BITS) - 1)
+    }
+
+    #[inline(always)]
+    fn value_at(&self) -> usize {
+        key_at(self.header) + words_for(self.key_len())
+    }
+
+    /// Bytes of the value.
+    #[inline(always)]
+    pub(crate) fn value_len(&self) -> usize {
+        (self.header >> VALUE_AT) as usize & ((1 << VALUE_BITS) - 1)
+    }
+
+    /// Words in all.
+    #[inline(always)]
+    pub(crate) fn size(&self) -> usize {
+        size_of(self.header)
+    }
+
+    /// Its words.
+    pub(crate) fn words(&self) -> &'a [AtomicU64] {
+        self.words
+    }
+
+    /// The keyhash.
+    pub(crate) fn hash(&self) -> u64 {
+        self.words[1].load(Relaxed)
+    }
+
+    /// Whether it is this key's. The hash alone is never enough.
+    #[inline]
+    pub(crate) fn is_of(&self, hash: u64, key: &[u8]) -> bool {
+        self.hash() == hash
+            && self.key_len() == key.len()
+            && words::equal(&self.words[key_at(self.header)..], key)
+    }
+
+    /// What is stored beside the value.
+    #[inline]
+    pub(crate) fn meta(&self) -> Meta {
+        let mut meta = Meta::default();
+        if self.header & (EXPIRES | STAMPED | FLAGGED) == 0 {
+            return meta;
+        }
+        let mut rest = self.words[2..key_at(self.header)].iter().map(|word| word.load(Relaxed));
+        if self.header & EXPIRES != 0 {
+            meta.expires_at = rest.next();
+        }
+        if self.header & STAMPED != 0 {
+            meta.stamp = rest.next().unwrap_or_default();
+        }
+        if self.header & FLAGGED != 0 {
+            meta.flags = rest.next().unwrap_or_default() as u32;
+        }
+        meta
+    }
+
+    /// Copies the value out; the buffer must have its length.
+    #[inline]
+    pub(crate) fn copy_value(&self, buffer: &mut [u8]) {
+        words::load(&self.words[self.value_at()..], buffer);
+    }
+
+    /// The key, copied.
+    pub(crate) fn key(&self) -> Vec<u8> {
+        let mut key = vec![0; self.key_len()];
+        words::load(&self.words[key_at(self.header)..], &mut key);
+        key
+    }
+
+    /// Notes that nothing is lost with it.
+    pub(crate) fn die(&self) {
+        self.words[0].store(self.header | DEAD, Relaxed);
+    }
+
+    /// Notes that it was read.
+    pub(crate) fn be_used(&self) {
+        if !is_used(self.header) {
+            self.words[0].store(self.header | USED, Relaxed);
+        }
+    }
+
+    /// Whether it was read since it last came past the head.
+    pub(crate) fn is_used(&self) -> bool {
+        is_used(self.header)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn memory(words: usize) -> Vec<AtomicU64> {
+        (0..words).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn does_an_item_come_back_as_it_was_written(
+            key in proptest::collection::vec(any::<u8>(), 1..40),
+            value in proptest::collection::vec(any::<u8>(), 0..60),
+            expires_at: Option<u64>,
+            stamp: u64,
+            flags: u32,
+            spare in 0usize..9,
+        ) {
+            let meta = Meta { expires_at, flags, stamp };
+            let new = NewItem { hash: 77, key: &key, value: &value, meta };
+            let size = new.words() + spare;
+            let words = memory(size);
+            new.write(&words, size);
+            let item = Item::parse(&words).unwrap();
+            prop_assert_eq!((item.size(), item.hash(), item.meta()), (size, 77, meta));
+            prop_assert_eq!(item.key(), key.clone());
+            prop_assert!(item.is_of(77, &key) && !item.is_of(78, &key));
+            let mut back = vec![0; item.value_len()];
+            item.copy_value(&mut back);
+            prop_assert_eq!(back, value);
+            let mut longer = key.clone();
+            longer.push(0);
+            prop_assert!(!item.is_of(77, &longer));
+        }
+
+        /// What a reader gets when it is overtaken.
+        #[test]
+        fn does_any_header_stay_within_its_words(header: u64, len in 0usize..300) {
+            let words = memory(len);
+            if let Some(first) = words.first() {
+                first.store(header, Relaxed);
+            }
+            if let Some(item) = Item::parse(&words) {
+                item.copy_value(&mut vec![0; item.value_len()]);
+                let key = item.key();
+                item.is_of(0, &key);
+                item.meta();
+            }
+        }
+    }
+
+    #[test]
+    fn do_the_largest_key_and_value_fit_in_a_header() {
+        let key = vec![1; siltstone_engine::MAX_KEY_BYTES];
+        let value = vec![2; MAX_VALUE_BYTES];
+        let meta = Meta { expires_at: Some(1), flags: 1, stamp: 1 };
+        let new = NewItem { hash: 5, key: &key, value: &value, meta };
+        let words = memory(new.words());
+        new.write(&words, new.words());
+        let item = Item::parse(&words).unwrap();
+        assert!(item.is_of(5, &key) && item.value_len() == value.len());
+    }
+}

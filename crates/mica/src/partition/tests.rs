@@ -1,0 +1,417 @@
+//! Partitions so small that their logs go round and their offsets repeat every few hundred writes.
+//!
+//! Values hold forgeries: words that look like an item of another key. Whoever follows an offset to
+//! where no item begins any more reads one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use proptest::prelude::*;
+use siltstone_engine::ManualClock;
+
+use super::cache::{Cache, Eviction};
+use super::keep::Keep;
+use super::*;
+use crate::item::Meta;
+use crate::mapping::Mapping;
+use crate::request::{Action, Value};
+
+/// Few hashes for many keys: tags, buckets and whole hashes are shared.
+fn hash_of(key: u64) -> u64 {
+    (key % 7).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// A value of so many words: its number, then forgeries for a key that is not its own.
+fn value_of(key: u64, number: u64, words: usize) -> Vec<u8> {
+    let victim = (key + 7) % 40;
+    let forged = AtomicWords::forgery(victim);
+    let mut value = number.to_le_bytes().to_vec();
+    value.extend(key.to_le_bytes());
+    value.extend(forged.iter().cycle().take(words).flat_map(|word| word.to_le_bytes()));
+    value
+}
+
+struct AtomicWords;
+
+impl AtomicWords {
+    fn forgery(victim: u64) -> Vec<u64> {
+        let key = victim.to_le_bytes();
+        let item =
+            NewItem { hash: hash_of(victim), key: &key, value: b"forged!!", meta: Meta::default() };
+        let words: Vec<AtomicU64> = (0..item.words()).map(|_| AtomicU64::new(0)).collect();
+        item.write(&words, words.len());
+        words.into_iter().map(AtomicU64::into_inner).collect()
+    }
+}
+
+/// Whose and which a value is; panics if it is none that [`value_of`] makes.
+fn read_back(value: &[u8]) -> (u64, u64) {
+    let word = |at: usize| u64::from_le_bytes(value[at..at + 8].try_into().unwrap());
+    let (number, key) = (word(0), word(8));
+    assert_eq!(value, value_of(key, number, value.len() / 8 - 2), "a torn or forged value");
+    (key, number)
+}
+
+fn context(access: Access, clock: &ManualClock) -> Context<'_> {
+    Context {
+        access,
+        now: Now::new(clock),
+        keeps_stamps: false,
+        max_value: 1 << 20,
+        notes_reads: true,
+    }
+}
+
+struct Bench<M> {
+    partition: Partition<M>,
+    clock: ManualClock,
+    tally: Tally,
+}
+
+impl<M: Memory> Bench<M> {
+    fn new(memory: M) -> Self {
+        let clock = ManualClock::at(1000);
+        Bench { partition: Partition::new(memory), clock, tally: Tally::default() }
+    }
+
+    fn ask(&mut self, access: Access, key: u64, action: Action<'_>) -> (Answer, Vec<u8>) {
+        ask(&self.partition, &self.clock, access, key, action, &mut self.tally)
+    }
+}
+
+fn ask<M: Memory>(
+    partition: &Partition<M>,
+    clock: &ManualClock,
+    access: Access,
+    key: u64,
+    action: Action<'_>,
+    tally: &mut Tally,
+) -> (Answer, Vec<u8>) {
+    let key = key.to_le_bytes();
+    let request = Request { hash: hash_of(u64::from_le_bytes(key)), key: &key, action };
+    let mut value = Vec::new();
+    let context = context(access, clock);
+    let needs_lock =
+        access == Access::Erew || (access == Access::Crew && request.action.is_write());
+    let _lock = needs_lock.then(|| partition.lock());
+    let answer = match request.action.is_write() {
+        true => partition.write(&request, &context, tally, None),
+        false => partition.get(0, &request, &context, &mut value, tally),
+    };
+    (answer, value)
+}
+
+const EVICTIONS: [Eviction; 4] =
+    [Eviction::Fifo, Eviction::Lru, Eviction::Approximate, Eviction::Clock];
+const ACCESSES: [Access; 3] = [Access::Erew, Access::Crew, Access::Crcw];
+
+/// Key, what to do, words.
+fn steps(count: usize) -> impl Strategy<Value = Vec<(u64, u8, usize)>> {
+    proptest::collection::vec((0u64..40, 0u8..10, 0usize..24), 1..count)
+}
+
+fn cases() -> ProptestConfig {
+    ProptestConfig { cases: if cfg!(miri) { 3 } else { 200 }, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    /// A cache may forget, and may not lie: what it answers is the newest value, and what was
+    /// written last is there.
+    #[test]
+    fn does_a_cache_answer_the_newest_value_or_none(
+        words in 80usize..400,
+        buckets in 1usize..5,
+        extra_bits in 2u32..5,
+        scheme in 0usize..4,
+        access in 0usize..3,
+        steps in steps(if cfg!(miri) { 150 } else { 900 }),
+    ) {
+        let bits = words.next_power_of_two().trailing_zeros() + extra_bits;
+        let (eviction, access) = (EVICTIONS[scheme], ACCESSES[access]);
+        let memory = Cache::new(words, buckets, Mapping::Plain, bits, eviction).unwrap();
+        let mut bench = Bench::new(memory);
+        let mut model: HashMap<u64, u64> = HashMap::new();
+        for (number, (key, kind, len)) in (1..).zip(steps) {
+            let value = value_of(key, number, len);
+            let given = Value { bytes: &value, ..Value::default() };
+            let known = model.get(&key).copied();
+            let (answer, found) = match kind {
+                0..4 => bench.ask(access, key, Action::Put(given)),
+                4 => bench.ask(access, key, Action::Add(given)),
+                5 => bench.ask(access, key, Action::Replace(given)),
+                6 => bench.ask(access, key, Action::Delete(None)),
+                _ => bench.ask(access, key, Action::Get),
+            };
+            match answer.outcome {
+                Outcome::Stored => {
+                    prop_assert!(kind != 5 || known.is_some());
+                    model.insert(key, number);
+                    let (last, found) = bench.ask(access, key, Action::Get);
+                    prop_assert_eq!(last.outcome, Outcome::Found);
+                    prop_assert_eq!(read_back(&found), (key, number));
+                }
+                Outcome::Found => {
+                    prop_assert_eq!(Some(read_back(&found)), known.map(|number| (key, number)));
+                }
+                Outcome::Missing | Outcome::Deleted => {
+                    model.remove(&key);
+                }
+                Outcome::Exists => prop_assert!(known.is_some() && kind == 4),
+                other => prop_assert!(false, "{other:?}"),
+            }
+            prop_assert_eq!(bench.partition.memory.damage("x"), Vec::new());
+        }
+        // Items that the head has passed and the tail has not met are found and not counted.
+        let mut found = 0;
+        for bucket in 0..buckets {
+            bench.partition.memory.items_of(bucket, &mut |_, _| found += 1);
+        }
+        let counted = bench.partition.memory.items();
+        prop_assert!(counted <= found && found <= counted + 5, "{counted} counted, {found} found");
+    }
+
+    /// With buckets enough, first in is first out: what was written within less than the log's length
+    /// is there, whatever was read.
+    #[test]
+    fn does_a_cache_keep_what_fits(
+        words in 100usize..400,
+        mirrored: bool,
+        steps in steps(600),
+    ) {
+        let mapping = if mirrored && !cfg!(miri) { Mapping::Mirrored } else { Mapping::Plain };
+        let words = if mapping == Mapping::Mirrored { 512 } else { words };
+        let bits = words.next_power_of_two().trailing_zeros() + 3;
+        let memory = Cache::new(words, 64, mapping, bits, Eviction::Fifo).unwrap();
+        let mut bench = Bench::new(memory);
+        let mut written: HashMap<u64, (u64, usize)> = HashMap::new();
+        let mut total = 0;
+        for (number, (key, _, len)) in (1..).zip(steps) {
+            let value = value_of(key, number, len);
+            let given = Value { bytes: &value, ..Value::default() };
+            bench.ask(Access::Erew, key, Action::Delete(None));
+            bench.ask(Access::Erew, key, Action::Put(given));
+            total += 5 + len;
+            written.insert(key, (number, total));
+            // A filler takes no more than the largest item; so does what is free.
+            for (&key, &(number, at)) in &written {
+                if total - at + 2 * 29 + 5 + 24 <= words {
+                    let (_, found) = bench.ask(Access::Erew, key, Action::Get);
+                    prop_assert_eq!(found.is_empty(), false, "{} of {}", total - at, words);
+                    prop_assert_eq!(read_back(&found), (key, number));
+                }
+            }
+        }
+    }
+
+    /// A store is a map until it is full, and then refuses without losing anything.
+    #[test]
+    fn is_a_store_a_map(
+        words in 200usize..3000,
+        buckets in 1usize..6,
+        spare in 0usize..6,
+        access in 0usize..3,
+        steps in steps(if cfg!(miri) { 150 } else { 600 }),
+    ) {
+        let access = ACCESSES[access];
+        let mut bench = Bench::new(Keep::new(words, buckets, spare).unwrap());
+        let mut model: HashMap<u64, Vec<u8>> = HashMap::new();
+        for (number, (key, kind, len)) in (1..).zip(steps) {
+            let value = value_of(key, number, len * 3);
+            let given = Value { bytes: &value, ..Value::default() };
+            let was = model.get(&key).cloned();
+            let (action, stores, otherwise) = match kind {
+                0..3 => (Action::Put(given), Some(value.clone()), Outcome::Full),
+                3 => match was {
+                    None => (Action::Add(given), Some(value.clone()), Outcome::Full),
+                    Some(_) => (Action::Add(given), None, Outcome::Exists),
+                },
+                4 => match was {
+                    Some(_) => (Action::Replace(given), Some(value.clone()), Outcome::Full),
+                    None => (Action::Replace(given), None, Outcome::Missing),
+                },
+                5 => match &was {
+                    Some(was) => {
+                        (Action::Append(&value), Some([was, &value[..]].concat()), Outcome::Full)
+                    }
+                    None => (Action::Append(&value), None, Outcome::Missing),
+                },
+                6 | 7 => match was {
+                    Some(_) => (Action::Delete(None), None, Outcome::Deleted),
+                    None => (Action::Delete(None), None, Outcome::Missing),
+                },
+                _ => match was {
+                    Some(_) => (Action::Get, None, Outcome::Found),
+                    None => (Action::Get, None, Outcome::Missing),
+                },
+            };
+            let (answer, found) = bench.ask(access, key, action);
+            match (answer.outcome, stores) {
+                (Outcome::Stored, Some(value)) => drop(model.insert(key, value)),
+                (outcome, _) => prop_assert_eq!(outcome, otherwise),
+            }
+            match answer.outcome {
+                Outcome::Found => prop_assert_eq!(&found, &model[&key]),
+                Outcome::Deleted => drop(model.remove(&key)),
+                _ => {}
+            }
+            for (&key, value) in &model {
+                let (_, found) = bench.ask(access, key, Action::Get);
+                prop_assert_eq!(&found, value);
+            }
+            prop_assert_eq!(bench.partition.memory.damage("x"), Vec::new());
+        }
+    }
+
+    /// A batch that is taken back leaves no trace, whatever was in it.
+    #[test]
+    fn is_a_batch_that_was_taken_back_as_if_it_had_never_been(
+        words in 200usize..1500,
+        spare in 0usize..4,
+        before in steps(60),
+        batch in steps(60),
+    ) {
+        let mut bench = Bench::new(Keep::new(words, 2, spare).unwrap());
+        for (number, &(key, _, len)) in (1..).zip(&before) {
+            let value = value_of(key, number, len);
+            bench.ask(Access::Erew, key, Action::Put(Value { bytes: &value, ..Value::default() }));
+        }
+        let all = |bench: &mut Bench<Keep>| -> Vec<_> {
+            (0..40).map(|key| bench.ask(Access::Erew, key, Action::Get).1).collect()
+        };
+        let was = all(&mut bench);
+        let mut journal = Journal::new();
+        for (number, &(key, kind, len)) in (1000..).zip(&batch) {
+            let value = value_of(key, number, len);
+            let given = Value { bytes: &value, ..Value::default() };
+            let action = if kind < 7 { Action::Put(given) } else { Action::Delete(None) };
+            let bytes = key.to_le_bytes();
+            let request = Request { hash: hash_of(key), key: &bytes, action };
+            let context = context(Access::Erew, &bench.clock);
+            bench.partition.write(&request, &context, &mut bench.tally, Some(&mut journal));
+        }
+        bench.partition.memory.take_back(Access::Erew, &mut journal);
+        prop_assert_eq!(bench.partition.memory.damage("x"), Vec::new());
+        prop_assert_eq!(all(&mut bench), was);
+    }
+}
+
+/// Threads on one partition whose log goes round all the time: what is read is always whole, and the
+/// key's own.
+fn race<M: Memory + 'static>(memory: M, access: Access, millis: u64) -> Tally {
+    let partition = Arc::new(Partition::new(memory));
+    let over = Arc::new(AtomicBool::new(false));
+    let threads: Vec<_> = (0..3u64)
+        .map(|thread| {
+            let (partition, over) = (partition.clone(), over.clone());
+            std::thread::spawn(move || {
+                let clock = ManualClock::at(1000);
+                let (mut tally, mut draw, mut number) = (Tally::default(), thread + 1, 0);
+                while !over.load(Relaxed) {
+                    // Xorshift: cheap, and another sequence a thread.
+                    draw ^= draw << 13;
+                    draw ^= draw >> 7;
+                    draw ^= draw << 17;
+                    let (key, kind, len) = (draw >> 8 & 15, draw >> 20 & 7, draw >> 30 & 31);
+                    number += 1;
+                    let value = value_of(key, thread << 48 | number, len as usize);
+                    let action = match kind {
+                        0..3 => Action::Put(Value { bytes: &value, ..Value::default() }),
+                        3 => Action::Delete(None),
+                        _ => Action::Get,
+                    };
+                    let (answer, found) = ask(&partition, &clock, access, key, action, &mut tally);
+                    if answer.outcome == Outcome::Found {
+                        assert_eq!(read_back(&found).0, key, "another key's value");
+                    }
+                }
+                tally
+            })
+        })
+        .collect();
+    std::thread::sleep(std::time::Duration::from_millis(millis));
+    over.store(true, Relaxed);
+    let mut total = Tally::default();
+    for thread in threads {
+        let tally = thread.join().expect("no value is torn");
+        total.gets_found += tally.gets_found;
+        total.evictions += tally.evictions;
+        total.retries += tally.retries;
+    }
+    assert_eq!(partition.memory.damage("x"), Vec::new());
+    total
+}
+
+#[test]
+fn is_what_threads_read_whole_and_their_own() {
+    let millis = if cfg!(miri) { 1 } else { 150 };
+    for access in ACCESSES {
+        for eviction in EVICTIONS {
+            let cache = Cache::new(300, 2, Mapping::Plain, 13, eviction).unwrap();
+            let done = race(cache, access, millis);
+            assert!(cfg!(miri) || (done.gets_found > 0 && done.evictions > 0));
+        }
+        let done = race(Keep::new(2000, 2, 4).unwrap(), access, millis);
+        assert!(cfg!(miri) || done.gets_found > 0);
+    }
+}
+
+#[test]
+fn does_the_clock_keep_what_is_read() {
+    let cache = Cache::new(300, 64, Mapping::Plain, 20, Eviction::Clock).unwrap();
+    let mut bench = Bench::new(cache);
+    for number in 0..2000 {
+        let value = value_of(1, number, 3);
+        let given = Value { bytes: &value, ..Value::default() };
+        bench.ask(Access::Erew, 2 + number % 60, Action::Delete(None));
+        bench.ask(Access::Erew, 2 + number % 60, Action::Put(given));
+        if number == 0 {
+            bench.ask(Access::Erew, 1, Action::Put(given));
+        }
+        assert_eq!(bench.ask(Access::Erew, 1, Action::Get).0.outcome, Outcome::Found, "{number}");
+    }
+    assert!(bench.tally.renewals > 0 && bench.tally.evictions > 1000);
+}
+
+#[test]
+fn do_numbers_stamps_and_expiries_go_as_memcached_has_them() {
+    let mut bench = Bench::new(Keep::new(2000, 4, 1).unwrap());
+    let put = |bytes| Action::Put(Value { bytes, ..Value::default() });
+    bench.ask(Access::Erew, 1, put(b"41"));
+    assert_eq!(bench.ask(Access::Erew, 1, Action::Increment(1)).0.number, 42);
+    assert_eq!(bench.ask(Access::Erew, 1, Action::Decrement(50)).0.number, 0);
+    bench.ask(Access::Erew, 1, put(b"18446744073709551615"));
+    assert_eq!(bench.ask(Access::Erew, 1, Action::Increment(3)).0.number, 2);
+    for not_a_number in [&b""[..], b"x", b"-1", b"+1", b"1 ", b"18446744073709551616"] {
+        bench.ask(Access::Erew, 1, put(not_a_number));
+        let answer = bench.ask(Access::Erew, 1, Action::Increment(1)).0;
+        assert_eq!(answer.outcome, Outcome::NotANumber);
+    }
+    assert_eq!(bench.ask(Access::Erew, 1, Action::Touch(Some(1001))).0.outcome, Outcome::Stored);
+    assert_eq!(bench.ask(Access::Erew, 1, Action::Get).0.meta.expires_at, Some(1001));
+    bench.clock.set(1001);
+    assert_eq!(bench.ask(Access::Erew, 1, Action::Get).0.outcome, Outcome::Missing);
+    let add = Action::Add(Value { bytes: b"new", flags: 9, expires_at: None });
+    assert_eq!(bench.ask(Access::Erew, 1, add).0.outcome, Outcome::Stored);
+    assert_eq!(bench.ask(Access::Erew, 1, Action::Prepend(b"a ")).0.meta.flags, 9);
+    assert_eq!(bench.ask(Access::Erew, 1, Action::Get).1, b"a new");
+    let set = Action::CompareAndSet(Value::default(), 1);
+    assert_eq!(bench.ask(Access::Erew, 1, set).0.outcome, Outcome::NoStamps);
+}
+
+#[test]
+fn does_a_full_bucket_give_up_its_oldest_entry() {
+    let cache = Cache::new(2000, 1, Mapping::Plain, 20, Eviction::Fifo).unwrap();
+    let mut bench = Bench::new(cache);
+    for key in 0..20 {
+        let value = value_of(key, key, 0);
+        bench.ask(Access::Erew, key, Action::Put(Value { bytes: &value, ..Value::default() }));
+    }
+    let there: Vec<_> = (0..20)
+        .filter(|&key| bench.ask(Access::Erew, key, Action::Get).0.outcome == Outcome::Found)
+        .collect();
+    assert_eq!(there, (5..20).collect::<Vec<_>>());
+    assert_eq!((bench.tally.index_evictions, bench.partition.memory.items()), (5, 15));
+}

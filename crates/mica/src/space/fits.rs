@@ -1,0 +1,327 @@
+//! Segregated fits: one space for all sizes, free blocks in lists by size.
+//!
+//! ```text
+//! block in use   tag | item …                              tag: size in words, and two bits:
+//! free block     tag | next | previous | … | size               is this block free; is the one before
+//! ```
+//!
+//! Sizes have a class each, 8 bytes apart, up to 1 KiB; above, eight classes for each doubling. A
+//! block comes from the smallest class that has one large enough; what is over becomes a free block
+//! again. A block that is freed grows together with free neighbours: the one behind is found by the
+//! size in the tag, the one before by the size in its last word, which free blocks alone need.
+//!
+//! Invariant: blocks cover the space; no two neighbours are free; every free block is in the list of
+//! its class, and a class has its bit set if its list is not empty. Room is never said to be missing
+//! while a free block is large enough.
+//!
+//! Source: thesis, section 5.3.3, "Store Mode" and figure 5.8; boundary tags: Knuth, TAOCP 1,
+//! section 2.5; classes within doublings: Masmano et al., "TLSF", ECRTS 2004.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use crate::mapping::Region;
+
+/// A free block has a tag, two links and its size at the end.
+const SMALLEST: usize = 4;
+/// Blocks up to so many words have a class for each size.
+const EXACT: usize = 128;
+/// Classes for each doubling above.
+const STEPS: usize = 8;
+const CLASSES: usize = 6 * 64;
+
+const IS_FREE: u64 = 1 << 62;
+const IS_FREE_BEFORE: u64 = 1 << 63;
+const SIZE: u64 = IS_FREE - 1;
+
+/// Blocks of words.
+pub(crate) struct SegregatedFits {
+    region: Region,
+    lists: Mutex<Lists>,
+}
+
+struct Lists {
+    /// The first free block of each class; 0 is none: word 0 is no block.
+    first: [usize; CLASSES],
+    has_some: [u64; CLASSES / 64],
+    free_words: usize,
+    /// Blocks in use.
+    blocks: u64,
+}
+
+/// The class of free blocks of so many words.
+fn class_of(size: usize) -> usize {
+    if size <= EXACT {
+        return size;
+    }
+    let doubling = size.ilog2();
+    let step = (size >> (doubling - STEPS.ilog2())) - STEPS;
+    EXACT + 1 + (doubling - EXACT.ilog2()) as usize * STEPS + step
+}
+
+impl SegregatedFits {
+    /// One free block of so many words, less two.
+    pub(crate) fn new(words: usize) -> io::Result<Self> {
+        let region = Region::plain(words)?;
+        let lists =
+            Lists { first: [0; CLASSES], has_some: [0; CLASSES / 64], free_words: 0, blocks: 0 };
+        let fits = SegregatedFits { region, lists: Mutex::new(lists) };
+        // Word 0 is left out; the last is the tag of an empty block in use, where merging ends.
+        fits.set(words - 1, 0);
+        fits.add(&mut fits.lists.lock(), 1, words - 2);
+        Ok(fits)
+    }
+
+    /// The words, where items are found by their offsets.
+    #[inline(always)]
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        &self.region
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.region.bytes()
+    }
+
+    /// Bytes in free blocks.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        (self.lists.lock().free_words * size_of::<u64>()) as u64
+    }
+
+    fn get(&self, at: usize) -> u64 {
+        self.region[at].load(Relaxed)
+    }
+
+    fn set(&self, at: usize, word: u64) {
+        self.region[at].store(word, Relaxed);
+    }
+
+    fn size(&self, block: usize) -> usize {
+        (self.get(block) & SIZE) as usize
+    }
+
+    fn set_free_before(&self, block: usize, is_free: bool) {
+        let tag = self.get(block) & !IS_FREE_BEFORE;
+        self.set(block, if is_free { tag | IS_FREE_BEFORE } else { tag });
+    }
+
+    /// Words for an item in the block at this offset.
+    #[inline]
+    pub(crate) fn capacity(&self, offset: u64) -> usize {
+        self.size(offset as usize - 1) - 1
+    }
+
+    /// A block for so many words; its offset is that of its first word for use.
+    pub(crate) fn allocate(&self, words: usize) -> Option<u64> {
+        let needed = (words + 1).max(SMALLEST);
+        let mut lists = self.lists.lock();
+        let block = self.best(&lists, needed)?;
+        self.take(&mut lists, block);
+        let size = self.size(block);
+        if size - needed >= SMALLEST {
+            self.add(&mut lists, block + needed, size - needed);
+            self.set(block, needed as u64);
+        } else {
+            self.set(block, size as u64);
+            self.set_free_before(block + size, false);
+        }
+        lists.blocks += 1;
+        Some(block as u64 + 1)
+    }
+
+    /// Blocks in use.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.lists.lock().blocks
+    }
+
+    /// Frees the block at this offset.
+    pub(crate) fn free(&self, offset: u64) {
+        let mut lists = self.lists.lock();
+        let mut block = offset as usize - 1;
+        let tag = self.get(block);
+        let mut size = (tag & SIZE) as usize;
+        let behind = block + size;
+        if self.get(behind) & IS_FREE != 0 {
+            self.take(&mut lists, behind);
+            size += self.size(behind);
+        }
+        if tag & IS_FREE_BEFORE != 0 {
+            let before = self.get(block - 1) as usize;
+            block -= before;
+            size += before;
+            self.take(&mut lists, block);
+        }
+        self.add(&mut lists, block, size);
+        lists.blocks -= 1;
+    }
+
+    /// The free block to take for so many words.
+    fn best(&self, lists: &Lists, needed: usize) -> Option<usize> {
+        let class = class_of(needed);
+        // Within its own class a block may be too small, unless all have one size.
+        if class > EXACT {
+            let mut block = lists.first[class];
+            while block != 0 {
+                if self.size(block) >= needed {
+                    return Some(block);
+                }
+                block = self.get(block + 1) as usize;
+            }
+        }
+        let from = if class > EXACT { class + 1 } else { class };
+        let mut group = from / 64;
+        let mut some = *lists.has_some.get(group)? & (u64::MAX << (from % 64));
+        while some == 0 {
+            group += 1;
+            some = *lists.has_some.get(group)?;
+        }
+        Some(lists.first[group * 64 + some.trailing_zeros() as usize])
+    }
+
+    /// Makes a free block, whose neighbours are in use, and enters it.
+    fn add(&self, lists: &mut Lists, block: usize, size: usize) {
+        let class = class_of(size);
+        let next = lists.first[class];
+        self.set(block, size as u64 | IS_FREE);
+        self.set(block + 1, next as u64);
+        self.set(block + 2, 0);
+        self.set(block + size - 1, size as u64);
+        if next != 0 {
+            self.set(next + 2, block as u64);
+        }
+        self.set_free_before(block + size, true);
+        lists.first[class] = block;
+        lists.has_some[class / 64] |= 1 << (class % 64);
+        lists.free_words += size;
+    }
+
+    /// Takes a free block out of its list; its size stays in its tag.
+    fn take(&self, lists: &mut Lists, block: usize) {
+        let size = self.size(block);
+        let class = class_of(size);
+        let (next, previous) = (self.get(block + 1) as usize, self.get(block + 2) as usize);
+        if next != 0 {
+            self.set(next + 2, previous as u64);
+        }
+        if previous == 0 {
+            lists.first[class] = next;
+            if next == 0 {
+                lists.has_some[class / 64] &= !(1 << (class % 64));
+            }
+        } else {
+            self.set(previous + 1, next as u64);
+        }
+        lists.free_words -= size;
+    }
+
+    /// What does not hold of the blocks, if anything; else how many are in use.
+    ///
+    /// # Errors
+    /// A text that says where, in words.
+    pub(crate) fn check(&self) -> Result<u64, (usize, String)> {
+        let lists = self.lists.lock();
+        let (mut block, mut was_free, mut free, mut in_use) = (1, false, 0, 0);
+        let end = self.region.len() - 1;
+        while block < end {
+            let tag = self.get(block);
+            let size = (tag & SIZE) as usize;
+            if size < SMALLEST || block + size > end {
+                return Err((block, format!("a block of {size} words")));
+            }
+            let is_free = tag & IS_FREE != 0;
+            if was_free != (tag & IS_FREE_BEFORE != 0) {
+                return Err((block, "the tag is wrong about the block before".to_owned()));
+            }
+            if is_free && was_free {
+                return Err((block, "two free neighbours".to_owned()));
+            }
+            if is_free {
+                free += size;
+                if self.get(block + size - 1) as usize != size {
+                    return Err((block, "the size at the end is not that in the tag".to_owned()));
+                }
+            } else {
+                in_use += 1;
+            }
+            (was_free, block) = (is_free, block + size);
+        }
+        let mut listed = 0;
+        for (class, &first) in lists.first.iter().enumerate() {
+            let mut block = first;
+            while block != 0 {
+                if self.get(block) & IS_FREE == 0 || class_of(self.size(block)) != class {
+                    return Err((block, format!("a stranger in the list of class {class}")));
+                }
+                listed += self.size(block);
+                block = self.get(block + 1) as usize;
+            }
+        }
+        if (free, free) != (lists.free_words, listed) {
+            let told = lists.free_words;
+            return Err((0, format!("{free} free words, {listed} in lists, {told} counted")));
+        }
+        if in_use != lists.blocks {
+            return Err((0, format!("{in_use} blocks in use, {} counted", lists.blocks)));
+        }
+        Ok(in_use)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        /// Against a map of what is in use: nothing overlaps, nothing is refused that has room.
+        #[test]
+        fn do_blocks_keep_what_they_are_given_for(
+            words in 40usize..4000,
+            steps in proptest::collection::vec((1usize..700, 0usize..100, any::<bool>()), 1..300),
+        ) {
+            let fits = SegregatedFits::new(words).unwrap();
+            let mut model: BTreeMap<u64, usize> = BTreeMap::new();
+            for (size, which, frees) in steps {
+                if frees {
+                    if let Some(&offset) = model.keys().nth(which % model.len().max(1)) {
+                        model.remove(&offset);
+                        fits.free(offset);
+                    }
+                } else if let Some(offset) = fits.allocate(size) {
+                    let at = offset as usize;
+                    prop_assert!(fits.capacity(offset) >= size && at + size < words);
+                    let before = model.range(..=offset).next_back();
+                    prop_assert!(before.is_none_or(|(&from, &len)| from as usize + len < at));
+                    let after = model.range(offset..).next();
+                    prop_assert!(after.is_none_or(|(&from, _)| at + size < from as usize));
+                    fits.words()[at..at + size].iter().for_each(|w| w.store(u64::MAX, Relaxed));
+                    model.insert(offset, size);
+                } else {
+                    // The largest gap, by what the model knows, is too small.
+                    let starts = model.keys().map(|&from| from as usize - 1).chain([words - 1]);
+                    let ends = std::iter::once(1).chain(
+                        model.keys().map(|&from| from as usize + fits.capacity(from)));
+                    let gap = starts.zip(ends).map(|(start, end)| start - end).max();
+                    prop_assert!(gap.unwrap_or(0) < (size + 1).max(SMALLEST));
+                }
+                prop_assert_eq!(fits.check(), Ok(model.len() as u64));
+            }
+            for offset in model.into_keys() {
+                fits.free(offset);
+            }
+            prop_assert_eq!(fits.check(), Ok(0));
+            prop_assert!(fits.allocate(words - 3).is_some(), "free space is one block again");
+        }
+    }
+
+    #[test]
+    fn are_classes_in_order_and_eight_bytes_apart_at_first() {
+        let classes: Vec<_> = (SMALLEST..1 << 20).map(class_of).collect();
+        assert!(classes.windows(2).all(|pair| pair[0] <= pair[1] && pair[1] - pair[0] <= 1));
+        assert!((SMALLEST..=EXACT).all(|size| class_of(size) == size));
+        assert!(class_of((1 << 38) - 1) < CLASSES, "two tebibytes have a class");
+    }
+}

@@ -1,0 +1,158 @@
+//! The mica engine passes the part of the conformance kit that is for engines in memory.
+//!
+//! Stores have so few buckets that chains are long; caches have room for all that a history writes,
+//! so that they may lose nothing either. Evictions have tests of their own, where what is gone is
+//! allowed to be (`cache.rs`).
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use siltstone_engine::{
+    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Result, Stats,
+    VerifyReport, WriteBatch,
+};
+use siltstone_media::Media;
+use siltstone_mica::{Access, Mica, Options};
+use siltstone_testkit::{Scale, Subject, concurrent, linear};
+
+struct MicaSubject;
+
+/// In the last two the access mode changes every few operations.
+const VARIANTS: [&str; 14] = [
+    "mode=store access=erew",
+    "mode=store access=crew buckets=12 spare=1 partitions=1",
+    "mode=store access=crcw partitions=1",
+    "mode=cache access=erew eviction=fifo",
+    "mode=cache access=crew eviction=clock",
+    "mode=cache access=crcw eviction=clock",
+    "mode=cache access=erew eviction=lru mapping=plain",
+    "mode=cache access=crcw eviction=lru partitions=1",
+    "mode=cache access=crew eviction=approximate partitions=1 mapping=mirrored",
+    "mode=cache access=erew eviction=clock mapping=mirrored stamps=on",
+    "mode=store access=crcw buckets=4 spare=1 partitions=16 stamps=on",
+    "mode=store access=crew partitions=8 gap=1",
+    "mode=store partitions=2 switching",
+    "mode=cache partitions=2 switching",
+];
+
+fn options(variant: u32) -> Options {
+    let text = VARIANTS[variant as usize];
+    let memory = if text.contains("cache") { "memory=512MiB" } else { "memory=160MiB" };
+    let pairs = text.split(' ').chain([memory, "hash_seed=7", "item=20KiB"]);
+    let pairs = pairs.filter_map(|pair| pair.split_once('='));
+    let map = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    Options::from_map(&map).expect("option sets are legal")
+}
+
+impl Subject for MicaSubject {
+    fn name(&self) -> &'static str {
+        "mica"
+    }
+
+    fn variants(&self) -> u32 {
+        VARIANTS.len() as u32
+    }
+
+    fn describe(&self, variant: u32) -> String {
+        VARIANTS[variant as usize].to_owned()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        // The most that there is: every option set has room enough.
+        Capabilities {
+            ordered: false,
+            durable: false,
+            versioned: false,
+            max_value_bytes: options(0).max_value_bytes(),
+        }
+    }
+
+    fn open(&self, _media: Arc<dyn Media>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
+        let mica = Mica::open(env, options(variant))?;
+        match VARIANTS[variant as usize].contains("switching") {
+            true => Ok(Box::new(Switching { mica, turn: AtomicU64::new(0) })),
+            false => Ok(Box::new(mica)),
+        }
+    }
+}
+
+/// The engine with an access mode that changes under way.
+struct Switching {
+    mica: Mica,
+    turn: AtomicU64,
+}
+
+impl Switching {
+    fn turn(&self) -> &Mica {
+        let turn = self.turn.fetch_add(1, Relaxed);
+        if turn.is_multiple_of(5) {
+            let modes = [Access::Crew, Access::Erew, Access::Crcw, Access::Crew, Access::Crcw];
+            self.mica.store().set_access(modes[(turn / 5) as usize % modes.len()]);
+        }
+        &self.mica
+    }
+}
+
+impl Engine for Switching {
+    fn name(&self) -> &'static str {
+        self.mica.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.mica.capabilities()
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
+        self.turn().get(key)
+    }
+
+    fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
+        self.turn().write(batch, durability)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.mica.sync()
+    }
+
+    fn iter(&self) -> Result<Box<dyn Cursor>> {
+        self.turn().iter()
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.mica.flush()
+    }
+
+    fn maintain(&self) -> Result<()> {
+        self.mica.maintain()
+    }
+
+    fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
+        self.mica.checkpoint(sink)
+    }
+
+    fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
+        self.mica.verify(progress)
+    }
+
+    fn stats(&self) -> Stats {
+        self.mica.stats()
+    }
+
+    fn close(&self) -> Result<()> {
+        self.mica.close()
+    }
+}
+
+/// The kit takes option sets in turn and six runs by default; here every one has its turn, so that
+/// single operations are linearizable in each access mode, and while it changes.
+#[test]
+fn linearizable_in_every_mode() {
+    let rounds = u64::from(MicaSubject.variants());
+    let scale = Scale { rounds: Scale::from_env().rounds.max(rounds), ..Scale::from_env() };
+    linear::linearizable(&MicaSubject, &scale).unwrap();
+    concurrent::threads(&MicaSubject, &scale).unwrap();
+}
+
+siltstone_testkit::conformance!(in_memory MicaSubject);

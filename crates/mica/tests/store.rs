@@ -1,0 +1,215 @@
+//! The store by its own face: bursts, partitions, budgets, batches that do not fit.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+use siltstone_mica::{
+    Access, Action, Answer, Mica, Mode, Options, Outcome, Request, Store, Value, Values,
+};
+use siltstone_testkit::Dice;
+
+fn options(pairs: &str) -> Options {
+    let pairs = pairs.split(' ').filter_map(|pair| pair.split_once('='));
+    let map = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    Options::from_map(&map).unwrap()
+}
+
+fn env() -> Env {
+    Env::replayable(Arc::new(ManualClock::at(1000)), 1)
+}
+
+fn put(store: &Store, key: &[u8], bytes: &[u8]) -> Outcome {
+    let value = Value { bytes, ..Value::default() };
+    store.one(&Request { hash: store.hash(key), key, action: Action::Put(value) }, &mut ()).outcome
+}
+
+fn get(store: &Store, key: &[u8]) -> Option<Vec<u8>> {
+    let mut value = Vec::new();
+    let answer =
+        store.one(&Request { hash: store.hash(key), key, action: Action::Get }, &mut value);
+    (answer.outcome == Outcome::Found).then_some(value)
+}
+
+#[test]
+fn does_a_burst_answer_as_its_requests_one_by_one() {
+    for (mode, access) in [("store", "erew"), ("store", "crcw"), ("cache", "crew")] {
+        for gap in ["1", "4", "16"] {
+            let text = format!("mode={mode} access={access} gap={gap} memory=64MiB partitions=4");
+            let store = Store::new(&env(), options(&text)).unwrap();
+            let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+            let mut dice = Dice::new(5);
+            for _ in 0..200 {
+                let count = dice.index(60);
+                let drawn: Vec<_> = (0..count)
+                    .map(|_| {
+                        let key = format!("key-{}", dice.below(40)).into_bytes();
+                        let len = dice.index(200);
+                        (key, dice.below(4), dice.bytes(len))
+                    })
+                    .collect();
+                let requests: Vec<_> = drawn
+                    .iter()
+                    .map(|(key, kind, bytes)| {
+                        let value = Value { bytes, ..Value::default() };
+                        let action = match kind {
+                            0 => Action::Put(value),
+                            1 => Action::Delete(None),
+                            _ => Action::Get,
+                        };
+                        Request { hash: store.hash(key), key, action }
+                    })
+                    .collect();
+                let mut answers = vec![Answer::default(); count];
+                let mut values = Values::default();
+                store.burst(&requests, &mut answers, &mut values);
+                for (number, (key, kind, bytes)) in drawn.iter().enumerate() {
+                    let should = match kind {
+                        0 => {
+                            model.insert(key.clone(), bytes.clone());
+                            Outcome::Stored
+                        }
+                        1 => model.remove(key).map_or(Outcome::Missing, |_| Outcome::Deleted),
+                        _ => {
+                            let there = model.get(key);
+                            assert_eq!(values.of(number), there.map_or(&[][..], |value| value));
+                            there.map_or(Outcome::Missing, |_| Outcome::Found)
+                        }
+                    };
+                    assert_eq!(answers[number].outcome, should);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn does_a_partition_answer_for_its_own_keys_only() {
+    let store = Store::new(&env(), options("memory=64MiB partitions=4")).unwrap();
+    for number in 0..100u32 {
+        let key = number.to_le_bytes();
+        let hash = store.hash(&key);
+        let value = Value { bytes: b"v", ..Value::default() };
+        let request = Request { hash, key: &key, action: Action::Put(value) };
+        for partition in 0..4 {
+            let mut answer = [Answer::default()];
+            store.burst_to(partition, &[request], &mut answer, &mut ());
+            let is_its_own = partition == store.partition_of(hash);
+            let should = if is_its_own { Outcome::Stored } else { Outcome::Elsewhere };
+            assert_eq!(answer[0].outcome, should);
+        }
+    }
+}
+
+#[test]
+fn is_a_hash_that_is_wrong_no_way_to_another_key() {
+    let store = Store::new(&env(), options("memory=64MiB partitions=1")).unwrap();
+    put(&store, b"secret", b"value");
+    // The hash of another's key, with a key of one's own.
+    let forged = Request { hash: store.hash(b"secret"), key: b"public", action: Action::Get };
+    let mut value = Vec::new();
+    assert_eq!(store.one(&forged, &mut value).outcome, Outcome::Missing);
+    let forged = Request { action: Action::Delete(None), ..forged };
+    assert_eq!(store.one(&forged, &mut ()).outcome, Outcome::Missing);
+    assert_eq!(get(&store, b"secret").unwrap(), b"value");
+}
+
+#[test]
+fn is_what_has_no_room_refused_and_nothing_lost() {
+    for access in ["erew", "crew", "crcw"] {
+        let text = format!("mode=store access={access} memory=4MiB partitions=2 item=116");
+        let store = Store::new(&env(), options(&text)).unwrap();
+        let mut stored = Vec::new();
+        let mut refused = 0;
+        for number in 0..60_000u64 {
+            let bytes = vec![number as u8; 100];
+            match put(&store, &number.to_le_bytes(), &bytes) {
+                Outcome::Stored => stored.push((number, bytes)),
+                Outcome::Full => refused += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(refused > 1000 && stored.len() > 15_000, "{refused} {}", stored.len());
+        for (number, bytes) in &stored {
+            assert_eq!(get(&store, &number.to_le_bytes()).as_ref(), Some(bytes));
+        }
+        // What is deleted makes room again.
+        for (number, _) in &stored {
+            let key = number.to_le_bytes();
+            let request =
+                Request { hash: store.hash(&key), key: &key, action: Action::Delete(None) };
+            assert_eq!(store.one(&request, &mut ()).outcome, Outcome::Deleted);
+        }
+        assert_eq!(put(&store, b"large", &vec![7; store.max_value_bytes()]), Outcome::Stored);
+    }
+}
+
+#[test]
+fn is_a_batch_that_has_no_room_refused_whole() {
+    for access in ["erew", "crew"] {
+        let text = format!("mode=store access={access} memory=6MiB partitions=2");
+        let mica = Mica::open(env(), options(&text)).unwrap();
+        let mut first = WriteBatch::new();
+        first.put(b"a", &[1; 1000]).put(b"b", &[2; 1000]).delete(b"c");
+        mica.write(&first, Durability::Buffered).unwrap();
+        let mut second = WriteBatch::new();
+        second.put(b"a", &[3; 2000]).delete(b"b");
+        for number in 0..200_000u32 {
+            second.put(&number.to_le_bytes(), b"filler");
+        }
+        let error = mica.write(&second, Durability::Buffered).unwrap_err();
+        assert!(error.is_disk_full(), "{error}");
+        assert_eq!(mica.get(b"a").unwrap().unwrap().value, [1; 1000]);
+        assert_eq!(mica.get(b"b").unwrap().unwrap().value, [2; 1000]);
+        assert_eq!(mica.stats().keys_estimate, 2);
+        assert!(mica.verify(&mut |_, _| ()).unwrap().is_sound());
+    }
+}
+
+#[test]
+fn does_the_mode_change_while_threads_work() {
+    let store = Store::new(&env(), options("mode=cache memory=16MiB partitions=2")).unwrap();
+    assert_eq!(store.access(), Access::Erew);
+    std::thread::scope(|scope| {
+        for thread in 0..3u64 {
+            let store = &store;
+            scope.spawn(move || {
+                let mut dice = Dice::of(9, thread);
+                for _ in 0..20_000 {
+                    let key = dice.below(500);
+                    let len = dice.index(400);
+                    let mut bytes = key.to_le_bytes().to_vec();
+                    bytes.resize(8 + len, key as u8);
+                    if dice.one_in(2) {
+                        put(store, &key.to_le_bytes(), &bytes);
+                    } else if let Some(found) = get(store, &key.to_le_bytes()) {
+                        assert_eq!(found[..8], key.to_le_bytes());
+                        assert!(found[8..].iter().all(|&byte| byte == key as u8));
+                    }
+                }
+            });
+        }
+        for turn in 0..300 {
+            store.set_access([Access::Crew, Access::Crcw, Access::Erew][turn % 3]);
+            std::thread::yield_now();
+        }
+    });
+}
+
+#[test]
+fn is_everything_gone_when_it_is_cleared() {
+    for mode in ["cache", "store"] {
+        let mica = Mica::open(env(), options(&format!("mode={mode} memory=32MiB"))).unwrap();
+        for number in 0..5000u32 {
+            put(mica.store(), &number.to_le_bytes(), &[1; 60]);
+        }
+        assert!(mica.stats().keys_estimate > 4500);
+        mica.store().clear();
+        assert_eq!(mica.stats().keys_estimate, 0);
+        assert!((0..5000u32).all(|number| get(mica.store(), &number.to_le_bytes()).is_none()));
+        assert!(mica.verify(&mut |_, _| ()).unwrap().is_sound());
+    }
+    assert_eq!(Options::default().mode, Mode::Store);
+}

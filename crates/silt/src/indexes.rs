@@ -1,0 +1,122 @@
+//! Which filters and indexes are in memory.
+//!
+//! ```text
+//!   limit ─▶ SortedStores' indexes first, 0.1 to 2.5 bits an entry ─▶ HashStores' filters, 15 bits
+//!            what does not fit stays on the medium: binary search, two reads of buckets
+//! ```
+//!
+//! The limit can change while the table is open: what is over it then is dropped at once, and what fits
+//! again is loaded in the background. With `load_indexes=background` opening does not wait either: the table
+//! answers from its first moment, with more reads until everything is there.
+//!
+//! Invariant: no answer depends on what is in memory.
+//!
+//! Source: Lim, thesis, section 2.3 (fail-graceful indexing).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use siltstone_engine::{BackgroundWork, Purpose, Result};
+
+use crate::engine::{Inner, Silt};
+use crate::hash_store::HashStore;
+use crate::sorted_store::SortedStore;
+use crate::version::Version;
+
+/// A store with something to keep in memory.
+enum Indexed<'a> {
+    Sorted(&'a Arc<SortedStore>),
+    Hash(&'a Arc<HashStore>),
+}
+
+impl Indexed<'_> {
+    fn is_loaded(&self) -> bool {
+        match self {
+            Indexed::Sorted(store) => store.is_loaded(),
+            Indexed::Hash(store) => store.is_loaded(),
+        }
+    }
+
+    fn number(&self) -> u64 {
+        match self {
+            Indexed::Sorted(store) => store.entry().number,
+            Indexed::Hash(store) => store.entry().number,
+        }
+    }
+
+    /// Bytes that it takes when it is loaded. The same before, so that what was loaded stays.
+    fn memory(&self) -> u64 {
+        match self {
+            Indexed::Sorted(store) => store.memory_loaded(),
+            Indexed::Hash(store) => store.memory_loaded(),
+        }
+    }
+
+    fn load(&self, purpose: Purpose) -> Result<()> {
+        match self {
+            Indexed::Sorted(store) => store.load(purpose),
+            Indexed::Hash(store) => store.load(purpose),
+        }
+    }
+
+    fn unload(&self) {
+        match self {
+            Indexed::Sorted(store) => store.unload(),
+            Indexed::Hash(store) => store.unload(),
+        }
+    }
+}
+
+/// What should be in memory within a limit (0: none), and what not.
+fn divide(version: &Version, limit: u64) -> (Vec<Indexed<'_>>, Vec<Indexed<'_>>) {
+    let mut left = if limit == 0 { u64::MAX } else { limit };
+    let sorted = version.sorted_stores().map(Indexed::Sorted);
+    sorted.chain(version.hash_stores().map(Indexed::Hash)).partition(|store| {
+        let fits = store.memory() <= left;
+        left -= if fits { store.memory() } else { 0 };
+        fits
+    })
+}
+
+/// Loads those of the stores with these numbers that fit within the limit, and drops what then does
+/// not.
+pub(crate) fn load(version: &Version, limit: u64, numbers: &[u64], purpose: Purpose) -> Result<()> {
+    let (wanted, others) = divide(version, limit);
+    others.iter().for_each(Indexed::unload);
+    let mut wanted = wanted.iter().filter(|store| numbers.contains(&store.number()));
+    wanted.try_for_each(|store| store.load(purpose))
+}
+
+impl Inner {
+    /// Whether something that fits is not in memory.
+    pub(crate) fn lacks_indexes(&self) -> bool {
+        let view = self.view.load();
+        let (wanted, _) = divide(&view.version, self.index_memory.load(Relaxed));
+        wanted.iter().any(|store| !store.is_loaded())
+    }
+
+    /// Loads what fits.
+    pub(crate) fn load_indexes(&self) -> Result<()> {
+        let version = self.view.load_full().version.clone();
+        let (wanted, others) = divide(&version, self.index_memory.load(Relaxed));
+        others.iter().for_each(Indexed::unload);
+        for store in wanted.iter().filter(|store| !store.is_loaded()) {
+            self.background.check_stopping()?;
+            store.load(Purpose::Maintenance)?;
+        }
+        Ok(())
+    }
+}
+
+impl Silt {
+    /// Limits the memory of filters and indexes to `bytes` from now on (0: no limit). What is over it
+    /// is dropped before this returns, what fits is loaded in the background. For when memory is
+    /// needed elsewhere: lookups go on, with more reads.
+    pub fn set_index_memory(&self, bytes: u64) {
+        let inner = &self.inner;
+        inner.index_memory.store(bytes, Relaxed);
+        let version = inner.view.load_full().version.clone();
+        divide(&version, bytes).1.iter().for_each(Indexed::unload);
+        inner.schedule();
+    }
+}

@@ -1,0 +1,303 @@
+//! Makes a damaged table open again, with all that can be read.
+//!
+//! 1. The manifest is read as far as it holds. If it does not, the footers of the stores tell what it
+//!    said: of a partition the HashStores that are there, by their numbers, over the newest SortedStore.
+//!    HashStores of a merge that was not cleaned up may then show deleted keys again, and the report
+//!    says so.
+//! 2. Each store is read whole. What can be read of a damaged one makes a new store in its place
+//!    (`salvage`), even without its footer.
+//! 3. The logs are read. If they do not replay, what is whole of each, up to its first damage, makes a
+//!    new chain (`logs`).
+//! 4. A new manifest names the result. Damaged files stay beside it under `*.damaged`.
+//!
+//! Filters and indexes need no repair: opening makes them again from the data.
+//!
+//! Every loss is told by file and bytes. Nothing is deleted. The table must not be open.
+//!
+//! Source: ours; the order of steps is that of the house's tree.
+
+mod logs;
+mod salvage;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_media::Media;
+use siltstone_table::Manifest;
+
+use crate::hash_store::HashStore;
+use crate::keys::Keys;
+use crate::names::{self, Kind};
+use crate::options::Options;
+use crate::sorted_store::SortedStore;
+use crate::version::{ENGINE, Edit, StoreEntry, fold};
+use salvage::Salvage;
+
+/// Rebuilds what can be saved of a damaged table; the answer tells, line by line, what was found, done
+/// and lost.
+///
+/// # Errors
+/// Failures of the medium, and files of a newer format. Damage is not an error here.
+pub fn repair(media: &Arc<dyn Media>) -> Result<Vec<String>> {
+    let mut repair = Repair { media, story: Vec::new(), next_file: 1, has_changed: false };
+    repair.run()?;
+    Ok(repair.story)
+}
+
+struct Repair<'a> {
+    media: &'a Arc<dyn Media>,
+    story: Vec<String>,
+    next_file: u64,
+    /// Something of what the manifest says is no longer so.
+    has_changed: bool,
+}
+
+impl Repair<'_> {
+    fn run(&mut self) -> Result<()> {
+        let names = self.media.list()?;
+        let numbered: Vec<_> = names.iter().filter_map(|name| names::parse(name)).collect();
+        self.next_file = numbered.iter().map(|&(_, number)| number + 1).max().unwrap_or(1);
+        let known = self.read_manifest()?;
+        let is_known = known.is_some();
+        let known = match known {
+            Some(state) => {
+                self.next_file = self.next_file.max(state.next_file.unwrap_or(1));
+                state
+            }
+            None => {
+                self.has_changed = true;
+                self.guess(&numbered)?
+            }
+        };
+        let keys =
+            known.keys.unwrap_or(Keys { seed: 0, partitions: Options::default().partitions });
+        let mut state = Edit { keys: Some(keys), first_log: known.first_log, ..Edit::default() };
+        for entry in known.hash_stores {
+            state.hash_stores.extend(self.check(Kind::HashStore, entry, keys)?);
+        }
+        for entry in known.sorted_stores {
+            state.sorted_stores.extend(self.check(Kind::SortedStore, entry, keys)?);
+        }
+        self.check_logs(&mut state, known.sealed_log, is_known)?;
+        if self.has_changed {
+            self.write_manifest(state)
+        } else {
+            self.tell("everything that the manifest names is sound".to_owned());
+            Ok(())
+        }
+    }
+
+    /// What the manifest says; `None`, and a line of the story, if it does not hold.
+    fn read_manifest(&mut self) -> Result<Option<Edit>> {
+        let read = || -> Result<Option<Edit>> {
+            if !Manifest::exists(self.media.as_ref())? {
+                return Ok(None);
+            }
+            let (_, edits) = Manifest::open(self.media.clone(), ENGINE)?;
+            let state = fold(&edits)?;
+            let has_keys = state.keys.is_some_and(|keys| keys.partitions > 0);
+            let lacks = || Error::corruption("MANIFEST", 0, "the manifest names no partitions");
+            has_keys.then_some(Some(state)).ok_or_else(lacks)
+        };
+        let why = match read() {
+            Ok(Some(state)) => return Ok(Some(state)),
+            Ok(None) => "there is no manifest".to_owned(),
+            Err(error) if error.is_corruption() || error.is_not_found() => {
+                format!("the manifest does not hold ({error})")
+            }
+            Err(other) => return Err(other),
+        };
+        self.tell(format!(
+            "{why}: all stores are taken as they are numbered, and all logs as the newest; keys \
+             deleted or overwritten shortly before may show as they were"
+        ));
+        Ok(None)
+    }
+
+    /// What the manifest may have said, by the footers of the stores that are there.
+    fn guess(&mut self, numbered: &[(Kind, u64)]) -> Result<Edit> {
+        let mut state = Edit { first_log: Some(0), ..Edit::default() };
+        let mut nameless = Vec::new();
+        let mut stores: Vec<(Kind, u64)> = numbered.to_vec();
+        stores.sort_unstable_by_key(|&(_, number)| number);
+        for (kind, number) in stores {
+            let read = match kind {
+                Kind::HashStore => HashStore::describe(self.media.as_ref(), number),
+                Kind::SortedStore => SortedStore::describe(self.media.as_ref(), number)
+                    .map(|(entry, keys, ..)| (entry, keys)),
+                _ => continue,
+            };
+            match read {
+                Ok((entry, keys)) => {
+                    state.keys = Some(keys);
+                    match kind {
+                        Kind::HashStore => state.hash_stores.push(entry),
+                        _ => state.sorted_stores.push(entry),
+                    }
+                }
+                Err(error) if error.is_corruption() => nameless.push((kind, number)),
+                Err(other) => return Err(other),
+            }
+        }
+        for (kind, number) in nameless {
+            let partition = match state.keys {
+                Some(keys) => self.partition_of(kind, number, keys)?,
+                None => None,
+            };
+            let Some(partition) = partition else {
+                let name = kind.name(number);
+                self.tell(format!("{name}: nothing in it tells whose it is; all of it is lost"));
+                self.set_aside(&name)?;
+                continue;
+            };
+            let entry = StoreEntry { partition, number, bytes: 0, entries: 0 };
+            match kind {
+                Kind::HashStore => state.hash_stores.push(entry),
+                _ => state.sorted_stores.push(entry),
+            }
+        }
+        state.hash_stores.sort_unstable_by_key(|entry| entry.number);
+        // A SortedStore holds what the ones before it held.
+        state.sorted_stores.sort_unstable_by_key(|entry| (entry.partition, entry.number));
+        let of_all = std::mem::take(&mut state.sorted_stores);
+        for (at, &entry) in of_all.iter().enumerate() {
+            match of_all.get(at + 1).filter(|next| next.partition == entry.partition) {
+                None => state.sorted_stores.push(entry),
+                Some(next) => {
+                    let (old, new) = (names_of(entry), names_of(*next));
+                    self.tell(format!("{old} is of before {new}: kept as {old}.damaged"));
+                    self.set_aside(&old)?;
+                }
+            }
+        }
+        Ok(state)
+    }
+
+    /// The partition of a store whose footer is gone, by what can be read of it.
+    fn partition_of(&self, kind: Kind, number: u64, keys: Keys) -> Result<Option<u32>> {
+        let mut partition = None;
+        self.salvage(kind, number, |key, _| {
+            partition = partition.or(Some(keys.partition(&keys.hash(key)) as u32));
+            Ok(())
+        })?;
+        Ok(partition)
+    }
+
+    /// A store as the new manifest names it: as it is if it is sound, else one of what can be read of
+    /// it; `None` if that is nothing.
+    fn check(&mut self, kind: Kind, entry: StoreEntry, keys: Keys) -> Result<Option<StoreEntry>> {
+        let name = kind.name(entry.number);
+        let derived = match kind {
+            Kind::HashStore => Kind::Filter.name(entry.number),
+            _ => Kind::Index.name(entry.number),
+        };
+        let purpose = Purpose::Maintenance;
+        let checked = match kind {
+            Kind::HashStore => {
+                HashStore::open(self.media, entry, purpose).and_then(|store| store.verify())
+            }
+            _ => SortedStore::open(self.media, entry, purpose).and_then(|store| store.verify()),
+        };
+        let (at, reason) = match checked {
+            Ok(()) => return Ok(Some(entry)),
+            Err(Error::Corruption { file, .. }) if file == derived => {
+                self.tell(format!("{derived} does not hold: the next opening makes it again"));
+                return Ok(Some(entry));
+            }
+            Err(error) if error.is_not_found() && !self.media.exists(&name)? => {
+                self.has_changed = true;
+                let StoreEntry { bytes, entries, .. } = entry;
+                self.tell(format!(
+                    "{name} is missing: its {entries} entries are lost (bytes 0 to {bytes})"
+                ));
+                return Ok(None);
+            }
+            Err(Error::Corruption { offset, reason, .. }) => (offset, reason),
+            Err(other) => return Err(other),
+        };
+        self.has_changed = true;
+        self.tell(format!("{name} is damaged at byte {at} ({reason})"));
+        let saved = self.rebuild(kind, entry, keys)?;
+        self.set_aside(&name)?;
+        if self.media.exists(&derived)? {
+            self.set_aside(&derived)?;
+        }
+        Ok(saved)
+    }
+
+    /// Writes what can be read of a damaged store to a new one.
+    fn rebuild(&mut self, kind: Kind, entry: StoreEntry, keys: Keys) -> Result<Option<StoreEntry>> {
+        let name = kind.name(entry.number);
+        let number = self.new_number();
+        let saved = StoreEntry { partition: entry.partition, number, ..entry };
+        let mut items = Vec::new();
+        let salvage = self.salvage(kind, entry.number, |key, place| {
+            items.push((keys.hash(key), place));
+            Ok(())
+        })?;
+        let total = salvage.file_bytes;
+        for lost in &salvage.lost {
+            let Range { start, end } = lost;
+            self.tell(format!(
+                "{name}: bytes {start} to {end} of {total} cannot be read: lost; keys in them may \
+                 show as they were before"
+            ));
+        }
+        let (bytes, entries) = match kind {
+            _ if items.is_empty() => (0, 0),
+            Kind::HashStore => salvage.write_hash_store(self.media, &saved, keys, &items)?,
+            _ => salvage.write_sorted_store(self.media, &saved, keys, &items)?,
+        };
+        // Of a store without its manifest nothing tells how many there were.
+        let of = if entry.entries > 0 { format!(" of {}", entry.entries) } else { String::new() };
+        self.tell(format!("{name}: {entries}{of} entries saved, the file kept as {name}.damaged"));
+        Ok((entries > 0).then_some(StoreEntry { bytes, entries, ..saved }))
+    }
+
+    /// Reads all that can be read of a store; `each` hears the key and place of every entry.
+    fn salvage(
+        &self,
+        kind: Kind,
+        number: u64,
+        each: impl FnMut(&[u8], salvage::Place) -> Result<()>,
+    ) -> Result<Salvage> {
+        match kind {
+            Kind::HashStore => Salvage::of_hash_store(self.media, number, each),
+            _ => Salvage::of_sorted_store(self.media, number, each),
+        }
+    }
+
+    fn write_manifest(&mut self, mut state: Edit) -> Result<()> {
+        state.next_file = Some(self.next_file);
+        for name in self.media.list()? {
+            if Manifest::owns(&name) {
+                self.set_aside(&name)?;
+            }
+        }
+        Manifest::create(self.media.clone(), ENGINE, &state.encode())?.close()?;
+        self.media.sync_dir(Purpose::Maintenance)?;
+        let (hash, sorted) = (state.hash_stores.len(), state.sorted_stores.len());
+        self.tell(format!("the new manifest names {hash} HashStores and {sorted} SortedStores"));
+        Ok(())
+    }
+
+    fn new_number(&mut self) -> u64 {
+        self.next_file += 1;
+        self.next_file - 1
+    }
+
+    /// Keeps a file under another name.
+    fn set_aside(&mut self, name: &str) -> Result<()> {
+        self.has_changed = true;
+        self.media.rename(name, &format!("{name}.damaged"))
+    }
+
+    fn tell(&mut self, line: String) {
+        self.story.push(line);
+    }
+}
+
+fn names_of(entry: StoreEntry) -> String {
+    Kind::SortedStore.name(entry.number)
+}

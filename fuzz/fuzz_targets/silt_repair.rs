@@ -1,0 +1,8 @@
+//! Does a table made of arbitrary bytes open after its repair?
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    siltstone_silt::fuzzing::repair(bytes);
+});
