@@ -242,6 +242,8 @@ impl Emulator {
     ) -> FlashResult<Completion> {
         let now = self.options.clock.now();
         let mut power = self.power.lock();
+        // Another's operation may have cut power since this one began.
+        let cut = cut || power.is_off;
         // Changes of a block happen one after the other, whoever's time is earlier.
         let channel = self.options.timing.channel_of(number);
         let done = self.schedule.lock().place(now, block.changed.1, channel, cost);
@@ -336,9 +338,12 @@ impl Flash for Emulator {
         self.commit(block, &mut guard, self.options.timing.erase, before, cut)
     }
 
-    fn wait(&self, completion: Completion) {
+    fn wait(&self, completion: Completion) -> FlashResult<()> {
         self.options.clock.wait_until(completion.done);
-        self.power.lock().saw(completion.done);
+        match self.power.lock().saw(completion.done) {
+            true => Ok(()),
+            false => Err(FlashError::PowerOff { device: self.device() }),
+        }
     }
 
     fn now(&self) -> Duration {

@@ -89,7 +89,10 @@ pub trait Flash: Send + Sync {
     fn submit_erase(&self, block: u32, purpose: Purpose) -> FlashResult<Completion>;
 
     /// Returns when a request is done.
-    fn wait(&self, completion: Completion);
+    ///
+    /// # Errors
+    /// `PowerOff`: power went off before, and it may not have happened.
+    fn wait(&self, completion: Completion) -> FlashResult<()>;
 
     /// The device's time.
     fn now(&self) -> Duration;
@@ -116,20 +119,17 @@ pub trait Flash: Send + Sync {
 
     /// [`submit_read`](Self::submit_read), and waits.
     fn read(&self, page: u32, buf: &mut [u8], purpose: Purpose) -> FlashResult<()> {
-        self.wait(self.submit_read(page, buf, purpose)?);
-        Ok(())
+        self.wait(self.submit_read(page, buf, purpose)?)
     }
 
     /// [`submit_program`](Self::submit_program), and waits.
     fn program(&self, page: u32, bytes: &[u8], purpose: Purpose) -> FlashResult<()> {
-        self.wait(self.submit_program(page, bytes, purpose)?);
-        Ok(())
+        self.wait(self.submit_program(page, bytes, purpose)?)
     }
 
     /// [`submit_erase`](Self::submit_erase), and waits.
     fn erase(&self, block: u32, purpose: Purpose) -> FlashResult<()> {
-        self.wait(self.submit_erase(block, purpose)?);
-        Ok(())
+        self.wait(self.submit_erase(block, purpose)?)
     }
 }
 

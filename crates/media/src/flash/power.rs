@@ -62,14 +62,15 @@ impl Power {
         cut
     }
 
-    /// Somebody saw this time: what is done by then has happened.
-    pub(super) fn saw(&mut self, now: Duration) {
+    /// Somebody saw this time: what is done by then has happened. `false` if power went off before.
+    pub(super) fn saw(&mut self, now: Duration) -> bool {
         if self.is_off {
-            return;
+            return now <= self.horizon;
         }
         self.horizon = self.horizon.max(now);
         let horizon = self.horizon;
         self.in_flight.retain(|change| change.done > horizon);
+        true
     }
 
     /// Notes a change. The one that power went off in is in flight whatever the time.

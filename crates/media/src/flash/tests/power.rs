@@ -99,7 +99,7 @@ fn history(seed: u64, timing: Timing, open: &Reopen) {
             Err(FlashError::PowerOff { .. }) => break,
             Err(other) => panic!("seed {seed}: {other}"),
             Ok(done) if dice.below(5) == 0 => {
-                device.wait(done);
+                device.wait(done).unwrap();
                 waited = waited.max(done.at());
             }
             Ok(_) => {}
@@ -245,4 +245,43 @@ fn an_erase_that_never_began_has_its_block_as_it_was() {
         }
     }
     assert!(as_it_was > 5, "{as_it_was}");
+}
+
+#[test]
+fn what_was_in_flight_at_the_cut_is_not_acknowledged_by_waiting_afterwards() {
+    let options = FlashOptions { timing: Timing::PAPER, ..options(8, 2) };
+    let device = Emulator::in_memory(options);
+    device.watch_power();
+    let done = device.submit_program(0, &page(0), WHY).unwrap();
+    device.wait(done).unwrap();
+    let in_flight = device.submit_program(1, &page(1), WHY).unwrap();
+    device.cut_power();
+    assert!(matches!(device.wait(in_flight), Err(FlashError::PowerOff { .. })));
+    device.wait(done).unwrap();
+    let lengths: BTreeSet<u32> =
+        (0..40).map(|seed| device.survivor(seed).unwrap().programmed(0).unwrap()).collect();
+    assert_eq!(lengths, [1, 2].into());
+}
+
+/// Threads that wait for all they submit while another's operation cuts power.
+#[test]
+fn no_thread_is_told_that_a_page_is_there_that_a_survivor_has_not() {
+    for seed in 0..40 {
+        let device = Emulator::in_memory(FlashOptions { timing: Timing::PAPER, ..options(16, 4) });
+        device.cut_power_at(4 + seed % 40);
+        let acknowledged = std::thread::scope(|scope| {
+            let threads = (0..4).map(|block| {
+                let device = &device;
+                let done = move |index: &u32| program(device, block * 16 + index, 7).is_ok();
+                scope.spawn(move || (0..16).take_while(done).count() as u32)
+            });
+            let threads: Vec<_> = threads.collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        let survivor = device.survivor(seed).unwrap();
+        for (block, &pages) in acknowledged.iter().enumerate() {
+            let first = block as u32 * 16;
+            (first..first + pages).for_each(|n| assert_eq!(read(&survivor, n).unwrap(), page(7)));
+        }
+    }
 }

@@ -20,7 +20,7 @@ fn program_each(device: &Emulator, blocks: impl Iterator<Item = u32>, index: u32
     let numbers = blocks.map(|block| block * 32 + index);
     let under_way: Vec<Completion> =
         numbers.map(|number| device.submit_program(number, &page(0), WHY).unwrap()).collect();
-    under_way.into_iter().for_each(|completion| device.wait(completion));
+    under_way.into_iter().for_each(|completion| device.wait(completion).unwrap());
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn real_time_is_spent() {
     let last = (0..8).map(|block| device.submit_erase(block, WHY).unwrap()).max().unwrap();
     // Submitting takes time too, on a busy machine more than an erase: then there is less to overlap.
     assert!(last.at() >= before + micros(1000) && last.at() <= device.now() + micros(1000));
-    device.wait(last);
+    device.wait(last).unwrap();
     assert!(device.now() >= last.at());
 }
 
