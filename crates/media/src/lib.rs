@@ -19,6 +19,7 @@
 //! | [`metered`] | [`Metered`]: any medium, with requests and bytes counted by purpose |
 //! | [`device`] | [`Device`]: from counted requests to the time a device would have been busy |
 //! | [`faulty`] | [`Faulty`]: a medium that loses power, fails, fills up and rots on command |
+//! | [`flash`] | [`Flash`](flash::Flash): raw flash, pages programmed once and blocks erased |
 //! | [`pmem`] | [`Mapping`] and [`PmemPool`]: byte-addressable memory, persist barriers, pages |
 
 use std::any::Any;
@@ -30,6 +31,7 @@ mod bytes;
 pub mod device;
 pub mod disk;
 pub mod faulty;
+pub mod flash;
 pub mod metered;
 mod names;
 pub mod pmem;

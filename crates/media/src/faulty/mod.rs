@@ -74,7 +74,6 @@ mod plan;
 mod survivors;
 
 pub use damage::FileOnMedium;
-#[cfg(test)]
 pub(crate) use dice::Dice;
 pub use plan::FaultKind;
 pub use survivors::Survival;

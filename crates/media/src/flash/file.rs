@@ -1,0 +1,172 @@
+//! A device in one file of a medium.
+//!
+//! ```text
+//!   0                  label, a sector
+//!   512                block 0:  life      u64, 1 + how often it was erased; 0 stands for 1
+//!                                block     u32
+//!                                sum       u32, CRC-32C of the 12 bytes before
+//!                                zeros up to 512
+//!                                a slot for each page, see `slot`
+//!                                zeros up to a multiple of 512
+//!   512 + block bytes  block 1: …
+//! ```
+//!
+//! All numbers are little-endian; a header of zeros was never written. Erasing writes the header of
+//! the block, one sector: slots of earlier lives are erased by it. Between syncs a power cut may keep
+//! any of the sectors, so a block's life is the latest that its header or a slot tells, and it is
+//! programmed as far as its last slot of that life; a hole before it is an unreadable page.
+//!
+//! Source: ours.
+
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Purpose, Result};
+
+use super::Geometry;
+use super::cells::{Cells, Place, State};
+use super::label::{self, Form, LABEL_BYTES};
+use super::slot::{self, HEAD_BYTES, Head};
+use crate::names::join;
+use crate::{File, Media, Mode};
+
+const BLOCK_HEADER_BYTES: u64 = 512;
+
+pub(super) struct FileCells {
+    name: String,
+    file: Arc<dyn File>,
+    geometry: Geometry,
+}
+
+impl FileCells {
+    /// Opens the file, or makes it if it is not there. It is labelled before it bears its name.
+    pub(super) fn open(media: &dyn Media, file_name: &str, geometry: Geometry) -> Result<Self> {
+        let name = join(&media.name(), file_name);
+        if !media.exists(file_name)? {
+            let draft = format!("{file_name}.new");
+            if media.exists(&draft)? {
+                media.remove(&draft)?;
+            }
+            let file = media.create(&draft)?;
+            label::write(&*file, &geometry, Form::OneFile)?;
+            file.set_len(LABEL_BYTES + u64::from(geometry.blocks()) * block_bytes(&geometry))?;
+            file.sync(Purpose::Manifest)?;
+            media.rename(&draft, file_name)?;
+            media.sync_dir(Purpose::Manifest)?;
+        }
+        let file = media.open(file_name, Mode::ReadWrite)?;
+        label::check(&*file, &name, &geometry, Form::OneFile)?;
+        let bytes = LABEL_BYTES + u64::from(geometry.blocks()) * block_bytes(&geometry);
+        if file.len()? != bytes {
+            let reason = format!("the device was cut: {bytes} bytes are what its label says");
+            return Err(Error::corruption(name, file.len()?, reason));
+        }
+        Ok(FileCells { name, file, geometry })
+    }
+
+    fn block_offset(&self, block: u32) -> u64 {
+        LABEL_BYTES + u64::from(block) * block_bytes(&self.geometry)
+    }
+
+    fn slot_offset(&self, place: Place) -> u64 {
+        let slots = self.block_offset(place.block) + BLOCK_HEADER_BYTES;
+        slots + u64::from(place.index) * slot_bytes(&self.geometry)
+    }
+
+    /// The life that the block's header tells.
+    fn header_life(&self, block: u32) -> Result<u64> {
+        let mut header = [0; 16];
+        let offset = self.block_offset(block);
+        self.file.read_at(offset, &mut header, Purpose::Recovery)?;
+        if header == [0; 16] {
+            return Ok(1);
+        }
+        let mut life = [0; 8];
+        life.copy_from_slice(&header[..8]);
+        let life = u64::from_le_bytes(life);
+        match header == block_header(block, life) && life > 0 {
+            true => Ok(life),
+            false => {
+                let reason = format!("the header of block {block} does not hold");
+                Err(Error::corruption(&self.name, offset, reason))
+            }
+        }
+    }
+}
+
+fn slot_bytes(geometry: &Geometry) -> u64 {
+    (HEAD_BYTES + geometry.page_bytes()) as u64
+}
+
+fn block_bytes(geometry: &Geometry) -> u64 {
+    let slots = u64::from(geometry.pages_per_block()) * slot_bytes(geometry);
+    BLOCK_HEADER_BYTES + slots.next_multiple_of(512)
+}
+
+fn block_header(block: u32, life: u64) -> [u8; 16] {
+    let mut header = [0; 16];
+    header[..8].copy_from_slice(&life.to_le_bytes());
+    header[8..12].copy_from_slice(&block.to_le_bytes());
+    let sum = crc32c::crc32c(&header[..12]);
+    header[12..].copy_from_slice(&sum.to_le_bytes());
+    header
+}
+
+impl Cells for FileCells {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn load(&self, block: u32) -> Result<State> {
+        let mut life = self.header_life(block)?;
+        let mut next = 0;
+        let mut damaged = 0;
+        for index in 0..self.geometry.pages_per_block() {
+            let page = self.geometry.page(block, index);
+            let mut head = [0; HEAD_BYTES];
+            let offset = self.slot_offset(Place { page, block, index, erases: 0 });
+            self.file.read_at(offset, &mut head, Purpose::Recovery)?;
+            match slot::head(page, &head) {
+                Head::Life(told) if told > life => (life, next) = (told, index + 1),
+                Head::Life(told) if told == life => next = index + 1,
+                Head::Damaged => damaged = index + 1,
+                _ => {}
+            }
+        }
+        Ok(State { erases: life - 1, next: next.max(damaged) })
+    }
+
+    fn read(&self, place: Place, buf: &mut [u8], purpose: Purpose) -> Result<bool> {
+        read_slot(&*self.file, self.slot_offset(place), place, buf, purpose)
+    }
+
+    fn program(&self, place: Place, bytes: &[u8], purpose: Purpose) -> Result<()> {
+        let slot = slot::encode(place.page, place.erases + 1, bytes);
+        self.file.write_at(self.slot_offset(place), &slot, purpose)
+    }
+
+    fn erase(&self, block: u32, erases: u64, purpose: Purpose) -> Result<()> {
+        let mut sector = [0; BLOCK_HEADER_BYTES as usize];
+        sector[..16].copy_from_slice(&block_header(block, erases + 1));
+        self.file.write_at(self.block_offset(block), &sector, purpose)
+    }
+
+    fn sync(&self, purpose: Purpose) -> Result<()> {
+        self.file.sync(purpose)
+    }
+}
+
+/// Reads a page from its slot; `false` if it doesn't hold.
+pub(super) fn read_slot(
+    file: &dyn File,
+    offset: u64,
+    place: Place,
+    buf: &mut [u8],
+    purpose: Purpose,
+) -> Result<bool> {
+    let mut slot = vec![0; HEAD_BYTES + buf.len()];
+    file.read_at(offset, &mut slot, purpose)?;
+    let mut head = [0; HEAD_BYTES];
+    head.copy_from_slice(&slot[..HEAD_BYTES]);
+    buf.copy_from_slice(&slot[HEAD_BYTES..]);
+    Ok(slot::holds(place.page, place.erases + 1, &head, buf))
+}

@@ -1,0 +1,94 @@
+//! The first sector of a device in files: what it is, so that another is refused.
+//!
+//! ```text
+//!    0  "SILTFLSH"               8 bytes
+//!    8  version                  u32, 1
+//!   12  page_bytes               u32
+//!   16  pages_per_block          u32
+//!   20  blocks                   u32
+//!   24  form                     u32, 1 one file, 2 a file a zone
+//!   28  CRC-32C of bytes 0..28   u32
+//!   32  zeros up to 512
+//! ```
+//!
+//! All numbers are little-endian. *Upgrade rule:* a reader takes its own version alone; a new form of
+//! anything in these files is a new version, and its reader says what it does with older ones.
+//!
+//! Source: ours.
+
+use siltstone_engine::{Error, Purpose, Result};
+
+use super::Geometry;
+use crate::File;
+
+/// What the label takes.
+pub(super) const LABEL_BYTES: u64 = 512;
+
+const MAGIC: &[u8; 8] = b"SILTFLSH";
+const VERSION: u32 = 1;
+
+/// How the pages lie in files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    OneFile = 1,
+    Zones = 2,
+}
+
+pub(super) fn write(file: &dyn File, geometry: &Geometry, form: Form) -> Result<()> {
+    let mut label = [0; LABEL_BYTES as usize];
+    label[..8].copy_from_slice(MAGIC);
+    let numbers = [
+        VERSION,
+        geometry.page_bytes() as u32,
+        geometry.pages_per_block(),
+        geometry.blocks(),
+        form as u32,
+    ];
+    for (cell, number) in label[8..28].chunks_exact_mut(4).zip(numbers) {
+        cell.copy_from_slice(&number.to_le_bytes());
+    }
+    let sum = crc32c::crc32c(&label[..28]);
+    label[28..32].copy_from_slice(&sum.to_le_bytes());
+    file.write_at(0, &label, Purpose::Manifest)
+}
+
+/// Checks that the file is a device of this geometry and form.
+pub(super) fn check(file: &dyn File, name: &str, geometry: &Geometry, form: Form) -> Result<()> {
+    let refuse = |reason: String| Err(Error::Refused { path: name.into(), reason });
+    if file.len()? < LABEL_BYTES {
+        return refuse("it is too short to be a flash device".into());
+    }
+    let mut label = [0; LABEL_BYTES as usize];
+    file.read_at(0, &mut label, Purpose::Recovery)?;
+    if &label[..8] != MAGIC {
+        return refuse("it is not a flash device: its first bytes are others".into());
+    }
+    let number =
+        |at: usize| u32::from_le_bytes([label[at], label[at + 1], label[at + 2], label[at + 3]]);
+    if number(8) != VERSION {
+        let version = number(8);
+        return refuse(format!(
+            "it is a flash device of version {version}, and this program reads version {VERSION}"
+        ));
+    }
+    if number(28) != crc32c::crc32c(&label[..28]) {
+        return Err(Error::corruption(name, 0, "the label's checksum does not hold"));
+    }
+    if number(24) != form as u32 {
+        return refuse("it is a flash device of the other form: one file, or a file a zone".into());
+    }
+    let is = [number(12), number(16), number(20)];
+    let wanted = [geometry.page_bytes() as u32, geometry.pages_per_block(), geometry.blocks()];
+    match is == wanted {
+        true => Ok(()),
+        false => refuse(format!(
+            "it is a device of another geometry: {}, where {} are asked for",
+            describe(is),
+            describe(wanted)
+        )),
+    }
+}
+
+fn describe([page_bytes, pages_per_block, blocks]: [u32; 3]) -> String {
+    format!("{blocks} blocks of {pages_per_block} pages of {page_bytes} bytes")
+}
