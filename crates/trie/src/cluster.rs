@@ -150,7 +150,13 @@ impl Cluster {
         let [columns, columns_a_page, page_bytes, directory_bytes] = [0, 4, 8, 12].map(word);
         let pages = u64::from(columns.div_ceil(columns_a_page.max(1))) * u64::from(page_bytes);
         let is_ours = (long(16), long(24)) == (number, len) && columns_a_page > 0;
-        if !is_ours || columns == 0 || pages.checked_add(directory_bytes.into()) != Some(at) {
+        // A column takes a byte at least, so a page has room for its header and its columns.
+        let has_room = page_bytes as usize >= PAGE_HEADER && columns_a_page <= page_bytes;
+        if !is_ours
+            || !has_room
+            || columns == 0
+            || pages.checked_add(directory_bytes.into()) != Some(at)
+        {
             return Err(file.damaged(at, "the footer of the cluster is not that of this file"));
         }
         let directory = file.read_frame(pages, directory_bytes.into(), Purpose::Recovery)?;

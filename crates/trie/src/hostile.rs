@@ -116,6 +116,13 @@ mod tests {
         prop::collection::vec(prop_oneof![Just(0u8), Just(0xff), any::<u8>()], 0..most)
     }
 
+    /// Found by fuzzing: the first would be read beyond its end, the second walked for minutes.
+    #[test]
+    fn are_pages_without_room_for_what_they_hold_refused() {
+        super::cluster([1, 1, 0], &[], &[]);
+        super::cluster([u32::MAX, u32::MAX, 64], &[0; 64], &[]);
+    }
+
     proptest! {
         #[test]
         fn is_no_sealed_nonsense_a_panic(
