@@ -19,11 +19,11 @@ use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::{Error, Result, Scheduler};
+use crate::{Error, Result, Scheduler, Stall, StallCounters};
 
 /// How long a writer sleeps at most before it looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -251,6 +251,23 @@ pub trait BackgroundWork {
             state = help_or_wait(self, state)?;
         }
         Ok(true)
+    }
+
+    /// As [`wait_while`](Self::wait_while), for a writer: counts how long it waited.
+    ///
+    /// # Errors
+    /// The same.
+    fn stall_while(
+        &self,
+        counters: &StallCounters,
+        stall: Stall,
+        blocked: impl Fn(&Self::State) -> bool,
+    ) -> Result<()> {
+        let began = Instant::now();
+        if self.wait_while(blocked)? {
+            counters.add(stall, began.elapsed());
+        }
+        Ok(())
     }
 
     /// Runs background work until none is due: none is queued or running, and nothing that is

@@ -54,10 +54,10 @@ impl Pressure {
         self.millionths.load(Relaxed) >= FULL
     }
 
-    /// A pause in proportion to the debt, once every so many of the bytes `written` so far, when the
-    /// write buffer has been filled to the share `fill`; how long it took. Call it without locks that
-    /// a job takes.
-    pub fn slow_down(&self, written: u64, fill: f64, scheduler: &Scheduler) -> Option<Duration> {
+    /// The pause that is due now, in proportion to the debt: once every so many of the bytes
+    /// `written` so far, when the write buffer has been filled to the share `fill`. `None`, nearly
+    /// always: write on. Cost: two loads.
+    pub fn due(&self, written: u64, fill: f64) -> Option<Duration> {
         let mut millionths = self.millionths.load(Relaxed);
         if self.is_flush_behind.load(Relaxed) {
             let share = ((fill - SLOW_AT_FILL) / (1.0 - SLOW_AT_FILL)).clamp(0.0, 1.0);
@@ -67,12 +67,17 @@ impl Pressure {
         if millionths == 0 || self.paused_at.swap(stretch, Relaxed) == stretch {
             return None;
         }
+        Some(LONGEST_PAUSE * millionths / FULL)
+    }
+
+    /// Takes a pause that is due and counts it. Call it without locks that a job takes.
+    pub fn take(pause: Duration, scheduler: &Scheduler, counters: &StallCounters) {
         let began = Instant::now();
         // With a manual scheduler a pause would be time lost: work off the debt instead.
         if !scheduler.help() {
-            std::thread::sleep(LONGEST_PAUSE * millionths / FULL);
+            std::thread::sleep(pause);
         }
-        Some(began.elapsed())
+        counters.add(Stall::Insert, began.elapsed());
     }
 }
 
@@ -120,19 +125,27 @@ mod tests {
 
     #[test]
     fn does_the_pause_grow_with_the_debt_and_come_once_a_stretch() {
-        let (pressure, scheduler) = (Pressure::default(), Scheduler::threads(1));
-        assert_eq!(pressure.slow_down(1 << 20, 1.0, &scheduler), None);
+        let pressure = Pressure::default();
+        assert_eq!(pressure.due(1 << 20, 1.0), None);
         pressure.set(0.2);
-        assert!(pressure.slow_down(1 << 20, 1.0, &scheduler) >= Some(LONGEST_PAUSE / 5));
-        assert_eq!(pressure.slow_down(1 << 20, 1.0, &scheduler), None);
+        assert_eq!(pressure.due(1 << 20, 1.0), Some(LONGEST_PAUSE / 5));
+        assert_eq!(pressure.due(1 << 20, 1.0), None);
         assert!(!pressure.is_full());
         pressure.set(7.0);
         assert!(pressure.is_full());
-        assert!(pressure.slow_down(2 << 20, 0.0, &scheduler) >= Some(LONGEST_PAUSE));
+        assert_eq!(pressure.due(2 << 20, 0.0), Some(LONGEST_PAUSE));
         pressure.set(0.0);
         pressure.set_flush_behind(true);
-        assert_eq!(pressure.slow_down(3 << 20, 0.6, &scheduler), None);
-        assert!(pressure.slow_down(4 << 20, 0.9, &scheduler) >= Some(LONGEST_PAUSE / 2));
+        assert_eq!(pressure.due(3 << 20, 0.6), None);
+        assert!(pressure.due(4 << 20, 0.9) >= Some(LONGEST_PAUSE / 2));
+        assert!(pressure.due(5 << 20, 1.0) == Some(LONGEST_PAUSE));
+    }
+
+    #[test]
+    fn is_a_pause_taken_and_counted() {
+        let counters = StallCounters::default();
+        Pressure::take(LONGEST_PAUSE, &Scheduler::threads(1), &counters);
+        assert!(u128::from(counters.get().insert_us) >= LONGEST_PAUSE.as_micros());
     }
 
     #[test]

@@ -5,7 +5,6 @@
 //! Source: ours.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use parking_lot::MutexGuard;
 use siltstone_engine::{BackgroundWork, Error, Result, Stall};
@@ -75,14 +74,8 @@ impl Inner {
     }
 
     fn wait_for_room(&self) -> Result<()> {
-        let began = Instant::now();
-        if self.wait_while(|state| self.is_conversion_behind(state))? {
-            self.counters.stalls.add(Stall::Flush, began.elapsed());
-        }
-        let began = Instant::now();
-        if self.wait_while(|_| self.is_merge_behind())? {
-            self.counters.stalls.add(Stall::Compaction, began.elapsed());
-        }
-        Ok(())
+        let stalls = &self.counters.stalls;
+        self.stall_while(stalls, Stall::Flush, |state| self.is_conversion_behind(state))?;
+        self.stall_while(stalls, Stall::Compaction, |_| self.is_merge_behind())
     }
 }

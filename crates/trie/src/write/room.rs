@@ -10,10 +10,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
 
 use parking_lot::MutexGuard;
-use siltstone_engine::{BackgroundWork, Error, Result, Stall};
+use siltstone_engine::{BackgroundWork, Error, Pressure, Result, Stall};
 
 use super::Writer;
 use crate::engine::{Inner, State};
@@ -27,7 +26,11 @@ impl Inner {
     /// this waits.
     pub(crate) fn make_room(&self, writer: &mut MutexGuard<'_, Option<Writer>>) -> Result<()> {
         let fill = writer.as_ref().map_or(0.0, |open| self.fill(open));
-        MutexGuard::unlocked(writer, || self.slow_down(fill));
+        let written = self.counters.user_bytes_written.load(Relaxed);
+        if let Some(pause) = self.pressure.due(written, fill) {
+            let take = || Pressure::take(pause, &self.env.scheduler, &self.counters.stalls);
+            MutexGuard::unlocked(writer, take);
+        }
         loop {
             let open = writer.as_mut().ok_or(Error::Closed)?;
             if self.fill(open) < 1.0 {
@@ -66,14 +69,6 @@ impl Inner {
         share(open.log.len(), limit).max(memory)
     }
 
-    /// A pause in proportion to the debt of background work.
-    fn slow_down(&self, fill: f64) {
-        let written = self.counters.user_bytes_written.load(Relaxed);
-        if let Some(paused) = self.pressure.slow_down(written, fill, &self.env.scheduler) {
-            self.counters.stalls.add(Stall::Insert, paused);
-        }
-    }
-
     /// No further memtable may be begun before one is flushed.
     pub(crate) fn is_flush_due(&self, state: &State) -> bool {
         state.flushing + 1 >= self.options.memtables
@@ -81,14 +76,8 @@ impl Inner {
 
     /// Waits until a memtable is free and no container is over its limit.
     fn wait_for_room(&self) -> Result<()> {
-        let began = Instant::now();
-        if self.wait_while(|state| self.is_flush_due(state))? {
-            self.counters.stalls.add(Stall::Flush, began.elapsed());
-        }
-        let began = Instant::now();
-        if self.wait_while(|_| self.pressure.is_full())? {
-            self.counters.stalls.add(Stall::Compaction, began.elapsed());
-        }
-        Ok(())
+        let stalls = &self.counters.stalls;
+        self.stall_while(stalls, Stall::Flush, |state| self.is_flush_due(state))?;
+        self.stall_while(stalls, Stall::Compaction, |_| self.pressure.is_full())
     }
 }
