@@ -7,15 +7,12 @@
 use std::sync::Arc;
 
 use siltstone_engine::{CheckpointSink, Purpose, Result};
-use siltstone_media::{Media, Mode, Ram};
-use siltstone_table::{EntryRef, FileKind, FileNumber, Manifest, TableMeta};
+use siltstone_table::checkpoint::{copy_file, write_manifest};
+use siltstone_table::{EntryRef, FileKind, FileNumber, TableMeta};
 
 use crate::engine::Inner;
 use crate::rowtable::{RowIter, RowTable};
 use crate::version::{ENGINE, Edit, FileEntry, Row};
-
-/// Bytes copied at once where a file cannot be linked.
-const CHUNK_BYTES: usize = 1 << 20;
 
 impl Inner {
     /// Writes the table, as of a moment during this call, into `sink`.
@@ -26,7 +23,7 @@ impl Inner {
         let tables = version.files().map(|(_, file)| file.name());
         for name in tables.chain(version.logs().map(|log| log.name())) {
             if !sink.link(&name)? {
-                copy(self.media.as_ref(), &name, sink)?;
+                copy_file(self.media.as_ref(), &name, sink)?;
             }
         }
         // No other log comes along: whatever is in one was written after the copy's moment.
@@ -38,12 +35,7 @@ impl Inner {
         }
         let next_file = Some(self.versions.new_number());
         let edit = Edit { next_file, first_log: next_file, ..edit };
-        let manifest: Arc<dyn Media> = Arc::new(Ram::new());
-        Manifest::create(manifest.clone(), ENGINE, &edit.encode())?.close()?;
-        for name in manifest.list()? {
-            copy(manifest.as_ref(), &name, sink)?;
-        }
-        Ok(())
+        write_manifest(ENGINE, &edit.encode(), sink)
     }
 
     /// Writes what is live of a row in persistent memory to a table, for the copy alone; `None` if
@@ -62,7 +54,7 @@ impl Inner {
         let copied = made.and_then(|meta| {
             let name = FileKind::Table.name(number);
             if !sink.link(&name)? {
-                copy(self.media.as_ref(), &name, sink)?;
+                copy_file(self.media.as_ref(), &name, sink)?;
             }
             Ok(meta)
         });
@@ -91,19 +83,4 @@ impl Inner {
         }
         writer.finish()
     }
-}
-
-fn copy(media: &dyn Media, name: &str, sink: &mut dyn CheckpointSink) -> Result<()> {
-    let file = media.open(name, Mode::Read)?;
-    let len = file.len()?;
-    let mut buffer = vec![0; CHUNK_BYTES.min(len as usize)];
-    sink.create(name)?;
-    let mut offset = 0;
-    while offset < len {
-        let chunk = &mut buffer[..CHUNK_BYTES.min((len - offset) as usize)];
-        file.read_at(offset, chunk, Purpose::Maintenance)?;
-        sink.write(chunk)?;
-        offset += chunk.len() as u64;
-    }
-    sink.finish()
 }

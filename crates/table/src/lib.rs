@@ -7,6 +7,7 @@
 //! | [`sst`] | an immutable sorted table: blocks, index, filter, properties, footer |
 //! | [`cache`] | uncompressed blocks of any number of tables, bounded by bytes |
 //! | [`manifest`] | which files count: a snapshot and edits, installed one by one |
+//! | [`checkpoint`] | files and a manifest into a checkpoint's sink |
 //! | [`number`] | numbers of files, and the names that carry them |
 //! | [`kind`] | what an entry of a table is, and the order of entries |
 //!
@@ -17,6 +18,7 @@
 pub mod block;
 mod bytes_file;
 pub mod cache;
+pub mod checkpoint;
 pub mod kind;
 pub mod log;
 pub mod manifest;

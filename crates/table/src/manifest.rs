@@ -29,7 +29,7 @@ mod current;
 
 use std::sync::Arc;
 
-use siltstone_engine::{Error, Purpose, Result};
+use siltstone_engine::{Error, Inspection, Purpose, Result};
 use siltstone_media::Media;
 
 use crate::log::{LogEnd, LogMode, LogReader, LogWriter};
@@ -113,6 +113,30 @@ impl Manifest {
             media,
         };
         Ok((manifest, edits))
+    }
+
+    /// Tells what is in the manifest; `describe` puts an edit into words.
+    ///
+    /// # Errors
+    /// As [`open`](Manifest::open); `Corruption` for an edit that makes no sense.
+    pub fn inspect(
+        media: Arc<dyn Media>,
+        engine: &str,
+        limit: usize,
+        inspection: &mut Inspection,
+        describe: impl Fn(&[u8]) -> std::result::Result<String, String>,
+    ) -> Result<()> {
+        inspection.kind = "manifest";
+        let (manifest, edits) = Manifest::open(media, engine)?;
+        inspection.property("current file", manifest.file_name());
+        inspection.property("bytes", manifest.bytes());
+        inspection.property("edits", edits.len());
+        for edit in &edits {
+            let described = describe(edit)
+                .map_err(|reason| Error::corruption(manifest.file_name(), 0, reason))?;
+            inspection.item(limit, || described);
+        }
+        Ok(())
     }
 
     /// Installs an edit. It is durable when this returns. Cost: one write and one sync; the first
