@@ -235,6 +235,25 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
+    /// Adds what the check of a file found: its bytes and entries, or damage.
+    ///
+    /// # Errors
+    /// Other errors are failures to check.
+    pub fn note(&mut self, checked: Result<(u64, u64)>) -> Result<()> {
+        match checked {
+            Ok((bytes, entries)) => {
+                self.bytes += bytes;
+                self.entries += entries;
+            }
+            Err(Error::Corruption { file, offset, reason }) => {
+                self.damage.push(Damage { file, offset, reason });
+            }
+            Err(other) => return Err(other),
+        }
+        self.files += 1;
+        Ok(())
+    }
+
     /// Whether everything holds.
     pub fn is_sound(&self) -> bool {
         self.damage.is_empty()

@@ -32,3 +32,13 @@ impl Inspection {
         }
     }
 }
+
+/// Bytes for a terminal: escaped, and cut where they are long.
+pub fn shown(bytes: &[u8]) -> String {
+    const LONGEST: usize = 48;
+    let text = bytes[..bytes.len().min(LONGEST)].escape_ascii();
+    match bytes.len() > LONGEST {
+        true => format!("{text}… ({} bytes)", bytes.len()),
+        false => text.to_string(),
+    }
+}

@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
+use siltstone_engine::inspection::shown;
 use siltstone_engine::{Error, Inspection, Op, Result};
 use siltstone_media::{Media, Mode};
-use siltstone_table::{
-    FileKind, FileNumber, LogEnd, LogMode, LogReader, Manifest, Table, parse_file_name,
-};
+use siltstone_table::log::inspect_log;
+use siltstone_table::{FileKind, FileNumber, Manifest, Table, parse_file_name};
 
 use crate::pool::{PAGE_BYTES, POOL_FILE};
 use crate::record::Record;
@@ -22,7 +22,7 @@ pub fn inspect(media: &Arc<dyn Media>, name: &str, limit: usize) -> Result<Optio
     let mut inspection = Inspection::default();
     let looked = match parse_file_name(name) {
         Some((FileKind::Table, number)) => table(media, name, number, limit, &mut inspection),
-        Some((FileKind::Log, number)) => log(media, name, number, limit, &mut inspection),
+        Some((FileKind::Log, number)) => log(media, number, limit, &mut inspection),
         None if Manifest::owns(name) => manifest(media, limit, &mut inspection),
         None if name == POOL_FILE => pool(media, limit, &mut inspection),
         None => return Ok(None),
@@ -73,70 +73,32 @@ fn table(
 
 fn log(
     media: &Arc<dyn Media>,
-    name: &str,
     number: FileNumber,
     limit: usize,
     inspection: &mut Inspection,
 ) -> Result<()> {
-    inspection.kind = "write-ahead log";
-    let mut reader = LogReader::open(media.as_ref(), name, number.0, LogMode::Recover)?;
-    let mut operations = 0;
-    while let Some(record) = reader.next()? {
-        let position = record.position;
-        let decoded = Record::decode(record.bytes)
-            .map_err(|reason| Error::corruption(name, position, reason))?;
-        match decoded {
-            Record::Link(link) => inspection.item(limit, || {
-                format!("{position}: follows log {} of {} bytes", link.number, link.bytes)
-            }),
+    inspect_log(media.as_ref(), number.0, limit, inspection, |record| {
+        Ok(match Record::decode(record)? {
+            Record::Link(link) => (link.to_string(), 0),
             Record::Carried { sequences, batch } => {
-                operations += batch.len();
-                inspection.item(limit, || {
-                    let from = sequences.first().copied().unwrap_or_default();
-                    format!("{position}: {} operations carried over, @{from} …", batch.len())
-                });
+                let (from, count) = (sequences.first().copied().unwrap_or_default(), batch.len());
+                (format!("{count} operations carried over, @{from} …"), count as u64)
             }
             Record::Batch { first_sequence, batch, .. } => {
-                operations += batch.len();
-                inspection.item(limit, || {
-                    let first = batch.iter().next().map(|op| match op {
-                        Op::Put { key, .. } => format!("put {}", shown(key)),
-                        Op::Delete { key } => format!("delete {}", shown(key)),
-                    });
-                    let first = first.unwrap_or_default();
-                    format!("{position}: @{first_sequence} {} operations: {first} …", batch.len())
+                let first = batch.iter().next().map(|op| match op {
+                    Op::Put { key, .. } => format!("put {}", shown(key)),
+                    Op::Delete { key } => format!("delete {}", shown(key)),
                 });
+                let (first, count) = (first.unwrap_or_default(), batch.len());
+                (format!("@{first_sequence} {count} operations: {first} …"), count as u64)
             }
-        }
-    }
-    inspection.property("records", reader.records());
-    inspection.property("operations", operations);
-    inspection.property("valid bytes", reader.valid_bytes());
-    inspection.property(
-        "end",
-        match reader.end() {
-            Some(LogEnd::Sealed) => "sealed: nothing is missing".to_owned(),
-            Some(LogEnd::Torn { dropped_bytes }) => {
-                format!("torn: {dropped_bytes} bytes of writes that were never synced")
-            }
-            Some(LogEnd::Clean) | None => "open: after a whole record".to_owned(),
-        },
-    );
-    Ok(())
+        })
+    })
 }
 
 fn manifest(media: &Arc<dyn Media>, limit: usize, inspection: &mut Inspection) -> Result<()> {
-    inspection.kind = "manifest";
-    let (manifest, edits) = Manifest::open(media.clone(), ENGINE)?;
-    inspection.property("current file", manifest.file_name());
-    inspection.property("bytes", manifest.bytes());
-    inspection.property("edits", edits.len());
-    for bytes in &edits {
-        let edit = Edit::decode(bytes)
-            .map_err(|reason| Error::corruption(manifest.file_name(), 0, reason))?;
-        inspection.item(limit, || edit.to_string());
-    }
-    Ok(())
+    let describe = |edit: &[u8]| Ok(Edit::decode(edit)?.to_string());
+    Manifest::inspect(media.clone(), ENGINE, limit, inspection, describe)
 }
 
 /// The pool by itself says nothing: what lies where is in the manifest.
@@ -170,15 +132,4 @@ fn pool(media: &Arc<dyn Media>, limit: usize, inspection: &mut Inspection) -> Re
         });
     }
     Ok(())
-}
-
-/// Bytes for a terminal: escaped, and cut where they are long.
-fn shown(bytes: &[u8]) -> String {
-    const LONGEST: usize = 48;
-    let text = bytes[..bytes.len().min(LONGEST)].escape_ascii();
-    if bytes.len() > LONGEST {
-        format!("{text}… ({} bytes)", bytes.len())
-    } else {
-        text.to_string()
-    }
 }

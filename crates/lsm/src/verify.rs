@@ -5,9 +5,10 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_engine::stats::LevelStats;
-use siltstone_engine::{Damage, Error, Purpose, Result, Stats, VerifyReport};
+use siltstone_engine::{Purpose, Result, Stats, VerifyReport};
 use siltstone_media::{Mode, PmemPool};
-use siltstone_table::{FileKind, FileNumber, LogMode, LogReader, Manifest, TableMeta};
+use siltstone_table::log::verify_logs;
+use siltstone_table::{FileKind, FileNumber, Manifest, TableMeta};
 
 use crate::engine::Inner;
 use crate::options::Shape;
@@ -28,53 +29,38 @@ impl Inner {
             logs + files.sum::<u64>() + view.version.nvm_rows().map(|r| held(r)).sum::<u64>();
         let mut done = 0;
         let manifest = Manifest::open(self.media.clone(), ENGINE);
-        note(&mut report, manifest.map(|(manifest, _)| (manifest.bytes(), 0)))?;
+        report.note(manifest.map(|(manifest, _)| (manifest.bytes(), 0)))?;
         for (_, file) in view.version.files() {
             let checked = file.table().verify(|bytes| {
                 progress(done + bytes, total);
                 ControlFlow::Continue(())
             });
             let entries = file.table().meta().entries;
-            note(&mut report, checked.map(|()| (file.bytes(), entries)))?;
+            report.note(checked.map(|()| (file.bytes(), entries)))?;
             done += file.bytes();
             progress(done, total);
         }
         for row in view.version.nvm_rows() {
             let checked = row.verify(Purpose::Maintenance);
-            note(&mut report, checked.map(|()| (held(row), row.len() as u64)))?;
+            report.note(checked.map(|()| (held(row), row.len() as u64)))?;
             done += held(row);
             progress(done, total);
         }
         for log in view.version.logs() {
-            note(&mut report, log.verify().map(|()| (log.bytes(), 0)))?;
+            report.note(log.verify().map(|()| (log.bytes(), 0)))?;
             done += log.bytes();
             progress(done, total);
         }
-        for number in self.background.lock().logs.clone() {
-            let name = FileKind::Log.name(FileNumber(number));
-            match self.media.open(&name, Mode::Read) {
-                // A log that was flushed meanwhile is gone, and rightly so.
-                Err(error) if error.is_not_found() => {}
-                Err(error) => return Err(error),
-                Ok(_) => note(&mut report, self.verify_log(&name, number))?,
+        let logs = self.background.lock().logs.clone();
+        verify_logs(self.media.as_ref(), &logs, &mut report, |record| {
+            match Record::decode(record)? {
+                Record::Batch { batch, .. } | Record::Carried { batch, .. } => {
+                    Ok(batch.len() as u64)
+                }
+                Record::Link(_) => Ok(0),
             }
-        }
+        })?;
         Ok(report)
-    }
-
-    fn verify_log(&self, name: &str, number: u64) -> Result<(u64, u64)> {
-        let mut reader = LogReader::open(self.media.as_ref(), name, number, LogMode::Recover)?;
-        let mut entries = 0;
-        while let Some(record) = reader.next()? {
-            let position = record.position;
-            match Record::decode(record.bytes) {
-                Ok(Record::Batch { batch, .. }) => entries += batch.len() as u64,
-                Ok(Record::Carried { batch, .. }) => entries += batch.len() as u64,
-                Ok(Record::Link(_)) => {}
-                Err(reason) => return Err(Error::corruption(name, position, reason)),
-            }
-        }
-        Ok((reader.valid_bytes(), entries))
     }
 
     /// Counters and sizes.
@@ -188,21 +174,4 @@ impl Inner {
 /// A guess at the keys that a table adds: a deletion hides another entry and is none itself.
 fn live_estimate(meta: &TableMeta) -> u64 {
     meta.entries.saturating_sub(2 * meta.deletes)
-}
-
-/// Adds what a check found: bytes and entries, or damage. Other errors are failures to check.
-fn note(report: &mut VerifyReport, checked: Result<(u64, u64)>) -> Result<()> {
-    match checked {
-        Ok((bytes, entries)) => {
-            report.files += 1;
-            report.bytes += bytes;
-            report.entries += entries;
-        }
-        Err(Error::Corruption { file, offset, reason }) => {
-            report.files += 1;
-            report.damage.push(Damage { file, offset, reason });
-        }
-        Err(other) => return Err(other),
-    }
-    Ok(())
 }

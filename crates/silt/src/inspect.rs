@@ -4,9 +4,11 @@
 
 use std::sync::Arc;
 
+use siltstone_engine::inspection::shown;
 use siltstone_engine::{Error, Inspection, Op, Purpose, Result};
 use siltstone_media::Media;
-use siltstone_table::{LogMode, LogReader, Manifest};
+use siltstone_table::Manifest;
+use siltstone_table::log::inspect_log;
 
 use crate::hash_store::HashStore;
 use crate::item;
@@ -24,9 +26,7 @@ pub fn inspect(media: &Arc<dyn Media>, name: &str, limit: usize) -> Result<Optio
     let mut inspection = Inspection::default();
     let edits = || Manifest::open(media.clone(), ENGINE);
     let looked = match names::parse(name) {
-        Some((Kind::Log, number)) if edits().is_ok() => {
-            log(media, name, number, limit, &mut inspection)
-        }
+        Some((Kind::Log, number)) if edits().is_ok() => log(media, number, limit, &mut inspection),
         Some((Kind::HashStore | Kind::Filter, number)) => {
             hash_store(media, number, limit, &mut inspection)
         }
@@ -77,7 +77,7 @@ fn hash_store(
     inspection.property("bytes a slot", shape.slot_bytes);
     let mut walk = store.walk(Purpose::Maintenance);
     while let Some((slot, entry)) = walk.next()? {
-        inspection.item(limit, || format!("slot {slot}: {}", shown(entry)));
+        inspection.item(limit, || format!("slot {slot}: {}", entry_shown(entry)));
     }
     store.verify()
 }
@@ -100,7 +100,7 @@ fn sorted_store(
     inspection.property("index bits an entry", format!("{bits:.2}"));
     let mut walk = store.walk(Purpose::Maintenance);
     while let Some(entry) = walk.next()? {
-        inspection.item(limit, || shown(entry));
+        inspection.item(limit, || entry_shown(entry));
     }
     store.verify()
 }
@@ -113,55 +113,31 @@ fn describe(inspection: &mut Inspection, entry: &StoreEntry) {
 
 fn log(
     media: &Arc<dyn Media>,
-    name: &str,
     number: u64,
     limit: usize,
     inspection: &mut Inspection,
 ) -> Result<()> {
-    inspection.kind = "write-ahead log";
-    let mut reader = LogReader::open(media.as_ref(), name, number, LogMode::Recover)?;
-    while let Some(record) = reader.next()? {
-        let position = record.position;
-        let decoded = Record::decode(record.bytes)
-            .map_err(|reason| Error::corruption(name, position, reason))?;
-        inspection.item(limit, || match decoded {
-            Record::Link(link) => {
-                format!("{position}: follows log {} of {} bytes", link.number, link.bytes)
-            }
+    inspect_log(media.as_ref(), number, limit, inspection, |record| {
+        Ok(match Record::decode(record)? {
+            Record::Link(link) => (link.to_string(), 0),
             Record::Operation { is_last, .. } => {
                 let end = if is_last { "" } else { " …" };
-                format!("{position}: {}{end}", shown(&record.bytes[crate::record::HEAD..]))
+                (format!("{}{end}", entry_shown(&record[crate::record::HEAD..])), 1)
             }
-        });
-    }
-    inspection.property("records", reader.records());
-    inspection.property("valid bytes", reader.valid_bytes());
-    Ok(())
+        })
+    })
 }
 
 fn manifest(media: &Arc<dyn Media>, limit: usize, inspection: &mut Inspection) -> Result<()> {
-    inspection.kind = "manifest";
-    let (manifest, edits) = Manifest::open(media.clone(), ENGINE)?;
-    inspection.property("current file", manifest.file_name());
-    inspection.property("edits", edits.len());
-    for bytes in &edits {
-        let edit = Edit::decode(bytes)
-            .map_err(|reason| Error::corruption(manifest.file_name(), 0, reason))?;
-        inspection.item(limit, || edit.to_string());
-    }
-    Ok(())
+    let describe = |edit: &[u8]| Ok(Edit::decode(edit)?.to_string());
+    Manifest::inspect(media.clone(), ENGINE, limit, inspection, describe)
 }
 
-/// An entry for a terminal: escaped, and cut where it is long.
-fn shown(entry: &[u8]) -> String {
-    const LONGEST: usize = 48;
-    let cut = |bytes: &[u8]| {
-        let text = bytes[..bytes.len().min(LONGEST)].escape_ascii().to_string();
-        if bytes.len() > LONGEST { format!("{text}… ({} bytes)", bytes.len()) } else { text }
-    };
+/// An entry for a terminal.
+fn entry_shown(entry: &[u8]) -> String {
     match item::first(entry) {
-        Some((Op::Put { key, value, .. }, _)) => format!("{} = {}", cut(key), cut(value)),
-        Some((Op::Delete { key }, _)) => format!("{} deleted", cut(key)),
+        Some((Op::Put { key, value, .. }, _)) => format!("{} = {}", shown(key), shown(value)),
+        Some((Op::Delete { key }, _)) => format!("{} deleted", shown(key)),
         None => "no entry".to_owned(),
     }
 }

@@ -4,9 +4,11 @@
 
 use std::sync::Arc;
 
+use siltstone_engine::inspection::shown;
 use siltstone_engine::{Error, Inspection, Purpose, Result};
 use siltstone_media::{Media, Mode};
-use siltstone_table::{Link, LogMode, LogReader, Manifest};
+use siltstone_table::Manifest;
+use siltstone_table::log::inspect_log;
 
 use crate::cluster::Cluster;
 use crate::files::{Homes, Kind};
@@ -25,7 +27,7 @@ pub fn inspect(media: &Arc<dyn Media>, name: &str, limit: usize) -> Result<Optio
     let looked = match Kind::parse(name) {
         Some((Kind::HTable, number)) => table(media, number, limit, &mut inspection),
         Some((Kind::Cluster, number)) => cluster(media, number, limit, &mut inspection),
-        Some((Kind::Log, number)) if is_ours() => log(media, name, number, limit, &mut inspection),
+        Some((Kind::Log, number)) if is_ours() => log(media, number, limit, &mut inspection),
         None if Manifest::owns(name) && is_ours() => manifest(media, limit, &mut inspection),
         _ => return Ok(None),
     };
@@ -102,61 +104,23 @@ fn cluster(
 
 fn log(
     media: &Arc<dyn Media>,
-    name: &str,
     number: u64,
     limit: usize,
     inspection: &mut Inspection,
 ) -> Result<()> {
-    inspection.kind = "write-ahead log";
-    let mut reader = LogReader::open(media.as_ref(), name, number, LogMode::Recover)?;
-    let mut operations = 0;
-    while let Some(record) = reader.next()? {
-        let position = record.position;
-        let decoded = Record::decode(record.bytes)
-            .map_err(|reason| Error::corruption(name, position, reason))?;
-        match decoded {
-            Record::Link => {
-                let Link { number, bytes } = Link::decode(record.bytes)
-                    .map_err(|reason| Error::corruption(name, position, reason))?;
-                inspection
-                    .item(limit, || format!("{position}: follows log {number} of {bytes} bytes"));
-            }
+    inspect_log(media.as_ref(), number, limit, inspection, |record| {
+        Ok(match Record::decode(record)? {
+            Record::Link(link) => (link.to_string(), 0),
             Record::Batch { first_sequence, batch } => {
-                operations += batch.len();
-                inspection.item(limit, || {
-                    let first = batch.iter().next().map(|op| shown(op.key()));
-                    let first = first.unwrap_or_default();
-                    format!("{position}: @{first_sequence} {} operations: {first} …", batch.len())
-                });
+                let first = batch.iter().next().map(|op| shown(op.key()));
+                let (first, count) = (first.unwrap_or_default(), batch.len());
+                (format!("@{first_sequence} {count} operations: {first} …"), count as u64)
             }
-        }
-    }
-    inspection.property("records", reader.records());
-    inspection.property("operations", operations);
-    inspection.property("valid bytes", reader.valid_bytes());
-    Ok(())
+        })
+    })
 }
 
 fn manifest(media: &Arc<dyn Media>, limit: usize, inspection: &mut Inspection) -> Result<()> {
-    inspection.kind = "manifest";
-    let (manifest, edits) = Manifest::open(media.clone(), ENGINE)?;
-    inspection.property("current file", manifest.file_name());
-    inspection.property("bytes", manifest.bytes());
-    inspection.property("edits", edits.len());
-    for bytes in &edits {
-        let edit = Edit::decode(bytes)
-            .map_err(|reason| Error::corruption(manifest.file_name(), 0, reason))?;
-        inspection.item(limit, || edit.to_string());
-    }
-    Ok(())
-}
-
-/// Bytes for a terminal: escaped, and cut where they are long.
-fn shown(bytes: &[u8]) -> String {
-    const LONGEST: usize = 48;
-    let text = bytes[..bytes.len().min(LONGEST)].escape_ascii();
-    match bytes.len() > LONGEST {
-        true => format!("{text}… ({} bytes)", bytes.len()),
-        false => text.to_string(),
-    }
+    let describe = |edit: &[u8]| Ok(Edit::decode(edit)?.to_string());
+    Manifest::inspect(media.clone(), ENGINE, limit, inspection, describe)
 }

@@ -29,7 +29,7 @@ pub(crate) fn push_header(out: &mut Vec<u8>, first_sequence: u64, operations: u3
 /// A record of the log, read back.
 pub(crate) enum Record {
     /// The log before, and its length.
-    Link,
+    Link(Link),
     Batch {
         first_sequence: u64,
         batch: WriteBatch,
@@ -40,7 +40,7 @@ impl Record {
     /// Parses a record; the error says what is malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Record, String> {
         match bytes.split_first() {
-            Some((&KIND_LINK, _)) => Link::decode(bytes).map(|_| Record::Link),
+            Some((&KIND_LINK, _)) => Link::decode(bytes).map(Record::Link),
             Some((&KIND_BATCH, mut body)) => {
                 let first_sequence = varint(&mut body)?;
                 let count = varint(&mut body)?;

@@ -379,7 +379,7 @@ impl Repair {
                 Err(other) => return Err(other),
             };
             match Record::decode(record.bytes) {
-                Ok(Record::Link) => {}
+                Ok(Record::Link(_)) => {}
                 Ok(Record::Batch { first_sequence, batch }) => {
                     for (sequence, op) in (first_sequence..).zip(batch.iter()) {
                         last = sequence;

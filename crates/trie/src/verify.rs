@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_engine::stats::LevelStats;
-use siltstone_engine::{Damage, Error, Purpose, Result, Stats, VerifyReport};
+use siltstone_engine::{Purpose, Result, Stats, VerifyReport};
 use siltstone_media::Mode;
-use siltstone_table::{LogMode, LogReader, Manifest};
+use siltstone_table::Manifest;
+use siltstone_table::log::verify_logs;
 
 use crate::engine::Inner;
 use crate::files::Kind;
@@ -28,43 +29,27 @@ impl Inner {
         let total = tables + view.version.clusters().map(|cluster| cluster.bytes()).sum::<u64>();
         let mut done = 0;
         let manifest = Manifest::open(self.media.clone(), ENGINE);
-        note(&mut report, manifest.map(|(manifest, _)| (manifest.bytes(), 0)))?;
+        report.note(manifest.map(|(manifest, _)| (manifest.bytes(), 0)))?;
         for table in view.version.tables() {
             let checked = table.verify(self.versions.shape.hash);
-            note(&mut report, checked.map(|()| (table.bytes(), table.entries())))?;
+            report.note(checked.map(|()| (table.bytes(), table.entries())))?;
             done += table.bytes();
             progress(done, total);
         }
         for cluster in view.version.clusters() {
             let checked = cluster.load(Purpose::Maintenance);
-            note(&mut report, checked.map(|_| (cluster.bytes(), 0)))?;
+            report.note(checked.map(|_| (cluster.bytes(), 0)))?;
             done += cluster.bytes();
             progress(done, total);
         }
-        for number in self.background.lock().logs.clone() {
-            let name = Kind::Log.name(number);
-            match self.media.open(&name, Mode::Read) {
-                // A log that was flushed meanwhile is gone, and rightly so.
-                Err(error) if error.is_not_found() => {}
-                Err(error) => return Err(error),
-                Ok(_) => note(&mut report, self.verify_log(&name, number))?,
+        let logs = self.background.lock().logs.clone();
+        verify_logs(self.media.as_ref(), &logs, &mut report, |record| {
+            match Record::decode(record)? {
+                Record::Batch { batch, .. } => Ok(batch.len() as u64),
+                Record::Link(_) => Ok(0),
             }
-        }
+        })?;
         Ok(report)
-    }
-
-    fn verify_log(&self, name: &str, number: u64) -> Result<(u64, u64)> {
-        let mut reader = LogReader::open(self.media.as_ref(), name, number, LogMode::Recover)?;
-        let mut entries = 0;
-        while let Some(record) = reader.next()? {
-            let position = record.position;
-            match Record::decode(record.bytes) {
-                Ok(Record::Batch { batch, .. }) => entries += batch.len() as u64,
-                Ok(Record::Link) => {}
-                Err(reason) => return Err(Error::corruption(name, position, reason)),
-            }
-        }
-        Ok((reader.valid_bytes(), entries))
     }
 
     /// Counters and sizes.
@@ -145,21 +130,4 @@ impl Inner {
         };
         logs.iter().map(len).sum()
     }
-}
-
-/// Adds what a check found: bytes and entries, or damage. Other errors are failures to check.
-fn note(report: &mut VerifyReport, checked: Result<(u64, u64)>) -> Result<()> {
-    match checked {
-        Ok((bytes, entries)) => {
-            report.files += 1;
-            report.bytes += bytes;
-            report.entries += entries;
-        }
-        Err(Error::Corruption { file, offset, reason }) => {
-            report.files += 1;
-            report.damage.push(Damage { file, offset, reason });
-        }
-        Err(other) => return Err(other),
-    }
-    Ok(())
 }

@@ -64,6 +64,12 @@ impl Link {
     }
 }
 
+impl std::fmt::Display for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "follows log {} of {} bytes", self.number, self.bytes)
+    }
+}
+
 /// The log that is being written, and those before it that are not yet synced.
 pub struct ChainWriter {
     number: u64,
