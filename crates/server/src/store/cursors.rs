@@ -2,9 +2,9 @@
 //!
 //! A client gets a number and the server keeps the position that it stands for: that of the last key
 //! returned. The next call goes on behind it, in engine order, so every key that is there during the
-//! whole scan is returned: exactly once in key order, at least once where the engine has none. A number stays good for repeated calls until 65,536 younger
-//! ones, or 64 MiB of keys, have pushed it out; the client is then told to begin anew, for a wrong
-//! position would break the promise.
+//! whole scan is returned: exactly once in key order, at least once where the engine has none. A
+//! number stays good for repeated calls until 65,536 younger ones, or 64 MiB of keys, have pushed it
+//! out; the client is then told to begin anew, for a wrong position would break the promise.
 //!
 //! Invariant: memory is bounded however many scans are begun and left.
 
