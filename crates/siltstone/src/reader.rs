@@ -276,3 +276,33 @@ impl Cursor for ReaderCursor {
         self.standing().expires_at()
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use siltstone_engine::ManualClock;
+
+    #[test]
+    fn a_reader_in_use_does_not_expire_and_ends_once() {
+        let clock = Arc::new(ManualClock::at(1000));
+        let readers = Readers::new(clock.clone(), Some(Duration::from_millis(100)));
+        let ends = Arc::new(AtomicU64::new(0));
+        let counted = ends.clone();
+        let ended = Box::new(move || _ = counted.fetch_add(1, Relaxed));
+        let reader = readers.begin("transaction", ReadPoint::new(7, Arc::new(())), ended);
+        let look = || {
+            clock.advance(100);
+            readers.look();
+        };
+        let in_use = reader.point().unwrap();
+        (0..5).for_each(|_| look());
+        assert_eq!((in_use.sequence(), readers.count()), (7, 1));
+        drop(in_use);
+        look();
+        assert!(matches!(reader.point(), Err(Error::Expired { .. })));
+        assert_eq!((readers.count(), readers.watermark()), (0, None));
+        drop(reader);
+        assert_eq!(ends.load(Relaxed), 1);
+    }
+}

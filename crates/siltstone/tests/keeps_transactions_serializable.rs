@@ -7,11 +7,14 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
 
 use siltstone::{
     Db, DbOptions, Durability, Error, Retry, Table, Transaction, TransactionOptions, WriteBatch,
 };
 use siltstone_testkit::Dice;
+use siltstone_testkit::serial::{Moment, Witness};
 use support::{table, table_with};
 
 fn commit(transaction: Transaction) -> siltstone::Result<()> {
@@ -162,6 +165,52 @@ fn phantoms_are_conflicts_as_far_as_a_range_was_read() {
     assert_eq!(outcome(both_ends, "a", false).as_deref(), Some("a"));
     assert_eq!(outcome(both_ends, "hh", false).as_deref(), Some("hh"));
     assert_eq!(outcome(both_ends, "e", false), None);
+}
+
+#[test]
+fn an_own_write_in_a_walk_does_not_hide_what_comes_before_it() {
+    // a is stored and m its own: who was given both knows that there is nothing between.
+    for (backwards, phantom) in [(false, "g"), (true, "r")] {
+        let table = table();
+        table.put(b"a", b"").unwrap();
+        table.put(b"z", b"").unwrap();
+        let mut transaction = table.transaction().unwrap();
+        transaction.put(b"m", b"").unwrap();
+        let mut iter = transaction.iter().unwrap();
+        let given = match backwards {
+            false => [iter.next(), iter.next()],
+            true => [iter.next_back(), iter.next_back()],
+        };
+        assert_eq!(given[1].as_ref().unwrap().as_ref().unwrap().0, b"m");
+        table.put(phantom.as_bytes(), b"").unwrap();
+        assert_eq!(conflict(commit(transaction)), phantom);
+    }
+}
+
+#[test]
+fn beginning_waits_for_writes_that_nobody_recorded() {
+    // The write has passed the gate and is held up in the engine.
+    let open = Arc::new(Barrier::new(2));
+    let opened = open.clone();
+    let held = Witness::pausing(support::lsm(&[]), move |moment| {
+        if moment == Moment::BeforeWrite {
+            opened.wait();
+        }
+    });
+    let table = Table::new("t", Arc::new(held));
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| table.put(b"x", b"new"));
+        let reader = scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(30));
+            let transaction = table.transaction().unwrap();
+            transaction.get(b"x").unwrap()
+        });
+        std::thread::sleep(Duration::from_millis(90));
+        open.wait();
+        writer.join().unwrap().unwrap();
+        // The snapshot shows it; else a conflict with it would go unnoticed.
+        assert_eq!(reader.join().unwrap().as_deref(), Some(&b"new"[..]));
+    });
 }
 
 #[test]

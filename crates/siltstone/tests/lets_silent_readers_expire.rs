@@ -7,8 +7,8 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use siltstone::{Durability, Error, ManualClock, Table, TransactionOptions};
-use support::{lsm, table_at};
+use siltstone::{Durability, Env, Error, ManualClock, Table, TransactionOptions};
+use support::{lsm_in, table_at};
 
 const IDLE: u64 = 10_000;
 
@@ -85,7 +85,8 @@ fn versions_go_when_their_reader_has_expired() {
         let idle = Some(Duration::from_millis(IDLE));
         let options = TransactionOptions { idle, ..Default::default() };
         // Rows that are tables of their own, so that a flush drops what no one can see.
-        let engine = lsm(&[("container", "0"), ("triad_log", "off")]);
+        let engine =
+            lsm_in(&Env::replayable(clock.clone(), 1), &[("container", "0"), ("triad_log", "off")]);
         let table = Table::with("t", engine, clock.clone(), &options);
         table.put(b"k", b"old").unwrap();
         let snapshot = table.snapshot().unwrap();

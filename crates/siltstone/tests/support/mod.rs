@@ -9,8 +9,13 @@ use siltstone_media::Ram;
 
 /// An `lsm` with these options, in memory.
 pub(crate) fn lsm(options: &[(&str, &str)]) -> Arc<dyn Engine> {
+    lsm_in(&Env::system(1), options)
+}
+
+/// The same in another world.
+pub(crate) fn lsm_in(env: &Env, options: &[(&str, &str)]) -> Arc<dyn Engine> {
     let options = options.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-    engines::open("lsm", Arc::new(Ram::new()), &Env::system(1), &options.collect()).unwrap()
+    engines::open("lsm", Arc::new(Ram::new()), env, &options.collect()).unwrap()
 }
 
 /// A table on a fresh `lsm`.

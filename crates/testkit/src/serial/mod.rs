@@ -38,7 +38,7 @@ use std::collections::BTreeMap;
 
 pub use check::{Anomaly, Kind, check};
 pub use random::{Session, Store};
-pub use witness::Witness;
+pub use witness::{Moment, Witness};
 
 /// A key of a history.
 pub type Key = u64;

@@ -16,17 +16,46 @@ use siltstone_engine::{
 
 use crate::Dice;
 
+/// Where a witness pauses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// Before a write begins.
+    BeforeWrite,
+    /// When it is visible, and its writer does not know yet.
+    AfterWrite,
+    /// Before a snapshot is taken.
+    BeforeSnapshot,
+    /// When it is taken, and its reader does not have it yet.
+    AfterSnapshot,
+}
+
 /// The engine.
 pub struct Witness {
     engine: Arc<dyn Engine>,
     written: Mutex<Vec<WriteBatch>>,
-    dice: Mutex<Dice>,
+    pause: Box<dyn Fn(Moment) + Send + Sync>,
 }
 
 impl Witness {
-    /// A witness of an engine; `seed` says where it pauses.
+    /// A witness that pauses at random, by this seed.
     pub fn new(engine: Arc<dyn Engine>, seed: u64) -> Self {
-        Witness { engine, written: Mutex::default(), dice: Mutex::new(Dice::new(seed)) }
+        let dice = Mutex::new(Dice::new(seed));
+        Self::pausing(engine, move |_| {
+            let chance = dice.lock().below(16);
+            match chance {
+                0 => std::thread::sleep(Duration::from_micros(200)),
+                1..8 => std::thread::yield_now(),
+                _ => {}
+            }
+        })
+    }
+
+    /// A witness that pauses as it is told to.
+    pub fn pausing(
+        engine: Arc<dyn Engine>,
+        pause: impl Fn(Moment) + Send + Sync + 'static,
+    ) -> Self {
+        Witness { engine, written: Mutex::default(), pause: Box::new(pause) }
     }
 
     /// The values that each key had, one after the other; an empty value is a deletion.
@@ -42,16 +71,6 @@ impl Witness {
             }
         }
         orders
-    }
-
-    /// Lets others run, sometimes for long.
-    fn pause(&self) {
-        let chance = self.dice.lock().below(16);
-        match chance {
-            0 => std::thread::sleep(Duration::from_micros(200)),
-            1..8 => std::thread::yield_now(),
-            _ => {}
-        }
     }
 }
 
@@ -73,12 +92,12 @@ impl Engine for Witness {
     }
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
-        self.pause();
+        (self.pause)(Moment::BeforeWrite);
         let mut written = self.written.lock();
         self.engine.write(batch, durability)?;
         written.push(batch.clone());
         drop(written);
-        self.pause();
+        (self.pause)(Moment::AfterWrite);
         Ok(())
     }
 
@@ -95,9 +114,9 @@ impl Engine for Witness {
     }
 
     fn snapshot(&self) -> Result<ReadPoint> {
-        self.pause();
+        (self.pause)(Moment::BeforeSnapshot);
         let point = self.engine.snapshot();
-        self.pause();
+        (self.pause)(Moment::AfterSnapshot);
         point
     }
 
