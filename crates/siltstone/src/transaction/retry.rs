@@ -1,13 +1,14 @@
 //! Running a transaction until it succeeds, a bounded number of times.
 //!
 //! A conflict means that someone else has committed, so all together always get on; but one that reads
-//! much can be overtaken again and again. So the pauses between tries grow at random, doubling from
-//! 100 µs to 10 ms, and after the last try the caller hears of the conflict.
+//! much can be overtaken again and again. So it pauses between tries, for a part of a limit that doubles
+//! from 100 µs to 10 ms, and after the last try the caller hears of the conflict. Threads that met must
+//! not meet again: each pause takes the next part in steps of the golden ratio, which lie far apart.
 
-use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use siltstone_engine::{Durability, Error, Result};
+use siltstone_engine::{Durability, Result};
 
 use super::Transaction;
 use crate::Table;
@@ -17,14 +18,14 @@ use crate::Table;
 pub struct Retry {
     /// Tries in all, at least one. Default: 16.
     pub tries: u32,
-    /// The longest pause before the second try; it doubles with each. Default: 100 µs.
+    /// The limit of the pause after the first try; it doubles with each. Default: 100 µs.
     pub first_pause: Duration,
     /// No pause is longer. Default: 10 ms.
     pub longest_pause: Duration,
 }
 
 impl Default for Retry {
-    /// At most some 90 ms of pauses in all.
+    /// At most 93 ms of pauses in all, half of that on average.
     fn default() -> Self {
         Retry {
             tries: 16,
@@ -35,12 +36,13 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// The pause before try number `number` (the first is 0): evenly between nothing and its limit.
+    /// The pause after try number `number` (the first is 1).
     fn pause(&self, number: u32) -> Duration {
-        let doubled = self.first_pause.saturating_mul(1 << (number - 1).min(20));
-        // Threads that met must not meet again: chance of its own for each, from the map's keys.
-        let chance = RandomState::new().hash_one(number) as f64 / u64::MAX as f64;
-        doubled.min(self.longest_pause).mul_f64(chance)
+        static PAUSES: AtomicU64 = AtomicU64::new(1);
+        const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+        let part = PAUSES.fetch_add(1, Relaxed).wrapping_mul(GOLDEN) as f64 / u64::MAX as f64;
+        let limit = self.first_pause.saturating_mul(1 << (number - 1).min(20));
+        limit.min(self.longest_pause).mul_f64(part)
     }
 }
 
@@ -95,7 +97,7 @@ impl Table {
         };
         for number in 1..retry.tries {
             match attempt() {
-                Err(error) if is_passing(&error) => std::thread::sleep(retry.pause(number)),
+                Err(error) if error.is_retryable() => std::thread::sleep(retry.pause(number)),
                 done => return done,
             }
         }
@@ -103,6 +105,19 @@ impl Table {
     }
 }
 
-fn is_passing(error: &Error) -> bool {
-    error.is_retryable()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_their_limit_and_neighbours_lie_apart() {
+        let retry = Retry::default();
+        let most = |number| (0..50).map(|_| retry.pause(number)).max().unwrap_or_default();
+        let micros = [1, 3, 7, 8, 30].map(|number| most(number).as_micros());
+        for (most, limit) in micros.into_iter().zip([100, 400, 6400, 10_000, 10_000]) {
+            assert!(most <= limit && most > limit * 9 / 10, "{most} of {limit}");
+        }
+        let all: Duration = (1..retry.tries).map(most).sum();
+        assert!(all < Duration::from_millis(93), "{all:?}");
+    }
 }
