@@ -10,11 +10,12 @@
 //!
 //! An element is written as eight bytes, a list as its elements one after the other.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use siltstone_engine::{Durability, Error, Result};
 
-use super::{Event, History, Key, Outcome, Transaction, Version};
+use super::{Event, History, Key, Outcome, Transaction, Version, Witness};
 use crate::Dice;
 
 const LISTS: u64 = 5;
@@ -123,6 +124,18 @@ pub fn key_of(bytes: &[u8]) -> Option<Key> {
 /// The elements that a value stands for; of a register there is one.
 pub fn elements(value: &[u8]) -> Vec<Version> {
     value.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
+}
+
+/// The order of every key's versions, as a witness saw it.
+pub fn orders(witness: &Witness) -> BTreeMap<Key, Vec<Version>> {
+    let mut orders = BTreeMap::new();
+    for (name, values) in witness.orders() {
+        if let Some(key) = key_of(&name) {
+            let last = values.iter().filter_map(|value| elements(value).last().copied());
+            orders.insert(key, last.collect());
+        }
+    }
+    orders
 }
 
 struct Worker<'s> {
