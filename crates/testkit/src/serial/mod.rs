@@ -16,7 +16,7 @@
 //!
 //! | module | one idea |
 //! | --- | --- |
-//! | [`check`] | from a history to an anomaly |
+//! | [`check`](mod@check) | from a history to an anomaly |
 //! | [`graph`] | edges and the shortest cycle |
 //! | [`random`] | random transactions among threads over a store |
 //! | [`witness`] | an engine that tells the order of its writes, and makes races likely |
