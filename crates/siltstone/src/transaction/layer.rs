@@ -10,14 +10,16 @@
 //! **What is serialised, and why.** Between the validation of a transaction and the moment its writes
 //! are visible no write to what it read may become visible: otherwise a reader in between would see
 //! the later write without the transaction that comes before it. Without knowledge of the engine's
-//! inner order that means one group of writes at a time, so the leader of the line validates its own and
-//! all that wait, one after the other and against one another, and hands those that may go to the
-//! engine as one batch with one sync. Reads, validation of what waits (its copying) and everything
-//! before the line are concurrent; read-only transactions and snapshots never enter it.
+//! inner order that means one group of writes at a time. So the leader of the line validates its own
+//! request and all that wait, one after the other and against one another, and hands those that may go
+//! to the engine as one batch with one sync; if the engine fails, all of the group do. Everything before
+//! the line is concurrent, and who only reads never comes to it.
 //!
 //! **What a plain write costs.** While no transaction is open: taking the gate for reading, one
 //! uncontended atomic each way, and no record of its keys. While one is: a place in the line, and a
 //! remembered key for each that it writes.
+//!
+//! Both are measured: `cargo bench -p siltstone --bench transactions`.
 //!
 //! **Beginning** waits for plain writes that are under way if no other transaction is open, for those
 //! were not recorded: at most as long as the slowest of them takes, its sync included.
@@ -25,7 +27,8 @@
 //! Invariant: a write that became visible after the snapshot of an open transaction was taken is in
 //! [`Recent`] with a group after the transaction's, or a group in flight. The order of
 //! [`Layer::begin`] is what makes it so: count as open, wait for the unrecorded, note the last complete
-//! group, and only then take the snapshot. A group that becomes visible between the last two is taken
+//! group, and only then take the snapshot, of which the contract says that it shows every write that has
+//! returned. A group that becomes visible between the last two is taken
 //! for a conflict though the snapshot shows it: rare, and safe.
 //!
 //! Source: optimistic concurrency control with backward validation, Kung and Robinson, TODS 6(2), 1981;
@@ -48,7 +51,7 @@ use crate::reader::{Reader, Readers};
 
 /// A leader takes this much of others' writes.
 const GROUP_BYTES: usize = 1 << 20;
-/// Plain writes between two looks for silent readers.
+/// Writes between two looks for silent readers.
 const WRITES_A_LOOK: u64 = 64;
 
 /// An engine whose writers and transactions hear of one another. It is itself an engine, so whoever
@@ -69,7 +72,7 @@ struct Counters {
     committed: AtomicU64,
     refused: AtomicU64,
     tracked_writes: AtomicU64,
-    plain_writes: AtomicU64,
+    writes_beside_readers: AtomicU64,
 }
 
 /// What a transaction was shown, to be validated.
@@ -225,6 +228,7 @@ impl Request {
     }
 }
 
+// Every method is handed on, those with a default as well: else the engine's own would be hidden.
 impl Engine for Layer {
     fn name(&self) -> &'static str {
         self.engine.name()
@@ -244,7 +248,11 @@ impl Engine for Layer {
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
         if self.readers.count() > 0
-            && self.counters.plain_writes.fetch_add(1, Relaxed).is_multiple_of(WRITES_A_LOOK)
+            && self
+                .counters
+                .writes_beside_readers
+                .fetch_add(1, Relaxed)
+                .is_multiple_of(WRITES_A_LOOK)
         {
             self.readers.look();
         }

@@ -15,8 +15,8 @@
 //! skew, long forks and phantoms cannot be. No lock is held between begin and commit.
 //!
 //! What it does not do: an entry that expires by its own time (`put_until`) is no write, and conflicts
-//! with nothing. What a transaction has read and written is held in memory until it ends. Transactions
-//! are of one table. Everyone who writes to the table while transactions are open must do so through
+//! with nothing. What a transaction has read and written is held in memory until it ends; an iterator
+//! made from it keeps it from ending. Transactions are of one table. Everyone who writes to the table while transactions are open must do so through
 //! the same [`Db`](crate::Db)'s [`Table`]s or their [`engine`](Table::engine); the server does.
 //!
 //! | module | one idea |
