@@ -23,7 +23,7 @@ use crate::{Dice, Scale, Subject, Verdict, Wrong, session};
 const PAIRS: u64 = 4;
 const ROUNDS: u64 = 120;
 /// Keys between the pairs: enough for several tables a level.
-const FILLERS: u64 = 400;
+const FILLERS: u64 = 100;
 
 /// Runs writers, readers and walkers at once.
 ///
