@@ -9,7 +9,7 @@ use std::sync::Arc;
 use siltstone_engine::{CheckpointSink, Error, Purpose, Result};
 use siltstone_media::{Disk, File, Media};
 
-use crate::Db;
+use crate::{Db, engines};
 
 impl Db {
     /// Copies every table, each as of a moment during the call, into the new directory `dir`. The
@@ -47,7 +47,11 @@ impl Db {
             }
             sink.target.sync_dir(Purpose::Maintenance)?;
         }
-        self.catalogue()?.write(&target)
+        let mut catalogue = self.catalogue()?;
+        for spec in catalogue.tables.values_mut() {
+            engines::leave_to_original(&spec.engine, &mut spec.options);
+        }
+        catalogue.write(&target)
     }
 }
 
