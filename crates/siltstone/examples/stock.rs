@@ -2,6 +2,7 @@
 // An example prints.
 #![allow(clippy::print_stdout)]
 
+// ANCHOR: stock
 use siltstone::{Db, DbOptions, Durability, WriteBatch};
 
 fn main() -> siltstone::Result<()> {
@@ -26,3 +27,4 @@ fn main() -> siltstone::Result<()> {
     let _ = std::fs::remove_dir_all(dir);
     Ok(())
 }
+// ANCHOR_END: stock
