@@ -7,25 +7,25 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command as Process, Stdio};
 
 /// A fenced block.
-pub struct Block {
+pub(crate) struct Block {
     /// What stands behind the fence.
-    pub kind: String,
-    pub body: String,
+    pub(crate) kind: String,
+    pub(crate) body: String,
     /// What is typed in it, if it is a console's.
-    pub commands: Vec<Command>,
+    pub(crate) commands: Vec<Command>,
 }
 
 /// A command and what it prints.
-pub struct Command {
+pub(crate) struct Command {
     /// What the shell gets.
-    pub line: String,
+    pub(crate) line: String,
     /// The same with its prompts, as it stands in the book.
-    pub shown: String,
-    pub output: String,
+    pub(crate) shown: String,
+    pub(crate) output: String,
 }
 
 /// The fenced blocks of a text, in order.
-pub fn blocks(text: &str) -> Vec<Block> {
+pub(crate) fn blocks(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut lines = text.split_inclusive('\n');
     while let Some(line) = lines.next() {
@@ -66,7 +66,7 @@ fn commands(body: &str) -> Vec<Command> {
 
 /// The commands of a shell's text, each as its words: cut at line ends and at `|`, `&&`, `;` and `>`,
 /// without comments. Knows quotes, and no more of the shell than the book uses.
-pub fn words(text: &str) -> Vec<Vec<String>> {
+pub(crate) fn words(text: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let mut word = String::new();
     let mut quote = None;
@@ -98,7 +98,7 @@ pub fn words(text: &str) -> Vec<Vec<String>> {
 
 /// Whether the output is what the book says, where `…` in a line stands for anything, and a line of
 /// nothing else for any lines.
-pub fn matches(expected: &str, output: &str) -> bool {
+pub(crate) fn matches(expected: &str, output: &str) -> bool {
     let expected: Vec<&str> = expected.lines().collect();
     let output: Vec<&str> = output.lines().collect();
     lines_match(&expected, &output)
@@ -130,7 +130,7 @@ fn line_matches(expected: &str, line: &str) -> bool {
 
 /// A shell in a directory of its own, which has the program in its path. A server listens at a port that
 /// was free, though the book says another.
-pub struct Session {
+pub(crate) struct Session {
     shell: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -141,7 +141,7 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn new(program: &Path) -> Self {
+    pub(crate) fn new(program: &Path) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = std::env::var("PATH").unwrap_or_default();
         let path = format!("{}:{path}", program.parent().unwrap().display());
@@ -164,7 +164,7 @@ impl Session {
     }
 
     /// What the command prints; `None` if it needs a program that this machine does not have.
-    pub fn run(&mut self, command: &Command) -> Option<String> {
+    pub(crate) fn run(&mut self, command: &Command) -> Option<String> {
         const NOT_EVERYWHERE: [&str; 3] = ["redis-cli", "curl", "mdbook"];
         let is_missing = |name: &str| command.line.contains(name) && !is_there(name);
         if NOT_EVERYWHERE.into_iter().any(is_missing) {
@@ -182,7 +182,7 @@ impl Session {
             self.jobs += 1;
             let (file, count) = (format!(".job{}", self.jobs), command.output.lines().count());
             line = format!(
-                "{server} > {file} 2>&1 &\nfor _ in $(seq 200); do [ $(wc -l < {file}) -ge {count} ] \
+                ": > {file}; {server} > {file} 2>&1 &\nfor _ in $(seq 200); do [ $(wc -l < {file}) -ge {count} ] \
                  && break; sleep 0.05; done; cat {file}"
             );
         }
