@@ -13,7 +13,8 @@ use crate::{Db, engines};
 
 impl Db {
     /// Copies every table, each as of a moment during the call, into the new directory `dir`. The
-    /// copy opens as a store. On an error `dir` is left without a catalogue: no store.
+    /// copy opens as a store, with all files in `dir`: a second medium (`upper` of `trie`) stays the
+    /// original's alone. On an error `dir` is left without a catalogue: no store.
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};
