@@ -12,6 +12,7 @@
 use serde::Serialize;
 use siltstone_engine::{Error, OptionMistake, Result};
 
+mod advice;
 mod cross_row_hints;
 mod cuckoo_load;
 mod ect_figures;
@@ -35,6 +36,7 @@ mod mica_lines;
 mod mica_lossless;
 mod mica_throughput;
 mod model_speed;
+pub mod page;
 mod rank_index;
 mod silt_combinations;
 mod silt_example;
@@ -104,6 +106,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &cross_row_hints::CrossRowHints,
     &model_speed::ModelSpeed,
     &table_selection::TableSelection,
+    &advice::Advice,
 ];
 
 /// The scales that experiments accept, as a share of their own full size.
@@ -122,6 +125,11 @@ pub trait Experiment: Sync {
 
     /// What the paper claims, in its own number.
     fn claim(&self) -> &'static str;
+
+    /// Why the claim does not hold here, as far as it does not and that is known.
+    fn cause(&self) -> Option<&'static str> {
+        None
+    }
 
     /// Measures. `scale` is within [`SCALES`]; 1 is the size at which the tolerances were set.
     ///
@@ -158,6 +166,8 @@ pub struct Finding {
     pub checks: Vec<Check>,
     /// What the numbers say.
     pub verdict: Verdict,
+    /// Why it does not hold, or in direction only, as far as that is known.
+    pub cause: Option<&'static str>,
     /// How to run it again.
     pub command: String,
     /// A picture of it.
@@ -191,13 +201,15 @@ pub fn run(
         return Err(bad("scale", format!("{scale} is not from {low} to {high}")));
     }
     let measured = experiment.run(scale, progress)?;
+    let verdict = Verdict::of(&measured.checks);
     Ok(Finding {
         id: experiment.id(),
         paper: experiment.paper(),
         figure: experiment.figure(),
         claim: experiment.claim(),
         scale: measured.scale,
-        verdict: Verdict::of(&measured.checks),
+        verdict,
+        cause: experiment.cause().filter(|_| verdict != Verdict::Holds),
         checks: measured.checks,
         command: format!("siltstone repro run {} --scale {scale}", experiment.id()),
         plot: measured.plot,
