@@ -11,8 +11,8 @@ const ROWS: &[&[&str]] = &[
     &["media", "structures", "model"],
     &["table", "testkit"],
     &["lsm", "mica", "silt", "trie"],
-    &["siltstone", "lab"],
-    &["server"],
+    &["siltstone"],
+    &["server", "lab"],
     &["cli"],
 ];
 

@@ -53,6 +53,9 @@ mod triad;
 mod triangle;
 mod trie_balance;
 mod trie_engine;
+mod txn_aborts;
+mod txn_social;
+mod txn_ycsb;
 mod unique_keys;
 mod verdict;
 mod write_stalls;
@@ -107,6 +110,8 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &model_speed::ModelSpeed,
     &table_selection::TableSelection,
     &advice::Advice,
+    &txn_aborts::TxnAborts,
+    &txn_ycsb::TxnYcsb,
 ];
 
 /// The scales that experiments accept, as a share of their own full size.
