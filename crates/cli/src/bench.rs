@@ -99,7 +99,8 @@ struct Load {
 /// Where the store is and how it is made.
 #[derive(Args)]
 struct Place {
-    /// disk, ram, or pmem: a disk with a pool of byte-addressable memory (option nvm, 1GiB)
+    /// disk, direct: a disk past the page cache, ram, or pmem: a disk with a pool of byte-addressable
+    /// memory (option nvm, 1GiB)
     #[arg(long, default_value = "disk")]
     media: String,
     /// Make the store in a fresh directory below this one, not below the current one

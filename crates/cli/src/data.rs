@@ -13,17 +13,19 @@ use serde_json::json;
 use siltstone::{Clock, Durability, Iter, SystemClock, WriteBatch};
 
 use crate::format::{json_row, tsv};
-use crate::store::StoreArgs;
+use crate::store::{NewStoreArgs, StoreArgs};
 use crate::{CommandResult, Failure, Outcome};
 
 /// Set one key
 #[derive(Args)]
 pub(crate) struct Put {
     #[command(flatten)]
-    store: StoreArgs,
+    store: NewStoreArgs,
     /// The key: 1 byte to 64 KiB
+    #[arg(allow_negative_numbers = true)]
     key: std::ffi::OsString,
     /// The value; `-` reads it from standard input
+    #[arg(allow_negative_numbers = true)]
     value: std::ffi::OsString,
     /// Let the entry expire after this long, e.g. 10s, 2h
     #[arg(long, value_parser = siltstone::options::parse_duration)]
@@ -63,6 +65,7 @@ pub(crate) struct Get {
     #[command(flatten)]
     store: StoreArgs,
     /// The key
+    #[arg(allow_negative_numbers = true)]
     key: std::ffi::OsString,
     /// Print the value's bytes alone, without a newline after them
     #[arg(long)]
@@ -100,7 +103,7 @@ pub(crate) struct Del {
     #[command(flatten)]
     store: StoreArgs,
     /// The keys; removing what is not there is no error
-    #[arg(required = true)]
+    #[arg(required = true, allow_negative_numbers = true)]
     keys: Vec<std::ffi::OsString>,
 }
 
@@ -124,13 +127,13 @@ pub(crate) struct Scan {
     #[command(flatten)]
     store: StoreArgs,
     /// First key
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     from: Option<std::ffi::OsString>,
     /// End before this key
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     to: Option<std::ffi::OsString>,
     /// Only keys that start with this
-    #[arg(long, conflicts_with_all = ["from", "to"])]
+    #[arg(long, allow_negative_numbers = true, conflicts_with_all = ["from", "to"])]
     prefix: Option<std::ffi::OsString>,
     /// At most so many entries
     #[arg(long)]
@@ -149,6 +152,17 @@ pub(crate) struct Scan {
 impl Scan {
     pub(crate) fn run(self) -> CommandResult {
         let (db, table) = self.store.open()?;
+        let engine = table.engine();
+        if !engine.capabilities().ordered {
+            return Err(Failure::Usage(format!(
+                "table '{}' is on the engine {}, which keeps no order to scan by: siltstone export \
+                 {} - --table {} prints all of it",
+                table.name(),
+                engine.name(),
+                self.store.dir.display(),
+                table.name()
+            )));
+        }
         let range: Iter = match &self.prefix {
             Some(prefix) => table.prefix(prefix.as_bytes())?,
             None => {

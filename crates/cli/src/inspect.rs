@@ -13,7 +13,7 @@ use crate::{CommandResult, Failure, Outcome};
 /// Works on a store that is closed, and on files taken out of one: nothing is changed or locked.
 #[derive(Args)]
 pub(crate) struct Inspect {
-    /// A file (*.sst, *.log, MANIFEST-*, CURRENT, CATALOG), or the directory of a store
+    /// A file (CATALOG, CURRENT, MANIFEST-*, *.log, *.sst, *.hash, …), or the directory of a store
     path: PathBuf,
     /// How many entries, records or edits to show of each file
     #[arg(long, default_value_t = 10)]

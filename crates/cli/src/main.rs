@@ -9,6 +9,7 @@
 
 mod advise;
 mod bench;
+mod checkpoint;
 mod data;
 mod format;
 mod inspect;
@@ -77,6 +78,8 @@ enum Command {
     Verify(verify::Verify),
     /// Save what can be saved of a damaged store
     Repair(verify::Repair),
+    /// Copy a store into a new directory, linking what it can
+    Checkpoint(checkpoint::Checkpoint),
     /// Tell what is in one of a store's files
     Inspect(inspect::Inspect),
 }
@@ -99,6 +102,7 @@ fn main() -> ExitCode {
         Command::Stats(command) => command.run(),
         Command::Verify(command) => command.run(),
         Command::Repair(command) => command.run(),
+        Command::Checkpoint(command) => command.run(),
         Command::Inspect(command) => command.run(),
     };
     outcome::exit(outcome)

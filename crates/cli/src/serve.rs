@@ -27,7 +27,7 @@ pub(crate) struct Serve {
     #[arg(long)]
     metrics: Option<SocketAddr>,
     /// A table to serve, made if it is not there; again for more
-    #[arg(long = "table", value_name = "NAME=ENGINE[,key=value…]")]
+    #[arg(long = "table", value_name = "NAME[=ENGINE[,key=value…]]")]
     tables: Vec<TableSpec>,
     /// When a write is acknowledged
     #[arg(long, value_enum, default_value = "everysec")]
@@ -69,10 +69,11 @@ enum FsyncArg {
 impl Serve {
     pub(crate) fn run(self) -> CommandResult {
         let options = DbOptions { direct_reads: self.direct, ..DbOptions::default() };
+        self.tables.iter().try_for_each(TableSpec::check)?;
         let db = Db::open_or_create(&self.dir, options)?;
         let mut tables = Vec::new();
         for spec in &self.tables {
-            tables.push(db.table_or_create(&spec.name, &spec.engine, &spec.options)?);
+            tables.push(spec.open(&db)?);
         }
         if tables.is_empty() {
             let mut names = db.table_names()?;

@@ -29,25 +29,59 @@ impl StoreArgs {
         let table = db.table(&self.table)?;
         Ok((db, table))
     }
+}
 
-    /// Opens the store and its table; what is missing is made.
+/// The store and the table that a command writes to; what is missing is made.
+#[derive(Args)]
+pub(crate) struct NewStoreArgs {
+    /// The directory of the store
+    dir: PathBuf,
+
+    /// The table; a new one is made on the engine lsm, or as is said here
+    #[arg(long, default_value = DEFAULT_TABLE, value_name = "NAME[=ENGINE[,key=value…]]")]
+    table: TableSpec,
+}
+
+impl NewStoreArgs {
+    /// Opens the store and its table. Nothing is made for a table that cannot be.
     pub(crate) fn open_or_create(&self) -> Result<(Db, Table), Failure> {
+        self.table.check()?;
         let db = Db::open_or_create(&self.dir, DbOptions::default())?;
-        let table = if db.table_names()?.contains(&self.table) {
-            db.table(&self.table)?
-        } else {
-            db.table_or_create(&self.table, "lsm", &BTreeMap::new())?
-        };
+        let table = self.table.open(&db)?;
         Ok((db, table))
     }
 }
 
-/// A table as `--table` of `serve` names it: `NAME=ENGINE[,key=value…]`, or `NAME` alone.
+/// A table as `--table` of a command that may make it names it: `NAME=ENGINE[,key=value…]`, or `NAME`
+/// alone for the one that is there on whatever engine, or a new one on `lsm`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TableSpec {
     pub(crate) name: String,
-    pub(crate) engine: String,
-    pub(crate) options: BTreeMap<String, String>,
+    /// The engine, if one is named.
+    engine: Option<String>,
+    options: BTreeMap<String, String>,
+}
+
+impl TableSpec {
+    fn engine(&self) -> &str {
+        self.engine.as_deref().unwrap_or("lsm")
+    }
+
+    /// Refuses what cannot be made, before anything is.
+    pub(crate) fn check(&self) -> siltstone::Result<()> {
+        siltstone::catalogue::check_name(&self.name)?;
+        siltstone::engines::check(self.engine(), &self.options)
+    }
+
+    /// The table, made if it is not there.
+    pub(crate) fn open(&self, db: &Db) -> siltstone::Result<Table> {
+        let says_nothing = self.engine.is_none() && self.options.is_empty();
+        if says_nothing && db.table_names()?.contains(&self.name) {
+            db.table(&self.name)
+        } else {
+            db.table_or_create(&self.name, self.engine(), &self.options)
+        }
+    }
 }
 
 impl std::str::FromStr for TableSpec {
@@ -56,7 +90,10 @@ impl std::str::FromStr for TableSpec {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut parts = text.split(',');
         let head = parts.next().unwrap_or_default();
-        let (name, engine) = head.split_once('=').unwrap_or((head, "lsm"));
+        let (name, engine) = match head.split_once('=') {
+            Some((name, engine)) => (name, Some(engine.to_owned())),
+            None => (head, None),
+        };
         let pair = |part: &str| {
             let (key, value) = part
                 .split_once('=')
@@ -64,7 +101,7 @@ impl std::str::FromStr for TableSpec {
             Ok::<_, String>((key.to_owned(), value.to_owned()))
         };
         let options = parts.map(pair).collect::<Result<_, _>>()?;
-        Ok(TableSpec { name: name.to_owned(), engine: engine.to_owned(), options })
+        Ok(TableSpec { name: name.to_owned(), engine, options })
     }
 }
 
@@ -75,10 +112,10 @@ mod tests {
     #[test]
     fn a_table_reads_as_written() {
         let spec: TableSpec = "words=lsm,cache=1GiB,jobs=3".parse().unwrap();
-        assert_eq!((spec.name.as_str(), spec.engine.as_str()), ("words", "lsm"));
+        assert_eq!((spec.name.as_str(), spec.engine.as_deref()), ("words", Some("lsm")));
         assert_eq!(spec.options["cache"], "1GiB");
         let bare: TableSpec = "words".parse().unwrap();
-        assert_eq!(bare.engine, "lsm");
+        assert_eq!((bare.engine(), &bare.engine), ("lsm", &None));
         assert!("words=lsm,cache".parse::<TableSpec>().is_err());
     }
 }

@@ -12,7 +12,7 @@ use indicatif::ProgressBar;
 use siltstone::{Durability, Table, WriteBatch};
 
 use crate::format::{self, Format, Row, json_row, tsv};
-use crate::store::StoreArgs;
+use crate::store::{NewStoreArgs, StoreArgs};
 use crate::{CommandResult, Failure, Outcome, progress};
 
 /// A batch is written when it has this many bytes.
@@ -26,7 +26,7 @@ const STDIO: &str = "-";
 #[derive(Args)]
 pub(crate) struct Import {
     #[command(flatten)]
-    store: StoreArgs,
+    store: NewStoreArgs,
     /// The file; `-` is standard input
     file: String,
     #[command(flatten)]
@@ -91,8 +91,11 @@ impl Import {
         } else {
             let open = |path: &str| -> std::io::Result<(File, u64)> {
                 let file = File::open(path)?;
-                let len = file.metadata()?.len();
-                Ok((file, len))
+                let metadata = file.metadata()?;
+                match metadata.is_dir() {
+                    true => Err(std::io::ErrorKind::IsADirectory.into()),
+                    false => Ok((file, metadata.len())),
+                }
             };
             let (file, len) =
                 open(&self.file).map_err(|e| Failure::file("read", &self.file, &e))?;
@@ -220,8 +223,10 @@ impl Export {
         let mut output = BufWriter::with_capacity(BUFFER_BYTES, output);
         let bar = progress::count("exporting", table.stats().keys_estimate);
         let mut line = Vec::new();
+        let mut expiring = 0u64;
         for row in table.iter()? {
             let row = row?;
+            expiring += u64::from(row.1.expires_at.is_some());
             line.clear();
             write_row(&mut line, format, &row)?;
             output.write_all(&line).map_err(failed)?;
@@ -232,6 +237,11 @@ impl Export {
         bar.finish_and_clear();
         db.close()?;
         eprintln!("exported {rows} rows");
+        if expiring > 0 && format != Format::Jsonl {
+            eprintln!(
+                "{expiring} of them expire, which the file does not say: --format jsonl does"
+            );
+        }
         Ok(Outcome::Done)
     }
 }

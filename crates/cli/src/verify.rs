@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
-use siltstone::{Db, DbOptions};
+use siltstone::{Db, DbOptions, Error};
 
 use crate::{CommandResult, Outcome, progress};
 
@@ -85,7 +85,13 @@ impl Repair {
                 continue;
             }
             let media = db.table_media(&name)?;
-            let story = siltstone::engines::repair(&spec.engine, &media, &spec.options)?;
+            let story = match siltstone::engines::repair(&spec.engine, &media, &spec.options) {
+                // One table in memory must not keep the others from being repaired.
+                Err(Error::Unsupported { engine, .. }) if self.table.is_none() => {
+                    vec![format!("nothing to repair: {engine} keeps no files")]
+                }
+                story => story?,
+            };
             if !self.json {
                 println!("table {name}:");
                 story.iter().for_each(|line| println!("  {line}"));

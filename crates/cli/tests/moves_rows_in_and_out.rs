@@ -66,3 +66,58 @@ fn answers_in_json_are_one_object() {
         .unwrap();
     assert_eq!(missing.status.code(), Some(1));
 }
+
+#[test]
+fn a_row_of_negative_numbers() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("s").display().to_string();
+    siltstone(&["put", &dir, "-1", "-2.5"]);
+    assert_eq!(siltstone(&["get", &dir, "-1"]).stdout, b"-2.5\n");
+    assert_eq!(siltstone(&["scan", &dir, "--from", "-1"]).stdout, b"-1\t-2.5\n");
+    siltstone(&["del", &dir, "-1"]);
+    assert_eq!(siltstone(&["scan", &dir]).stdout, b"");
+}
+
+#[test]
+fn does_an_export_say_what_its_format_loses() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("s").display().to_string();
+    siltstone(&["put", &dir, "session", "1", "--ttl", "1h"]);
+    siltstone(&["put", &dir, "user", "1"]);
+    let heard = |format: &str| {
+        let output = siltstone(&["export", &dir, "-", "--format", format]);
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(heard("tsv").contains("1 of them expire"));
+    assert!(!heard("jsonl").contains("expire"));
+}
+
+#[test]
+fn a_checkpoint_is_a_store_of_its_own() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name).display().to_string();
+    let (dir, copy) = (path("s"), path("copy"));
+    for table in ["a=lsm", "b=silt", "c=trie", "d=mica,memory=8MiB,partitions=2"] {
+        siltstone(&["put", &dir, "k", table, "--table", table]);
+    }
+    siltstone(&["checkpoint", &dir, &copy]);
+    for name in ["a", "b", "c"] {
+        siltstone(&["put", &dir, "k", "later", "--table", name]);
+    }
+    for (name, value) in [("a", "a=lsm\n"), ("b", "b=silt\n"), ("c", "c=trie\n")] {
+        let output = siltstone(&["get", &copy, "k", "--table", name]);
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), value);
+    }
+    siltstone(&["verify", &copy]);
+}
+
+#[test]
+fn does_a_table_in_memory_keep_the_others_from_repair() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("s").display().to_string();
+    siltstone(&["put", &dir, "k", "v", "--table", "a=mica,memory=8MiB,partitions=2"]);
+    siltstone(&["put", &dir, "k", "v", "--table", "b"]);
+    let told = String::from_utf8(siltstone(&["repair", &dir]).stdout).unwrap();
+    assert!(told.contains("mica keeps no files") && told.contains("table b:"), "{told}");
+    assert_eq!(siltstone(&["get", &dir, "k", "--table", "b"]).stdout, b"v\n");
+}

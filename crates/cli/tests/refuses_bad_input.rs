@@ -154,3 +154,43 @@ fn files_to_import_with_a_bad_row() {
     }
     refused(&siltstone(&["import", &dir, "/no/such/file"]), 3, &["/no/such/file"]);
 }
+
+#[test]
+fn what_is_no_file_to_import() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("store").display().to_string();
+    let output = siltstone(&["import", &dir, &scratch.path().display().to_string()]);
+    refused(&output, 3, &["cannot read", "is a directory"]);
+    assert!(!Path::new(&dir).exists());
+}
+
+#[test]
+fn tables_that_cannot_be_made() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("store").display().to_string();
+    let put = |table: &str| siltstone(&["put", &dir, "k", "v", "--table", table]);
+    refused(&put("t=glass"), 2, &["glass", "lsm, trie"]);
+    refused(&put("t=lsm,memtable=1,colour=red"), 2, &["memtable", "colour"]);
+    refused(&put("t=lsm,memtable"), 2, &["key=value"]);
+    refused(&put("a/b"), 2, &["a/b"]);
+    assert!(!Path::new(&dir).exists(), "a store was made for a table that cannot be");
+    let serve = ["serve", &dir, "--listen", "127.0.0.1:0", "--table", "t=glass"];
+    refused(&siltstone(&serve), 2, &["glass"]);
+    assert!(!Path::new(&dir).exists(), "a store was made for a table that cannot be served");
+    assert!(put("t=silt").status.success());
+    refused(&put("t=lsm"), 2, &["silt", "lsm"]);
+    // The name alone takes the table as it is.
+    assert!(put("t").status.success());
+    refused(&siltstone(&["scan", &dir, "--table", "t"]), 2, &["silt", "export"]);
+}
+
+#[test]
+fn a_checkpoint_over_what_is_there() {
+    let store = store();
+    let before = contents(Path::new(&store.dir));
+    refused(&siltstone(&["checkpoint", &store.dir, &store.dir]), 3, &[&store.dir]);
+    let none = format!("{}-none", store.dir);
+    refused(&siltstone(&["checkpoint", &none, &store.dir]), 3, &["no such directory"]);
+    let catalogue = format!("{}/CATALOG", store.dir);
+    assert_eq!(contents(Path::new(&store.dir))[&catalogue], before[&catalogue]);
+}

@@ -7,6 +7,7 @@ use siltstone_engine::{OptionReader, Result};
 use siltstone_media::PmemPool;
 use siltstone_table::{Compression, TableOptions};
 
+// ANCHOR: options
 /// How a table of the ordered engine is kept. Refused whole at open if it cannot be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
@@ -133,6 +134,7 @@ pub enum Selection {
     /// The one with the fewest bytes under it for each of its own: least rewriting.
     LeastOverlap,
 }
+// ANCHOR_END: options
 
 impl Default for Options {
     fn default() -> Self {

@@ -24,6 +24,7 @@ use crate::partition::cache::Eviction;
 use crate::ring::OFFSET_BITS;
 use crate::version::Access;
 
+// ANCHOR: options
 /// What a store does when it is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
@@ -64,6 +65,7 @@ pub struct Options {
     /// For tests: main buckets of a partition (`buckets`, 0: as many as `item` asks for).
     pub buckets: usize,
 }
+// ANCHOR_END: options
 
 impl Default for Options {
     fn default() -> Self {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use siltstone_engine::{OptionReader, Result};
 
+// ANCHOR: options
 /// How a table of this engine is kept. Refused whole at open if it cannot be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
@@ -57,6 +58,7 @@ pub enum Stores {
     /// As many LogStores as there would be HashStores are merged at once (`log-sorted`).
     LogSorted,
 }
+// ANCHOR_END: options
 
 impl Default for Options {
     fn default() -> Self {

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use siltstone_engine::{CheckpointSink, Error, Purpose, Result};
 use siltstone_media::{Disk, File, Media};
 
-use crate::Db;
+use crate::{Db, engines};
 
 impl Db {
     /// Copies every table, each as of a moment during the call, into the new directory `dir`. The
-    /// copy opens as a store. On an error `dir` is left without a catalogue: no store.
+    /// copy opens as a store, with all files in `dir`: a second medium (`upper` of `trie`) stays the
+    /// original's alone. On an error `dir` is left without a catalogue: no store.
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};
@@ -47,7 +48,11 @@ impl Db {
             }
             sink.target.sync_dir(Purpose::Maintenance)?;
         }
-        self.catalogue()?.write(&target)
+        let mut catalogue = self.catalogue()?;
+        for spec in catalogue.tables.values_mut() {
+            engines::leave_to_original(&spec.engine, &mut spec.options);
+        }
+        catalogue.write(&target)
     }
 }
 

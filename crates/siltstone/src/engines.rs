@@ -60,6 +60,15 @@ pub fn check(name: &str, options: &BTreeMap<String, String>) -> Result<()> {
     }
 }
 
+/// Takes out of the options what can be one table's only, so that a copy of the table, which has all of
+/// its files in its own directory, is opened without it.
+pub fn leave_to_original(name: &str, options: &mut BTreeMap<String, String>) {
+    if name == "trie" {
+        // What a table does not name on its second medium it removes there.
+        options.remove("upper");
+    }
+}
+
 /// Rebuilds what can be saved of a damaged table, which is kept with these options; the answer tells what was done.
 ///
 /// # Errors

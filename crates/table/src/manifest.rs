@@ -4,11 +4,13 @@
 //! the manifest that counts and is replaced as a whole, so that a crash leaves the old or the new.
 //!
 //! ```text
+// ANCHOR: layout
 //! CURRENT         := "MANIFEST-" number  [" closed"]  ' '  crc32c of that in 8 hex digits  '\n'
 //! MANIFEST-000012 := record log number 12:  header  snapshot  edit*
 //!   header   := magic:"SILTMANI"  version:u32  engine name                       little endian
 //!   snapshot := number:u64  bytes          the number of the last edit that is part of it
 //!   edit     := number:u64  bytes          each one more than the record before
+// ANCHOR_END: layout
 //! ```
 //!
 //! `closed` says that the manifest was sealed by a clean close, so that even one cut off between two

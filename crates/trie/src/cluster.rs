@@ -1,6 +1,7 @@
 //! BloomClusters: the filters of a container's tables, gathered so that one read answers for all.
 //!
 //! ```text
+// ANCHOR: layout
 //!            table 31  table 27  table 22                 file   := page{pages}  directory  footer
 //!   column 0 [ 70 B ]  [ 66 B ]  [ 74 B ]  ┐ page 0       page   := crc32c:u32  entry*  zeros
 //!   column 1 [ 72 B ]  [ 58 B ]  [ 70 B ]  ┘              entry  := bytes:u16  filter       column by
@@ -9,6 +10,7 @@
 //!   directory := frame of { table:u64  probes:u8 }*
 //!   footer    := columns:u32  columns a page:u32  page_bytes:u32  directory bytes:u32
 //!                file_number:u64  file_bytes:u64  version:u32  crc32c:u32  magic:"SILTBLMC"  48 bytes
+// ANCHOR_END: layout
 //! ```
 //!
 //! Checksums start from the file's number and the place, as everywhere. A page is as large as a

@@ -7,6 +7,7 @@ use siltstone_engine::{OptionReader, Result};
 
 use crate::htable::Layout;
 
+// ANCHOR: options
 /// How a table of the LSM-trie engine is kept. Refused whole at open if it cannot be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
@@ -66,6 +67,7 @@ pub struct Options {
     /// its own hold.
     pub weak_hash_bits: u32,
 }
+// ANCHOR_END: options
 
 impl Default for Options {
     fn default() -> Self {

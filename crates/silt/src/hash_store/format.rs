@@ -1,6 +1,7 @@
 //! The bytes of a HashStore.
 //!
 //! ```text
+// ANCHOR: layout
 //! file    := slot*  rest*  footer                                             little endian
 //! slot    := crc32c:u32  head[slot_bytes - 4]         slot i at i * slot_bytes, in table order
 //!   head   = operation  zeros                         an entry that fits
@@ -11,6 +12,7 @@
 //!            partition:u32  partitions:u32  seed:u64  slots:u32  entries:u32  slot_bytes:u32
 //!            shortest:u32  longest:u32                bytes of puts; 0 if there are none
 //! filter  := CuckooFilter's stored form  crc32c:u32   in the file beside it
+// ANCHOR_END: layout
 //! ```
 //!
 //! Checksums start from the file's number and the place of what they cover. A reader of another

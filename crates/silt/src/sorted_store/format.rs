@@ -1,6 +1,7 @@
 //! The bytes of a SortedStore.
 //!
 //! ```text
+// ANCHOR: layout
 //! file    := block*  footer                                                   little endian
 //! block   := crc32c:u32  operation*  zeros            a fixed number of distinct hashes, the last
 //!                                                     block fewer; in the order of hashes
@@ -10,6 +11,7 @@
 //!            partition:u32  partitions:u32  seed:u64  entries:u64  hashes:u64  a block:u32
 //!            shortest:u32  longest:u32  even:u32      bytes of operations; blocks of one length
 //! index   := trie_len:u64  trie  boundaries  crc32c:u32        in the file beside it
+// ANCHOR_END: layout
 //! ```
 //!
 //! Checksums start from the file's number and the place of what they cover. A reader of another

@@ -1,10 +1,12 @@
 //! A block as it stands on the medium: compressed or not, and checked.
 //!
 //! ```text
+// ANCHOR: layout
 //! frame    := stored  compression:u8  crc32c:u32                                 little endian
 //!   compression 0: stored = contents
 //!   compression 1: stored = contents_len:u32  LZ4 block
 //!   compression 2: stored = contents_len:u32  Zstandard frame
+// ANCHOR_END: layout
 //! ```
 //!
 //! The checksum starts from the file's number and the frame's offset in the file, then covers

@@ -4,6 +4,7 @@
 //! All integers are little endian.
 //!
 //! ```text
+// ANCHOR: layout
 //! log      := block*  [seal block]
 //! block    := header  fragment*  zeros                      32,768 bytes, the last may be shorter
 //! header   := crc32c:u32  magic:"SLG"  version:u8  log number:u64  synced_to:u64         24 bytes
@@ -11,6 +12,7 @@
 //!   type & 0x7f   1 = full record   2 = first   3 = middle   4 = last fragment of one   5 = seal
 //!   type & 0x80   PREV_SYNCED: all before this fragment's *record* was durable when it was written
 //! seal block := header  fragment of type 5, payload = data_end:u64  records:u64; the file ends here
+// ANCHOR_END: layout
 //! ```
 //!
 //! `synced_to` is the length of the file known durable when the block was begun. A fragment never

@@ -1,9 +1,11 @@
 //! The end of a sorted table: its directory of meta blocks, and the footer that finds it.
 //!
 //! ```text
+// ANCHOR: layout
 //! directory := data_bytes:u64  { name_len:u8  name  frame_bytes:u32 }*          little endian
 //! footer    := directory_offset:u64  directory_bytes:u32  file_number:u64  file_bytes:u64
 //!              version:u32  crc32c:u32  magic:"SILTSTSB"                          44 bytes
+// ANCHOR_END: layout
 //! ```
 //!
 //! Data blocks fill the first `data_bytes`; the meta blocks follow in the directory's order, then the

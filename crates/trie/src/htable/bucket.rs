@@ -1,11 +1,13 @@
 //! The bytes of a bucket, and how items stand in it.
 //!
 //! ```text
+// ANCHOR: layout
 //!   bucket := crc32c:u32  mark:u32  destination:u32  used:u16  common:u16  key_len:u16
 //!             value_len:u16  item*  zeros                    "bucket bytes" in all; integers LE
 //!   item   := key  value                       the first `common` ones, if `value_len` is stated
 //!           | value_len:varint  key  value     the first `common` ones, if it is 65,535: it varies
 //!           | the form of a batch              all others (see crate::item)
+// ANCHOR_END: layout
 //! ```
 //!
 //! Small items of one shape are the rule, and what would be said of each of them is said once a

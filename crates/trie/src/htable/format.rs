@@ -1,6 +1,7 @@
 //! The bytes of an HTable. All integers are little endian.
 //!
 //! ```text
+// ANCHOR: layout
 //! file      := segment*  filter  special index  migrations  directory  page index  footer
 //! segment   := special*  zeros to a multiple of the bucket's bytes, if there are any  bucket*
 //! bucket    := see super::bucket; found by super::directory
@@ -13,6 +14,7 @@
 //!              page index:u32 each  level:u32  container:u64  last sequence:u64
 //!              seed:u64  weak_bits:u8  fanout_bits:u8  0:u16
 //!              version:u32  crc32c:u32  magic:"SILTHTBL"                            112 bytes
+// ANCHOR_END: layout
 //! ```
 //!
 //! Where a table stands in the trie, how its keys were hashed and up to which sequence number it holds

@@ -1,0 +1,55 @@
+//! Can a store and its checkpoint be used one after the other, whatever options their tables have?
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use siltstone::{Db, DbOptions, Durability, WriteBatch};
+
+/// Writes 4,000 rows of this round, enough for tables on the upper levels.
+fn write(dir: &Path, round: u8) {
+    let db = Db::open(dir, DbOptions::default()).unwrap();
+    let table = db.table("t").unwrap();
+    for chunk in 0..8u32 {
+        let mut batch = WriteBatch::new();
+        for key in chunk * 500..(chunk + 1) * 500 {
+            batch.put(&key.to_le_bytes(), &[round; 20]);
+        }
+        table.write(&batch, Durability::Synced).unwrap();
+    }
+    db.close().unwrap();
+}
+
+fn check(dir: &Path, round: u8) {
+    let db = Db::open(dir, DbOptions::default()).unwrap();
+    let table = db.table("t").unwrap();
+    for key in 0..4000u32 {
+        assert_eq!(table.get(&key.to_le_bytes()).unwrap().unwrap(), [round; 20], "key {key}");
+    }
+    assert!(table.verify(&mut |_, _| {}).unwrap().is_sound());
+    db.close().unwrap();
+}
+
+#[test]
+fn does_a_copy_share_the_second_medium_of_a_trie() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name);
+    let upper = path("upper").display().to_string();
+    let options = [("table", "16KiB".to_owned()), ("upper", upper)];
+    let options = options.map(|(name, value)| (name.to_owned(), value)).into();
+    let db = Db::open_or_create(path("store"), DbOptions::default()).unwrap();
+    db.table_or_create("t", "trie", &options).unwrap();
+    db.close().unwrap();
+    write(&path("store"), 1);
+
+    let db = Db::open(path("store"), DbOptions::default()).unwrap();
+    db.checkpoint(path("copy")).unwrap();
+    db.close().unwrap();
+    // What the one does not name in a directory of both, it removes there.
+    write(&path("copy"), 2);
+    check(&path("store"), 1);
+    check(&path("copy"), 2);
+    write(&path("store"), 3);
+    check(&path("copy"), 2);
+    check(&path("store"), 3);
+}
