@@ -126,6 +126,31 @@ impl Table {
         Ok(Snapshot::new(self.clone(), self.engine.snapshot()?))
     }
 
+    /// A view of the table as it was at `time`, in milliseconds since 1970: with the writes of that
+    /// millisecond. Only engines that keep history have one (`skimpy`, as far back as its option
+    /// `retention` says).
+    ///
+    /// ```
+    /// # use siltstone::{Db, DbOptions, Clock, SystemClock};
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
+    /// let options = [("retention", "1h"), ("capacity", "16MiB")].map(|(k, v)| (k.into(), v.into()));
+    /// let table = db.table_or_create("t", "skimpy", &options.into())?;
+    /// table.put(b"price", b"100")?;
+    /// let then = SystemClock.now();
+    /// std::thread::sleep(std::time::Duration::from_millis(2));
+    /// table.put(b"price", b"120")?;
+    /// assert_eq!(table.at(then)?.get(b"price")?.as_deref(), Some(&b"100"[..]));
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `BelowWatermark` if history doesn't reach back so far, `Invalid` for a time in the future,
+    /// `Unsupported` by engines without history.
+    pub fn at(&self, time: Timestamp) -> Result<Snapshot> {
+        Ok(Snapshot::new(self.clone(), self.engine.at(time)?))
+    }
+
     /// Moves what is only in memory and log into tables on the medium, durably.
     pub fn flush(&self) -> Result<()> {
         self.engine.flush()
