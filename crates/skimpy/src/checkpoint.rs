@@ -16,7 +16,9 @@
 //!   24  last      u64, the last batch's timestamp
 //!   32  staged epoch    u32, and
 //!   36  staged through  u64: batches of that epoch up to this timestamp count if they are staged
-//!   44  open blocks     u32, how many; then their numbers, u32 each
+//!   44  tail      u64, pages of the log below this are not needed
+//!   52  gone      u64, pages up to this may be in blocks that were given up; the others are there
+//!   60  open blocks     u32, how many; then their numbers, u32 each
 //!       what the mapping keeps
 //! ```
 //!
@@ -38,7 +40,7 @@ use crate::page::{HEADER_BYTES, Page, u32_at, u64_at};
 
 const VERSION: u8 = 1;
 const PART_HEADER_BYTES: usize = 8;
-const FIXED_BYTES: usize = 48;
+const FIXED_BYTES: usize = 64;
 
 /// What a checkpoint says.
 #[derive(Debug, Clone, Default)]
@@ -49,6 +51,8 @@ pub(crate) struct Checkpoint {
     pub(crate) start: u64,
     pub(crate) last: u64,
     pub(crate) staged: (u32, u64),
+    pub(crate) tail: u64,
+    pub(crate) gone: u64,
     pub(crate) open: Vec<u32>,
     pub(crate) kept: Vec<u8>,
 }
@@ -73,6 +77,8 @@ impl Checkpoint {
         bytes.extend_from_slice(&self.last.to_le_bytes());
         bytes.extend_from_slice(&self.staged.0.to_le_bytes());
         bytes.extend_from_slice(&self.staged.1.to_le_bytes());
+        bytes.extend_from_slice(&self.tail.to_le_bytes());
+        bytes.extend_from_slice(&self.gone.to_le_bytes());
         bytes.extend_from_slice(&(self.open.len() as u32).to_le_bytes());
         self.open.iter().for_each(|block| bytes.extend_from_slice(&block.to_le_bytes()));
         bytes.extend_from_slice(&self.kept);
@@ -93,7 +99,7 @@ impl Checkpoint {
         if bytes[4] != VERSION {
             return Err("the checkpoint is of another version");
         }
-        let open = u32_at(bytes, 44) as usize;
+        let open = u32_at(bytes, 60) as usize;
         let end = open.checked_mul(4).and_then(|bytes| bytes.checked_add(FIXED_BYTES));
         let Some(blocks) = end.and_then(|end| bytes.get(FIXED_BYTES..end)) else {
             return Err("the checkpoint has fewer open blocks than it says");
@@ -105,6 +111,8 @@ impl Checkpoint {
             start: u64_at(bytes, 16),
             last: u64_at(bytes, 24),
             staged: (u32_at(bytes, 32), u64_at(bytes, 36)),
+            tail: u64_at(bytes, 44),
+            gone: u64_at(bytes, 52),
             open: blocks.chunks_exact(4).map(|block| u32_at(block, 0)).collect(),
             kept: bytes[FIXED_BYTES + blocks.len()..].to_vec(),
         })
@@ -144,6 +152,8 @@ impl Inner {
             start: writer.number,
             last: writer.last,
             staged,
+            tail: writer.space.lowest(writer.number),
+            gone: writer.space.retired_through,
             open: writer.space.open_blocks(),
             kept: self.mapping.encode(),
         };
@@ -158,6 +168,7 @@ impl Inner {
             return Err(error);
         }
         writer.checkpoint += 1;
+        writer.retired_by_checkpoint = checkpoint.gone;
         writer.starts = (writer.starts.1, checkpoint.start);
         writer.space.checkpoints.push_back(blocks);
         self.counters.checkpoints.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

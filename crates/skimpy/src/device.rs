@@ -47,9 +47,20 @@ impl Device {
 
     /// A page that may be torn or erased: `None` then.
     pub(crate) fn look(&self, page: u32, purpose: Purpose) -> Result<Option<Page>> {
+        let bytes = self.bytes(page, purpose)?;
+        Ok(bytes.and_then(|bytes| Page::parse(page, bytes, &self.name).ok()))
+    }
+
+    /// The same, whatever number the page says it has.
+    pub(crate) fn look_as_any(&self, page: u32, purpose: Purpose) -> Result<Option<Page>> {
+        let bytes = self.bytes(page, purpose)?;
+        Ok(bytes.and_then(|bytes| Page::parse_any(bytes, &self.name).ok()))
+    }
+
+    fn bytes(&self, page: u32, purpose: Purpose) -> Result<Option<Vec<u8>>> {
         let mut bytes = vec![0; self.geometry.page_bytes()];
         match self.flash.read(page, &mut bytes, purpose) {
-            Ok(()) => Ok(Page::parse(page, bytes, &self.name).ok()),
+            Ok(()) => Ok(Some(bytes)),
             Err(FlashError::Erased { .. } | FlashError::Unreadable { .. }) => Ok(None),
             Err(other) => Err(other.into()),
         }

@@ -14,7 +14,7 @@ use siltstone_engine::{
     ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch, entry,
 };
 use siltstone_media::Media;
-use siltstone_media::flash::{Emulator, Flash, FlashOptions, RealTime, Timing};
+use siltstone_media::flash::{Emulator, Flash, FlashOptions, Geometry, RealTime, Timing};
 
 use crate::cursor::SkimpyCursor;
 use crate::device::Device;
@@ -75,13 +75,8 @@ impl Skimpy {
     /// Corruption, or a failing medium; nothing is changed then.
     pub fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Self> {
         let is_complete = crate::recover::is_complete(&*media)?;
-        let options_of_device = FlashOptions {
-            geometry: options.geometry()?,
-            timing: Timing { channels: options.lanes, ..Timing::INSTANT },
-            clock: Arc::new(RealTime::start()),
-            endurance: u64::MAX,
-        };
-        let open = || Emulator::in_file(&*media, DEVICE, options_of_device.clone());
+        let of_device = device_options(options.geometry()?, options.lanes);
+        let open = || Emulator::in_file(&*media, DEVICE, of_device.clone());
         let mut device = open()?;
         // A device whose making broke off is made anew: its name may not be durable, and a failed sync
         // of names is not repaired by another.
@@ -106,6 +101,16 @@ impl Skimpy {
     /// The device.
     pub fn device(&self) -> &Arc<dyn Flash> {
         &self.inner.device.flash
+    }
+}
+
+/// A device without latencies and without wear, as a file is.
+pub(crate) fn device_options(geometry: Geometry, channels: u32) -> FlashOptions {
+    FlashOptions {
+        geometry,
+        timing: Timing { channels, ..Timing::INSTANT },
+        clock: Arc::new(RealTime::start()),
+        endurance: u64::MAX,
     }
 }
 

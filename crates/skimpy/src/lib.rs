@@ -7,7 +7,9 @@ mod copy;
 mod cursor;
 mod device;
 mod engine;
+mod ftl;
 mod history;
+mod inspect;
 mod keys;
 mod location;
 mod log;
@@ -24,9 +26,11 @@ mod stats;
 mod tail;
 mod timestamp;
 mod verify;
+mod versions;
 mod write;
 
 pub use engine::Skimpy;
+pub use inspect::inspect;
 pub use options::{Mapping, Options};
 
 /// The largest value: 1 MiB, so that one write leaves room for others on the device.

@@ -36,13 +36,15 @@ pub(crate) struct Writer {
     pub(crate) durable: u64,
     /// The last batch's timestamp.
     pub(crate) last: u64,
+    /// That of a batch that failed.
+    pub(crate) last_tried: u64,
     pub(crate) stage: Option<Stage>,
     /// When the oldest pending record came.
     pub(crate) pending_since: Option<Timestamp>,
     /// Pages of the tail that are to be collected for those that were programmed.
     pub(crate) due: u64,
-    /// How far the tail's block was collected, in pages.
-    pub(crate) tail_index: u32,
+    /// The last page of any block that the last checkpoint knew as given up.
+    pub(crate) retired_by_checkpoint: u64,
     /// The last checkpoint's number, and where replay begins from it and from the one before.
     pub(crate) checkpoint: u64,
     pub(crate) starts: (u64, u64),
@@ -50,6 +52,8 @@ pub(crate) struct Writer {
     pub(crate) moved: Vec<Placed>,
     /// Whether a block was erased since the last flush.
     pub(crate) erased: bool,
+    /// Pages programmed in this epoch.
+    sequence: u64,
     done: VecDeque<Completion>,
 }
 
@@ -61,14 +65,16 @@ impl Writer {
             epoch,
             durable: number,
             last,
+            last_tried: 0,
             stage: None,
             pending_since: None,
             due: 0,
-            tail_index: 0,
+            retired_by_checkpoint: 0,
             checkpoint: 0,
             starts: (0, 0),
             moved: Vec::new(),
             erased: false,
+            sequence: 0,
             done: VecDeque::new(),
         }
     }
@@ -135,9 +141,10 @@ impl Writer {
         Ok(())
     }
 
-    fn header(&self, inner: &Inner, kind: Kind, count: usize, number: u64) -> Header {
-        let (epoch, durable) = (self.epoch, self.durable);
-        Header { kind, count, number, epoch, durable, floor: inner.history.floor() }
+    fn header(&mut self, inner: &Inner, kind: Kind, count: usize, number: u64) -> Header {
+        self.sequence += 1;
+        let (epoch, durable, sequence) = (self.epoch, self.durable, self.sequence);
+        Header { kind, count, number, epoch, durable, floor: inner.history.floor(), sequence }
     }
 
     fn wait_one(&mut self, inner: &Inner) -> Result<()> {

@@ -44,6 +44,23 @@ pub(crate) trait Mapping: Send + Sync {
     /// Whether anything live is in a page that can't be read: an error if so.
     fn check_lost(&self, inner: &Inner, page: u32) -> Result<()>;
 
+    /// Whether opening takes every page of the log, not those behind the checkpoint alone.
+    fn replays_all(&self) -> bool {
+        false
+    }
+
+    /// Of a mapping that does: whether a page was cut off by an earlier opening.
+    fn is_cut_off(&self, _epoch: u32, _number: u64) -> bool {
+        false
+    }
+
+    /// The same: pages of this epoch from this number on are cut off; the log begins with `tail`.
+    fn cut(&self, _epoch: u32, _end: u64, _tail: u64) {}
+
+    /// The same: versions with this timestamp are of a batch that was given up halfway, in pages below
+    /// this number.
+    fn give_up(&self, _timestamp: u64, _number: u64) {}
+
     /// Takes a group of records that was found in the log, each with its place; `number` is that of the
     /// first page that it has a part in.
     fn replay(&self, records: Vec<(Location, Record)>, number: u64);

@@ -10,7 +10,8 @@
 //!   20  epoch     u32, which opening of the table wrote it
 //!   24  durable   u64, pages of the log below this were durable when this one was packed
 //!   32  floor     u64, the highest watermark that versions were discarded by
-//!   40  body      records: one behind the other, see `record`
+//!   40  sequence  u64, pages programmed in this epoch, this one too, of whatever kind
+//!   48  body      records: one behind the other, see `record`
 //!                 payload: the hash of its record's key (u64), then bytes of key and value
 //!                 checkpoint: see `checkpoint`
 //! ```
@@ -24,7 +25,7 @@ use siltstone_engine::{Error, Result};
 
 use crate::record::Record;
 
-pub(crate) const HEADER_BYTES: usize = 40;
+pub(crate) const HEADER_BYTES: usize = 48;
 /// What a payload page has before its bytes.
 const OWNER_BYTES: usize = 8;
 const VERSION: u8 = 1;
@@ -46,6 +47,7 @@ pub(crate) struct Header {
     pub(crate) epoch: u32,
     pub(crate) durable: u64,
     pub(crate) floor: u64,
+    pub(crate) sequence: u64,
 }
 
 /// A page that holds.
@@ -71,6 +73,7 @@ pub(crate) fn seal(bytes: &mut [u8], page: u32, header: &Header) {
     bytes[20..24].copy_from_slice(&header.epoch.to_le_bytes());
     bytes[24..32].copy_from_slice(&header.durable.to_le_bytes());
     bytes[32..40].copy_from_slice(&header.floor.to_le_bytes());
+    bytes[40..48].copy_from_slice(&header.sequence.to_le_bytes());
     let sum = sum(bytes, page);
     bytes[..4].copy_from_slice(&sum.to_le_bytes());
 }
@@ -102,6 +105,22 @@ impl Page {
         bytes: Vec<u8>,
         device: &std::sync::Arc<str>,
     ) -> Result<Self, &'static str> {
+        Self::parse_as(page, bytes, device)
+    }
+
+    /// The same for a page that says its number itself.
+    pub(crate) fn parse_any(
+        bytes: Vec<u8>,
+        device: &std::sync::Arc<str>,
+    ) -> Result<Self, &'static str> {
+        Self::parse_as(u32_at(&bytes, 16), bytes, device)
+    }
+
+    fn parse_as(
+        page: u32,
+        bytes: Vec<u8>,
+        device: &std::sync::Arc<str>,
+    ) -> Result<Self, &'static str> {
         if u32_at(&bytes, 0) != sum(&bytes, page) {
             return Err("the page's checksum does not hold");
         }
@@ -121,6 +140,7 @@ impl Page {
             epoch: u32_at(&bytes, 20),
             durable: u64_at(&bytes, 24),
             floor: u64_at(&bytes, 32),
+            sequence: u64_at(&bytes, 40),
         };
         Ok(Page { page, header, bytes, device: device.clone() })
     }

@@ -29,6 +29,7 @@ use crate::chains::Chains;
 use crate::checkpoint::{self, Checkpoint};
 use crate::device::Device;
 use crate::engine::{Counters, DEVICE, Inner};
+use crate::ftl::PageMapped;
 use crate::history::History;
 use crate::location::Location;
 use crate::log::Writer;
@@ -40,6 +41,7 @@ use crate::pins::Pins;
 use crate::record::{FIRST, LAST, REMAPPED, Record};
 use crate::space::{LogBlock, Space};
 use crate::stage::{self, Frame, Stage};
+use crate::versions::Versions;
 
 /// Whether a table was made here once; refuses a directory in which its device is missing.
 pub(crate) fn is_complete(media: &dyn Media) -> Result<bool> {
@@ -133,6 +135,10 @@ pub(crate) fn open(
     env: Env,
     options: Options,
 ) -> Result<Arc<Inner>> {
+    let flash: Arc<dyn Flash> = match options.mapping {
+        options::Mapping::Vftl => Arc::new(PageMapped::open(flash, options.lanes)?),
+        _ => flash,
+    };
     let device = Device::new(flash);
     let survey = survey(&device)?;
     let has_stage = match &media {
@@ -154,7 +160,12 @@ pub(crate) fn open(
     if !is_new {
         mapping.decode(&found.kept).map_err(|reason| device.corrupt(0, reason))?;
     }
+    if mapping.replays_all() {
+        replay_earlier(&device, &survey, &found, &*mapping)?;
+    }
     let replayed = replay(&device, &survey, &found, &*mapping)?;
+    let tail = survey.log.first().map_or(replayed.end, |block| block.first);
+    mapping.cut(found.epoch, replayed.end, tail);
     let frames = match &media {
         Some(media) => Stage::read(&**media)?,
         None => Vec::new(),
@@ -204,7 +215,7 @@ fn mapping(options: &Options, device: &Device, buckets: u32) -> Box<dyn Mapping>
         options::Mapping::Skimpy => {
             Box::new(Chains::new(buckets, options.cache_of(buckets), device.geometry.pages()))
         }
-        _ => Box::new(Chains::new(buckets, options.cache_of(buckets), device.geometry.pages())),
+        options::Mapping::Semel | options::Mapping::Vftl => Box::new(Versions::new(buckets)),
     }
 }
 
@@ -274,11 +285,50 @@ fn replay(
         groups.take(device, &page, &mut replayed.last, mapping)?;
         replayed.end += 1;
     }
+    groups.give_up(replayed.end, mapping);
     if durable > replayed.end {
         let reason = format!("page {} of the log is missing, which was durable", replayed.end);
         return Err(device.corrupt(proof, reason));
     }
     Ok(replayed)
+}
+
+/// Takes the pages of the log before the checkpoint, in their order, for a mapping that needs them all.
+///
+/// The tail may have lost parts of a group to collection, and parts are versions like others: a batch that
+/// was given up halfway is in no log of such a mapping.
+fn replay_earlier(
+    device: &Device,
+    survey: &Survey,
+    found: &Checkpoint,
+    mapping: &dyn Mapping,
+) -> Result<()> {
+    let mut pages: BTreeMap<u64, u32> = BTreeMap::new();
+    for block in &survey.log {
+        for index in 0..device.flash.programmed(block.block)? {
+            let page = device.geometry.page(block.block, index);
+            let Some(page) = device.look(page, Purpose::Recovery)? else { continue };
+            let header = page.header;
+            // Below the tail are blocks that were given up, erased or not: what they hid may be gone.
+            let is_before = (found.tail..found.start).contains(&header.number);
+            if is_before && !mapping.is_cut_off(header.epoch, header.number) {
+                pages.insert(header.number, page.page);
+            }
+        }
+    }
+    let missing = (found.gone + 1..found.start).find(|number| !pages.contains_key(number));
+    if let Some(missing) = missing.filter(|number| *number >= found.tail) {
+        return Err(device.corrupt(0, format!("page {missing} of the log can't be read")));
+    }
+    for page in pages.into_values() {
+        let page = device.read(page, Purpose::Recovery)?;
+        let mut records = Vec::new();
+        for (slot, record) in page.records().enumerate() {
+            records.push((device.slots.at(page.page, slot), record?));
+        }
+        mapping.replay(records, page.header.number);
+    }
+    Ok(())
 }
 
 /// Puts groups together from the pages that they lie in.
@@ -292,6 +342,14 @@ struct Groups {
 }
 
 impl Groups {
+    /// What there is of a group is all that there will be.
+    fn give_up(&mut self, number: u64, mapping: &dyn Mapping) {
+        if let Some((_, record)) = self.records.first().filter(|it| !it.1.is_marked(REMAPPED)) {
+            mapping.give_up(record.timestamp, number);
+        }
+        self.records.clear();
+    }
+
     /// Takes the records of a page: groups that end in it go to the mapping.
     fn take(
         &mut self,
@@ -306,7 +364,7 @@ impl Groups {
         for (slot, record) in page.records().enumerate() {
             let record = record?;
             if record.is_marked(FIRST) {
-                self.records.clear();
+                self.give_up(page.header.number, mapping);
                 self.began = page.header.number;
             }
             if record.payload.is_some() {
@@ -359,6 +417,17 @@ fn staged(
     Ok(following)
 }
 
+/// The number of a block's last page that can be read.
+fn last_of(device: &Device, block: u32) -> Result<u64> {
+    for index in (0..device.flash.programmed(block)?).rev() {
+        let page = device.geometry.page(block, index);
+        if let Some(page) = device.look(page, Purpose::Recovery)? {
+            return Ok(page.header.number);
+        }
+    }
+    Ok(0)
+}
+
 /// Puts every block in its place; the number of the newest checkpoint that there is a trace of.
 fn settle(
     device: &Device,
@@ -370,6 +439,7 @@ fn settle(
     replayed: &Replayed,
 ) -> Result<(Space, u64)> {
     let mut space = Space::new(options.lanes);
+    space.retired_through = found.gone;
     let newest = survey.checkpoints.last_key_value().map_or(0, |(number, _)| *number);
     for block in survey.erased.into_iter().chain(survey.unknown) {
         space.set_free(block, device.flash.erases(block)?);
@@ -390,8 +460,17 @@ fn settle(
             continue;
         }
         // The last page of a block that was not read again is before the checkpoint's start.
-        let last = replayed.last_of.get(&block).copied();
-        let last = last.unwrap_or(found.start.saturating_sub(1)).max(first);
+        let last = match replayed.last_of.get(&block) {
+            Some(last) => *last,
+            None if first < found.tail => last_of(device, block)?,
+            None => found.start.saturating_sub(1),
+        };
+        // It was given up, and not erased in time.
+        if last < found.tail {
+            space.set_free(block, device.flash.erases(block)?);
+            continue;
+        }
+        let last = last.max(first);
         space.add_sealed(LogBlock { block, first, last });
     }
     Ok((space, newest))

@@ -46,6 +46,10 @@ pub(crate) struct Space {
     open: Vec<Option<(u32, Option<(u64, u64)>)>>,
     turn: usize,
     pub(crate) sealed: VecDeque<LogBlock>,
+    /// The block that is being collected, and how many of its pages were.
+    pub(crate) tail: Option<(LogBlock, u32)>,
+    /// The last page of any block that was given up.
+    pub(crate) retired_through: u64,
     pub(crate) retired: VecDeque<Retired>,
     /// Blocks of the last two checkpoints, the older first.
     pub(crate) checkpoints: VecDeque<Vec<u32>>,
@@ -165,10 +169,19 @@ impl Space {
     }
 
     /// The lowest number of a page that the log still needs.
-    pub(crate) fn tail(&self, end: u64) -> u64 {
+    pub(crate) fn lowest(&self, end: u64) -> u64 {
         let open = self.open.iter().flatten().filter_map(|(_, numbers)| numbers.map(|n| n.0));
         let sealed = self.sealed.front().map(|block| block.first);
-        open.chain(sealed).min().unwrap_or(end)
+        let tail = self.tail.map(|(block, _)| block.first);
+        open.chain(sealed).chain(tail).min().unwrap_or(end)
+    }
+
+    /// The block of the tail and the index of its next page to collect.
+    pub(crate) fn tail(&mut self) -> Option<(LogBlock, u32)> {
+        if self.tail.is_none() {
+            self.tail = self.sealed.pop_front().map(|block| (block, 0));
+        }
+        self.tail
     }
 }
 

@@ -79,7 +79,7 @@ impl Inner {
     pub(crate) fn collect_all(&self, writer: &mut Writer) -> Result<()> {
         writer.force(self)?;
         let end = writer.number;
-        while writer.space.sealed.front().is_some_and(|block| block.last < end) {
+        while writer.space.tail().is_some_and(|(block, _)| block.last < end) {
             if writer.space.free_blocks() < self.least_free(writer) {
                 self.reclaim(writer, true)?;
                 if writer.space.free_blocks() < self.least_free(writer) {
@@ -94,19 +94,19 @@ impl Inner {
 
     /// Collects a page of the tail; `false` if there is none.
     fn collect_one(&self, writer: &mut Writer) -> Result<bool> {
-        let Some(&tail) = writer.space.sealed.front() else { return Ok(false) };
-        let page = self.device.geometry.page(tail.block, writer.tail_index);
-        if writer.tail_index < self.device.flash.programmed(tail.block)? {
+        let Some((tail, index)) = writer.space.tail() else { return Ok(false) };
+        if index < self.device.flash.programmed(tail.block)? {
+            let page = self.device.geometry.page(tail.block, index);
             match self.device.look(page, Purpose::Compaction)? {
                 Some(page) => self.mapping.collect(self, writer, &page)?,
                 // Torn by a power cut, as a rule; if not, erasing it would hide the damage.
                 None => self.mapping.check_lost(self, page)?,
             }
         }
-        writer.tail_index += 1;
-        if u64::from(writer.tail_index) == self.pages_per_block() {
-            writer.tail_index = 0;
-            writer.space.sealed.pop_front();
+        writer.space.tail = Some((tail, index + 1));
+        if u64::from(index + 1) == self.pages_per_block() {
+            writer.space.tail = None;
+            writer.space.retired_through = writer.space.retired_through.max(tail.last);
             // Copies may still be pending: then they are in pages to come.
             let copies = writer.number + u64::from(self.pending.end().1 > 0);
             let age = self.pins.next_age();
@@ -120,7 +120,12 @@ impl Inner {
     /// Frees the blocks that were given up; with `force` makes durable what that takes.
     pub(crate) fn reclaim(&self, writer: &mut Writer, force: bool) -> Result<()> {
         let Some(last) = writer.space.retired.back().copied() else { return Ok(()) };
-        let is_needed = |writer: &Writer, it: &Retired| it.block.last >= writer.starts.0;
+        let is_needed = |writer: &Writer, it: &Retired| {
+            // A mapping that reads the whole log again must know which of its pages are gone.
+            let is_missed =
+                self.mapping.replays_all() && it.block.last > writer.retired_by_checkpoint;
+            it.block.last >= writer.starts.0 || is_missed
+        };
         if force {
             if writer.durable < last.copies || writer.erased {
                 writer.force(self)?;

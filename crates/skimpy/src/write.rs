@@ -51,7 +51,7 @@ impl Inner {
             }
             self.make_room(writer, batch.as_bytes().len() as u64)?;
             self.pack_what_is_old(writer)?;
-            let timestamp = timestamp::after(writer.last, self.env.clock.now());
+            let timestamp = timestamp::after(writer.last.max(writer.last_tried), self.env.clock.now());
             self.apply(writer, batch, timestamp, durability)
         })?;
         self.counters.writes.fetch_add(batch.len() as u64, Relaxed);
@@ -111,6 +111,9 @@ impl Inner {
         };
         if let Err(error) = programmed {
             self.pending.truncate(end);
+            // Its timestamp is used up: what is in pages bears it.
+            writer.last_tried = timestamp;
+            self.mapping.give_up(timestamp, writer.number);
             return Err(error);
         }
         let placed: Vec<_> = records
@@ -179,6 +182,25 @@ impl Inner {
         let pages = writer.program_payload(self, record, parts, Purpose::Flush)?;
         let (key_bytes, value_bytes) = (record.key.len(), value.len());
         record.payload = Some(Payload { key_bytes, value_bytes, pages });
+        Ok(())
+    }
+
+    /// Gives a record that is remapped its payload in new pages.
+    pub(crate) fn repay(&self, writer: &mut Writer, record: &mut Record) -> Result<()> {
+        if record.payload.is_none() {
+            return Ok(());
+        }
+        record.key.clear();
+        self.device.load(record, true, Purpose::Compaction)?;
+        let value = match &mut record.content {
+            Content::Value(value) => std::mem::take(value),
+            _ => Vec::new(),
+        };
+        let parts = [record.key.as_slice(), &value];
+        let pages = writer.program_payload(self, record, parts, Purpose::Compaction)?;
+        if let Some(payload) = &mut record.payload {
+            payload.pages = pages;
+        }
         Ok(())
     }
 }

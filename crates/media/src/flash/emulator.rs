@@ -28,7 +28,8 @@ use super::power::{Change, InFlight, Power};
 use super::schedule::Schedule;
 use super::zones::ZoneCells;
 use super::{Completion, DeviceClock, Flash, FlashError, FlashResult, Geometry, Timing, survivor};
-use crate::Media;
+use crate::names::join;
+use crate::{Media, Mode};
 
 /// What a device is like.
 #[derive(Clone)]
@@ -79,6 +80,15 @@ impl Emulator {
     pub fn in_file(media: &dyn Media, name: &str, options: FlashOptions) -> Result<Self> {
         let cells = FileCells::open(media, name, options.geometry)?;
         Ok(Self::over(Box::new(cells), options))
+    }
+
+    /// The geometry of the device in the file `name`.
+    ///
+    /// # Errors
+    /// As [`in_file`](Self::in_file), but for another geometry.
+    pub fn geometry_of(media: &dyn Media, name: &str) -> Result<Geometry> {
+        let file = media.open(name, Mode::Read)?;
+        super::label::geometry(&*file, &join(&media.name(), name))
     }
 
     /// A device in zones, a file each, in a directory that holds nothing else; made erased if it is

@@ -94,7 +94,9 @@ impl Chains {
         let stamp = self.stamp(writer.number);
         let mut copies = Vec::with_capacity(wanted.len());
         for (record, _) in wanted.values() {
-            copies.push(self.copy(inner, writer, record)?);
+            let mut copy = own(record);
+            inner.repay(writer, &mut copy)?;
+            copies.push(copy);
         }
         let (end, _) = inner.pending.end();
         let mut priors: HashMap<&[u8], Location> = HashMap::new();
@@ -132,29 +134,6 @@ impl Chains {
         self.collected.fetch_add(1, Relaxed);
         self.dropped.fetch_add(discarded as u64, Relaxed);
         writer.place(inner, false)
-    }
-
-    /// A copy for the head of the log, its payload in new pages.
-    fn copy(&self, inner: &Inner, writer: &mut Writer, record: &Arc<Record>) -> Result<Record> {
-        let mut copy = own(record);
-        if copy.payload.is_none() {
-            return Ok(copy);
-        }
-        copy.key.clear();
-        inner.device.load(&mut copy, true, Purpose::Compaction)?;
-        let value = match &copy.content {
-            Content::Value(value) => value.as_slice(),
-            _ => &[],
-        };
-        let pages =
-            writer.program_payload(inner, &copy, [&copy.key, value], Purpose::Compaction)?;
-        if let Some(payload) = &mut copy.payload {
-            payload.pages = pages;
-        }
-        if copy.content != Content::Deleted {
-            copy.content = Content::Value(Vec::new());
-        }
-        Ok(copy)
     }
 
     /// The chain of a bucket and, if `priors`, the versions that its records lead to, down to the
