@@ -98,8 +98,15 @@ impl PageMapped {
             }
         }
         for block in 0..physical.blocks() {
-            if under.programmed(block)? > 0 {
-                state.full.insert((state.valid[block as usize], block));
+            let programmed = under.programmed(block)?;
+            let lane = state.open.iter().position(Option::is_none);
+            match lane.filter(|_| (1..ppb).contains(&programmed)) {
+                // It was open, and goes on being.
+                Some(lane) => state.open[lane] = Some(block),
+                None if programmed > 0 => {
+                    state.full.insert((state.valid[block as usize], block));
+                }
+                None => {}
             }
         }
         Ok(PageMapped { under, geometry, lanes: lanes as usize, state: Mutex::new(state) })
@@ -290,6 +297,14 @@ impl Flash for PageMapped {
 
     fn flush(&self, purpose: Purpose) -> FlashResult<()> {
         self.under.flush(purpose)
+    }
+
+    fn renew(&self, page: u32, purpose: Purpose) -> FlashResult<()> {
+        self.check(page)?;
+        match self.state().places[page as usize] {
+            NONE => Ok(()),
+            place => self.under.renew(place, purpose),
+        }
     }
 
     fn programmed(&self, block: u32) -> FlashResult<u32> {

@@ -81,6 +81,7 @@ struct Parts {
     pages: u32,
     shares: BTreeMap<u32, Vec<u8>>,
     blocks: Vec<u32>,
+    floor: u64,
 }
 
 impl Parts {
@@ -110,8 +111,14 @@ fn survey(device: &Device) -> Result<Survey> {
                 parts.blocks.push(block);
                 for page in pages {
                     let Some(page) = device.look(page, Purpose::Recovery)? else { continue };
+                    // Over a translation layer pages of the block's earlier life may show again.
+                    let is_part = page.header.kind == Kind::Checkpoint;
+                    if !is_part || page.header.number != first.header.number {
+                        continue;
+                    }
                     let (index, count, share) = checkpoint::part(&page);
                     parts.pages = count;
+                    parts.floor = parts.floor.max(page.header.floor);
                     parts.shares.insert(index, share.to_vec());
                 }
             }
@@ -163,7 +170,9 @@ pub(crate) fn open(
     if mapping.replays_all() {
         replay_earlier(&device, &survey, &found, &*mapping)?;
     }
-    let replayed = replay(&device, &survey, &found, &*mapping)?;
+    let mut replayed = replay(&device, &survey, &found, &*mapping)?;
+    let floor = survey.checkpoints.get(&number).map_or(0, |parts| parts.floor);
+    replayed.floor = replayed.floor.max(floor);
     let tail = survey.log.first().map_or(replayed.end, |block| block.first);
     mapping.cut(found.epoch, replayed.end, tail);
     let frames = match &media {
@@ -283,6 +292,8 @@ fn replay(
         let page = device.read(*page, Purpose::Recovery)?;
         replayed.floor = replayed.floor.max(page.header.floor);
         groups.take(device, &page, &mut replayed.last, mapping)?;
+        // An earlier opening may have failed to make it durable, and nothing would try that again.
+        device.flash.renew(page.page, Purpose::Recovery)?;
         replayed.end += 1;
     }
     groups.give_up(replayed.end, mapping);
@@ -316,8 +327,8 @@ fn replay_earlier(
             }
         }
     }
-    let missing = (found.gone + 1..found.start).find(|number| !pages.contains_key(number));
-    if let Some(missing) = missing.filter(|number| *number >= found.tail) {
+    let mut known = (found.gone + 1).max(found.tail)..found.start;
+    if let Some(missing) = known.find(|number| !pages.contains_key(number)) {
         return Err(device.corrupt(0, format!("page {missing} of the log can't be read")));
     }
     for page in pages.into_values() {
@@ -417,15 +428,17 @@ fn staged(
     Ok(following)
 }
 
-/// The number of a block's last page that can be read.
+/// The highest number of a block's pages. Over a translation layer the last page may be one of the
+/// block's earlier life.
 fn last_of(device: &Device, block: u32) -> Result<u64> {
-    for index in (0..device.flash.programmed(block)?).rev() {
+    let mut last = 0;
+    for index in 0..device.flash.programmed(block)? {
         let page = device.geometry.page(block, index);
         if let Some(page) = device.look(page, Purpose::Recovery)? {
-            return Ok(page.header.number);
+            last = last.max(page.header.number);
         }
     }
-    Ok(0)
+    Ok(last)
 }
 
 /// Puts every block in its place; the number of the newest checkpoint that there is a trace of.

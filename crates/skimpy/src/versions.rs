@@ -346,10 +346,12 @@ impl Mapping for Versions {
         index.given_up.insert(timestamp, number);
     }
 
-    fn replay(&self, records: Vec<(Location, Record)>, _number: u64) {
+    fn replay(&self, records: Vec<(Location, Record)>, number: u64) {
         let mut index = self.index();
         for (at, record) in records {
-            let is_given_up = index.given_up.contains_key(&record.timestamp);
+            // The same batch may have been written once more, further on.
+            let behind = index.given_up.get(&record.timestamp);
+            let is_given_up = behind.is_some_and(|behind| number < *behind);
             if !matches!(record.content, Content::EmptyBucket(_)) && !is_given_up {
                 index.insert(record.hash, record.timestamp, at);
             }
@@ -417,6 +419,11 @@ impl Mapping for Versions {
                     };
                     if record.hash != hash {
                         continue 'again;
+                    }
+                    // Those behind the first are older, and the payload of what is hidden may be gone:
+                    // a key that shares all 64 bits of its hash with another is not looked for there.
+                    if !of_hash.is_empty() && record.payload.is_some() {
+                        continue;
                     }
                     pages.load(&mut record, true)?;
                     // The first of each key is its newest.

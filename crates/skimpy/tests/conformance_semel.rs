@@ -3,6 +3,6 @@
 mod common;
 
 const SUBJECT: common::MappingSubject =
-    common::MappingSubject { mapping: "semel", variants: &["free=0.9", "free=0.5 lanes=2"] };
+    common::MappingSubject { mapping: "semel", variants: &["free=0.9", "free=0.5"] };
 
 siltstone_testkit::conformance!(SUBJECT);

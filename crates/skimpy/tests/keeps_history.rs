@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, ReadPoint, WriteBatch};
-use siltstone_media::Ram;
+use siltstone_media::{Media, Ram};
 use siltstone_skimpy::{Options, Skimpy};
 use siltstone_testkit::Dice;
 
@@ -20,9 +20,14 @@ fn options(more: &[(&str, &str)]) -> Options {
     Options::from_map(&map).unwrap()
 }
 
-fn open(media: &Ram, clock: &Arc<ManualClock>, more: &[(&str, &str)]) -> Skimpy {
+fn open(media: &Arc<dyn Media>, clock: &Arc<ManualClock>, more: &[(&str, &str)]) -> Skimpy {
     let env = Env::replayable(clock.clone(), 1);
-    Skimpy::open(Arc::new(media.clone()), env, options(more)).unwrap()
+    Skimpy::open(media.clone(), env, options(more))
+        .unwrap_or_else(|error| panic!("{more:?}: {error}"))
+}
+
+fn fresh() -> (Arc<dyn Media>, Arc<ManualClock>) {
+    (Arc::new(Ram::new()), Arc::new(ManualClock::at(10_000)))
 }
 
 fn put(engine: &Skimpy, key: &[u8], value: &[u8]) -> Result<(), Error> {
@@ -50,7 +55,7 @@ fn all_versions_since_the_watermark_are_there() {
         let seeds = std::env::var("SILTSTONE_HISTORIES").map_or(6, |text| text.parse().unwrap());
         for seed in 0..seeds {
             let more = [("retention", "300ms"), ("mapping", mapping), ("cache", cache)];
-            let (media, clock) = (Ram::new(), Arc::new(ManualClock::at(10_000)));
+            let (media, clock) = fresh();
             let mut engine = open(&media, &clock, &more);
             let mut dice = Dice::of(seed, 77);
             let mut history = History::new();
@@ -111,16 +116,23 @@ fn all_versions_since_the_watermark_are_there() {
 
 #[test]
 fn times_before_the_watermark_and_in_the_future_are_refused() {
-    let (media, clock) = (Ram::new(), Arc::new(ManualClock::at(10_000)));
+    let (media, clock) = fresh();
     let engine = open(&media, &clock, &[("retention", "100ms")]);
     put(&engine, b"k", b"1").unwrap();
     clock.set(10_500);
     put(&engine, b"k", b"2").unwrap();
     let early = engine.at(10_000).unwrap();
-    engine.maintain().unwrap();
+    // More than a block, so that there is something to collect.
+    let fill = |engine: &Skimpy| {
+        for _ in 0..10 {
+            put(engine, b"large", &[1; 3000]).unwrap();
+        }
+        engine.maintain().unwrap();
+    };
+    fill(&engine);
     assert_eq!(engine.get_at(b"k", &early).unwrap().unwrap().value, b"1");
     drop(early);
-    engine.maintain().unwrap();
+    fill(&engine);
     let Err(Error::BelowWatermark { watermark }) = engine.at(10_000) else { panic!() };
     assert!((10_001..=10_500).contains(&watermark), "{watermark}");
     assert!(matches!(engine.at(10_501), Err(Error::Invalid(_))));
@@ -138,7 +150,7 @@ fn times_before_the_watermark_and_in_the_future_are_refused() {
 #[test]
 fn space_comes_back_when_nobody_asks_for_the_past() {
     for mapping in ["skimpy", "semel"] {
-        let (media, clock) = (Ram::new(), Arc::new(ManualClock::at(10_000)));
+        let (media, clock) = fresh();
         let engine = open(&media, &clock, &[("mapping", mapping)]);
         let write_all = |value: u8| {
             for key in 0..20u8 {
@@ -173,7 +185,7 @@ fn space_comes_back_when_nobody_asks_for_the_past() {
 #[test]
 fn a_full_device_refuses_writes_and_is_read_on() {
     for mapping in ["skimpy", "semel", "vftl"] {
-        let (media, clock) = (Ram::new(), Arc::new(ManualClock::at(10_000)));
+        let (media, clock) = fresh();
         let engine = open(&media, &clock, &[("mapping", mapping)]);
         let mut written = 0u32;
         let error = loop {
@@ -197,14 +209,14 @@ fn a_full_device_refuses_writes_and_is_read_on() {
 
 #[test]
 fn a_device_of_another_kind_is_refused_by_name() {
-    let (media, clock) = (Ram::new(), Arc::new(ManualClock::at(10_000)));
+    let (media, clock) = fresh();
     open(&media, &clock, &[]).close().unwrap();
     for (more, words) in
         [([("block", "8")], "another geometry"), ([("mapping", "semel")], "mapping=skimpy")]
     {
         let env = Env::replayable(clock.clone(), 1);
         let Err(Error::Refused { path, reason }) =
-            Skimpy::open(Arc::new(media.clone()), env, options(&more))
+            Skimpy::open(media.clone(), env, options(&more))
         else {
             panic!("{more:?} is not refused");
         };

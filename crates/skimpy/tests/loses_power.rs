@@ -37,17 +37,17 @@ fn open(device: &Arc<Emulator>, options: &Options) -> Result<Skimpy, Error> {
     Skimpy::over(device.clone(), env, options.clone())
 }
 
-fn contents(engine: &Skimpy) -> State {
-    let mut cursor = engine.iter().unwrap();
+fn contents(engine: &Skimpy) -> Result<State, Error> {
+    let mut cursor = engine.iter()?;
     let mut state = State::new();
-    let mut there = cursor.first().unwrap();
+    let mut there = cursor.first()?;
     while there {
-        let found = engine.get(cursor.key()).unwrap().unwrap();
-        assert_eq!(found.value, cursor.value());
+        let found = engine.get(cursor.key())?;
+        assert_eq!(found.unwrap().value, cursor.value());
         state.insert(cursor.key().to_vec(), cursor.value().to_vec());
-        there = cursor.next().unwrap();
+        there = cursor.next()?;
     }
-    state
+    Ok(state)
 }
 
 /// Writes batches until power goes off; the states after each, and how many were synced.
@@ -89,6 +89,9 @@ fn what_was_synced_is_there_and_batches_are_whole() {
         let mapping = MAPPINGS[(seed % 3) as usize];
         let lanes = 1 + (seed / 3 % 3) as u32;
         let options = options(mapping, lanes);
+        let contents = |engine: &Skimpy| {
+            contents(engine).unwrap_or_else(|error| panic!("seed {seed} {mapping}: {error}"))
+        };
         let mut dice = Dice::of(seed, 78);
         let mut device = Arc::new(Emulator::in_memory(FlashOptions {
             geometry: Geometry::new(4096, 2, 64).unwrap(),

@@ -372,6 +372,17 @@ impl Flash for Emulator {
         Ok(())
     }
 
+    fn renew(&self, page: u32, purpose: Purpose) -> FlashResult<()> {
+        let (block, index) = self.check_page(page, self.options.geometry.page_bytes())?;
+        let guard = self.exclusive(block)?;
+        let state = guard.state.unwrap_or_default();
+        self.check_power(&self.power.lock())?;
+        if index < state.next {
+            self.cells.renew(self.place(block, index, state.erases), purpose)?;
+        }
+        Ok(())
+    }
+
     fn programmed(&self, block: u32) -> FlashResult<u32> {
         Ok(self.state(block)?.next)
     }

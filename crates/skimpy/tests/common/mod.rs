@@ -11,9 +11,9 @@ use siltstone_testkit::Subject;
 const SMALL: &str = "capacity=2MiB block=4 buckets=8";
 
 /// A mapping and its option sets.
-pub struct MappingSubject {
-    pub mapping: &'static str,
-    pub variants: &'static [&'static str],
+pub(crate) struct MappingSubject {
+    pub(crate) mapping: &'static str,
+    pub(crate) variants: &'static [&'static str],
 }
 
 impl MappingSubject {
