@@ -114,7 +114,7 @@ impl PageMapped {
 
     /// Blocks that the layer keeps for itself.
     fn reserved(physical: &Geometry, lanes: u32) -> u32 {
-        physical.reserved_blocks().max(2 * lanes + 3)
+        physical.reserved_blocks().max(2 * lanes + 4)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -136,7 +136,8 @@ impl PageMapped {
                 state.full.insert((state.valid[block as usize], block));
             }
             let Some((erases, block)) = state.free.pop_first() else {
-                let reason = std::io::Error::from(std::io::ErrorKind::StorageFull);
+                let reason = "the translation layer has no free block";
+                let reason = std::io::Error::new(std::io::ErrorKind::StorageFull, reason);
                 let full = siltstone_engine::Error::io("write", self.under.name(), &reason);
                 return Err(FlashError::Medium(full));
             };
@@ -158,14 +159,20 @@ impl PageMapped {
     fn collect(&self, state: &mut State) -> FlashResult<()> {
         let physical = self.under.geometry();
         let ppb = physical.pages_per_block();
-        let wanted = self.lanes + 1;
+        let wanted = self.lanes + 2;
         while state.free.len() < wanted {
             let Some((valid, victim)) = state.full.pop_first() else { return Ok(()) };
             if valid >= ppb {
                 state.full.insert((valid, victim));
                 return Ok(());
             }
-            let moved = self.copy_block(state, victim);
+            // Erased at once: of two copies in two blocks opening could not tell which is garbage.
+            let moved = self.copy_block(state, victim).and_then(|()| {
+                self.under.erase(victim, Purpose::Compaction)
+            });
+            if let Err(FlashError::WornOut { .. }) = moved {
+                continue;
+            }
             if let Err(error) = moved {
                 state.full.insert((state.valid[victim as usize], victim));
                 return Err(error);

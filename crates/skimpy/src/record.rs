@@ -146,6 +146,12 @@ impl Record {
             }
     }
 
+    /// Bytes that it takes in pages, its payload's too.
+    pub(crate) fn total_bytes(&self) -> u64 {
+        let payload = self.payload.as_ref().map_or(0, |it| it.key_bytes + it.value_bytes);
+        (self.encoded_bytes() + payload) as u64
+    }
+
     pub(crate) fn encode(&self, next: Location, prior: Location, out: &mut Vec<u8>) {
         let mut flags = self.marks;
         flags |= match self.content {

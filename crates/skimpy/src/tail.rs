@@ -53,8 +53,12 @@ impl Inner {
                 break;
             }
             writer.due -= 1;
-            if !self.collect_one(writer)? {
-                break;
+            match self.collect_one(writer) {
+                Ok(true) => {}
+                Ok(false) => break,
+                // Whether there is room without it is seen below.
+                Err(error) if error.is_disk_full() => break,
+                Err(error) => return Err(error),
             }
         }
         writer.due = writer.due.min(u64::from(geometry.pages_per_block()));
@@ -75,6 +79,19 @@ impl Inner {
         Ok(())
     }
 
+    /// Refuses to remap so many bytes if that would leave no room for checkpoints.
+    pub(crate) fn check_copies(&self, writer: &Writer, bytes: u64) -> Result<()> {
+        let page = self.device.geometry.page_bytes() as u64;
+        // Records may leave half of a page empty.
+        let blocks = (2 * bytes.div_ceil(page)).div_ceil(self.pages_per_block());
+        let lanes = writer.space.lanes() as u64;
+        let least = 2 * self.checkpoint_blocks() + 2 + if blocks > 0 { lanes } else { 0 };
+        match writer.space.free_blocks() >= blocks + least {
+            true => Ok(()),
+            false => Err(self.device.full("there is no room to remap what is in the way")),
+        }
+    }
+
     /// Collects the whole log once, as far as anything can be discarded.
     pub(crate) fn collect_all(&self, writer: &mut Writer) -> Result<()> {
         writer.force(self)?;
@@ -86,7 +103,10 @@ impl Inner {
                     break;
                 }
             }
-            self.collect_one(writer)?;
+            match self.collect_one(writer) {
+                Err(error) if error.is_disk_full() => break,
+                collected => collected?,
+            };
         }
         writer.force(self)?;
         self.reclaim(writer, true)

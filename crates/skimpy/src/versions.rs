@@ -190,6 +190,7 @@ impl Versions {
         mut record: Record,
         number: u32,
     ) -> Result<()> {
+        inner.check_copies(writer, record.total_bytes())?;
         let fate = self.judge(&record, number, inner.watermark(), inner.env.clock.now());
         if matches!(fate, Fate::Discard) {
             self.dropped.fetch_add(1, Relaxed);

@@ -124,7 +124,7 @@ fn what_was_synced_is_there_and_batches_are_whole() {
         let report = engine.verify(&mut |_, _| ()).unwrap();
         assert!(report.is_sound(), "seed {seed} {mapping}: {:?}", report.damage);
         engine.write(WriteBatch::new().put(b"last", b"1"), Durability::Synced).unwrap();
-        engine.maintain().unwrap();
+        engine.maintain().unwrap_or_else(|error| panic!("seed {seed} {mapping}: {error}"));
         engine.close().unwrap();
         let again = contents(&open(&device, &options).unwrap());
         assert_eq!(again.len(), found.len() + 1, "seed {seed} {mapping}");

@@ -90,6 +90,7 @@ impl Chains {
                 }
             }
         }
+        inner.check_copies(writer, wanted.values().map(|(record, _)| record.total_bytes()).sum())?;
         // Payloads are programmed first, and they are part of what must not seem older than this.
         let stamp = self.stamp(writer.number);
         let mut copies = Vec::with_capacity(wanted.len());
