@@ -5,6 +5,7 @@
 //!   chain    record ─next─▶ record ─next─▶ …             on flash: the newest first
 //!   versions record ─prior─▶ the version of the key before it, or unknown: further down the chain
 //!   cache    key ─▶ its newest version                   see `cache`
+//!   hot      keys that are written again while they head their chain: see `hot`
 //! ```
 //!
 //! A put goes to the front of its chain; its prior version is the cache's, else unknown. Collecting a
@@ -26,6 +27,7 @@ use siltstone_engine::{Purpose, Result};
 use crate::cache::Cache;
 use crate::device::Pages;
 use crate::engine::Inner;
+use crate::hot::Hot;
 use crate::keys;
 use crate::location::{self, Location, NONE, UNKNOWN};
 use crate::log::Writer;
@@ -42,6 +44,9 @@ pub(crate) struct Chains {
     index: Mutex<Index>,
     /// Pages of the log for one step of the stamps.
     granule: u64,
+    /// A bucket whose chain was found to be long, and 1.
+    long: AtomicU64,
+    tidy: u64,
     hits: AtomicU64,
     misses: AtomicU64,
     collected: AtomicU64,
@@ -53,6 +58,7 @@ struct Index {
     /// When each bucket was collected last, in granules of the log, modulo 256.
     stamps: Vec<u8>,
     cache: Cache,
+    hot: Hot,
 }
 
 impl Index {
@@ -72,17 +78,20 @@ enum Met {
 
 impl Chains {
     /// A mapping of nothing, for a device whose log is at most so many pages long.
-    pub(crate) fn new(buckets: u32, cache_keys: u64, log_pages: u64) -> Self {
+    pub(crate) fn new(buckets: u32, cache_keys: u64, log_pages: u64, tidy: u64) -> Self {
         let index = Index {
             heads: vec![NONE; buckets as usize],
             stamps: vec![0; buckets as usize],
             cache: Cache::new(cache_keys, buckets),
+            hot: Hot::new(cache_keys / 5),
         };
         Chains {
             buckets,
             index: Mutex::new(index),
             // A window of 128 granules covers all pages that the device can have.
             granule: log_pages.div_ceil(100).max(1),
+            long: AtomicU64::new(0),
+            tidy,
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             collected: AtomicU64::new(0),
@@ -230,7 +239,7 @@ pub(crate) fn own(record: &Record) -> Record {
 }
 
 impl Mapping for Chains {
-    fn link(&self, _inner: &Inner, records: &[(Location, Arc<Record>)]) {
+    fn link(&self, inner: &Inner, records: &[(Location, Arc<Record>)]) {
         let mut index = self.index();
         let mut fresh: HashMap<u32, Location> = HashMap::new();
         for (at, record) in records {
@@ -241,7 +250,16 @@ impl Mapping for Chains {
                 (_, Some(cached)) => cached,
                 (_, None) => UNKNOWN,
             };
-            record.link(head, prior);
+            // Where the key's last version is the head, the new one takes its place in the chain.
+            let next = index.hot.next_of(record, head);
+            let next = next.and_then(|next| match location::is_pending(head) {
+                true => inner.pending.get(head).map(|last| last.next()),
+                false => Some(next),
+            });
+            match next {
+                Some(next) => record.link(next, head),
+                None => record.link(head, prior),
+            }
         }
     }
 
@@ -252,6 +270,7 @@ impl Mapping for Chains {
             index.begin(bucket, self.stamp(number));
             index.heads[bucket as usize] = *at;
             index.cache.put(record.hash, bucket, *at);
+            index.hot.put(record, *at);
         }
     }
 
@@ -268,6 +287,7 @@ impl Mapping for Chains {
                 index.heads[bucket as usize] = to;
             }
             index.cache.moved(record.hash, bucket, Some(from), to);
+            index.hot.placed(record, from, to);
         }
     }
 
@@ -285,6 +305,9 @@ impl Mapping for Chains {
         let _pin = inner.pins.enter();
         loop {
             let Some((found, met_younger)) = self.look(inner, &mut search)? else { continue };
+            if self.tidy > 0 && search.pages.read > self.tidy {
+                self.long.store(u64::from(bucket) + 1, Relaxed);
+            }
             let Some(found) = found else { return Ok((None, met_younger)) };
             let mut record = Arc::try_unwrap(found).unwrap_or_else(|shared| own(&shared));
             search.pages.load(&mut record, true)?;
@@ -296,11 +319,22 @@ impl Mapping for Chains {
         self.collect_page(inner, writer, page)
     }
 
+    fn is_untidy(&self) -> bool {
+        self.long.load(Relaxed) > 0
+    }
+
+    fn tidy(&self, inner: &Inner, writer: &mut Writer) -> Result<()> {
+        match self.long.swap(0, Relaxed) {
+            0 => Ok(()),
+            bucket => self.collect_bucket(inner, writer, (bucket - 1) as u32),
+        }
+    }
+
     fn check_lost(&self, inner: &Inner, page: u32) -> Result<()> {
         for bucket in 0..self.buckets {
-            let versions = self.versions(inner, bucket, 0, false)?;
+            let versions = self.versions(inner, bucket, inner.watermark())?;
             let in_page = |at: u32| location::is_placed(at) && inner.device.slots.page(at) == page;
-            for version in &versions.chain {
+            for version in &versions.met {
                 let pages = version.record.payload.iter().flat_map(|payload| &payload.pages);
                 if in_page(version.at) || pages.into_iter().any(|it| *it == page) {
                     return Err(inner.device.corrupt(page, "a page with live versions can't be read"));
@@ -367,6 +401,7 @@ impl Mapping for Chains {
             ("bucket heads", index.heads.capacity() as u64 * 4),
             ("collection stamps", index.stamps.capacity() as u64),
             ("translation cache", index.cache.memory_bytes()),
+            ("hot keys", index.hot.memory_bytes()),
         ]
     }
 

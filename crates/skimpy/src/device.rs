@@ -113,11 +113,13 @@ pub(crate) struct Pages<'d> {
     device: &'d Device,
     purpose: Purpose,
     last: Option<Page>,
+    /// Pages that were read.
+    pub(crate) read: u64,
 }
 
 impl<'d> Pages<'d> {
     pub(crate) fn new(device: &'d Device, purpose: Purpose) -> Self {
-        Pages { device, purpose, last: None }
+        Pages { device, purpose, last: None, read: 0 }
     }
 
     /// The record at a place.
@@ -125,7 +127,10 @@ impl<'d> Pages<'d> {
         let number = self.device.slots.page(at);
         let page = match self.last.take_if(|page| page.page == number) {
             Some(page) => page,
-            None => self.device.read(number, self.purpose)?,
+            None => {
+                self.read += 1;
+                self.device.read(number, self.purpose)?
+            }
         };
         let record = page.record(self.device.slots.slot(at));
         self.last = Some(page);

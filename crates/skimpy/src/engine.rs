@@ -186,7 +186,21 @@ impl Inner {
             }
             let entry = found.and_then(|record| record.into_entry(self.env.clock.now()));
             self.counters.gets_found.fetch_add(u64::from(entry.is_some()), Relaxed);
+            if self.mapping.is_untidy() {
+                self.tidy();
+            }
             return Ok(entry);
+        }
+    }
+
+    /// Collects what a read found to be long, unless somebody writes. What fails is the next write's affair,
+    /// not the read's.
+    fn tidy(&self) {
+        let Some(mut guard) = self.writer.try_lock() else { return };
+        let Some(writer) = guard.as_mut() else { return };
+        let has_room = writer.space.free_blocks() > self.least_free(writer);
+        if self.check_writable().is_ok() && has_room {
+            let _ = self.mapping.tidy(self, writer);
         }
     }
 

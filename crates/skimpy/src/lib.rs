@@ -63,6 +63,7 @@ mod device;
 mod engine;
 mod ftl;
 mod history;
+mod hot;
 mod inspect;
 mod keys;
 mod location;

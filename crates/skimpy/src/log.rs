@@ -184,6 +184,9 @@ impl Writer {
                 bytes.resize(page_bytes, 0);
                 (bytes, records.len())
             })?;
+            for record in &records {
+                record.link(placed.resolve(record.next()), placed.resolve(record.prior()));
+            }
             inner.mapping.placed(&records, &placed);
             inner.pending.follow(&placed);
             inner.pending.leave(records.len());

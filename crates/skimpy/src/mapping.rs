@@ -41,6 +41,16 @@ pub(crate) trait Mapping: Send + Sync {
     /// Remaps what is live in a page of the log's tail.
     fn collect(&self, inner: &Inner, writer: &mut Writer, page: &Page) -> Result<()>;
 
+    /// Whether a read has found something that collection would make shorter.
+    fn is_untidy(&self) -> bool {
+        false
+    }
+
+    /// Makes it shorter.
+    fn tidy(&self, _inner: &Inner, _writer: &mut Writer) -> Result<()> {
+        Ok(())
+    }
+
     /// Whether anything live is in a page that can't be read: an error if so.
     fn check_lost(&self, inner: &Inner, page: u32) -> Result<()>;
 

@@ -24,7 +24,7 @@ pub struct Options {
     /// made.
     pub buckets: u32,
     /// Keys whose newest version's place is kept in memory (`cache`, 0: a tenth of the keys that the buckets are
-    /// made for), 12 bytes each.
+    /// made for), 8 bytes each, and a fifth as many keys in full.
     pub cache_keys: u64,
     /// How old a page that is not full gets before the next write programs it as it is (`pack`, 1ms).
     pub pack: Duration,
@@ -33,6 +33,9 @@ pub struct Options {
     pub retention: Duration,
     /// The share of the blocks that collection keeps free (`free`, 0.1), of 0.05 to 0.9.
     pub free: f64,
+    /// A lookup that read more pages than this has its bucket collected (`tidy`, 4; 0: never): reads pay once
+    /// for what writes made long.
+    pub tidy: u64,
     /// Blocks that are programmed in turn (`lanes`, 1): as many as the device has channels.
     pub lanes: u32,
 }
@@ -77,6 +80,7 @@ impl Default for Options {
             pack: Duration::from_millis(1),
             retention: Duration::ZERO,
             free: 0.1,
+            tidy: 4,
             lanes: 1,
         }
     }
@@ -102,6 +106,7 @@ impl Options {
         reader.with("pack", &mut options.pack, parse_duration);
         reader.with("retention", &mut options.retention, parse_duration);
         reader.value("free", &mut options.free);
+        reader.value("tidy", &mut options.tidy);
         reader.value("lanes", &mut options.lanes);
         let page = options.page_bytes;
         let page_holds = page.is_power_of_two() && (4096..=65536).contains(&page);

@@ -222,7 +222,8 @@ pub(crate) fn open(
 fn mapping(options: &Options, device: &Device, buckets: u32) -> Box<dyn Mapping> {
     match options.mapping {
         options::Mapping::Skimpy => {
-            Box::new(Chains::new(buckets, options.cache_of(buckets), device.geometry.pages()))
+            let (cache, pages) = (options.cache_of(buckets), device.geometry.pages());
+            Box::new(Chains::new(buckets, cache, pages, options.tidy))
         }
         options::Mapping::Semel | options::Mapping::Vftl => Box::new(Versions::new(buckets)),
     }
@@ -348,8 +349,8 @@ struct Groups {
     /// What there is of the present one, and the page of the log that it began in.
     records: Vec<(Location, Record)>,
     began: u64,
-    /// The first page of a payload that no record has been found for yet, by its owner.
-    payloads: HashMap<u64, u64>,
+    /// The numbers in the log of pages of payloads, by their numbers on the device.
+    payloads: HashMap<u32, u64>,
 }
 
 impl Groups {
@@ -370,7 +371,7 @@ impl Groups {
         mapping: &dyn Mapping,
     ) -> Result<()> {
         if page.header.kind == Kind::Payload {
-            self.payloads.entry(page.owner()).or_insert(page.header.number);
+            self.payloads.insert(page.page, page.header.number);
         }
         for (slot, record) in page.records().enumerate() {
             let record = record?;
@@ -378,8 +379,8 @@ impl Groups {
                 self.give_up(page.header.number, mapping);
                 self.began = page.header.number;
             }
-            if record.payload.is_some() {
-                let payload = self.payloads.remove(&record.hash);
+            for page in record.payload.iter().flat_map(|payload| &payload.pages) {
+                let payload = self.payloads.remove(page);
                 self.began = self.began.min(payload.unwrap_or(self.began));
             }
             let ends = record.is_marked(LAST);

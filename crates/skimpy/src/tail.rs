@@ -28,7 +28,7 @@ impl Inner {
     }
 
     /// Blocks without which nothing could be copied and no checkpoint written.
-    fn least_free(&self, writer: &Writer) -> u64 {
+    pub(crate) fn least_free(&self, writer: &Writer) -> u64 {
         writer.space.lanes() as u64 + 2 * self.checkpoint_blocks() + 3
     }
 

@@ -9,9 +9,9 @@ const SUBJECT: common::MappingSubject = common::MappingSubject {
     mapping: "skimpy",
     variants: &[
         "free=0.9",
-        "free=0.5 cache=16",
+        "free=0.5 cache=16 tidy=1",
         "free=0.9 lanes=3 pack=5ms",
-        "free=0.1 cache=1000",
+        "free=0.1 cache=1000 tidy=0",
         "free=0.9 retention=100ms",
         "free=0.9 pack=0s lanes=2",
     ],

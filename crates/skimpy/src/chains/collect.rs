@@ -37,8 +37,8 @@ pub(super) struct Version {
 /// What a bucket holds.
 #[derive(Default)]
 pub(super) struct Versions {
-    pub(super) chain: Vec<Version>,
-    /// By key and timestamp: all down to the first that is not above a watermark, or all of the chain.
+    pub(super) met: Vec<Version>,
+    /// By key and timestamp: all of the chain, and all down to the first that is not above the watermark.
     pub(super) by_key: HashMap<Vec<u8>, BTreeMap<u64, Arc<Record>>>,
 }
 
@@ -69,13 +69,13 @@ impl Chains {
         Ok(())
     }
 
-    fn collect_bucket(&self, inner: &Inner, writer: &mut Writer, bucket: u32) -> Result<()> {
+    pub(super) fn collect_bucket(&self, inner: &Inner, writer: &mut Writer, bucket: u32) -> Result<()> {
         if self.index().heads[bucket as usize] == NONE {
             return Ok(());
         }
         let watermark = inner.watermark();
         let now = inner.env.clock.now();
-        let versions = self.versions(inner, bucket, watermark, true)?;
+        let versions = self.versions(inner, bucket, watermark)?;
         // From the oldest to the newest over all keys; whether it is the newest of its key.
         let mut wanted: BTreeMap<(u64, &[u8]), (&Arc<Record>, bool)> = BTreeMap::new();
         for (key, of_key) in &versions.by_key {
@@ -114,7 +114,7 @@ impl Chains {
                 head = at;
             }
         }
-        let discarded = versions.chain.len().saturating_sub(copies.len());
+        let discarded = versions.met.len().saturating_sub(copies.len());
         if copies.is_empty() {
             let empty = Record::new(0, 0, Vec::new(), Content::EmptyBucket(bucket));
             copies.push(Record { marks: FIRST | LAST | REMAPPED, ..empty });
@@ -126,6 +126,7 @@ impl Chains {
             index.stamps[bucket as usize] = stamp;
             for of_key in versions.by_key.values() {
                 let Some(any) = of_key.values().next() else { continue };
+                index.hot.remove(any.hash, &any.key);
                 match priors.get(any.key.as_slice()) {
                     Some(newest) => index.cache.moved(any.hash, bucket, None, *newest),
                     None => index.cache.remove(any.hash, bucket),
@@ -137,18 +138,17 @@ impl Chains {
         writer.place(inner, false)
     }
 
-    /// The chain of a bucket and, if `priors`, the versions that its records lead to, down to the
-    /// watermark. Asked under the writer's lock or with a pin.
+    /// The chain of a bucket and the versions that its records lead to, down to the watermark. Asked under
+    /// the writer's lock.
     pub(super) fn versions(
         &self,
         inner: &Inner,
         bucket: u32,
         watermark: u64,
-        priors: bool,
     ) -> Result<Versions> {
         let purpose = Purpose::Compaction;
         loop {
-            if let Some(versions) = self.try_versions(inner, bucket, watermark, priors, purpose)? {
+            if let Some(versions) = self.try_versions(inner, bucket, watermark, purpose)? {
                 return Ok(versions);
             }
         }
@@ -159,7 +159,6 @@ impl Chains {
         inner: &Inner,
         bucket: u32,
         watermark: u64,
-        priors: bool,
         purpose: Purpose,
     ) -> Result<Option<Versions>> {
         let mut pages = Pages::new(&inner.device, purpose);
@@ -172,13 +171,11 @@ impl Chains {
             let next = record.next();
             let of_key = versions.by_key.entry(record.key.clone()).or_default();
             of_key.entry(record.timestamp).or_insert_with(|| record.clone());
-            versions.chain.push(Version { at, record });
+            versions.met.push(Version { at, record });
             at = next;
         }
-        if !priors {
-            return Ok(Some(versions));
-        }
-        for (key, of_key) in &mut versions.by_key {
+        let Versions { met, by_key } = &mut versions;
+        for (key, of_key) in by_key {
             let Some(mut record) = of_key.values().next_back().cloned() else { continue };
             while record.timestamp > watermark {
                 let below = of_key.range(..record.timestamp).next_back().map(|(_, it)| it.clone());
@@ -192,6 +189,7 @@ impl Chains {
                 };
                 if let Some(prior) = prior.filter(|prior| prior.timestamp < record.timestamp) {
                     of_key.entry(prior.timestamp).or_insert_with(|| prior.clone());
+                    met.push(Version { at: record.prior(), record: prior.clone() });
                     record = prior;
                 } else if let Some(below) = below {
                     record = below;
@@ -224,7 +222,7 @@ impl Chains {
     /// The versions of a bucket that are seen at a moment, with their values, sorted by key.
     pub(super) fn seen(&self, inner: &Inner, bucket: u32, at: u64) -> Result<Vec<Record>> {
         let versions = loop {
-            let found = self.try_versions(inner, bucket, at, true, Purpose::Scan)?;
+            let found = self.try_versions(inner, bucket, at, Purpose::Scan)?;
             if let Some(versions) = found {
                 break versions;
             }
