@@ -84,7 +84,9 @@ fn moment(text: &str) -> Result<Timestamp, String> {
             Ok(SystemClock.now().saturating_sub(ago))
         }
         None => text.parse().map_err(|_| {
-            format!("'{text}' is not a time; write milliseconds since 1970, or -10s for ten seconds ago")
+            format!(
+                "'{text}' is not a time; write milliseconds since 1970, or -10s for ten seconds ago"
+            )
         }),
     }
 }

@@ -206,7 +206,12 @@ struct Search<'i, 'k> {
 
 impl Search<'_, '_> {
     /// The record if it is the key's.
-    fn matches(&mut self, record: Arc<Record>, hash: u64, key: &[u8]) -> Result<Option<Arc<Record>>> {
+    fn matches(
+        &mut self,
+        record: Arc<Record>,
+        hash: u64,
+        key: &[u8],
+    ) -> Result<Option<Arc<Record>>> {
         self.next = record.next();
         if record.hash != hash {
             return Ok(None);
@@ -337,7 +342,9 @@ impl Mapping for Chains {
             for version in &versions.met {
                 let pages = version.record.payload.iter().flat_map(|payload| &payload.pages);
                 if in_page(version.at) || pages.into_iter().any(|it| *it == page) {
-                    return Err(inner.device.corrupt(page, "a page with live versions can't be read"));
+                    return Err(inner
+                        .device
+                        .corrupt(page, "a page with live versions can't be read"));
                 }
             }
         }
@@ -346,6 +353,8 @@ impl Mapping for Chains {
 
     fn replay(&self, records: Vec<(Location, Record)>, number: u64) {
         let mut index = self.index();
+        // What collection has remapped was pending for a while; it knows itself since when.
+        let since = records.first().map_or(0, |(_, first)| first.since);
         for (at, record) in records {
             let (bucket, head) = match record.content {
                 Content::EmptyBucket(bucket) if bucket < self.buckets => (bucket, NONE),
@@ -355,7 +364,7 @@ impl Mapping for Chains {
             index.begin(bucket, self.stamp(number));
             index.heads[bucket as usize] = head;
             if record.is_marked(crate::record::REMAPPED) {
-                index.stamps[bucket as usize] = self.stamp(number);
+                index.stamps[bucket as usize] = self.stamp(since);
             }
         }
     }

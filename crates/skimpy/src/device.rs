@@ -85,7 +85,9 @@ impl Device {
             bytes.extend_from_slice(page.part());
         }
         if bytes.len() < wanted {
-            return Err(self.corrupt(payload.pages.first().copied().unwrap_or(0), "a payload is short"));
+            return Err(
+                self.corrupt(payload.pages.first().copied().unwrap_or(0), "a payload is short")
+            );
         }
         bytes.truncate(wanted);
         let rest = bytes.split_off(payload.key_bytes);

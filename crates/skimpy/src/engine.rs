@@ -139,10 +139,7 @@ impl Inner {
     }
 
     /// The writer's state, under its lock.
-    pub(crate) fn with_writer<T>(
-        &self,
-        act: impl FnOnce(&mut Writer) -> Result<T>,
-    ) -> Result<T> {
+    pub(crate) fn with_writer<T>(&self, act: impl FnOnce(&mut Writer) -> Result<T>) -> Result<T> {
         let mut guard = self.writer.lock();
         self.check_writable()?;
         act(guard.as_mut().ok_or(Error::Closed)?)
@@ -164,9 +161,9 @@ impl Inner {
     /// A point at this moment, which is asked for when nothing can be discarded meanwhile.
     pub(crate) fn hold(&self, at: impl FnOnce() -> u64) -> Result<Hold> {
         self.check_open()?;
-        self.history.hold(at).map_err(|floor| Error::BelowWatermark {
-            watermark: timestamp::millis(floor),
-        })
+        self.history
+            .hold(at)
+            .map_err(|floor| Error::BelowWatermark { watermark: timestamp::millis(floor) })
     }
 
     pub(crate) fn hold_now(&self) -> Result<Hold> {
@@ -231,7 +228,9 @@ impl Inner {
         let mut guard = self.writer.lock();
         let writer = guard.as_mut().ok_or(Error::Closed)?;
         if millis > now.max(timestamp::millis(writer.last)) {
-            let reason = format!("time {millis} is in the future: it is {now} now, in milliseconds since 1970");
+            let reason = format!(
+                "time {millis} is in the future: it is {now} now, in milliseconds since 1970"
+            );
             return Err(Error::Invalid(reason));
         }
         let hold = self.hold(|| at)?;

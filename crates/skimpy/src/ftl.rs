@@ -167,9 +167,9 @@ impl PageMapped {
                 return Ok(());
             }
             // Erased at once: of two copies in two blocks opening could not tell which is garbage.
-            let moved = self.copy_block(state, victim).and_then(|()| {
-                self.under.erase(victim, Purpose::Compaction)
-            });
+            let moved = self
+                .copy_block(state, victim)
+                .and_then(|()| self.under.erase(victim, Purpose::Compaction));
             if let Err(FlashError::WornOut { .. }) = moved {
                 continue;
             }

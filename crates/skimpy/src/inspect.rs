@@ -57,7 +57,8 @@ fn device(media: &dyn Media, limit: usize, inspection: &mut Inspection) -> Resul
     inspection.property("page bytes", geometry.page_bytes());
     inspection.property("pages a block", geometry.pages_per_block());
     inspection.property("blocks", geometry.blocks());
-    let device = Device::new(Arc::new(Emulator::in_file(media, DEVICE, device_options(geometry, 1))?));
+    let device =
+        Device::new(Arc::new(Emulator::in_file(media, DEVICE, device_options(geometry, 1))?));
     let mut counts = [0u64; 4];
     let mut erases = 0;
     for block in 0..geometry.blocks() {

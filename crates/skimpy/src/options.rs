@@ -125,7 +125,11 @@ impl Options {
                 reader.mistake("capacity", reason);
             }
             let pages = blocks * u64::from(options.pages_per_block);
-            reader.require(pages <= (1 << 29) - (1 << 17), "capacity", "a device has at most 2^29 pages, less a few");
+            reader.require(
+                pages <= (1 << 29) - (1 << 17),
+                "capacity",
+                "a device has at most 2^29 pages, less a few",
+            );
         }
         let free_holds = (0.05..=0.9).contains(&options.free);
         reader.require(free_holds, "free", "keep a share of 0.05 to 0.9 free");

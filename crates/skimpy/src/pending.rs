@@ -45,7 +45,8 @@ impl Placed {
         if !location::is_pending(at) {
             return at;
         }
-        let offset = u64::from(at.wrapping_sub(location::pending(0))) + PENDING - self.first % PENDING;
+        let offset =
+            u64::from(at.wrapping_sub(location::pending(0))) + PENDING - self.first % PENDING;
         let offset = offset % PENDING;
         if offset < self.count as u64 { self.base + offset as u32 } else { at }
     }

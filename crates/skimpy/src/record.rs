@@ -7,6 +7,7 @@
 //!   next       u32, the next record of the bucket's chain
 //!   prior      u32, the version of the key before this one
 //!   [expiry    u64, milliseconds since 1970]
+//!   [since     u64, if first of a group that was remapped: the page of the log that was next then]
 //!   inline:           key length (varint), value length (varint), key, value
 //!   payload in pages: hash of the key (u64), key length, value length, number of pages (varints),
 //!                     pages (u32 each)
@@ -48,6 +49,8 @@ pub(crate) struct Record {
     pub(crate) payload: Option<Payload>,
     /// `FIRST`, `LAST` and `REMAPPED`.
     pub(crate) marks: u8,
+    /// Of the first of a group that is remapped: the number of the page that was next.
+    pub(crate) since: u64,
     pub(crate) next: AtomicU32,
     pub(crate) prior: AtomicU32,
 }
@@ -79,6 +82,7 @@ impl Record {
             expires_at: None,
             payload: None,
             marks: 0,
+            since: 0,
             next: AtomicU32::new(NONE),
             prior: AtomicU32::new(NONE),
         }
@@ -132,6 +136,7 @@ impl Record {
     pub(crate) fn encoded_bytes(&self) -> usize {
         let varint = |n: usize| (n.max(1).ilog2() / 7 + 1) as usize;
         let fixed = 17 + if self.expires_at.is_some() { 8 } else { 0 };
+        let fixed = fixed + if begins_remapped(self.marks) { 8 } else { 0 };
         fixed
             + match (&self.content, &self.payload) {
                 (Content::EmptyBucket(_), _) => 4,
@@ -168,6 +173,9 @@ impl Record {
         if let Some(at) = self.expires_at {
             out.extend_from_slice(&at.to_le_bytes());
         }
+        if begins_remapped(self.marks) {
+            out.extend_from_slice(&self.since.to_le_bytes());
+        }
         match (&self.content, &self.payload) {
             (Content::EmptyBucket(bucket), _) => out.extend_from_slice(&bucket.to_le_bytes()),
             (_, Some(Payload { key_bytes, value_bytes, pages })) => {
@@ -197,6 +205,10 @@ impl Record {
             0 => None,
             _ => Some(u64_at(reader.take(8)?, 0)),
         };
+        let since = match begins_remapped(flags) {
+            false => 0,
+            true => u64_at(reader.take(8)?, 0),
+        };
         let content = |value: &[u8]| match flags & DELETED {
             0 => Content::Value(value.to_vec()),
             _ => Content::Deleted,
@@ -218,10 +230,15 @@ impl Record {
             Record::new(timestamp, hash, key.to_vec(), content(value))
         };
         record.expires_at = expires_at;
+        record.since = since;
         record.marks = flags & (FIRST | LAST | REMAPPED);
         record.link(next, prior);
         Some((record, reader.at))
     }
+}
+
+fn begins_remapped(marks: u8) -> bool {
+    marks & (FIRST | REMAPPED) == FIRST | REMAPPED
 }
 
 struct Reader<'b> {
@@ -254,8 +271,10 @@ mod tests {
     #[test]
     fn records_come_back_as_they_were_and_none_from_what_is_cut_short() {
         let key = b"key".to_vec();
-        let plain = Record::new(7, crate::keys::hash(b"key"), key.clone(), Content::Value(vec![1; 300]));
-        let gone = Record { marks: FIRST | LAST, ..Record::new(8, 0, key.clone(), Content::Deleted) };
+        let plain =
+            Record::new(7, crate::keys::hash(b"key"), key.clone(), Content::Value(vec![1; 300]));
+        let gone =
+            Record { marks: FIRST | LAST, ..Record::new(8, 0, key.clone(), Content::Deleted) };
         let until = Record {
             expires_at: Some(99),
             ..Record::new(9, 0, key.clone(), Content::Value(Vec::new()))
@@ -265,7 +284,11 @@ mod tests {
             payload: Some(payload),
             ..Record::new(10, 55, Vec::new(), Content::Value(Vec::new()))
         };
-        let empty = Record::new(11, 0, Vec::new(), Content::EmptyBucket(77));
+        let empty = Record {
+            marks: FIRST | LAST | REMAPPED,
+            since: 1 << 40,
+            ..Record::new(11, 0, Vec::new(), Content::EmptyBucket(77))
+        };
         for record in [plain, gone, until, large, empty] {
             let mut bytes = Vec::new();
             record.encode(5, 6, &mut bytes);
@@ -278,7 +301,7 @@ mod tests {
             assert_eq!((back.next(), back.prior(), back.timestamp), (5, 6, record.timestamp));
             assert_eq!((&back.key, &back.content), (&record.key, &record.content));
             assert_eq!((&back.payload, back.expires_at), (&record.payload, record.expires_at));
-            assert_eq!(back.marks, record.marks);
+            assert_eq!((back.marks, back.since), (record.marks, record.since));
         }
     }
 }

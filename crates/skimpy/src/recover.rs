@@ -158,7 +158,15 @@ pub(crate) fn open(
         Some(found) => found,
         None if is_new => {
             let buckets = options.buckets_of_new();
-            (0, Checkpoint { mapping: options.mapping.code(), buckets, start: 1, ..Checkpoint::default() })
+            (
+                0,
+                Checkpoint {
+                    mapping: options.mapping.code(),
+                    buckets,
+                    start: 1,
+                    ..Checkpoint::default()
+                },
+            )
         }
         None => return Err(device.corrupt(0, "no checkpoint of the device is whole")),
     };
@@ -183,7 +191,8 @@ pub(crate) fn open(
     let through = frames.last().map_or(replayed.last, |frame| frame.timestamp);
 
     let previous = survey.checkpoints.range(..number).next_back().map(|(number, _)| *number);
-    let (space, known_previous) = settle(&device, &options, survey, &found, number, previous, &replayed)?;
+    let (space, known_previous) =
+        settle(&device, &options, survey, &found, number, previous, &replayed)?;
     let epoch = replayed.newest_epoch.max(found.epoch) + 1;
     let mut writer = Writer::new(space, replayed.end, epoch, replayed.last);
     writer.checkpoint = known_previous.max(number);
@@ -261,13 +270,11 @@ fn replay(
     mapping: &dyn Mapping,
 ) -> Result<Replayed> {
     let mut pages: BTreeMap<u64, u32> = BTreeMap::new();
-    let mut replayed = Replayed {
-        last: found.last,
-        newest_epoch: survey.newest_epoch,
-        ..Replayed::default()
-    };
+    let mut replayed =
+        Replayed { last: found.last, newest_epoch: survey.newest_epoch, ..Replayed::default() };
     let (mut durable, mut proof) = (0, 0);
-    let is_after = |block: &&LogBlock| block.first >= found.start || found.open.contains(&block.block);
+    let is_after =
+        |block: &&LogBlock| block.first >= found.start || found.open.contains(&block.block);
     for block in survey.log.iter().filter(is_after) {
         for index in 0..device.flash.programmed(block.block)? {
             let page = device.geometry.page(block.block, index);

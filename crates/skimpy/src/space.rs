@@ -96,7 +96,8 @@ impl Space {
             let Some(&(erases, block)) = self.free[from].first() else {
                 return Err(device.full("no block of the device is free"));
             };
-            let is_good = device.flash.programmed(block)? == 0 || self.erase(device, block, done)?;
+            let is_good =
+                device.flash.programmed(block)? == 0 || self.erase(device, block, done)?;
             self.free[from].remove(&(erases, block));
             if is_good {
                 return Ok(block);

@@ -30,8 +30,7 @@ impl Inner {
         stats.counters.extend(self.mapping.counters());
         stats.counters.insert("checkpoints", counters.checkpoints.load(Relaxed));
         stats.counters.insert("points_held", self.history.held() as u64);
-        let programmed: u64 =
-            Purpose::ALL.iter().map(|purpose| device.get(*purpose).writes).sum();
+        let programmed: u64 = Purpose::ALL.iter().map(|purpose| device.get(*purpose).writes).sum();
         stats.counters.insert("pages_programmed", programmed);
         if let Some(writer) = self.writer.lock().as_ref() {
             let geometry = self.device.geometry;

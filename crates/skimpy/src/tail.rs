@@ -70,7 +70,8 @@ impl Inner {
             if !self.collect_one(writer)? || budget == 0 {
                 self.reclaim(writer, true)?;
                 if writer.space.free_blocks() < needed {
-                    let reason = "the device is full, and every version on it may still be asked for";
+                    let reason =
+                        "the device is full, and every version on it may still be asked for";
                     return Err(self.device.full(reason));
                 }
             }

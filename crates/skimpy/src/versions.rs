@@ -165,9 +165,9 @@ impl Versions {
     fn judge(&self, record: &Record, number: u32, watermark: u64, now: u64) -> Fate {
         let mut index = self.index();
         let mut younger = index.versions(record.hash);
-        let is_hidden = younger.by_ref().any(|(_, it)| {
-            it.timestamp() > record.timestamp && it.timestamp() <= watermark
-        });
+        let is_hidden = younger
+            .by_ref()
+            .any(|(_, it)| it.timestamp() > record.timestamp && it.timestamp() <= watermark);
         drop(younger);
         let entry = index.entries[number as usize];
         let is_last = entry.prior == NONE;

@@ -51,7 +51,8 @@ impl Inner {
             }
             self.make_room(writer, batch.as_bytes().len() as u64)?;
             self.pack_what_is_old(writer)?;
-            let timestamp = timestamp::after(writer.last.max(writer.last_tried), self.env.clock.now());
+            let timestamp =
+                timestamp::after(writer.last.max(writer.last_tried), self.env.clock.now());
             self.apply(writer, batch, timestamp, durability)
         })?;
         self.counters.writes.fetch_add(batch.len() as u64, Relaxed);
@@ -64,7 +65,8 @@ impl Inner {
     fn pack_what_is_old(&self, writer: &mut Writer) -> Result<()> {
         let now = self.env.clock.now();
         let pack = self.options.pack.as_millis() as u64;
-        let is_old = writer.pending_since.is_some_and(|since| now.saturating_sub(since) >= pack.max(1));
+        let is_old =
+            writer.pending_since.is_some_and(|since| now.saturating_sub(since) >= pack.max(1));
         let is_full = writer.stage.as_ref().is_some_and(|stage| stage.is_full());
         if is_old || is_full { writer.place(self, true) } else { writer.place(self, false) }
     }

@@ -71,7 +71,10 @@ fn all_versions_since_the_watermark_are_there() {
                     engine.write(WriteBatch::new().delete(&key), Durability::Buffered).unwrap();
                     versions.push((now, None));
                 } else {
-                    let value = { let len = dice.index(700); dice.bytes(len) };
+                    let value = {
+                        let len = dice.index(700);
+                        dice.bytes(len)
+                    };
                     put(&engine, &key, &value).unwrap();
                     versions.push((now, Some(value)));
                 }
@@ -215,8 +218,7 @@ fn a_device_of_another_kind_is_refused_by_name() {
         [([("block", "8")], "another geometry"), ([("mapping", "semel")], "mapping=skimpy")]
     {
         let env = Env::replayable(clock.clone(), 1);
-        let Err(Error::Refused { path, reason }) =
-            Skimpy::open(media.clone(), env, options(&more))
+        let Err(Error::Refused { path, reason }) = Skimpy::open(media.clone(), env, options(&more))
         else {
             panic!("{more:?} is not refused");
         };

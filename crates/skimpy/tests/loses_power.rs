@@ -68,8 +68,7 @@ fn live(engine: &Skimpy, dice: &mut Dice, states: &mut Vec<State>, batches: u64)
                 state.insert(key, value);
             }
         }
-        let durability =
-            if dice.one_in(4) { Durability::Synced } else { Durability::Buffered };
+        let durability = if dice.one_in(4) { Durability::Synced } else { Durability::Buffered };
         states.push(state);
         if engine.write(&batch, durability).is_err() {
             break;

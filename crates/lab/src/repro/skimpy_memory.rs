@@ -65,7 +65,8 @@ impl Experiment for SkimpyMemory {
             },
         ];
         let a_key = |bytes: u64| bytes as f64 / keys as f64;
-        let parts: Vec<_> = map.map(|(name, bytes)| format!("{name} {:.2}", a_key(*bytes))).collect();
+        let parts: Vec<_> =
+            map.map(|(name, bytes)| format!("{name} {:.2}", a_key(*bytes))).collect();
         let scale = format!(
             "{keys} keys; bytes a key: {}; SEMEL's versions {:.1}",
             parts.join(", "),

@@ -52,7 +52,8 @@ impl Experiment for SkimpyThroughput {
                 rates[at].push(run.per_second);
                 if *mapping == "skimpy" && *puts == 0 {
                     let (hits, reads) = (100.0 * run.hit_rate, run.reads_per_get);
-                    notes.push(format!("{hits:.1} % hits, {reads:.2} page reads a get at 0 % puts"));
+                    notes
+                        .push(format!("{hits:.1} % hits, {reads:.2} page reads a get at 0 % puts"));
                 }
                 progress((at * MIXES.len() + mix) as u64 + 1, total);
             }

@@ -44,7 +44,12 @@ pub(super) struct Versions {
 
 impl Chains {
     /// Remaps the buckets that a page of the tail may have live records of.
-    pub(super) fn collect_page(&self, inner: &Inner, writer: &mut Writer, page: &Page) -> Result<()> {
+    pub(super) fn collect_page(
+        &self,
+        inner: &Inner,
+        writer: &mut Writer,
+        page: &Page,
+    ) -> Result<()> {
         let mut buckets = BTreeSet::new();
         match page.header.kind {
             Kind::Records => {
@@ -69,7 +74,12 @@ impl Chains {
         Ok(())
     }
 
-    pub(super) fn collect_bucket(&self, inner: &Inner, writer: &mut Writer, bucket: u32) -> Result<()> {
+    pub(super) fn collect_bucket(
+        &self,
+        inner: &Inner,
+        writer: &mut Writer,
+        bucket: u32,
+    ) -> Result<()> {
         if self.index().heads[bucket as usize] == NONE {
             return Ok(());
         }
@@ -90,12 +100,14 @@ impl Chains {
                 }
             }
         }
-        inner.check_copies(writer, wanted.values().map(|(record, _)| record.total_bytes()).sum())?;
+        inner
+            .check_copies(writer, wanted.values().map(|(record, _)| record.total_bytes()).sum())?;
         // Payloads are programmed first, and they are part of what must not seem older than this.
-        let stamp = self.stamp(writer.number);
+        let since = writer.number;
         let mut copies = Vec::with_capacity(wanted.len());
         for (record, _) in wanted.values() {
             let mut copy = own(record);
+            copy.since = since;
             inner.repay(writer, &mut copy)?;
             copies.push(copy);
         }
@@ -103,7 +115,9 @@ impl Chains {
         let mut priors: HashMap<&[u8], Location> = HashMap::new();
         let mut head = NONE;
         let last = copies.len().saturating_sub(1);
-        for (index, (copy, ((_, key), (_, is_newest)))) in copies.iter_mut().zip(&wanted).enumerate() {
+        for (index, (copy, ((_, key), (_, is_newest)))) in
+            copies.iter_mut().zip(&wanted).enumerate()
+        {
             let at = location::pending(end + index as u64);
             let prior = priors.insert(*key, at).unwrap_or(NONE);
             copy.link(head, prior);
@@ -117,13 +131,13 @@ impl Chains {
         let discarded = versions.met.len().saturating_sub(copies.len());
         if copies.is_empty() {
             let empty = Record::new(0, 0, Vec::new(), Content::EmptyBucket(bucket));
-            copies.push(Record { marks: FIRST | LAST | REMAPPED, ..empty });
+            copies.push(Record { marks: FIRST | LAST | REMAPPED, since, ..empty });
         }
         inner.pending.push(copies.into_iter().map(Arc::new));
         {
             let mut index = self.index();
             index.heads[bucket as usize] = head;
-            index.stamps[bucket as usize] = stamp;
+            index.stamps[bucket as usize] = self.stamp(since);
             for of_key in versions.by_key.values() {
                 let Some(any) = of_key.values().next() else { continue };
                 index.hot.remove(any.hash, &any.key);
@@ -140,12 +154,7 @@ impl Chains {
 
     /// The chain of a bucket and the versions that its records lead to, down to the watermark. Asked under
     /// the writer's lock.
-    pub(super) fn versions(
-        &self,
-        inner: &Inner,
-        bucket: u32,
-        watermark: u64,
-    ) -> Result<Versions> {
+    pub(super) fn versions(&self, inner: &Inner, bucket: u32, watermark: u64) -> Result<Versions> {
         let purpose = Purpose::Compaction;
         loop {
             if let Some(versions) = self.try_versions(inner, bucket, watermark, purpose)? {

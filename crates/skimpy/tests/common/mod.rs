@@ -19,7 +19,8 @@ pub(crate) struct MappingSubject {
 impl MappingSubject {
     fn options(&self, variant: u32) -> Options {
         let pairs = SMALL.split(' ').chain(self.variants[variant as usize].split(' '));
-        let pairs = pairs.filter_map(|pair| pair.split_once('=')).chain([("mapping", self.mapping)]);
+        let pairs =
+            pairs.filter_map(|pair| pair.split_once('=')).chain([("mapping", self.mapping)]);
         let map = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         Options::from_map(&map).expect("option sets are legal")
     }
