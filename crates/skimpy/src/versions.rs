@@ -15,6 +15,10 @@
 //! Versions of a batch that was given up halfway stay in pages; their timestamp is noted, and kept by
 //! checkpoints until the tail is past them.
 //!
+//! *A limit.* A damaged page is missed by its number in the log when the table is opened. With several lanes
+//! numbers of the oldest blocks are missing in any case, those of blocks that were given up between them; a
+//! page that is damaged just there is not missed, and its versions are gone without a word.
+//!
 //! Keys are told apart by 64 bits of hash when it is judged which version of a key follows which; what
 //! is read is compared with the key itself.
 //!

@@ -8,7 +8,11 @@ use siltstone_skimpy::{Options, Skimpy};
 use siltstone_testkit::Subject;
 
 /// What all option sets share: what is fixed when a table is made.
-const SMALL: &str = "capacity=2MiB block=4 buckets=8";
+const SMALL: &str = "block=4 buckets=8";
+/// So small that a history goes round it.
+const CAPACITY: &str = "2MiB";
+/// On the machine's disk, where the kit writes for as long as a process lives.
+const CAPACITY_ON_DISK: &str = "256MiB";
 
 /// A mapping and its option sets.
 pub(crate) struct MappingSubject {
@@ -17,10 +21,11 @@ pub(crate) struct MappingSubject {
 }
 
 impl MappingSubject {
-    fn options(&self, variant: u32) -> Options {
+    fn options(&self, variant: u32, capacity: &str) -> Options {
         let pairs = SMALL.split(' ').chain(self.variants[variant as usize].split(' '));
-        let pairs =
-            pairs.filter_map(|pair| pair.split_once('=')).chain([("mapping", self.mapping)]);
+        let pairs = pairs
+            .filter_map(|pair| pair.split_once('='))
+            .chain([("mapping", self.mapping), ("capacity", capacity)]);
         let map = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         Options::from_map(&map).expect("option sets are legal")
     }
@@ -44,11 +49,12 @@ impl Subject for MappingSubject {
             ordered: false,
             durable: true,
             versioned: true,
-            max_value_bytes: self.options(0).max_value_bytes(),
+            max_value_bytes: self.options(0, CAPACITY).max_value_bytes(),
         }
     }
 
     fn open(&self, media: Arc<dyn Media>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
-        Ok(Box::new(Skimpy::open(media, env, self.options(variant))?))
+        let capacity = if media.path().is_some() { CAPACITY_ON_DISK } else { CAPACITY };
+        Ok(Box::new(Skimpy::open(media, env, self.options(variant, capacity))?))
     }
 }
