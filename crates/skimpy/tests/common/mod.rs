@@ -12,7 +12,7 @@ const SMALL: &str = "block=4 buckets=8";
 /// So small that a history goes round it.
 const CAPACITY: &str = "2MiB";
 /// On the machine's disk, where the kit writes for as long as a process lives.
-const CAPACITY_ON_DISK: &str = "256MiB";
+const CAPACITY_ON_DISK: &str = "64MiB";
 
 /// A mapping and its option sets.
 pub(crate) struct MappingSubject {
