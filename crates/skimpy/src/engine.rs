@@ -227,15 +227,15 @@ impl Inner {
         // Later writes must not come to lie before the point.
         let mut guard = self.writer.lock();
         let writer = guard.as_mut().ok_or(Error::Closed)?;
-        if millis > now.max(timestamp::millis(writer.last)) {
+        if millis > now.max(timestamp::millis(writer.used)) {
             let reason = format!(
                 "time {millis} is in the future: it is {now} now, in milliseconds since 1970"
             );
             return Err(Error::Invalid(reason));
         }
         let hold = self.hold(|| at)?;
-        writer.last = writer.last.max(at);
-        self.visible.fetch_max(writer.last, AcqRel);
+        writer.used = writer.used.max(at);
+        self.visible.fetch_max(at, AcqRel);
         Ok(Self::point(hold))
     }
 

@@ -36,8 +36,9 @@ pub(crate) struct Writer {
     pub(crate) durable: u64,
     /// The last batch's timestamp.
     pub(crate) last: u64,
-    /// That of a batch that failed.
-    pub(crate) last_tried: u64,
+    /// The highest timestamp that no batch can have any more: the last one's, that of one that failed, or
+    /// one that somebody reads at.
+    pub(crate) used: u64,
     pub(crate) stage: Option<Stage>,
     /// When the oldest pending record came.
     pub(crate) pending_since: Option<Timestamp>,
@@ -65,7 +66,7 @@ impl Writer {
             epoch,
             durable: number,
             last,
-            last_tried: 0,
+            used: last,
             stage: None,
             pending_since: None,
             due: 0,

@@ -197,6 +197,8 @@ pub(crate) fn open(
     let mut writer = Writer::new(space, replayed.end, epoch, replayed.last);
     writer.checkpoint = known_previous.max(number);
     writer.starts = (0, found.start);
+    // Somebody may have read, and discarded, later than the last batch.
+    writer.used = replayed.last.max(replayed.floor);
     let inner = Inner {
         device,
         media,
@@ -205,7 +207,7 @@ pub(crate) fn open(
         mapping,
         pending: Pending::default(),
         pins: Pins::default(),
-        visible: AtomicU64::new(replayed.last),
+        visible: AtomicU64::new(replayed.last.max(replayed.floor)),
         writer: Mutex::new(None),
         closed: AtomicBool::new(false),
         poisoned: OnceLock::new(),

@@ -1,7 +1,8 @@
 //! The tail of the log: pages are collected as fast as others are programmed, blocks given up and erased.
 //!
 //! ```text
-//!   free blocks │████████░░░░░░░░░░░│     more than `free`: nothing to do
+//!   free blocks │███████████████░░░░│     three times `free` and more: nothing to do
+//!               │████████░░░░░░░░░░░│     more than `free`: a page of the tail for four programmed
 //!               │████░░░░░░░░░░░░░░░│     less: for each page programmed one of the tail is collected,
 //!               │                   │       copies are pages programmed, too
 //!               │█░░░░░░░░░░░░░░░░░░│     hardly enough to copy into: collect until there is more;
@@ -21,6 +22,10 @@ use crate::space::Retired;
 
 /// Pages of the tail that are collected at most for one that was programmed.
 const MOST_FOR_ONE: u64 = 8;
+/// While there are up to so many times the blocks free that are wanted, so many pages are programmed for
+/// one of the tail: collecting a bucket for the first time copies much and frees little.
+const EARLY_FROM: u64 = 3;
+const EARLY: u64 = 4;
 
 impl Inner {
     fn pages_per_block(&self) -> u64 {
@@ -46,13 +51,13 @@ impl Inner {
         let geometry = self.device.geometry;
         let wanted = self.wanted_free(writer);
         // Where hardly anything can be discarded copies would make copies due for ever.
-        let most = MOST_FOR_ONE * writer.due;
-        for _ in 0..most {
-            if writer.due == 0 || writer.space.free_blocks() >= wanted {
-                writer.due = 0;
+        for _ in 0..MOST_FOR_ONE * writer.due {
+            let free = writer.space.free_blocks();
+            let cost = if free < wanted { 1 } else { EARLY };
+            if writer.due < cost || free >= EARLY_FROM * wanted {
                 break;
             }
-            writer.due -= 1;
+            writer.due -= cost;
             match self.collect_one(writer) {
                 Ok(true) => {}
                 Ok(false) => break,
@@ -67,9 +72,17 @@ impl Inner {
         let needed = self.least_free(writer) + pages.div_ceil(self.pages_per_block());
         let mut budget = 2 * geometry.pages();
         while writer.space.free_blocks() < needed {
-            if !self.collect_one(writer)? || budget == 0 {
+            let collected = match self.collect_one(writer) {
+                Err(error) if error.is_disk_full() => false,
+                collected => collected?,
+            };
+            if !collected || budget == 0 {
+                let before = writer.space.free_blocks();
                 self.reclaim(writer, true)?;
-                if writer.space.free_blocks() < needed {
+                if writer.space.free_blocks() >= needed {
+                    break;
+                }
+                if writer.space.free_blocks() <= before || budget == 0 {
                     let reason =
                         "the device is full, and every version on it may still be asked for";
                     return Err(self.device.full(reason));

@@ -51,8 +51,7 @@ impl Inner {
             }
             self.make_room(writer, batch.as_bytes().len() as u64)?;
             self.pack_what_is_old(writer)?;
-            let timestamp =
-                timestamp::after(writer.last.max(writer.last_tried), self.env.clock.now());
+            let timestamp = timestamp::after(writer.used, self.env.clock.now());
             self.apply(writer, batch, timestamp, durability)
         })?;
         self.counters.writes.fetch_add(batch.len() as u64, Relaxed);
@@ -114,7 +113,7 @@ impl Inner {
         if let Err(error) = programmed {
             self.pending.truncate(end);
             // Its timestamp is used up: what is in pages bears it.
-            writer.last_tried = timestamp;
+            writer.used = timestamp;
             self.mapping.give_up(timestamp, writer.number);
             return Err(error);
         }
@@ -136,6 +135,7 @@ impl Inner {
     ) {
         self.mapping.publish(records, number);
         writer.last = timestamp;
+        writer.used = writer.used.max(timestamp);
         self.visible.store(timestamp, Release);
     }
 

@@ -151,6 +151,27 @@ fn times_before_the_watermark_and_in_the_future_are_refused() {
 }
 
 #[test]
+fn a_look_at_now_takes_nothing_from_what_is_buffered() {
+    let (media, clock) = fresh();
+    let engine = open(&media, &clock, &[]);
+    put(&engine, b"a", b"1").unwrap();
+    drop(engine.at(10_000).unwrap());
+    put(&engine, b"b", b"2").unwrap();
+    drop(engine);
+    let engine = open(&media, &clock, &[]);
+    assert_eq!(engine.get(b"a").unwrap().unwrap().value, b"1");
+    assert_eq!(engine.get(b"b").unwrap().unwrap().value, b"2");
+    // And when all that was discarded since is later than the last batch.
+    engine.at(10_000).unwrap();
+    engine.maintain().unwrap();
+    drop(engine);
+    let engine = open(&media, &clock, &[]);
+    let point = engine.snapshot().unwrap();
+    put(&engine, b"a", b"3").unwrap();
+    assert_eq!(engine.get_at(b"a", &point).unwrap().unwrap().value, b"1");
+}
+
+#[test]
 fn space_comes_back_when_nobody_asks_for_the_past() {
     for mapping in ["skimpy", "semel"] {
         let (media, clock) = fresh();
