@@ -13,7 +13,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use siltstone_engine::{Durability, Error, Op, Purpose, Result, WriteBatch};
 
@@ -136,7 +136,7 @@ impl Inner {
         self.mapping.publish(records, number);
         writer.last = timestamp;
         writer.used = writer.used.max(timestamp);
-        self.visible.store(timestamp, Release);
+        self.visible.fetch_max(timestamp, AcqRel);
     }
 
     /// The records of a batch, the last of each key, as a group; and whether any has a payload in pages,
