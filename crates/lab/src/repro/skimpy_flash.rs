@@ -23,9 +23,7 @@ use std::time::Duration;
 
 use rand::RngExt;
 use siltstone_engine::{Clock, Durability, Engine, Env, Result, Stats, Timestamp, WriteBatch};
-use siltstone_media::flash::{
-    DeviceClock, Emulator, Flash, FlashOptions, Geometry, Timing, VirtualTime,
-};
+use siltstone_media::flash::{DeviceClock, Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 use siltstone_skimpy::{Options, Skimpy};
 
 use crate::generate::{Chooser, Draw, Rng, stream};
