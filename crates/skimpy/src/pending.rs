@@ -91,7 +91,7 @@ impl Pending {
         }
     }
 
-    /// The records in front that fill a page, and whether it is full.
+    /// The records in front that fill a page, and whether it is full. Every record fits a page.
     pub(crate) fn front(&self, page_bytes: usize, slots: usize) -> (u64, Vec<Arc<Record>>, bool) {
         /// Less room than this is none.
         const SMALL: usize = 64;
@@ -100,6 +100,7 @@ impl Pending {
         let mut chosen = Vec::new();
         for record in &queue.records {
             let bytes = record.encoded_bytes();
+            debug_assert!(bytes <= page_bytes, "a record that fits no page would wait for ever");
             if bytes > left || chosen.len() == slots {
                 return (queue.first, chosen, true);
             }

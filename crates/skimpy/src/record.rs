@@ -35,6 +35,8 @@ pub(crate) const FIRST: u8 = 8;
 pub(crate) const LAST: u8 = 16;
 pub(crate) const REMAPPED: u8 = 32;
 const EMPTY: u8 = 64;
+/// What a record takes more as the first of a group that is remapped.
+pub(crate) const SINCE_BYTES: usize = 8;
 
 /// A version of a key.
 #[derive(Debug)]
@@ -136,7 +138,7 @@ impl Record {
     pub(crate) fn encoded_bytes(&self) -> usize {
         let varint = |n: usize| (n.max(1).ilog2() / 7 + 1) as usize;
         let fixed = 17 + if self.expires_at.is_some() { 8 } else { 0 };
-        let fixed = fixed + if begins_remapped(self.marks) { 8 } else { 0 };
+        let fixed = fixed + if begins_remapped(self.marks) { SINCE_BYTES } else { 0 };
         fixed
             + match (&self.content, &self.payload) {
                 (Content::EmptyBucket(_), _) => 4,

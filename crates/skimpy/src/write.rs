@@ -22,7 +22,7 @@ use crate::keys;
 use crate::location::{self, Location};
 use crate::log::Writer;
 use crate::page::HEADER_BYTES;
-use crate::record::{Content, FIRST, LAST, Payload, Record};
+use crate::record::{self, Content, FIRST, LAST, Payload, Record};
 use crate::stage::Frame;
 use crate::timestamp;
 
@@ -160,7 +160,8 @@ impl Inner {
                 continue;
             }
             let mut record = Record::of(op, timestamp, keys::hash(op.key()));
-            if record.encoded_bytes() > body {
+            // It may be remapped as the first of a group, and must fit a page then, too.
+            if record.encoded_bytes() + record::SINCE_BYTES > body {
                 has_payload = true;
                 self.put_in_pages(writer, &mut record)?;
             }

@@ -172,6 +172,25 @@ fn a_look_at_now_takes_nothing_from_what_is_buffered() {
 }
 
 #[test]
+fn records_that_just_fit_a_page_are_remapped() {
+    for mapping in ["skimpy", "semel"] {
+        let (media, clock) = fresh();
+        let engine = open(&media, &clock, &[("mapping", mapping), ("free", "0.9")]);
+        // All sizes about the largest that lies in a page with its key, and one a bucket at least.
+        for size in 3980..4060u32 {
+            put(&engine, &size.to_be_bytes(), &vec![7; size as usize]).unwrap();
+            engine.maintain().unwrap();
+        }
+        engine.close().unwrap();
+        let engine = open(&media, &clock, &[("mapping", mapping), ("free", "0.9")]);
+        for size in 3980..4060u32 {
+            let found = engine.get(&size.to_be_bytes()).unwrap().map(|entry| entry.value.len());
+            assert_eq!(found, Some(size as usize), "{mapping}");
+        }
+    }
+}
+
+#[test]
 fn space_comes_back_when_nobody_asks_for_the_past() {
     for mapping in ["skimpy", "semel"] {
         let (media, clock) = fresh();
