@@ -83,7 +83,7 @@ impl Chains {
             heads: vec![NONE; buckets as usize],
             stamps: vec![0; buckets as usize],
             cache: Cache::new(cache_keys, buckets),
-            hot: Hot::new(cache_keys / 5),
+            hot: Hot::new(cache_keys / 8),
         };
         Chains {
             buckets,

@@ -24,7 +24,7 @@ pub struct Options {
     /// made.
     pub buckets: u32,
     /// Keys whose newest version's place is kept in memory (`cache`, 0: a tenth of the keys that the buckets are
-    /// made for), 8 bytes each, and a fifth as many keys in full.
+    /// made for), 8 bytes each, and an eighth as many keys in full.
     pub cache_keys: u64,
     /// How old a page that is not full gets before the next write programs it as it is (`pack`, 1ms).
     pub pack: Duration,
