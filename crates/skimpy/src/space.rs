@@ -28,6 +28,9 @@ pub(crate) struct LogBlock {
     pub(crate) last: u64,
 }
 
+/// An open block, and the numbers of its first and its last page, once there are any.
+type Open = (u32, Option<(u64, u64)>);
+
 /// A block whose live versions were remapped.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Retired {
@@ -43,7 +46,7 @@ pub(crate) struct Space {
     /// By lane, the least worn first.
     free: Vec<BTreeSet<(u64, u32)>>,
     /// By lane; `None` for the numbers: no page was programmed yet.
-    open: Vec<Option<(u32, Option<(u64, u64)>)>>,
+    open: Vec<Option<Open>>,
     turn: usize,
     pub(crate) sealed: VecDeque<LogBlock>,
     /// The block that is being collected, and how many of its pages were.

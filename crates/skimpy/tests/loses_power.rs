@@ -21,7 +21,7 @@ type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn options(mapping: &str, lanes: u32) -> Options {
     let map = [
-        ("capacity", "512KiB".to_owned()),
+        ("capacity", "1MiB".to_owned()),
         ("block", "2".to_owned()),
         ("buckets", "4".to_owned()),
         ("free", "0.7".to_owned()),
@@ -93,7 +93,7 @@ fn what_was_synced_is_there_and_batches_are_whole() {
         };
         let mut dice = Dice::of(seed, 78);
         let mut device = Arc::new(Emulator::in_memory(FlashOptions {
-            geometry: Geometry::new(4096, 2, 64).unwrap(),
+            geometry: Geometry::new(4096, 2, 128).unwrap(),
             timing: Timing { channels: lanes, ..Timing::PAPER },
             clock: Arc::new(VirtualTime::start()),
             endurance: u64::MAX,

@@ -28,6 +28,9 @@ use crate::log::Writer;
 use crate::page::{Kind, Page};
 use crate::record::{Content, FIRST, LAST, REMAPPED, Record};
 
+/// A version that stays, and whether it is the newest of its key.
+type Wanted<'v> = (&'v Arc<Record>, bool);
+
 /// A version and where it is.
 pub(super) struct Version {
     pub(super) at: Location,
@@ -87,7 +90,7 @@ impl Chains {
         let now = inner.env.clock.now();
         let versions = self.versions(inner, bucket, watermark)?;
         // From the oldest to the newest over all keys; whether it is the newest of its key.
-        let mut wanted: BTreeMap<(u64, &[u8]), (&Arc<Record>, bool)> = BTreeMap::new();
+        let mut wanted: BTreeMap<(u64, &[u8]), Wanted<'_>> = BTreeMap::new();
         for (key, of_key) in &versions.by_key {
             let newest = of_key.keys().next_back().copied();
             for (timestamp, record) in of_key.iter().rev() {
