@@ -312,11 +312,21 @@ impl Mapping for Versions {
     }
 
     fn check_lost(&self, inner: &Inner, page: u32) -> Result<()> {
-        let places: Vec<Location> = {
+        let watermark = inner.watermark();
+        // What is hidden may have lost its payload long ago.
+        let mut places: Vec<Location> = Vec::new();
+        {
             let index = self.index();
-            let all = index.heads.keys().flat_map(|hash| index.versions(*hash));
-            all.map(|(_, entry)| entry.at).filter(|at| location::is_placed(*at)).collect()
-        };
+            for hash in index.heads.keys() {
+                for (_, entry) in index.versions(*hash) {
+                    places.push(entry.at);
+                    if entry.timestamp() <= watermark {
+                        break;
+                    }
+                }
+            }
+        }
+        places.retain(|at| location::is_placed(*at));
         let mut pages = Pages::new(&inner.device, Purpose::Compaction);
         for at in places {
             let is_here = inner.device.slots.page(at) == page || {
