@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use siltstone::{Clock, Durability, Iter, SystemClock, WriteBatch};
+use siltstone::{Clock, Durability, Iter, SystemClock, Timestamp, WriteBatch};
 
 use crate::format::{json_row, tsv};
 use crate::store::{NewStoreArgs, StoreArgs};
@@ -73,12 +73,34 @@ pub(crate) struct Get {
     /// Print one JSON object
     #[arg(long, conflicts_with = "raw")]
     json: bool,
+    /// The value as it was then: milliseconds since 1970, or so long ago, e.g. -10s, -2h; of tables that
+    /// keep history
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
+    at: Option<Timestamp>,
+}
+
+/// A moment as milliseconds since 1970, or as a duration before now.
+fn moment(text: &str) -> Result<Timestamp, String> {
+    match text.strip_prefix('-') {
+        Some(ago) => {
+            let ago = siltstone::options::parse_duration(ago)?.as_millis() as u64;
+            Ok(SystemClock.now().saturating_sub(ago))
+        }
+        None => text.parse().map_err(|_| {
+            format!(
+                "'{text}' is not a time; write milliseconds since 1970, or -10s for ten seconds ago"
+            )
+        }),
+    }
 }
 
 impl Get {
     pub(crate) fn run(self) -> CommandResult {
         let (db, table) = self.store.open()?;
-        let entry = table.get_entry(self.key.as_bytes())?;
+        let entry = match self.at {
+            Some(time) => table.at(time)?.get_entry(self.key.as_bytes())?,
+            None => table.get_entry(self.key.as_bytes())?,
+        };
         db.close()?;
         let mut out = std::io::stdout().lock();
         let found = entry.is_some();

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::{Cursor, Entry, Error, Result, Stats, WriteBatch};
+use crate::{Cursor, Entry, Error, Result, Stats, Timestamp, WriteBatch};
 
 /// A storage engine: one ordered or unordered map from keys to entries.
 pub trait Engine: Send + Sync {
@@ -57,6 +57,16 @@ pub trait Engine: Send + Sync {
     /// dropped. Versioned engines only.
     fn snapshot(&self) -> Result<ReadPoint> {
         Err(self.unsupported("snapshots"))
+    }
+
+    /// A point to read at as of `time`, in milliseconds since 1970: it sees the writes of that
+    /// millisecond and of those before, and stays readable until it is dropped. Engines that keep
+    /// history only.
+    ///
+    /// # Errors
+    /// `BelowWatermark`: history doesn't reach back so far. `Invalid`: the time is in the future.
+    fn at(&self, _time: Timestamp) -> Result<ReadPoint> {
+        Err(self.unsupported("reads at a time in the past"))
     }
 
     /// Moves what is only in memory and log into its on-media home, durably.

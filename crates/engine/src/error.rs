@@ -61,6 +61,16 @@ pub enum Error {
         operation: &'static str,
     },
 
+    /// The moment lies before the watermark: versions of then may be gone.
+    #[error(
+        "history reaches back to {watermark} (milliseconds since 1970) and no further: \
+         keep more of it with the option retention, or hold a snapshot"
+    )]
+    BelowWatermark {
+        /// The least time that can still be asked for, in milliseconds since 1970.
+        watermark: crate::Timestamp,
+    },
+
     /// Options that cannot be: all mistakes at once. Nothing was opened.
     #[error("bad options: {}", join(.0))]
     BadOptions(Vec<OptionMistake>),

@@ -15,10 +15,11 @@ use siltstone_lsm::{Lsm, Options as LsmOptions};
 use siltstone_media::{Disk, DiskOptions, Media, Metered, Ram};
 use siltstone_mica::{Mica, Options as MicaOptions};
 use siltstone_silt::{Options as SiltOptions, Silt};
+use siltstone_skimpy::{Options as SkimpyOptions, Skimpy};
 use siltstone_trie::{Options as TrieOptions, Trie};
 
 /// The names of all engines.
-pub const NAMES: &[&str] = &["lsm", "trie", "silt", "mica"];
+pub const NAMES: &[&str] = &["lsm", "trie", "silt", "mica", "skimpy"];
 
 /// Where a store lives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,6 +124,7 @@ impl Target {
             "silt" => SiltOptions::from_map(&self.options).map(drop),
             "mica" => MicaOptions::from_map(&self.options).map(drop),
             "trie" => TrieOptions::from_map(&self.options).map(drop),
+            "skimpy" => SkimpyOptions::from_map(&self.options).map(drop),
             name => {
                 Err(bad("engine", format!("'{name}' is unknown; there are {}", NAMES.join(", "))))
             }
@@ -170,6 +172,10 @@ impl Target {
             "silt" => Arc::new(Silt::open(media, env, SiltOptions::from_map(&self.options)?)?),
             "mica" => Arc::new(Mica::open(env, MicaOptions::from_map(&self.options)?)?),
             "trie" => Arc::new(Trie::open(media, env, TrieOptions::from_map(&self.options)?)?),
+            "skimpy" => {
+                let options = SkimpyOptions::from_map(&self.options)?;
+                Arc::new(Skimpy::open(media, env, options)?)
+            }
             name => unreachable!("{name} was checked"),
         };
         Ok(Opened { engine, path, _directory: directory })

@@ -11,7 +11,7 @@ use siltstone_media::{Disk, Media};
 use crate::catalogue::Catalogue;
 
 /// The names of all engines, as the command line and the catalogue write them.
-pub const NAMES: &[&str] = &["lsm", "trie", "silt", "mica"];
+pub const NAMES: &[&str] = &["lsm", "trie", "silt", "mica", "skimpy"];
 
 /// Opens the engine `name` over `media`, making a new table there if there is none.
 ///
@@ -42,6 +42,10 @@ pub fn open(
             let options = siltstone_mica::Options::from_map(options)?;
             Ok(Arc::new(siltstone_mica::Mica::open(env.clone(), options)?))
         }
+        "skimpy" => {
+            let options = siltstone_skimpy::Options::from_map(options)?;
+            Ok(Arc::new(siltstone_skimpy::Skimpy::open(media, env.clone(), options)?))
+        }
         _ => Err(unknown(name)),
     }
 }
@@ -56,6 +60,7 @@ pub fn check(name: &str, options: &BTreeMap<String, String>) -> Result<()> {
         "trie" => siltstone_trie::Options::from_map(options).map(drop),
         "silt" => siltstone_silt::Options::from_map(options).map(drop),
         "mica" => siltstone_mica::Options::from_map(options).map(drop),
+        "skimpy" => siltstone_skimpy::Options::from_map(options).map(drop),
         _ => Err(unknown(name)),
     }
 }
@@ -83,6 +88,7 @@ pub fn repair(
         "trie" => siltstone_trie::repair(media, &siltstone_trie::Options::from_map(options)?),
         "silt" => siltstone_silt::repair(media),
         "mica" => Err(Error::Unsupported { engine: "mica", operation: "repair" }),
+        "skimpy" => Err(Error::Unsupported { engine: "skimpy", operation: "repair" }),
         _ => Err(unknown(name)),
     }
 }
@@ -101,7 +107,12 @@ pub fn inspect(path: &Path, limit: usize) -> Result<Option<Inspection>> {
     if Catalogue::owns(&name) {
         return catalogue(media.as_ref()).map(Some);
     }
-    for look in [siltstone_silt::inspect, siltstone_trie::inspect, siltstone_lsm::inspect] {
+    for look in [
+        siltstone_skimpy::inspect,
+        siltstone_silt::inspect,
+        siltstone_trie::inspect,
+        siltstone_lsm::inspect,
+    ] {
         if let Some(inspection) = look(&media, &name, limit)? {
             return Ok(Some(inspection));
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{
-    Clock, Durability, Engine, Entry, KeyRange, Result, Stats, SystemClock, Timestamp,
+    Clock, Durability, Engine, Entry, KeyRange, ReadPoint, Result, Stats, SystemClock, Timestamp,
     VerifyReport, WriteBatch,
 };
 
@@ -146,10 +146,14 @@ impl Table {
 
     /// A view of the table as it is now, which later writes don't change. Versioned engines only.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        let readers = self.layer("snapshots")?.readers();
-        readers.look();
-        let reader = readers.begin("snapshot", self.engine.snapshot()?, Box::new(|| ()));
-        Ok(Snapshot::new(self.clone(), reader))
+        let layer = self.layer("snapshots")?;
+        layer.readers().look();
+        Ok(self.reading(layer, self.engine.snapshot()?))
+    }
+
+    fn reading(&self, layer: &Layer, point: ReadPoint) -> Snapshot {
+        let reader = layer.readers().begin("snapshot", point, Box::new(|| ()));
+        Snapshot::new(self.clone(), reader)
     }
 
     /// Begins a transaction: reads as of now, writes that are applied together at its commit. Versioned
@@ -169,6 +173,33 @@ impl Table {
 
     fn layer(&self, operation: &'static str) -> Result<&Arc<Layer>> {
         self.layer.as_ref().ok_or_else(|| self.engine.unsupported(operation))
+    }
+
+    /// A view of the table as it was at `time`, in milliseconds since 1970: with the writes of that
+    /// millisecond. Only engines that keep history have one (`skimpy`, as far back as its option
+    /// `retention` says).
+    ///
+    /// ```
+    /// # use siltstone::{Db, DbOptions, Clock, SystemClock};
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
+    /// let options = [("retention", "1h"), ("capacity", "16MiB")].map(|(k, v)| (k.into(), v.into()));
+    /// let table = db.table_or_create("t", "skimpy", &options.into())?;
+    /// table.put(b"price", b"100")?;
+    /// let then = SystemClock.now();
+    /// std::thread::sleep(std::time::Duration::from_millis(2));
+    /// table.put(b"price", b"120")?;
+    /// assert_eq!(table.at(then)?.get(b"price")?.as_deref(), Some(&b"100"[..]));
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `BelowWatermark` if history doesn't reach back so far, `Invalid` for a time in the future,
+    /// `Unsupported` by engines without history.
+    pub fn at(&self, time: Timestamp) -> Result<Snapshot> {
+        let layer = self.layer("reads at a time in the past")?;
+        layer.readers().look();
+        Ok(self.reading(layer, self.engine.at(time)?))
     }
 
     /// Moves what is only in memory and log into tables on the medium, durably.

@@ -10,7 +10,7 @@ const ROWS: &[&[&str]] = &[
     &["engine"],
     &["media", "structures", "model"],
     &["table", "testkit"],
-    &["lsm", "mica", "silt", "trie"],
+    &["lsm", "mica", "silt", "skimpy", "trie"],
     &["siltstone"],
     &["server", "lab"],
     &["cli"],

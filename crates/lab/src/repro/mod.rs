@@ -46,6 +46,10 @@ mod silt_reads;
 mod silt_stores;
 mod silt_table;
 mod silt_write_amplification;
+mod skimpy_buckets;
+mod skimpy_flash;
+mod skimpy_memory;
+mod skimpy_throughput;
 mod table_selection;
 mod text;
 mod thesis;
@@ -104,6 +108,9 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &trie_engine::TrieSorted,
     &trie_engine::TrieStoreSize,
     &trie_engine::TrieFrontier,
+    &skimpy_memory::SkimpyMemory,
+    &skimpy_throughput::SkimpyThroughput,
+    &skimpy_buckets::SkimpyBuckets,
     &triangle::Triangle,
     &write_stalls::WriteStalls,
     &cross_row_hints::CrossRowHints,

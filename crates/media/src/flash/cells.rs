@@ -53,6 +53,11 @@ pub(super) trait Cells: Send + Sync {
     /// Keeps a page.
     fn program(&self, place: Place, bytes: &[u8], purpose: Purpose) -> Result<()>;
 
+    /// Keeps a page once more, as it is.
+    fn renew(&self, _place: Place, _purpose: Purpose) -> Result<()> {
+        Ok(())
+    }
+
     /// Forgets a block, which has now been erased `erases` times.
     fn erase(&self, block: u32, erases: u64, purpose: Purpose) -> Result<()>;
 

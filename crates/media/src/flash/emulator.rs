@@ -28,7 +28,8 @@ use super::power::{Change, InFlight, Power};
 use super::schedule::Schedule;
 use super::zones::ZoneCells;
 use super::{Completion, DeviceClock, Flash, FlashError, FlashResult, Geometry, Timing, survivor};
-use crate::Media;
+use crate::names::join;
+use crate::{Media, Mode};
 
 /// What a device is like.
 #[derive(Clone)]
@@ -79,6 +80,15 @@ impl Emulator {
     pub fn in_file(media: &dyn Media, name: &str, options: FlashOptions) -> Result<Self> {
         let cells = FileCells::open(media, name, options.geometry)?;
         Ok(Self::over(Box::new(cells), options))
+    }
+
+    /// The geometry of the device in the file `name`.
+    ///
+    /// # Errors
+    /// As [`in_file`](Self::in_file), but for another geometry.
+    pub fn geometry_of(media: &dyn Media, name: &str) -> Result<Geometry> {
+        let file = media.open(name, Mode::Read)?;
+        super::label::geometry(&*file, &join(&media.name(), name))
     }
 
     /// A device in zones, a file each, in a directory that holds nothing else; made erased if it is
@@ -359,6 +369,17 @@ impl Flash for Emulator {
             return Err(self.failed_flush.get_or_init(|| error).clone().into());
         }
         self.counters.sync(purpose);
+        Ok(())
+    }
+
+    fn renew(&self, page: u32, purpose: Purpose) -> FlashResult<()> {
+        let (block, index) = self.check_page(page, self.options.geometry.page_bytes())?;
+        let guard = self.exclusive(block)?;
+        let state = guard.state.unwrap_or_default();
+        self.check_power(&self.power.lock())?;
+        if index < state.next {
+            self.cells.renew(self.place(block, index, state.erases), purpose)?;
+        }
         Ok(())
     }
 

@@ -144,6 +144,13 @@ impl Cells for FileCells {
         self.file.write_at(self.slot_offset(place), &slot, purpose)
     }
 
+    fn renew(&self, place: Place, purpose: Purpose) -> Result<()> {
+        let mut slot = vec![0; slot_bytes(&self.geometry) as usize];
+        let offset = self.slot_offset(place);
+        self.file.read_at(offset, &mut slot, purpose)?;
+        self.file.write_at(offset, &slot, purpose)
+    }
+
     fn erase(&self, block: u32, erases: u64, purpose: Purpose) -> Result<()> {
         let mut sector = [0; BLOCK_HEADER_BYTES as usize];
         sector[..16].copy_from_slice(&block_header(block, erases + 1));

@@ -52,8 +52,33 @@ pub(super) fn write(file: &dyn File, geometry: &Geometry, form: Form) -> Result<
     file.write_at(0, &label, Purpose::Manifest)
 }
 
+/// The geometry that a device in files says it has.
+pub(super) fn geometry(file: &dyn File, name: &str) -> Result<Geometry> {
+    let [page_bytes, pages_per_block, blocks, _] = read(file, name)?;
+    Geometry::new(page_bytes, pages_per_block, blocks)
+}
+
 /// Checks that the file is a device of this geometry and form.
 pub(super) fn check(file: &dyn File, name: &str, geometry: &Geometry, form: Form) -> Result<()> {
+    let refuse = |reason: String| Err(Error::Refused { path: name.into(), reason });
+    let [page_bytes, pages_per_block, blocks, is_form] = read(file, name)?;
+    if is_form != form as u32 {
+        return refuse("it is a flash device of the other form: one file, or a file a zone".into());
+    }
+    let is = [page_bytes, pages_per_block, blocks];
+    let wanted = [geometry.page_bytes() as u32, geometry.pages_per_block(), geometry.blocks()];
+    match is == wanted {
+        true => Ok(()),
+        false => refuse(format!(
+            "it is a device of another geometry: {}, where {} are asked for",
+            describe(is),
+            describe(wanted)
+        )),
+    }
+}
+
+/// What the label says: bytes a page, pages a block, blocks, form.
+fn read(file: &dyn File, name: &str) -> Result<[u32; 4]> {
     let refuse = |reason: String| Err(Error::Refused { path: name.into(), reason });
     if file.len()? < LABEL_BYTES {
         return refuse("it is too short to be a flash device".into());
@@ -74,19 +99,7 @@ pub(super) fn check(file: &dyn File, name: &str, geometry: &Geometry, form: Form
     if number(28) != crc32c::crc32c(&label[..28]) {
         return Err(Error::corruption(name, 0, "the label's checksum does not hold"));
     }
-    if number(24) != form as u32 {
-        return refuse("it is a flash device of the other form: one file, or a file a zone".into());
-    }
-    let is = [number(12), number(16), number(20)];
-    let wanted = [geometry.page_bytes() as u32, geometry.pages_per_block(), geometry.blocks()];
-    match is == wanted {
-        true => Ok(()),
-        false => refuse(format!(
-            "it is a device of another geometry: {}, where {} are asked for",
-            describe(is),
-            describe(wanted)
-        )),
-    }
+    Ok([number(12), number(16), number(20), number(24)])
 }
 
 fn describe([page_bytes, pages_per_block, blocks]: [u32; 3]) -> String {

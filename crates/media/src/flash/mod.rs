@@ -104,6 +104,14 @@ pub trait Flash: Send + Sync {
     /// `Medium`: what it covered is unknown, and no later flush succeeds.
     fn flush(&self, purpose: Purpose) -> FlashResult<()>;
 
+    /// Keeps a page that was programmed once more, as it is: where a device in files was opened anew
+    /// after a flush that failed, a later one does not cover what that one did. Takes no time of the
+    /// device's.
+    ///
+    /// # Errors
+    /// `Medium`: as of a program. `NoSuchPage`.
+    fn renew(&self, page: u32, purpose: Purpose) -> FlashResult<()>;
+
     /// How many pages of the block were programmed since it was erased: the index of the next.
     fn programmed(&self, block: u32) -> FlashResult<u32>;
 
@@ -141,6 +149,11 @@ pub struct Completion {
 }
 
 impl Completion {
+    /// For devices that stand on others: done at that time.
+    pub fn new(done: Duration) -> Self {
+        Completion { done }
+    }
+
     /// The device's time at which it is done.
     pub fn at(&self) -> Duration {
         self.done

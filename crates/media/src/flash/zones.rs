@@ -176,6 +176,16 @@ impl Cells for ZoneCells {
         written
     }
 
+    fn renew(&self, place: Place, purpose: Purpose) -> Result<()> {
+        let Some(file) = self.zone(place.block) else { return Ok(()) };
+        let mut slot = vec![0; self.slot_bytes() as usize];
+        let offset = self.slot_offset(place);
+        file.read_at(offset, &mut slot, purpose)?;
+        let written = file.write_at(offset, &slot, purpose);
+        self.unsynced.lock().insert(place.block, file);
+        written
+    }
+
     fn erase(&self, block: u32, erases: u64, purpose: Purpose) -> Result<()> {
         self.reset(block, erases + 1, purpose).map(drop)
     }

@@ -42,7 +42,7 @@ use parking_lot::{Mutex, RwLock};
 use siltstone_engine::group::Size;
 use siltstone_engine::{
     Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, GroupCommit, KeyRange,
-    ReadPoint, Result, Stats, VerifyReport, WriteBatch,
+    ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch,
 };
 
 use super::reads::Reads;
@@ -284,6 +284,10 @@ impl Engine for Layer {
 
     fn snapshot(&self) -> Result<ReadPoint> {
         self.engine.snapshot()
+    }
+
+    fn at(&self, time: Timestamp) -> Result<ReadPoint> {
+        self.engine.at(time)
     }
 
     fn flush(&self) -> Result<()> {

@@ -1,0 +1,164 @@
+//! The device of the SkimpyFTL paper under its three mappings, in virtual time.
+//!
+//! ```text
+//!   clients, each with a time of its own: the one furthest behind does its next operation, which moves
+//!   its time by what it waits for the device; 128 of them keep the device's queue full
+//! ```
+//!
+//! Device: pages of 4 KiB, 32 a block, 50 µs to read, 100 µs to program, 1 ms to erase, a queue of 128 and
+//! 16 channels (the paper doesn't say how many). Per key there are 3.35 records of 512 bytes of
+//! capacity, as 32 GB are for 20 million keys. The device is conditioned until collection has been round.
+//!
+//! Only the device takes time. A processor, locks and the wait for a page to be shared take none; what a
+//! client collects it waits for, while others go on.
+//!
+//! Invariant: a run is a function of its numbers and a seed.
+//!
+//! Source: SkimpyFTL paper, section 4 (experimental setup).
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::RngExt;
+use siltstone_engine::{Clock, Durability, Engine, Env, Result, Stats, Timestamp, WriteBatch};
+use siltstone_media::flash::{DeviceClock, Emulator, FlashOptions, Geometry, Timing, VirtualTime};
+use siltstone_skimpy::{Options, Skimpy};
+
+use crate::generate::{Chooser, Draw, Rng, stream};
+
+pub(super) const PAPER: &str =
+    "Misra, Chase, Gehrke, Lebeck, Multi-version Indexing in Flash-based Key-Value Stores, 2018";
+/// Keys at scale 1.
+pub(super) const KEYS: f64 = 40_000.0;
+/// Records of capacity for each key.
+const ROOM: f64 = 67.1 / 20.0;
+const CLIENTS: usize = 128;
+const KEY_BYTES: usize = 16;
+/// With the key and what the engine adds a record takes an eighth of a page's body.
+const VALUE_BYTES: usize = 470;
+const SKEW: f64 = 0.99;
+const SEED: u64 = 18;
+
+/// One device with one mapping.
+pub(super) struct FlashTable {
+    engine: Skimpy,
+    time: Arc<VirtualTime>,
+    keys: u64,
+    rng: Rng,
+    chooser: Chooser,
+}
+
+/// The engine's clock is the device's.
+struct SameTime(Arc<VirtualTime>);
+
+impl Clock for SameTime {
+    fn now(&self) -> Timestamp {
+        1_000_000 + self.0.now().as_millis() as u64
+    }
+}
+
+/// What a run of operations took.
+pub(super) struct Run {
+    pub(super) per_second: f64,
+    pub(super) hit_rate: f64,
+    pub(super) reads_per_get: f64,
+}
+
+impl FlashTable {
+    /// A table of so many keys, all of them written once and the device conditioned.
+    pub(super) fn open(mapping: &str, keys: u64, keys_a_bucket: u64) -> Result<Self> {
+        let block_bytes = 4096 * 32;
+        let blocks = (keys as f64 * ROOM * 512.0 / f64::from(block_bytes)).ceil() as u32;
+        let options: BTreeMap<String, String> = [
+            ("capacity", (u64::from(blocks) * u64::from(block_bytes as u32)).to_string()),
+            ("mapping", mapping.to_owned()),
+            ("buckets", (keys / keys_a_bucket).max(1).to_string()),
+            ("cache", (keys / 10).to_string()),
+            ("lanes", "16".to_owned()),
+            ("free", "0.1".to_owned()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
+        let time = Arc::new(VirtualTime::start());
+        let device = Emulator::in_memory(FlashOptions {
+            geometry: Geometry::paper(blocks)?,
+            timing: Timing::PAPER,
+            clock: time.clone(),
+            endurance: u64::MAX,
+        });
+        let env = Env::replayable(Arc::new(SameTime(time.clone())), SEED);
+        let engine = Skimpy::over(Arc::new(device), env, Options::from_map(&options)?)?;
+        let chooser = Chooser::new(Draw::Zipf { skew: SKEW }, keys, SEED, 0, 1);
+        let mut table = FlashTable { engine, time, keys, rng: stream(SEED, 1), chooser };
+        for key in 0..keys {
+            table.put(key)?;
+        }
+        table.engine.flush()?;
+        Ok(table)
+    }
+
+    /// Writes until collection has been round the device, and reads until the cache is warm.
+    pub(super) fn condition(&mut self) -> Result<()> {
+        let rounds = (2.0 * ROOM * self.keys as f64) as u64;
+        self.run(100, rounds)?;
+        self.run(0, self.keys / 2).map(drop)
+    }
+
+    fn put(&mut self, key: u64) -> Result<()> {
+        let mut value = [0; VALUE_BYTES];
+        value[..8].copy_from_slice(&self.rng.random::<u64>().to_le_bytes());
+        let mut batch = WriteBatch::new();
+        batch.put(&key_of(key), &value);
+        self.engine.write(&batch, Durability::Buffered)
+    }
+
+    /// So many operations by all clients, `puts` of a hundred of them puts.
+    pub(super) fn run(&mut self, puts: u32, operations: u64) -> Result<Run> {
+        let start = self.time.now();
+        let before = self.engine.stats();
+        let mut clients: BinaryHeap<Reverse<(Duration, usize)>> =
+            (0..CLIENTS).map(|client| Reverse((start, client))).collect();
+        let mut end = start;
+        for _ in 0..operations {
+            let Some(Reverse((at, client))) = clients.pop() else { break };
+            self.time.go_to(at);
+            let key = self.chooser.next(&mut self.rng, self.keys);
+            if self.rng.random_range(0..100) < puts {
+                self.put(key)?;
+            } else {
+                self.engine.get(&key_of(key))?;
+            }
+            // A client that waits for nothing still takes its turn after the others.
+            let now = self.time.now().max(at + Duration::from_nanos(1));
+            end = end.max(now);
+            clients.push(Reverse((now, client)));
+        }
+        self.time.go_to(end);
+        let after = self.engine.stats();
+        let more = |name: &str| (of(&after, name) - of(&before, name)) as f64;
+        let (hits, misses) = (more("translation_cache_hits"), more("translation_cache_misses"));
+        let reads = |stats: &Stats| stats.io.get("get").map_or(0, |io| io.reads);
+        let gets = (after.gets - before.gets).max(1) as f64;
+        Ok(Run {
+            per_second: operations as f64 / (end - start).as_secs_f64(),
+            hit_rate: hits / (hits + misses).max(1.0),
+            reads_per_get: (reads(&after) - reads(&before)) as f64 / gets,
+        })
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+}
+
+fn of(stats: &Stats, counter: &str) -> u64 {
+    stats.counters.get(counter).copied().unwrap_or(0)
+}
+
+fn key_of(key: u64) -> [u8; KEY_BYTES] {
+    let mut bytes = *b"key-............";
+    bytes[8..].copy_from_slice(&key.to_be_bytes());
+    bytes
+}

@@ -1,0 +1,98 @@
+//! `skimpy-throughput`: operations a second of the three mappings over the share of puts.
+//!
+//! Every mix is run on devices that were conditioned alike, with Zipf 0.99, five keys a bucket and a cache
+//! of a tenth of the keys; what a mix needs collected is collected while it runs.
+//!
+//! Invariant: one seed, virtual time: the numbers are the same on every machine.
+//!
+//! Source: SkimpyFTL paper, figure 5 and section 4.1.
+
+use siltstone_engine::Result;
+
+use super::skimpy_flash::{FlashTable, KEYS, PAPER};
+use super::{Check, Direction, Experiment, Measured};
+use crate::plot::{Line, Lines, Plot};
+
+const MIXES: [u32; 6] = [0, 10, 25, 50, 75, 100];
+const MAPPINGS: [&str; 3] = ["semel", "skimpy", "vftl"];
+/// The paper's least and its best, of SEMEL's throughput.
+const LEAST: f64 = 0.72;
+
+pub(super) struct SkimpyThroughput;
+
+impl Experiment for SkimpyThroughput {
+    fn id(&self) -> &'static str {
+        "skimpy-throughput"
+    }
+
+    fn paper(&self) -> &'static str {
+        PAPER
+    }
+
+    fn figure(&self) -> &'static str {
+        "figure 5, section 4.1"
+    }
+
+    fn claim(&self) -> &'static str {
+        "72 % to 91 % of SEMEL's throughput for read-dominant mixes, and more than VFTL's at every mix"
+    }
+
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+        let keys = (KEYS * scale).max(4000.0) as u64;
+        let total = (MAPPINGS.len() * MIXES.len()) as u64;
+        let mut rates = vec![Vec::new(); MAPPINGS.len()];
+        let mut notes = Vec::new();
+        for (at, mapping) in MAPPINGS.iter().enumerate() {
+            let mut table = FlashTable::open(mapping, keys, 5)?;
+            table.condition()?;
+            for (mix, puts) in MIXES.iter().enumerate() {
+                // A part of the mix brings the device into its balance, and is not counted.
+                table.run(*puts, keys / 2)?;
+                let run = table.run(*puts, 2 * keys)?;
+                rates[at].push(run.per_second);
+                if *mapping == "skimpy" && *puts == 0 {
+                    let (hits, reads) = (100.0 * run.hit_rate, run.reads_per_get);
+                    notes
+                        .push(format!("{hits:.1} % hits, {reads:.2} page reads a get at 0 % puts"));
+                }
+                progress((at * MIXES.len() + mix) as u64 + 1, total);
+            }
+        }
+        let mut checks = Vec::new();
+        for (mix, puts) in MIXES.iter().enumerate() {
+            let [semel, skimpy, vftl] = [0, 1, 2].map(|at: usize| rates[at][mix]);
+            checks.push(Check {
+                what: format!("SkimpyFTL's throughput over SEMEL's, {puts} % puts"),
+                claimed: LEAST,
+                ours: skimpy / semel,
+                tolerance: 0.0,
+                direction: Direction::AtLeast(LEAST),
+            });
+            checks.push(Check {
+                what: format!("SkimpyFTL's throughput over VFTL's, {puts} % puts"),
+                claimed: 1.0,
+                ours: skimpy / vftl,
+                tolerance: 0.0,
+                direction: Direction::AtLeast(1.0),
+            });
+        }
+        let series = MAPPINGS.iter().zip(&rates).map(|(mapping, rates)| Line {
+            name: (*mapping).to_owned(),
+            points: MIXES.iter().zip(rates).map(|(mix, rate)| (f64::from(*mix), *rate)).collect(),
+            is_reference: false,
+        });
+        let plot = Lines {
+            title: "Throughput of the mappings".to_owned(),
+            x: "puts, %".to_owned(),
+            y: "operations a second".to_owned(),
+            series: series.collect(),
+        };
+        let rate = |at: usize| rates[at].iter().map(|rate| format!("{:.0}", rate / 1e3));
+        let told = MAPPINGS.iter().enumerate().map(|(at, mapping)| {
+            format!("{mapping} {} thousand a second", rate(at).collect::<Vec<_>>().join(" "))
+        });
+        notes.extend(told);
+        let scale = format!("{keys} keys of 512 bytes, 128 clients; {}", notes.join("; "));
+        Ok(Measured { scale, checks, plot: Some(Plot::Lines(plot)) })
+    }
+}

@@ -1,0 +1,215 @@
+//! Checkpoints on the device: what opening would otherwise have to read the whole log for.
+//!
+//! ```text
+//!   pages of blocks of their own, each with the checkpoint's number in its header (see `page`):
+//!     0  index    u32, of the page in the checkpoint
+//!     4  pages    u32, of the checkpoint
+//!     8  its share of this, zeros behind it:
+//!
+//!    0  length    u32, of all that follows
+//!    4  version   u8, 1
+//!    5  mapping   u8, 0 skimpy, 1 semel, 2 vftl
+//!    6  zeros     u16
+//!    8  buckets   u32
+//!   12  epoch     u32, of the pages that replay takes
+//!   16  start     u64, the page of the log that replay begins with
+//!   24  last      u64, the last batch's timestamp
+//!   32  staged epoch    u32, and
+//!   36  staged through  u64: batches of that epoch up to this timestamp count if they are staged
+//!   44  tail      u64, pages of the log below this are not needed
+//!   52  gone      u64, pages up to this may be in blocks that were given up; the others are there
+//!   60  open blocks     u32, how many; then their numbers, u32 each
+//!       what the mapping keeps
+//! ```
+//!
+//! All numbers are little-endian. The upgrade rule is that of `page`.
+//!
+//! A checkpoint is written when everything before it is durable, and counts when all its pages hold. The
+//! one before is kept, and so are all blocks that replay from it would need: if the newest is torn, or
+//! damaged, the state is made from the other.
+//!
+//! Source: ours.
+
+use siltstone_engine::{Error, Result};
+
+use crate::engine::Inner;
+use crate::location::NONE;
+use crate::log::Writer;
+use crate::options::Mapping;
+use crate::page::{HEADER_BYTES, Page, u32_at, u64_at};
+
+const VERSION: u8 = 1;
+const PART_HEADER_BYTES: usize = 8;
+const FIXED_BYTES: usize = 64;
+
+/// What a checkpoint says.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Checkpoint {
+    pub(crate) mapping: u8,
+    pub(crate) buckets: u32,
+    pub(crate) epoch: u32,
+    pub(crate) start: u64,
+    pub(crate) last: u64,
+    pub(crate) staged: (u32, u64),
+    pub(crate) tail: u64,
+    pub(crate) gone: u64,
+    pub(crate) open: Vec<u32>,
+    pub(crate) kept: Vec<u8>,
+}
+
+impl Mapping {
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Mapping::Skimpy => 0,
+            Mapping::Semel => 1,
+            Mapping::Vftl => 2,
+        }
+    }
+}
+
+impl Checkpoint {
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; 4];
+        bytes.extend_from_slice(&[VERSION, self.mapping, 0, 0]);
+        bytes.extend_from_slice(&self.buckets.to_le_bytes());
+        bytes.extend_from_slice(&self.epoch.to_le_bytes());
+        bytes.extend_from_slice(&self.start.to_le_bytes());
+        bytes.extend_from_slice(&self.last.to_le_bytes());
+        bytes.extend_from_slice(&self.staged.0.to_le_bytes());
+        bytes.extend_from_slice(&self.staged.1.to_le_bytes());
+        bytes.extend_from_slice(&self.tail.to_le_bytes());
+        bytes.extend_from_slice(&self.gone.to_le_bytes());
+        bytes.extend_from_slice(&(self.open.len() as u32).to_le_bytes());
+        self.open.iter().for_each(|block| bytes.extend_from_slice(&block.to_le_bytes()));
+        bytes.extend_from_slice(&self.kept);
+        let length = (bytes.len() - 4) as u32;
+        bytes[..4].copy_from_slice(&length.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a checkpoint from the parts of its pages; in words what does not hold.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
+        let length = u32_at(bytes, 0) as usize;
+        let Some(bytes) = bytes.get(..length.saturating_add(4)) else {
+            return Err("the checkpoint is shorter than it says");
+        };
+        if bytes.len() < FIXED_BYTES {
+            return Err("the checkpoint is short");
+        }
+        if bytes[4] != VERSION {
+            return Err("the checkpoint is of another version");
+        }
+        let open = u32_at(bytes, 60) as usize;
+        let end = open.checked_mul(4).and_then(|bytes| bytes.checked_add(FIXED_BYTES));
+        let Some(blocks) = end.and_then(|end| bytes.get(FIXED_BYTES..end)) else {
+            return Err("the checkpoint has fewer open blocks than it says");
+        };
+        Ok(Checkpoint {
+            mapping: bytes[5],
+            buckets: u32_at(bytes, 8),
+            epoch: u32_at(bytes, 12),
+            start: u64_at(bytes, 16),
+            last: u64_at(bytes, 24),
+            staged: (u32_at(bytes, 32), u64_at(bytes, 36)),
+            tail: u64_at(bytes, 44),
+            gone: u64_at(bytes, 52),
+            open: blocks.chunks_exact(4).map(|block| u32_at(block, 0)).collect(),
+            kept: bytes[FIXED_BYTES + blocks.len()..].to_vec(),
+        })
+    }
+}
+
+/// A page's place in its checkpoint, how many there are, and its share.
+pub(crate) fn part(page: &Page) -> (u32, u32, &[u8]) {
+    let body = page.body();
+    (u32_at(body, 0), u32_at(body, 4), &body[PART_HEADER_BYTES..])
+}
+
+impl Inner {
+    fn part_bytes(&self) -> usize {
+        self.device.geometry.page_bytes() - HEADER_BYTES - PART_HEADER_BYTES
+    }
+
+    /// Blocks that a checkpoint takes.
+    pub(crate) fn checkpoint_blocks(&self) -> u64 {
+        let kept = self.mapping.checkpoint_bytes() + FIXED_BYTES as u64 + 4 * 64;
+        let pages = kept.div_ceil(self.part_bytes() as u64);
+        pages.div_ceil(u64::from(self.device.geometry.pages_per_block()))
+    }
+
+    /// Writes a checkpoint of everything so far.
+    pub(crate) fn checkpoint(&self, writer: &mut Writer) -> Result<()> {
+        self.checkpoint_with(writer, (writer.epoch, u64::MAX))
+    }
+
+    /// The same, saying which staged batches count.
+    pub(crate) fn checkpoint_with(&self, writer: &mut Writer, staged: (u32, u64)) -> Result<()> {
+        writer.force(self)?;
+        let checkpoint = Checkpoint {
+            mapping: self.options.mapping.code(),
+            buckets: self.mapping.steps() as u32,
+            epoch: writer.epoch,
+            start: writer.number,
+            last: writer.last,
+            staged,
+            tail: writer.space.lowest(writer.number),
+            gone: writer.space.retired_through,
+            open: writer.space.open_blocks(),
+            kept: self.mapping.encode(),
+        };
+        let bytes = checkpoint.encode();
+        let mut blocks = Vec::new();
+        let written = self.write_pages(writer, &bytes, &mut blocks);
+        if let Err(error) = written.and_then(|()| writer.flush(self)) {
+            // Torn: the blocks can be erased at any time.
+            for block in blocks {
+                writer.space.set_free(block, self.device.flash.erases(block)?);
+            }
+            return Err(error);
+        }
+        writer.checkpoint += 1;
+        writer.retired_by_checkpoint = checkpoint.gone;
+        writer.starts = (writer.starts.1, checkpoint.start);
+        writer.space.checkpoints.push_back(blocks);
+        self.counters.checkpoints.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        while writer.space.checkpoints.len() > 2 {
+            for block in writer.space.checkpoints.pop_front().unwrap_or_default() {
+                writer.space.set_free(block, self.device.flash.erases(block)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_pages(&self, writer: &mut Writer, bytes: &[u8], blocks: &mut Vec<u32>) -> Result<()> {
+        let geometry = self.device.geometry;
+        let parts = bytes.chunks(self.part_bytes());
+        let pages = parts.len() as u32;
+        let mut block = NONE;
+        for (index, share) in (0..).zip(parts) {
+            let within = index % geometry.pages_per_block();
+            if within == 0 {
+                block = writer.take_block(self)?;
+                blocks.push(block);
+            }
+            let mut page = vec![0; HEADER_BYTES];
+            page.extend_from_slice(&u32::to_le_bytes(index));
+            page.extend_from_slice(&pages.to_le_bytes());
+            page.extend_from_slice(share);
+            page.resize(geometry.page_bytes(), 0);
+            let number = writer.checkpoint + 1;
+            writer.program_checkpoint(self, geometry.page(block, within), number, page)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a device that is kept in another way than the options say.
+    pub(crate) fn check_kept(name: &str, mapping: Mapping, found: &Checkpoint) -> Result<()> {
+        if found.mapping == mapping.code() {
+            return Ok(());
+        }
+        let all = [Mapping::Skimpy, Mapping::Semel, Mapping::Vftl];
+        let is = all.iter().find(|it| it.code() == found.mapping).map_or("another", |it| it.name());
+        let reason = format!("it was made with mapping={is}, and {} is asked for", mapping.name());
+        Err(Error::Refused { path: name.to_owned(), reason })
+    }
+}

@@ -1,0 +1,37 @@
+//! A checkpoint for elsewhere: the device's file, as of now.
+//!
+//! Everything is programmed and a checkpoint of it written; then the file is streamed while nobody
+//! writes. Reads go on. What was never written streams as zeros.
+//!
+//! Source: ours.
+
+use siltstone_engine::{CheckpointSink, Purpose, Result};
+use siltstone_media::Mode;
+
+use crate::engine::{DEVICE, ENGINE, Inner};
+
+const PART_BYTES: u64 = 1 << 20;
+
+impl Inner {
+    pub(crate) fn copy_to(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
+        self.check_open()?;
+        let Some(media) = &self.media else {
+            let operation = "checkpoints of a device that is not in a file";
+            return Err(siltstone_engine::Error::Unsupported { engine: ENGINE, operation });
+        };
+        self.with_writer(|writer| {
+            self.checkpoint(writer)?;
+            let file = media.open(DEVICE, Mode::Read)?;
+            let bytes = file.len()?;
+            sink.create(DEVICE)?;
+            let mut at = 0;
+            while at < bytes {
+                let mut part = vec![0; PART_BYTES.min(bytes - at) as usize];
+                file.read_at(at, &mut part, Purpose::Maintenance)?;
+                sink.write(&part)?;
+                at += part.len() as u64;
+            }
+            sink.finish()
+        })
+    }
+}

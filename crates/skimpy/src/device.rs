@@ -1,0 +1,146 @@
+//! The flash device, as the engine reads it: pages that hold, or an error that names them.
+//!
+//! Source: ours.
+
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_media::flash::{Flash, FlashError, Geometry};
+
+use crate::location::Slots;
+use crate::page::{self, Page};
+use crate::record::{Content, Record};
+
+pub(crate) struct Device {
+    pub(crate) flash: Arc<dyn Flash>,
+    pub(crate) geometry: Geometry,
+    pub(crate) slots: Slots,
+    name: Arc<str>,
+}
+
+impl Device {
+    pub(crate) fn new(flash: Arc<dyn Flash>) -> Self {
+        let geometry = flash.geometry();
+        let (slots, name) = (Slots::for_pages(geometry.pages()), flash.name().into());
+        Device { flash, geometry, slots, name }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A page that must be there.
+    ///
+    /// # Errors
+    /// `Corruption` if it does not hold or was erased.
+    pub(crate) fn read(&self, page: u32, purpose: Purpose) -> Result<Page> {
+        let mut bytes = vec![0; self.geometry.page_bytes()];
+        match self.flash.read(page, &mut bytes, purpose) {
+            Ok(()) => {}
+            Err(FlashError::Erased { .. } | FlashError::NoSuchPage { .. }) => {
+                return Err(self.corrupt(page, "a page that is needed is erased"));
+            }
+            Err(other) => return Err(other.into()),
+        }
+        Page::parse(page, bytes, &self.name).map_err(|reason| self.corrupt(page, reason))
+    }
+
+    /// A page that may be torn or erased: `None` then.
+    pub(crate) fn look(&self, page: u32, purpose: Purpose) -> Result<Option<Page>> {
+        let bytes = self.bytes(page, purpose)?;
+        Ok(bytes.and_then(|bytes| Page::parse(page, bytes, &self.name).ok()))
+    }
+
+    /// The same, whatever number the page says it has.
+    pub(crate) fn look_as_any(&self, page: u32, purpose: Purpose) -> Result<Option<Page>> {
+        let bytes = self.bytes(page, purpose)?;
+        Ok(bytes.and_then(|bytes| Page::parse_any(bytes, &self.name).ok()))
+    }
+
+    fn bytes(&self, page: u32, purpose: Purpose) -> Result<Option<Vec<u8>>> {
+        let mut bytes = vec![0; self.geometry.page_bytes()];
+        match self.flash.read(page, &mut bytes, purpose) {
+            Ok(()) => Ok(Some(bytes)),
+            Err(FlashError::Erased { .. } | FlashError::Unreadable { .. }) => Ok(None),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// Gives a record whose payload is in pages its key and, if it is wanted, its value.
+    pub(crate) fn load(&self, record: &mut Record, value: bool, purpose: Purpose) -> Result<()> {
+        let Some(payload) = &record.payload else { return Ok(()) };
+        if !record.key.is_empty() && !value {
+            return Ok(());
+        }
+        let wanted = payload.key_bytes + if value { payload.value_bytes } else { 0 };
+        let mut bytes = Vec::with_capacity(wanted);
+        for &page in &payload.pages {
+            if bytes.len() >= wanted {
+                break;
+            }
+            let page = self.read(page, purpose)?;
+            if page.header.kind != page::Kind::Payload || page.owner() != record.hash {
+                return Err(page.corrupt("the page is not the payload that it should be"));
+            }
+            bytes.extend_from_slice(page.part());
+        }
+        if bytes.len() < wanted {
+            return Err(
+                self.corrupt(payload.pages.first().copied().unwrap_or(0), "a payload is short")
+            );
+        }
+        bytes.truncate(wanted);
+        let rest = bytes.split_off(payload.key_bytes);
+        record.key = bytes;
+        if value && record.content != Content::Deleted {
+            record.content = Content::Value(rest);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn corrupt(&self, page: u32, reason: impl Into<String>) -> Error {
+        let offset = u64::from(page) * self.geometry.page_bytes() as u64;
+        Error::corruption(&*self.name, offset, reason)
+    }
+
+    /// The device has no room.
+    pub(crate) fn full(&self, reason: &str) -> Error {
+        let source = std::io::Error::new(std::io::ErrorKind::StorageFull, reason);
+        Error::io("write", &*self.name, &source)
+    }
+}
+
+/// The page that was read last, so that links within a page cost nothing.
+pub(crate) struct Pages<'d> {
+    device: &'d Device,
+    purpose: Purpose,
+    last: Option<Page>,
+    /// Pages that were read.
+    pub(crate) read: u64,
+}
+
+impl<'d> Pages<'d> {
+    pub(crate) fn new(device: &'d Device, purpose: Purpose) -> Self {
+        Pages { device, purpose, last: None, read: 0 }
+    }
+
+    /// The record at a place.
+    pub(crate) fn record(&mut self, at: u32) -> Result<Record> {
+        let number = self.device.slots.page(at);
+        let page = match self.last.take_if(|page| page.page == number) {
+            Some(page) => page,
+            None => {
+                self.read += 1;
+                self.device.read(number, self.purpose)?
+            }
+        };
+        let record = page.record(self.device.slots.slot(at));
+        self.last = Some(page);
+        record
+    }
+
+    /// The key of a record, and its value if that is wanted.
+    pub(crate) fn load(&self, record: &mut Record, value: bool) -> Result<()> {
+        self.device.load(record, value, self.purpose)
+    }
+}

@@ -1,0 +1,323 @@
+//! The engine's face and its shared state.
+//!
+//! Locks, in the order in which they may be taken: the writer's (one batch, one bucket's collection at
+//! a time), the history's, the mapping's, the packing buffer's; the last three over a few instructions.
+//! Readers take none over I/O: a pin keeps blocks from being erased under them.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use siltstone_engine::{
+    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Error, Purpose,
+    ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch, entry,
+};
+use siltstone_media::Media;
+use siltstone_media::flash::{Emulator, Flash, FlashOptions, Geometry, RealTime, Timing};
+
+use crate::cursor::SkimpyCursor;
+use crate::device::Device;
+use crate::history::{History, Hold};
+use crate::log::Writer;
+use crate::mapping::Mapping;
+use crate::options::Options;
+use crate::pending::Pending;
+use crate::pins::Pins;
+use crate::timestamp;
+
+/// The device's file.
+pub(crate) const DEVICE: &str = "flash";
+/// The engine's name.
+pub(crate) const ENGINE: &str = "skimpy";
+
+/// An open table of the engine.
+pub struct Skimpy {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What all threads share.
+pub(crate) struct Inner {
+    pub(crate) device: Device,
+    /// Where the device's file and the packing buffer's are, if they are in files.
+    pub(crate) media: Option<Arc<dyn Media>>,
+    pub(crate) env: Env,
+    pub(crate) options: Options,
+    pub(crate) mapping: Box<dyn Mapping>,
+    pub(crate) pending: Pending,
+    pub(crate) history: History,
+    pub(crate) pins: Pins,
+    /// The timestamp up to which readers see.
+    pub(crate) visible: AtomicU64,
+    /// `None` once the table is closed.
+    pub(crate) writer: Mutex<Option<Writer>>,
+    pub(crate) closed: AtomicBool,
+    pub(crate) poisoned: OnceLock<String>,
+    pub(crate) counters: Counters,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) user_bytes: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) gets: AtomicU64,
+    pub(crate) gets_found: AtomicU64,
+    pub(crate) seeks: AtomicU64,
+    pub(crate) checkpoints: AtomicU64,
+}
+
+impl Skimpy {
+    /// Opens the table on `media`, or makes a new one if there is none: a flash device in the file
+    /// `flash`, without latencies of its own. The caller sees to it that no one else has it open.
+    ///
+    /// # Errors
+    /// `Refused`: a device of another geometry or mapping, or one without what belongs to it.
+    /// Corruption, or a failing medium; nothing is changed then.
+    pub fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Self> {
+        let is_complete = crate::recover::is_complete(&*media)?;
+        let of_device = device_options(options.geometry()?, options.lanes);
+        let open = || Emulator::in_file(&*media, DEVICE, of_device.clone());
+        let mut device = open()?;
+        // A device whose making broke off is made anew: its name may not be durable, and a failed sync
+        // of names is not repaired by another.
+        if !is_complete && crate::recover::is_blank(&device)? {
+            drop(device);
+            media.remove(DEVICE)?;
+            device = open()?;
+        }
+        let inner = crate::recover::open(Arc::new(device), Some(media), env, options)?;
+        Ok(Skimpy { inner })
+    }
+
+    /// Opens the table on a device, or makes a new one on a device that is erased. Buffered writes
+    /// are in memory until their page is full or a write finds them older than `pack`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn over(flash: Arc<dyn Flash>, env: Env, options: Options) -> Result<Self> {
+        Ok(Skimpy { inner: crate::recover::open(flash, None, env, options)? })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<dyn Flash> {
+        &self.inner.device.flash
+    }
+}
+
+/// A device without latencies and without wear, as a file is.
+pub(crate) fn device_options(geometry: Geometry, channels: u32) -> FlashOptions {
+    FlashOptions {
+        geometry,
+        timing: Timing { channels, ..Timing::INSTANT },
+        clock: Arc::new(RealTime::start()),
+        endurance: u64::MAX,
+    }
+}
+
+impl Inner {
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Acquire) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        match self.poisoned.get() {
+            Some(cause) => Err(Error::ReadOnly { cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// After this the medium's state is not known: no more writes.
+    pub(crate) fn poison(&self, doing: &str, error: Error) -> Error {
+        let _ = self.poisoned.set(format!("cannot {doing}: {error}"));
+        error
+    }
+
+    /// Poisons the table, unless the medium is merely full.
+    pub(crate) fn doubt(&self, doing: &str, error: Error) -> Error {
+        if error.is_disk_full() { error } else { self.poison(doing, error) }
+    }
+
+    /// The writer's state, under its lock.
+    pub(crate) fn with_writer<T>(&self, act: impl FnOnce(&mut Writer) -> Result<T>) -> Result<T> {
+        let mut guard = self.writer.lock();
+        self.check_writable()?;
+        act(guard.as_mut().ok_or(Error::Closed)?)
+    }
+
+    /// The least timestamp that anyone may still ask for; what is below it may be discarded.
+    pub(crate) fn watermark(&self) -> u64 {
+        let retention = self.options.retention.as_millis() as u64;
+        let now = self.env.clock.now();
+        self.history.advance(|| {
+            let visible = self.visible.load(Acquire);
+            match retention {
+                0 => visible,
+                millis => visible.min(timestamp::first_of(now.saturating_sub(millis))),
+            }
+        })
+    }
+
+    /// A point at this moment, which is asked for when nothing can be discarded meanwhile.
+    pub(crate) fn hold(&self, at: impl FnOnce() -> u64) -> Result<Hold> {
+        self.check_open()?;
+        self.history
+            .hold(at)
+            .map_err(|floor| Error::BelowWatermark { watermark: timestamp::millis(floor) })
+    }
+
+    pub(crate) fn hold_now(&self) -> Result<Hold> {
+        self.hold(|| self.visible.load(Acquire))
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
+        self.check_open()?;
+        entry::check_key(key)?;
+        self.counters.gets.fetch_add(1, Relaxed);
+        loop {
+            let at = self.visible.load(Acquire);
+            let (found, met_younger) = self.mapping.find(self, key, at, Purpose::Get)?;
+            // What was wanted may have been discarded for a younger version that is visible by now.
+            if found.is_none() && met_younger && self.visible.load(Acquire) > at {
+                continue;
+            }
+            let entry = found.and_then(|record| record.into_entry(self.env.clock.now()));
+            self.counters.gets_found.fetch_add(u64::from(entry.is_some()), Relaxed);
+            if self.mapping.is_untidy() {
+                self.tidy();
+            }
+            return Ok(entry);
+        }
+    }
+
+    /// Collects what a read found to be long, unless somebody writes. What fails is the next write's affair,
+    /// not the read's.
+    fn tidy(&self) {
+        let Some(mut guard) = self.writer.try_lock() else { return };
+        let Some(writer) = guard.as_mut() else { return };
+        let has_room = writer.space.free_blocks() > self.least_free(writer);
+        if self.check_writable().is_ok() && has_room {
+            let _ = self.mapping.tidy(self, writer);
+        }
+    }
+
+    fn get_at(&self, key: &[u8], point: &ReadPoint) -> Result<Option<Entry>> {
+        self.check_open()?;
+        entry::check_key(key)?;
+        let hold = self.own_hold(point)?;
+        self.counters.gets.fetch_add(1, Relaxed);
+        let (found, _) = self.mapping.find(self, key, hold.at(), Purpose::Get)?;
+        let entry = found.and_then(|record| record.into_entry(self.env.clock.now()));
+        self.counters.gets_found.fetch_add(u64::from(entry.is_some()), Relaxed);
+        Ok(entry)
+    }
+
+    fn own_hold<'p>(&self, point: &'p ReadPoint) -> Result<&'p Hold> {
+        let hold = point.hold().downcast_ref::<Hold>().filter(|hold| self.history.owns(hold));
+        hold.ok_or_else(|| Error::Invalid("the snapshot is of another table or opening".into()))
+    }
+
+    fn point(hold: Hold) -> ReadPoint {
+        ReadPoint::new(hold.at(), Arc::new(hold))
+    }
+
+    fn at(&self, millis: Timestamp) -> Result<ReadPoint> {
+        let at = timestamp::last_of(millis);
+        let now = self.env.clock.now();
+        // Later writes must not come to lie before the point.
+        let mut guard = self.writer.lock();
+        let writer = guard.as_mut().ok_or(Error::Closed)?;
+        if millis > now.max(timestamp::millis(writer.used)) {
+            let reason = format!(
+                "time {millis} is in the future: it is {now} now, in milliseconds since 1970"
+            );
+            return Err(Error::Invalid(reason));
+        }
+        let hold = self.hold(|| at)?;
+        writer.used = writer.used.max(at);
+        self.visible.fetch_max(at, AcqRel);
+        Ok(Self::point(hold))
+    }
+
+    fn close(&self) -> Result<()> {
+        if self.closed.swap(true, AcqRel) {
+            return Ok(());
+        }
+        let mut guard = self.writer.lock();
+        let Some(mut writer) = guard.take() else { return Ok(()) };
+        // After a fault the log's state is unknown: the next open finds out.
+        if self.poisoned.get().is_some() {
+            return Ok(());
+        }
+        let closed = self.checkpoint(&mut writer);
+        closed.inspect_err(|error| drop(self.poison("close", error.clone())))
+    }
+}
+
+impl Engine for Skimpy {
+    fn name(&self) -> &'static str {
+        ENGINE
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            ordered: false,
+            durable: true,
+            versioned: true,
+            max_value_bytes: self.inner.options.max_value_bytes(),
+        }
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
+        self.inner.get(key)
+    }
+
+    fn get_at(&self, key: &[u8], at: &ReadPoint) -> Result<Option<Entry>> {
+        self.inner.get_at(key, at)
+    }
+
+    fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
+        self.inner.write(batch, durability)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.inner.with_writer(|writer| writer.force(&self.inner))
+    }
+
+    fn iter(&self) -> Result<Box<dyn Cursor>> {
+        self.inner.counters.seeks.fetch_add(1, Relaxed);
+        Ok(Box::new(SkimpyCursor::new(&self.inner)?))
+    }
+
+    fn snapshot(&self) -> Result<ReadPoint> {
+        Ok(Inner::point(self.inner.hold_now()?))
+    }
+
+    fn at(&self, time: Timestamp) -> Result<ReadPoint> {
+        self.inner.at(time)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.inner.with_writer(|writer| writer.force(&self.inner))
+    }
+
+    fn maintain(&self) -> Result<()> {
+        self.inner.with_writer(|writer| self.inner.collect_all(writer))
+    }
+
+    fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
+        self.inner.copy_to(sink)
+    }
+
+    fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
+        self.inner.verify(progress)
+    }
+
+    fn stats(&self) -> Stats {
+        self.inner.stats()
+    }
+
+    fn close(&self) -> Result<()> {
+        self.inner.close()
+    }
+}

@@ -1,0 +1,100 @@
+//! Tells what is in one of the engine's files, for people.
+//!
+//! Damage is part of the answer.
+
+use std::sync::Arc;
+
+use siltstone_engine::inspection::shown;
+use siltstone_engine::{Error, Inspection, Result};
+use siltstone_media::flash::Emulator;
+use siltstone_media::{Media, Mode};
+
+use crate::device::Device;
+use crate::engine::{DEVICE, device_options};
+use crate::page::Kind;
+use crate::record::{Content, REMAPPED};
+use crate::{stage, timestamp};
+
+/// Looks into the file `name`; `None` if it is no file of this engine, as far as its name tells. Shows at
+/// most `limit` items.
+///
+/// # Errors
+/// Failures of the medium; damage is in the answer.
+pub fn inspect(media: &Arc<dyn Media>, name: &str, limit: usize) -> Result<Option<Inspection>> {
+    let mut inspection = Inspection::default();
+    let looked = match name {
+        DEVICE => device(&**media, limit, &mut inspection),
+        stage::NAME => staged(&**media, limit, &mut inspection),
+        _ => return Ok(None),
+    };
+    match looked {
+        Ok(()) => {}
+        Err(error @ (Error::Corruption { .. } | Error::Refused { .. })) => {
+            inspection.damage = Some(error.to_string());
+        }
+        Err(other) => return Err(other),
+    }
+    Ok(Some(inspection))
+}
+
+fn staged(media: &dyn Media, limit: usize, inspection: &mut Inspection) -> Result<()> {
+    inspection.kind = "packing buffer of a flash table";
+    let frames = stage::frames(&*media.open(stage::NAME, Mode::Read)?)?;
+    inspection.property("batches", frames.len());
+    for frame in frames {
+        inspection.item(limit, || {
+            let operations: Vec<_> = frame.batch.iter().map(|op| shown(op.key())).collect();
+            let millis = timestamp::millis(frame.timestamp);
+            format!("batch at {millis}, epoch {}: {}", frame.epoch, operations.join(", "))
+        });
+    }
+    Ok(())
+}
+
+fn device(media: &dyn Media, limit: usize, inspection: &mut Inspection) -> Result<()> {
+    inspection.kind = "flash device";
+    let geometry = Emulator::geometry_of(media, DEVICE)?;
+    inspection.property("page bytes", geometry.page_bytes());
+    inspection.property("pages a block", geometry.pages_per_block());
+    inspection.property("blocks", geometry.blocks());
+    let device =
+        Device::new(Arc::new(Emulator::in_file(media, DEVICE, device_options(geometry, 1))?));
+    let mut counts = [0u64; 4];
+    let mut erases = 0;
+    for block in 0..geometry.blocks() {
+        erases += device.flash.erases(block)?;
+        for index in 0..device.flash.programmed(block)? {
+            let number = geometry.page(block, index);
+            let Some(page) = device.look(number, siltstone_engine::Purpose::Maintenance)? else {
+                counts[0] += 1;
+                continue;
+            };
+            counts[page.header.kind as usize] += 1;
+            if page.header.kind != Kind::Records {
+                continue;
+            }
+            for record in page.records() {
+                let record = record?;
+                inspection.item(limit, || {
+                    let what = match &record.content {
+                        Content::Value(value) if record.payload.is_none() => shown(value),
+                        Content::Value(_) => "payload in pages".to_owned(),
+                        Content::Deleted => "deleted".to_owned(),
+                        Content::EmptyBucket(bucket) => format!("bucket {bucket} is empty"),
+                    };
+                    let remapped = if record.is_marked(REMAPPED) { ", remapped" } else { "" };
+                    let (log, millis) = (page.header.number, timestamp::millis(record.timestamp));
+                    let key = shown(&record.key);
+                    format!("page {number}, {log} of the log: {key} at {millis}{remapped}: {what}")
+                });
+            }
+        }
+    }
+    inspection.property("block erases", erases);
+    let [torn, records, payload, checkpoints] = counts;
+    inspection.property("pages of records", records);
+    inspection.property("pages of payload", payload);
+    inspection.property("pages of checkpoints", checkpoints);
+    inspection.property("pages that can't be read", torn);
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! The head of the log: pending records become pages, pages become durable.
+//!
+//! ```text
+//!   pending records ─▶ page: number on the device, place in the log ─▶ submitted ─▶ flushed: durable
+//!                         │
+//!                         └─▶ mapping and links learn the places
+//! ```
+//!
+//! Pages go to the lanes in turn, so that as many channels are busy. A page that could not be programmed for
+//! want of space is tried again with the next write, in another place; after any other failure nothing
+//! is known, and the table is read-only.
+//!
+//! Invariant: page n of the log is submitted before page n + 1; `durable` pages survive any power cut.
+//!
+//! Source: SkimpyFTL, sections 2.3 and 4 (log-structured placement, packing).
+
+use std::collections::VecDeque;
+
+use siltstone_engine::{Error, Purpose, Result, Timestamp};
+use siltstone_media::flash::Completion;
+
+use crate::engine::Inner;
+use crate::page::{self, HEADER_BYTES, Header, Kind};
+use crate::pending::Placed;
+use crate::record::{REMAPPED, Record};
+use crate::space::Space;
+use crate::stage::Stage;
+
+/// What the one writer at a time has.
+pub(crate) struct Writer {
+    pub(crate) space: Space,
+    /// The number of the next page of the log.
+    pub(crate) number: u64,
+    pub(crate) epoch: u32,
+    /// Pages below this are durable.
+    pub(crate) durable: u64,
+    /// The last batch's timestamp.
+    pub(crate) last: u64,
+    /// The highest timestamp that no batch can have any more: the last one's, that of one that failed, or
+    /// one that somebody reads at.
+    pub(crate) used: u64,
+    pub(crate) stage: Option<Stage>,
+    /// When the oldest pending record came.
+    pub(crate) pending_since: Option<Timestamp>,
+    /// Pages of the tail that are to be collected for those that were programmed.
+    pub(crate) due: u64,
+    /// The last page of any block that the last checkpoint knew as given up.
+    pub(crate) retired_by_checkpoint: u64,
+    /// The last checkpoint's number, and where replay begins from it and from the one before.
+    pub(crate) checkpoint: u64,
+    pub(crate) starts: (u64, u64),
+    /// Places that were found since the present batch was begun.
+    pub(crate) moved: Vec<Placed>,
+    /// Whether a block was erased since the last flush.
+    pub(crate) erased: bool,
+    /// Pages programmed in this epoch.
+    sequence: u64,
+    done: VecDeque<Completion>,
+}
+
+impl Writer {
+    pub(crate) fn new(space: Space, number: u64, epoch: u32, last: u64) -> Self {
+        Writer {
+            space,
+            number,
+            epoch,
+            durable: number,
+            last,
+            used: last,
+            stage: None,
+            pending_since: None,
+            due: 0,
+            retired_by_checkpoint: 0,
+            checkpoint: 0,
+            starts: (0, 0),
+            moved: Vec::new(),
+            erased: false,
+            sequence: 0,
+            done: VecDeque::new(),
+        }
+    }
+
+    /// Programs the next page of the log; `fill` writes its body, once its number is known.
+    pub(crate) fn program(
+        &mut self,
+        inner: &Inner,
+        kind: Kind,
+        purpose: Purpose,
+        fill: impl FnOnce(u32) -> (Vec<u8>, usize),
+    ) -> Result<u32> {
+        let device = &inner.device;
+        let next = self.space.next_page(device, &mut self.done);
+        let (page, lane) = next.map_err(|error| inner.doubt("open a block", error))?;
+        let (mut bytes, count) = fill(page);
+        let header = self.header(inner, kind, count, self.number);
+        page::seal(&mut bytes, page, &header);
+        let submitted = device.flash.submit_program(page, &bytes, purpose);
+        let completion =
+            submitted.map_err(|error| inner.doubt("program a page", Error::from(error)))?;
+        self.done.push_back(completion);
+        self.space.programmed(lane, self.number);
+        self.number += 1;
+        self.due += 1;
+        // Two pages a lane under way keep every channel busy.
+        while self.done.len() > 2 * self.space.lanes() {
+            self.wait_one(inner)?;
+        }
+        Ok(page)
+    }
+
+    /// Programs a page of a checkpoint, in a block of its own.
+    pub(crate) fn program_checkpoint(
+        &mut self,
+        inner: &Inner,
+        page: u32,
+        number: u64,
+        mut bytes: Vec<u8>,
+    ) -> Result<()> {
+        let header = self.header(inner, Kind::Checkpoint, 0, number);
+        page::seal(&mut bytes, page, &header);
+        let submitted = inner.device.flash.submit_program(page, &bytes, Purpose::Manifest);
+        let completion =
+            submitted.map_err(|error| inner.doubt("program a checkpoint", Error::from(error)))?;
+        self.done.push_back(completion);
+        Ok(())
+    }
+
+    /// A free block, for a checkpoint.
+    pub(crate) fn take_block(&mut self, inner: &Inner) -> Result<u32> {
+        let taken = self.space.take_free(&inner.device, 0, &mut self.done);
+        taken.map_err(|error| inner.doubt("erase a block", error))
+    }
+
+    /// Erases a block that nothing needs any more, and frees it.
+    pub(crate) fn give_back(&mut self, inner: &Inner, block: u32) -> Result<()> {
+        let device = &inner.device;
+        let erased = self.space.erase(device, block, &mut self.done);
+        if erased.map_err(|error| inner.doubt("erase a block", error))? {
+            self.erased = true;
+            self.space.set_free(block, device.flash.erases(block)?);
+        }
+        Ok(())
+    }
+
+    fn header(&mut self, inner: &Inner, kind: Kind, count: usize, number: u64) -> Header {
+        self.sequence += 1;
+        let (epoch, durable, sequence) = (self.epoch, self.durable, self.sequence);
+        Header { kind, count, number, epoch, durable, floor: inner.history.floor(), sequence }
+    }
+
+    fn wait_one(&mut self, inner: &Inner) -> Result<()> {
+        match self.done.pop_front() {
+            Some(completion) => inner
+                .device
+                .flash
+                .wait(completion)
+                .map_err(|error| inner.doubt("wait for the device", Error::from(error))),
+            None => Ok(()),
+        }
+    }
+
+    /// Programs pending records, page by page: all full pages, and with `all` the last one as it is.
+    pub(crate) fn place(&mut self, inner: &Inner, all: bool) -> Result<()> {
+        let page_bytes = inner.device.geometry.page_bytes();
+        let slots = inner.device.slots;
+        loop {
+            let body = page_bytes - HEADER_BYTES;
+            let (first, records, is_full) = inner.pending.front(body, slots.per_page());
+            if records.is_empty() || !(is_full || all) {
+                break;
+            }
+            let purpose = match records[0].is_marked(REMAPPED) {
+                true => Purpose::Compaction,
+                false => Purpose::Flush,
+            };
+            let mut placed = Placed { first, count: records.len(), base: 0 };
+            self.program(inner, Kind::Records, purpose, |page| {
+                placed.base = slots.at(page, 0);
+                let mut bytes = Vec::with_capacity(page_bytes);
+                bytes.resize(HEADER_BYTES, 0);
+                for record in &records {
+                    let (next, prior) = (record.next(), record.prior());
+                    record.encode(placed.resolve(next), placed.resolve(prior), &mut bytes);
+                }
+                bytes.resize(page_bytes, 0);
+                (bytes, records.len())
+            })?;
+            for record in &records {
+                record.link(placed.resolve(record.next()), placed.resolve(record.prior()));
+            }
+            inner.mapping.placed(&records, &placed);
+            inner.pending.follow(&placed);
+            inner.pending.leave(records.len());
+            self.moved.push(placed);
+        }
+        if inner.pending.end().1 == 0 {
+            self.pending_since = None;
+            if let Some(stage) = &mut self.stage {
+                stage.restart();
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes all pages so far durable.
+    pub(crate) fn flush(&mut self, inner: &Inner) -> Result<()> {
+        while !self.done.is_empty() {
+            self.wait_one(inner)?;
+        }
+        let flushed = inner.device.flash.flush(Purpose::Flush);
+        flushed.map_err(|error| inner.poison("flush the device", error.into()))?;
+        self.durable = self.number;
+        self.erased = false;
+        Ok(())
+    }
+
+    /// Programs what is pending and makes everything durable.
+    pub(crate) fn force(&mut self, inner: &Inner) -> Result<()> {
+        self.place(inner, true)?;
+        match self.durable == self.number && !self.erased {
+            true => Ok(()),
+            false => self.flush(inner),
+        }
+    }
+
+    /// Where a record is that was pushed under this number.
+    pub(crate) fn place_of(&self, number: u64) -> u32 {
+        let at = crate::location::pending(number);
+        self.moved.iter().map(|placed| placed.resolve(at)).find(|place| *place != at).unwrap_or(at)
+    }
+
+    /// Writes a payload to pages of its own.
+    pub(crate) fn program_payload(
+        &mut self,
+        inner: &Inner,
+        record: &Record,
+        parts: [&[u8]; 2],
+        purpose: Purpose,
+    ) -> Result<Vec<u32>> {
+        let page_bytes = inner.device.geometry.page_bytes();
+        let bytes = parts.concat();
+        let pages = bytes.chunks(page::payload_bytes(page_bytes));
+        let program = |part: &[u8]| {
+            self.program(inner, Kind::Payload, purpose, |_| {
+                (page::payload(page_bytes, record.hash, part), 0)
+            })
+        };
+        pages.map(program).collect()
+    }
+}

@@ -1,0 +1,59 @@
+//! Readers under way, so that no block is erased under one of them.
+//!
+//! A reader enters with the number of the present age; each block that is given up begins a new age,
+//! and is erased when no reader of an earlier one is left. A few instructions under a lock, none of them
+//! over I/O.
+//!
+//! Source: ours; the scheme is epoch-based reclamation (Fraser, 2004).
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+
+#[derive(Default)]
+pub(crate) struct Pins(Mutex<Ages>);
+
+#[derive(Default)]
+struct Ages {
+    now: u64,
+    readers: BTreeMap<u64, usize>,
+}
+
+/// A reader under way.
+pub(crate) struct Pin<'p> {
+    pins: &'p Pins,
+    age: u64,
+}
+
+impl Pins {
+    pub(crate) fn enter(&self) -> Pin<'_> {
+        let mut ages = self.0.lock();
+        let age = ages.now;
+        *ages.readers.entry(age).or_default() += 1;
+        Pin { pins: self, age }
+    }
+
+    /// Begins a new age; the one that ended.
+    pub(crate) fn next_age(&self) -> u64 {
+        let mut ages = self.0.lock();
+        ages.now += 1;
+        ages.now - 1
+    }
+
+    /// Whether a reader of this age or an earlier one is left.
+    pub(crate) fn is_read(&self, age: u64) -> bool {
+        self.0.lock().readers.range(..=age).next().is_some()
+    }
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        let mut ages = self.pins.0.lock();
+        if let Some(count) = ages.readers.get_mut(&self.age) {
+            *count -= 1;
+            if *count == 0 {
+                ages.readers.remove(&self.age);
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Which block is what: free, open, part of the log, given up, or a checkpoint's.
+//!
+//! ```text
+//!   free ──▶ open, one a lane ──▶ sealed, oldest first ──▶ retired ──▶ erased: free
+//!    │                                 the tail              when nothing can need it any more
+//!    └─────▶ checkpoint ───────────────────────────────────▶ when the second after it is durable
+//! ```
+//!
+//! The log goes round the device and the least worn free block of a lane is taken first: so wear is
+//! levelled without moving anything for its sake. A block that bears no more erases is left out.
+//!
+//! Invariant: every block is in one place; pages of the log have growing numbers within a block.
+//!
+//! Source: SkimpyFTL, sections 2.1 and 3.4; ours in the rest.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use siltstone_engine::{Purpose, Result};
+use siltstone_media::flash::{Completion, FlashError};
+
+use crate::device::Device;
+
+/// A block of the log and the numbers of its pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LogBlock {
+    pub(crate) block: u32,
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+}
+
+/// An open block, and the numbers of its first and its last page, once there are any.
+type Open = (u32, Option<(u64, u64)>);
+
+/// A block whose live versions were remapped.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Retired {
+    pub(crate) block: LogBlock,
+    /// The copies are in pages of the log below this number.
+    pub(crate) copies: u64,
+    /// Readers of this age may still be in it.
+    pub(crate) age: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Space {
+    /// By lane, the least worn first.
+    free: Vec<BTreeSet<(u64, u32)>>,
+    /// By lane; `None` for the numbers: no page was programmed yet.
+    open: Vec<Option<Open>>,
+    turn: usize,
+    pub(crate) sealed: VecDeque<LogBlock>,
+    /// The block that is being collected, and how many of its pages were.
+    pub(crate) tail: Option<(LogBlock, u32)>,
+    /// The last page of any block that was given up.
+    pub(crate) retired_through: u64,
+    pub(crate) retired: VecDeque<Retired>,
+    /// Blocks of the last two checkpoints, the older first.
+    pub(crate) checkpoints: VecDeque<Vec<u32>>,
+    pub(crate) worn: u64,
+    pub(crate) erases: u64,
+}
+
+impl Space {
+    pub(crate) fn new(lanes: u32) -> Self {
+        Space {
+            free: vec![BTreeSet::new(); lanes as usize],
+            open: vec![None; lanes as usize],
+            ..Space::default()
+        }
+    }
+
+    pub(crate) fn lanes(&self) -> usize {
+        self.open.len()
+    }
+
+    pub(crate) fn free_blocks(&self) -> u64 {
+        self.free.iter().map(|lane| lane.len() as u64).sum()
+    }
+
+    pub(crate) fn open_blocks(&self) -> Vec<u32> {
+        self.open.iter().flatten().map(|(block, _)| *block).collect()
+    }
+
+    pub(crate) fn set_free(&mut self, block: u32, erases: u64) {
+        let lane = block as usize % self.free.len();
+        self.free[lane].insert((erases, block));
+    }
+
+    /// The least worn free block, erased: of this lane if there is one.
+    pub(crate) fn take_free(
+        &mut self,
+        device: &Device,
+        lane: usize,
+        done: &mut VecDeque<Completion>,
+    ) -> Result<u32> {
+        loop {
+            let fullest = (0..self.free.len()).max_by_key(|lane| self.free[*lane].len());
+            let from = if self.free[lane].is_empty() { fullest.unwrap_or(lane) } else { lane };
+            let Some(&(erases, block)) = self.free[from].first() else {
+                return Err(device.full("no block of the device is free"));
+            };
+            let is_good =
+                device.flash.programmed(block)? == 0 || self.erase(device, block, done)?;
+            self.free[from].remove(&(erases, block));
+            if is_good {
+                return Ok(block);
+            }
+        }
+    }
+
+    /// Erases a block; `false` if it bears no more, and is left out from now on.
+    pub(crate) fn erase(
+        &mut self,
+        device: &Device,
+        block: u32,
+        done: &mut VecDeque<Completion>,
+    ) -> Result<bool> {
+        match device.flash.submit_erase(block, Purpose::Compaction) {
+            Ok(completion) => {
+                self.erases += 1;
+                done.push_back(completion);
+                Ok(true)
+            }
+            Err(FlashError::WornOut { .. }) => {
+                self.worn += 1;
+                Ok(false)
+            }
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// The next page of the log, and its lane.
+    pub(crate) fn next_page(
+        &mut self,
+        device: &Device,
+        done: &mut VecDeque<Completion>,
+    ) -> Result<(u32, usize)> {
+        let lane = self.turn % self.open.len();
+        loop {
+            if let Some((block, numbers)) = self.open[lane] {
+                let index = device.flash.programmed(block)?;
+                if index < device.geometry.pages_per_block() {
+                    return Ok((device.geometry.page(block, index), lane));
+                }
+                self.open[lane] = None;
+                self.seal(block, numbers, device)?;
+            }
+            self.open[lane] = Some((self.take_free(device, lane, done)?, None));
+        }
+    }
+
+    fn seal(&mut self, block: u32, numbers: Option<(u64, u64)>, device: &Device) -> Result<()> {
+        match numbers {
+            Some((first, last)) => self.add_sealed(LogBlock { block, first, last }),
+            // Every page of it failed.
+            None => self.set_free(block, device.flash.erases(block)?),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn add_sealed(&mut self, sealed: LogBlock) {
+        let at = self.sealed.partition_point(|other| other.first < sealed.first);
+        self.sealed.insert(at, sealed);
+    }
+
+    /// A page of the lane was programmed with this number; the next page is another lane's.
+    pub(crate) fn programmed(&mut self, lane: usize, number: u64) {
+        if let Some((_, numbers)) = &mut self.open[lane] {
+            let (first, _) = numbers.unwrap_or((number, number));
+            *numbers = Some((first, number));
+        }
+        self.turn += 1;
+    }
+
+    /// The lowest number of a page that the log still needs.
+    pub(crate) fn lowest(&self, end: u64) -> u64 {
+        let open = self.open.iter().flatten().filter_map(|(_, numbers)| numbers.map(|n| n.0));
+        let sealed = self.sealed.front().map(|block| block.first);
+        let tail = self.tail.map(|(block, _)| block.first);
+        open.chain(sealed).chain(tail).min().unwrap_or(end)
+    }
+
+    /// The block of the tail and the index of its next page to collect.
+    pub(crate) fn tail(&mut self) -> Option<(LogBlock, u32)> {
+        if self.tail.is_none() {
+            self.tail = self.sealed.pop_front().map(|block| (block, 0));
+        }
+        self.tail
+    }
+}
+
+impl Space {
+    /// Erases of the least and of the most worn free block.
+    pub(crate) fn wear(&self) -> (u64, u64) {
+        let least = self.free.iter().filter_map(|lane| lane.first()).map(|it| it.0).min();
+        let most = self.free.iter().filter_map(|lane| lane.last()).map(|it| it.0).max();
+        (least.unwrap_or(0), most.unwrap_or(0))
+    }
+}

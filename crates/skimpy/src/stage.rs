@@ -1,0 +1,133 @@
+//! The packing buffer's keeper: what a buffered write needs to outlive the process.
+//!
+//! A page takes many small writes, and programming one for each would waste it. So a buffered batch
+//! that is smaller than a page is written here, and its page is programmed when it is full: what a real
+//! drive does with a few bytes of memory that keep their charge. A synced write needs none of this: it
+//! forces its page.
+//!
+//! ```text
+//!   frame, one behind the other from the file's start:
+//!    0  sum        u32, CRC-32C of all that follows
+//!    4  length     u32, bytes of the batch
+//!    8  operations u32
+//!   12  epoch      u32, which opening of the table wrote it
+//!   16  timestamp  u64
+//!   24  previous   u64, the timestamp of the batch before, so that a gap is seen
+//!   32  durable    u64, pages of the log below this were durable
+//!   40  the batch in its log form
+//! ```
+//!
+//! All numbers are little-endian. When the buffer was programmed the file is written anew from its
+//! start; frames of older turns behind the new ones are of batches that are on the device.
+//!
+//! Source: ours.
+
+use std::sync::Arc;
+
+use siltstone_engine::{Purpose, Result, WriteBatch};
+use siltstone_media::{File, Media, Mode};
+
+use crate::page::{u32_at, u64_at};
+
+/// The file's name.
+pub(crate) const NAME: &str = "packing";
+const HEADER_BYTES: usize = 40;
+/// The file is not written further than this.
+const MOST_BYTES: u64 = 256 << 10;
+
+pub(crate) struct Stage {
+    file: Arc<dyn File>,
+    end: u64,
+}
+
+/// A batch that was staged.
+pub(crate) struct Frame {
+    pub(crate) epoch: u32,
+    pub(crate) timestamp: u64,
+    pub(crate) previous: u64,
+    pub(crate) durable: u64,
+    pub(crate) batch: WriteBatch,
+}
+
+impl Stage {
+    /// Opens the file, to be written from its start, or makes it: when the device has its first
+    /// checkpoint, so that the file is a sign that it must be there.
+    pub(crate) fn open(media: &dyn Media) -> Result<Self> {
+        if media.exists(NAME)? {
+            return Ok(Stage { file: media.open(NAME, Mode::ReadWrite)?, end: 0 });
+        }
+        let file = media.create(NAME)?;
+        file.sync(Purpose::Manifest)?;
+        media.sync_dir(Purpose::Manifest)?;
+        Ok(Stage { file, end: 0 })
+    }
+
+    /// The frames that the file begins with, if it is there.
+    pub(crate) fn read(media: &dyn Media) -> Result<Vec<Frame>> {
+        match media.exists(NAME)? {
+            true => frames(&*media.open(NAME, Mode::Read)?),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    /// Whether the buffer should be programmed before more is staged.
+    pub(crate) fn is_full(&self) -> bool {
+        self.end >= MOST_BYTES
+    }
+
+    /// Keeps a batch. What fails is as if it had not been tried.
+    pub(crate) fn append(&mut self, frame: &Frame) -> Result<()> {
+        let batch = frame.batch.as_bytes();
+        let mut bytes = vec![0; 4];
+        bytes.extend_from_slice(&(batch.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&(frame.batch.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&frame.epoch.to_le_bytes());
+        for number in [frame.timestamp, frame.previous, frame.durable] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        bytes.extend_from_slice(batch);
+        let sum = crc32c::crc32c(&bytes[4..]);
+        bytes[..4].copy_from_slice(&sum.to_le_bytes());
+        self.file.write_at(self.end, &bytes, Purpose::Log)?;
+        self.end += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// The buffer was programmed: the next frame is the first.
+    pub(crate) fn restart(&mut self) {
+        self.end = 0;
+    }
+}
+
+/// The frames from the file's start, up to the first that does not hold.
+pub(crate) fn frames(file: &dyn File) -> Result<Vec<Frame>> {
+    // Frames begin below the limit, and none is longer than a page.
+    let len = file.len()?.min(MOST_BYTES + (1 << 20));
+    let mut bytes = vec![0; len as usize];
+    file.read_at(0, &mut bytes, Purpose::Recovery)?;
+    let mut frames = Vec::new();
+    let mut rest = &bytes[..];
+    while let Some((frame, length)) = frame(rest) {
+        frames.push(frame);
+        rest = &rest[length..];
+    }
+    Ok(frames)
+}
+
+fn frame(bytes: &[u8]) -> Option<(Frame, usize)> {
+    let header = bytes.get(..HEADER_BYTES)?;
+    let end = HEADER_BYTES.checked_add(u32_at(header, 4) as usize)?;
+    let covered = bytes.get(4..end)?;
+    if u32_at(header, 0) != crc32c::crc32c(covered) || end == HEADER_BYTES {
+        return None;
+    }
+    let batch = WriteBatch::from_bytes(&bytes[HEADER_BYTES..end], u32_at(header, 8)).ok()?;
+    let frame = Frame {
+        epoch: u32_at(header, 12),
+        timestamp: u64_at(header, 16),
+        previous: u64_at(header, 24),
+        durable: u64_at(header, 32),
+        batch,
+    };
+    Some((frame, end))
+}

@@ -1,0 +1,184 @@
+//! The tail of the log: pages are collected as fast as others are programmed, blocks given up and erased.
+//!
+//! ```text
+//!   free blocks │███████████████░░░░│     three times `free` and more: nothing to do
+//!               │████████░░░░░░░░░░░│     more than `free`: a page of the tail for four programmed
+//!               │████░░░░░░░░░░░░░░░│     less: for each page programmed one of the tail is collected,
+//!               │                   │       copies are pages programmed, too
+//!               │█░░░░░░░░░░░░░░░░░░│     hardly enough to copy into: collect until there is more;
+//!                                         after a turn of the whole log the device is full
+//! ```
+//!
+//! A block that was collected is erased when its copies are durable, no reader is in it, and replay
+//! begins behind it from either of the last two checkpoints.
+//!
+//! Source: SkimpyFTL, section 3.4; the pace is ours.
+
+use siltstone_engine::{Purpose, Result};
+
+use crate::engine::Inner;
+use crate::log::Writer;
+use crate::space::Retired;
+
+/// Pages of the tail that are collected at most for one that was programmed.
+const MOST_FOR_ONE: u64 = 8;
+/// While there are up to so many times the blocks free that are wanted, so many pages are programmed for
+/// one of the tail: collecting a bucket for the first time copies much and frees little.
+const EARLY_FROM: u64 = 3;
+const EARLY: u64 = 4;
+
+impl Inner {
+    fn pages_per_block(&self) -> u64 {
+        u64::from(self.device.geometry.pages_per_block())
+    }
+
+    /// Blocks without which nothing could be copied and no checkpoint written.
+    pub(crate) fn least_free(&self, writer: &Writer) -> u64 {
+        writer.space.lanes() as u64 + 2 * self.checkpoint_blocks() + 3
+    }
+
+    /// Blocks that collection keeps free.
+    fn wanted_free(&self, writer: &Writer) -> u64 {
+        let share = f64::from(self.device.geometry.blocks()) * self.options.free;
+        (share as u64).max(self.least_free(writer) + 2 * writer.space.lanes() as u64)
+    }
+
+    /// Collects what is due, and what it takes for a batch of so many bytes to find room.
+    ///
+    /// # Errors
+    /// `StorageFull` if there is nothing to collect.
+    pub(crate) fn make_room(&self, writer: &mut Writer, bytes: u64) -> Result<()> {
+        let geometry = self.device.geometry;
+        let wanted = self.wanted_free(writer);
+        // Where hardly anything can be discarded copies would make copies due for ever.
+        for _ in 0..MOST_FOR_ONE * writer.due {
+            let free = writer.space.free_blocks();
+            let cost = if free < wanted { 1 } else { EARLY };
+            if writer.due < cost || free >= EARLY_FROM * wanted {
+                break;
+            }
+            writer.due -= cost;
+            match self.collect_one(writer) {
+                Ok(true) => {}
+                Ok(false) => break,
+                // Whether there is room without it is seen below.
+                Err(error) if error.is_disk_full() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        writer.due = writer.due.min(u64::from(geometry.pages_per_block()));
+        // Records have heads of their own, and every part of a batch may leave a page half empty.
+        let pages = (2 * bytes).div_ceil(geometry.page_bytes() as u64) + 2;
+        let needed = self.least_free(writer) + pages.div_ceil(self.pages_per_block());
+        let mut budget = 2 * geometry.pages();
+        while writer.space.free_blocks() < needed {
+            let collected = match self.collect_one(writer) {
+                Err(error) if error.is_disk_full() => false,
+                collected => collected?,
+            };
+            if !collected || budget == 0 {
+                let before = writer.space.free_blocks();
+                self.reclaim(writer, true)?;
+                if writer.space.free_blocks() >= needed {
+                    break;
+                }
+                if writer.space.free_blocks() <= before || budget == 0 {
+                    let reason =
+                        "the device is full, and every version on it may still be asked for";
+                    return Err(self.device.full(reason));
+                }
+            }
+            budget = budget.saturating_sub(1);
+        }
+        Ok(())
+    }
+
+    /// Refuses to remap so many bytes if that would leave no room for checkpoints.
+    pub(crate) fn check_copies(&self, writer: &Writer, bytes: u64) -> Result<()> {
+        let page = self.device.geometry.page_bytes() as u64;
+        // Records may leave half of a page empty.
+        let blocks = (2 * bytes.div_ceil(page)).div_ceil(self.pages_per_block());
+        let lanes = writer.space.lanes() as u64;
+        let least = 2 * self.checkpoint_blocks() + 2 + if blocks > 0 { lanes } else { 0 };
+        match writer.space.free_blocks() >= blocks + least {
+            true => Ok(()),
+            false => Err(self.device.full("there is no room to remap what is in the way")),
+        }
+    }
+
+    /// Collects the whole log once, as far as anything can be discarded.
+    pub(crate) fn collect_all(&self, writer: &mut Writer) -> Result<()> {
+        writer.force(self)?;
+        let end = writer.number;
+        while writer.space.tail().is_some_and(|(block, _)| block.last < end) {
+            if writer.space.free_blocks() < self.least_free(writer) {
+                self.reclaim(writer, true)?;
+                if writer.space.free_blocks() < self.least_free(writer) {
+                    break;
+                }
+            }
+            match self.collect_one(writer) {
+                Err(error) if error.is_disk_full() => break,
+                collected => collected?,
+            };
+        }
+        writer.force(self)?;
+        self.reclaim(writer, true)
+    }
+
+    /// Collects a page of the tail; `false` if there is none.
+    fn collect_one(&self, writer: &mut Writer) -> Result<bool> {
+        let Some((tail, index)) = writer.space.tail() else { return Ok(false) };
+        if index < self.device.flash.programmed(tail.block)? {
+            let page = self.device.geometry.page(tail.block, index);
+            match self.device.look(page, Purpose::Compaction)? {
+                Some(page) => self.mapping.collect(self, writer, &page)?,
+                // Torn by a power cut, as a rule; if not, erasing it would hide the damage.
+                None => self.mapping.check_lost(self, page)?,
+            }
+        }
+        writer.space.tail = Some((tail, index + 1));
+        if u64::from(index + 1) == self.pages_per_block() {
+            writer.space.tail = None;
+            writer.space.retired_through = writer.space.retired_through.max(tail.last);
+            // Copies may still be pending: then they are in pages to come.
+            let copies = writer.number + u64::from(self.pending.end().1 > 0);
+            let age = self.pins.next_age();
+            writer.space.retired.push_back(Retired { block: tail, copies, age });
+            let many = (u64::from(self.device.geometry.blocks()) / 64).max(2);
+            self.reclaim(writer, writer.space.retired.len() as u64 >= many)?;
+        }
+        Ok(true)
+    }
+
+    /// Frees the blocks that were given up; with `force` makes durable what that takes.
+    pub(crate) fn reclaim(&self, writer: &mut Writer, force: bool) -> Result<()> {
+        let Some(last) = writer.space.retired.back().copied() else { return Ok(()) };
+        let is_needed = |writer: &Writer, it: &Retired| {
+            // A mapping that reads the whole log again must know which of its pages are gone.
+            let is_missed =
+                self.mapping.replays_all() && it.block.last > writer.retired_by_checkpoint;
+            it.block.last >= writer.starts.0 || is_missed
+        };
+        if force {
+            if writer.durable < last.copies || writer.erased {
+                writer.force(self)?;
+            }
+            // Replay must begin behind the block from both checkpoints.
+            for _ in 0..2 {
+                if is_needed(writer, &last) {
+                    self.checkpoint(writer)?;
+                }
+            }
+        }
+        while let Some(retired) = writer.space.retired.front().copied() {
+            let is_durable = retired.copies <= writer.durable;
+            if !is_durable || is_needed(writer, &retired) || self.pins.is_read(retired.age) {
+                break;
+            }
+            writer.give_back(self, retired.block.block)?;
+            writer.space.retired.pop_front();
+        }
+        Ok(())
+    }
+}

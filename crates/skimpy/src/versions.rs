@@ -1,0 +1,496 @@
+//! The mapping of SEMEL: every version in memory.
+//!
+//! ```text
+//!   heads    hash of a key ─▶ its newest version
+//!   entry    20 bytes: place u32, timestamp u64, the version before it u32, flags u32
+//! ```
+//!
+//! A read needs no more than the page of the version it wants; collection needs no more than the tail, since
+//! memory tells what is live. What checkpoints keep is next to nothing: opening reads the whole log.
+//! A version's entry stays as long as it is on the device, so that opening finds the same.
+//!
+//! A deletion that hides nothing any more goes when the tail meets it for the second time: by then
+//! what it hid has been erased for good, and can't come back with a power cut.
+//!
+//! Versions of a batch that was given up halfway stay in pages; their timestamp is noted, and kept by
+//! checkpoints until the tail is past them.
+//!
+//! *A limit.* A damaged page is missed by its number in the log when the table is opened. With several lanes
+//! numbers of the oldest blocks are missing in any case, those of blocks that were given up between them; a
+//! page that is damaged just there is not missed, and its versions are gone without a word.
+//!
+//! Keys are told apart by 64 bits of hash when it is judged which version of a key follows which; what
+//! is read is compared with the key itself.
+//!
+//! Source: SkimpyFTL, section 2.3, for SEMEL (Misra et al., ASPLOS 2017); flags and recovery are ours.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::{Mutex, MutexGuard};
+use siltstone_engine::{Purpose, Result};
+
+use crate::chains::own;
+use crate::device::Pages;
+use crate::engine::Inner;
+use crate::location::{self, Location, NONE};
+use crate::log::Writer;
+use crate::mapping::Mapping;
+use crate::page::{Kind, Page, u32_at, u64_at};
+use crate::pending::Placed;
+use crate::record::{Content, FIRST, LAST, REMAPPED, Record};
+
+/// The tail has met it, and there was nothing older.
+const LAST_OF_KEY: u32 = 1;
+
+/// A version: numbers of 32 bits, so that it takes 20 bytes.
+#[derive(Clone, Copy)]
+struct Entry {
+    at: Location,
+    timestamp: [u32; 2],
+    prior: u32,
+    flags: u32,
+}
+
+impl Entry {
+    fn timestamp(&self) -> u64 {
+        u64::from(self.timestamp[0]) | (u64::from(self.timestamp[1]) << 32)
+    }
+}
+
+/// The mapping.
+pub(crate) struct Versions {
+    steps: u32,
+    index: Mutex<Index>,
+    collected: AtomicU64,
+    dropped: AtomicU64,
+}
+
+#[derive(Default)]
+struct Index {
+    heads: BTreeMap<u64, u32>,
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    /// Of each epoch: its pages from this number on were cut off.
+    cuts: HashMap<u32, u64>,
+    /// Timestamps of batches that were given up halfway, and a page that is behind theirs.
+    given_up: BTreeMap<u64, u64>,
+}
+
+impl Index {
+    /// The versions of a hash, the newest first, with their numbers.
+    fn versions(&self, hash: u64) -> impl Iterator<Item = (u32, Entry)> + '_ {
+        let mut next = self.heads.get(&hash).copied().unwrap_or(NONE);
+        std::iter::from_fn(move || {
+            let number = next;
+            let entry = *self.entries.get(number as usize)?;
+            next = entry.prior;
+            Some((number, entry))
+        })
+    }
+
+    fn find(&self, hash: u64, timestamp: u64) -> Option<u32> {
+        let mut versions = self.versions(hash);
+        versions.find(|(_, entry)| entry.timestamp() == timestamp).map(|(number, _)| number)
+    }
+
+    /// Adds a version where its timestamp says, or moves it if it is there.
+    fn insert(&mut self, hash: u64, timestamp: u64, at: Location) {
+        if let Some(number) = self.find(hash, timestamp) {
+            self.entries[number as usize].at = at;
+            return;
+        }
+        let younger = self.versions(hash).take_while(|(_, entry)| entry.timestamp() > timestamp);
+        let after = younger.last().map(|(number, _)| number);
+        let prior = match after {
+            Some(after) => self.entries[after as usize].prior,
+            None => self.heads.get(&hash).copied().unwrap_or(NONE),
+        };
+        let timestamp = [timestamp as u32, (timestamp >> 32) as u32];
+        let entry = Entry { at, timestamp, prior, flags: 0 };
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.entries[number as usize] = entry;
+                number
+            }
+            None => {
+                self.entries.push(entry);
+                (self.entries.len() - 1) as u32
+            }
+        };
+        match after {
+            Some(after) => self.entries[after as usize].prior = number,
+            None => drop(self.heads.insert(hash, number)),
+        }
+    }
+
+    fn remove(&mut self, hash: u64, number: u32) {
+        let after = self.versions(hash).find(|(_, entry)| entry.prior == number);
+        let prior = self.entries[number as usize].prior;
+        match after {
+            Some((after, _)) => self.entries[after as usize].prior = prior,
+            None if prior == NONE => drop(self.heads.remove(&hash)),
+            None => drop(self.heads.insert(hash, prior)),
+        }
+        self.free.push(number);
+    }
+}
+
+/// What becomes of a version in the tail.
+enum Fate {
+    Remap,
+    Discard,
+}
+
+impl Versions {
+    pub(crate) fn new(steps: u32) -> Self {
+        Versions {
+            steps,
+            index: Mutex::default(),
+            collected: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        }
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock()
+    }
+
+    /// The record at a place; `None` if it moved meanwhile.
+    fn meet(&self, inner: &Inner, pages: &mut Pages<'_>, at: Location) -> Result<Option<Record>> {
+        if location::is_pending(at) {
+            return Ok(inner.pending.get(at).map(|record| own(&record)));
+        }
+        pages.record(at).map(Some)
+    }
+
+    /// Judges a version in the tail and, if it is to go, forgets it.
+    fn judge(&self, record: &Record, number: u32, watermark: u64, now: u64) -> Fate {
+        let mut index = self.index();
+        let mut younger = index.versions(record.hash);
+        let is_hidden = younger
+            .by_ref()
+            .any(|(_, it)| it.timestamp() > record.timestamp && it.timestamp() <= watermark);
+        drop(younger);
+        let entry = index.entries[number as usize];
+        let is_last = entry.prior == NONE;
+        if !is_hidden && record.timestamp <= watermark && record.is_gone(now) && is_last {
+            if entry.flags & LAST_OF_KEY == 0 {
+                index.entries[number as usize].flags |= LAST_OF_KEY;
+                return Fate::Remap;
+            }
+        } else if !is_hidden {
+            return Fate::Remap;
+        }
+        index.remove(record.hash, number);
+        Fate::Discard
+    }
+
+    fn collect_record(
+        &self,
+        inner: &Inner,
+        writer: &mut Writer,
+        mut record: Record,
+        number: u32,
+    ) -> Result<()> {
+        inner.check_copies(writer, record.total_bytes())?;
+        let fate = self.judge(&record, number, inner.watermark(), inner.env.clock.now());
+        if matches!(fate, Fate::Discard) {
+            self.dropped.fetch_add(1, Relaxed);
+            return Ok(());
+        }
+        self.collected.fetch_add(1, Relaxed);
+        inner.repay(writer, &mut record)?;
+        record.marks = FIRST | LAST | REMAPPED;
+        record.link(NONE, NONE);
+        let (end, _) = inner.pending.end();
+        let mut index = self.index();
+        index.entries[number as usize].at = location::pending(end);
+        inner.pending.push([Arc::new(record)]);
+        drop(index);
+        writer.place(inner, false)
+    }
+
+    /// The place of the newest version of the hash not younger than `at`, then of those before it; and whether
+    /// there is a younger one.
+    fn places(&self, hash: u64, at: u64) -> (Vec<Location>, bool) {
+        let index = self.index();
+        let mut met_younger = false;
+        let seen = index.versions(hash).filter(|(_, entry)| {
+            met_younger |= entry.timestamp() > at;
+            entry.timestamp() <= at
+        });
+        let places = seen.map(|(_, entry)| entry.at).collect();
+        (places, met_younger)
+    }
+}
+
+impl Mapping for Versions {
+    fn link(&self, _inner: &Inner, records: &[(Location, Arc<Record>)]) {
+        records.iter().for_each(|(_, record)| record.link(NONE, NONE));
+    }
+
+    fn publish(&self, records: &[(Location, Arc<Record>)], _number: u64) {
+        let mut index = self.index();
+        for (at, record) in records {
+            index.insert(record.hash, record.timestamp, *at);
+        }
+    }
+
+    fn placed(&self, records: &[Arc<Record>], placed: &Placed) {
+        let mut index = self.index();
+        for (slot, record) in records.iter().enumerate() {
+            let from = location::pending(placed.first + slot as u64);
+            if let Some(number) = index.find(record.hash, record.timestamp) {
+                let entry = &mut index.entries[number as usize];
+                if entry.at == from {
+                    entry.at = placed.base + slot as u32;
+                }
+            }
+        }
+    }
+
+    fn find(
+        &self,
+        inner: &Inner,
+        key: &[u8],
+        at: u64,
+        purpose: Purpose,
+    ) -> Result<(Option<Record>, bool)> {
+        let hash = crate::keys::hash(key);
+        let mut pages = Pages::new(&inner.device, purpose);
+        let _pin = inner.pins.enter();
+        'again: loop {
+            let (places, met_younger) = self.places(hash, at);
+            for place in places {
+                let Some(mut record) = self.meet(inner, &mut pages, place)? else {
+                    continue 'again;
+                };
+                if record.hash != hash {
+                    continue 'again;
+                }
+                if record.key.is_empty() {
+                    pages.load(&mut record, false)?;
+                }
+                if record.key == key {
+                    pages.load(&mut record, true)?;
+                    return Ok((Some(record), met_younger));
+                }
+            }
+            return Ok((None, met_younger));
+        }
+    }
+
+    fn collect(&self, inner: &Inner, writer: &mut Writer, page: &Page) -> Result<()> {
+        if page.header.kind == Kind::Payload {
+            // Live if a version of its owner leads here; then the version moves, and it too.
+            let owned: Vec<_> = self.index().versions(page.owner()).collect();
+            let mut pages = Pages::new(&inner.device, Purpose::Compaction);
+            for (number, entry) in owned {
+                let Some(record) = self.meet(inner, &mut pages, entry.at)? else { continue };
+                let is_here = |payload: &crate::record::Payload| payload.pages.contains(&page.page);
+                if record.payload.as_ref().is_some_and(is_here) {
+                    self.collect_record(inner, writer, record, number)?;
+                }
+            }
+            return Ok(());
+        }
+        for (slot, record) in page.records().enumerate() {
+            let record = record?;
+            let at = inner.device.slots.at(page.page, slot);
+            let live = {
+                let index = self.index();
+                let found = index.find(record.hash, record.timestamp);
+                found.filter(|number| index.entries[*number as usize].at == at)
+            };
+            if let Some(number) = live {
+                self.collect_record(inner, writer, record, number)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_lost(&self, inner: &Inner, page: u32) -> Result<()> {
+        let watermark = inner.watermark();
+        // What is hidden may have lost its payload long ago.
+        let mut places: Vec<Location> = Vec::new();
+        {
+            let index = self.index();
+            for hash in index.heads.keys() {
+                for (_, entry) in index.versions(*hash) {
+                    places.push(entry.at);
+                    if entry.timestamp() <= watermark {
+                        break;
+                    }
+                }
+            }
+        }
+        places.retain(|at| location::is_placed(*at));
+        let mut pages = Pages::new(&inner.device, Purpose::Compaction);
+        for at in places {
+            let is_here = inner.device.slots.page(at) == page || {
+                let record = pages.record(at)?;
+                record.payload.is_some_and(|payload| payload.pages.contains(&page))
+            };
+            if is_here {
+                return Err(inner.device.corrupt(page, "a page with live versions can't be read"));
+            }
+        }
+        Ok(())
+    }
+
+    fn replays_all(&self) -> bool {
+        true
+    }
+
+    fn is_cut_off(&self, epoch: u32, number: u64) -> bool {
+        self.index().cuts.get(&epoch).is_some_and(|end| number >= *end)
+    }
+
+    fn cut(&self, epoch: u32, end: u64, tail: u64) {
+        let mut index = self.index();
+        index.cuts.insert(epoch, end);
+        // Pages of epochs that ended before the tail are gone.
+        index.cuts.retain(|_, end| *end >= tail);
+        index.given_up.retain(|_, number| *number >= tail);
+    }
+
+    fn give_up(&self, timestamp: u64, number: u64) {
+        let mut index = self.index();
+        index.given_up.insert(timestamp, number);
+    }
+
+    fn replay(&self, records: Vec<(Location, Record)>, number: u64) {
+        let mut index = self.index();
+        for (at, record) in records {
+            // The same batch may have been written once more, further on.
+            let behind = index.given_up.get(&record.timestamp);
+            let is_given_up = behind.is_some_and(|behind| number < *behind);
+            if !matches!(record.content, Content::EmptyBucket(_)) && !is_given_up {
+                index.insert(record.hash, record.timestamp, at);
+            }
+        }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let index = self.index();
+        let mut bytes = (index.cuts.len() as u32).to_le_bytes().to_vec();
+        let mut cuts: Vec<_> = index.cuts.iter().collect();
+        cuts.sort_unstable();
+        for (epoch, end) in cuts {
+            bytes.extend_from_slice(&u64::from(*epoch).to_le_bytes());
+            bytes.extend_from_slice(&end.to_le_bytes());
+        }
+        for (timestamp, number) in &index.given_up {
+            bytes.extend_from_slice(&timestamp.to_le_bytes());
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn checkpoint_bytes(&self) -> u64 {
+        let index = self.index();
+        4 + 16 * (index.cuts.len() + index.given_up.len()) as u64
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<(), &'static str> {
+        let Some((count, pairs)) = bytes.split_at_checked(4) else {
+            return Err("its lists are missing");
+        };
+        if !pairs.len().is_multiple_of(16) {
+            return Err("its lists are cut short");
+        }
+        let count = u32_at(count, 0) as usize;
+        let mut pairs = pairs.chunks_exact(16).map(|pair| (u64_at(pair, 0), u64_at(pair, 8)));
+        let mut index = self.index();
+        index.cuts = pairs.by_ref().take(count).map(|(epoch, end)| (epoch as u32, end)).collect();
+        index.given_up = pairs.collect();
+        Ok(())
+    }
+
+    fn steps(&self) -> u64 {
+        u64::from(self.steps)
+    }
+
+    fn step(&self, inner: &Inner, step: u64, at: u64) -> Result<Vec<Record>> {
+        let _pin = inner.pins.enter();
+        let start = |step: u64| (u128::from(step) << 64).div_ceil(u128::from(self.steps)) as u64;
+        let hashes: Vec<u64> = {
+            let index = self.index();
+            match step + 1 == self.steps() {
+                true => index.heads.range(start(step)..).map(|(hash, _)| *hash).collect(),
+                false => index.heads.range(start(step)..start(step + 1)).map(|it| *it.0).collect(),
+            }
+        };
+        let mut pages = Pages::new(&inner.device, Purpose::Scan);
+        let mut seen: Vec<Record> = Vec::new();
+        for hash in hashes {
+            'again: loop {
+                let mut of_hash: Vec<Record> = Vec::new();
+                for place in self.places(hash, at).0 {
+                    let Some(mut record) = self.meet(inner, &mut pages, place)? else {
+                        continue 'again;
+                    };
+                    if record.hash != hash {
+                        continue 'again;
+                    }
+                    // Those behind the first are older, and the payload of what is hidden may be gone:
+                    // a key that shares all 64 bits of its hash with another is not looked for there.
+                    if !of_hash.is_empty() && record.payload.is_some() {
+                        continue;
+                    }
+                    pages.load(&mut record, true)?;
+                    // The first of each key is its newest.
+                    if of_hash.iter().all(|it| it.key != record.key) {
+                        of_hash.push(record);
+                    }
+                }
+                seen.append(&mut of_hash);
+                break;
+            }
+        }
+        seen.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(seen)
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        let index = self.index();
+        let entries = (index.entries.len() - index.free.len()) * size_of::<Entry>();
+        // A number and a hash; what the tree takes beyond that is not counted.
+        let heads = index.heads.len() * 12;
+        vec![("version map", entries as u64), ("version heads", heads as u64)]
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let index = self.index();
+        vec![
+            ("versions", (index.entries.len() - index.free.len()) as u64),
+            ("versions_remapped", self.collected.load(Relaxed)),
+            ("versions_discarded", self.dropped.load(Relaxed)),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_takes_twenty_bytes_and_lists_stay_in_order() {
+        assert_eq!(size_of::<Entry>(), 20);
+        let mut index = Index::default();
+        for timestamp in [5, 1, 9, 3, 7] {
+            index.insert(1, timestamp, timestamp as u32);
+        }
+        let list = |index: &Index| index.versions(1).map(|it| it.1.timestamp()).collect::<Vec<_>>();
+        assert_eq!(list(&index), [9, 7, 5, 3, 1]);
+        for (gone, left) in [(9, vec![7, 5, 3, 1]), (3, vec![7, 5, 1]), (1, vec![7, 5])] {
+            let number = index.find(1, gone).unwrap();
+            index.remove(1, number);
+            assert_eq!(list(&index), left);
+        }
+        index.insert(1, 7, 99);
+        assert_eq!(index.versions(1).map(|it| it.1.at).collect::<Vec<_>>(), [99, 5]);
+    }
+}

@@ -1,0 +1,267 @@
+//! Every version that may be asked for is there, and none that may not is promised.
+//!
+//! An oracle keeps all versions with their times; the device is small, so that chains are collected all
+//! the time.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, ReadPoint, WriteBatch};
+use siltstone_media::{Media, Ram};
+use siltstone_skimpy::{Options, Skimpy};
+use siltstone_testkit::Dice;
+
+fn options(more: &[(&str, &str)]) -> Options {
+    let base = [("capacity", "1MiB"), ("block", "4"), ("buckets", "4"), ("free", "0.6")];
+    let map: BTreeMap<String, String> =
+        base.iter().chain(more).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    Options::from_map(&map).unwrap()
+}
+
+fn open(media: &Arc<dyn Media>, clock: &Arc<ManualClock>, more: &[(&str, &str)]) -> Skimpy {
+    let env = Env::replayable(clock.clone(), 1);
+    Skimpy::open(media.clone(), env, options(more))
+        .unwrap_or_else(|error| panic!("{more:?}: {error}"))
+}
+
+fn fresh() -> (Arc<dyn Media>, Arc<ManualClock>) {
+    (Arc::new(Ram::new()), Arc::new(ManualClock::at(10_000)))
+}
+
+fn put(engine: &Skimpy, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    engine.write(WriteBatch::new().put(key, value), Durability::Buffered)
+}
+
+/// Of each key: when it was written, and what.
+type History = BTreeMap<Vec<u8>, Vec<(u64, Option<Vec<u8>>)>>;
+
+fn then(history: &History, key: &[u8], time: u64) -> Option<Vec<u8>> {
+    let versions = history.get(key)?;
+    versions.iter().rev().find(|(at, _)| *at <= time)?.1.clone()
+}
+
+fn check_at(engine: &Skimpy, history: &History, point: &ReadPoint, time: u64) {
+    for key in history.keys() {
+        let found = engine.get_at(key, point).unwrap().map(|entry| entry.value);
+        assert_eq!(found, then(history, key, time), "{:?} at {time}", key.escape_ascii());
+    }
+}
+
+#[test]
+fn all_versions_since_the_watermark_are_there() {
+    for (mapping, cache) in [("skimpy", "0"), ("skimpy", "1000"), ("semel", "0"), ("vftl", "0")] {
+        let seeds = std::env::var("SILTSTONE_HISTORIES").map_or(6, |text| text.parse().unwrap());
+        for seed in 0..seeds {
+            let more = [("retention", "300ms"), ("mapping", mapping), ("cache", cache)];
+            let (media, clock) = fresh();
+            let mut engine = open(&media, &clock, &more);
+            let mut dice = Dice::of(seed, 77);
+            let mut history = History::new();
+            let mut now = 10_000;
+            let mut held: Vec<(ReadPoint, u64)> = Vec::new();
+            for _ in 0..900 {
+                // A version a millisecond, so that times tell them apart.
+                now += 1;
+                clock.set(now);
+                let key = vec![b'k', dice.below(12) as u8];
+                let versions = history.entry(key.clone()).or_default();
+                if dice.one_in(6) {
+                    engine.write(WriteBatch::new().delete(&key), Durability::Buffered).unwrap();
+                    versions.push((now, None));
+                } else {
+                    let value = {
+                        let len = dice.index(700);
+                        dice.bytes(len)
+                    };
+                    put(&engine, &key, &value).unwrap();
+                    versions.push((now, Some(value)));
+                }
+                match dice.below(40) {
+                    0 => engine.maintain().unwrap(),
+                    1 => {
+                        let back = dice.below(300);
+                        let time = now - back;
+                        if let Ok(point) = engine.at(time) {
+                            check_at(&engine, &history, &point, time);
+                            held.push((point, time));
+                        }
+                    }
+                    2 if !held.is_empty() => drop(held.remove(0)),
+                    3 => {
+                        for (point, time) in &held {
+                            check_at(&engine, &history, point, *time);
+                        }
+                    }
+                    4 => {
+                        held.clear();
+                        if dice.one_in(2) {
+                            engine.close().unwrap();
+                        }
+                        drop(engine);
+                        engine = open(&media, &clock, &more);
+                    }
+                    _ => {}
+                }
+                if held.len() > 3 {
+                    held.remove(0);
+                }
+            }
+            // All that the retention promises, at every time.
+            for time in (now - 299..=now).step_by(13) {
+                let point = engine.at(time).unwrap();
+                check_at(&engine, &history, &point, time);
+            }
+        }
+    }
+}
+
+#[test]
+fn times_before_the_watermark_and_in_the_future_are_refused() {
+    let (media, clock) = fresh();
+    let engine = open(&media, &clock, &[("retention", "100ms")]);
+    put(&engine, b"k", b"1").unwrap();
+    clock.set(10_500);
+    put(&engine, b"k", b"2").unwrap();
+    let early = engine.at(10_000).unwrap();
+    // More than a block, so that there is something to collect.
+    let fill = |engine: &Skimpy| {
+        for _ in 0..10 {
+            put(engine, b"large", &[1; 3000]).unwrap();
+        }
+        engine.maintain().unwrap();
+    };
+    fill(&engine);
+    assert_eq!(engine.get_at(b"k", &early).unwrap().unwrap().value, b"1");
+    drop(early);
+    fill(&engine);
+    let Err(Error::BelowWatermark { watermark }) = engine.at(10_000) else { panic!() };
+    assert!((10_001..=10_500).contains(&watermark), "{watermark}");
+    assert!(matches!(engine.at(10_501), Err(Error::Invalid(_))));
+    // Now is a time, and what comes later in this millisecond is not in it.
+    let now = engine.at(10_500).unwrap();
+    put(&engine, b"k", b"3").unwrap();
+    assert_eq!(engine.get_at(b"k", &now).unwrap().unwrap().value, b"2");
+    assert_eq!(engine.get(b"k").unwrap().unwrap().value, b"3");
+    // The watermark outlives the process.
+    drop((now, engine));
+    let engine = open(&media, &clock, &[("retention", "100ms")]);
+    assert!(matches!(engine.at(10_000), Err(Error::BelowWatermark { .. })));
+}
+
+#[test]
+fn a_look_at_now_takes_nothing_from_what_is_buffered() {
+    let (media, clock) = fresh();
+    let engine = open(&media, &clock, &[]);
+    put(&engine, b"a", b"1").unwrap();
+    drop(engine.at(10_000).unwrap());
+    put(&engine, b"b", b"2").unwrap();
+    drop(engine);
+    let engine = open(&media, &clock, &[]);
+    assert_eq!(engine.get(b"a").unwrap().unwrap().value, b"1");
+    assert_eq!(engine.get(b"b").unwrap().unwrap().value, b"2");
+    // And when all that was discarded since is later than the last batch.
+    engine.at(10_000).unwrap();
+    engine.maintain().unwrap();
+    drop(engine);
+    let engine = open(&media, &clock, &[]);
+    let point = engine.snapshot().unwrap();
+    put(&engine, b"a", b"3").unwrap();
+    assert_eq!(engine.get_at(b"a", &point).unwrap().unwrap().value, b"1");
+}
+
+#[test]
+fn records_that_just_fit_a_page_are_remapped() {
+    for mapping in ["skimpy", "semel"] {
+        let (media, clock) = fresh();
+        let engine = open(&media, &clock, &[("mapping", mapping), ("free", "0.9")]);
+        // All sizes about the largest that lies in a page with its key, and one a bucket at least.
+        for size in 3980..4060u32 {
+            put(&engine, &size.to_be_bytes(), &vec![7; size as usize]).unwrap();
+            engine.maintain().unwrap();
+        }
+        engine.close().unwrap();
+        let engine = open(&media, &clock, &[("mapping", mapping), ("free", "0.9")]);
+        for size in 3980..4060u32 {
+            let found = engine.get(&size.to_be_bytes()).unwrap().map(|entry| entry.value.len());
+            assert_eq!(found, Some(size as usize), "{mapping}");
+        }
+    }
+}
+
+#[test]
+fn space_comes_back_when_nobody_asks_for_the_past() {
+    for mapping in ["skimpy", "semel"] {
+        let (media, clock) = fresh();
+        let engine = open(&media, &clock, &[("mapping", mapping)]);
+        let write_all = |value: u8| {
+            for key in 0..20u8 {
+                put(&engine, &[key], &[value; 900]).unwrap();
+            }
+        };
+        write_all(0);
+        engine.maintain().unwrap();
+        engine.maintain().unwrap();
+        let floor = engine.stats().space_bytes;
+        let point = engine.snapshot().unwrap();
+        for round in 1..12 {
+            let other = engine.snapshot().unwrap();
+            write_all(round);
+            std::mem::forget(other);
+        }
+        engine.maintain().unwrap();
+        assert!(engine.stats().space_bytes > 2 * floor, "{mapping}: nothing was kept");
+        assert_eq!(engine.get_at(&[3], &point).unwrap().unwrap().value, [0; 900]);
+        // Forgotten snapshots are held for ever; a new opening has none.
+        drop((point, engine));
+        let engine = open(&media, &clock, &[("mapping", mapping)]);
+        for _ in 0..3 {
+            engine.maintain().unwrap();
+        }
+        let now = engine.stats().space_bytes;
+        assert!(now <= floor + 6 * 4 * 4096, "{mapping}: {now} of {floor} bytes");
+        assert_eq!(engine.get(&[3]).unwrap().unwrap().value, [11; 900]);
+    }
+}
+
+#[test]
+fn a_full_device_refuses_writes_and_is_read_on() {
+    for mapping in ["skimpy", "semel", "vftl"] {
+        let (media, clock) = fresh();
+        let engine = open(&media, &clock, &[("mapping", mapping)]);
+        let mut written = 0u32;
+        let error = loop {
+            match put(&engine, &written.to_be_bytes(), &[7; 1500]) {
+                Ok(()) => written += 1,
+                Err(error) => break error,
+            }
+            assert!(written < 10_000);
+        };
+        assert!(error.is_disk_full(), "{error}");
+        assert!(written > 100, "{mapping}: {written}");
+        for key in 0..written {
+            let found = engine.get(&key.to_be_bytes()).unwrap();
+            assert_eq!(found.unwrap().value, [7; 1500], "{mapping}: {key} of {written}");
+        }
+        drop(engine);
+        let engine = open(&media, &clock, &[("mapping", mapping)]);
+        assert!(engine.get(&(written / 2).to_be_bytes()).unwrap().is_some());
+    }
+}
+
+#[test]
+fn a_device_of_another_kind_is_refused_by_name() {
+    let (media, clock) = fresh();
+    open(&media, &clock, &[]).close().unwrap();
+    for (more, words) in
+        [([("block", "8")], "another geometry"), ([("mapping", "semel")], "mapping=skimpy")]
+    {
+        let env = Env::replayable(clock.clone(), 1);
+        let Err(Error::Refused { path, reason }) = Skimpy::open(media.clone(), env, options(&more))
+        else {
+            panic!("{more:?} is not refused");
+        };
+        assert!(path.contains("flash") && reason.contains(words), "{path}: {reason}");
+    }
+}

@@ -1,0 +1,135 @@
+//! Power cuts of the flash device itself: torn pages, blocks half erased, channels that got differently far.
+//!
+//! The kit cuts the power of the file that a device lies in; here the device has channels and latencies, and
+//! what is in flight is torn as raw flash tears it. There is no packing buffer's keeper: what was not
+//! synced may be gone, and what is there is a prefix.
+//!
+//! `SILTSTONE_POWER_CUTS` says how many cuts there are (400 by default).
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, WriteBatch};
+use siltstone_media::flash::{Emulator, FlashOptions, Geometry, Timing, VirtualTime};
+use siltstone_skimpy::{Options, Skimpy};
+use siltstone_testkit::Dice;
+
+const MAPPINGS: [&str; 3] = ["skimpy", "semel", "vftl"];
+type State = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn options(mapping: &str, lanes: u32) -> Options {
+    let map = [
+        ("capacity", "1MiB".to_owned()),
+        ("block", "2".to_owned()),
+        ("buckets", "4".to_owned()),
+        ("free", "0.7".to_owned()),
+        ("mapping", mapping.to_owned()),
+        ("lanes", lanes.to_string()),
+    ];
+    let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v)).into();
+    Options::from_map(&map).unwrap()
+}
+
+fn open(device: &Arc<Emulator>, options: &Options) -> Result<Skimpy, Error> {
+    let env = Env::replayable(Arc::new(ManualClock::at(10_000)), 1);
+    Skimpy::over(device.clone(), env, options.clone())
+}
+
+fn contents(engine: &Skimpy) -> Result<State, Error> {
+    let mut cursor = engine.iter()?;
+    let mut state = State::new();
+    let mut there = cursor.first()?;
+    while there {
+        let found = engine.get(cursor.key())?;
+        assert_eq!(found.unwrap().value, cursor.value());
+        state.insert(cursor.key().to_vec(), cursor.value().to_vec());
+        there = cursor.next()?;
+    }
+    Ok(state)
+}
+
+/// Writes batches until power goes off; the states after each, and how many were synced.
+fn live(engine: &Skimpy, dice: &mut Dice, states: &mut Vec<State>, batches: u64) -> usize {
+    let mut synced = 0;
+    for _ in 0..batches {
+        let mut batch = WriteBatch::new();
+        let mut state = states.last().unwrap().clone();
+        for _ in 0..1 + dice.index(5) {
+            let key = vec![b'k', dice.below(9) as u8];
+            if dice.one_in(5) {
+                batch.delete(&key);
+                state.remove(&key);
+            } else {
+                let len = if dice.one_in(12) { 9000 } else { dice.index(900) };
+                let value = dice.bytes(len);
+                batch.put(&key, &value);
+                state.insert(key, value);
+            }
+        }
+        let durability = if dice.one_in(4) { Durability::Synced } else { Durability::Buffered };
+        states.push(state);
+        if engine.write(&batch, durability).is_err() {
+            break;
+        }
+        if durability == Durability::Synced {
+            synced = states.len() - 1;
+        }
+    }
+    synced
+}
+
+#[test]
+fn what_was_synced_is_there_and_batches_are_whole() {
+    let cuts = std::env::var("SILTSTONE_POWER_CUTS").map_or(400, |text| text.parse().unwrap());
+    let only = std::env::var("SILTSTONE_SEED").ok().map(|text| text.parse::<u64>().unwrap());
+    for seed in only.map_or(0..cuts, |seed| seed..seed + 1) {
+        let mapping = MAPPINGS[(seed % 3) as usize];
+        let lanes = 1 + (seed / 3 % 3) as u32;
+        let options = options(mapping, lanes);
+        // Power may go off while reading, too: a read makes long chains shorter.
+        let read = |engine: &Skimpy, device: &Emulator| match contents(engine) {
+            Ok(found) => Some(found),
+            Err(_) if device.power_is_off() => None,
+            Err(error) => panic!("seed {seed} {mapping}: {error}"),
+        };
+        let mut dice = Dice::of(seed, 78);
+        let mut device = Arc::new(Emulator::in_memory(FlashOptions {
+            geometry: Geometry::new(4096, 2, 128).unwrap(),
+            timing: Timing { channels: lanes, ..Timing::PAPER },
+            clock: Arc::new(VirtualTime::start()),
+            endurance: u64::MAX,
+        }));
+        let mut states = vec![State::new()];
+        let mut floor = 0;
+        for life in 0..4 {
+            device.cut_power_at(device.operations() + dice.below(if life == 0 { 160 } else { 40 }));
+            let opened = open(&device, &options).ok();
+            let found = opened.as_ref().and_then(|engine| read(engine, &device));
+            if let (Some(engine), Some(found)) = (opened, found) {
+                let at = states.iter().rposition(|state| *state == found);
+                let at = at.unwrap_or_else(|| panic!("seed {seed} {mapping}: no state of all"));
+                assert!(at >= floor, "seed {seed} {mapping}: {at} of {floor} batches");
+                states.truncate(at + 1);
+                floor = at;
+                floor = floor.max(live(&engine, &mut dice, &mut states, 60));
+                drop(engine);
+            }
+            device.cut_power();
+            device = Arc::new(device.survivor(dice.draw()).unwrap());
+        }
+        let engine = open(&device, &options)
+            .unwrap_or_else(|error| panic!("seed {seed} {mapping}: opening: {error}"));
+        let found = contents(&engine).unwrap();
+        let at = states.iter().rposition(|state| *state == found);
+        assert!(at.is_some_and(|at| at >= floor), "seed {seed} {mapping}: {at:?} of {floor}");
+        let report = engine.verify(&mut |_, _| ()).unwrap();
+        assert!(report.is_sound(), "seed {seed} {mapping}: {:?}", report.damage);
+        engine.write(WriteBatch::new().put(b"last", b"1"), Durability::Synced).unwrap();
+        engine.maintain().unwrap_or_else(|error| panic!("seed {seed} {mapping}: {error}"));
+        engine.close().unwrap();
+        let again = contents(&open(&device, &options).unwrap()).unwrap();
+        assert_eq!(again.len(), found.len() + 1, "seed {seed} {mapping}");
+    }
+}
