@@ -14,8 +14,17 @@ pub(crate) fn lsm(options: &[(&str, &str)]) -> Arc<dyn Engine> {
 
 /// The same in another world.
 pub(crate) fn lsm_in(env: &Env, options: &[(&str, &str)]) -> Arc<dyn Engine> {
+    open_in(env, "lsm", options)
+}
+
+/// Any engine.
+pub(crate) fn open(engine: &str, options: &[(&str, &str)]) -> Arc<dyn Engine> {
+    open_in(&Env::system(1), engine, options)
+}
+
+fn open_in(env: &Env, engine: &str, options: &[(&str, &str)]) -> Arc<dyn Engine> {
     let options = options.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-    engines::open("lsm", Arc::new(Ram::new()), env, &options.collect()).unwrap()
+    engines::open(engine, Arc::new(Ram::new()), env, &options.collect()).unwrap()
 }
 
 /// A table on a fresh `lsm`.

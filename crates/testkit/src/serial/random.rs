@@ -106,6 +106,11 @@ pub fn record(store: &dyn Store, seed: u64, threads: u64) -> Result<History> {
     Ok(history)
 }
 
+/// Every key that transactions may touch.
+pub fn keys() -> std::ops::Range<Key> {
+    0..SET * TRANSACTIONS.div_ceil(OF_A_SET)
+}
+
 /// The key's bytes.
 pub fn key_bytes(key: Key) -> Vec<u8> {
     let (set, place) = (key / SET, key % SET);
