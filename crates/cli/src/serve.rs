@@ -23,6 +23,15 @@ pub(crate) struct Serve {
     /// Where to listen for Redis clients; other than loopback asks for --password
     #[arg(long, default_value = "127.0.0.1:6379")]
     listen: SocketAddr,
+    /// Where to listen for memcached's clients (text and meta commands over TCP), e.g. 127.0.0.1:11211
+    #[arg(long, value_name = "ADDRESS")]
+    memcached: Option<SocketAddr>,
+    /// Where to take memcached's commands in datagrams, too; a loopback address
+    #[arg(long, value_name = "ADDRESS")]
+    memcached_udp: Option<SocketAddr>,
+    /// The table that memcached's clients get; the first if it is not given
+    #[arg(long, value_name = "NAME")]
+    memcached_table: Option<String>,
     /// Where to serve Prometheus metrics over HTTP
     #[arg(long)]
     metrics: Option<SocketAddr>,
@@ -86,6 +95,9 @@ impl Serve {
         }
         let options = ServerOptions {
             listen: self.listen,
+            memcached: self.memcached,
+            memcached_udp: self.memcached_udp,
+            memcached_table: self.memcached_table,
             metrics: self.metrics,
             fsync: match self.fsync {
                 FsyncArg::Always => Fsync::Always,
@@ -102,6 +114,12 @@ impl Serve {
         };
         let server = Server::bind(tables, options)?;
         eprintln!("serving {} on {}", self.dir.display(), server.local_addr());
+        if let Some(address) = server.memcached_addr() {
+            eprintln!("memcached's protocol on {address}");
+        }
+        if let Some(address) = server.memcached_udp_addr() {
+            eprintln!("memcached's datagrams on {address}");
+        }
         if let Some(metrics) = server.metrics_addr() {
             eprintln!("metrics on http://{metrics}/metrics");
         }

@@ -38,7 +38,9 @@
 
 mod clients;
 mod command;
+pub mod fuzzing;
 mod glob;
+mod memcached;
 mod metrics;
 mod net;
 mod options;

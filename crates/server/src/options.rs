@@ -28,6 +28,12 @@ pub enum Fsync {
 pub struct ServerOptions {
     /// Where to listen for clients. Port 0 takes any free one.
     pub listen: SocketAddr,
+    /// Where to listen for memcached's clients over TCP, if anywhere.
+    pub memcached: Option<SocketAddr>,
+    /// Where to take memcached's commands in datagrams, if anywhere; a loopback address only.
+    pub memcached_udp: Option<SocketAddr>,
+    /// The table that memcached's clients are served; `None`: the first.
+    pub memcached_table: Option<String>,
     /// Where to serve metrics over HTTP, if anywhere.
     pub metrics: Option<SocketAddr>,
     /// When a write is acknowledged.
@@ -57,6 +63,9 @@ impl Default for ServerOptions {
     fn default() -> Self {
         ServerOptions {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 6379)),
+            memcached: None,
+            memcached_udp: None,
+            memcached_table: None,
             metrics: None,
             fsync: Fsync::default(),
             password: None,
@@ -77,6 +86,7 @@ impl fmt::Debug for ServerOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerOptions")
             .field("listen", &self.listen)
+            .field("memcached", &self.memcached)
             .field("metrics", &self.metrics)
             .field("fsync", &self.fsync)
             .field("max_clients", &self.max_clients)
@@ -103,7 +113,12 @@ impl ServerOptions {
             "password",
             "it is empty; give one, or none to serve this machine only".to_owned(),
         );
-        for (option, address) in [("listen", Some(self.listen)), ("metrics", self.metrics)] {
+        let reachable = [
+            ("listen", Some(self.listen)),
+            ("memcached", self.memcached),
+            ("metrics", self.metrics),
+        ];
+        for (option, address) in reachable {
             let Some(address) = address else { continue };
             require(
                 address.ip().is_loopback() || password.is_some(),
@@ -113,6 +128,21 @@ impl ServerOptions {
                      one, or use a loopback address such as 127.0.0.1:{}",
                     address.port()
                 ),
+            );
+        }
+        if let Some(address) = self.memcached_udp {
+            require(
+                address.ip().is_loopback(),
+                "memcached_udp",
+                format!(
+                    "{address} can be reached from other machines, and whoever forges a sender's \
+                     address could have large answers sent there; use a loopback address, or TCP"
+                ),
+            );
+            require(
+                password.is_none(),
+                "memcached_udp",
+                "memcached's datagrams have no room for the password; use TCP".to_owned(),
             );
         }
         require(self.max_clients > 0, "max_clients", "it must be at least 1".to_owned());

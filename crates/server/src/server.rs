@@ -6,11 +6,12 @@
 //! | `siltstone-serve-N` | serve them, one a core |
 //! | `siltstone-sync` | syncs written tables each second, under [`Fsync::EverySecond`] |
 //! | `siltstone-metrics` | answers Prometheus |
+//! | `siltstone-mc-udp` | answers memcached's datagrams, where that is switched on |
 //!
 //! Stopping: no more clients are accepted; workers run what they have received and send what waits,
 //! within `drain_timeout`; then every table is synced.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -23,12 +24,15 @@ use siltstone::Table;
 use siltstone_engine::{Error, OptionMistake, Result};
 
 use crate::clients::Clients;
+use crate::memcached::Tallies;
 use crate::metrics::Metrics;
 use crate::metrics::http::HttpPort;
 use crate::net::accept::Acceptor;
+use crate::net::dialect::Language;
 use crate::net::listen::listen;
 use crate::net::worker::Worker;
 use crate::shared::Shared;
+use crate::store::versions::Versions;
 use crate::store::{Cursors, Database};
 use crate::{Fsync, ServerOptions, StopHandle};
 
@@ -38,7 +42,8 @@ const SYNC_STEP: Duration = Duration::from_millis(50);
 /// A server that listens, and serves once it runs.
 pub struct Server {
     shared: Arc<Shared>,
-    listener: mio::net::TcpListener,
+    listeners: Vec<(mio::net::TcpListener, Language)>,
+    memcached_udp: Option<UdpSocket>,
     metrics: Option<(SocketAddr, mio::net::TcpListener)>,
 }
 
@@ -64,27 +69,60 @@ impl Server {
             Ok((address, listener))
         };
         let (address, listener) = bound(options.listen)?;
+        let mut listeners = vec![(listener, Language::Resp)];
+        let mut memcached_address = None;
+        if let Some(wanted) = options.memcached {
+            let (address, listener) = bound(wanted)?;
+            memcached_address = Some(address);
+            listeners.push((listener, Language::Memcached));
+        }
+        let memcached_udp = options.memcached_udp.map(|address| {
+            UdpSocket::bind(address)
+                .map_err(|error| Error::io("bind to", address.to_string(), &error))
+        });
+        let memcached_udp = memcached_udp.transpose()?;
         let metrics = options.metrics.map(bound).transpose()?;
+        let memcached_table = find_table(&tables, options.memcached_table.as_deref())?;
         let databases =
             tables.iter().map(|table| Database::new(table.name(), table.engine().clone()));
+        let mut databases: Vec<_> = databases.collect();
+        if memcached_address.is_some() || memcached_udp.is_some() {
+            databases[memcached_table].versions = Some(Versions::new());
+        }
         let shared = Arc::new(Shared {
             address,
-            databases: databases.collect(),
+            memcached_address,
+            databases,
             cursors: Mutex::new(Cursors::default()),
             clients: Arc::new(Clients::default()),
             metrics: Metrics::new(options.workers()),
+            memcached: Tallies::of_table(memcached_table),
             stop: StopHandle::default(),
             started: Instant::now(),
             last_sync: AtomicU64::new(0),
             options,
         });
         shared.note_sync();
-        Ok(Server { shared, listener, metrics })
+        Ok(Server { shared, listeners, memcached_udp, metrics })
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Where it listens for clients.
     pub fn local_addr(&self) -> SocketAddr {
         self.shared.address
+    }
+
+    /// Where it listens for memcached's clients.
+    pub fn memcached_addr(&self) -> Option<SocketAddr> {
+        self.shared.memcached_address
+    }
+
+    /// Where it takes memcached's datagrams.
+    pub fn memcached_udp_addr(&self) -> Option<SocketAddr> {
+        self.memcached_udp.as_ref().and_then(|socket| socket.local_addr().ok())
     }
 
     /// Where it serves metrics.
@@ -124,7 +162,7 @@ impl Server {
     pub fn run(self) -> Result<()> {
         let shared = self.shared;
         let failed = |error: std::io::Error| Error::io("serve", shared.address.to_string(), &error);
-        let (acceptor, waker) = Acceptor::new(self.listener).map_err(failed)?;
+        let (acceptor, waker) = Acceptor::new(self.listeners).map_err(failed)?;
         shared.stop.wake_with(waker);
         let mut threads: Vec<JoinHandle<std::io::Result<()>>> = Vec::new();
         let mut inboxes = Vec::new();
@@ -135,6 +173,12 @@ impl Server {
             threads.push(spawn(&format!("siltstone-serve-{index}"), move || {
                 let _guard = guard;
                 worker.run()
+            })?);
+        }
+        if let Some(socket) = self.memcached_udp {
+            let shared = shared.clone();
+            threads.push(spawn("siltstone-mc-udp", move || {
+                crate::memcached::udp::run(&socket, &shared)
             })?);
         }
         let mut metrics_waker = None;
@@ -175,6 +219,18 @@ impl Server {
         }
         synced.and(outcome.map_err(failed))
     }
+}
+
+/// The place of the table with this name; of the first, without one.
+fn find_table(tables: &[Table], name: Option<&str>) -> Result<usize> {
+    let Some(name) = name else { return Ok(0) };
+    tables.iter().position(|table| table.name() == name).ok_or_else(|| {
+        let names: Vec<_> = tables.iter().map(Table::name).collect();
+        Error::BadOptions(vec![OptionMistake {
+            option: "memcached_table".to_owned(),
+            reason: format!("'{name}' is not served; the tables are {}", names.join(", ")),
+        }])
+    })
 }
 
 fn spawn<T: Send + 'static>(
