@@ -32,6 +32,20 @@ pub(crate) struct Serve {
     /// The table that memcached's clients get; the first if it is not given
     #[arg(long, value_name = "NAME")]
     memcached_table: Option<String>,
+    /// Where to serve a table of the engine mica over UDP, to siltstone's own client: the first of as
+    /// many ports as there are threads
+    #[arg(long, value_name = "ADDRESS")]
+    udp: Option<SocketAddr>,
+    /// The table of mica that is served over UDP; the first if it is not given
+    #[arg(long, value_name = "NAME")]
+    udp_table: Option<String>,
+    /// Threads that serve UDP, a port each; 0 for one a core
+    #[arg(long, default_value_t = 0)]
+    udp_ports: usize,
+    /// Who finds the thread of a key's partition: its client, by the port, or any thread that gets the
+    /// request, which is slower
+    #[arg(long, value_enum, default_value = "client")]
+    udp_direction: DirectionArg,
     /// Where to serve Prometheus metrics over HTTP
     #[arg(long)]
     metrics: Option<SocketAddr>,
@@ -75,6 +89,14 @@ enum FsyncArg {
     No,
 }
 
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum DirectionArg {
+    /// The client sends a request to its partition's port
+    Client,
+    /// Any port takes any request and hands it over
+    Any,
+}
+
 impl Serve {
     pub(crate) fn run(self) -> CommandResult {
         let options = DbOptions { direct_reads: self.direct, ..DbOptions::default() };
@@ -98,6 +120,10 @@ impl Serve {
             memcached: self.memcached,
             memcached_udp: self.memcached_udp,
             memcached_table: self.memcached_table,
+            udp: self.udp,
+            udp_table: self.udp_table,
+            udp_ports: self.udp_ports,
+            udp_any_port: matches!(self.udp_direction, DirectionArg::Any),
             metrics: self.metrics,
             fsync: match self.fsync {
                 FsyncArg::Always => Fsync::Always,
@@ -119,6 +145,9 @@ impl Serve {
         }
         if let Some(address) = server.memcached_udp_addr() {
             eprintln!("memcached's datagrams on {address}");
+        }
+        if let Some(address) = server.udp_addr() {
+            eprintln!("UDP on {address}");
         }
         if let Some(metrics) = server.metrics_addr() {
             eprintln!("metrics on http://{metrics}/metrics");

@@ -49,6 +49,7 @@ mod server;
 mod shared;
 mod stop;
 mod store;
+mod udp;
 
 pub use options::{Fsync, ServerOptions};
 pub use server::Server;

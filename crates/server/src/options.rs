@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use siltstone_client::wire::hello::MAX_PORTS;
 use siltstone_engine::{Clock, Error, OptionMistake, Result, SystemClock};
 
 /// When a write is acknowledged.
@@ -34,6 +35,15 @@ pub struct ServerOptions {
     pub memcached_udp: Option<SocketAddr>,
     /// The table that memcached's clients are served; `None`: the first.
     pub memcached_table: Option<String>,
+    /// Where to serve a `mica` table over UDP, if anywhere: the first of as many ports as there are
+    /// threads.
+    pub udp: Option<SocketAddr>,
+    /// The table that is served over UDP; `None`: the first of `mica`.
+    pub udp_table: Option<String>,
+    /// Threads that serve UDP, and ports; 0 for one a core. No more than the table has partitions.
+    pub udp_ports: usize,
+    /// Whether a port takes requests for any partition and hands them over, which is slower.
+    pub udp_any_port: bool,
     /// Where to serve metrics over HTTP, if anywhere.
     pub metrics: Option<SocketAddr>,
     /// When a write is acknowledged.
@@ -66,6 +76,10 @@ impl Default for ServerOptions {
             memcached: None,
             memcached_udp: None,
             memcached_table: None,
+            udp: None,
+            udp_table: None,
+            udp_ports: 0,
+            udp_any_port: false,
             metrics: None,
             fsync: Fsync::default(),
             password: None,
@@ -87,6 +101,7 @@ impl fmt::Debug for ServerOptions {
         f.debug_struct("ServerOptions")
             .field("listen", &self.listen)
             .field("memcached", &self.memcached)
+            .field("udp", &self.udp)
             .field("metrics", &self.metrics)
             .field("fsync", &self.fsync)
             .field("max_clients", &self.max_clients)
@@ -116,6 +131,7 @@ impl ServerOptions {
         let reachable = [
             ("listen", Some(self.listen)),
             ("memcached", self.memcached),
+            ("udp", self.udp),
             ("metrics", self.metrics),
         ];
         for (option, address) in reachable {
@@ -153,6 +169,13 @@ impl ServerOptions {
             require(bytes >= 1024, option, format!("{bytes} bytes are too few; 1KiB is the least"));
         }
         if mistakes.is_empty() { Ok(()) } else { Err(Error::BadOptions(mistakes)) }
+    }
+
+    /// How many threads serve UDP, of a table with so many partitions.
+    pub(crate) fn udp_threads(&self, partitions: usize) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let wanted = if self.udp_ports == 0 { cores } else { self.udp_ports };
+        wanted.min(partitions).min(MAX_PORTS)
     }
 
     /// How many threads serve clients.

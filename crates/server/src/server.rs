@@ -6,6 +6,7 @@
 //! | `siltstone-serve-N` | serve them, one a core |
 //! | `siltstone-sync` | syncs written tables each second, under [`Fsync::EverySecond`] |
 //! | `siltstone-metrics` | answers Prometheus |
+//! | `siltstone-udp-N` | serve a `mica` table over UDP, a port each |
 //! | `siltstone-mc-udp` | answers memcached's datagrams, where that is switched on |
 //!
 //! Stopping: no more clients are accepted; workers run what they have received and send what waits,
@@ -22,6 +23,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use siltstone::Table;
 use siltstone_engine::{Error, OptionMistake, Result};
+use siltstone_mica::Store;
 
 use crate::clients::Clients;
 use crate::memcached::Tallies;
@@ -34,6 +36,7 @@ use crate::net::worker::Worker;
 use crate::shared::Shared;
 use crate::store::versions::Versions;
 use crate::store::{Cursors, Database};
+use crate::udp::{self, Ports};
 use crate::{Fsync, ServerOptions, StopHandle};
 
 /// How long a stop may go unnoticed by the thread that syncs.
@@ -44,6 +47,7 @@ pub struct Server {
     shared: Arc<Shared>,
     listeners: Vec<(mio::net::TcpListener, Language)>,
     memcached_udp: Option<UdpSocket>,
+    udp: Option<(Ports, Arc<Store>)>,
     metrics: Option<(SocketAddr, mio::net::TcpListener)>,
 }
 
@@ -56,10 +60,7 @@ impl Server {
     pub fn bind(tables: Vec<Table>, options: ServerOptions) -> Result<Self> {
         options.check()?;
         if tables.is_empty() {
-            return Err(Error::BadOptions(vec![OptionMistake {
-                option: "tables".to_owned(),
-                reason: "there is none to serve; name at least one".to_owned(),
-            }]));
+            return Err(mistake("tables", "there is none to serve; name at least one".to_owned()));
         }
         let bound = |address| -> Result<(SocketAddr, mio::net::TcpListener)> {
             let listener = listen(address)?;
@@ -86,9 +87,29 @@ impl Server {
         let databases =
             tables.iter().map(|table| Database::new(table.name(), table.engine().clone()));
         let mut databases: Vec<_> = databases.collect();
-        if memcached_address.is_some() || memcached_udp.is_some() {
+        let has_memcached = memcached_address.is_some() || memcached_udp.is_some();
+        if has_memcached {
             databases[memcached_table].versions = Some(Versions::new());
         }
+        let mut udp_table = 0;
+        let udp = match options.udp {
+            None => None,
+            Some(address) => {
+                let store;
+                (udp_table, store) = find_mica(&databases, options.udp_table.as_deref())?;
+                if has_memcached && memcached_table == udp_table && !store.keeps_stamps() {
+                    return Err(mistake(
+                        "udp",
+                        "the table is served to memcached's clients too, whose cas must notice \
+                         what comes over UDP: make it with stamps=on, or serve another table"
+                            .to_owned(),
+                    ));
+                }
+                let threads = options.udp_threads(store.partitions());
+                databases[udp_table].locks.expect_visitors(threads);
+                Some((Ports::bind(address, threads)?, store))
+            }
+        };
         let shared = Arc::new(Shared {
             address,
             memcached_address,
@@ -97,13 +118,19 @@ impl Server {
             clients: Arc::new(Clients::default()),
             metrics: Metrics::new(options.workers()),
             memcached: Tallies::of_table(memcached_table),
+            udp: udp::Tallies::default(),
+            udp_table,
             stop: StopHandle::default(),
             started: Instant::now(),
             last_sync: AtomicU64::new(0),
             options,
         });
         shared.note_sync();
-        Ok(Server { shared, listeners, memcached_udp, metrics })
+        Ok(Server { shared, listeners, memcached_udp, udp, metrics })
+    }
+
+    pub(crate) fn udp_store(&self) -> Option<&Arc<Store>> {
+        self.udp.as_ref().map(|(_, store)| store)
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -123,6 +150,11 @@ impl Server {
     /// Where it takes memcached's datagrams.
     pub fn memcached_udp_addr(&self) -> Option<SocketAddr> {
         self.memcached_udp.as_ref().and_then(|socket| socket.local_addr().ok())
+    }
+
+    /// Where it serves a `mica` table over UDP: the first of its ports.
+    pub fn udp_addr(&self) -> Option<SocketAddr> {
+        self.udp.as_ref().map(|(ports, _)| ports.address)
     }
 
     /// Where it serves metrics.
@@ -181,6 +213,16 @@ impl Server {
                 crate::memcached::udp::run(&socket, &shared)
             })?);
         }
+        if let Some((ports, store)) = self.udp {
+            let work = ports.threads(&shared, &store).map_err(failed)?;
+            for (index, work) in work.into_iter().enumerate() {
+                let guard = StopAtEnd(shared.stop.clone());
+                threads.push(spawn(&format!("siltstone-udp-{index}"), move || {
+                    let _guard = guard;
+                    work()
+                })?);
+            }
+        }
         let mut metrics_waker = None;
         if let Some((_, listener)) = self.metrics {
             let (port, waker) = HttpPort::new(listener).map_err(failed)?;
@@ -226,11 +268,37 @@ fn find_table(tables: &[Table], name: Option<&str>) -> Result<usize> {
     let Some(name) = name else { return Ok(0) };
     tables.iter().position(|table| table.name() == name).ok_or_else(|| {
         let names: Vec<_> = tables.iter().map(Table::name).collect();
-        Error::BadOptions(vec![OptionMistake {
-            option: "memcached_table".to_owned(),
-            reason: format!("'{name}' is not served; the tables are {}", names.join(", ")),
-        }])
+        let reason = format!("'{name}' is not served; the tables are {}", names.join(", "));
+        mistake("memcached_table", reason)
     })
+}
+
+/// The table of `mica` with this name, or the first: its place and its store.
+fn find_mica(databases: &[Database], name: Option<&str>) -> Result<(usize, Arc<Store>)> {
+    let of_mica =
+        databases.iter().enumerate().filter_map(|(at, d)| Some((at, d, d.mica.as_ref()?)));
+    let mut all = of_mica.clone().filter(|(_, d, _)| name.is_none_or(|name| d.name == name));
+    let found = all.next().map(|(at, _, store)| (at, store.clone()));
+    found.ok_or_else(|| {
+        let names: Vec<_> = of_mica.map(|(_, d, _)| d.name.as_str()).collect();
+        let reason = match (name, names.is_empty()) {
+            (_, true) => {
+                "it serves a table of the engine mica, and there is none; serve one, e.g. \
+                          with --table cache=mica,mode=cache"
+                    .to_owned()
+            }
+            (name, false) => format!(
+                "'{}' is no table of the engine mica that is served; there are {}",
+                name.unwrap_or_default(),
+                names.join(", ")
+            ),
+        };
+        mistake("udp", reason)
+    })
+}
+
+fn mistake(option: &str, reason: String) -> Error {
+    Error::BadOptions(vec![OptionMistake { option: option.to_owned(), reason }])
 }
 
 fn spawn<T: Send + 'static>(

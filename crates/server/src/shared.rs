@@ -11,7 +11,7 @@ use crate::clients::Clients;
 use crate::memcached::Tallies;
 use crate::metrics::Metrics;
 use crate::store::{Cursors, Database};
-use crate::{ServerOptions, StopHandle};
+use crate::{ServerOptions, StopHandle, udp};
 
 /// What all threads of a server share.
 pub(crate) struct Shared {
@@ -25,6 +25,10 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     /// What is counted for memcached's clients.
     pub(crate) memcached: Tallies,
+    /// What is counted over UDP.
+    pub(crate) udp: udp::Tallies,
+    /// The table that is served over UDP, if one is.
+    pub(crate) udp_table: usize,
     pub(crate) stop: StopHandle,
     pub(crate) started: Instant,
     /// When all tables were last synced, in seconds since 1970.

@@ -11,6 +11,7 @@ const ROWS: &[&[&str]] = &[
     &["media", "structures", "model"],
     &["table", "testkit"],
     &["lsm", "mica", "silt", "trie"],
+    &["client"],
     &["siltstone", "lab"],
     &["server"],
     &["cli"],

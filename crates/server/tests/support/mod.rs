@@ -195,6 +195,7 @@ pub struct Running {
     pub metrics: Option<SocketAddr>,
     pub memcached: Option<SocketAddr>,
     pub memcached_udp: Option<SocketAddr>,
+    pub udp: Option<SocketAddr>,
     pub stop: StopHandle,
     pub engine: Arc<MapEngine>,
     thread: Option<JoinHandle<Result<()>>>,
@@ -225,9 +226,10 @@ impl Running {
         let server = Server::bind(tables, options).unwrap();
         let (address, metrics) = (server.local_addr(), server.metrics_addr());
         let (memcached, memcached_udp) = (server.memcached_addr(), server.memcached_udp_addr());
+        let udp = server.udp_addr();
         let stop = server.stop_handle();
         let thread = Some(std::thread::spawn(move || server.run()));
-        Running { address, metrics, memcached, memcached_udp, stop, engine, thread }
+        Running { address, metrics, memcached, memcached_udp, udp, stop, engine, thread }
     }
 
     pub fn client(&self) -> Client {
