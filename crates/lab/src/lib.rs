@@ -11,12 +11,14 @@
 //! | [`engines`] | an engine by name on a medium by name, metered |
 //! | [`run`] | the runner: threads, closed and open loops, phases |
 //! | [`report`] | what a run measured, as JSON and as a table |
+//! | [`net`] | servers over loopback under one load |
 //! | [`peers`] | other stores under the same load in the same sitting |
 //! | [`plot`] | pictures as SVG |
 //! | [`repro`] | claims of papers as runnable experiments with computed verdicts |
 
 pub mod engines;
 pub mod generate;
+pub mod net;
 pub mod peers;
 pub mod plot;
 pub mod report;
