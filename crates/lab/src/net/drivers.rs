@@ -1,8 +1,8 @@
 //! The load, in each protocol.
 //!
-//! A driver sends `window` batches, awaits all their answers, and begins anew. The time of a batch is
-//! from the beginning of its round to its last answer, so it tells what a client waits that sends so
-//! much at once.
+//! A driver sends `window` batches and another for each that is answered, until its round is done; then
+//! it begins anew. Where a round is no longer than the window, a batch's time from the beginning of its
+//! round to its last answer is what a client waits that sends so much at once.
 //!
 //! Source: ours; the protocols' are memcached's `doc/protocol.txt` and Redis's specification.
 
@@ -22,8 +22,10 @@ use super::{Key, Load, key};
 pub enum Protocol {
     /// Our packets.
     Udp,
-    /// memcached's text commands over TCP, pipelined.
+    /// memcached's `get` and `set` over TCP, pipelined.
     Memcached,
+    /// memcached's `mg` and `ms` over TCP, pipelined. It gathers the answers to these.
+    MemcachedMeta,
     /// Redis's commands over TCP, pipelined.
     Redis,
 }
@@ -88,7 +90,7 @@ impl Driver {
     pub fn fill(&mut self, load: Load) -> Result<()> {
         let all: Vec<_> = (0..load.items).map(|item| (key(item), false)).collect();
         let mut ignored = histogram();
-        for round in all.chunks(load.batch * load.window) {
+        for round in all.chunks(load.round()) {
             self.round(round, load, &mut ignored)?;
         }
         Ok(())
@@ -103,7 +105,7 @@ impl Driver {
         let mut latency = histogram();
         let (mut done, mut missed) = (0, 0);
         let begin = Instant::now();
-        let mut rounds = draws.chunks_exact(load.batch * load.window).cycle();
+        let mut rounds = draws.chunks_exact(load.round()).cycle();
         while begin.elapsed().as_secs_f64() < seconds {
             let Some(round) = rounds.next() else { break };
             missed += self.round(round, load, &mut latency)?;
@@ -154,17 +156,24 @@ impl Driver {
             Driver::Tcp(protocol, tcp) => {
                 let lost = |error: std::io::Error| Error::Invalid(format!("the server: {error}"));
                 let mut bytes = Vec::with_capacity(load.batch * 64);
-                for batch in round.chunks(load.batch) {
+                let mut send = |batch: &[(Key, bool)], stream: &mut TcpStream| {
                     bytes.clear();
-                    batch
-                        .iter()
-                        .for_each(|(key, is_get)| write(*protocol, key, *is_get, &mut bytes));
-                    tcp.stream.write_all(&bytes).map_err(lost)?;
+                    for (key, is_get) in batch {
+                        write(*protocol, key, *is_get, &mut bytes);
+                    }
+                    stream.write_all(&bytes)
+                };
+                let mut ahead = round.chunks(load.batch);
+                for batch in ahead.by_ref().take(load.window) {
+                    send(batch, &mut tcp.stream).map_err(lost)?;
                 }
                 let mut missed = 0;
                 for batch in round.chunks(load.batch) {
                     missed += tcp.answers(*protocol, batch).map_err(lost)?;
                     note();
+                    if let Some(batch) = ahead.next() {
+                        send(batch, &mut tcp.stream).map_err(lost)?;
+                    }
                 }
                 Ok(missed)
             }
@@ -183,6 +192,8 @@ fn write(protocol: Protocol, key: &Key, is_get: bool, out: &mut Vec<u8>) {
         (Protocol::Redis, false) => {
             [b"*3\r\n$3\r\nSET\r\n$8\r\n", key, b"\r\n$8\r\n", key, b"\r\n"]
         }
+        (Protocol::MemcachedMeta, true) => [b"mg ", key, b" v k\r\n", b"", b""],
+        (Protocol::MemcachedMeta, false) => [b"ms ", key, b" 8\r\n", key, b"\r\n"],
         (_, true) => [b"get ", key, b"\r\n", b"", b""],
         (_, false) => [b"set ", key, b" 0 0 8\r\n", key, b"\r\n"],
     };
@@ -197,20 +208,28 @@ impl Tcp {
             let (hit, miss): (usize, &[u8]) = match (protocol, is_get) {
                 (Protocol::Redis, true) => (4 + 8 + 2, b"$-1\r\n"),
                 (Protocol::Redis, false) => (5, b""),
+                (Protocol::MemcachedMeta, true) => (6 + 8 + 2 + 8 + 2, b"EN k"),
+                (Protocol::MemcachedMeta, false) => (4, b""),
                 (_, true) => (6 + 8 + 6 + 8 + 2 + 5, b"END\r\n"),
                 (_, false) => (8, b""),
             };
             loop {
                 let rest = &self.input[at..];
-                if !miss.is_empty() && rest.starts_with(miss) {
+                // What a meta command missed comes back with its key.
+                let miss_len = miss.len() + if miss == b"EN k" { 8 + 2 } else { 0 };
+                if !miss.is_empty() && rest.len() >= miss_len && rest.starts_with(miss) {
                     missed += 1;
-                    at += miss.len();
+                    at += miss_len;
                     break;
                 }
                 if rest.len() >= hit {
                     let is_right = match (protocol, is_get) {
                         (Protocol::Redis, true) => rest[4..12] == *key,
                         (Protocol::Redis, false) => rest.starts_with(b"+OK\r\n"),
+                        (Protocol::MemcachedMeta, true) => {
+                            rest[6..14] == *key && rest[16..24] == *key
+                        }
+                        (Protocol::MemcachedMeta, false) => rest.starts_with(b"HD\r\n"),
                         (_, true) => rest[6..14] == *key && rest[20..28] == *key,
                         (_, false) => rest.starts_with(b"STORED\r\n"),
                     };
@@ -243,7 +262,7 @@ mod tests {
     #[test]
     fn are_draws_of_stored_keys_and_of_the_share_that_was_asked_for() {
         for skew in [0.0, 0.99] {
-            let load = Load { items: 1000, skew, gets: 0.95, batch: 4, window: 2 };
+            let load = Load { items: 1000, skew, gets: 0.95, batch: 4, window: 2, windows: 1 };
             let draws = load.draws(20_000);
             let gets = draws.iter().filter(|(_, is_get)| *is_get).count();
             assert!((18_700..19_300).contains(&gets), "{gets}");

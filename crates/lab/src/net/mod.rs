@@ -2,7 +2,7 @@
 //!
 //! A server is a process of its own on some cores, the load comes from this thread on another core.
 //! Every protocol has the same rule: so many requests are sent together (a packet, or one write to a
-//! socket), and so many such batches may wait for their answers; then all answers are awaited.
+//! socket), and so many such batches may wait for their answers.
 //!
 //! | module | one idea |
 //! | --- | --- |
@@ -40,6 +40,8 @@ pub struct Load {
     pub batch: usize,
     /// Batches that wait for their answers at once.
     pub window: usize,
+    /// How many times so many batches are a round, after which all answers are awaited.
+    pub windows: usize,
 }
 
 /// The key of an item.
@@ -54,6 +56,11 @@ pub fn key(item: u64) -> Key {
 }
 
 impl Load {
+    /// Requests of a round.
+    pub fn round(&self) -> usize {
+        self.batch * self.window * self.windows
+    }
+
     /// Keys, and whether they are looked up.
     pub fn draws(&self, count: usize) -> Vec<(Key, bool)> {
         let draw = match self.skew {

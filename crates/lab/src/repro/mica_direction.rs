@@ -41,7 +41,7 @@ impl Experiment for MicaDirection {
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
         let items = (ITEMS * scale) as u64;
         // The thesis has a request a packet; batches of a few keep both kinds of cost in sight.
-        let load = Load { items, skew: 0.0, gets: 0.5, batch: 8, window: 32 };
+        let load = Load { items, skew: 0.0, gets: 0.5, batch: 8, window: 32, windows: 16 };
         let mut rates = [[0f64; 2]; 2];
         for turn in 0..2 {
             for (any_port, rates) in [false, true].into_iter().zip(&mut rates) {
