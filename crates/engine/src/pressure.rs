@@ -1,7 +1,7 @@
 //! Back-pressure: writers slow down in proportion to the debt of background work.
 //!
 //! ```text
-//!   pause for 16 KiB written
+//!   what 16 KiB written owe
 //!    2 ms ┤                    ╱│ stop
 //!         │                 ╱   │
 //!       0 ┼──────────────╱      │
@@ -10,8 +10,12 @@
 //!
 //! So a burst meets a slope and not a wall. The engine says how much it owes, as a share of what it
 //! takes before writers must stop; and whether the next write buffer can only be begun once one is
-//! flushed, in which case the last third of the present one is a slope, too. A pause is short, because
-//! it is what one write takes.
+//! flushed, in which case the last third of the present one is a slope, too.
+//!
+//! What writes owe is gathered and paid in pauses of 2.5 ms: a sleep shorter than a tenth of a millisecond
+//! takes the system longer than was asked for, so that small debts would slow writers far too much; and
+//! the fewer writes pause, the fewer are late. A pause is never longer than [`LONGEST_PAUSE`], because it
+//! is what one write takes.
 //!
 //! Source: ours; LevelDB delays writers by 1 ms each in the same place.
 
@@ -22,9 +26,12 @@ use std::time::{Duration, Instant};
 use crate::Scheduler;
 use crate::stats::Stalls;
 
-/// The longest pause for one stretch of [`PAUSE_EVERY_BYTES`].
-const LONGEST_PAUSE: Duration = Duration::from_millis(2);
-const PAUSE_EVERY_BYTES: u64 = 16 << 10;
+/// No write waits longer for back-pressure.
+const LONGEST_PAUSE: Duration = Duration::from_millis(3);
+/// What is owed is paid once it is this much.
+const PAUSE_FROM: Duration = Duration::from_micros(2500);
+/// What a byte owes at most: 2 ms for 16 KiB.
+const HIGHEST_PRICE_NS: u64 = 2_000_000 / (16 << 10);
 const FULL: u32 = 1_000_000;
 /// From this fill of a write buffer on writers wait for the flush of the one before.
 const SLOW_AT_FILL: f64 = 0.65;
@@ -35,7 +42,10 @@ pub struct Pressure {
     /// Millionths: 0 not at all, all of it: stop.
     millionths: AtomicU32,
     is_flush_behind: AtomicBool,
-    paused_at: AtomicU64,
+    /// Bytes that have been charged.
+    charged_bytes: AtomicU64,
+    /// What writes owe by now, in millionths of a nanosecond.
+    owed: AtomicU64,
 }
 
 impl Pressure {
@@ -54,20 +64,26 @@ impl Pressure {
         self.millionths.load(Relaxed) >= FULL
     }
 
-    /// The pause that is due now, in proportion to the debt: once every so many of the bytes
-    /// `written` so far, when the write buffer has been filled to the share `fill`. `None`, nearly
-    /// always: write on. Cost: two loads.
+    /// The pause that is due now: the bytes `written` since the last call owe in proportion to the
+    /// debt, when the write buffer has been filled to the share `fill`. `None`, nearly always: write on.
+    /// One writer at a time. Cost: a few loads and a store.
     pub fn due(&self, written: u64, fill: f64) -> Option<Duration> {
         let mut millionths = self.millionths.load(Relaxed);
         if self.is_flush_behind.load(Relaxed) {
             let share = ((fill - SLOW_AT_FILL) / (1.0 - SLOW_AT_FILL)).clamp(0.0, 1.0);
             millionths = millionths.max((share * f64::from(FULL)) as u32);
         }
-        let stretch = written / PAUSE_EVERY_BYTES;
-        if millionths == 0 || self.paused_at.swap(stretch, Relaxed) == stretch {
+        let bytes = written.saturating_sub(self.charged_bytes.load(Relaxed));
+        self.charged_bytes.store(written, Relaxed);
+        if millionths == 0 {
             return None;
         }
-        Some(LONGEST_PAUSE * millionths / FULL)
+        let charge = bytes.saturating_mul(HIGHEST_PRICE_NS).saturating_mul(millionths.into());
+        let owed = self.owed.load(Relaxed).saturating_add(charge);
+        let pause = Duration::from_nanos(owed / u64::from(FULL));
+        let is_due = pause >= PAUSE_FROM;
+        self.owed.store(if is_due { 0 } else { owed }, Relaxed);
+        is_due.then_some(pause.min(LONGEST_PAUSE))
     }
 
     /// Takes a pause that is due and counts it. Call it without locks that a job takes.
@@ -123,22 +139,45 @@ impl StallCounters {
 mod tests {
     use super::*;
 
+    /// What `written` bytes, a KiB at a time, cost in pauses, and how many there are.
+    fn paid(pressure: &Pressure, from: u64, written: u64, fill: f64) -> (Duration, u32) {
+        let pauses = (0..written >> 10).filter_map(|kib| pressure.due(from + (kib << 10), fill));
+        pauses.fold((Duration::ZERO, 0), |(sum, n), pause| {
+            assert!(pause >= PAUSE_FROM && pause <= LONGEST_PAUSE);
+            (sum + pause, n + 1)
+        })
+    }
+
     #[test]
-    fn does_the_pause_grow_with_the_debt_and_come_once_a_stretch() {
+    fn do_writers_pay_in_proportion_to_the_debt_in_few_pauses() {
         let pressure = Pressure::default();
-        assert_eq!(pressure.due(1 << 20, 1.0), None);
-        pressure.set(0.2);
-        assert_eq!(pressure.due(1 << 20, 1.0), Some(LONGEST_PAUSE / 5));
-        assert_eq!(pressure.due(1 << 20, 1.0), None);
-        assert!(!pressure.is_full());
-        pressure.set(7.0);
+        let mib = 1 << 20;
+        assert_eq!(paid(&pressure, 0, mib, 1.0), (Duration::ZERO, 0));
+        // What was written before the debt owes nothing.
+        pressure.set(1.0);
+        assert_eq!(pressure.due(mib, 0.0), None);
+        let full = 64 * Duration::from_millis(2);
+        let (paid_in_full, pauses) = paid(&pressure, mib, mib, 0.0);
+        assert!(paid_in_full > full * 9 / 10 && paid_in_full <= full, "{paid_in_full:?}");
+        assert!(pauses <= 52, "{pauses}");
         assert!(pressure.is_full());
-        assert_eq!(pressure.due(2 << 20, 0.0), Some(LONGEST_PAUSE));
+        pressure.set(0.2);
+        let (a_fifth, _) = paid(&pressure, 2 * mib, mib, 0.0);
+        assert!(a_fifth > full / 6 && a_fifth < full / 4, "{a_fifth:?}");
+        assert!(!pressure.is_full());
+
         pressure.set(0.0);
         pressure.set_flush_behind(true);
-        assert_eq!(pressure.due(3 << 20, 0.6), None);
-        assert!(pressure.due(4 << 20, 0.9) >= Some(LONGEST_PAUSE / 2));
-        assert!(pressure.due(5 << 20, 1.0) == Some(LONGEST_PAUSE));
+        assert_eq!(paid(&pressure, 3 * mib, mib, 0.6).1, 0);
+        assert!(paid(&pressure, 4 * mib, mib, 0.9).0 > full / 2);
+    }
+
+    #[test]
+    fn is_no_write_paused_for_all_that_a_huge_one_owes() {
+        let pressure = Pressure::default();
+        pressure.set(1.0);
+        assert_eq!(pressure.due(1 << 40, 0.0), Some(LONGEST_PAUSE));
+        assert_eq!(pressure.due((1 << 40) + 100, 0.0), None);
     }
 
     #[test]

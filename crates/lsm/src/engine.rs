@@ -18,6 +18,7 @@ use siltstone_engine::{
     WriteBatch,
 };
 use siltstone_media::{Media, PmemPool};
+use siltstone_structures::Spares;
 use siltstone_table::{BlockCache, IterOptions, Link};
 
 use crate::compact::{Busy, Compaction, LevelSizes, Strategy};
@@ -49,6 +50,8 @@ pub(crate) struct Inner {
     pub(crate) pool: Mutex<Option<PmemPool>>,
     pub(crate) strategy: Box<dyn Strategy>,
     pub(crate) sizes: Arc<LevelSizes>,
+    /// Memory of memtables that are no more: of one at most, for the next.
+    pub(crate) spares: Arc<Spares>,
     pub(crate) group: GroupCommit<Queued>,
     /// `None` once the table is closed.
     pub(crate) writer: Mutex<Option<Writer>>,

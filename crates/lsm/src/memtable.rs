@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use siltstone_engine::{Op, Result};
-use siltstone_structures::{NewVersion, SkipList};
+use siltstone_structures::{NewVersion, SkipList, Spares};
 use siltstone_table::{EntryRef, Kind, SyncHandle};
 
 use crate::compact::Seen;
@@ -44,7 +44,16 @@ pub(crate) struct FullLog {
 
 impl Memtable {
     pub(crate) fn new(first_log: u64, seed: u64) -> Self {
-        let list = Arc::new(SkipList::new(seed));
+        Self::of(first_log, SkipList::new(seed))
+    }
+
+    /// The same, in the memory of memtables that are no more.
+    pub(crate) fn with_spares(first_log: u64, seed: u64, spares: &Arc<Spares>) -> Self {
+        Self::of(first_log, SkipList::with_spares(seed, spares))
+    }
+
+    fn of(first_log: u64, list: SkipList) -> Self {
+        let list = Arc::new(list);
         Memtable { first_log, log: OnceLock::new(), wanted: AtomicBool::new(false), list }
     }
 

@@ -17,7 +17,7 @@ pub struct Options {
     /// Memtables in memory at once, the active one counted (`memtables`, 2): what a burst of
     /// writes may run ahead of the flush.
     pub memtables: usize,
-    /// Target bytes of levels 1, 2, … (`levels`, 512 MiB and ten times more each). The last level
+    /// Target bytes of levels 1, 2, … (`levels`, 1 GiB and ten times more each). The last level
     /// takes what comes.
     pub level_bytes: Vec<u64>,
     /// Whether the model chooses the sizes of levels for the popularity of keys that it measures,
@@ -139,7 +139,7 @@ impl Default for Options {
         Options {
             memtable_bytes: 32 << 20,
             memtables: 2,
-            level_bytes: (0..6).map(|l| (512u64 << 20) * 10u64.pow(l)).collect(),
+            level_bytes: (0..6).map(|l| (1u64 << 30) * 10u64.pow(l)).collect(),
             sizes_by_model: false,
             table_bytes: 32 << 20,
             level0: Level0Options::default(),

@@ -20,6 +20,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use siltstone_engine::{Background, Env, GroupCommit, Pressure, Purpose, Result, WriteBatch};
 use siltstone_media::Media;
+use siltstone_structures::Spares;
 use siltstone_table::log::{malformed, replay};
 use siltstone_table::{BlockCache, ChainWriter, FileKind, Replay, parse_file_name};
 
@@ -90,6 +91,7 @@ pub(crate) fn open(
         pool: Mutex::new(pool.filter(|_| wanted > 0)),
         strategy: Box::new(strategy),
         sizes,
+        spares: Arc::new(Spares::new(options.memtable_limits().1 as usize)),
         group: GroupCommit::new(GROUP_BYTES),
         writer: Mutex::new(Some(Writer::new(log, memtable, writes.last_sequence))),
         visible: AtomicU64::new(writes.last_sequence),

@@ -73,6 +73,7 @@ impl Inner {
         let tables = || view.version.files().map(|(_, file)| file.table());
         let memory = [
             ("memtable", view.memtables().map(|memtable| memtable.bytes()).sum()),
+            ("spare_memtable", self.spares.bytes() as u64),
             ("filter", tables().map(|table| table.filter_bytes() as u64).sum()),
             ("index", tables().map(|table| table.index_bytes() as u64).sum()),
             ("block_cache", self.cache.resident_bytes()),

@@ -33,6 +33,7 @@ pub mod recsplit;
 pub mod skiplist;
 mod sync;
 
+pub use arena::Spares;
 pub use bits::{BitReader, BitWriter};
 pub use bloom::{BlockedBloom, BlockedBloomView, ClassicBloom, ClassicBloomView};
 pub use cuckoo::{CuckooFilter, CuckooTable};

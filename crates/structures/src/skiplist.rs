@@ -31,7 +31,7 @@ pub use self::cursor::Cursor;
 pub use self::entry::EntryRef;
 use self::node::{Last, NodeRef, Probe};
 pub use self::version::{NewVersion, Version};
-use crate::arena::Arena;
+use crate::arena::{Arena, Spares};
 use crate::sync::{AtomicUsize, Ordering};
 
 /// The height of the highest towers: at one in four a level, enough for some 16 million keys.
@@ -72,7 +72,16 @@ impl SkipList {
     /// The seed decides which keys get high towers; one that writers of keys cannot know keeps them
     /// from degrading the list.
     pub fn new(seed: u64) -> Self {
-        let nodes = Arena::new();
+        Self::of(seed, Arena::new(), Arena::new())
+    }
+
+    /// The same, in memory that earlier lists have left to `spares`, as far as it goes.
+    pub fn with_spares(seed: u64, spares: &Arc<Spares>) -> Self {
+        let arena = || Arena::with_spares(spares.clone());
+        Self::of(seed, arena(), arena())
+    }
+
+    fn of(seed: u64, nodes: Arena, values: Arena) -> Self {
         let head = NodeRef::write(&nodes, &[], MAX_HEIGHT as u8, None);
         // SAFETY: used by the list only, and lent out under its lifetime; see `head`.
         let head = unsafe { head.detach() };
@@ -84,7 +93,7 @@ impl SkipList {
             keys: AtomicUsize::new(0),
             versions: AtomicUsize::new(0),
             nodes,
-            values: Arena::new(),
+            values,
         }
     }
 

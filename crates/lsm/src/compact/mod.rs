@@ -58,8 +58,9 @@ impl Busy {
 impl Inner {
     /// Queues compactions while some are due and jobs are free.
     pub(crate) fn schedule_compaction(&self) {
-        let view = self.view.load_full();
         let mut state = self.background.lock();
+        // Loaded under the lock: what is not busy any more is gone from this view.
+        let view = self.view.load_full();
         while state.compactions < self.options.jobs && !self.background.is_stopping() {
             let Some(compaction) = self.strategy.pick(&view.version, &state.busy) else { return };
             state.busy.enter(&compaction);
@@ -129,5 +130,53 @@ fn run_job(inner: &Arc<Inner>, number: u64) {
     };
     if inner.background.run(settle, || inner.compact(compaction)) {
         inner.schedule_compaction();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+    use siltstone_media::Ram;
+
+    use super::*;
+    use crate::{Lsm, Options};
+
+    /// A thread that comes to the lock with what it saw before could choose tables that are gone.
+    #[test]
+    fn is_what_to_compact_chosen_from_the_version_of_the_moment() {
+        let options = [("container", "0"), ("triad_log", "off"), ("l0_compact", "2")];
+        let options: BTreeMap<_, _> = options.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
+        let options = Options::from_map(&options).unwrap();
+        let lsm = Lsm::open(Arc::new(Ram::new()), env, options).unwrap();
+        let inner = &lsm.inner;
+        let mut due = None;
+        for key in [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"] {
+            let mut batch = WriteBatch::new();
+            batch.put(key, b"1").put(b"z", key);
+            lsm.write(&batch, Durability::Buffered).unwrap();
+            lsm.flush().unwrap();
+            let view = inner.view.load_full();
+            if inner.strategy.pick(&view.version, &Busy::default()).is_some() {
+                due = Some(view);
+            }
+        }
+        lsm.maintain().unwrap();
+        let (due, now) = (due.expect("a compaction was due"), inner.view.load_full());
+        assert!(inner.strategy.pick(&now.version, &Busy::default()).is_none());
+
+        inner.view.store(due);
+        std::thread::scope(|scope| {
+            let state = inner.background.lock();
+            let late = scope.spawn(|| inner.schedule_compaction());
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            inner.view.store(now);
+            drop(state);
+            late.join().unwrap();
+        });
+        assert_eq!(inner.background.lock().compactions, 0);
+        lsm.maintain().unwrap();
     }
 }

@@ -1,9 +1,8 @@
 //! Room for the next write: when the memtable is full, when writers slow down, when they stop.
 //!
 //! Writers are delayed in proportion to debt before they are ever stopped: from a certain fill of
-//! level 0 on (`l0_slow` rows, say), each 16 KiB written costs a pause that grows to 2 ms at
-//! its limit; and while the memtable before is being flushed, from two thirds of this one on. So a
-//! burst meets a slope and not a wall.
+//! level 0 on (`l0_slow` rows, say), bytes written owe a pause that grows to 2 ms for 16 KiB at its
+//! limit; and while the memtable before is being flushed, from two thirds of this one on.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -47,7 +46,8 @@ impl Inner {
         };
         writer.log.rotate(number)?;
         writer.memtable.set_full(full);
-        let fresh = std::sync::Arc::new(Memtable::new(number, self.env.seed ^ number));
+        let fresh = Memtable::with_spares(number, self.env.seed ^ number, &self.spares);
+        let fresh = std::sync::Arc::new(fresh);
         let mut state = self.background.lock();
         state.logs.push(number);
         writer.memtable = fresh.clone();

@@ -90,8 +90,8 @@ impl Busy {
 impl Inner {
     /// Queues jobs while some are due and allowed.
     pub(crate) fn schedule_compaction(&self) {
-        let view = self.view.load_full();
         let mut state = self.background.lock();
+        let view = self.view.load_full();
         while state.compactions < self.options.jobs && !self.background.is_stopping() {
             let Some(task) = self.pick(&view.version, &state.busy) else { return };
             state.busy.tasks.push(task);

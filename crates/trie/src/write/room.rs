@@ -1,8 +1,8 @@
 //! Room for the next write: when the memtable is full, when writers slow down, when they stop.
 //!
 //! Writers are delayed in proportion to debt before they are stopped: from a certain number of
-//! sub-levels in any container that should have been emptied, each 16 KiB written costs a pause that
-//! grows to 2 ms at the limit. So a burst meets a slope and not a wall.
+//! sub-levels in any container that should have been emptied, bytes written owe a pause that grows to
+//! 2 ms for 16 KiB at the limit.
 //!
 //! Invariant: no lock is held while a writer waits.
 //!
