@@ -32,6 +32,9 @@ const STEP: Duration = Duration::from_millis(2);
 /// How long to wait for a welcome before the hello is sent again.
 const HELLO_WAIT: Duration = Duration::from_millis(50);
 
+/// How long after a hello the next one is due, while packets stay without an answer.
+const MEET_AGAIN: Duration = Duration::from_millis(500);
+
 /// How a client asks.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
@@ -159,6 +162,8 @@ pub struct Client {
     /// Bytes that a value has taken lately.
     expected_value: f64,
     turn: usize,
+    /// When the server was last greeted.
+    met: Instant,
     slots: Vec<Slot>,
     counters: Counters,
 }
@@ -200,6 +205,7 @@ impl Client {
             cookie,
             expected_value: 0.0,
             turn: 0,
+            met: Instant::now(),
             slots,
             counters: Counters { welcomes: 1, ..Counters::default() },
         })
@@ -376,6 +382,10 @@ impl Client {
                 let overdue = self.flights.overdue(now, false);
                 self.counters.again += overdue.len() as u64;
                 self.send(&overdue)?;
+                if self.flights.is_stuck() && now >= self.met + MEET_AGAIN {
+                    // A server that was started anew may have other ports.
+                    self.meet_again(deadline)?;
+                }
             }
         }
         Ok(())
@@ -538,7 +548,7 @@ impl Client {
             let first = RandomState::new().hash_one(2) >> 1;
             self.flights = Flights::new(welcome.ports.len(), first);
         }
-        (self.welcome, self.cookie) = (welcome, cookie);
+        (self.welcome, self.cookie, self.met) = (welcome, cookie, Instant::now());
         if is_another {
             return Err(ClientError::Restarted);
         }

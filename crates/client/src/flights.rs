@@ -27,6 +27,9 @@ const LONGEST: Duration = Duration::from_millis(500);
 /// The timeout before any round trip was seen.
 const FIRST: Duration = Duration::from_millis(50);
 
+/// How often a packet is sent again before its client asks whether the ports are still the same.
+const STUBBORN: u16 = 4;
+
 /// A packet under way.
 #[derive(Debug)]
 pub struct Flight {
@@ -180,6 +183,11 @@ impl Flights {
         due
     }
 
+    /// Whether a packet was sent so often that its port may not be there any more.
+    pub fn is_stuck(&self) -> bool {
+        self.queue.iter().any(|flight| flight.open > 0 && flight.header.attempt >= STUBBORN)
+    }
+
     /// Gives all packets another cookie.
     pub fn use_cookie(&mut self, cookie: u64) {
         for flight in &mut self.queue {
@@ -257,5 +265,8 @@ mod tests {
         flights.use_cookie(9);
         assert_eq!(flights.overdue(now, true), [0]);
         assert_eq!((header(&mut flights, 0).attempt, header(&mut flights, 0).cookie), (3, 9));
+        assert!(!flights.is_stuck());
+        flights.overdue(now, true);
+        assert!(flights.is_stuck());
     }
 }
