@@ -174,6 +174,8 @@ impl UdpBench {
         for (packet, _) in self.answers.iter() {
             let (header, _) = Header::parse(packet).expect("an answer is a packet");
             assert_eq!(usize::from(header.length), packet.len());
+            // An answer names the room that its client has named.
+            assert!(header.kind != Kind::Answers || packet.len() <= header.room.into());
             all += packet.len();
         }
         assert!(all <= allowed, "{all} bytes of answers where {allowed} are allowed");

@@ -18,7 +18,7 @@ fn requests(dice: &mut Dice, bench: &UdpBench) -> Vec<u8> {
     let count = dice.index(5) as u16;
     for opaque in 0..count {
         let key = format!("key-{}", dice.below(50));
-        let len = dice.index(40);
+        let len = dice.index(300);
         let bytes = dice.bytes(len);
         let expires_at = (dice.below(4) == 0).then(|| 1_800_000_000_000 + dice.below(100));
         let flags = if dice.below(4) == 0 { 7 } else { 0 };
@@ -47,7 +47,7 @@ fn requests(dice: &mut Dice, bench: &UdpBench) -> Vec<u8> {
         sequence: dice.below(200),
         cookie: dice.below(2),
         behind: dice.below(20) as u32,
-        room: if dice.below(8) == 0 { dice.below(2000) as u16 } else { 1400 },
+        room: if dice.below(2) == 0 { dice.below(700) as u16 } else { 1400 },
         attempt: dice.below(3) as u16,
     };
     header.write(&mut packet);
