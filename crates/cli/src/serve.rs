@@ -1,4 +1,4 @@
-//! `serve`: a store for Redis clients, until SIGTERM or SIGINT.
+//! `serve`: a store for clients of Redis, memcached and mica, until SIGTERM or SIGINT.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use siltstone_server::{Fsync, Server, ServerOptions};
 use crate::store::{DEFAULT_TABLE, TableSpec};
 use crate::{CommandResult, Outcome};
 
-/// Serve a store to Redis clients over TCP
+/// Serve a store to clients of Redis and memcached over TCP, and a table of mica over UDP
 ///
 /// The store is made if the directory is missing or empty. SELECT 0 is the first table named (or
 /// `default`), SELECT 1 the second, and so on. SIGTERM and SIGINT drain, sync and end with status 0.
