@@ -346,7 +346,10 @@ impl Desk {
             Seen::New => {}
             Seen::Again(packet) => {
                 self.shared.udp.again.fetch_add(1, Relaxed);
-                answers.whole(sender, packet);
+                // A client that names less room than it did before gets nothing.
+                if packet.len() <= room {
+                    answers.whole(sender, packet);
+                }
                 drop_it(work);
                 return Ok(());
             }
