@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use indicatif::ProgressBar;
 use siltstone::Durability;
 use siltstone::options::parse_size;
 use siltstone_lab::engines::{Medium, Target, default_directory};
@@ -149,7 +148,7 @@ impl Bench {
     }
 
     fn measure(&self, task: &Task<'_>) -> Result<Report, Failure> {
-        let mut bars = Bars::default();
+        let mut bars = progress::Workloads::default();
         let mut report = bench(task.target, task.workloads, task.settings, &mut |progress| {
             bars.update(progress.workload, progress.done, progress.total);
         })?;
@@ -192,35 +191,6 @@ impl Bench {
             keep: self.place.keep,
             background_threads: self.place.background_threads,
         })
-    }
-}
-
-/// One progress bar after the other, a workload each.
-#[derive(Default)]
-struct Bars {
-    current: Option<(String, ProgressBar)>,
-}
-
-impl Bars {
-    fn update(&mut self, workload: &str, done: u64, total: u64) {
-        if self.current.as_ref().is_none_or(|(name, bar)| {
-            // The same workload may come twice in a row: its bar starts over.
-            name != workload || done < bar.position()
-        }) {
-            self.finish();
-            let bar = progress::count("", total);
-            bar.set_message(workload.to_owned());
-            self.current = Some((workload.to_owned(), bar));
-        }
-        if let Some((_, bar)) = &self.current {
-            bar.set_position(done);
-        }
-    }
-
-    fn finish(&mut self) {
-        if let Some((_, bar)) = self.current.take() {
-            bar.finish_and_clear();
-        }
     }
 }
 

@@ -7,6 +7,7 @@
 // A command line prints: that is its job.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod advise;
 mod bench;
 mod data;
 mod format;
@@ -66,6 +67,8 @@ enum Command {
     Bench(bench::Bench),
     /// Repeat an experiment of a paper and compare its figure with ours
     Repro(repro::Repro),
+    /// Tell which engine a workload wants, with which settings
+    Advise(advise::Advise),
     /// Predict write amplification from the analytic model
     Model(model::Model),
     /// Tell how a store stands: sizes, levels, memory
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
         Command::Scan(command) => command.run(),
         Command::Bench(command) => command.run(),
         Command::Repro(command) => command.run(),
+        Command::Advise(command) => command.run(),
         Command::Model(command) => command.run(),
         Command::Stats(command) => command.run(),
         Command::Verify(command) => command.run(),

@@ -29,3 +29,32 @@ fn bar(doing: &'static str, total: u64, template: &str) -> ProgressBar {
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
 }
+
+/// One progress bar after the other, a workload each.
+#[derive(Default)]
+pub(crate) struct Workloads {
+    current: Option<(String, ProgressBar)>,
+}
+
+impl Workloads {
+    pub(crate) fn update(&mut self, workload: &str, done: u64, total: u64) {
+        if self.current.as_ref().is_none_or(|(name, bar)| {
+            // The same workload may come twice in a row: its bar starts over.
+            name != workload || done < bar.position()
+        }) {
+            self.finish();
+            let bar = count("", total);
+            bar.set_message(workload.to_owned());
+            self.current = Some((workload.to_owned(), bar));
+        }
+        if let Some((_, bar)) = &self.current {
+            bar.set_position(done);
+        }
+    }
+
+    pub(crate) fn finish(&mut self) {
+        if let Some((_, bar)) = self.current.take() {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -107,6 +107,17 @@ impl WriteBatch {
         }
     }
 
+    /// Adds all operations of another batch, in their order. Cost: one copy of its bytes.
+    pub fn append(&mut self, other: &WriteBatch) -> &mut Self {
+        self.bytes.extend_from_slice(&other.bytes);
+        self.count += other.count;
+        self.user_bytes += other.user_bytes;
+        self.largest_key = self.largest_key.max(other.largest_key);
+        self.largest_value = self.largest_value.max(other.largest_value);
+        self.has_empty_key |= other.has_empty_key;
+        self
+    }
+
     /// How many operations there are.
     pub fn len(&self) -> usize {
         self.count as usize
@@ -314,6 +325,18 @@ mod tests {
         );
         assert_eq!(batch.user_bytes(), 4);
         assert_eq!(WriteBatch::from_bytes(batch.as_bytes(), 3).unwrap(), batch);
+    }
+
+    #[test]
+    fn a_batch_appended_is_as_if_its_operations_were_pushed() {
+        let (mut left, mut right, mut pushed) =
+            (WriteBatch::new(), WriteBatch::new(), WriteBatch::new());
+        left.put(b"a", b"1");
+        right.delete(b"").put_until(b"bcd", b"22", 5);
+        left.iter().chain(right.iter()).for_each(|op| {
+            pushed.push(op);
+        });
+        assert_eq!(left.append(&right), &pushed);
     }
 
     #[test]

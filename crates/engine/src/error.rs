@@ -89,6 +89,26 @@ pub enum Error {
         cause: String,
     },
 
+    /// A transaction read what another writer has changed since it began. Nothing of it was applied.
+    #[error(
+        "the transaction read {}, which another writer has changed since it began; nothing of it was \
+         applied: run it again",
+        show_key(.key)
+    )]
+    Conflict {
+        /// The key that was changed.
+        key: Vec<u8>,
+    },
+
+    /// A snapshot or a transaction is no longer kept. Nothing of a transaction was applied.
+    #[error("this {reader} has expired: {reason}; begin a new one")]
+    Expired {
+        /// `snapshot` or `transaction`.
+        reader: &'static str,
+        /// Why, with the option that sets the limit.
+        reason: String,
+    },
+
     /// The engine or the store was closed.
     #[error("the store is closed")]
     Closed,
@@ -107,6 +127,11 @@ impl Error {
     /// Bytes that do not hold.
     pub fn corruption(file: impl Into<String>, offset: u64, reason: impl Into<String>) -> Self {
         Error::Corruption { file: file.into(), offset, reason: reason.into() }
+    }
+
+    /// Whether the same transaction may succeed if it is run again from its beginning.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Error::Conflict { .. } | Error::Expired { .. })
     }
 
     /// Whether this is damage on the medium, as opposed to a refusal or a passing fault.
@@ -138,6 +163,15 @@ pub struct OptionMistake {
 impl fmt::Display for OptionMistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.option, self.reason)
+    }
+}
+
+/// A key for people: escaped, and cut where it is longer than a line.
+fn show_key(key: &[u8]) -> String {
+    const SHOWN: usize = 60;
+    match key.get(..SHOWN) {
+        Some(start) => format!("key '{}…' of {} bytes", start.escape_ascii(), key.len()),
+        None => format!("key '{}'", key.escape_ascii()),
     }
 }
 

@@ -14,7 +14,7 @@
 //!
 //! What writes owe is gathered and paid in pauses of 2.5 ms: a sleep shorter than a tenth of a millisecond
 //! takes the system longer than was asked for, so that small debts would slow writers far too much; and
-//! the fewer writes pause, the fewer are late. A pause is never longer than [`LONGEST_PAUSE`], because it
+//! the fewer writes pause, the fewer are late. A pause is never longer than 3 ms, because it
 //! is what one write takes.
 //!
 //! Source: ours; LevelDB delays writers by 1 ms each in the same place.

@@ -10,12 +10,14 @@
 //! | [`workload`] | the named workloads: db_bench's, YCSB's, TRIAD's |
 //! | [`engines`] | an engine by name on a medium by name, metered |
 //! | [`run`] | the runner: threads, closed and open loops, phases |
+//! | [`advice`] | the advisor's predictions beside measurements |
 //! | [`report`] | what a run measured, as JSON and as a table |
 //! | [`net`] | servers over loopback under one load |
 //! | [`peers`] | other stores under the same load in the same sitting |
 //! | [`plot`] | pictures as SVG |
 //! | [`repro`] | claims of papers as runnable experiments with computed verdicts |
 
+pub mod advice;
 pub mod engines;
 pub mod generate;
 pub mod net;

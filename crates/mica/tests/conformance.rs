@@ -145,7 +145,7 @@ impl Engine for Switching {
     }
 }
 
-/// The kit takes option sets in turn and six runs by default; here every one has its turn, so that
+/// The kit takes option sets in turn, as many as it has runs; here every one has its turn, so that
 /// single operations are linearizable in each access mode, and while it changes.
 #[test]
 fn linearizable_in_every_mode() {

@@ -30,11 +30,13 @@
 //! | [`trie`] | our trie of containers |
 //! | [`skimpy`] | our log of versions over flash |
 //! | [`optimize`] | level sizes of least write amplification |
+//! | [`advise`] | which engine a workload wants, and with which settings |
 //! | [`simulate`] | an event simulator of LevelDB, the models' judge |
 //!
 //! Quantities are counts of items; all items are taken to be of one size. Source: Lim's thesis,
 //! chapter 4 and section 2.4.
 
+pub mod advise;
 pub mod cola;
 pub mod error;
 pub mod leveldb;

@@ -106,6 +106,12 @@ impl Popularity {
         self.keys
     }
 
+    /// The popularity among themselves of one of `parts` equal parts of the keys, drawn by a hash.
+    pub(crate) fn part(&self, parts: f64) -> Self {
+        let group = |g: &Group| Group::new(g.keys / parts, -(-g.rate).exp_m1() * parts);
+        Popularity { groups: self.groups.iter().map(group).collect(), keys: self.keys / parts }
+    }
+
     /// The popularity of all but the `hot` most popular keys among themselves, and their share of all
     /// requests. `hot` is less than the number of keys.
     pub(crate) fn without_the_most_popular(&self, hot: f64) -> (f64, Self) {

@@ -26,6 +26,11 @@ impl Popularity {
         self.groups.iter().map(|g| -g.keys * (-g.rate * requests).exp_m1()).sum()
     }
 
+    /// The share of requests whose key is not among those of the `requests` before: Unique's slope.
+    pub fn first_time_share(&self, requests: f64) -> f64 {
+        self.groups.iter().map(|g| g.keys * g.rate * (-g.rate * requests).exp()).sum()
+    }
+
     /// How many requests it takes to touch `unique` distinct keys; ∞ for all of them.
     pub fn unique_inverse(&self, unique: f64) -> f64 {
         if unique >= self.keys() {

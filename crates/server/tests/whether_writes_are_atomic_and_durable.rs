@@ -195,6 +195,44 @@ fn transfers_between_accounts_keep_the_sum() {
 }
 
 #[test]
+fn nobody_writes_between_two_reads_of_a_transaction() {
+    let server = Running::start();
+    server.client().expect(&[("MSET a 0 b 0", "+OK")]);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..2)
+            .map(|_| {
+                let mut writer = server.client();
+                scope.spawn(move || {
+                    for round in 1..=1500 {
+                        assert_eq!(writer.call(&format!("MSET a {round} b {round}")), "+OK");
+                    }
+                })
+            })
+            .collect();
+        let mut reader = server.client();
+        while !writers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            // In between is room for others.
+            reader.send_raw(
+                &[
+                    encode(&[b"MULTI"]),
+                    encode(&[b"GET", b"a"]),
+                    encode(&[b"STRLEN", b"else"]).repeat(20),
+                    encode(&[b"GET", b"b"]),
+                    encode(&[b"EXEC"]),
+                ]
+                .concat(),
+            );
+            assert_eq!(reader.read(), "+OK");
+            (0..22).for_each(|_| assert_eq!(reader.read(), "+QUEUED"));
+            let answer = reader.read();
+            let numbers: Vec<_> = answer.split('"').skip(1).step_by(2).collect();
+            assert_eq!(numbers.len(), 2, "{answer}");
+            assert_eq!(numbers[0], numbers[1], "{answer}");
+        }
+    });
+}
+
+#[test]
 fn always_means_synced_before_the_reply_and_shared_by_a_pipeline() {
     let server = Running::with(|options| options.fsync = Fsync::Always);
     let mut client = server.client();

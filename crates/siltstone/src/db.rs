@@ -20,7 +20,7 @@ use siltstone_engine::{Env, Error, Result};
 use siltstone_media::{Disk, DiskOptions, LockGuard, Media, Metered};
 
 use crate::catalogue::{self, Catalogue, TableSpec};
-use crate::{Table, engines};
+use crate::{Table, TransactionOptions, engines};
 
 const LOCK: &str = "LOCK";
 const TABLE_PREFIX: &str = "table-";
@@ -33,6 +33,8 @@ pub struct DbOptions {
     /// Reads past the page cache, with `O_DIRECT`: so that reads are the device's, and memory is only
     /// what the engines take. Costs every read a request to the device.
     pub direct_reads: bool,
+    /// Limits of transactions and snapshots, for each table.
+    pub transactions: TransactionOptions,
 }
 
 impl Default for DbOptions {
@@ -40,7 +42,11 @@ impl Default for DbOptions {
     /// (at most four).
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        DbOptions { env: Env::system(cores.min(4)), direct_reads: false }
+        DbOptions {
+            env: Env::system(cores.min(4)),
+            direct_reads: false,
+            transactions: TransactionOptions::default(),
+        }
     }
 }
 
@@ -292,8 +298,9 @@ impl Db {
     fn open_table(&self, name: &str, spec: &TableSpec) -> Result<Table> {
         let media = self.inner.media.subdirectory(&directory(name))?;
         let media: Arc<dyn Media> = Arc::new(Metered::new(media));
-        let engine = engines::open(&spec.engine, media, &self.inner.options.env, &spec.options)?;
-        Ok(Table::new(name, engine))
+        let options = &self.inner.options;
+        let engine = engines::open(&spec.engine, media, &options.env, &spec.options)?;
+        Ok(Table::with(name, engine, options.env.clock.clone(), &options.transactions))
     }
 }
 

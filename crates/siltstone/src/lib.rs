@@ -33,6 +33,8 @@
 //! | [`table`] | one keyspace: reads, writes, batches |
 //! | [`iter`](mod@iter) | walking keys in order, forwards and backwards |
 //! | [`snapshot`] | reading as of a moment |
+//! | [`transaction`] | reading as of a moment and writing together, serializably |
+//! | `reader` | who reads at which moment, and when the silent expire |
 //! | [`copy`] | checkpoints into a directory |
 //! | [`catalogue`] | the file that says which tables there are |
 //! | [`engines`] | the engines by name |
@@ -42,8 +44,10 @@ pub mod copy;
 pub mod db;
 pub mod engines;
 pub mod iter;
+mod reader;
 pub mod snapshot;
 pub mod table;
+pub mod transaction;
 
 pub use db::{Db, DbOptions};
 pub use iter::Iter;
@@ -54,3 +58,4 @@ pub use siltstone_engine::{
 };
 pub use snapshot::Snapshot;
 pub use table::Table;
+pub use transaction::{Retry, Transaction, TransactionOptions};

@@ -1,11 +1,16 @@
 //! Reading as of a moment.
 
-use siltstone_engine::{Entry, KeyRange, ReadPoint, Result};
+use std::sync::Arc;
 
+use siltstone_engine::{Entry, KeyRange, Result};
+
+use crate::reader::Reader;
 use crate::{Iter, Table};
 
-/// A table as it was when the snapshot was taken. It costs nothing to take; while it is held, the
-/// versions it sees stay on the medium.
+/// A table as it was when the snapshot was taken: a transaction that only reads, and never conflicts.
+/// It costs nothing to take; while it is held, the versions it sees stay on the medium. One that is not
+/// used for [`TransactionOptions::idle`](crate::TransactionOptions::idle) expires: its reads are then
+/// [`Error::Expired`](crate::Error::Expired).
 ///
 /// ```
 /// # use siltstone::{Db, DbOptions};
@@ -22,12 +27,12 @@ use crate::{Iter, Table};
 #[derive(Clone)]
 pub struct Snapshot {
     table: Table,
-    point: ReadPoint,
+    reader: Arc<Reader>,
 }
 
 impl Snapshot {
-    pub(crate) fn new(table: Table, point: ReadPoint) -> Self {
-        Snapshot { table, point }
+    pub(crate) fn new(table: Table, reader: Reader) -> Self {
+        Snapshot { table, reader: Arc::new(reader) }
     }
 
     /// The value of `key` then.
@@ -37,17 +42,23 @@ impl Snapshot {
 
     /// The entry of `key` then.
     pub fn get_entry(&self, key: &[u8]) -> Result<Option<Entry>> {
-        self.table.engine().get_at(key, &self.point)
+        let point = self.reader.point()?;
+        self.table.engine().get_at(key, &point)
     }
 
     /// The entries of a range of keys then, in order.
     pub fn range<K: AsRef<[u8]>>(&self, range: impl std::ops::RangeBounds<K>) -> Result<Iter> {
-        let cursor = self.table.engine().range(KeyRange::new(range), Some(&self.point))?;
-        Ok(Iter::new(cursor))
+        self.walk(KeyRange::new(range))
     }
 
     /// Every entry then, in order.
     pub fn iter(&self) -> Result<Iter> {
-        Ok(Iter::new(self.table.engine().range(KeyRange::all(), Some(&self.point))?))
+        self.walk(KeyRange::all())
+    }
+
+    fn walk(&self, range: KeyRange) -> Result<Iter> {
+        let point = self.reader.point()?;
+        let cursor = self.table.engine().range(range, Some(&point))?;
+        Ok(Iter::new(self.reader.cursor(cursor)))
     }
 }

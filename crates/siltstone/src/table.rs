@@ -3,22 +3,44 @@
 use std::sync::Arc;
 
 use siltstone_engine::{
-    Durability, Engine, Entry, KeyRange, Result, Stats, Timestamp, VerifyReport, WriteBatch,
+    Clock, Durability, Engine, Entry, KeyRange, Result, Stats, SystemClock, Timestamp,
+    VerifyReport, WriteBatch,
 };
 
-use crate::{Iter, Snapshot};
+use crate::reader::Readers;
+use crate::transaction::Layer;
+use crate::{Iter, Snapshot, Transaction, TransactionOptions};
 
 /// A named keyspace on one engine. Clones share it; every method may be called from any thread.
 #[derive(Clone)]
 pub struct Table {
     name: Arc<str>,
+    /// The layer, where there is one.
     engine: Arc<dyn Engine>,
+    /// Where transactions are: over versioned engines.
+    layer: Option<Arc<Layer>>,
 }
 
 impl Table {
-    /// Gives an engine a table's face.
+    /// Gives an engine a table's face, by the machine's clock.
     pub fn new(name: &str, engine: Arc<dyn Engine>) -> Self {
-        Table { name: name.into(), engine }
+        Self::with(name, engine, Arc::new(SystemClock), &TransactionOptions::default())
+    }
+
+    /// Gives an engine a table's face. Clones share their transactions, two tables made from one engine
+    /// don't.
+    pub fn with(
+        name: &str,
+        engine: Arc<dyn Engine>,
+        clock: Arc<dyn Clock>,
+        options: &TransactionOptions,
+    ) -> Self {
+        if !engine.capabilities().versioned {
+            return Table { name: name.into(), engine, layer: None };
+        }
+        let readers = Readers::new(clock, options.idle);
+        let layer = Layer::new(engine, readers, options.remembered_bytes);
+        Table { name: name.into(), engine: layer.clone(), layer: Some(layer) }
     }
 
     /// The table's name.
@@ -26,7 +48,8 @@ impl Table {
         &self.name
     }
 
-    /// The engine underneath, for what this face does not have.
+    /// The engine underneath, for what this face does not have. Writes through it conflict with open
+    /// transactions like any.
     pub fn engine(&self) -> &Arc<dyn Engine> {
         &self.engine
     }
@@ -121,9 +144,31 @@ impl Table {
         Ok(Iter::new(self.engine.range(KeyRange::prefix(prefix.as_ref()), None)?))
     }
 
-    /// A view of the table as it is now, which later writes don't change.
+    /// A view of the table as it is now, which later writes don't change. Versioned engines only.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        Ok(Snapshot::new(self.clone(), self.engine.snapshot()?))
+        let readers = self.layer("snapshots")?.readers();
+        readers.look();
+        let reader = readers.begin("snapshot", self.engine.snapshot()?, Box::new(|| ()));
+        Ok(Snapshot::new(self.clone(), reader))
+    }
+
+    /// Begins a transaction: reads as of now, writes that are applied together at its commit. Versioned
+    /// engines only. If no other is open it waits for writes that are under way.
+    ///
+    /// # Errors
+    /// `Unsupported` if the engine is not versioned.
+    pub fn transaction(&self) -> Result<Transaction> {
+        Transaction::begin(self.clone(), self.layer("transactions")?.clone())
+    }
+
+    /// The sequence number of the oldest live snapshot or transaction: the engine keeps every version
+    /// that it sees. `None` if there is none.
+    pub fn watermark(&self) -> Option<u64> {
+        self.layer.as_ref()?.readers().watermark()
+    }
+
+    fn layer(&self, operation: &'static str) -> Result<&Arc<Layer>> {
+        self.layer.as_ref().ok_or_else(|| self.engine.unsupported(operation))
     }
 
     /// Moves what is only in memory and log into tables on the medium, durably.

@@ -22,6 +22,8 @@ use crate::{Dice, Scale, Subject, Verdict, Wrong, session};
 
 const PAIRS: u64 = 4;
 const ROUNDS: u64 = 120;
+/// Keys between the pairs: enough for several tables a level.
+const FILLERS: u64 = 100;
 
 /// Runs writers, readers and walkers at once.
 ///
@@ -109,14 +111,15 @@ fn write(engine: &dyn Engine, seed: u64, id: u64) -> Result<(), Wrong> {
             let value = format!("{id}-{round}");
             batch.put(&pair('a', number), value.as_bytes());
             // What lies between makes the two far apart in the batch and in the table.
-            for filler in 0..dice.below(8) {
-                let len = dice.index(300);
-                batch.put(format!("aa-{id}-{filler}").as_bytes(), &dice.bytes(len));
+            for _ in 0..dice.below(8) {
+                let (filler, len) = (dice.below(FILLERS), dice.index(300));
+                batch.put(format!("aa-{filler}").as_bytes(), &dice.bytes(len));
             }
             batch.put(&pair('b', number), value.as_bytes());
         }
         engine.write(&batch, Durability::Buffered)?;
-        if round % 40 == 39 {
+        // Often: what one thread finds due another may be doing.
+        if round % 4 == 3 {
             engine.maintain()?;
         }
     }

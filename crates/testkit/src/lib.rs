@@ -25,6 +25,7 @@
 //! | [`faults`] | check: each request failing once |
 //! | [`full`] | check: a full medium at any point |
 //! | [`linear`] | check: single operations are linearizable |
+//! | [`serial`] | are transactions serializable: histories, their graph, random ones |
 //! | [`concurrent`] | check: batches, snapshots and cursors among threads |
 //! | [`limits`](mod@limits) | check: the edges of the contract |
 //! | [`trace`], [`sink`], [`dice`] | helpers |
@@ -47,6 +48,7 @@ pub mod oracle;
 pub mod power;
 pub mod reference;
 pub mod scale;
+pub mod serial;
 pub mod session;
 pub mod shrink;
 pub mod sink;

@@ -46,7 +46,7 @@ impl Default for Scale {
             power_cuts: 400,
             flips: 1500,
             faults: 60,
-            rounds: 6,
+            rounds: 30,
             kills: 12,
         }
     }

@@ -11,9 +11,8 @@ const ROWS: &[&[&str]] = &[
     &["media", "structures", "model"],
     &["table", "testkit"],
     &["lsm", "mica", "silt", "trie"],
-    &["client"],
-    &["siltstone", "lab"],
-    &["server"],
+    &["siltstone", "client"],
+    &["server", "lab"],
     &["cli"],
 ];
 

@@ -12,6 +12,7 @@
 use serde::Serialize;
 use siltstone_engine::{Error, OptionMistake, Result};
 
+mod advice;
 mod cross_row_hints;
 mod cuckoo_load;
 mod ect_figures;
@@ -38,6 +39,7 @@ mod mica_lossless;
 mod mica_network;
 mod mica_throughput;
 mod model_speed;
+pub mod page;
 mod rank_index;
 mod silt_combinations;
 mod silt_example;
@@ -54,6 +56,9 @@ mod triad;
 mod triangle;
 mod trie_balance;
 mod trie_engine;
+mod txn_aborts;
+mod txn_social;
+mod txn_ycsb;
 mod unique_keys;
 mod verdict;
 mod write_stalls;
@@ -110,6 +115,9 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &cross_row_hints::CrossRowHints,
     &model_speed::ModelSpeed,
     &table_selection::TableSelection,
+    &advice::Advice,
+    &txn_aborts::TxnAborts,
+    &txn_ycsb::TxnYcsb,
 ];
 
 /// The scales that experiments accept, as a share of their own full size.
@@ -128,6 +136,11 @@ pub trait Experiment: Sync {
 
     /// What the paper claims, in its own number.
     fn claim(&self) -> &'static str;
+
+    /// Why the claim does not hold here, as far as it does not and that is known.
+    fn cause(&self) -> Option<&'static str> {
+        None
+    }
 
     /// Measures. `scale` is within [`SCALES`]; 1 is the size at which the tolerances were set.
     ///
@@ -164,6 +177,8 @@ pub struct Finding {
     pub checks: Vec<Check>,
     /// What the numbers say.
     pub verdict: Verdict,
+    /// Why it does not hold, or in direction only, as far as that is known.
+    pub cause: Option<&'static str>,
     /// How to run it again.
     pub command: String,
     /// A picture of it.
@@ -197,13 +212,15 @@ pub fn run(
         return Err(bad("scale", format!("{scale} is not from {low} to {high}")));
     }
     let measured = experiment.run(scale, progress)?;
+    let verdict = Verdict::of(&measured.checks);
     Ok(Finding {
         id: experiment.id(),
         paper: experiment.paper(),
         figure: experiment.figure(),
         claim: experiment.claim(),
         scale: measured.scale,
-        verdict: Verdict::of(&measured.checks),
+        verdict,
+        cause: experiment.cause().filter(|_| verdict != Verdict::Holds),
         checks: measured.checks,
         command: format!("siltstone repro run {} --scale {scale}", experiment.id()),
         plot: measured.plot,

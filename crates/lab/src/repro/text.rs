@@ -46,6 +46,9 @@ pub fn text(finding: &Finding) -> String {
         put(&mut text, "ours", &value);
     }
     put(&mut text, "verdict", finding.verdict.name());
+    if let Some(cause) = finding.cause {
+        put(&mut text, "why", cause);
+    }
     put(&mut text, "command", &finding.command);
     text
 }
@@ -56,7 +59,7 @@ fn put(text: &mut String, name: &str, value: &str) {
 }
 
 /// Four significant digits are what a comparison needs.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     match value.abs() {
         v if v >= 1e6 => format!("{value:.4e}"),
         v if v >= 100.0 => format!("{value:.1}"),
@@ -84,6 +87,7 @@ mod tests {
             figure: "F",
             claim: "C",
             scale: "S".to_owned(),
+            cause: Some("known"),
             verdict: Verdict::of(std::slice::from_ref(&check)),
             checks: vec![check],
             command: "siltstone repro run x --scale 1".to_owned(),

@@ -1,9 +1,17 @@
 //! MULTI, EXEC, WATCH.
 //!
-//! Commands between MULTI and EXEC are queued. EXEC takes the locks of every key that they write
-//! and that the client watches, compares the watched keys with what they were at WATCH, runs the
+//! Commands between MULTI and EXEC are queued. EXEC takes the locks of every key that they name and
+//! that the client watches, compares the watched keys with what they were at WATCH, runs the
 //! commands against overlays, and applies the writes as one batch: all or none, also after a power
 //! cut. For that they must all be of one table; a transaction that wrote to two is refused whole.
+//!
+//! Since whoever writes a key holds its lock, nobody writes to a key of the transaction between its
+//! commands: two EXECs that have a key in common come one after the other. Only commands that name no
+//! keys (SCAN, KEYS, DBSIZE) may see what others wrote meanwhile, each command one moment of the table.
+//!
+//! This is not the optimistic layer below ([`siltstone::transaction`]), though that hears of these
+//! writes: Redis's EXEC reads what is newest and never has to be run again, WATCH may stand for days,
+//! and tables that keep no versions have both, too. What the two have in common is the overlay.
 //!
 //! As in Redis, a command that fails while running (INCR of a text) does not stop the others; only
 //! a fault of the store does.
@@ -12,9 +20,7 @@
 
 use super::failure::{self, Failure, words};
 use super::session::{Queued, Transaction, Watched};
-use super::{
-    ALL_KEYS, AT_ONCE, Command, Context, FAST, NO_KEYS, Outcome, WRITE, execute::run_queued,
-};
+use super::{ALL_KEYS, AT_ONCE, Command, Context, FAST, NO_KEYS, Outcome, execute::run_queued};
 use crate::resp::{Args, number};
 use crate::store::Overlay;
 use crate::store::locks::Guard;
@@ -99,7 +105,7 @@ fn exec(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Takes the locks of all keys that are written or watched, table by table.
+/// Takes the locks of all keys that are read, written or watched, table by table.
 fn lock_all<'a>(context: &Context<'a>, commands: &[Queued]) -> Vec<Guard<'a>> {
     let databases = &context.shared.databases;
     let mut keys: Vec<Vec<&[u8]>> = vec![Vec::new(); databases.len()];
@@ -113,9 +119,7 @@ fn lock_all<'a>(context: &Context<'a>, commands: &[Queued]) -> Vec<Guard<'a>> {
             let index = number::parse_u64(&queued.args()[1]).and_then(|i| usize::try_from(i).ok());
             table = index.filter(|index| *index < databases.len()).unwrap_or(table);
         }
-        if queued.command.has(WRITE) {
-            keys[table].extend(queued.command.keys_in(queued.args()));
-        }
+        keys[table].extend(queued.command.keys_in(queued.args()));
     }
     let of_one = databases.iter().zip(keys).filter(|(_, keys)| !keys.is_empty());
     of_one.map(|(database, keys)| database.locks.many(keys.into_iter())).collect()

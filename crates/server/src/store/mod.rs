@@ -8,7 +8,6 @@
 //! | [`database`] | one SELECT index: an engine, and its locks and watches |
 //! | [`locks`] | striped locks by key, so that read-modify-write is atomic |
 //! | [`watch`] | which watched keys have been written |
-//! | [`overlay`] | the writes of a transaction before they are applied |
 //! | [`walk`] | keys in order, a transaction's own writes included |
 //! | [`cursors`] | where SCANs stand |
 //! | [`turn`] | what a worker gathers before it syncs and answers |
@@ -18,7 +17,6 @@ pub(crate) mod cursors;
 pub(crate) mod database;
 pub(crate) mod item;
 pub(crate) mod locks;
-pub(crate) mod overlay;
 pub(crate) mod turn;
 pub(crate) mod versions;
 pub(crate) mod walk;
@@ -26,4 +24,4 @@ pub(crate) mod watch;
 
 pub(crate) use cursors::Cursors;
 pub(crate) use database::Database;
-pub(crate) use overlay::Overlay;
+pub(crate) use siltstone::transaction::Overlay;

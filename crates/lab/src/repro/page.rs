@@ -1,0 +1,186 @@
+//! Findings as one HTML page: every claim with its picture, the paper's number, ours, and how to repeat it.
+//!
+//! The page needs nothing beside it: styles and pictures are in it. It is made of whatever has run so far, so
+//! that a long run leaves a page behind whenever it is stopped.
+//!
+//! Invariant: what the page says is what the findings hold; text from them is escaped.
+//!
+//! Source: ours.
+
+use std::fmt::Write;
+
+use super::text::number;
+use super::{Experiment, Finding, Verdict};
+
+/// An experiment that was run, and what came of it.
+pub struct Entry {
+    /// The experiment.
+    pub experiment: &'static dyn Experiment,
+    /// What it found, or why it could not run.
+    pub outcome: Result<Finding, String>,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+const STYLE: &str = "
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+table { border-collapse: collapse; width: 100%; margin: 1rem 0; font-size: 0.9rem; }
+th, td { text-align: left; padding: 0.25rem 0.6rem; border-bottom: 1px solid #8884; vertical-align: top; }
+td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+code { background: #8882; padding: 0.1rem 0.3rem; border-radius: 3px; }
+.verdict { font-weight: 600; white-space: nowrap; }
+.holds { color: #2a7d3f; } .direction { color: #a06a00; } .fails { color: #b3261e; }
+figure { background: #fff; color: #000; padding: 0.5rem; margin: 1rem 0; border-radius: 6px; overflow-x: auto; }
+section { margin: 3rem 0; } .paper { opacity: 0.75; }
+";
+
+/// The page of `entries`; `total` experiments were to run, `made` says when and where.
+pub fn page(entries: &[Entry], total: usize, made: &str) -> String {
+    let mut out =
+        String::from("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n");
+    let mut put = |text: &str| out.push_str(text);
+    put("<title>Siltstone: claims repeated</title>\n<style>");
+    put(STYLE);
+    put("</style></head><body>\n<h1>Claims repeated</h1>\n");
+    put(&format!("<p>{}</p>\n{}", escaped(made), summary(entries, total)));
+    put("<table><tr><th>experiment</th><th>figure</th><th>verdict</th><th>seconds</th></tr>\n");
+    for entry in entries {
+        put(&format!(
+            "<tr><td><a href=\"#{id}\">{id}</a></td><td>{}</td><td>{}</td><td class=\"n\">{:.0}</td></tr>\n",
+            escaped(entry.experiment.figure()),
+            verdict(entry.outcome.as_ref().map_or(Verdict::DoesNotHold, |finding| finding.verdict)),
+            entry.seconds,
+            id = entry.experiment.id(),
+        ));
+    }
+    put("</table>\n");
+    entries.iter().for_each(|entry| put(&section(entry)));
+    put("</body></html>\n");
+    out
+}
+
+fn summary(entries: &[Entry], total: usize) -> String {
+    let count = |wanted: Verdict| {
+        let is = |entry: &&Entry| entry.outcome.as_ref().is_ok_and(|f| f.verdict == wanted);
+        entries.iter().filter(is).count()
+    };
+    let failed = entries.iter().filter(|entry| entry.outcome.is_err()).count();
+    let mut text = format!(
+        "<p>{} of {total} experiments have run: {} hold, {} hold in direction, {} do not hold",
+        entries.len(),
+        count(Verdict::Holds),
+        count(Verdict::HoldsInDirection),
+        count(Verdict::DoesNotHold),
+    );
+    if failed > 0 {
+        let _ = write!(text, ", {failed} could not run");
+    }
+    text + ".</p>\n"
+}
+
+fn section(entry: &Entry) -> String {
+    let experiment = entry.experiment;
+    let mut text = format!(
+        "<section id=\"{id}\"><h2>{id}</h2>\n<p class=\"paper\">{}, {}</p>\n<p>Claim: {}.</p>\n",
+        escaped(experiment.paper()),
+        escaped(experiment.figure()),
+        escaped(experiment.claim()),
+        id = experiment.id(),
+    );
+    match &entry.outcome {
+        Err(reason) => {
+            let _ = writeln!(text, "<p class=\"fails\">It could not run: {}</p>", escaped(reason));
+        }
+        Ok(finding) => text.push_str(&found(finding)),
+    }
+    text + "</section>\n"
+}
+
+fn found(finding: &Finding) -> String {
+    let mut text = format!(
+        "<p>{}; {}.</p>\n<table><tr><th></th><th>the paper's</th><th>ours</th><th></th></tr>\n",
+        verdict(finding.verdict),
+        escaped(&finding.scale),
+    );
+    for check in &finding.checks {
+        let _ = writeln!(
+            text,
+            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td></tr>",
+            escaped(&check.what),
+            number(check.claimed),
+            number(check.ours),
+            verdict(check.verdict()),
+        );
+    }
+    text.push_str("</table>\n");
+    if let Some(cause) = finding.cause {
+        let _ = writeln!(text, "<p>Why: {}</p>", escaped(cause));
+    }
+    if let Some(plot) = &finding.plot {
+        let _ = writeln!(text, "<figure>{}</figure>", plot.svg());
+    }
+    let _ = writeln!(text, "<p>To repeat it: <code>{}</code></p>", escaped(&finding.command));
+    text
+}
+
+fn verdict(verdict: Verdict) -> String {
+    let class = match verdict {
+        Verdict::Holds => "holds",
+        Verdict::HoldsInDirection => "direction",
+        Verdict::DoesNotHold => "fails",
+    };
+    format!("<span class=\"verdict {class}\">{}</span>", verdict.name())
+}
+
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Check, Direction, EXPERIMENTS, run};
+    use super::*;
+
+    #[test]
+    fn a_page_has_every_claim_number_and_picture() {
+        let experiment = EXPERIMENTS.iter().find(|e| e.id() == "unique-keys").unwrap();
+        let mut finding = run(*experiment, 0.01, &mut |_, _| {}).unwrap();
+        finding.checks.push(Check {
+            what: "a < b & c".to_owned(),
+            claimed: 1.0,
+            ours: 9.0,
+            tolerance: 0.1,
+            direction: Direction::None,
+        });
+        finding.verdict = Verdict::of(&finding.checks);
+        finding.cause = Some("it is <made> so");
+        let svg = finding.plot.as_ref().map(crate::plot::Plot::svg);
+        let entries = [
+            Entry { experiment: *experiment, outcome: Ok(finding), seconds: 1.0 },
+            Entry { experiment: *experiment, outcome: Err("no \"disk\"".to_owned()), seconds: 0.0 },
+        ];
+        let page = page(&entries, 5, "made here");
+        for part in [
+            "2 of 5 experiments have run: 0 hold, 0 hold in direction, 1 do not hold, 1 could not run",
+            "a &lt; b &amp; c",
+            "it is &lt;made&gt; so",
+            "no &quot;disk&quot;",
+            "siltstone repro run unique-keys --scale 0.01",
+        ] {
+            assert!(page.contains(part), "{part}");
+        }
+        assert!(svg.is_none_or(|svg| page.contains(&svg)));
+        assert_eq!(page.matches("<section").count(), page.matches("</section>").count());
+    }
+}

@@ -1,0 +1,54 @@
+//! MICA in store mode: everything in memory, nothing on the device.
+//!
+//! Source: thesis, section 5.3; bytes about an item from the engine's `item` and `index`.
+
+use super::{Costs, Design, Settings, Wanted, size};
+use crate::Breakdown;
+use crate::error::BadParameter;
+
+pub(super) const DESIGN: Design =
+    Design { engine: "mica", is_ordered: false, is_durable: false, has_versions: false, fit };
+
+/// Header, tags of the block it lies in, and rounding.
+const ITEM_BYTES: f64 = 32.0;
+/// A bucket of 64 bytes for 4.55 items, and a tenth as many spare ones.
+const INDEX_BYTES: f64 = 64.0 / 4.55 * 1.1;
+/// Room for items of uneven size.
+const HEADROOM: f64 = 1.15;
+
+#[derive(Debug, Clone)]
+struct Store {
+    memory: f64,
+    item: f64,
+}
+
+fn fit(wanted: &Wanted) -> Result<Box<dyn Settings>, String> {
+    let needed = wanted.keys() * (wanted.item_bytes() + ITEM_BYTES + INDEX_BYTES) * HEADROOM;
+    Ok(Box::new(Store { memory: needed.max(1048576.0), item: wanted.item_bytes() }))
+}
+
+impl Settings for Store {
+    fn costs(&self, _wanted: &Wanted) -> Result<Costs, BadParameter> {
+        Ok(Costs {
+            writes: Breakdown { by_stage: Vec::new() },
+            write_amplification: 0.0,
+            reads_per_lookup: 0.0,
+            index_bytes: self.memory,
+            buffer_bytes: 0.0,
+            space_bytes: 0.0,
+        })
+    }
+
+    fn options(&self) -> Vec<(&'static str, String)> {
+        let item = self.item.round().max(1.0);
+        vec![
+            ("mode", "store".to_owned()),
+            ("memory", size(self.memory)),
+            ("item", item.to_string()),
+        ]
+    }
+
+    fn scaled(&self, share: f64) -> Box<dyn Settings> {
+        Box::new(Store { memory: (self.memory * share).max(4.0 * 1048576.0), item: self.item })
+    }
+}

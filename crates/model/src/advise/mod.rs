@@ -1,0 +1,299 @@
+//! The advisor: which engine a workload wants, and with which settings.
+//!
+//! ```text
+//! Wanted ─┬─ lsm     ─ ruled out? ─ settings that fit ─ costs ─┐
+//!         ├─ silt    ─      │             │               │    ├─ least device time, if the lead is clear;
+//!         ├─ trie    ─   reasons      options          WA, reads, │ else the first of the order above
+//!         └─ mica    ─                               memory, space ┘
+//! ```
+//!
+//! Each design is a file of its own: how its settings follow from the workload and the memory, and what it
+//! costs with them. The costs are those of a store that has all its keys and has been overwritten for
+//! long. Sizes of settings can be scaled down with the workload, which is how a prediction is checked by a
+//! measurement of minutes.
+//!
+//! What decides is the time that the device is busy for an operation: lookups cost requests, writes
+//! bytes. A design must save a fifth of it to be preferred to one that stands before it in the order: `lsm`
+//! can do most and has been tested longest, and the model is no better than that.
+//!
+//! Constants of bytes about an item are those of the formats that the engines write; what was measured is
+//! said where it is used.
+//!
+//! Source: ours; write amplification by the models of this crate (thesis, chapter 4).
+
+mod lsm;
+mod mica;
+mod silt;
+mod trie;
+mod wanted;
+
+use serde::Serialize;
+
+pub use wanted::{Device, Needs, Wanted};
+
+use crate::Breakdown;
+use crate::error::BadParameter;
+
+/// A design must cost less than this share of another's device time to be preferred to it.
+const CLEARLY_LESS: f64 = 0.8;
+
+/// What a store with certain settings costs under a workload.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Costs {
+    /// Bytes written for each byte of the user's, by stage.
+    pub writes: Breakdown,
+    /// Their sum.
+    pub write_amplification: f64,
+    /// Read requests at the medium for each lookup of a key that is there.
+    pub reads_per_lookup: f64,
+    /// Bytes of memory that grow with the keys: filters, indexes, items in memory.
+    pub index_bytes: f64,
+    /// Bytes of memory that the settings alone decide, at most: write buffers, caches.
+    pub buffer_bytes: f64,
+    /// Bytes on the device, at most.
+    pub space_bytes: f64,
+}
+
+impl Costs {
+    /// All memory.
+    pub fn memory_bytes(&self) -> f64 {
+        self.index_bytes + self.buffer_bytes
+    }
+}
+
+/// A design with its settings.
+pub trait Settings: std::fmt::Debug {
+    /// What they cost under a workload.
+    ///
+    /// # Errors
+    /// [`BadParameter`] for a workload too small for them.
+    fn costs(&self, wanted: &Wanted) -> Result<Costs, BadParameter>;
+
+    /// The engine's options that say the same.
+    fn options(&self) -> Vec<(&'static str, String)>;
+
+    /// The same for a share of the workload: all that is measured in items shrinks with it.
+    fn scaled(&self, share: f64) -> Box<dyn Settings>;
+}
+
+/// An engine that could serve the workload.
+#[derive(Debug)]
+pub struct Candidate {
+    /// Its name.
+    pub engine: &'static str,
+    /// How to set it.
+    pub settings: Box<dyn Settings>,
+    /// What it costs.
+    pub costs: Costs,
+    /// Microseconds that the device is busy for an operation, on average.
+    pub device_us: f64,
+    /// Years until the device is worn out, if the rate of operations and the device's size are known.
+    pub lifetime_years: Option<f64>,
+}
+
+/// An engine that could not.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RuledOut {
+    /// Its name.
+    pub engine: &'static str,
+    /// Why, each a clause.
+    pub reasons: Vec<String>,
+}
+
+/// What the advisor says.
+#[derive(Debug, Default)]
+pub struct Advice {
+    /// Engines that can serve the workload, the one to take first.
+    pub candidates: Vec<Candidate>,
+    /// Those that cannot.
+    pub ruled_out: Vec<RuledOut>,
+}
+
+/// One of the house's designs.
+struct Design {
+    engine: &'static str,
+    is_ordered: bool,
+    is_durable: bool,
+    has_versions: bool,
+    /// The settings that fit the workload and its memory.
+    fit: fn(&Wanted) -> Result<Box<dyn Settings>, String>,
+}
+
+/// In the order of preference.
+const DESIGNS: [Design; 4] = [lsm::DESIGN, silt::DESIGN, trie::DESIGN, mica::DESIGN];
+
+/// Every engine's settings and costs, or why it cannot serve.
+///
+/// # Errors
+/// [`BadParameter`] for a workload that cannot be.
+pub fn advise(wanted: &Wanted) -> Result<Advice, BadParameter> {
+    wanted.check()?;
+    let mut advice = Advice::default();
+    for design in &DESIGNS {
+        let mut reasons = design.misses(&wanted.needs);
+        let fitted = if reasons.is_empty() { fit(design, wanted) } else { Err(Vec::new()) };
+        match fitted {
+            Ok(candidate) => advice.candidates.push(candidate),
+            Err(more) => {
+                reasons.extend(more);
+                advice.ruled_out.push(RuledOut { engine: design.engine, reasons });
+            }
+        }
+    }
+    if let Some(best) = best(&advice.candidates) {
+        let chosen = advice.candidates.remove(best);
+        advice.candidates.insert(0, chosen);
+    }
+    Ok(advice)
+}
+
+/// The first that no other beats clearly.
+fn best(candidates: &[Candidate]) -> Option<usize> {
+    let least =
+        candidates.iter().map(|candidate| candidate.device_us).fold(f64::INFINITY, f64::min);
+    candidates.iter().position(|candidate| candidate.device_us * CLEARLY_LESS <= least)
+}
+
+impl Design {
+    /// What the workload needs and this design does not have.
+    fn misses(&self, needs: &Needs) -> Vec<String> {
+        let lacks = [
+            (
+                needs.order && !self.is_ordered,
+                "it keeps no order of keys, so it cannot scan ranges",
+            ),
+            (needs.durability && !self.is_durable, "it keeps nothing over a restart"),
+            (needs.versions && !self.has_versions, "it keeps no versions to read at a snapshot"),
+        ];
+        lacks.iter().filter(|(lacks, _)| *lacks).map(|(_, reason)| (*reason).to_owned()).collect()
+    }
+}
+
+fn fit(design: &Design, wanted: &Wanted) -> Result<Candidate, Vec<String>> {
+    let settings = (design.fit)(wanted).map_err(|reason| vec![reason])?;
+    let costs = settings.costs(wanted).map_err(|bad| vec![bad.to_string()])?;
+    let mut reasons = Vec::new();
+    let mut exceeds = |what: &str, needed: f64, given: Option<f64>| {
+        if let Some(given) = given.filter(|given| needed > *given) {
+            reasons.push(format!("{what} would take {}, of {}", in_bytes(needed), in_bytes(given)));
+        }
+    };
+    exceeds("its memory", costs.memory_bytes(), wanted.memory_bytes);
+    exceeds("its files", costs.space_bytes, wanted.flash_bytes);
+    if !reasons.is_empty() {
+        return Err(reasons);
+    }
+    let device_us = wanted.device_us(&costs);
+    let lifetime_years = wanted.lifetime_years(&costs);
+    Ok(Candidate { engine: design.engine, settings, costs, device_us, lifetime_years })
+}
+
+/// Bytes in words, e.g. `1.5 GiB`.
+fn in_bytes(bytes: f64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let unit = (bytes.max(1.0).log2() / 10.0).floor().clamp(0.0, 5.0) as usize;
+    let number = bytes / 1024f64.powi(unit as i32);
+    format!("{number:.*} {}", usize::from(unit > 0), UNITS[unit])
+}
+
+/// A size as options take it, e.g. `32MiB`.
+fn size(bytes: f64) -> String {
+    let bytes = bytes.round() as u64;
+    let units = [(1u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B")];
+    let (unit, name) =
+        units.into_iter().find(|(unit, _)| bytes.is_multiple_of(*unit)).unwrap_or((1, "B"));
+    format!("{}{name}", bytes / unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Popularity;
+
+    fn wanted(keys: f64, skew: f64) -> Wanted {
+        Wanted::new(Popularity::zipf(keys, skew).unwrap(), 16.0, 100.0)
+    }
+
+    fn names(advice: &Advice) -> Vec<&'static str> {
+        advice.candidates.iter().map(|candidate| candidate.engine).collect()
+    }
+
+    #[test]
+    fn needs_rule_engines_out_by_name_and_reason() {
+        let mut w = wanted(1e7, 0.0);
+        w.needs.order = true;
+        let advice = advise(&w).unwrap();
+        assert_eq!(names(&advice), ["lsm"]);
+        assert_eq!(advice.ruled_out.len(), 3);
+        assert!(advice.ruled_out.iter().all(|out| out.reasons[0].contains("order")));
+        w.needs = Needs { durability: false, ..Needs::default() };
+        assert!(names(&advise(&w).unwrap()).contains(&"mica"));
+    }
+
+    #[test]
+    fn little_memory_rules_out_what_needs_more() {
+        let mut w = wanted(1e9, 0.0);
+        w.memory_bytes = Some(1e9);
+        let advice = advise(&w).unwrap();
+        assert_eq!(names(&advice)[0], "silt", "{advice:?}");
+        let of_lsm = advice.ruled_out.iter().find(|out| out.engine == "lsm").unwrap();
+        assert!(of_lsm.reasons[0].contains("memory"), "{of_lsm:?}");
+        w.flash_bytes = Some(1e9);
+        let advice = advise(&w).unwrap();
+        assert!(advice.candidates.is_empty());
+        assert!(advice.ruled_out.iter().all(|out| !out.reasons.is_empty()));
+    }
+
+    #[test]
+    fn what_needs_no_device_wins_where_nothing_must_last() {
+        let mut w = wanted(1e6, 0.99);
+        w.needs.durability = false;
+        w.memory_bytes = Some(1e9);
+        assert_eq!(names(&advise(&w).unwrap())[0], "mica");
+    }
+
+    #[test]
+    fn costs_are_finite_for_any_workload_and_scale_with_it() {
+        for keys in [1e4, 1e6, 1e8, 1e10] {
+            for skew in [0.0, 0.7, 0.99, 1.3] {
+                for value in [10.0, 100.0, 4000.0] {
+                    let mut w = Wanted::new(Popularity::zipf(keys, skew).unwrap(), 16.0, value);
+                    w.needs.durability = false;
+                    for candidate in advise(&w).unwrap().candidates {
+                        let share = (1e6 / keys).clamp(0.01, 1.0);
+                        let part = w.scaled(Popularity::zipf(keys * share, skew).unwrap());
+                        let small = candidate.settings.scaled(share).costs(&part).unwrap();
+                        for costs in [&candidate.costs, &small] {
+                            let all = [
+                                costs.write_amplification,
+                                costs.reads_per_lookup,
+                                costs.memory_bytes(),
+                                costs.space_bytes,
+                            ];
+                            let sound = all.iter().all(|cost| cost.is_finite() && *cost >= 0.0);
+                            assert!(sound, "{} {keys} {skew} {value}: {costs:?}", candidate.engine);
+                        }
+                        if skew == 0.0 && candidate.engine != "mica" {
+                            let (large, small) =
+                                (candidate.costs.write_amplification, small.write_amplification);
+                            let ratio = small / large;
+                            assert!(
+                                (0.7..1.4).contains(&ratio),
+                                "{}: {small} {large}",
+                                candidate.engine
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_in_words() {
+        assert_eq!(in_bytes(0.0), "0 B");
+        assert_eq!(in_bytes(1536.0), "1.5 KiB");
+        assert_eq!([size(1536.0), size(1024.0), size(0.0)], ["1536B", "1KiB", "0GiB"]);
+        assert_eq!(in_bytes(3.0 * f64::from(1 << 30)), "3.0 GiB");
+    }
+}

@@ -1,0 +1,119 @@
+//! SILT: an entry's index is a fraction of a byte; a lookup is one read.
+//!
+//! ```text
+//! settings    4 partitions of 131,072 slots; as many HashStores before a merge as memory allows
+//! memory      6 B a slot of a LogStore, two while one is converted; 2 B an entry of a HashStore, half of
+//!             them there on average; the trie over blocks of the SortedStore
+//! ```
+//!
+//! Source: thesis, sections 2.4 and 4.5; the trie's bits are those that `repro run ect-size` and the
+//! structure's tests measure.
+
+use super::{Costs, Design, Settings, Wanted, size};
+use crate::Silt;
+use crate::error::BadParameter;
+
+pub(super) const DESIGN: Design =
+    Design { engine: "silt", is_ordered: false, is_durable: true, has_versions: false, fit };
+
+const OCCUPANCY: f64 = 0.95;
+const BLOCK_BYTES: f64 = 4096.0;
+/// Bytes about an item in the log, in a HashStore's slot, and in the SortedStore.
+const LOG_BYTES: f64 = 16.0;
+const SLOT_BYTES: f64 = 8.0;
+const SORTED_BYTES: f64 = 6.0;
+/// A lookup's chance to read a store in vain: 15 bits of tag, two slots of four.
+const FALSE_POSITIVES: f64 = 8.0 / 32768.0;
+
+#[derive(Debug, Clone)]
+struct Stores {
+    partitions: f64,
+    slots: f64,
+    hash_stores: f64,
+    sort: f64,
+}
+
+fn fit(wanted: &Wanted) -> Result<Box<dyn Settings>, String> {
+    let mut stores =
+        Stores { partitions: 4.0, slots: 131_072.0, hash_stores: 64.0, sort: 64.0 * 1048576.0 };
+    // A LogStore is to hold a small part of a partition's keys.
+    while stores.slots * OCCUPANCY * 8.0 > wanted.keys() / stores.partitions
+        && stores.slots > 4096.0
+    {
+        stores.slots /= 2.0;
+    }
+    if stores.slots * OCCUPANCY >= wanted.keys() / stores.partitions {
+        return Err("it is made for more keys".to_owned());
+    }
+    if let Some(memory) = wanted.memory_bytes {
+        let is_over = |stores: &Stores| stores.memory(wanted).iter().sum::<f64>() > memory;
+        // Where merges are most of what is written, memory is well spent on fewer of them.
+        let merged = |stores: &Stores| {
+            wanted.keys() / (stores.slots * OCCUPANCY * stores.partitions * stores.hash_stores)
+        };
+        while merged(&stores) > 3.0 && stores.hash_stores < 512.0 {
+            stores.hash_stores *= 2.0;
+        }
+        while is_over(&stores) && stores.hash_stores > 8.0 {
+            stores.hash_stores /= 2.0;
+        }
+        while is_over(&stores) && stores.sort > 8.0 * 1048576.0 {
+            stores.sort /= 2.0;
+        }
+    }
+    Ok(Box::new(stores))
+}
+
+impl Stores {
+    /// What grows with the keys, and what does not.
+    fn memory(&self, wanted: &Wanted) -> [f64; 2] {
+        let entries_a_block = (BLOCK_BYTES / (wanted.item_bytes() + SORTED_BYTES)).max(1.0);
+        // 2.5 bits a key where each is found by itself, 1.27 in blocks of 8, 0.91 in blocks of 16.
+        let sorted = wanted.keys() * 2.5 * entries_a_block.powf(-0.35) / 8.0;
+        let slots = self.slots * self.partitions;
+        let hash = 2.0 * slots * self.hash_stores / 2.0;
+        [sorted + hash, 2.0 * 6.0 * slots + 2.0 * self.sort]
+    }
+}
+
+impl Settings for Stores {
+    fn costs(&self, wanted: &Wanted) -> Result<Costs, BadParameter> {
+        let one = wanted.popularity.part(self.partitions);
+        let silt =
+            Silt { table_slots: self.slots, occupancy: OCCUPANCY, hash_stores: self.hash_stores };
+        let mut writes = silt.write_amplification(&one)?;
+        let item = wanted.item_bytes();
+        let about = [LOG_BYTES, SLOT_BYTES, SORTED_BYTES];
+        for ((_, cost), about) in writes.by_stage.iter_mut().zip(about) {
+            *cost *= (item + about) / item;
+        }
+        let [index_bytes, buffer_bytes] = self.memory(wanted);
+        let stores = self.hash_stores / 2.0;
+        Ok(Costs {
+            write_amplification: writes.total(),
+            writes,
+            reads_per_lookup: 1.0 + stores * FALSE_POSITIVES,
+            index_bytes,
+            buffer_bytes,
+            // All HashStores, and one partition twice while it is merged.
+            space_bytes: (item + SORTED_BYTES) * wanted.keys() * (1.0 + 1.0 / self.partitions)
+                + (item + SLOT_BYTES) * self.slots * self.partitions * self.hash_stores,
+        })
+    }
+
+    fn options(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("partitions", self.partitions.to_string()),
+            ("slots", self.slots.to_string()),
+            ("hash_stores", self.hash_stores.to_string()),
+            ("stop", (3.0 * self.hash_stores).to_string()),
+            ("sort", size(self.sort)),
+        ]
+    }
+
+    fn scaled(&self, share: f64) -> Box<dyn Settings> {
+        // Four times a power of two.
+        let slots = (self.slots * share).max(1024.0).log2().round().exp2();
+        Box::new(Stores { slots, ..self.clone() })
+    }
+}

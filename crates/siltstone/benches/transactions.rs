@@ -1,0 +1,120 @@
+//! What does the transaction layer cost: plain writes with and without it, and commits beside them?
+//!
+//! A program that prints a table: `cargo bench -p siltstone --bench transactions -- 200000`, the number
+//! of writes a thread being optional. Keys are uniform over a million, so conflicts are rare. Each row
+//! is the best of three rounds in which the rows take turns, so that a busy machine is fair to all. The
+//! last rows sync each write to the disk under the current directory.
+
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use siltstone::{Durability, Engine, Env, Error, Table, WriteBatch, engines};
+use siltstone_media::{Disk, Media, Ram};
+use siltstone_testkit::Dice;
+
+const KEYS: u64 = 1_000_000;
+const VALUE: [u8; 100] = [7; 100];
+const ROUNDS: usize = 3;
+
+fn open(media: Arc<dyn Media>) -> Arc<dyn Engine> {
+    engines::open("lsm", media, &Env::system(1), &BTreeMap::new()).unwrap()
+}
+
+fn key(dice: &mut Dice) -> [u8; 16] {
+    let mut key = [b'0'; 16];
+    key[..8].copy_from_slice(&dice.below(KEYS).to_be_bytes());
+    key
+}
+
+/// Thousands of operations a second, and how many of them failed.
+fn run(threads: u64, count: u64, work: &(dyn Fn(&mut Dice) -> bool + Sync)) -> (f64, u64) {
+    let began = Instant::now();
+    let failed: u64 = std::thread::scope(|scope| {
+        let work = move |thread| {
+            let mut dice = Dice::of(thread, count);
+            (0..count).filter(|_| !work(&mut dice)).count() as u64
+        };
+        let threads: Vec<_> = (0..threads).map(|t| scope.spawn(move || work(t))).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).sum()
+    });
+    ((threads * count) as f64 / began.elapsed().as_secs_f64() / 1e3, failed)
+}
+
+fn put(engine: &dyn Engine, dice: &mut Dice, durability: Durability) -> bool {
+    engine.write(WriteBatch::new().put(&key(dice), &VALUE), durability).is_ok()
+}
+
+fn transact(table: &Table, dice: &mut Dice, reads: bool, durability: Durability) -> bool {
+    let mut transaction = table.transaction().unwrap();
+    let key = key(dice);
+    if reads {
+        transaction.get(&key).unwrap();
+    }
+    transaction.put(&key, &VALUE).unwrap();
+    match transaction.commit(durability) {
+        Ok(()) => true,
+        Err(Error::Conflict { .. }) => false,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+type Work = Box<dyn Fn(&mut Dice) -> bool + Sync>;
+
+/// The rows for a fresh store.
+fn rows(media: &dyn Fn() -> Arc<dyn Media>, durability: Durability) -> Vec<(&'static str, Work)> {
+    let table = || Table::new("t", open(media()));
+    let (bare, idle, tracked) = (open(media()), table(), table());
+    let (blind, update) = (table(), table());
+    let open_one = tracked.transaction().unwrap();
+    vec![
+        (
+            "put, engine without the layer",
+            Box::new(move |dice| put(bare.as_ref(), dice, durability)),
+        ),
+        (
+            "put, no transaction open",
+            Box::new(move |dice| put(idle.engine().as_ref(), dice, durability)),
+        ),
+        (
+            "put, a transaction open",
+            Box::new(move |dice| {
+                let _held = &open_one;
+                put(tracked.engine().as_ref(), dice, durability)
+            }),
+        ),
+        ("transaction: put", Box::new(move |dice| transact(&blind, dice, false, durability))),
+        ("transaction: get, put", Box::new(move |dice| transact(&update, dice, true, durability))),
+    ]
+}
+
+fn table(count: u64, threads: &[u64], media: &dyn Fn() -> Arc<dyn Media>, durability: Durability) {
+    for &threads in threads {
+        let rows = rows(media, durability);
+        let mut best = vec![(0.0f64, 0); rows.len()];
+        for _ in 0..ROUNDS {
+            for ((_, work), best) in rows.iter().zip(&mut best) {
+                let (rate, failed) = run(threads, count, work.as_ref());
+                *best = (best.0.max(rate), best.1 + failed);
+            }
+        }
+        for ((name, _), (rate, failed)) in rows.iter().zip(best) {
+            println!("{threads:>7} {durability:<9?} {name:<32} {rate:>9.1} {failed:>9}");
+        }
+    }
+}
+
+fn main() {
+    let count = std::env::args().filter_map(|arg| arg.parse().ok()).next().unwrap_or(200_000);
+    println!("threads durability {:<31} {:>10} {:>9}", "operation", "K/s", "conflicts");
+    table(count, &[1, 2, 4], &|| Arc::new(Ram::new()), Durability::Buffered);
+    let scratch = tempfile::tempdir_in(".").unwrap();
+    let number = std::sync::atomic::AtomicU64::new(0);
+    let disk = || -> Arc<dyn Media> {
+        let number = number.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Arc::new(Disk::create(scratch.path().join(number.to_string())).unwrap())
+    };
+    table((count / 400).max(10), &[1, 16], &disk, Durability::Synced);
+}

@@ -1,0 +1,436 @@
+//! The anomalies of weaker isolation, one by one, against two or three transactions that are
+//! interleaved by hand; and what a transaction shows of itself.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use siltstone::{
+    Db, DbOptions, Durability, Error, Retry, Table, Transaction, TransactionOptions, WriteBatch,
+};
+use siltstone_testkit::Dice;
+use siltstone_testkit::serial::{Moment, Witness};
+use support::{table, table_with};
+
+fn commit(transaction: Transaction) -> siltstone::Result<()> {
+    transaction.commit(Durability::Buffered)
+}
+
+/// The key of the conflict that there must be.
+fn conflict(outcome: siltstone::Result<()>) -> String {
+    match outcome {
+        Err(Error::Conflict { key }) => String::from_utf8(key).unwrap(),
+        other => panic!("no conflict but {other:?}"),
+    }
+}
+
+fn text(table: &Table, key: &str) -> Option<String> {
+    table.get(key.as_bytes()).unwrap().map(|value| String::from_utf8(value).unwrap())
+}
+
+fn keys(iter: siltstone::Iter) -> Vec<String> {
+    iter.map(|entry| String::from_utf8(entry.unwrap().0).unwrap()).collect()
+}
+
+#[test]
+fn a_lost_update_is_a_conflict() {
+    let table = table();
+    table.put(b"x", b"1").unwrap();
+    let mut first = table.transaction().unwrap();
+    let mut second = table.transaction().unwrap();
+    for transaction in [&mut first, &mut second] {
+        assert_eq!(transaction.get(b"x").unwrap().unwrap(), b"1");
+        transaction.put(b"x", b"2").unwrap();
+    }
+    commit(first).unwrap();
+    assert_eq!(conflict(commit(second)), "x");
+    // Against a plain write and a plain deletion as well.
+    for write in [WriteBatch::new().put(b"x", b"3"), WriteBatch::new().delete(b"x")] {
+        let mut third = table.transaction().unwrap();
+        third.get(b"x").unwrap();
+        third.put(b"y", b"").unwrap();
+        table.write(write, Durability::Buffered).unwrap();
+        assert_eq!(conflict(commit(third)), "x");
+    }
+    // And against whoever writes to the engine below the table's face.
+    let mut fourth = table.transaction().unwrap();
+    fourth.get(b"x").unwrap();
+    fourth.put(b"y", b"").unwrap();
+    table.engine().write(WriteBatch::new().put(b"x", b"4"), Durability::Synced).unwrap();
+    assert_eq!(conflict(commit(fourth)), "x");
+    assert_eq!(text(&table, "y"), None);
+}
+
+#[test]
+fn write_skew_is_a_conflict() {
+    let table = table();
+    let mut first = table.transaction().unwrap();
+    let mut second = table.transaction().unwrap();
+    for (transaction, writes) in [(&mut first, b"x"), (&mut second, b"y")] {
+        // That a key is not there is something read, too.
+        assert_eq!(transaction.get(b"x").unwrap(), None);
+        assert_eq!(transaction.get(b"y").unwrap(), None);
+        transaction.put(writes, b"1").unwrap();
+    }
+    commit(second).unwrap();
+    assert_eq!(conflict(commit(first)), "y");
+}
+
+#[test]
+fn a_long_fork_cannot_be() {
+    let table = table();
+    let mut writes_x = table.transaction().unwrap();
+    let mut writes_y = table.transaction().unwrap();
+    writes_x.put(b"x", b"1").unwrap();
+    writes_y.put(b"y", b"1").unwrap();
+    let before = table.transaction().unwrap();
+    commit(writes_x).unwrap();
+    let between = table.transaction().unwrap();
+    commit(writes_y).unwrap();
+    let seen = |reader: &Transaction| [b"x", b"y"].map(|key| reader.get(key).unwrap().is_some());
+    assert_eq!(seen(&before), [false, false]);
+    assert_eq!(seen(&between), [true, false]);
+    assert_eq!(seen(&table.transaction().unwrap()), [true, true]);
+    // Who only read is committed, whatever has been written since.
+    commit(before).unwrap();
+    commit(between).unwrap();
+}
+
+#[test]
+fn the_read_only_anomaly_cannot_be() {
+    // Fekete, O'Neil and O'Neil (2004): the withdrawal has read a savings account that a deposit has
+    // filled since, and a report has already shown the deposit without the withdrawal.
+    let table = table();
+    table.put(b"checking", b"0").unwrap();
+    table.put(b"savings", b"0").unwrap();
+    let mut withdraws = table.transaction().unwrap();
+    withdraws.get(b"checking").unwrap();
+    withdraws.get(b"savings").unwrap();
+    let mut deposits = table.transaction().unwrap();
+    deposits.get(b"savings").unwrap();
+    deposits.put(b"savings", b"20").unwrap();
+    commit(deposits).unwrap();
+    let report = table.snapshot().unwrap();
+    assert_eq!(report.get(b"savings").unwrap().unwrap(), b"20");
+    assert_eq!(report.get(b"checking").unwrap().unwrap(), b"0");
+    withdraws.put(b"checking", b"-11").unwrap();
+    assert_eq!(conflict(commit(withdraws)), "savings");
+}
+
+#[test]
+fn phantoms_are_conflicts_as_far_as_a_range_was_read() {
+    let table = table();
+    for key in ["b", "d", "f", "h"] {
+        table.put(key.as_bytes(), b"").unwrap();
+    }
+    // Reads some of a range; then a key is written.
+    let outcome = |read: fn(&mut siltstone::Iter), written: &str, deletes: bool| {
+        let mut transaction = table.transaction().unwrap();
+        read(&mut transaction.range("a".."i").unwrap());
+        transaction.put(b"result", b"").unwrap();
+        let was_there = table.get(written.as_bytes()).unwrap().is_some();
+        let mut batch = WriteBatch::new();
+        match deletes {
+            true => batch.delete(written.as_bytes()),
+            false => batch.put(written.as_bytes(), b"new"),
+        };
+        table.write(&batch, Durability::Buffered).unwrap();
+        let outcome = commit(transaction);
+        if was_there {
+            table.put(written.as_bytes(), b"").unwrap();
+        } else {
+            table.delete(written.as_bytes()).unwrap();
+        }
+        outcome.map_err(|_| written.to_owned()).err()
+    };
+    let all: fn(&mut siltstone::Iter) = |iter| iter.for_each(drop);
+    let two: fn(&mut siltstone::Iter) = |iter| drop((iter.next(), iter.next()));
+    let both_ends: fn(&mut siltstone::Iter) = |iter| drop((iter.next(), iter.next_back()));
+    for key in ["a", "b", "c", "g", "hh"] {
+        assert_eq!(outcome(all, key, false).as_deref(), Some(key));
+    }
+    assert_eq!(outcome(all, "d", true).as_deref(), Some("d"));
+    assert_eq!(outcome(all, "i", false), None);
+    assert_eq!(outcome(all, "0", false), None);
+    // b and d were given: e and what follows has not been read.
+    assert_eq!(outcome(two, "c", false).as_deref(), Some("c"));
+    assert_eq!(outcome(two, "a", false).as_deref(), Some("a"));
+    assert_eq!(outcome(two, "e", false), None);
+    // b and h were given.
+    assert_eq!(outcome(both_ends, "a", false).as_deref(), Some("a"));
+    assert_eq!(outcome(both_ends, "hh", false).as_deref(), Some("hh"));
+    assert_eq!(outcome(both_ends, "e", false), None);
+}
+
+#[test]
+fn an_own_write_in_a_walk_does_not_hide_what_comes_before_it() {
+    // a is stored and m its own: who was given both knows that there is nothing between.
+    for (backwards, phantom) in [(false, "g"), (true, "r")] {
+        let table = table();
+        table.put(b"a", b"").unwrap();
+        table.put(b"z", b"").unwrap();
+        let mut transaction = table.transaction().unwrap();
+        transaction.put(b"m", b"").unwrap();
+        let mut iter = transaction.iter().unwrap();
+        let given = match backwards {
+            false => [iter.next(), iter.next()],
+            true => [iter.next_back(), iter.next_back()],
+        };
+        assert_eq!(given[1].as_ref().unwrap().as_ref().unwrap().0, b"m");
+        table.put(phantom.as_bytes(), b"").unwrap();
+        assert_eq!(conflict(commit(transaction)), phantom);
+    }
+}
+
+#[test]
+fn beginning_waits_for_writes_that_nobody_recorded() {
+    // The write has passed the gate and is held up in the engine.
+    let open = Arc::new(Barrier::new(2));
+    let opened = open.clone();
+    let held = Witness::pausing(support::lsm(&[]), move |moment| {
+        if moment == Moment::BeforeWrite {
+            opened.wait();
+        }
+    });
+    let table = Table::new("t", Arc::new(held));
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| table.put(b"x", b"new"));
+        let reader = scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(30));
+            let transaction = table.transaction().unwrap();
+            transaction.get(b"x").unwrap()
+        });
+        std::thread::sleep(Duration::from_millis(90));
+        open.wait();
+        writer.join().unwrap().unwrap();
+        // The snapshot shows it; else a conflict with it would go unnoticed.
+        assert_eq!(reader.join().unwrap().as_deref(), Some(&b"new"[..]));
+    });
+}
+
+#[test]
+fn blind_writes_and_reads_of_ones_own_conflict_with_nothing() {
+    let table = table();
+    let mut blind = table.transaction().unwrap();
+    blind.put(b"x", b"mine").unwrap();
+    assert_eq!(blind.get(b"x").unwrap().unwrap(), b"mine");
+    blind.delete(b"y").unwrap();
+    assert_eq!(blind.get(b"y").unwrap(), None);
+    table.put(b"x", b"other").unwrap();
+    table.put(b"y", b"other").unwrap();
+    commit(blind).unwrap();
+    assert_eq!((text(&table, "x").as_deref(), text(&table, "y")), (Some("mine"), None));
+}
+
+#[test]
+fn what_is_given_up_leaves_nothing() {
+    let table = table();
+    let mut dropped = table.transaction().unwrap();
+    dropped.put(b"x", b"1").unwrap();
+    drop(dropped);
+    let mut rolled_back = table.transaction().unwrap();
+    rolled_back.put(b"x", b"1").unwrap();
+    rolled_back.rollback();
+    assert_eq!(text(&table, "x"), None);
+    // A write that is refused changes nothing of the transaction.
+    let mut refused = table.transaction().unwrap();
+    refused.put(b"y", b"1").unwrap();
+    assert!(matches!(refused.put(b"", b"1"), Err(Error::EmptyKey)));
+    assert!(matches!(refused.put(&vec![0; 1 << 17], b""), Err(Error::TooLarge { .. })));
+    let mut batch = WriteBatch::new();
+    batch.put(b"z", b"1").delete(b"");
+    assert!(refused.write(&batch).is_err());
+    commit(refused).unwrap();
+    assert_eq!((text(&table, "y").as_deref(), text(&table, "z")), (Some("1"), None));
+}
+
+#[test]
+fn walks_show_own_writes_both_ways() {
+    let table = table();
+    let mut dice = Dice::new(7);
+    let name = |number: u64| format!("k{number:02}");
+    for round in 0..200 {
+        let mut model: BTreeMap<String, u64> = BTreeMap::new();
+        table
+            .write(
+                &(0..40).fold(WriteBatch::new(), |mut batch, number| {
+                    if dice.one_in(2) {
+                        model.insert(name(number), 0);
+                        batch.put(name(number).as_bytes(), &[0]);
+                    } else {
+                        batch.delete(name(number).as_bytes());
+                    }
+                    batch
+                }),
+                Durability::Buffered,
+            )
+            .unwrap();
+        let mut transaction = table.transaction().unwrap();
+        for _ in 0..dice.below(30) {
+            let key = name(dice.below(40));
+            match dice.below(4) {
+                0 => {
+                    transaction.delete(key.as_bytes()).unwrap();
+                    model.remove(&key);
+                }
+                // It has expired before it is there.
+                1 => {
+                    transaction.put_until(key.as_bytes(), &[9], 1).unwrap();
+                    model.remove(&key);
+                }
+                _ => {
+                    transaction.put(key.as_bytes(), &[1]).unwrap();
+                    model.insert(key, 1);
+                }
+            }
+        }
+        // What others write now is not shown.
+        table.put(name(dice.below(40)).as_bytes(), &[7]).unwrap();
+        let (mut low, mut high) = (dice.below(41), dice.below(41));
+        if low > high {
+            (low, high) = (high, low);
+        }
+        let expected: Vec<_> = model
+            .range::<String, _>((Bound::Included(name(low)), Bound::Excluded(name(high))))
+            .map(|(key, value)| (key.clone().into_bytes(), vec![*value as u8]))
+            .collect();
+        let range = || transaction.range(name(low)..name(high)).unwrap();
+        let pairs = |entry: siltstone::Result<(Vec<u8>, siltstone::Entry)>| {
+            let (key, entry) = entry.unwrap();
+            (key, entry.value)
+        };
+        assert_eq!(range().map(pairs).collect::<Vec<_>>(), expected, "round {round}");
+        let mut back: Vec<_> = range().rev().map(pairs).collect();
+        back.reverse();
+        assert_eq!(back, expected, "round {round}, backwards");
+        // From both ends in turn, at random: each once, and they meet.
+        let (mut iter, mut front, mut end) = (range(), Vec::new(), Vec::new());
+        loop {
+            let given =
+                if dice.one_in(2) { (iter.next(), true) } else { (iter.next_back(), false) };
+            match given {
+                (None, _) => break,
+                (Some(entry), true) => front.push(pairs(entry)),
+                (Some(entry), false) => end.push(pairs(entry)),
+            }
+        }
+        front.extend(end.into_iter().rev());
+        assert_eq!(front, expected, "round {round}, from both ends");
+        for number in 0..40 {
+            let value = transaction.get(name(number).as_bytes()).unwrap();
+            assert_eq!(value.map(|value| u64::from(value[0])), model.get(&name(number)).copied());
+        }
+    }
+}
+
+#[test]
+fn an_iterator_shows_the_writes_before_it() {
+    let table = table();
+    let mut transaction = table.transaction().unwrap();
+    transaction.put(b"a", b"").unwrap();
+    let before = transaction.iter().unwrap();
+    transaction.put(b"b", b"").unwrap();
+    assert_eq!(keys(before), ["a"]);
+    assert_eq!(keys(transaction.prefix("b").unwrap()), ["b"]);
+    assert_eq!(keys(transaction.iter().unwrap()), ["a", "b"]);
+}
+
+#[test]
+fn too_much_written_meanwhile_is_refused_never_guessed() {
+    let table = table_with(TransactionOptions { remembered_bytes: 10_000, ..Default::default() });
+    let mut old = table.transaction().unwrap();
+    old.get(b"x").unwrap();
+    old.put(b"y", b"").unwrap();
+    let reads = table.transaction().unwrap();
+    for i in 0..1000u32 {
+        table.put(&i.to_le_bytes(), b"").unwrap();
+        assert!(table.stats().counters["transactions_remembered_bytes"] <= 10_000);
+    }
+    let refused = commit(old);
+    assert!(matches!(refused, Err(Error::Expired { reader: "transaction", .. })), "{refused:?}");
+    assert!(refused.unwrap_err().is_retryable());
+    // Who only read is shown its moment, however much was written.
+    assert_eq!(reads.get(&7u32.to_le_bytes()).unwrap(), None);
+    commit(reads).unwrap();
+    assert_eq!(table.stats().counters["transactions_remembered_bytes"], 0);
+}
+
+#[test]
+fn while_no_transaction_is_open_writes_leave_no_trace() {
+    let table = table();
+    let tracked = || table.stats().counters["transactions_tracked_writes"];
+    (0..100u32).for_each(|i| table.put(&i.to_le_bytes(), b"").unwrap());
+    let snapshot = table.snapshot().unwrap();
+    (0..100u32).for_each(|i| table.put(&i.to_le_bytes(), b"").unwrap());
+    assert_eq!(tracked(), 0);
+    let transaction = table.transaction().unwrap();
+    (0..100u32).for_each(|i| table.put(&i.to_le_bytes(), b"").unwrap());
+    assert_eq!(tracked(), 100);
+    assert!(table.stats().counters["transactions_remembered_bytes"] > 0);
+    drop((transaction, snapshot));
+    assert_eq!(table.stats().counters["transactions_remembered_bytes"], 0);
+    (0..100u32).for_each(|i| table.put(&i.to_le_bytes(), b"").unwrap());
+    assert_eq!(tracked(), 100);
+}
+
+#[test]
+fn engines_without_versions_say_so() {
+    let scratch = tempfile::tempdir().unwrap();
+    let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default()).unwrap();
+    for engine in ["trie", "silt", "mica"] {
+        let table = db.table_or_create(engine, engine, &Default::default()).unwrap();
+        for refused in [table.transaction().err(), table.snapshot().err()] {
+            assert!(matches!(refused, Some(Error::Unsupported { .. })), "{engine}: {refused:?}");
+        }
+        assert!(table.transact(|_| Ok(())).is_err());
+        assert_eq!(table.watermark(), None);
+    }
+}
+
+#[test]
+fn a_conflict_is_worded_for_people() {
+    let conflict = Error::Conflict { key: b"user:\xff7".to_vec() }.to_string();
+    assert!(conflict.contains("key 'user:\\xff7'") && conflict.contains("run it again"));
+    assert!(Error::Conflict { key: vec![b'x'; 60_000] }.to_string().len() < 300);
+}
+
+#[test]
+fn a_retried_transaction_is_tried_so_often_and_no_more() {
+    let table = table();
+    let retry = Retry { tries: 5, ..Retry::default() };
+    let mut tries = 0;
+    let outcome = table.transact_with(retry, Durability::Buffered, |transaction| {
+        tries += 1;
+        transaction.get(b"x")?;
+        table.put(b"x", b"faster")?;
+        transaction.put(b"x", b"")
+    });
+    assert_eq!((conflict(outcome).as_str(), tries), ("x", 5));
+    // Overtaken twice, then not.
+    let mut overtaken = 0;
+    let result = table.transact(|transaction| {
+        transaction.get(b"x")?;
+        if overtaken < 2 {
+            overtaken += 1;
+            table.put(b"x", b"faster")?;
+        }
+        transaction.put(b"x", b"mine")?;
+        Ok(overtaken)
+    });
+    assert_eq!(result.unwrap(), 2);
+    assert_eq!(text(&table, "x").as_deref(), Some("mine"));
+    // What is wrong with the work itself is not tried again, and leaves nothing.
+    let mut tries = 0;
+    let outcome: siltstone::Result<()> = table.transact(|transaction| {
+        tries += 1;
+        transaction.put(b"x", b"half")?;
+        transaction.put(b"", b"")
+    });
+    assert!(matches!(outcome, Err(Error::EmptyKey)));
+    assert_eq!((tries, text(&table, "x").as_deref()), (1, Some("mine")));
+}

@@ -1,0 +1,120 @@
+//! Random concurrent transactions, plain writes and snapshots over a real table, recorded and checked
+//! for cycles; strict serializability. `SILTSTONE_ROUNDS` says how many runs, `SILTSTONE_EDN=DIR` keeps the
+//! histories for other checkers.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::sync::Arc;
+
+use siltstone::{
+    Durability, Engine, Result, Snapshot, SystemClock, Table, Transaction, TransactionOptions,
+};
+use siltstone_testkit::serial::{self, Event, Session, Store, Witness, edn, random};
+use siltstone_testkit::{Dice, Scale};
+use support::lsm;
+
+/// Whatever has transactions over a table.
+struct Tested(Table);
+
+enum Open {
+    Snapshot(Snapshot),
+    Transaction(Transaction),
+}
+
+impl Store for Tested {
+    fn begin(&self, reads_only: bool) -> Result<Box<dyn Session + '_>> {
+        Ok(Box::new(match reads_only {
+            true => Open::Snapshot(self.0.snapshot()?),
+            false => Open::Transaction(self.0.transaction()?),
+        }))
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.0.put(key, value)
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.0.get(key)
+    }
+}
+
+impl Session for Open {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        match self {
+            Open::Snapshot(snapshot) => snapshot.get(key),
+            Open::Transaction(transaction) => transaction.get(key),
+        }
+    }
+
+    fn scan(&self, start: &[u8], end: &[u8], back: bool) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let iter = match self {
+            Open::Snapshot(snapshot) => snapshot.range(start..end)?,
+            Open::Transaction(transaction) => transaction.range(start..end)?,
+        };
+        let pair = |entry: Result<(Vec<u8>, siltstone::Entry)>| {
+            entry.map(|(key, entry)| (key, entry.value))
+        };
+        if back { iter.rev().map(pair).collect() } else { iter.map(pair).collect() }
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        match self {
+            Open::Snapshot(_) => unreachable!("a reader does not write"),
+            Open::Transaction(transaction) => transaction.put(key, value),
+        }
+    }
+
+    fn commit(self: Box<Self>, durability: Durability) -> Result<()> {
+        match *self {
+            Open::Snapshot(_) => Ok(()),
+            Open::Transaction(transaction) => transaction.commit(durability),
+        }
+    }
+}
+
+/// Option sets: everything in memory; flushes and compactions all the time; little remembered.
+const VARIANTS: [(&[(&str, &str)], usize); 3] =
+    [(&[], 32 << 20), (&[("memtable", "64KiB"), ("container", "0")], 32 << 20), (&[], 2_000)];
+
+#[test]
+fn histories_of_threads_are_strictly_serializable() {
+    let scale = Scale::from_env();
+    let (mut transactions, mut aborted, mut tracked) = (0, 0, 0);
+    for case in scale.cases(scale.rounds * 5, VARIANTS.len() as u32) {
+        let (options, remembered_bytes) = VARIANTS[case.variant as usize];
+        let limits = TransactionOptions { remembered_bytes, ..Default::default() };
+        // Every second run is as it is in life: the engine's own concurrency, and no pauses.
+        let witness =
+            (case.seed / 3 % 2 == 0).then(|| Arc::new(Witness::new(lsm(options), case.seed)));
+        let engine: Arc<dyn Engine> = match &witness {
+            Some(witness) => witness.clone(),
+            None => lsm(options),
+        };
+        let clock = Arc::new(SystemClock);
+        let table = Tested(Table::with("t", engine, clock, &limits));
+        let threads = 2 + Dice::of(case.seed, 99).below(4);
+        let mut history = random::record(&table, case.seed, threads).unwrap();
+        if let Some(witness) = witness {
+            history.orders = random::orders(&witness);
+        } else {
+            // Nobody can tell the order of registers.
+            let is_list = |e: &Event| matches!(e, Event::List(..) | Event::Append(..));
+            history.transactions.iter_mut().for_each(|t| t.events.retain(is_list));
+        }
+        if let Some(directory) = std::env::var_os("SILTSTONE_EDN") {
+            let file = std::path::Path::new(&directory).join(format!("history-{}.edn", case.seed));
+            std::fs::write(file, edn::list_append(&history)).unwrap();
+        }
+        if let Err(anomaly) = serial::check(&history, true) {
+            panic!("{anomaly}\n{case}");
+        }
+        transactions += history.transactions.len();
+        let is_aborted = |t: &&serial::Transaction| t.outcome == serial::Outcome::Aborted;
+        aborted += history.transactions.iter().filter(is_aborted).count();
+        tracked += table.0.stats().counters["transactions_tracked_writes"];
+    }
+    println!("{transactions} transactions ({aborted} aborted), {tracked} plain writes among them");
+    assert!(aborted > 0 && aborted < transactions * 9 / 10, "{aborted} of {transactions} aborted");
+}

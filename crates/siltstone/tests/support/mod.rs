@@ -1,0 +1,34 @@
+//! Tables for tests, in memory.
+
+#![allow(clippy::unwrap_used, dead_code)]
+
+use std::sync::Arc;
+
+use siltstone::{Clock, Engine, Env, SystemClock, Table, TransactionOptions, engines};
+use siltstone_media::Ram;
+
+/// An `lsm` with these options, in memory.
+pub(crate) fn lsm(options: &[(&str, &str)]) -> Arc<dyn Engine> {
+    lsm_in(&Env::system(1), options)
+}
+
+/// The same in another world.
+pub(crate) fn lsm_in(env: &Env, options: &[(&str, &str)]) -> Arc<dyn Engine> {
+    let options = options.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+    engines::open("lsm", Arc::new(Ram::new()), env, &options.collect()).unwrap()
+}
+
+/// A table on a fresh `lsm`.
+pub(crate) fn table() -> Table {
+    Table::new("t", lsm(&[]))
+}
+
+/// The same with limits.
+pub(crate) fn table_with(options: TransactionOptions) -> Table {
+    table_at(Arc::new(SystemClock), options)
+}
+
+/// The same by another clock.
+pub(crate) fn table_at(clock: Arc<dyn Clock>, options: TransactionOptions) -> Table {
+    Table::with("t", lsm(&[]), clock, &options)
+}
