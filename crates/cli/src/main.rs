@@ -50,7 +50,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve a store to Redis clients over TCP
+    /// Serve a store to clients of Redis and memcached over TCP, and a table of mica over UDP
     Serve(serve::Serve),
     /// Load rows from a file or standard input
     Import(transfer::Import),

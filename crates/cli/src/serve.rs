@@ -1,4 +1,4 @@
-//! `serve`: a store for Redis clients, until SIGTERM or SIGINT.
+//! `serve`: a store for clients of Redis, memcached and mica, until SIGTERM or SIGINT.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use siltstone_server::{Fsync, Server, ServerOptions};
 use crate::store::{DEFAULT_TABLE, TableSpec};
 use crate::{CommandResult, Outcome};
 
-/// Serve a store to Redis clients over TCP
+/// Serve a store to clients of Redis and memcached over TCP, and a table of mica over UDP
 ///
 /// The store is made if the directory is missing or empty. SELECT 0 is the first table named (or
 /// `default`), SELECT 1 the second, and so on. SIGTERM and SIGINT drain, sync and end with status 0.
@@ -23,6 +23,29 @@ pub(crate) struct Serve {
     /// Where to listen for Redis clients; other than loopback asks for --password
     #[arg(long, default_value = "127.0.0.1:6379")]
     listen: SocketAddr,
+    /// Where to listen for memcached's clients (text and meta commands over TCP), e.g. 127.0.0.1:11211
+    #[arg(long, value_name = "ADDRESS")]
+    memcached: Option<SocketAddr>,
+    /// Where to take memcached's commands in datagrams, too; a loopback address
+    #[arg(long, value_name = "ADDRESS")]
+    memcached_udp: Option<SocketAddr>,
+    /// The table that memcached's clients get; the first if it is not given
+    #[arg(long, value_name = "NAME")]
+    memcached_table: Option<String>,
+    /// Where to serve a table of the engine mica over UDP, to siltstone's own client: the first of as
+    /// many ports as there are threads
+    #[arg(long, value_name = "ADDRESS")]
+    udp: Option<SocketAddr>,
+    /// The table of mica that is served over UDP; the first if it is not given
+    #[arg(long, value_name = "NAME")]
+    udp_table: Option<String>,
+    /// Threads that serve UDP, a port each; 0 for one a core
+    #[arg(long, default_value_t = 0)]
+    udp_ports: usize,
+    /// Who finds the thread of a key's partition: its client, by the port, or any thread that gets the
+    /// request, which is slower
+    #[arg(long, value_enum, default_value = "client")]
+    udp_direction: DirectionArg,
     /// Where to serve Prometheus metrics over HTTP
     #[arg(long)]
     metrics: Option<SocketAddr>,
@@ -66,6 +89,14 @@ enum FsyncArg {
     No,
 }
 
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum DirectionArg {
+    /// The client sends a request to its partition's port
+    Client,
+    /// Any port takes any request and hands it over
+    Any,
+}
+
 impl Serve {
     pub(crate) fn run(self) -> CommandResult {
         let options = DbOptions { direct_reads: self.direct, ..DbOptions::default() };
@@ -87,6 +118,13 @@ impl Serve {
         }
         let options = ServerOptions {
             listen: self.listen,
+            memcached: self.memcached,
+            memcached_udp: self.memcached_udp,
+            memcached_table: self.memcached_table,
+            udp: self.udp,
+            udp_table: self.udp_table,
+            udp_ports: self.udp_ports,
+            udp_any_port: matches!(self.udp_direction, DirectionArg::Any),
             metrics: self.metrics,
             fsync: match self.fsync {
                 FsyncArg::Always => Fsync::Always,
@@ -103,6 +141,15 @@ impl Serve {
         };
         let server = Server::bind(tables, options)?;
         eprintln!("serving {} on {}", self.dir.display(), server.local_addr());
+        if let Some(address) = server.memcached_addr() {
+            eprintln!("memcached's protocol on {address}");
+        }
+        if let Some(address) = server.memcached_udp_addr() {
+            eprintln!("memcached's datagrams on {address}");
+        }
+        if let Some(address) = server.udp_addr() {
+            eprintln!("UDP on {address}");
+        }
         if let Some(metrics) = server.metrics_addr() {
             eprintln!("metrics on http://{metrics}/metrics");
         }

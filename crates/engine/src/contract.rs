@@ -85,6 +85,12 @@ pub trait Engine: Send + Sync {
     /// Counters and sizes, in the words of [`Stats`].
     fn stats(&self) -> Stats;
 
+    /// What is behind the engine's face, for callers that know it and want what this contract does
+    /// not have: `mica` gives its store. `None` where there is nothing of the kind.
+    fn behind(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        None
+    }
+
     /// Finishes background work, makes everything durable and refuses further use. Dropping an
     /// engine without closing it loses nothing that was promised.
     fn close(&self) -> Result<()>;

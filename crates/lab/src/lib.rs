@@ -12,6 +12,7 @@
 //! | [`run`] | the runner: threads, closed and open loops, phases |
 //! | [`advice`] | the advisor's predictions beside measurements |
 //! | [`report`] | what a run measured, as JSON and as a table |
+//! | [`net`] | servers over loopback under one load |
 //! | [`peers`] | other stores under the same load in the same sitting |
 //! | [`plot`] | pictures as SVG |
 //! | [`repro`] | claims of papers as runnable experiments with computed verdicts |
@@ -19,6 +20,7 @@
 pub mod advice;
 pub mod engines;
 pub mod generate;
+pub mod net;
 pub mod peers;
 pub mod plot;
 pub mod report;

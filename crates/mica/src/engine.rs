@@ -8,6 +8,7 @@
 //!
 //! Source: the contract is `siltstone_engine::contract`'s.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -97,21 +98,9 @@ impl Engine for Mica {
             1 => requests.next().map_or(Outcome::Missing, |r| self.store.one(&r, &mut ()).outcome),
             _ => self.store.batch(&requests.collect::<Vec<_>>()),
         };
-        match outcome {
-            Outcome::Full => Err(Error::Io {
-                operation: "write to",
-                file: "the table's memory".to_owned(),
-                kind: std::io::ErrorKind::StorageFull,
-                message: "it is full: delete keys, or make the table with more memory".to_owned(),
-            }),
-            // The largest key with the largest value fits by its options.
-            Outcome::TooLarge => Err(Error::TooLarge {
-                what: "batch",
-                size: batch.user_bytes(),
-                limit: self.store.max_value_bytes() as u64,
-            }),
-            _ => Ok(()),
-        }
+        // The largest key with the largest value fits by its options.
+        let limit = self.store.max_value_bytes() as u64;
+        outcome.failure("batch", batch.user_bytes(), limit).map_or(Ok(()), Err)
     }
 
     fn sync(&self) -> Result<()> {
@@ -161,6 +150,10 @@ impl Engine for Mica {
             counters,
             ..Stats::default()
         }
+    }
+
+    fn behind(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        Some(self.store.clone())
     }
 
     fn close(&self) -> Result<()> {

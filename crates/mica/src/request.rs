@@ -6,7 +6,7 @@
 //!
 //! Source: thesis, sections 5.1 and 5.3.2; the operations beyond GET, PUT and DELETE are memcached's.
 
-use siltstone_engine::Timestamp;
+use siltstone_engine::{Error, Timestamp};
 
 use crate::item::Meta;
 
@@ -106,6 +106,23 @@ pub enum Outcome {
     Elsewhere,
     /// The store keeps no stamps to compare: it was made without `stamps=on`.
     NoStamps,
+}
+
+impl Outcome {
+    /// The house's error for a write that could not be: the store is full, or what was to be written
+    /// (`what`, of `size` bytes) is over its `limit`. `None` for every other outcome.
+    pub fn failure(self, what: &'static str, size: u64, limit: u64) -> Option<Error> {
+        match self {
+            Outcome::Full => Some(Error::Io {
+                operation: "write to",
+                file: "the table's memory".to_owned(),
+                kind: std::io::ErrorKind::StorageFull,
+                message: "it is full: delete keys, or make the table with more memory".to_owned(),
+            }),
+            Outcome::TooLarge => Some(Error::TooLarge { what, size, limit }),
+            _ => None,
+        }
+    }
 }
 
 /// How a request went, and what was found.

@@ -1,10 +1,13 @@
-//! Serves a Siltstone store over the Redis protocol.
+//! Serves a Siltstone store over the Redis protocol, memcached's, and `mica`'s own over UDP.
 //!
 //! ```text
 //! bytes ─▶ resp::request ─▶ command::execute ─▶ handlers ─▶ store (locks, overlays) ─▶ engine
 //!   ▲                                                                                    │
 //!   └───────────── net::worker sends ◀── resp::reply ◀── sync (Fsync::Always) ◀──────────┘
 //! ```
+//!
+//! `memcached` has the other dialect of a connection, `udp` threads and sockets of its own; all three
+//! meet in `store`.
 //!
 //! A [`Server`] is given tables and options, listens, and runs until it is told to stop. Each of
 //! its threads polls its own clients; what is ready at once is run in one turn, synced once, and
@@ -38,7 +41,9 @@
 
 mod clients;
 mod command;
+pub mod fuzzing;
 mod glob;
+mod memcached;
 mod metrics;
 mod net;
 mod options;
@@ -47,6 +52,7 @@ mod server;
 mod shared;
 mod stop;
 mod store;
+mod udp;
 
 pub use options::{Fsync, ServerOptions};
 pub use server::Server;

@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use siltstone_client::wire::hello::MAX_PORTS;
 use siltstone_engine::{Clock, Error, OptionMistake, Result, SystemClock};
 
 /// When a write is acknowledged.
@@ -28,6 +29,21 @@ pub enum Fsync {
 pub struct ServerOptions {
     /// Where to listen for clients. Port 0 takes any free one.
     pub listen: SocketAddr,
+    /// Where to listen for memcached's clients over TCP, if anywhere.
+    pub memcached: Option<SocketAddr>,
+    /// Where to take memcached's commands in datagrams, if anywhere; a loopback address only.
+    pub memcached_udp: Option<SocketAddr>,
+    /// The table that memcached's clients are served; `None`: the first.
+    pub memcached_table: Option<String>,
+    /// Where to serve a `mica` table over UDP, if anywhere: the first of as many ports as there are
+    /// threads.
+    pub udp: Option<SocketAddr>,
+    /// The table that is served over UDP; `None`: the first of `mica`.
+    pub udp_table: Option<String>,
+    /// Threads that serve UDP, and ports; 0 for one a core. No more than the table has partitions.
+    pub udp_ports: usize,
+    /// Whether a port takes requests for any partition and hands them over, which is slower.
+    pub udp_any_port: bool,
     /// Where to serve metrics over HTTP, if anywhere.
     pub metrics: Option<SocketAddr>,
     /// When a write is acknowledged.
@@ -57,6 +73,13 @@ impl Default for ServerOptions {
     fn default() -> Self {
         ServerOptions {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 6379)),
+            memcached: None,
+            memcached_udp: None,
+            memcached_table: None,
+            udp: None,
+            udp_table: None,
+            udp_ports: 0,
+            udp_any_port: false,
             metrics: None,
             fsync: Fsync::default(),
             password: None,
@@ -77,6 +100,8 @@ impl fmt::Debug for ServerOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerOptions")
             .field("listen", &self.listen)
+            .field("memcached", &self.memcached)
+            .field("udp", &self.udp)
             .field("metrics", &self.metrics)
             .field("fsync", &self.fsync)
             .field("max_clients", &self.max_clients)
@@ -103,7 +128,13 @@ impl ServerOptions {
             "password",
             "it is empty; give one, or none to serve this machine only".to_owned(),
         );
-        for (option, address) in [("listen", Some(self.listen)), ("metrics", self.metrics)] {
+        let reachable = [
+            ("listen", Some(self.listen)),
+            ("memcached", self.memcached),
+            ("udp", self.udp),
+            ("metrics", self.metrics),
+        ];
+        for (option, address) in reachable {
             let Some(address) = address else { continue };
             require(
                 address.ip().is_loopback() || password.is_some(),
@@ -115,6 +146,21 @@ impl ServerOptions {
                 ),
             );
         }
+        if let Some(address) = self.memcached_udp {
+            require(
+                address.ip().is_loopback(),
+                "memcached_udp",
+                format!(
+                    "{address} can be reached from other machines, and whoever forges a sender's \
+                     address could have large answers sent there; use a loopback address, or TCP"
+                ),
+            );
+            require(
+                password.is_none(),
+                "memcached_udp",
+                "memcached's datagrams have no room for the password; use TCP".to_owned(),
+            );
+        }
         require(self.max_clients > 0, "max_clients", "it must be at least 1".to_owned());
         for (option, bytes) in [
             ("max_request_bytes", self.max_request_bytes),
@@ -123,6 +169,13 @@ impl ServerOptions {
             require(bytes >= 1024, option, format!("{bytes} bytes are too few; 1KiB is the least"));
         }
         if mistakes.is_empty() { Ok(()) } else { Err(Error::BadOptions(mistakes)) }
+    }
+
+    /// How many threads serve UDP, of a table with so many partitions.
+    pub(crate) fn udp_threads(&self, partitions: usize) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let wanted = if self.udp_ports == 0 { cores } else { self.udp_ports };
+        wanted.min(partitions).min(MAX_PORTS)
     }
 
     /// How many threads serve clients.

@@ -6,11 +6,13 @@
 //! | `siltstone-serve-N` | serve them, one a core |
 //! | `siltstone-sync` | syncs written tables each second, under [`Fsync::EverySecond`] |
 //! | `siltstone-metrics` | answers Prometheus |
+//! | `siltstone-udp-N` | serve a `mica` table over UDP, a port each |
+//! | `siltstone-mc-udp` | answers memcached's datagrams, where that is switched on |
 //!
 //! Stopping: no more clients are accepted; workers run what they have received and send what waits,
 //! within `drain_timeout`; then every table is synced.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -21,15 +23,20 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use siltstone::Table;
 use siltstone_engine::{Error, OptionMistake, Result};
+use siltstone_mica::Store;
 
 use crate::clients::Clients;
+use crate::memcached::Tallies;
 use crate::metrics::Metrics;
 use crate::metrics::http::HttpPort;
 use crate::net::accept::Acceptor;
+use crate::net::dialect::Language;
 use crate::net::listen::listen;
 use crate::net::worker::Worker;
 use crate::shared::Shared;
+use crate::store::versions::Versions;
 use crate::store::{Cursors, Database};
+use crate::udp::{self, Ports};
 use crate::{Fsync, ServerOptions, StopHandle};
 
 /// How long a stop may go unnoticed by the thread that syncs.
@@ -38,7 +45,9 @@ const SYNC_STEP: Duration = Duration::from_millis(50);
 /// A server that listens, and serves once it runs.
 pub struct Server {
     shared: Arc<Shared>,
-    listener: mio::net::TcpListener,
+    listeners: Vec<(mio::net::TcpListener, Language)>,
+    memcached_udp: Option<UdpSocket>,
+    udp: Option<(Ports, Arc<Store>)>,
     metrics: Option<(SocketAddr, mio::net::TcpListener)>,
 }
 
@@ -51,10 +60,7 @@ impl Server {
     pub fn bind(tables: Vec<Table>, options: ServerOptions) -> Result<Self> {
         options.check()?;
         if tables.is_empty() {
-            return Err(Error::BadOptions(vec![OptionMistake {
-                option: "tables".to_owned(),
-                reason: "there is none to serve; name at least one".to_owned(),
-            }]));
+            return Err(mistake("tables", "there is none to serve; name at least one".to_owned()));
         }
         let bound = |address| -> Result<(SocketAddr, mio::net::TcpListener)> {
             let listener = listen(address)?;
@@ -64,27 +70,91 @@ impl Server {
             Ok((address, listener))
         };
         let (address, listener) = bound(options.listen)?;
+        let mut listeners = vec![(listener, Language::Resp)];
+        let mut memcached_address = None;
+        if let Some(wanted) = options.memcached {
+            let (address, listener) = bound(wanted)?;
+            memcached_address = Some(address);
+            listeners.push((listener, Language::Memcached));
+        }
+        let memcached_udp = options.memcached_udp.map(|address| {
+            UdpSocket::bind(address)
+                .map_err(|error| Error::io("bind to", address.to_string(), &error))
+        });
+        let memcached_udp = memcached_udp.transpose()?;
         let metrics = options.metrics.map(bound).transpose()?;
+        let memcached_table = find_table(&tables, options.memcached_table.as_deref())?;
         let databases =
             tables.iter().map(|table| Database::new(table.name(), table.engine().clone()));
+        let mut databases: Vec<_> = databases.collect();
+        let has_memcached = memcached_address.is_some() || memcached_udp.is_some();
+        if has_memcached {
+            databases[memcached_table].versions = Some(Versions::new());
+        }
+        let mut udp_table = 0;
+        let udp = match options.udp {
+            None => None,
+            Some(address) => {
+                let store;
+                (udp_table, store) = find_mica(&databases, options.udp_table.as_deref())?;
+                if has_memcached && memcached_table == udp_table && !store.keeps_stamps() {
+                    return Err(mistake(
+                        "udp",
+                        "the table is served to memcached's clients too, whose cas must notice \
+                         what comes over UDP: make it with stamps=on, or serve another table"
+                            .to_owned(),
+                    ));
+                }
+                let threads = options.udp_threads(store.partitions());
+                databases[udp_table].locks.expect_visitors(threads);
+                Some((Ports::bind(address, threads)?, store))
+            }
+        };
         let shared = Arc::new(Shared {
             address,
-            databases: databases.collect(),
+            memcached_address,
+            databases,
             cursors: Mutex::new(Cursors::default()),
             clients: Arc::new(Clients::default()),
             metrics: Metrics::new(options.workers()),
+            memcached: Tallies::of_table(memcached_table),
+            udp: udp::Tallies::default(),
+            udp_table,
             stop: StopHandle::default(),
             started: Instant::now(),
             last_sync: AtomicU64::new(0),
             options,
         });
         shared.note_sync();
-        Ok(Server { shared, listener, metrics })
+        Ok(Server { shared, listeners, memcached_udp, udp, metrics })
+    }
+
+    pub(crate) fn udp_store(&self) -> Option<&Arc<Store>> {
+        self.udp.as_ref().map(|(_, store)| store)
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Where it listens for clients.
     pub fn local_addr(&self) -> SocketAddr {
         self.shared.address
+    }
+
+    /// Where it listens for memcached's clients.
+    pub fn memcached_addr(&self) -> Option<SocketAddr> {
+        self.shared.memcached_address
+    }
+
+    /// Where it takes memcached's datagrams.
+    pub fn memcached_udp_addr(&self) -> Option<SocketAddr> {
+        self.memcached_udp.as_ref().and_then(|socket| socket.local_addr().ok())
+    }
+
+    /// Where it serves a `mica` table over UDP: the first of its ports.
+    pub fn udp_addr(&self) -> Option<SocketAddr> {
+        self.udp.as_ref().map(|(ports, _)| ports.address)
     }
 
     /// Where it serves metrics.
@@ -124,7 +194,7 @@ impl Server {
     pub fn run(self) -> Result<()> {
         let shared = self.shared;
         let failed = |error: std::io::Error| Error::io("serve", shared.address.to_string(), &error);
-        let (acceptor, waker) = Acceptor::new(self.listener).map_err(failed)?;
+        let (acceptor, waker) = Acceptor::new(self.listeners).map_err(failed)?;
         shared.stop.wake_with(waker);
         let mut threads: Vec<JoinHandle<std::io::Result<()>>> = Vec::new();
         let mut inboxes = Vec::new();
@@ -136,6 +206,22 @@ impl Server {
                 let _guard = guard;
                 worker.run()
             })?);
+        }
+        if let Some(socket) = self.memcached_udp {
+            let shared = shared.clone();
+            threads.push(spawn("siltstone-mc-udp", move || {
+                crate::memcached::udp::run(&socket, &shared)
+            })?);
+        }
+        if let Some((ports, store)) = self.udp {
+            let work = ports.threads(&shared, &store).map_err(failed)?;
+            for (index, work) in work.into_iter().enumerate() {
+                let guard = StopAtEnd(shared.stop.clone());
+                threads.push(spawn(&format!("siltstone-udp-{index}"), move || {
+                    let _guard = guard;
+                    work()
+                })?);
+            }
         }
         let mut metrics_waker = None;
         if let Some((_, listener)) = self.metrics {
@@ -175,6 +261,44 @@ impl Server {
         }
         synced.and(outcome.map_err(failed))
     }
+}
+
+/// The place of the table with this name; of the first, without one.
+fn find_table(tables: &[Table], name: Option<&str>) -> Result<usize> {
+    let Some(name) = name else { return Ok(0) };
+    tables.iter().position(|table| table.name() == name).ok_or_else(|| {
+        let names: Vec<_> = tables.iter().map(Table::name).collect();
+        let reason = format!("'{name}' is not served; the tables are {}", names.join(", "));
+        mistake("memcached_table", reason)
+    })
+}
+
+/// The table of `mica` with this name, or the first: its place and its store.
+fn find_mica(databases: &[Database], name: Option<&str>) -> Result<(usize, Arc<Store>)> {
+    let of_mica =
+        databases.iter().enumerate().filter_map(|(at, d)| Some((at, d, d.mica.as_ref()?)));
+    let mut all = of_mica.clone().filter(|(_, d, _)| name.is_none_or(|name| d.name == name));
+    let found = all.next().map(|(at, _, store)| (at, store.clone()));
+    found.ok_or_else(|| {
+        let names: Vec<_> = of_mica.map(|(_, d, _)| d.name.as_str()).collect();
+        let reason = match (name, names.is_empty()) {
+            (_, true) => {
+                "it serves a table of the engine mica, and there is none; serve one, e.g. \
+                          with --table cache=mica,mode=cache"
+                    .to_owned()
+            }
+            (name, false) => format!(
+                "'{}' is no table of the engine mica that is served; there are {}",
+                name.unwrap_or_default(),
+                names.join(", ")
+            ),
+        };
+        mistake("udp", reason)
+    })
+}
+
+fn mistake(option: &str, reason: String) -> Error {
+    Error::BadOptions(vec![OptionMistake { option: option.to_owned(), reason }])
 }
 
 fn spawn<T: Send + 'static>(

@@ -98,9 +98,11 @@ impl Open {
     }
 }
 
+type Options = &'static [(&'static str, &'static str)];
+
 /// Option sets: everything in memory; flushes and compactions all the time; little remembered; every version
 /// on flash.
-const VARIANTS: [(&str, &[(&str, &str)], usize); 4] = [
+const VARIANTS: [(&str, Options, usize); 4] = [
     ("lsm", &[], 32 << 20),
     ("lsm", &[("memtable", "64KiB"), ("container", "0")], 32 << 20),
     ("lsm", &[], 2_000),

@@ -11,7 +11,7 @@ const ROWS: &[&[&str]] = &[
     &["media", "structures", "model"],
     &["table", "testkit"],
     &["lsm", "mica", "silt", "skimpy", "trie"],
-    &["siltstone"],
+    &["siltstone", "client"],
     &["server", "lab"],
     &["cli"],
 ];

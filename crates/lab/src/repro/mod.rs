@@ -31,9 +31,12 @@ mod live_level_sizes;
 mod lsm_write_amplification;
 mod mica_access;
 mod mica_bench;
+mod mica_direction;
 mod mica_eviction;
+mod mica_latency;
 mod mica_lines;
 mod mica_lossless;
+mod mica_network;
 mod mica_throughput;
 mod model_speed;
 pub mod page;
@@ -90,6 +93,9 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &mica_eviction::MicaEviction,
     &mica_eviction::MicaReinsertion,
     &mica_lines::MicaLines,
+    &mica_network::MicaNetwork,
+    &mica_direction::MicaDirection,
+    &mica_latency::MicaLatency,
     &unique_keys::UniqueKeys,
     &zipf_merge::ZipfMerge,
     &level_density::LevelDensity,

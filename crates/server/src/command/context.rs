@@ -14,7 +14,7 @@ use crate::shared::Shared;
 use crate::store::locks::Guard;
 use crate::store::turn::Turn;
 use crate::store::walk::{Start, Walk};
-use crate::store::{Database, Overlay};
+use crate::store::{Database, Overlay, annex};
 
 /// What a command works with.
 pub(crate) struct Context<'a> {
@@ -78,10 +78,17 @@ impl<'a> Context<'a> {
         if key.is_empty() {
             return Ok(None);
         }
-        match self.overlays.get(table).and_then(|overlay| overlay.get(key)) {
-            Some(written) => Ok(written.filter(|entry| !entry.is_expired(self.now())).cloned()),
-            None => self.shared.databases[table].engine.get(key),
+        let mut entry = match self.overlays.get(table).and_then(|overlay| overlay.get(key)) {
+            Some(written) => written.filter(|entry| !entry.is_expired(self.now())).cloned(),
+            None => self.shared.databases[table].engine.get(key)?,
+        };
+        if let Some(entry) = &mut entry
+            && self.shared.databases[table].has_annexes()
+        {
+            // Flags are for memcached's clients; the value is what stands before them.
+            annex::take(&mut entry.value);
         }
+        Ok(entry)
     }
 
     /// Whether a key is there.
@@ -126,6 +133,9 @@ impl<'a> Context<'a> {
         batch.clear();
         fill(&mut batch);
         let database = &self.shared.databases[table];
+        if database.has_annexes() {
+            annex::protect(&mut batch);
+        }
         let written = match self.overlays.get_mut(table) {
             // Refused now, where the command can say so, and not when EXEC applies the whole.
             Some(overlay) => batch

@@ -38,7 +38,7 @@ use crate::resp::Args;
 pub(crate) use connection::is_same;
 pub(crate) use context::Context;
 pub(crate) use execute::{answer_gathered, execute};
-pub(crate) use failure::Failure;
+pub(crate) use failure::{Failure, store_text};
 pub(crate) use session::Session;
 
 /// How a command ends: with a whole reply written, or an error that stands in its place.

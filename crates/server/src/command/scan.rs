@@ -36,8 +36,6 @@ const MAX_SCAN_STEP: u64 = 100_000;
 const MAX_SCAN_BYTES: usize = 1 << 20;
 /// How far DBSIZE counts.
 const EXACT_COUNT: usize = 1_000_000;
-/// How many keys FLUSHDB removes in a batch.
-const FLUSH_BATCH: usize = 10_000;
 
 /// What SCAN was asked for.
 struct Scan<'a> {
@@ -262,31 +260,7 @@ fn check_flush_mode(args: Args<'_>) -> Outcome {
 }
 
 fn flush(context: &mut Context<'_>, table: usize) -> Outcome {
-    let database = &context.shared.databases[table];
-    let _guard = database.locks.all();
-    let mut cursor = database.engine.iter()?;
-    let mut is_there = cursor.first()?;
-    while is_there {
-        let mut outcome = Ok(());
-        context.write_in(table, |batch| {
-            for _ in 0..FLUSH_BATCH {
-                batch.delete(cursor.key());
-                match cursor.next() {
-                    Ok(true) => {}
-                    Ok(false) => {
-                        is_there = false;
-                        break;
-                    }
-                    Err(error) => {
-                        outcome = Err(error);
-                        break;
-                    }
-                }
-            }
-        })?;
-        outcome?;
-    }
-    Ok(())
+    Ok(context.turn.clear(&context.shared.databases, table)?)
 }
 
 #[cfg(test)]

@@ -51,6 +51,12 @@ impl Page {
             ("failed_syncs_total", "Syncs of tables that failed.", &metrics.failed_syncs),
             ("received_bytes_total", "Bytes from clients.", &metrics.bytes_in),
             ("sent_bytes_total", "Bytes to clients.", &metrics.bytes_out),
+            ("udp_packets_total", "Packets of requests over UDP.", &shared.udp.packets),
+            ("udp_requests_total", "Requests over UDP.", &shared.udp.requests),
+            ("udp_malformed_total", "Datagrams that were no packets.", &shared.udp.malformed),
+            ("udp_strangers_total", "Packets of unproved addresses.", &shared.udp.strangers),
+            ("udp_again_total", "Packets that came again.", &shared.udp.again),
+            ("udp_handed_total", "Parcels handed to other ports.", &shared.udp.handed),
         ] {
             self.one(name, "counter", help, value.load(Relaxed))?;
         }

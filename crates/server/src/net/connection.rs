@@ -17,18 +17,18 @@ use std::time::Instant;
 
 use mio::net::TcpStream;
 
+use super::dialect::{Dialect, Language};
 use super::timeouts::Activity;
 use crate::clients::Registration;
-use crate::command::{Session, answer_gathered, execute};
-use crate::resp::{Limits, Parser, Progress, Replies};
+use crate::memcached::talk::Step;
+use crate::resp::Replies;
 use crate::shared::Shared;
 use crate::store::turn::Turn;
 
 /// One client.
 pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
-    session: Session,
-    parser: Parser,
+    dialect: Dialect,
     /// What came and has not been run; begins with a request.
     input: Vec<u8>,
     replies: Replies,
@@ -52,13 +52,17 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(shared: &Shared, stream: TcpStream, registration: Registration) -> Self {
+    pub(crate) fn new(
+        shared: &Shared,
+        language: Language,
+        stream: TcpStream,
+        registration: Registration,
+    ) -> Self {
         let options = &shared.options;
         let now = Instant::now();
         Connection {
             stream,
-            session: Session::new(registration, options.password.is_none()),
-            parser: Parser::default(),
+            dialect: Dialect::new(language, shared, registration),
             input: Vec::new(),
             replies: Replies::new(options.max_output_bytes),
             unsynced: 0,
@@ -76,7 +80,7 @@ impl Connection {
     /// Reads once and runs the commands that are there. Sends nothing.
     pub(crate) fn serve(&mut self, shared: &Shared, turn: &mut Turn, scratch: &mut [u8]) {
         self.unsynced = self.replies.mark();
-        if self.session.client().killed.load(Relaxed) {
+        if self.dialect.client().killed.load(Relaxed) {
             self.is_dead = true;
         }
         if self.is_held_back(shared) {
@@ -135,13 +139,13 @@ impl Connection {
     fn note_heard(&mut self) {
         let now = Instant::now();
         self.activity.heard = now;
-        let client = self.session.client();
+        let client = self.dialect.client();
         client.heard_ms.store((now - client.since).as_millis() as u64, Relaxed);
     }
 
     /// Keeps the time of a request that has not come whole.
     fn note_request(&mut self, now: Instant) {
-        let is_waiting = !self.input.is_empty() && !self.parser.is_idle();
+        let is_waiting = !self.input.is_empty() && !self.dialect.is_idle();
         self.activity.request = is_waiting.then(|| {
             let begun = self.activity.request.map_or(now, |(begun, _)| begun);
             (begun, self.input.len())
@@ -152,20 +156,10 @@ impl Connection {
     fn run(&mut self, shared: &Shared, turn: &mut Turn, input: &[u8]) -> usize {
         let mut used = 0;
         while !self.is_closing && !self.is_held_back(shared) {
-            let rest = &input[used..];
-            let limits = Limits {
-                max_request_bytes: shared.options.max_request_bytes,
-                max_arguments: 1 << 20,
-                authenticated: self.session.is_authenticated,
-            };
-            match self.parser.parse(rest, &limits) {
-                Ok(Progress::Incomplete) => break,
-                Ok(Progress::Request { consumed }) => {
-                    let args = self.parser.args(rest);
-                    if !args.is_empty() {
-                        execute(shared, &mut self.session, &mut self.replies, turn, args);
-                        self.is_closing |= self.session.is_closing;
-                    }
+            match self.dialect.step(shared, &mut self.replies, turn, &input[used..]) {
+                Ok(Step::Incomplete) => break,
+                Ok(Step::Used(consumed)) => {
+                    self.is_closing |= self.dialect.is_closing();
                     // Whatever was running may have timed a request that is over now.
                     self.activity.request = None;
                     used += consumed;
@@ -175,29 +169,28 @@ impl Connection {
                         break;
                     }
                 }
-                Err(error) => {
+                Err(text) => {
                     shared.metrics.protocol_errors.fetch_add(1, Relaxed);
-                    answer_gathered(shared, &mut self.session, &mut self.replies, turn);
-                    self.replies.error(&format!("ERR {error}"));
+                    self.dialect.error(&mut self.replies, &text);
                     self.is_closing = true;
                 }
             }
         }
-        self.parser.shrink();
+        self.dialect.shrink();
         used
     }
 
     /// Writes the replies to SETs that were gathered. To be called behind the last
     /// [`serve`](Self::serve) of a turn.
     pub(crate) fn answer_gathered(&mut self, shared: &Shared, turn: &mut Turn) {
-        answer_gathered(shared, &mut self.session, &mut self.replies, turn);
+        self.dialect.answer_gathered(shared, &mut self.replies, turn);
     }
 
     /// Takes back this turn's replies, because what they acknowledge may not be durable.
     pub(crate) fn retract(&mut self, text: &str) {
         if self.replies.mark() > self.unsynced {
             self.replies.rewind(self.unsynced);
-            self.replies.error(text);
+            self.dialect.error(&mut self.replies, text);
             self.is_closing = true;
         }
     }
@@ -231,7 +224,7 @@ impl Connection {
             return false;
         }
         // Input that is no unfinished request was held back by replies that have been taken since.
-        self.is_readable && !self.is_ended || !self.input.is_empty() && self.parser.is_idle()
+        self.is_readable && !self.is_ended || !self.input.is_empty() && self.dialect.is_idle()
     }
 
     /// Whether the connection should be closed.
@@ -242,7 +235,7 @@ impl Connection {
 
     /// Whether all that came has been run, but for a request without its end.
     fn parser_waits(&self) -> bool {
-        self.input.is_empty() || !self.parser.is_idle()
+        self.input.is_empty() || !self.dialect.is_idle()
     }
 
     /// Whether replies wait to be sent.
@@ -252,7 +245,7 @@ impl Connection {
 
     /// Cuts the client off if it has taken too long, or was killed.
     pub(crate) fn check_time(&mut self, shared: &Shared, now: Instant) {
-        let is_killed = self.session.client().killed.load(Relaxed);
+        let is_killed = self.dialect.client().killed.load(Relaxed);
         if self.activity.is_over(now, &shared.options) {
             shared.metrics.timeouts.fetch_add(1, Relaxed);
             self.is_dead = true;
@@ -262,6 +255,6 @@ impl Connection {
 
     /// Ends what reaches beyond the connection.
     pub(crate) fn close(&mut self, shared: &Shared) {
-        self.session.unwatch(shared);
+        self.dialect.close(shared);
     }
 }

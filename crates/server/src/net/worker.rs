@@ -11,12 +11,10 @@
 //!
 //! Invariant: a connection that has work left stands in `scheduled`; all others wait for an event.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
 use parking_lot::Mutex;
 
@@ -39,8 +37,8 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     /// Gives a client to the worker.
-    pub(crate) fn put(&self, stream: TcpStream, peer: SocketAddr) {
-        self.arrivals.lock().push(Arrival { stream, peer });
+    pub(crate) fn put(&self, arrival: Arrival) {
+        self.arrivals.lock().push(arrival);
         // A worker that cannot be woken still looks into its inbox at its next turn.
         let _ = self.waker.wake();
     }
@@ -94,6 +92,9 @@ impl Worker {
             self.take_turn();
             if Instant::now() >= next_check {
                 self.check_times();
+                if self.index == 0 {
+                    crate::memcached::flush_if_due(&self.shared, &mut self.turn);
+                }
                 next_check = Instant::now() + interval;
             }
         }
@@ -141,7 +142,7 @@ impl Worker {
         }
     }
 
-    fn adopt(&mut self, Arrival { mut stream, peer }: Arrival) {
+    fn adopt(&mut self, Arrival { mut stream, peer, language }: Arrival) {
         let token = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
             self.connections.len() - 1
@@ -157,7 +158,8 @@ impl Worker {
         // A reply should not wait for the next one. Where it cannot be had, it is only slower.
         let _ = stream.set_nodelay(true);
         let registration = self.shared.clients.register(peer, local, self.inbox.waker.clone());
-        let mut connection = Box::new(Connection::new(&self.shared, stream, registration));
+        let mut connection =
+            Box::new(Connection::new(&self.shared, language, stream, registration));
         schedule(&mut self.scheduled, token, &mut connection);
         self.connections[token] = Some(connection);
     }

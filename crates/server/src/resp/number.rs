@@ -49,8 +49,18 @@ pub struct Digits {
 impl Digits {
     /// The digits of `value`.
     pub fn new(value: i64) -> Self {
+        let mut digits = Self::unsigned(value.unsigned_abs());
+        if value < 0 {
+            digits.start -= 1;
+            digits.bytes[digits.start] = b'-';
+        }
+        digits
+    }
+
+    /// The digits of a number that is not negative.
+    pub fn unsigned(value: u64) -> Self {
         let mut bytes = [0; 20];
-        let (mut start, mut rest) = (bytes.len(), value.unsigned_abs());
+        let (mut start, mut rest) = (bytes.len(), value);
         loop {
             start -= 1;
             bytes[start] = b'0' + (rest % 10) as u8;
@@ -58,10 +68,6 @@ impl Digits {
             if rest == 0 {
                 break;
             }
-        }
-        if value < 0 {
-            start -= 1;
-            bytes[start] = b'-';
         }
         Digits { bytes, start }
     }

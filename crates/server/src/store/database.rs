@@ -7,8 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use siltstone_engine::{Durability, Engine, MAX_KEY_BYTES, Result, WriteBatch};
+use siltstone_mica::Store;
 
+use super::annex;
 use super::locks::KeyLocks;
+use super::versions::Versions;
 use super::watch::Watches;
 
 /// One SELECT index.
@@ -18,6 +21,10 @@ pub(crate) struct Database {
     pub(crate) locks: KeyLocks,
     pub(crate) watches: Watches,
     pub(crate) max_value_bytes: usize,
+    /// The engine's inside, if it is `mica`.
+    pub(crate) mica: Option<Arc<Store>>,
+    /// What memcached's `cas` compares, if the table is served to its clients.
+    pub(crate) versions: Option<Versions>,
     /// Written since the last sync began.
     unsynced: AtomicBool,
 }
@@ -29,6 +36,8 @@ impl Database {
             locks: KeyLocks::new(),
             watches: Watches::default(),
             max_value_bytes: engine.capabilities().max_value_bytes,
+            mica: engine.behind().and_then(|inside| inside.downcast().ok()),
+            versions: None,
             unsynced: AtomicBool::new(false),
             engine,
         }
@@ -41,6 +50,10 @@ impl Database {
         let written = self.engine.write(batch, Durability::Buffered);
         // After the write: a sync that began before it does not cover it.
         self.unsynced.store(true, Ordering::Release);
+        if let Some(versions) = &self.versions {
+            // However it went: a write that failed may be there in part.
+            batch.iter().for_each(|op| versions.count(op.key()));
+        }
         written
     }
 
@@ -52,9 +65,11 @@ impl Database {
         self.engine.sync().inspect_err(|_| self.unsynced.store(true, Ordering::Release))
     }
 
-    /// Whether a key and a value are within the limits, to tell before they share a batch with
-    /// others.
+    /// Whether a key and a value are within the limits and can be stored as they are, to tell before
+    /// they share a batch with others.
     pub(crate) fn accepts(&self, key: &[u8], value: &[u8]) -> bool {
-        !key.is_empty() && key.len() <= MAX_KEY_BYTES && value.len() <= self.max_value_bytes
+        let fits =
+            !key.is_empty() && key.len() <= MAX_KEY_BYTES && value.len() <= self.max_value_bytes;
+        fits && !(self.has_annexes() && annex::is_mistakable(value))
     }
 }

@@ -4,12 +4,29 @@
 //! write; whoever only reads takes none. Several keys are locked in the order of their stripes, so
 //! two holders never wait for one another.
 //!
-//! Invariant: no one asks for a second guard of the same table while holding one.
+//! # Visitors
+//! A thread that serves a `mica` table over UDP takes none of these locks for its bursts, which are
+//! atomic by themselves: it *visits*. Who holds a lock must not be visited, or an INCR could lose
+//! what a burst wrote between its read and its write. So holders are counted; who begins to hold
+//! waits until the visits under way have ended, and a visitor that finds a holder takes the locks of
+//! its keys like everybody else.
+//!
+//! ```text
+//! visitor   marks its slot, looks at the count of holders: none → visits, unmarks its slot
+//!                                                          some → unmarks it, takes the locks
+//! holder    counts itself, waits until no slot is marked, takes its locks … counts itself out
+//! ```
+//!
+//! Marking and counting are in one total order, so one of the two sees the other.
+//!
+//! Invariant: no one asks for a second guard of the same table while holding one, and a visitor waits
+//! for no holder.
 //!
 //! The hash is seeded anew by each server, so that a client cannot choose keys that all share a
 //! lock.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Release, Ordering::SeqCst};
 
 use parking_lot::{Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -20,6 +37,34 @@ const STRIPES: usize = 1024;
 pub(crate) struct KeyLocks {
     stripes: Box<[Mutex<()>]>,
     seed: u64,
+    /// A slot for each thread that may visit.
+    visitors: Box<[Slot]>,
+    holders: AtomicUsize,
+}
+
+/// Whether a thread visits; on a cache line that is shared with nothing else.
+#[derive(Default)]
+#[repr(align(128))]
+struct Slot(AtomicBool);
+
+/// Being counted as a holder, until this is dropped.
+pub(crate) struct Holding<'a>(Option<&'a AtomicUsize>);
+
+impl Drop for Holding<'_> {
+    fn drop(&mut self) {
+        if let Some(holders) = self.0 {
+            holders.fetch_sub(1, Release);
+        }
+    }
+}
+
+/// Visiting, until this is dropped.
+pub(crate) struct Visit<'a>(&'a Slot);
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        self.0.0.store(false, Release);
+    }
 }
 
 /// Locks that are held until this is dropped.
@@ -27,24 +72,58 @@ pub(crate) struct KeyLocks {
 pub(crate) enum Guard<'a> {
     /// None: the caller holds what it needs already.
     Held,
+    // What is dropped first stands first: locks, then the count.
     One {
         _guard: MutexGuard<'a, ()>,
+        _holding: Holding<'a>,
     },
     Many {
         _guards: Vec<MutexGuard<'a, ()>>,
+        _holding: Holding<'a>,
     },
 }
 
 impl KeyLocks {
     pub(crate) fn new() -> Self {
         let stripes = (0..STRIPES).map(|_| Mutex::new(())).collect();
-        KeyLocks { stripes, seed: RandomState::new().build_hasher().finish() }
+        let seed = RandomState::new().build_hasher().finish();
+        KeyLocks { stripes, seed, visitors: Box::default(), holders: AtomicUsize::new(0) }
+    }
+
+    /// Lets so many threads visit.
+    pub(crate) fn expect_visitors(&mut self, threads: usize) {
+        self.visitors = (0..threads).map(|_| Slot::default()).collect();
+    }
+
+    /// Begins a visit of the thread with this number, unless somebody holds a lock.
+    #[inline]
+    pub(crate) fn visit(&self, thread: usize) -> Option<Visit<'_>> {
+        let visit = Visit(&self.visitors[thread]);
+        visit.0.0.store(true, SeqCst);
+        (self.holders.load(SeqCst) == 0).then_some(visit)
+    }
+
+    /// Counts a holder, when nobody visits any more.
+    #[inline]
+    fn hold(&self) -> Holding<'_> {
+        if self.visitors.is_empty() {
+            return Holding(None);
+        }
+        self.holders.fetch_add(1, SeqCst);
+        for slot in &self.visitors {
+            // A visit is a burst at most.
+            while slot.0.load(SeqCst) {
+                std::thread::yield_now();
+            }
+        }
+        Holding(Some(&self.holders))
     }
 
     /// Locks one key.
     #[inline]
     pub(crate) fn one(&self, key: &[u8]) -> Guard<'_> {
-        Guard::One { _guard: self.stripes[self.stripe(key)].lock() }
+        let holding = self.hold();
+        Guard::One { _guard: self.stripes[self.stripe(key)].lock(), _holding: holding }
     }
 
     /// Locks several keys, in any order and with repetitions.
@@ -57,6 +136,7 @@ impl KeyLocks {
             wanted[stripe / 64] |= 1 << (stripe % 64);
             count += 1;
         }
+        let holding = self.hold();
         let mut guards = Vec::with_capacity(count.min(STRIPES));
         for (word, mut bits) in wanted.into_iter().enumerate() {
             while bits != 0 {
@@ -64,12 +144,13 @@ impl KeyLocks {
                 bits &= bits - 1;
             }
         }
-        Guard::Many { _guards: guards }
+        Guard::Many { _guards: guards, _holding: holding }
     }
 
     /// Locks the whole table against writers.
     pub(crate) fn all(&self) -> Guard<'_> {
-        Guard::Many { _guards: self.stripes.iter().map(Mutex::lock).collect() }
+        let holding = self.hold();
+        Guard::Many { _guards: self.stripes.iter().map(Mutex::lock).collect(), _holding: holding }
     }
 
     #[inline]
@@ -101,6 +182,42 @@ mod tests {
             }
         });
         assert_eq!(total.into_inner(), 2000);
+    }
+
+    #[test]
+    fn nobody_visits_while_a_lock_is_held() {
+        let mut locks = KeyLocks::new();
+        locks.expect_visitors(2);
+        let (locks, count) = (&locks, &AtomicUsize::new(0));
+        // Holders read, pause and write; visitors add at once. Nothing may be lost.
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                scope.spawn(move || {
+                    for _ in 0..20_000 {
+                        let add = || count.fetch_add(1, SeqCst);
+                        match locks.visit(thread) {
+                            Some(_visit) => drop(add()),
+                            None => {
+                                let _guard = locks.one(b"a");
+                                add();
+                            }
+                        }
+                    }
+                });
+                scope.spawn(|| {
+                    for _ in 0..2_000 {
+                        let _guard = locks.one(b"a");
+                        let seen = count.load(SeqCst);
+                        std::hint::spin_loop();
+                        count.store(seen + 1, SeqCst);
+                        drop(_guard);
+                        std::thread::yield_now();
+                    }
+                });
+            }
+        });
+        assert_eq!(count.load(SeqCst), 44_000);
+        assert!(locks.visit(0).is_some());
     }
 
     #[test]

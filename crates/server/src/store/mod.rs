@@ -2,6 +2,9 @@
 //!
 //! | module | one idea |
 //! | --- | --- |
+//! | [`annex`] | flags behind a value, where the engine keeps none beside it |
+//! | [`item`] | a value with its flags and its cas, as memcached's clients know it |
+//! | [`versions`] | whether a key has been written since |
 //! | [`database`] | one SELECT index: an engine, and its locks and watches |
 //! | [`locks`] | striped locks by key, so that read-modify-write is atomic |
 //! | [`watch`] | which watched keys have been written |
@@ -9,10 +12,13 @@
 //! | [`cursors`] | where SCANs stand |
 //! | [`turn`] | what a worker gathers before it syncs and answers |
 
+pub(crate) mod annex;
 pub(crate) mod cursors;
 pub(crate) mod database;
+pub(crate) mod item;
 pub(crate) mod locks;
 pub(crate) mod turn;
+pub(crate) mod versions;
 pub(crate) mod walk;
 pub(crate) mod watch;
 

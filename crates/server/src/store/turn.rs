@@ -21,6 +21,9 @@ use crate::metrics::Samples;
 /// A batch larger than this is applied at once, so that a turn's memory stays small.
 const MAX_BATCH_BYTES: usize = 1 << 20;
 
+/// How many keys FLUSHDB removes in a batch.
+const FLUSH_BATCH: usize = 10_000;
+
 /// What a worker gathers in a turn.
 pub(crate) struct Turn {
     batch: WriteBatch,
@@ -110,6 +113,32 @@ impl Turn {
     ) -> Result<()> {
         // A write that failed is acknowledged to no one, so there is nothing to sync.
         databases[table].write(batch).inspect(|()| self.written[table] = true)
+    }
+
+    /// Removes every key of a table, some at a time.
+    pub(crate) fn clear(&mut self, databases: &[Database], table: usize) -> Result<()> {
+        let database = &databases[table];
+        let _guard = database.locks.all();
+        let mut cursor = database.engine.iter()?;
+        let mut is_there = cursor.first()?;
+        let mut batch = WriteBatch::new();
+        while is_there {
+            batch.clear();
+            for _ in 0..FLUSH_BATCH {
+                batch.delete(cursor.key());
+                is_there = cursor.next()?;
+                if !is_there {
+                    break;
+                }
+            }
+            self.write(databases, table, &batch)?;
+        }
+        Ok(())
+    }
+
+    /// Notes that a table was written by another way than [`write`](Self::write).
+    pub(crate) fn note_written(&mut self, table: usize) {
+        self.written[table] = true;
     }
 
     /// Syncs every table that was written in this turn.

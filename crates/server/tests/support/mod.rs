@@ -193,6 +193,9 @@ impl Cursor for MapCursor {
 pub struct Running {
     pub address: SocketAddr,
     pub metrics: Option<SocketAddr>,
+    pub memcached: Option<SocketAddr>,
+    pub memcached_udp: Option<SocketAddr>,
+    pub udp: Option<SocketAddr>,
     pub stop: StopHandle,
     pub engine: Arc<MapEngine>,
     thread: Option<JoinHandle<Result<()>>>,
@@ -222,13 +225,20 @@ impl Running {
             vec![Table::new("first", first), Table::new("second", Arc::new(MapEngine::default()))];
         let server = Server::bind(tables, options).unwrap();
         let (address, metrics) = (server.local_addr(), server.metrics_addr());
+        let (memcached, memcached_udp) = (server.memcached_addr(), server.memcached_udp_addr());
+        let udp = server.udp_addr();
         let stop = server.stop_handle();
         let thread = Some(std::thread::spawn(move || server.run()));
-        Running { address, metrics, stop, engine, thread }
+        Running { address, metrics, memcached, memcached_udp, udp, stop, engine, thread }
     }
 
     pub fn client(&self) -> Client {
         Client::connect(self.address)
+    }
+
+    /// A connection that speaks memcached's protocol.
+    pub fn talk(&self) -> Talk {
+        Talk::connect(self.memcached.unwrap())
     }
 
     /// Stops the server and returns how it ended.
@@ -340,6 +350,65 @@ impl Client {
             Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
         }
     }
+}
+
+/// A client of memcached's protocol: bytes there and back.
+pub struct Talk {
+    pub stream: TcpStream,
+}
+
+impl Talk {
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Talk { stream }
+    }
+
+    /// Sends bytes, and what comes back up to the answer to a last `mn`, which is not shown.
+    pub fn say(&mut self, bytes: &[u8]) -> String {
+        self.stream.write_all(bytes).unwrap();
+        self.stream.write_all(b"mn\r\n").unwrap();
+        let mut all = Vec::new();
+        while !all.ends_with(b"MN\r\n") {
+            let mut buffer = [0; 4096];
+            let count = self.stream.read(&mut buffer).unwrap();
+            assert!(count > 0, "closed after {}", all.escape_ascii());
+            all.extend_from_slice(&buffer[..count]);
+        }
+        all.truncate(all.len() - 4);
+        String::from_utf8_lossy(&all).into_owned()
+    }
+
+    /// Asserts the answers to commands; `|` stands for the end of a line in both.
+    pub fn expect(&mut self, steps: &[(&str, &str)]) {
+        for (said, heard) in steps {
+            let [said, heard] = [said, heard].map(|text| text.replace('|', "\r\n"));
+            assert_eq!(self.say(said.as_bytes()), heard, "{said}");
+        }
+    }
+
+    /// The cas of a key.
+    pub fn cas(&mut self, key: &str) -> u64 {
+        let answer = self.say(format!("gets {key}\r\n").as_bytes());
+        let first = answer.lines().next().unwrap();
+        first.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+
+    /// What comes before the server closes.
+    pub fn rest(&mut self) -> String {
+        let mut rest = Vec::new();
+        let _ = self.stream.read_to_end(&mut rest);
+        String::from_utf8_lossy(&rest).into_owned()
+    }
+}
+
+/// An open table of `mica` with these options.
+pub fn mica(options: &str) -> Arc<dyn Engine> {
+    let pairs = options.split(' ').filter_map(|pair| pair.split_once('='));
+    let map = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let options = siltstone_mica::Options::from_map(&map).unwrap();
+    Arc::new(siltstone_mica::Mica::open(siltstone::Env::system(1), options).unwrap())
 }
 
 /// A command as an array of bulk strings.

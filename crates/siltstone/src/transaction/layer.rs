@@ -228,7 +228,8 @@ impl Request {
     }
 }
 
-// Every method is handed on, those with a default as well: else the engine's own would be hidden.
+// Every method is handed on, those with a default as well: else the engine's own would be hidden. All but
+// `behind`, for whoever writes past the layer would not be heard of.
 impl Engine for Layer {
     fn name(&self) -> &'static str {
         self.engine.name()

@@ -1,0 +1,132 @@
+//! How a client and a server meet.
+//!
+//! ```text
+//! hello, 512 bytes    0 ····· 32              34
+//!                     header  password's      password, then zeros
+//!                             bytes u16
+//!
+//! welcome, at most    0 ····· 32     40         48      49         50          51      52         56     58
+//! 512 bytes           header  seed   instance   access  direction  partitions  stamps  value's    ports  port u16
+//!                             u64    u64        u8      u8         log2 u8     u8      limit u32  u16    × ports
+//! ```
+//!
+//! The welcome's header has the cookie for the address that the hello came from, and the hello's
+//! sequence number, which the client draws at random. A cookie is good for an hour at least; when it
+//! is not any more, or the server is another, the answer is `stranger` and the client says hello
+//! again.
+//!
+//! Access is 0 for EREW, 1 for CREW, 2 for CRCW. Direction is 0 if a request must go to the port of
+//! its key's partition (partition p has port p modulo the number of ports) wherever only its owner
+//! may do it, 1 if any port takes any request.
+//!
+//! Source: thesis, section 5.3.2, "Client assistance": the client caches the operation mode and the
+//! number of partitions from a directory of the server.
+
+use siltstone_mica::Access;
+
+use super::{HEADER_BYTES, Header, Kind, Mistake, u16_at, u32_at, u64_at};
+
+/// Bytes of a hello; a welcome has no more.
+pub const BYTES: usize = 512;
+/// The longest password, in bytes.
+pub const MAX_PASSWORD_BYTES: usize = BYTES - HEADER_BYTES - 2;
+/// The most ports that a welcome has room for.
+pub const MAX_PORTS: usize = (BYTES - FIXED) / 2;
+const FIXED: usize = 58;
+
+/// What a client must know of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Welcome {
+    /// The seed under which keys are hashed (XXH3-64).
+    pub seed: u64,
+    /// A number that each server draws when it starts: with another one the table is another.
+    pub instance: u64,
+    /// Who may do what at once.
+    pub access: Access,
+    /// Whether any port takes any request.
+    pub any_port: bool,
+    /// The number of partitions is 2 to the power of this.
+    pub partition_bits: u8,
+    /// Whether items have stamps to compare.
+    pub keeps_stamps: bool,
+    /// The largest value, in bytes, as far as the table is concerned.
+    pub max_value_bytes: u32,
+    /// The ports, by number.
+    pub ports: Vec<u16>,
+}
+
+/// A hello with this password, to be answered with this number. A longer password is cut, which no
+/// server takes for the whole.
+pub fn hello(sequence: u64, password: &[u8]) -> [u8; BYTES] {
+    let mut packet = [0; BYTES];
+    let password = &password[..password.len().min(MAX_PASSWORD_BYTES)];
+    packet[32..34].copy_from_slice(&(password.len() as u16).to_le_bytes());
+    packet[34..34 + password.len()].copy_from_slice(password);
+    let room = BYTES as u16;
+    let kind = Kind::Hello;
+    Header { kind, length: 0, count: 0, sequence, cookie: 0, behind: 0, room, attempt: 0 }
+        .write(&mut packet);
+    packet
+}
+
+/// The password in a hello's body.
+///
+/// # Errors
+/// If the hello is shorter than a welcome may be, or its parts do not fit.
+pub fn password(body: &[u8]) -> Result<&[u8], Mistake> {
+    if body.len() < BYTES - HEADER_BYTES {
+        return Err(Mistake::Length);
+    }
+    body[2..].get(..usize::from(u16_at(body, 0))).ok_or(Mistake::Body)
+}
+
+impl Welcome {
+    /// The packet, with this cookie, in answer to this number.
+    pub fn packet(&self, sequence: u64, cookie: u64) -> Vec<u8> {
+        let ports = &self.ports[..self.ports.len().min(MAX_PORTS)];
+        let mut packet = vec![0; FIXED];
+        packet[32..40].copy_from_slice(&self.seed.to_le_bytes());
+        packet[40..48].copy_from_slice(&self.instance.to_le_bytes());
+        packet[48] = self.access as u8;
+        packet[49] = u8::from(self.any_port);
+        packet[50] = self.partition_bits;
+        packet[51] = u8::from(self.keeps_stamps);
+        packet[52..56].copy_from_slice(&self.max_value_bytes.to_le_bytes());
+        packet[56..58].copy_from_slice(&(ports.len() as u16).to_le_bytes());
+        packet.extend(ports.iter().flat_map(|port| port.to_le_bytes()));
+        let kind = Kind::Welcome;
+        Header { kind, length: 0, count: 0, sequence, cookie, behind: 0, room: 0, attempt: 0 }
+            .write(&mut packet);
+        packet
+    }
+
+    /// Reads a welcome's body.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(body: &[u8]) -> Result<Self, Mistake> {
+        const AT: usize = HEADER_BYTES;
+        let (fixed, ports) = body.split_at_checked(FIXED - AT).ok_or(Mistake::Body)?;
+        let access = match fixed[48 - AT] {
+            0 => Access::Erew,
+            1 => Access::Crew,
+            2 => Access::Crcw,
+            other => return Err(Mistake::Code(other)),
+        };
+        let partition_bits = fixed[50 - AT];
+        let count = usize::from(u16_at(fixed, 56 - AT));
+        if ports.len() != 2 * count || count == 0 || partition_bits > 16 {
+            return Err(Mistake::Body);
+        }
+        Ok(Welcome {
+            seed: u64_at(fixed, 0),
+            instance: u64_at(fixed, 40 - AT),
+            access,
+            any_port: fixed[49 - AT] != 0,
+            partition_bits,
+            keeps_stamps: fixed[51 - AT] != 0,
+            max_value_bytes: u32_at(fixed, 52 - AT),
+            ports: ports.chunks_exact(2).map(|port| u16_at(port, 0)).collect(),
+        })
+    }
+}

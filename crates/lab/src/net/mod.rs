@@ -1,0 +1,86 @@
+//! Servers over loopback under one load: ours, memcached, Redis.
+//!
+//! A server is a process of its own on some cores, the load comes from this thread on another core.
+//! Every protocol has the same rule: so many requests are sent together (a packet, or one write to a
+//! socket), and so many such batches may wait for their answers.
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`servers`] | processes that serve, and where |
+//! | [`drivers`] | the load, in each protocol |
+//!
+//! Invariant: every look-up is for a key that was stored, and a run in which more than one in a
+//! hundred misses is an error.
+//!
+//! Source: Lim, thesis (2015), section 5.4.1: tiny items of 8 + 8 bytes, uniform and Zipf of 0.99,
+//! 50 % and 95 % GET.
+
+pub mod drivers;
+pub mod servers;
+
+use rand::RngExt;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use siltstone_engine::{Error, Result};
+
+use crate::generate::{Chooser, Draw, stream};
+
+/// An item's key: eight digits. It is the value, too.
+pub type Key = [u8; 8];
+
+/// What is asked of a server.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// Items that are stored.
+    pub items: u64,
+    /// 0 is uniform.
+    pub skew: f64,
+    /// The share of look-ups.
+    pub gets: f64,
+    /// Requests that are sent together.
+    pub batch: usize,
+    /// Batches that wait for their answers at once.
+    pub window: usize,
+    /// How many times so many batches are a round, after which all answers are awaited.
+    pub windows: usize,
+}
+
+/// The key of an item.
+pub fn key(item: u64) -> Key {
+    let mut key = [b'0'; 8];
+    let mut rest = item;
+    for digit in key.iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    key
+}
+
+impl Load {
+    /// Requests of a round.
+    pub fn round(&self) -> usize {
+        self.batch * self.window * self.windows
+    }
+
+    /// Keys, and whether they are looked up.
+    pub fn draws(&self, count: usize) -> Vec<(Key, bool)> {
+        let draw = match self.skew {
+            0.0 => Draw::Uniform,
+            skew => Draw::Zipf { skew },
+        };
+        let mut rng = stream(11, 0);
+        let mut chooser = Chooser::new(draw, self.items, 1, 0, 1);
+        let next = |_| (key(chooser.next(&mut rng, self.items)), rng.random_bool(self.gets));
+        (0..count).map(next).collect()
+    }
+}
+
+/// Keeps this thread on one core.
+///
+/// # Errors
+/// If the system refuses.
+pub fn stay_on(core: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(core);
+    sched_setaffinity(None, &set)
+        .map_err(|error| Error::Invalid(format!("core {core} is not to be had: {error}")))
+}

@@ -1,0 +1,126 @@
+//! `mica-latency`: how long an answer takes at how many operations a second.
+//!
+//! The load sends 1, 2, 4, … batches at once and awaits them all, so load and latency rise together.
+//! The figure is one of two curves; what can be said of both in a number is how much ours does at a
+//! latency that memcached has when it does its most.
+//!
+//! memcached is asked by its meta commands, which it answers faster (see `mica-network`).
+//!
+//! Invariant: a batch's latency is from when its round is begun to its last answer, in both.
+//!
+//! Source: Lim, thesis (2015), section 5.4.3 and figure 5.13.
+
+use siltstone_engine::{Error, Result};
+
+use super::mica_bench::PAPER;
+use super::{Check, Direction, Experiment, Measured};
+use crate::net::drivers::{Driver, Protocol};
+use crate::net::servers::{Kind, Server};
+use crate::net::{Load, stay_on};
+use crate::plot::{Line, Lines, Plot};
+
+const ITEMS: f64 = 1e6;
+const SECONDS: f64 = 1.0;
+const WINDOWS: [usize; 6] = [1, 2, 4, 8, 16, 32];
+
+pub(super) struct MicaLatency;
+
+/// Operations a second, and microseconds at percentiles 50, 95, 99, 99.9.
+type Point = (f64, [f64; 4]);
+
+impl Experiment for MicaLatency {
+    fn id(&self) -> &'static str {
+        "mica-latency"
+    }
+
+    fn paper(&self) -> &'static str {
+        PAPER
+    }
+
+    fn figure(&self) -> &'static str {
+        "figure 5.13"
+    }
+
+    fn claim(&self) -> &'static str {
+        "at a similar latency far more operations a second than memcached (there two orders, past the \
+         kernel; the bar here is 4 times)"
+    }
+
+    fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+        stay_on(1)?;
+        let items = (ITEMS * scale) as u64;
+        let subjects = [
+            ("mica over UDP", Kind::Ours { ports: 1, any_port: false }, Protocol::Udp),
+            ("memcached", Kind::Memcached, Protocol::MemcachedMeta),
+        ];
+        let mut curves: Vec<Vec<Point>> = Vec::new();
+        for (turn, (_, kind, protocol)) in (0..).zip(subjects) {
+            let server = Server::start(kind, "0", 1, 320)?;
+            let mut curve = Vec::new();
+            for window in WINDOWS {
+                let load = Load { items, skew: 0.0, gets: 0.5, batch: 32, window, windows: 1 };
+                let mut driver = Driver::connect(&server, protocol, load)?;
+                if curve.is_empty() {
+                    driver.fill(load)?;
+                }
+                let measured = driver.run(load, SECONDS)?;
+                let at = |quantile| measured.latency.value_at_quantile(quantile) as f64 / 1e3;
+                curve.push((measured.rate, [0.5, 0.95, 0.99, 0.999].map(at)));
+            }
+            curves.push(curve);
+            progress(turn + 1, 2);
+        }
+        let [ours, peer] = &curves[..] else {
+            return Err(Error::Invalid("there are two curves".to_owned()));
+        };
+        let most = |curve: &[Point]| curve.iter().map(|point| point.0).fold(0.0, f64::max);
+        // Where memcached first comes within a tenth of its most.
+        let full = peer.iter().find(|point| point.0 >= 0.9 * most(peer));
+        let budget = full.map_or(0.0, |point| point.1[1]);
+        let within: Vec<_> = ours.iter().filter(|point| point.1[1] <= budget).copied().collect();
+        let checks = vec![
+            Check {
+                what: format!("times memcached's most, at its 95th percentile of {budget:.0} µs"),
+                claimed: 4.0,
+                ours: most(&within) / most(peer),
+                tolerance: 0.0,
+                direction: Direction::AtLeast(4.0),
+            },
+            Check {
+                what: "95th percentile of one batch at a time, against memcached's".to_owned(),
+                claimed: 1.0,
+                ours: ours[0].1[1] / peer[0].1[1],
+                tolerance: 0.0,
+                direction: Direction::AtMost(1.0),
+            },
+        ];
+        let mut told = Vec::new();
+        let mut series = Vec::new();
+        for ((name, ..), curve) in subjects.iter().zip(&curves) {
+            let points: Vec<_> = curve
+                .iter()
+                .map(|(rate, at)| {
+                    let at = at.map(|micros| format!("{micros:.0}"));
+                    format!("{:.2} M: {}", rate / 1e6, at.join("/"))
+                })
+                .collect();
+            told.push(format!("{name} {}", points.join(", ")));
+            for (index, percentile) in ["median", "95 %"].iter().enumerate() {
+                let points = curve.iter().map(|(rate, at)| (rate / 1e6, at[index])).collect();
+                let name = format!("{name}, {percentile}");
+                series.push(Line { name, points, is_reference: false });
+            }
+        }
+        let plot = Plot::Lines(Lines {
+            title: "Latency of a batch of 32 over loopback".to_owned(),
+            x: "millions of operations a second".to_owned(),
+            y: "µs".to_owned(),
+            series,
+        });
+        let scale = format!(
+            "{items} items of 8 + 8 bytes, 50 % GET; operations/s: µs at 50/95/99/99.9 %: {}",
+            told.join("; ")
+        );
+        Ok(Measured { scale, checks, plot: Some(plot) })
+    }
+}

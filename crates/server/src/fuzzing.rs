@@ -1,0 +1,200 @@
+//! What fuzzers and property tests drive: the protocols over a small store, without sockets.
+//!
+//! A [`Bench`] has two servers with the same table and a clock that stands still. Commands are run
+//! whole in the one and cut in pieces in the other; both must answer the same, since where a packet
+//! is cut means nothing. A [`UdpBench`] is a port of the UDP server.
+//!
+//! Invariant: everything that is driven here is the code that serves clients.
+//!
+//! Source: ours.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use siltstone::{Env, ManualClock, Table};
+use siltstone_client::wire::{HEADER_BYTES, Header, Kind};
+use siltstone_mica::{Mica, Options};
+
+use crate::memcached::Talk;
+use crate::memcached::talk::Step;
+use crate::resp::Replies;
+use crate::store::turn::Turn;
+use crate::udp::{Answers, Cookies, Desk, Incoming, Parcels};
+use crate::{Server, ServerOptions};
+
+/// Bytes of answers to one input, at most.
+const MAX_OUTPUT: usize = 16 << 20;
+
+/// Two servers that must answer the same.
+pub struct Bench {
+    sides: [Side; 2],
+}
+
+struct Side {
+    server: Server,
+    turn: Turn,
+}
+
+impl Side {
+    fn new() -> Result<Self, siltstone::Error> {
+        let clock = Arc::new(ManualClock::at(1_800_000_000_000));
+        let given = [("memory", "4MiB"), ("partitions", "1"), ("stamps", "on"), ("mode", "cache")];
+        let given = given.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let options = Options::from_map(&given.into_iter().collect())?;
+        let mica = Mica::open(Env::replayable(clock.clone(), 1), options)?;
+        let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        let options = ServerOptions {
+            listen: anywhere,
+            udp: Some(anywhere),
+            clock,
+            ..ServerOptions::default()
+        };
+        let server = Server::bind(vec![Table::new("fuzzed", Arc::new(mica))], options)?;
+        Ok(Side { server, turn: Turn::new(1) })
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.server.shared().databases[0].engine.stats().memory_bytes()
+    }
+
+    /// The answers to commands that come in pieces of so many bytes.
+    fn memcached(&mut self, bytes: &[u8], piece: usize) -> Vec<u8> {
+        let shared = self.server.shared();
+        let (mut talk, mut replies) = (Talk::new(shared), Replies::new(MAX_OUTPUT));
+        let mut start = 0;
+        for end in (piece..bytes.len()).step_by(piece).chain([bytes.len()]) {
+            while !talk.is_closing && !replies.has_overflowed() {
+                match talk.step(shared, &mut replies, &mut self.turn, &bytes[start..end]) {
+                    Step::Incomplete => break,
+                    Step::Used(count) => start += count,
+                }
+            }
+        }
+        self.turn.end();
+        assert!(start <= bytes.len(), "used more than there was");
+        replies.unsent().to_vec()
+    }
+}
+
+impl Bench {
+    /// Two servers with empty tables. They are bound to free ports and never run.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub fn new() -> Result<Self, siltstone::Error> {
+        Ok(Bench { sides: [Side::new()?, Side::new()?] })
+    }
+
+    /// Runs a client's bytes as memcached's commands.
+    ///
+    /// # Panics
+    /// If the answers depend on how the bytes are cut, which is a bug.
+    pub fn memcached(&mut self, bytes: &[u8], piece: usize) {
+        let [whole, cut] = &mut self.sides;
+        let whole = whole.memcached(bytes, bytes.len().max(1));
+        let cut = cut.memcached(bytes, piece.max(1));
+        // Numbers that time and the process bring along are none of the client's.
+        if !bytes.windows(5).any(|word| word == b"stats") {
+            assert!(
+                whole == cut,
+                "{}\nwhole: {}\ncut: {}",
+                bytes.escape_ascii(),
+                whole.escape_ascii(),
+                cut.escape_ascii()
+            );
+        }
+    }
+
+    /// Bytes that the tables take: they must not grow.
+    pub fn memory_bytes(&self) -> u64 {
+        self.sides.iter().map(Side::memory_bytes).sum()
+    }
+}
+
+/// A port of the UDP server, which is given packets.
+pub struct UdpBench {
+    side: Side,
+    desk: Desk,
+    cookies: Arc<Cookies>,
+    answers: Answers,
+    parcels: Parcels,
+}
+
+impl UdpBench {
+    /// A port over an empty table. With `two_ports` it is one of two that take any request.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    ///
+    /// # Panics
+    /// Never: the table is of the engine that is served over UDP.
+    pub fn new(two_ports: bool) -> Result<Self, siltstone::Error> {
+        let side = Side::new()?;
+        let store = side.server.udp_store().expect("the table is of mica").clone();
+        let cookies = Arc::new(Cookies::new());
+        let ports: &[u16] = if two_ports { &[1, 2] } else { &[1] };
+        let mut desk =
+            Desk::new(side.server.shared().clone(), store, 0, ports.into(), cookies.clone());
+        desk.take_any(two_ports);
+        let (answers, parcels) = Default::default();
+        Ok(UdpBench { side, desk, cookies, answers, parcels })
+    }
+
+    /// Gives the port these packets in one burst, each from a client with a port number, and with
+    /// the right cookie if it is to be known. Bytes of all answers.
+    ///
+    /// # Panics
+    /// If an answer is larger than it may be, or something is kept that must not be: bugs.
+    pub fn burst(&mut self, packets: &mut [(Vec<u8>, u16, bool)]) -> usize {
+        let now = self.side.server.shared().options.clock.now();
+        let address = |port: u16| SocketAddr::from(([10, 0, 0, 1], port));
+        let mut allowed = 0;
+        for (packet, client, is_known) in &mut *packets {
+            if *is_known && packet.len() >= HEADER_BYTES {
+                packet[16..24]
+                    .copy_from_slice(&self.cookies.of(address(*client), now).to_le_bytes());
+            }
+            allowed += match Header::parse(packet) {
+                Ok((header, _)) if header.kind == Kind::Requests && *is_known => {
+                    usize::from(header.room)
+                }
+                _ => packet.len(),
+            };
+        }
+        let incoming: Vec<_> = packets
+            .iter()
+            .map(|(bytes, client, _)| Incoming {
+                bytes,
+                sender: address(*client),
+                is_handed: false,
+            })
+            .collect();
+        self.desk.serve(&incoming, &mut self.answers, &mut self.parcels);
+        let mut all = 0;
+        for (packet, _) in self.answers.iter() {
+            let (header, _) = Header::parse(packet).expect("an answer is a packet");
+            assert_eq!(usize::from(header.length), packet.len());
+            // An answer names the room that its client has named.
+            assert!(header.kind != Kind::Answers || packet.len() <= header.room.into());
+            all += packet.len();
+        }
+        assert!(all <= allowed, "{all} bytes of answers where {allowed} are allowed");
+        let handed: Vec<_> = self.parcels.take().collect();
+        let incoming: Vec<_> = handed.iter().map(|(_, handed)| Incoming::from(handed)).collect();
+        if let Some(first) = incoming.first() {
+            assert!(Header::parse(first.bytes).is_ok(), "a parcel is a packet");
+        }
+        assert!(self.desk.kept_bytes() <= 16 << 20);
+        all
+    }
+
+    /// The keyhash of a key, for packets that are to be done.
+    pub fn hash(&self, key: &[u8]) -> u64 {
+        self.side.server.udp_store().map_or(0, |store| store.hash(key))
+    }
+
+    /// Bytes that the table takes: it must not grow.
+    pub fn memory_bytes(&self) -> u64 {
+        self.side.memory_bytes()
+    }
+}

@@ -1,0 +1,41 @@
+//! memcached's protocols: the classic text commands and the meta commands, over TCP.
+//!
+//! ```text
+//! bytes ─▶ talk (lines, data blocks, who may speak) ─▶ classic ─┐
+//!                                                   └▶ meta ────┴▶ deed ─▶ store::item ─▶ engine
+//! ```
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`talk`] | from bytes to a command; what is remembered of a client |
+//! | [`line`] | words of a line: keys, numbers, times |
+//! | [`classic`] | `get`, `set`, `incr` and their kin |
+//! | [`meta`] | `mg`, `ms`, `md`, `ma`, `me`, `mn` and their flags |
+//! | [`deed`] | what commands do, under the locks that RESP's commands use |
+//! | [`stats`] | what `stats` tells |
+//! | [`udp`] | the same commands in datagrams, off by default |
+//!
+//! # Where it differs from memcached
+//! * A key with control characters is refused, as the protocol's text asks; only base64 keys of meta
+//!   commands may have any bytes.
+//! * A value that is too large is refused and the old one stays: a store must not lose it.
+//! * `decr` stores the number without trailing spaces.
+//! * `append` and `prepend` do what `set` does to memory: they write the value anew.
+//! * Meta commands know no stale items, no "win" tokens and no times of access: the flags `h`, `l`,
+//!   `I`, `R`, `x`, `E`, and `N` of `mg`, are refused as invalid.
+//! * In a store without stamps `cas` may, seldom, answer EXISTS though it was another key that was
+//!   written ([`versions`](crate::store::versions)).
+//!
+//! Source: memcached's `doc/protocol.txt`; words and corner cases as memcached 1.6.18 has them.
+
+mod classic;
+mod deed;
+mod line;
+mod meta;
+mod stats;
+pub(crate) mod talk;
+pub(crate) mod udp;
+
+pub(crate) use deed::flush_if_due;
+pub(crate) use stats::Tallies;
+pub(crate) use talk::Talk;

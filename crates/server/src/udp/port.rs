@@ -1,0 +1,144 @@
+//! A thread and its socket: receive, do, send.
+//!
+//! With client direction a thread sleeps in the call that receives; with software direction it
+//! also waits for parcels from other threads.
+//!
+//! Source: thesis, section 5.3.2, "Burst packet I/O".
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use siltstone_client::mmsg::{self, MAX_BURST, Slot};
+use siltstone_client::wire::MAX_PACKET_BYTES;
+use siltstone_engine::{Error, OptionMistake, Result};
+use siltstone_mica::Store;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::cookie::Cookies;
+use super::handover::{Handed, Inbox, Parcels};
+use super::{Answers, Desk, Incoming};
+use crate::shared::Shared;
+
+/// How long a stop may go unnoticed.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// What the system is asked to hold for us; it may give less.
+const BUFFER_BYTES: usize = 8 << 20;
+
+/// The sockets, before their threads run.
+pub(crate) struct Ports {
+    sockets: Vec<UdpSocket>,
+    numbers: Arc<[u16]>,
+    pub(crate) address: SocketAddr,
+}
+
+impl Ports {
+    /// Binds one socket for each thread: to this port and those behind it, or to any free ones.
+    pub(crate) fn bind(address: SocketAddr, count: usize) -> Result<Self> {
+        let mut sockets = Vec::new();
+        for number in 0..count {
+            let mut address = address;
+            if address.port() != 0 {
+                let port = usize::from(address.port()) + number;
+                let port = u16::try_from(port).map_err(|_| {
+                    Error::BadOptions(vec![OptionMistake {
+                        option: "udp".to_owned(),
+                        reason: format!(
+                            "{count} ports are needed, one for each thread; from {} on there are \
+                             fewer",
+                            address.port()
+                        ),
+                    }])
+                })?;
+                address.set_port(port);
+            }
+            let socket =
+                open(address).map_err(|error| Error::io("bind to", address.to_string(), &error))?;
+            sockets.push(socket);
+        }
+        let address_of = |socket: &UdpSocket| {
+            socket.local_addr().map_err(|error| Error::io("bind to", address.to_string(), &error))
+        };
+        let addresses = sockets.iter().map(address_of).collect::<Result<Vec<_>>>()?;
+        let numbers = addresses.iter().map(SocketAddr::port).collect();
+        Ok(Ports { address: addresses[0], sockets, numbers })
+    }
+
+    /// The work of each thread.
+    pub(crate) fn threads(
+        self,
+        shared: &Arc<Shared>,
+        store: &Arc<Store>,
+    ) -> io::Result<Vec<impl FnOnce() -> io::Result<()> + Send + 'static>> {
+        let cookies = Arc::new(Cookies::new());
+        let inboxes = self.sockets.iter().map(|_| Inbox::new()).collect::<io::Result<Vec<_>>>()?;
+        let inboxes: Arc<[Inbox]> = inboxes.into();
+        let threads = self.sockets.into_iter().enumerate().map(|(number, socket)| {
+            let (shared, store, inboxes) = (shared.clone(), store.clone(), inboxes.clone());
+            let desk = Desk::new(shared, store, number, self.numbers.clone(), cookies.clone());
+            move || Port { desk, socket, inboxes }.run()
+        });
+        Ok(threads.collect())
+    }
+}
+
+fn open(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.bind(&address.into())?;
+    // What does not fit is lost and sent again: less is slower, not wrong.
+    let _ = socket.set_recv_buffer_size(BUFFER_BYTES);
+    let _ = socket.set_send_buffer_size(BUFFER_BYTES);
+    socket.set_read_timeout(Some(PATIENCE))?;
+    Ok(socket.into())
+}
+
+struct Port {
+    desk: Desk,
+    socket: UdpSocket,
+    inboxes: Arc<[Inbox]>,
+}
+
+impl Port {
+    fn run(mut self) -> io::Result<()> {
+        let shared = self.desk.shared.clone();
+        let mut slots: Vec<_> = (0..MAX_BURST).map(|_| Slot::new(MAX_PACKET_BYTES)).collect();
+        let (mut answers, mut parcels) = (Answers::default(), Parcels::default());
+        let (mut handed, mut by_port): (Vec<Handed>, Vec<Vec<Handed>>) = Default::default();
+        by_port.resize_with(self.inboxes.len(), Vec::new);
+        let waits_here = !self.desk.any_port;
+        while !shared.stop.is_stopping() {
+            let count = mmsg::receive(&self.socket, &mut slots, waits_here)?;
+            self.inboxes[self.desk.number].take(&mut handed);
+            if count == 0 && handed.is_empty() {
+                if !waits_here {
+                    self.inboxes[self.desk.number].sleep(&self.socket, PATIENCE)?;
+                }
+                continue;
+            }
+            let received = slots[..count].iter().filter_map(|slot| {
+                let sender = slot.sender()?;
+                Some(Incoming { bytes: slot.packet(), sender, is_handed: false })
+            });
+            let incoming: Vec<_> = received.chain(handed.iter().map(Incoming::from)).collect();
+            let bytes = incoming.iter().map(|incoming| incoming.bytes.len() as u64).sum();
+            shared.metrics.bytes_in.fetch_add(bytes, Relaxed);
+            self.desk.serve(&incoming, &mut answers, &mut parcels);
+            // A socket that refuses one packet will take the next; the client sends again.
+            let _ = mmsg::send(&self.socket, answers.iter());
+            let bytes = answers.iter().map(|(packet, _)| packet.len() as u64).sum();
+            shared.metrics.bytes_out.fetch_add(bytes, Relaxed);
+            for (port, parcel) in parcels.take() {
+                by_port[port].push(parcel);
+            }
+            for (parcels, inbox) in by_port.iter_mut().zip(self.inboxes.iter()) {
+                if !parcels.is_empty() {
+                    let put = inbox.put(parcels);
+                    shared.udp.handed.fetch_add(put as u64, Relaxed);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,400 @@
+//! What does each of memcached's commands answer, over engines that keep flags and cas in different
+//! ways, and beside RESP?
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+mod support;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use siltstone::Engine;
+use siltstone_server::{Server, ServerOptions};
+use support::{Running, Talk, eventually, mica};
+
+fn anywhere() -> Option<SocketAddr> {
+    Some("127.0.0.1:0".parse().unwrap())
+}
+
+fn over(first: Option<Arc<dyn Engine>>) -> Running {
+    Running::over(first, |options| options.memcached = anywhere())
+}
+
+/// Engines with flags behind values, flags beside them, and stamps beside them too.
+fn kinds() -> Vec<(&'static str, Running)> {
+    vec![
+        ("map", over(None)),
+        ("mica", over(Some(mica("memory=32MiB")))),
+        ("mica, cache", over(Some(mica("memory=32MiB mode=cache access=crcw")))),
+        ("mica, stamps", over(Some(mica("memory=32MiB stamps=on")))),
+    ]
+}
+
+#[test]
+fn the_classic_commands() {
+    for (kind, server) in kinds() {
+        println!("{kind}");
+        let mut talk = server.talk();
+        talk.expect(&[
+            ("get a|", "END|"),
+            ("set a 5 0 3|abc|", "STORED|"),
+            ("get a|", "VALUE a 5 3|abc|END|"),
+            ("set b 0 0 0||", "STORED|"),
+            ("get zz b a zz a|", "VALUE b 0 0||VALUE a 5 3|abc|VALUE a 5 3|abc|END|"),
+            ("add a 1 0 1|x|", "NOT_STORED|"),
+            ("add c 4294967295 0 1|x|", "STORED|"),
+            ("get c|", "VALUE c 4294967295 1|x|END|"),
+            ("replace zz 0 0 1|x|", "NOT_STORED|"),
+            ("replace c 0 0 1|y|get c|", "STORED|VALUE c 0 1|y|END|"),
+            ("append a 9 0 2|de|prepend a 9 0 1|>|get a|", "STORED|STORED|VALUE a 5 6|>abcde|END|"),
+            ("append zz 0 0 1|x|prepend zz 0 0 1|x|", "NOT_STORED|NOT_STORED|"),
+            ("delete a|delete a|get a|", "DELETED|NOT_FOUND|END|"),
+            ("delete b 0|delete b 1|delete b 0 noreply|", "DELETED|CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]|"),
+            ("set n 7 0 2|10|incr n 5|decr n 16|get n|", "STORED|15|0|VALUE n 7 1|0|END|"),
+            ("incr n 18446744073709551615|incr n 2|", "18446744073709551615|1|"),
+            ("incr n -1|incr n x|incr zz 1|decr zz 1|", "CLIENT_ERROR invalid numeric delta argument|CLIENT_ERROR invalid numeric delta argument|NOT_FOUND|NOT_FOUND|"),
+            ("incr c 1|", "CLIENT_ERROR cannot increment or decrement non-numeric value|"),
+            ("touch c 100|touch zz 0|touch c x|", "TOUCHED|NOT_FOUND|CLIENT_ERROR invalid exptime argument|"),
+            ("mg c t|touch c 0|mg c t|", "HD t100|TOUCHED|HD t-1|"),
+            ("gat 50 c zz|mg c t|", "VALUE c 0 1|y|END|HD t50|"),
+            ("gat -1 c|get c|", "VALUE c 0 1|y|END|END|"),
+            ("set q 0 0 1 noreply|x|add q 0 0 1 noreply|y|incr q 1 noreply|get q|", "VALUE q 0 1|x|END|"),
+            ("get|touch|gat|incr a|foo|set a 0 0|cas a 0 0 1||", "ERROR|ERROR|ERROR|ERROR|ERROR|ERROR|ERROR|ERROR|"),
+            ("set a x 0 1|set a 0 x 1|set a 4294967296 0 1|set a 0 0 -1|", "CLIENT_ERROR bad command line format|CLIENT_ERROR bad command line format|CLIENT_ERROR bad command line format|CLIENT_ERROR bad command line format|"),
+            ("set a 0 0 3|abcde|", "CLIENT_ERROR bad data chunk|ERROR|"),
+            ("version noreply|verbosity noreply|get noreply|", "VERSION 1.6.18|END|"),
+            ("version|verbosity 1|verbosity x|shutdown|", "VERSION 1.6.18|OK|CLIENT_ERROR bad command line format|ERROR: shutdown not enabled|"),
+            ("flush_all|get q|flush_all noreply|flush_all x|", "OK|END|CLIENT_ERROR invalid exptime argument|"),
+            ("set a\tb 0 0 1|", "CLIENT_ERROR bad command line format|"),
+        ]);
+        let stats = talk.say(b"stats\r\n");
+        assert!(stats.contains("STAT cmd_get ") && stats.ends_with("END\r\n"), "{stats}");
+        assert_eq!(talk.say(b"stats reset\r\n"), "RESET\r\n");
+        assert!(talk.say(b"stats\r\n").contains("STAT get_hits 0\r\n"));
+        assert!(talk.say(b"stats settings\r\n").contains("item_size_max"));
+        talk.stream.set_nodelay(true).unwrap();
+        std::io::Write::write_all(&mut talk.stream, b"quit\r\n").unwrap();
+        assert_eq!(talk.rest(), "");
+    }
+}
+
+#[test]
+fn cas() {
+    for (kind, server) in kinds() {
+        println!("{kind}");
+        let (mut talk, mut other) = (server.talk(), server.client());
+        assert_eq!(talk.say(b"cas a 0 0 1 1\r\n1\r\n"), "NOT_FOUND\r\n");
+        talk.say(b"set a 0 0 1\r\n1\r\n");
+        let first = talk.cas("a");
+        assert_eq!(talk.cas("a"), first, "a look is no write");
+        let swap = |cas| format!("cas a 3 0 1 {cas}\r\n2\r\n").into_bytes();
+        assert_eq!(talk.say(&swap(first)), "STORED\r\n");
+        assert_eq!(talk.say(&swap(first)), "EXISTS\r\n");
+        assert_eq!(talk.say(b"get a\r\n"), "VALUE a 3 1\r\n2\r\nEND\r\n");
+        // Writes of every kind and protocol count, those that change nothing too.
+        for write in ["set a 3 0 1|2|", "touch a 0|", "append a 0 0 0||", "incr a 0|", "gat 0 a|"] {
+            let seen = talk.cas("a");
+            talk.say(write.replace('|', "\r\n").as_bytes());
+            assert_eq!(talk.say(&swap(seen)), "EXISTS\r\n", "{write}");
+        }
+        for write in ["SET a 2", "APPEND a x", "EXPIRE a 100", "PERSIST a", "MSET a 2 b 3"] {
+            let seen = talk.cas("a");
+            assert!(!other.call(write).starts_with('-'));
+            assert_eq!(talk.say(&swap(seen)), "EXISTS\r\n", "{write}");
+        }
+        let seen = talk.cas("a");
+        talk.say(b"delete a\r\nset a 0 0 1\r\n2\r\n");
+        assert_eq!(talk.say(&swap(seen)), "EXISTS\r\n");
+        let seen = talk.cas("a");
+        assert_eq!(talk.say(format!("md a C{}\r\n", seen + 1).as_bytes()), "EX\r\n");
+        assert_eq!(talk.say(format!("md a C{seen}\r\n").as_bytes()), "HD\r\n");
+    }
+}
+
+#[test]
+fn the_meta_commands() {
+    for (kind, server) in kinds() {
+        println!("{kind}");
+        let mut talk = server.talk();
+        talk.expect(&[
+            ("mg a v|mg a v q|mg a v k O9|", "EN|EN ka O9|"),
+            ("ms a 3 F5|abc|", "HD|"),
+            ("mg a|mg a v|mg a q|", "HD|VA 3|abc|HD|"),
+            ("mg a s f t v k Oxyz|", "VA 3 s3 f5 t-1 ka Oxyz|abc|"),
+            ("ms a 1 T60 k Oq|x|mg a t f|", "HD ka Oq|HD t60 f0|"),
+            ("mg a T100 t|mg a t|", "HD t100|HD t100|"),
+            ("ms a 1 T-1|x|mg a|", "HD|EN|"),
+            ("ms a 1 MR|x|ms a 1 ME|y|ms a 1 ME q|z|mg a v|", "NS|HD|NS|VA 1|y|"),
+            ("ms a 1 MA|2|ms a 1 Mp|0|mg a v|", "HD|HD|VA 3|0y2|"),
+            ("ms v 1 MA|1|ms v 1 MA N30|1|mg v v t|", "NS|HD|VA 1 t30|1|"),
+            ("ms a 1 q|x|ms a 1 MZ|x|", "CLIENT_ERROR invalid mode for ms M token|"),
+            ("ms a 1 C1|x|ms zz 1 C1|x|ms a 2|abcd|", "EX|NF|CLIENT_ERROR bad data chunk|ERROR|"),
+            ("md a q|md a q|md a k O1|", "NF|NF ka O1|"),
+            ("ms YQ== 1 b k|z|mg YQ== b k v|mg a v|", "HD kYQ== b|VA 1 kYQ== b|z|VA 1|z|"),
+            ("ms AAEgCg== 1 b|z|mg AAEgCg== b v|", "HD|VA 1|z|"),
+            ("mg a b|mg a v v|mg a y|mg a N3|mg|ms a|ms a x|me|", "CLIENT_ERROR error decoding key|CLIENT_ERROR duplicate flag|CLIENT_ERROR invalid flag|CLIENT_ERROR invalid flag|ERROR|CLIENT_ERROR bad command line format|CLIENT_ERROR bad command line format|CLIENT_ERROR bad command line format|"),
+            ("mg a Oxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx|ms a 1 Tx|x|ms a 1 Fx|x|", "CLIENT_ERROR opaque token too long|CLIENT_ERROR bad token in command line format|CLIENT_ERROR bad token in command line format|"),
+            ("ma n|ma n q|ma n N0 J13 v t|ma n N0 J13 v|", "NF|NF|VA 2 t-1|13|VA 2|14|"),
+            ("ma n D4 MD v|ma n M- v|ma n M+ v|ma n Mi|ma n MX|", "VA 2|10|VA 1|9|VA 2|10|HD|CLIENT_ERROR invalid mode for ma M token|"),
+            ("ma n T30 t|ma n q|ma n C1 q|ma n D-1|", "HD t30|EX|CLIENT_ERROR bad token in command line format|"),
+            ("ma a|", "CLIENT_ERROR cannot increment or decrement non-numeric value|"),
+            ("me zz|", "EN|"),
+        ]);
+        let debug = talk.say(b"me a\r\n");
+        assert!(debug.starts_with("ME a exp=-1 cas=") && debug.ends_with(" size=1\r\n"), "{debug}");
+        let cas = talk.say(b"mg a c\r\n");
+        let cas = cas.trim_end().strip_prefix("HD c").unwrap().to_owned();
+        let swapped = talk.say(format!("ms a 1 C{cas} c\r\nw\r\n").as_bytes());
+        assert!(swapped.starts_with("HD c") && swapped != format!("HD c{cas}\r\n"), "{swapped}");
+        assert_eq!(talk.say(format!("ms a 1 C{cas}\r\nw\r\n").as_bytes()), "EX\r\n");
+    }
+}
+
+#[test]
+fn a_value_is_the_same_over_both_protocols() {
+    for (kind, server) in kinds() {
+        println!("{kind}");
+        let (mut talk, mut redis) = (server.talk(), server.client());
+        talk.expect(&[("set a 77 100 3|abc|", "STORED|")]);
+        redis.expect(&[("GET a", "\"abc\""), ("STRLEN a", ":3"), ("TTL a", ":100")]);
+        redis.expect(&[("MGET a b", "[\"abc\", nil]"), ("GETRANGE a 1 -1", "\"bc\"")]);
+        redis.expect(&[("MULTI", "+OK"), ("APPEND a d", "+QUEUED"), ("GET a", "+QUEUED")]);
+        redis.expect(&[("EXEC", "[:4, \"abcd\"]")]);
+        talk.expect(&[("get a|", "VALUE a 0 4|abcd|END|")]);
+        redis.expect(&[("SET n 10 EX 50", "+OK"), ("INCR n", ":11")]);
+        talk.expect(&[("incr n 1|mg n t v|", "12|VA 2 t50|12|")]);
+        // What looks like a value with flags, written over either protocol, comes back whole.
+        let forged = server.engine.get(b"a").unwrap().map_or_else(Vec::new, |entry| entry.value);
+        redis.call_bytes(&[b"SET", b"f", &forged]);
+        talk.say(b"set x 9 0 1\r\nx\r\n");
+        if let Some(raw) = server.engine.get(b"x").unwrap().map(|entry| entry.value) {
+            assert_eq!(raw.len(), 17);
+            for args in [&[&b"SET"[..], b"y", &raw][..], &[b"MSET", b"y", &raw, b"z", b"1"]] {
+                redis.call_bytes(args);
+                assert_eq!(redis.call("STRLEN y"), ":17");
+                assert!(talk.say(b"get y\r\n").starts_with("VALUE y 0 17\r\n"));
+            }
+            talk.say(&[b"set y 0 0 17\r\n", &raw[..], b"\r\n"].concat());
+            assert_eq!(redis.call("STRLEN y"), ":17");
+        }
+    }
+}
+
+#[test]
+fn increments_over_both_protocols_are_all_counted() {
+    for (kind, server) in kinds() {
+        println!("{kind}");
+        server.talk().say(b"set n 3 0 1\r\n0\r\nset c 0 0 1\r\n0\r\n");
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut talk = server.talk();
+                    (0..300).for_each(|_| drop(talk.say(b"incr n 1\r\n")));
+                });
+                scope.spawn(|| {
+                    let mut client = server.client();
+                    (0..300).for_each(|_| drop(client.call("INCR n")));
+                });
+                scope.spawn(|| {
+                    let mut talk = server.talk();
+                    let mut done = 0;
+                    while done < 100 {
+                        let answer = talk.say(b"gets c\r\n");
+                        let mut lines = answer.lines();
+                        let cas = lines.next().unwrap().rsplit(' ').next().unwrap().to_owned();
+                        let next = lines.next().unwrap().parse::<u64>().unwrap() + 1;
+                        let next = next.to_string();
+                        let swap = format!("cas c 0 0 {} {cas}\r\n{next}\r\n", next.len());
+                        done += usize::from(talk.say(swap.as_bytes()) == "STORED\r\n");
+                    }
+                });
+            }
+        });
+        let mut talk = server.talk();
+        assert!(talk.say(b"get n c\r\n").contains("\r\n1200\r\nVALUE c 0 3\r\n200\r\n"));
+    }
+}
+
+#[test]
+fn times_pass() {
+    let server = over(None);
+    let mut talk = server.talk();
+    talk.expect(&[
+        ("set a 0 -1 1|x|get a|", "STORED|END|"),
+        ("set a 0 2592001 1|x|get a|", "STORED|END|"),
+    ]);
+    talk.say(b"set a 0 1 1\r\nx\r\nset b 0 0 1\r\nx\r\n");
+    let soon = siltstone::Clock::now(&siltstone::SystemClock) / 1000 + 2;
+    talk.say(format!("set c 0 {soon} 1\r\nx\r\n").as_bytes());
+    assert!(talk.say(b"get a c\r\n").contains("VALUE c"));
+    eventually("they expire", || talk.say(b"get a c\r\n") == "END\r\n");
+    assert_eq!(talk.say(b"flush_all 1\r\nget b\r\n"), "OK\r\nVALUE b 0 1\r\nx\r\nEND\r\n");
+    eventually("the table is cleared", || talk.say(b"get b\r\n") == "END\r\n");
+}
+
+#[test]
+fn a_command_is_the_same_however_it_is_cut() {
+    let server = over(None);
+    let all =
+        b"set a 1 0 3\r\na\nb\r\nget a\r\nms b 2 q\r\n\r\n\r\nmg b v\r\nget a\nincr a 1\r\n\r\n";
+    let whole = server.talk().say(all);
+    assert!(whole.contains("a\nb") && whole.ends_with("ERROR\r\n"), "{whole}");
+    for piece in [1, 2, 5] {
+        let mut talk = server.talk();
+        for part in all.chunks(piece) {
+            std::io::Write::write_all(&mut talk.stream, part).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(talk.say(b""), whole, "pieces of {piece}");
+    }
+}
+
+#[test]
+fn limits_hold() {
+    let server = over(Some(mica("memory=32MiB")));
+    let mut talk = server.talk();
+    let long = "k".repeat(251);
+    let bad = "CLIENT_ERROR bad command line format|";
+    talk.expect(&[
+        (&format!("get {long}|set {long} 0 0 1|mg {long}|"), &bad.repeat(3)),
+        (&format!("set {} 0 0 1|x|", &long[1..]), "STORED|"),
+        ("set a 0 0 1|x|", "STORED|"),
+    ]);
+    // A value over the limit is refused and thrown away; the old one stays.
+    let large = "x".repeat(5 << 20);
+    let too_large = "SERVER_ERROR object too large for cache|";
+    talk.expect(&[
+        (
+            &format!("set a 0 0 {}|{large}|get a|", large.len()),
+            &format!("{too_large}VALUE a 0 1|x|END|"),
+        ),
+        (&format!("ms a {}|{large}|mg a v|", large.len()), &format!("{too_large}VA 1|x|")),
+        ("set a 0 0 2147483646|", bad),
+    ]);
+    let many = vec![&long[1..]; 200].join(" ");
+    assert!(talk.say(format!("get {many}\r\n").as_bytes()).len() > 200 * 250);
+    let mut endless = server.talk();
+    // It may be closed while we still send.
+    let _ = std::io::Write::write_all(&mut endless.stream, &[b'a'; 100 << 10]);
+    let said = endless.rest();
+    assert!(said.is_empty() || said == "CLIENT_ERROR line too long\r\n", "{said}");
+    server.engine.disk_full.store(true, std::sync::atomic::Ordering::SeqCst);
+}
+
+#[test]
+fn a_full_disk_and_a_failing_table_are_told() {
+    use std::sync::atomic::Ordering::SeqCst;
+    let server = over(None);
+    let mut talk = server.talk();
+    server.engine.disk_full.store(true, SeqCst);
+    let full = talk.say(b"set a 0 0 1\r\nx\r\n");
+    assert!(full.starts_with("SERVER_ERROR out of memory storing object"), "{full}");
+    server.engine.disk_full.store(false, SeqCst);
+    server.engine.fail_writes.store(true, SeqCst);
+    let failed = talk.say(b"set a 0 0 1\r\nx\r\n");
+    assert!(failed.starts_with("SERVER_ERROR ") && failed.lines().count() == 1, "{failed}");
+    server.engine.fail_writes.store(false, SeqCst);
+    let always = Running::with(|options| {
+        options.memcached = anywhere();
+        options.fsync = siltstone_server::Fsync::Always;
+    });
+    let mut talk = always.talk();
+    assert_eq!(talk.say(b"set a 0 0 1\r\nx\r\n"), "STORED\r\n");
+    assert!(always.engine.syncs.load(SeqCst) > 0);
+    always.engine.fail_syncs.store(true, SeqCst);
+    std::io::Write::write_all(&mut talk.stream, b"set a 0 0 1\r\ny\r\n").unwrap();
+    let lost = talk.rest();
+    assert!(lost.starts_with("SERVER_ERROR the write may not be durable"), "{lost}");
+    always.engine.fail_syncs.store(false, SeqCst);
+}
+
+#[test]
+fn a_password_is_asked_for() {
+    let server = Running::with(|options| {
+        options.memcached = anywhere();
+        options.password = Some("open sesame".into());
+    });
+    for first in ["get a\r\n", "set a 0 0 7\r\nu wrong\r\n", "mn\r\n", "set a 0 0 9999\r\n"] {
+        let mut talk = server.talk();
+        std::io::Write::write_all(&mut talk.stream, first.as_bytes()).unwrap();
+        let said = talk.rest();
+        assert!(said.starts_with("CLIENT_ERROR") || said.starts_with("SERVER_ERROR"), "{said}");
+        assert_eq!(said.lines().count(), 1);
+    }
+    let mut talk = server.talk();
+    assert_eq!(
+        talk.say(b"set auth 0 0 18\r\nanyone open sesame\r\nget a\r\n"),
+        "STORED\r\nEND\r\n"
+    );
+}
+
+#[test]
+fn the_table_can_be_chosen() {
+    let choose = |name: &str| {
+        let name = Some(name.to_owned());
+        Running::with(|options| (options.memcached, options.memcached_table) = (anywhere(), name))
+    };
+    let server = choose("second");
+    server.talk().say(b"set a 0 0 1\r\nx\r\n");
+    let mut client = server.client();
+    client.expect(&[("GET a", "nil"), ("SELECT 1", "+OK"), ("GET a", "\"x\"")]);
+    let engine: Arc<dyn Engine> = Arc::new(support::MapEngine::default());
+    let tables = vec![siltstone::Table::new("one", engine)];
+    let options = ServerOptions {
+        listen: anywhere().unwrap(),
+        memcached_table: Some("two".into()),
+        ..ServerOptions::default()
+    };
+    let refused = Server::bind(tables, options).map(|_| ()).unwrap_err().to_string();
+    assert!(refused.contains("'two' is not served; the tables are one"), "{refused}");
+}
+
+#[test]
+fn datagrams_are_answered_with_their_number() {
+    let server = Running::with(|options| options.memcached_udp = anywhere());
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    socket.connect(server.memcached_udp.unwrap()).unwrap();
+    let ask = |frame: &[u8], commands: &str| {
+        socket.send(&[frame, commands.as_bytes()].concat()).unwrap();
+        let (mut all, mut at) = (String::new(), 0);
+        loop {
+            let mut buffer = [0; 2000];
+            let count = socket.recv(&mut buffer).unwrap();
+            assert_eq!(buffer[..2], frame[..2]);
+            assert_eq!(buffer[2..4], [0, at]);
+            all.push_str(std::str::from_utf8(&buffer[8..count]).unwrap());
+            at += 1;
+            if buffer[5] == at {
+                return all;
+            }
+        }
+    };
+    let value = "v".repeat(5000);
+    let frame = [7, 8, 0, 0, 0, 1, 0, 0];
+    assert_eq!(ask(&frame, &format!("set a 0 0 5000\r\n{value}\r\n")), "STORED\r\n");
+    assert_eq!(ask(&frame, "get a\r\n"), format!("VALUE a 0 5000\r\n{value}\r\nEND\r\n"));
+    assert!(ask(&frame, "set a 0 0 5\r\nab").starts_with("CLIENT_ERROR"));
+    assert!(ask(&[7, 8, 0, 0, 0, 2, 0, 0], "get a\r\n").starts_with("SERVER_ERROR multi-packet"));
+    // Nobody is answered to less than a header.
+    socket.send(&[0; 7]).unwrap();
+    assert_eq!(ask(&frame, "mn\r\n"), "MN\r\n");
+    let options = ServerOptions {
+        memcached_udp: Some("0.0.0.0:11211".parse().unwrap()),
+        ..ServerOptions::default()
+    };
+    assert!(options.check().unwrap_err().to_string().contains("forges"));
+}
+
+#[test]
+fn no_more_clients_than_there_may_be() {
+    let server = Running::with(|options| {
+        options.memcached = anywhere();
+        options.max_clients = 1;
+    });
+    let mut first = server.talk();
+    assert_eq!(first.say(b"version\r\n"), "VERSION 1.6.18\r\n");
+    let mut second = Talk::connect(server.memcached.unwrap());
+    assert_eq!(second.rest(), "ERROR Too many open connections\r\n");
+}
