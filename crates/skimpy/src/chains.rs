@@ -68,6 +68,20 @@ impl Index {
             self.stamps[bucket as usize] = stamp;
         }
     }
+
+    /// The bucket has pages from this stamp on, which it did not seem to have: what was pending lies in the
+    /// log behind payloads that were written after it, and replay meets it first.
+    fn reach_back(&mut self, bucket: u32, stamp: u8) {
+        let collected = &mut self.stamps[bucket as usize];
+        if is_behind(stamp, *collected) {
+            *collected = stamp;
+        }
+    }
+}
+
+/// Whether a stamp is of pages before those of another, modulo 256.
+fn is_behind(stamp: u8, other: u8) -> bool {
+    (1..128).contains(&other.wrapping_sub(stamp))
 }
 
 /// A record on the way down a chain, or the news that it has moved meanwhile.
@@ -362,6 +376,7 @@ impl Mapping for Chains {
                 _ => (self.bucket(record.hash), at),
             };
             index.begin(bucket, self.stamp(number));
+            index.reach_back(bucket, self.stamp(number));
             index.heads[bucket as usize] = head;
             if record.is_marked(crate::record::REMAPPED) {
                 index.stamps[bucket as usize] = self.stamp(since);

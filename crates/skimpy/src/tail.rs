@@ -14,6 +14,8 @@
 //!
 //! Source: SkimpyFTL, section 3.4; the pace is ours.
 
+use std::time::{Duration, Instant};
+
 use siltstone_engine::{Purpose, Result};
 
 use crate::engine::Inner;
@@ -26,6 +28,8 @@ const MOST_FOR_ONE: u64 = 8;
 /// one of the tail: collecting a bucket for the first time copies much and frees little.
 const EARLY_FROM: u64 = 3;
 const EARLY: u64 = 4;
+/// Longer than any lookup takes, but for one on a device that fails.
+const LONGEST_LOOKUP: Duration = Duration::from_secs(1);
 
 impl Inner {
     fn pages_per_block(&self) -> u64 {
@@ -79,6 +83,9 @@ impl Inner {
             if !collected || budget == 0 {
                 let before = writer.space.free_blocks();
                 self.reclaim(writer, true)?;
+                if writer.space.free_blocks() < needed && self.await_readers(writer) {
+                    self.reclaim(writer, true)?;
+                }
                 if writer.space.free_blocks() >= needed {
                     break;
                 }
@@ -91,6 +98,20 @@ impl Inner {
             budget = budget.saturating_sub(1);
         }
         Ok(())
+    }
+
+    /// Waits for the readers that are in blocks that were given up: each is there for one lookup. `false` if
+    /// there are none, or if they stay.
+    fn await_readers(&self, writer: &Writer) -> bool {
+        let Some(last) = writer.space.retired.back() else { return false };
+        let began = Instant::now();
+        while self.pins.is_read(last.age) {
+            if began.elapsed() > LONGEST_LOOKUP {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        true
     }
 
     /// Refuses to remap so many bytes if that would leave no room for checkpoints.

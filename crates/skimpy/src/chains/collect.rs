@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_engine::{Purpose, Result};
 
-use super::{Chains, Met, own};
+use super::{Chains, Met, is_behind, own};
 use crate::device::Pages;
 use crate::engine::Inner;
 use crate::location::{self, Location, NONE, UNKNOWN};
@@ -69,8 +69,8 @@ impl Chains {
         let here = self.stamp(page.header.number);
         for bucket in buckets {
             let collected = self.index().stamps[bucket as usize];
-            // Behind the page, modulo 256: its copies are further on.
-            if !(1..128).contains(&collected.wrapping_sub(here)) {
+            // Collected since: its copies are further on.
+            if !is_behind(here, collected) {
                 self.collect_bucket(inner, writer, bucket)?;
             }
         }
