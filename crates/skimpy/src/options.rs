@@ -7,6 +7,7 @@ use siltstone_engine::options::parse_duration;
 use siltstone_engine::{OptionReader, Result};
 use siltstone_media::flash::Geometry;
 
+// ANCHOR: options
 /// How a table of this engine is kept. Refused whole at open if it cannot be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
@@ -39,6 +40,7 @@ pub struct Options {
     /// Blocks that are programmed in turn (`lanes`, 1): as many as the device has channels.
     pub lanes: u32,
 }
+// ANCHOR_END: options
 
 /// What maps keys to pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
