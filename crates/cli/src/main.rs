@@ -21,6 +21,7 @@ mod repro;
 mod serve;
 mod stats;
 mod store;
+mod top;
 mod transfer;
 mod verify;
 
@@ -52,6 +53,8 @@ struct Cli {
 enum Command {
     /// Serve a store to clients of Redis and memcached over TCP, and a table of mica over UDP
     Serve(serve::Serve),
+    /// Watch a running server: levels, throughput, amplification, memory, stalls, cache hits
+    Top(top::Top),
     /// Load rows from a file or standard input
     Import(transfer::Import),
     /// Write all rows to a file or standard output
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
     limits::raise_open_files();
     let outcome = match cli.command {
         Command::Serve(command) => command.run(),
+        Command::Top(command) => command.run(),
         Command::Import(command) => command.run(),
         Command::Export(command) => command.run(),
         Command::Put(command) => command.run(),

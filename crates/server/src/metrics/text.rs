@@ -93,6 +93,9 @@ impl Page {
             }
             Ok(())
         };
+        each("table_info", "gauge", "Always 1; the engine is a label.", |s| {
+            vec![(format!(",engine=\"{}\"", s.engine), 1.0)]
+        })?;
         each("table_user_bytes_written_total", "counter", "Keys and values written.", |s| {
             plain(s.user_bytes_written as f64)
         })?;
@@ -153,6 +156,12 @@ impl Page {
         })?;
         each("table_level_bytes", "gauge", "Bytes by level.", |s| {
             s.levels.iter().map(|l| (level(&l.name), l.bytes as f64)).collect()
+        })?;
+        each("table_level_target_bytes", "gauge", "Bytes a level aims at; 0: no aim.", |s| {
+            s.levels.iter().map(|l| (level(&l.name), l.target_bytes as f64)).collect()
+        })?;
+        each("table_level_written_bytes_total", "counter", "Bytes written into a level.", |s| {
+            s.levels.iter().map(|l| (level(&l.name), l.bytes_written as f64)).collect()
         })?;
         each("table_counter_total", "counter", "Counters of the engine.", |s| {
             let row = |(name, value): (&&str, &u64)| (format!(",name=\"{name}\""), *value as f64);
