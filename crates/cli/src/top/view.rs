@@ -1,8 +1,8 @@
 //! A server drawn: a head, a tab a table, and one table's levels, rates, memory, stalls and hits.
 //!
 //! ```text
-//! left   levels as bars (full: at their aim, or the largest level) │ right  throughput, amplification
-//!        memory by structure                                       │        stalls by cause, hits
+//! levels as bars (full: at their aim, or the largest level)
+//! memory by structure │ throughput, amplification, stalls by cause, hits
 //! ```
 //!
 //! The live view and `--once` draw the same widgets; the latter as plain text, every table below
@@ -57,9 +57,10 @@ impl Widget for Frame<'_> {
 pub(super) fn plain(address: &str, server: &Server) -> String {
     let mut text = head(address, server).to_string();
     for shown in &server.tables {
-        let left = shown.levels.len() + usize::from(shown.container.is_some()) + shown.memory.len();
-        let right = 5 + shown.stalls.len() + 1 + shown.hits.len();
-        let lines = u16::try_from(left.max(right) + 5).unwrap_or(u16::MAX / 2);
+        let above = shown.levels.len().max(1) + usize::from(shown.container.is_some());
+        let right = 7 + shown.stalls.len() + shown.hits.len();
+        let lines =
+            u16::try_from(4 + above + right.max(shown.memory.len())).unwrap_or(u16::MAX / 2);
         let mut buffer = Buffer::empty(Rect::new(0, 0, PLAIN_WIDTH, lines));
         table(shown, buffer.area, &mut buffer);
         for y in 0..lines {
@@ -94,8 +95,7 @@ fn table(table: &Table, area: Rect, buffer: &mut Buffer) {
         bytes(table.space)
     );
     let frame = Block::bordered().border_type(BorderType::Rounded).title(title.bold());
-    let columns = [Constraint::Fill(5), Constraint::Length(1), Constraint::Fill(4)];
-    let [left, _, right] = Layout::horizontal(columns).areas(frame.inner(area));
+    let inner = frame.inner(area);
     frame.render(area, buffer);
 
     let mut lines = vec![heading("levels")];
@@ -109,9 +109,14 @@ fn table(table: &Table, area: Rect, buffer: &mut Buffer) {
     if table.levels.is_empty() {
         lines.push(Line::from(" none: all in memory").dim());
     }
+    let rows = [Constraint::Length(lines.len() as u16), Constraint::Fill(1)];
+    let [levels, below] = Layout::vertical(rows).areas(inner);
+    let columns = [Constraint::Fill(5), Constraint::Length(1), Constraint::Fill(4)];
+    let [left, _, right] = Layout::horizontal(columns).areas(below);
+    Paragraph::new(lines).render(levels, buffer);
+
     let total: f64 = table.memory.iter().map(|(_, bytes)| bytes).sum();
-    lines.push(Line::default());
-    lines.push(heading(&format!("memory {}", bytes(total))));
+    let mut lines = vec![heading(&format!("memory {}", bytes(total)))];
     lines.extend(table.memory.iter().map(|(name, held)| {
         let pieces =
             [Span::from(label(&name.replace('_', " "))), bar(held / total, Color::Magenta)];
