@@ -1,6 +1,9 @@
 //! Walking a table in engine order.
+//!
+//! A [`Cursor`] goes wherever an order of keys leads. An engine without one has a
+//! [`ForwardCursor`], which only goes on, and [`Forward`] makes a cursor of it that refuses all else.
 
-use crate::{Result, Timestamp};
+use crate::{Error, Result, Timestamp};
 
 /// A position in a table, seen as of the moment the cursor was made.
 ///
@@ -61,4 +64,181 @@ pub trait Cursor: Send {
 
     /// When the entry under the cursor expires.
     fn expires_at(&self) -> Option<Timestamp>;
+}
+
+/// What a cursor of an engine without an order of keys does: as those methods of [`Cursor`].
+pub trait ForwardCursor: Send {
+    /// The engine's name.
+    fn engine(&self) -> &'static str;
+
+    /// Moves to the first entry. `true` if there is one.
+    fn first(&mut self) -> Result<bool>;
+
+    /// Moves to the next entry; only asked for where the walk stands on one.
+    fn advance(&mut self) -> Result<bool>;
+
+    /// Where the walk stands.
+    fn position(&self) -> Vec<u8> {
+        self.key().to_vec()
+    }
+
+    /// Moves to the first entry behind a position.
+    fn resume(&mut self, _position: &[u8]) -> Result<bool> {
+        let operation = "taking up a walk again";
+        Err(Error::Unsupported { engine: self.engine(), operation })
+    }
+
+    /// Whether the walk stands on an entry.
+    fn valid(&self) -> bool;
+
+    /// The key there.
+    fn key(&self) -> &[u8];
+
+    /// The value there.
+    fn value(&self) -> &[u8];
+
+    /// When the entry there expires.
+    fn expires_at(&self) -> Option<Timestamp>;
+}
+
+/// A [`ForwardCursor`] as a cursor: moves that want an order are refused.
+pub struct Forward<W> {
+    walk: W,
+    /// The last move failed, so it stands nowhere.
+    has_failed: bool,
+}
+
+impl<W: ForwardCursor> Forward<W> {
+    /// Around a walk that stands nowhere yet.
+    pub fn new(walk: W) -> Self {
+        Forward { walk, has_failed: false }
+    }
+
+    fn unsupported(&mut self, operation: &'static str) -> Result<bool> {
+        self.moved(Err(Error::Unsupported { engine: self.walk.engine(), operation }))
+    }
+
+    fn moved(&mut self, outcome: Result<bool>) -> Result<bool> {
+        self.has_failed = outcome.is_err();
+        outcome
+    }
+}
+
+impl<W: ForwardCursor> Cursor for Forward<W> {
+    fn first(&mut self) -> Result<bool> {
+        let outcome = self.walk.first();
+        self.moved(outcome)
+    }
+
+    fn last(&mut self) -> Result<bool> {
+        self.unsupported("walking from the end")
+    }
+
+    fn seek(&mut self, _key: &[u8]) -> Result<bool> {
+        self.unsupported("seeking by key order")
+    }
+
+    fn seek_back(&mut self, _key: &[u8]) -> Result<bool> {
+        self.unsupported("seeking by key order")
+    }
+
+    fn next(&mut self) -> Result<bool> {
+        let outcome = match self.valid() {
+            true => self.walk.advance(),
+            false => Err(Error::Invalid("the cursor stands on no entry: place it first".into())),
+        };
+        self.moved(outcome)
+    }
+
+    fn prev(&mut self) -> Result<bool> {
+        self.unsupported("walking back")
+    }
+
+    fn position(&self) -> Vec<u8> {
+        self.walk.position()
+    }
+
+    fn resume(&mut self, position: &[u8]) -> Result<bool> {
+        let outcome = self.walk.resume(position);
+        self.moved(outcome)
+    }
+
+    fn valid(&self) -> bool {
+        !self.has_failed && self.walk.valid()
+    }
+
+    fn key(&self) -> &[u8] {
+        self.walk.key()
+    }
+
+    fn value(&self) -> &[u8] {
+        self.walk.value()
+    }
+
+    fn expires_at(&self) -> Option<Timestamp> {
+        self.walk.expires_at()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three entries, the last of which cannot be read.
+    struct Three(usize);
+
+    impl ForwardCursor for Three {
+        fn engine(&self) -> &'static str {
+            "three"
+        }
+
+        fn first(&mut self) -> Result<bool> {
+            self.0 = 1;
+            Ok(true)
+        }
+
+        fn advance(&mut self) -> Result<bool> {
+            self.0 += 1;
+            if self.0 == 3 { Err(Error::Closed) } else { Ok(true) }
+        }
+
+        fn valid(&self) -> bool {
+            self.0 > 0
+        }
+
+        fn key(&self) -> &[u8] {
+            b"key"
+        }
+
+        fn value(&self) -> &[u8] {
+            b""
+        }
+
+        fn expires_at(&self) -> Option<Timestamp> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_forward_cursor_refuses_by_name_and_stands_nowhere_after_an_error() {
+        let mut cursor = Forward::new(Three(0));
+        assert!(matches!(cursor.next(), Err(Error::Invalid(_))));
+        type Move = fn(&mut Forward<Three>) -> Result<bool>;
+        let moves: [Move; 6] = [
+            |c| c.last(),
+            |c| c.seek(b"k"),
+            |c| c.seek_back(b"k"),
+            |c| c.prev(),
+            |c| c.resume(b"k"),
+            |c| c.next().and_then(|_| c.next()),
+        ];
+        for step in moves {
+            assert!(cursor.first().unwrap() && cursor.valid());
+            match step(&mut cursor) {
+                Err(Error::Unsupported { engine, .. }) => assert_eq!(engine, "three"),
+                other => assert!(matches!(other, Err(Error::Closed)), "{other:?}"),
+            }
+            assert!(!cursor.valid());
+        }
+    }
 }

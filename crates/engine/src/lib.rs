@@ -44,7 +44,7 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use contract::{
     Capabilities, CheckpointSink, Damage, Durability, Engine, KeyRange, ReadPoint, VerifyReport,
 };
-pub use cursor::Cursor;
+pub use cursor::{Cursor, Forward, ForwardCursor};
 pub use entry::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Timestamp};
 pub use env::Env;
 pub use error::{Error, OptionMistake, Result};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use siltstone_engine::{Capabilities, Engine, Env, MAX_VALUE_BYTES, Result};
 use siltstone_lsm::{Lsm, Options};
 use siltstone_media::Media;
-use siltstone_testkit::Subject;
+use siltstone_testkit::{Subject, subject};
 
 struct LsmSubject;
 
@@ -50,10 +50,7 @@ const VARIANTS: [&str; 28] = [
 fn options(variant: u32, media: &dyn Media) -> Result<Options> {
     let turns: Vec<_> = VARIANTS[variant as usize].split(" | ").collect();
     let turn = turns[media.list()?.len() % turns.len()];
-    let pairs = SMALL.split(' ').chain(turn.split(' '));
-    let pairs = pairs.filter_map(|pair| pair.split_once('='));
-    let map = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    Ok(Options::from_map(&map).expect("option sets are legal"))
+    Ok(Options::from_map(&subject::options([SMALL, turn])).expect("option sets are legal"))
 }
 
 impl Subject for LsmSubject {
@@ -61,12 +58,8 @@ impl Subject for LsmSubject {
         "lsm"
     }
 
-    fn variants(&self) -> u32 {
-        VARIANTS.len() as u32
-    }
-
-    fn describe(&self, variant: u32) -> String {
-        VARIANTS[variant as usize].to_owned()
+    fn option_sets(&self) -> &[&'static str] {
+        &VARIANTS
     }
 
     fn capabilities(&self) -> Capabilities {

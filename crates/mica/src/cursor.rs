@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use siltstone_engine::{Cursor, Error, Result, Timestamp};
+use siltstone_engine::{ForwardCursor, Result, Timestamp};
 
 use crate::engine::NAME;
 use crate::store::Store;
@@ -65,36 +65,17 @@ impl Drop for CopyCursor {
     }
 }
 
-fn unsupported(operation: &'static str) -> Result<bool> {
-    Err(Error::Unsupported { engine: NAME, operation })
-}
+impl ForwardCursor for CopyCursor {
+    fn engine(&self) -> &'static str {
+        NAME
+    }
 
-impl Cursor for CopyCursor {
     fn first(&mut self) -> Result<bool> {
         Ok(self.place(0))
     }
 
-    fn last(&mut self) -> Result<bool> {
-        unsupported("walking backwards")
-    }
-
-    fn seek(&mut self, _key: &[u8]) -> Result<bool> {
-        unsupported("seeking a key")
-    }
-
-    fn seek_back(&mut self, _key: &[u8]) -> Result<bool> {
-        unsupported("seeking a key")
-    }
-
-    fn next(&mut self) -> Result<bool> {
-        match self.at {
-            Some(at) => Ok(self.place(at + 1)),
-            None => Err(Error::Invalid("the cursor stands on no entry".to_owned())),
-        }
-    }
-
-    fn prev(&mut self) -> Result<bool> {
-        unsupported("walking backwards")
+    fn advance(&mut self) -> Result<bool> {
+        Ok(self.place(self.at.map_or(0, |at| at + 1)))
     }
 
     fn valid(&self) -> bool {

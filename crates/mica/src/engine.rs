@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use siltstone_engine::entry::check_key;
 use siltstone_engine::stats::Stats;
 use siltstone_engine::{
-    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Error, Op, Result,
-    VerifyReport, WriteBatch,
+    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Error, Forward, Op,
+    Result, VerifyReport, WriteBatch,
 };
 
 use crate::cursor::CopyCursor;
@@ -109,7 +109,7 @@ impl Engine for Mica {
 
     fn iter(&self) -> Result<Box<dyn Cursor>> {
         self.check_open()?;
-        Ok(Box::new(CopyCursor::of(&self.store, &self.cursors)))
+        Ok(Box::new(Forward::new(CopyCursor::of(&self.store, &self.cursors))))
     }
 
     fn flush(&self) -> Result<()> {

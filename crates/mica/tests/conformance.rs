@@ -15,7 +15,7 @@ use siltstone_engine::{
 };
 use siltstone_media::Media;
 use siltstone_mica::{Access, Mica, Options};
-use siltstone_testkit::{Scale, Subject, concurrent, linear};
+use siltstone_testkit::{Scale, Subject, concurrent, linear, subject};
 
 struct MicaSubject;
 
@@ -40,9 +40,7 @@ const VARIANTS: [&str; 14] = [
 fn options(variant: u32) -> Options {
     let text = VARIANTS[variant as usize];
     let memory = if text.contains("cache") { "memory=512MiB" } else { "memory=160MiB" };
-    let pairs = text.split(' ').chain([memory, "hash_seed=7", "item=20KiB"]);
-    let pairs = pairs.filter_map(|pair| pair.split_once('='));
-    let map = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let map = subject::options([text, memory, "hash_seed=7 item=20KiB"]);
     Options::from_map(&map).expect("option sets are legal")
 }
 
@@ -51,12 +49,8 @@ impl Subject for MicaSubject {
         "mica"
     }
 
-    fn variants(&self) -> u32 {
-        VARIANTS.len() as u32
-    }
-
-    fn describe(&self, variant: u32) -> String {
-        VARIANTS[variant as usize].to_owned()
+    fn option_sets(&self) -> &[&'static str] {
+        &VARIANTS
     }
 
     fn capabilities(&self) -> Capabilities {

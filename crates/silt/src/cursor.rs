@@ -20,7 +20,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use siltstone_engine::{Clock, Cursor, Error, Op, Purpose, Result, Timestamp};
+use siltstone_engine::{Clock, Error, ForwardCursor, Op, Purpose, Result, Timestamp};
 use siltstone_structures::HashKey;
 
 use crate::engine::Inner;
@@ -158,7 +158,7 @@ impl SiltCursor {
     }
 
     /// Moves to the next entry that is seen.
-    fn advance(&mut self) -> Result<bool> {
+    fn go_on(&mut self) -> Result<bool> {
         self.current = None;
         let now = self.clock.now();
         while self.partition < self.version.partitions.len() {
@@ -265,40 +265,21 @@ impl SiltCursor {
     fn current(&self) -> &Current {
         self.current.as_ref().expect("the cursor stands on an entry: ask `valid`")
     }
-
-    fn has_no(operation: &'static str) -> Result<bool> {
-        Err(Error::Unsupported { engine: ENGINE, operation })
-    }
 }
 
-impl Cursor for SiltCursor {
+impl ForwardCursor for SiltCursor {
+    fn engine(&self) -> &'static str {
+        ENGINE
+    }
+
     fn first(&mut self) -> Result<bool> {
         (self.mark, self.is_resumed) = (None, false);
         (self.partition, self.store, self.walk) = (0, 0, Walk::Before);
-        self.advance()
+        self.go_on()
     }
 
-    fn last(&mut self) -> Result<bool> {
-        Self::has_no("walking from the end")
-    }
-
-    fn seek(&mut self, _key: &[u8]) -> Result<bool> {
-        Self::has_no("seeking by key order")
-    }
-
-    fn seek_back(&mut self, _key: &[u8]) -> Result<bool> {
-        Self::has_no("seeking by key order")
-    }
-
-    fn next(&mut self) -> Result<bool> {
-        if self.current.is_none() {
-            return Err(Error::Invalid("a cursor must stand on an entry to move on".into()));
-        }
-        self.advance()
-    }
-
-    fn prev(&mut self) -> Result<bool> {
-        Self::has_no("walking back")
+    fn advance(&mut self) -> Result<bool> {
+        self.go_on()
     }
 
     fn position(&self) -> Vec<u8> {
@@ -323,7 +304,7 @@ impl Cursor for SiltCursor {
         let position = Position::decode(position);
         let none = || Error::Invalid("these bytes are no position of a walk".into());
         self.go_behind(position.ok_or_else(none)?)?;
-        self.advance()
+        self.go_on()
     }
 
     fn valid(&self) -> bool {

@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use siltstone_engine::{
     Background, BackgroundWork, Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry,
-    Env, GroupCommit, RateLimiter, Result, Stats, VerifyReport, WriteBatch,
+    Env, Forward, GroupCommit, RateLimiter, Result, Stats, VerifyReport, WriteBatch,
 };
 use siltstone_media::Media;
 use siltstone_table::Link;
@@ -170,7 +170,7 @@ impl Engine for Silt {
     }
 
     fn iter(&self) -> Result<Box<dyn Cursor>> {
-        Ok(Box::new(SiltCursor::new(&self.inner)?))
+        Ok(Box::new(Forward::new(SiltCursor::new(&self.inner)?)))
     }
 
     fn flush(&self) -> Result<()> {

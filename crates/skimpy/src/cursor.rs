@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Cursor, Error, Result, Timestamp};
+use siltstone_engine::{Error, ForwardCursor, Result, Timestamp};
 
 use crate::engine::{ENGINE, Inner};
 use crate::history::Hold;
@@ -31,7 +31,7 @@ impl SkimpyCursor {
         Ok(SkimpyCursor { inner: inner.clone(), hold, step: 0, left: Vec::new(), current: None })
     }
 
-    fn advance(&mut self) -> Result<bool> {
+    fn go_on(&mut self) -> Result<bool> {
         self.current = None;
         let now = self.inner.env.clock.now();
         loop {
@@ -56,42 +56,23 @@ impl SkimpyCursor {
         Ok(())
     }
 
-    fn unsupported<T>(&self, operation: &'static str) -> Result<T> {
-        Err(Error::Unsupported { engine: ENGINE, operation })
-    }
-
     fn here(&self) -> &Record {
         self.current.as_ref().expect("the cursor stands on an entry")
     }
 }
 
-impl Cursor for SkimpyCursor {
+impl ForwardCursor for SkimpyCursor {
+    fn engine(&self) -> &'static str {
+        ENGINE
+    }
+
     fn first(&mut self) -> Result<bool> {
         (self.step, self.left) = (0, Vec::new());
-        self.advance()
+        self.go_on()
     }
 
-    fn last(&mut self) -> Result<bool> {
-        self.unsupported("walking backwards")
-    }
-
-    fn seek(&mut self, _key: &[u8]) -> Result<bool> {
-        self.unsupported("seeking")
-    }
-
-    fn seek_back(&mut self, _key: &[u8]) -> Result<bool> {
-        self.unsupported("seeking")
-    }
-
-    fn next(&mut self) -> Result<bool> {
-        if self.current.is_none() {
-            return Err(Error::Invalid("the cursor stands nowhere".into()));
-        }
-        self.advance()
-    }
-
-    fn prev(&mut self) -> Result<bool> {
-        self.unsupported("walking backwards")
+    fn advance(&mut self) -> Result<bool> {
+        self.go_on()
     }
 
     fn position(&self) -> Vec<u8> {
@@ -111,7 +92,7 @@ impl Cursor for SkimpyCursor {
         }
         self.begin(step)?;
         self.left.retain(|record| record.key.as_slice() > key);
-        self.advance()
+        self.go_on()
     }
 
     fn valid(&self) -> bool {

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use siltstone_engine::{
-    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Error, Purpose,
+    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Error, Forward, Purpose,
     ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch, entry,
 };
 use siltstone_media::Media;
@@ -286,7 +286,7 @@ impl Engine for Skimpy {
 
     fn iter(&self) -> Result<Box<dyn Cursor>> {
         self.inner.counters.seeks.fetch_add(1, Relaxed);
-        Ok(Box::new(SkimpyCursor::new(&self.inner)?))
+        Ok(Box::new(Forward::new(SkimpyCursor::new(&self.inner)?)))
     }
 
     fn snapshot(&self) -> Result<ReadPoint> {

@@ -9,6 +9,7 @@
 //!
 //! Source: ours; one history over many option sets is how Pebble's metamorphic tests work.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use siltstone_engine::{Capabilities, Engine, Env, Result};
@@ -21,11 +22,18 @@ pub trait Subject: Send + Sync {
     /// The engine's name.
     fn name(&self) -> &'static str;
 
-    /// How many option sets there are, at least one.
-    fn variants(&self) -> u32;
+    /// The option sets, in words; at least one.
+    fn option_sets(&self) -> &[&'static str];
+
+    /// How many option sets there are.
+    fn variants(&self) -> u32 {
+        self.option_sets().len() as u32
+    }
 
     /// What the option set is, for reports.
-    fn describe(&self, variant: u32) -> String;
+    fn describe(&self, variant: u32) -> String {
+        self.option_sets()[variant as usize].to_owned()
+    }
 
     /// What the engine can do.
     fn capabilities(&self) -> Capabilities;
@@ -35,6 +43,14 @@ pub trait Subject: Send + Sync {
     /// # Errors
     /// The engine's.
     fn open(&self, media: Arc<dyn Media>, env: Env, variant: u32) -> Result<Box<dyn Engine>>;
+}
+
+/// Options from words `name=value` with spaces between them; of two with one name the last counts. Other
+/// words are for the test.
+pub fn options<'t>(texts: impl IntoIterator<Item = &'t str>) -> BTreeMap<String, String> {
+    let words = texts.into_iter().flat_map(|text| text.split(' '));
+    let pairs = words.filter_map(|word| word.split_once('='));
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 /// The reference engine as a subject, with a bug planted or not.
@@ -49,8 +65,8 @@ impl Subject for ReferenceSubject {
         "reference"
     }
 
-    fn variants(&self) -> u32 {
-        2
+    fn option_sets(&self) -> &[&'static str] {
+        &["one", "the same"]
     }
 
     fn describe(&self, _variant: u32) -> String {

@@ -18,13 +18,13 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
-use siltstone_engine::{Cursor, Error, Purpose, Result, Timestamp};
+use siltstone_engine::{Cursor, Error, Forward, ForwardCursor, Purpose, Result, Timestamp};
 
 use crate::compact::Merge;
 use crate::engine::Inner;
 use crate::item::Item;
 use crate::read::View;
-use crate::version::Place;
+use crate::version::{ENGINE, Place};
 
 /// A walk over the table.
 struct Walk {
@@ -55,7 +55,7 @@ impl Inner {
     /// A cursor over the table as of now.
     pub(crate) fn cursor(&self) -> Result<Box<dyn Cursor>> {
         let (view, at) = self.pin()?;
-        Ok(Box::new(Walk {
+        Ok(Box::new(Forward::new(Walk {
             tree: self.me.clone(),
             view,
             at,
@@ -63,7 +63,7 @@ impl Inner {
             merge: None,
             loaded: VecDeque::new(),
             current: None,
-        }))
+        })))
     }
 }
 
@@ -73,7 +73,7 @@ impl Walk {
     }
 
     /// Stands on the next entry that is not gone, loading what it takes.
-    fn advance(&mut self) -> Result<bool> {
+    fn go_on(&mut self) -> Result<bool> {
         self.current = None;
         let tree = self.tree()?;
         let now = tree.env.clock.now();
@@ -140,11 +140,6 @@ impl Walk {
         Ok(found.is_some())
     }
 
-    fn unsupported(&mut self, operation: &'static str) -> Result<bool> {
-        self.current = None;
-        Err(Error::Unsupported { engine: "trie", operation })
-    }
-
     fn shown(&self) -> &Shown {
         self.current.as_ref().expect("the cursor stands on an entry")
     }
@@ -157,7 +152,11 @@ impl Shown {
     }
 }
 
-impl Cursor for Walk {
+impl ForwardCursor for Walk {
+    fn engine(&self) -> &'static str {
+        ENGINE
+    }
+
     fn first(&mut self) -> Result<bool> {
         self.current = None;
         self.merge = None;
@@ -166,30 +165,11 @@ impl Cursor for Walk {
         let containers = self.view.version.containers().map(|(place, _)| place);
         self.rest = memtables.chain(containers.map(Source::Container)).collect();
         self.tree()?.counters.seeks.fetch_add(1, Relaxed);
-        self.advance()
+        self.go_on()
     }
 
-    fn last(&mut self) -> Result<bool> {
-        self.unsupported("walking back")
-    }
-
-    fn seek(&mut self, _key: &[u8]) -> Result<bool> {
-        self.unsupported("seeking")
-    }
-
-    fn seek_back(&mut self, _key: &[u8]) -> Result<bool> {
-        self.unsupported("seeking")
-    }
-
-    fn next(&mut self) -> Result<bool> {
-        if self.current.is_none() {
-            return Err(Error::Invalid("the cursor stands nowhere: place it first".into()));
-        }
-        self.advance()
-    }
-
-    fn prev(&mut self) -> Result<bool> {
-        self.unsupported("walking back")
+    fn advance(&mut self) -> Result<bool> {
+        self.go_on()
     }
 
     fn valid(&self) -> bool {

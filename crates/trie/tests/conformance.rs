@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{Capabilities, Engine, Env, MAX_VALUE_BYTES, Result};
 use siltstone_media::Media;
-use siltstone_testkit::Subject;
+use siltstone_testkit::{Subject, subject};
 use siltstone_trie::{Options, Trie};
 
 struct TrieSubject;
@@ -34,9 +34,7 @@ const VARIANTS: [&str; 15] = [
 ];
 
 fn options(variant: u32) -> Options {
-    let pairs = SMALL.split(' ').chain(VARIANTS[variant as usize].split(' '));
-    let pairs = pairs.filter_map(|pair| pair.split_once('='));
-    let map = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let map = subject::options([SMALL, VARIANTS[variant as usize]]);
     Options::from_map(&map).expect("option sets are legal")
 }
 
@@ -45,12 +43,8 @@ impl Subject for TrieSubject {
         "trie"
     }
 
-    fn variants(&self) -> u32 {
-        VARIANTS.len() as u32
-    }
-
-    fn describe(&self, variant: u32) -> String {
-        VARIANTS[variant as usize].to_owned()
+    fn option_sets(&self) -> &[&'static str] {
+        &VARIANTS
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use siltstone_engine::{Capabilities, Engine, Env, Result};
 use siltstone_media::Media;
 use siltstone_skimpy::{Options, Skimpy};
-use siltstone_testkit::Subject;
+use siltstone_testkit::{Subject, subject};
 
 /// What all option sets share: what is fixed when a table is made.
 const SMALL: &str = "block=4 buckets=8";
@@ -22,11 +22,8 @@ pub(crate) struct MappingSubject {
 
 impl MappingSubject {
     fn options(&self, variant: u32, capacity: &str) -> Options {
-        let pairs = SMALL.split(' ').chain(self.variants[variant as usize].split(' '));
-        let pairs = pairs
-            .filter_map(|pair| pair.split_once('='))
-            .chain([("mapping", self.mapping), ("capacity", capacity)]);
-        let map = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let fixed = format!("mapping={} capacity={capacity}", self.mapping);
+        let map = subject::options([SMALL, self.variants[variant as usize], &fixed]);
         Options::from_map(&map).expect("option sets are legal")
     }
 }
@@ -36,8 +33,8 @@ impl Subject for MappingSubject {
         "skimpy"
     }
 
-    fn variants(&self) -> u32 {
-        self.variants.len() as u32
+    fn option_sets(&self) -> &[&'static str] {
+        self.variants
     }
 
     fn describe(&self, variant: u32) -> String {
