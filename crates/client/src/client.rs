@@ -12,7 +12,6 @@
 //! Source: thesis, section 5.3.2, "Client-Assisted Hardware Request Direction".
 
 use std::hash::{BuildHasher, RandomState};
-use std::io;
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -20,114 +19,21 @@ use siltstone_engine::{MAX_KEY_BYTES, Timestamp};
 use siltstone_mica::{Access, Action, Answer, Outcome, Request, Value};
 use siltstone_structures::hash::hash64_seeded;
 
+use crate::error::{ClientError, Result};
 use crate::flights::Flights;
+use crate::greet::greet;
 use crate::mmsg::{self, MAX_BURST, Slot};
+use crate::options::ClientOptions;
 use crate::wire::answer::{self, Heard, Told};
 use crate::wire::hello::{self, Welcome};
 use crate::wire::request::{self, Asked};
-use crate::wire::{HEADER_BYTES, Header, Kind, MAX_PACKET_BYTES, Mistake};
+use crate::wire::{HEADER_BYTES, Header, Kind, MAX_PACKET_BYTES};
 
 /// How long the socket waits at a time: how late a packet may be found overdue.
 const STEP: Duration = Duration::from_millis(2);
-/// How long to wait for a welcome before the hello is sent again.
-const HELLO_WAIT: Duration = Duration::from_millis(50);
 
 /// How long after a hello the next one is due, while packets stay without an answer.
 const MEET_AGAIN: Duration = Duration::from_millis(500);
-
-/// How a client asks.
-#[derive(Debug, Clone)]
-pub struct ClientOptions {
-    /// What the server asks for, if anything.
-    pub password: Option<String>,
-    /// Bytes of a packet, 512 to 65,507; a request that is larger goes alone.
-    pub packet_bytes: usize,
-    /// Bytes of a packet of answers, likewise.
-    pub answer_bytes: usize,
-    /// Requests in a packet, at most.
-    pub batch: usize,
-    /// Packets to one port that may wait for their answers.
-    pub window: usize,
-    /// How long a call may take.
-    pub deadline: Duration,
-}
-
-impl Default for ClientOptions {
-    /// Packets that fit an Ethernet frame, and a second.
-    fn default() -> Self {
-        ClientOptions {
-            password: None,
-            packet_bytes: 1400,
-            answer_bytes: 1400,
-            batch: 64,
-            window: 8,
-            deadline: Duration::from_secs(1),
-        }
-    }
-}
-
-/// Why there is no answer.
-#[derive(Debug)]
-pub enum ClientError {
-    /// The socket failed.
-    Io(io::Error),
-    /// The address names no server.
-    NoAddress,
-    /// The server does not know the password, or speaks another version.
-    Refused(Option<Mistake>),
-    /// A request does not fit in a packet, or its key is empty or too long.
-    TooLarge {
-        /// Its bytes.
-        bytes: usize,
-    },
-    /// The deadline came before all answers: each request without one was done once or not at all.
-    Deadline {
-        /// How many requests have no answer.
-        unanswered: usize,
-    },
-    /// The server is another than before, with an empty table: requests without an answer may have
-    /// been done by the one before. The client goes on with the new one.
-    Restarted,
-    /// The server did not remember how a repeated request went: it was done once, or not at all.
-    Forgotten,
-}
-
-impl std::fmt::Display for ClientError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            ClientError::Io(error) => write!(f, "the socket failed: {error}"),
-            ClientError::NoAddress => f.write_str("the address names no server"),
-            ClientError::Refused(None) => f.write_str("the server asks for another password"),
-            ClientError::Refused(Some(mistake)) => write!(f, "the server answered with {mistake}"),
-            ClientError::TooLarge { bytes } => {
-                write!(
-                    f,
-                    "a request of {bytes} bytes does not fit in a packet; use another protocol"
-                )
-            }
-            ClientError::Deadline { unanswered } => {
-                write!(f, "{unanswered} requests had no answer in time; they may have been done")
-            }
-            ClientError::Restarted => {
-                f.write_str("the server was started anew; requests may have been done before")
-            }
-            ClientError::Forgotten => {
-                f.write_str("the server has forgotten how a request went; it may have been done")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ClientError {}
-
-impl From<io::Error> for ClientError {
-    fn from(error: io::Error) -> Self {
-        ClientError::Io(error)
-    }
-}
-
-/// The result of a call.
-pub type Result<T, E = ClientError> = std::result::Result<T, E>;
 
 /// An answer, as the caller sees it.
 #[derive(Debug, Clone, Copy)]
@@ -587,47 +493,5 @@ impl Call<'_, '_> {
 
     fn ask_alone(&mut self, place: u32) {
         self.alone.push(place);
-    }
-}
-
-/// Says hello until a welcome comes.
-fn greet(
-    socket: &UdpSocket,
-    server: SocketAddr,
-    options: &ClientOptions,
-    deadline: Instant,
-    slots: &mut [Slot],
-) -> Result<(Welcome, u64)> {
-    let sequence = RandomState::new().hash_one(0);
-    let password = options.password.as_deref().unwrap_or_default();
-    let hello = hello::hello(sequence, password.as_bytes());
-    let mut next = Instant::now();
-    loop {
-        let now = Instant::now();
-        if now >= deadline {
-            return Err(ClientError::Deadline { unanswered: 0 });
-        }
-        if now >= next {
-            mmsg::send(socket, [(&hello[..], server)].into_iter())?;
-            next = now + HELLO_WAIT;
-        }
-        let count = mmsg::receive(socket, slots, true)?;
-        for slot in slots[..count].iter().filter(|slot| slot.sender() == Some(server)) {
-            match Header::parse(slot.packet()) {
-                Ok((header, body)) if header.sequence == sequence => match header.kind {
-                    Kind::Welcome => {
-                        let welcome = Welcome::parse(body);
-                        let welcome = welcome.map_err(|m| ClientError::Refused(Some(m)))?;
-                        return Ok((welcome, header.cookie));
-                    }
-                    Kind::Stranger => return Err(ClientError::Refused(None)),
-                    _ => {}
-                },
-                Err(mistake @ Mistake::Version(_)) => {
-                    return Err(ClientError::Refused(Some(mistake)));
-                }
-                _ => {}
-            }
-        }
     }
 }

@@ -16,6 +16,8 @@
 //! | module | one idea |
 //! | --- | --- |
 //! | [`client`] | what is asked, where it goes, what is waited for |
+//! | [`options`], [`error`] | how it asks, and why there is no answer |
+//! | `greet` | where the server's ports are |
 //! | [`flights`] | packets under way, and when to send them again |
 //! | [`wire`] | the packets, byte by byte |
 //! | [`mmsg`] | datagrams in bursts |
@@ -32,9 +34,14 @@
 //! Capacity", CMU-CS-15-132, 2015, section 5.3.2.
 
 pub mod client;
+pub mod error;
 pub mod flights;
+mod greet;
 pub mod mmsg;
+pub mod options;
 pub mod wire;
 
-pub use client::{Client, ClientError, ClientOptions, Counters, Reply};
+pub use client::{Client, Counters, Reply};
+pub use error::ClientError;
+pub use options::ClientOptions;
 pub use siltstone_mica::{Action, Answer, Meta, Outcome, Value};

@@ -21,6 +21,7 @@ use std::time::Instant;
 use siltstone_engine::batch::write_varint;
 use siltstone_engine::{BackgroundWork, Error, Priority, Purpose, Result};
 use siltstone_media::PmemPool;
+use siltstone_table::log::remove_logs;
 use siltstone_table::{EntryRef, FileKind, FileNumber, Kind, TableMeta, TableWriter};
 
 use crate::carry::Carried;
@@ -302,14 +303,9 @@ impl Inner {
         let unused = self.writer.lock().as_mut().map(|writer| writer.log.forget_before(first_log));
         drop(unused);
         let mut state = self.background.lock();
-        let (gone, needed): (Vec<u64>, _) =
-            state.logs.iter().partition(|&&number| number < first_log);
-        state.logs = needed;
+        let gone: Vec<u64> = state.logs.extract_if(.., |number| *number < first_log).collect();
         drop(state);
-        for number in gone.into_iter().filter(|&number| kept != Some(number)) {
-            // A log that stays behind is removed by the next open.
-            let _ = self.media.remove(&FileKind::Log.name(FileNumber(number)));
-        }
+        remove_logs(self.media.as_ref(), gone.into_iter().filter(|&number| kept != Some(number)));
     }
 }
 

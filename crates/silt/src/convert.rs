@@ -24,13 +24,13 @@ use std::time::Instant;
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_structures::CuckooTable;
+use siltstone_table::log::remove_logs;
 
 use crate::engine::Inner;
 use crate::generation::Generation;
 use crate::hash_store::{HashStoreWriter, Shape, choose_slot_bytes, discard, write_filter};
 use crate::item;
 use crate::keys::cuckoo_bits;
-use crate::names::Kind;
 use crate::version::{Edit, StoreEntry};
 
 /// How often a conversion looks whether it should stop, in entries.
@@ -74,14 +74,9 @@ impl Inner {
         let unused = self.writer.lock().as_mut().map(|writer| writer.log.forget_before(first_log));
         drop(unused);
         let mut state = self.background.lock();
-        let (gone, needed): (Vec<u64>, _) =
-            state.logs.iter().partition(|&&number| number < first_log);
-        state.logs = needed;
+        let gone: Vec<u64> = state.logs.extract_if(.., |number| *number < first_log).collect();
         drop(state);
-        for number in gone {
-            // A log that stays behind is removed by the next open.
-            let _ = self.media.remove(&Kind::Log.name(number));
-        }
+        remove_logs(self.media.as_ref(), gone);
     }
 }
 

@@ -12,10 +12,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use siltstone_engine::{BackgroundWork, Priority, Purpose, Result};
+use siltstone_table::log::remove_logs;
 
 use crate::compact::Output;
 use crate::engine::{Inner, State};
-use crate::files::Kind;
 use crate::hash::Hash;
 use crate::htable::{Build, Expected, Layout};
 use crate::item::Item;
@@ -125,13 +125,8 @@ impl Inner {
         let unused = self.writer.lock().as_mut().map(|writer| writer.log.forget_before(first_log));
         drop(unused);
         let mut state = self.background.lock();
-        let (gone, needed): (Vec<u64>, _) =
-            state.logs.iter().partition(|&&number| number < first_log);
-        state.logs = needed;
+        let gone: Vec<u64> = state.logs.extract_if(.., |number| *number < first_log).collect();
         drop(state);
-        for number in gone {
-            // A log that stays behind is removed by the next open.
-            let _ = self.media.remove(&Kind::Log.name(number));
-        }
+        remove_logs(self.media.as_ref(), gone);
     }
 }

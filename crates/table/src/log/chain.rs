@@ -179,6 +179,13 @@ impl ChainWriter {
     }
 }
 
+/// Removes logs whose writes are all elsewhere. One that stays behind is removed by the next open.
+pub fn remove_logs(media: &dyn Media, numbers: impl IntoIterator<Item = u64>) {
+    for number in numbers {
+        let _ = media.remove(&FileKind::Log.name(FileNumber(number)));
+    }
+}
+
 fn begin(media: &dyn Media, number: u64, previous: Link) -> Result<LogWriter> {
     let name = FileKind::Log.name(FileNumber(number));
     let write = || {

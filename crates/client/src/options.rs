@@ -1,0 +1,34 @@
+//! How a client asks: how much at a time, and for how long.
+
+use std::time::Duration;
+
+/// How a client asks.
+#[derive(Debug, Clone)]
+pub struct ClientOptions {
+    /// What the server asks for, if anything.
+    pub password: Option<String>,
+    /// Bytes of a packet, 512 to 65,507; a request that is larger goes alone.
+    pub packet_bytes: usize,
+    /// Bytes of a packet of answers, likewise.
+    pub answer_bytes: usize,
+    /// Requests in a packet, at most.
+    pub batch: usize,
+    /// Packets to one port that may wait for their answers.
+    pub window: usize,
+    /// How long a call may take.
+    pub deadline: Duration,
+}
+
+impl Default for ClientOptions {
+    /// Packets that fit an Ethernet frame, and a second.
+    fn default() -> Self {
+        ClientOptions {
+            password: None,
+            packet_bytes: 1400,
+            answer_bytes: 1400,
+            batch: 64,
+            window: 8,
+            deadline: Duration::from_secs(1),
+        }
+    }
+}
