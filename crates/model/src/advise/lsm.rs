@@ -29,7 +29,8 @@ const TABLE_BYTES: f64 = 7.0;
 const MEMTABLE_BYTES: f64 = 75.0;
 const BLOCK_BYTES: f64 = 4096.0;
 const FILTER_BITS: f64 = 10.0;
-const FALSE_POSITIVES: f64 = 0.0095;
+/// Of a blocked filter of ten bits a key (`bloom/blocked.rs`).
+const FALSE_POSITIVES: f64 = 0.0096;
 /// The share of a container at which sides are compacted.
 const FILLED: f64 = 0.6;
 /// Levels, the last of which takes what comes.

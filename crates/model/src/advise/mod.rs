@@ -16,8 +16,8 @@
 //! bytes. A design must save a fifth of it to be preferred to one that stands before it in the order: `lsm`
 //! can do most and has been tested longest, and the model is no better than that.
 //!
-//! Constants of bytes about an item are those of the formats that the engines write; what was measured is
-//! said where it is used.
+//! Constants of bytes about an item are estimates from the formats that the engines write. How far off all of
+//! it is `siltstone repro run advice` measures.
 //!
 //! Source: ours; write amplification by the models of this crate (thesis, chapter 4).
 

@@ -6,8 +6,8 @@
 //!             them there on average; the trie over blocks of the SortedStore
 //! ```
 //!
-//! Source: thesis, sections 2.4 and 4.5; the trie's bits are those that `repro run ect-size` and the
-//! structure's tests measure.
+//! Source: thesis, sections 2.4 and 4.5; the trie's bits a key are those of
+//! `cargo bench -p siltstone-structures --bench rank -- 16777216`.
 
 use super::{Costs, Design, Settings, Wanted, size};
 use crate::Silt;
@@ -68,12 +68,22 @@ impl Stores {
     /// What grows with the keys, and what does not.
     fn memory(&self, wanted: &Wanted) -> [f64; 2] {
         let entries_a_block = (BLOCK_BYTES / (wanted.item_bytes() + SORTED_BYTES)).max(1.0);
-        // 2.5 bits a key where each is found by itself, 1.27 in blocks of 8, 0.91 in blocks of 16.
-        let sorted = wanted.keys() * 2.5 * entries_a_block.powf(-0.35) / 8.0;
+        let sorted = wanted.keys() * trie_bits(entries_a_block) / 8.0;
         let slots = self.slots * self.partitions;
         let hash = 2.0 * slots * self.hash_stores / 2.0;
         [sorted + hash, 2.0 * 6.0 * slots + 2.0 * self.sort]
     }
+}
+
+/// Bits a key of a trie that finds blocks of so many entries.
+fn trie_bits(entries: f64) -> f64 {
+    // Measured; between them, and beyond, on straight lines of the logarithms.
+    const POINTS: [(f64, f64); 5] =
+        [(1.0, 2.50), (2.0, 2.30), (4.0, 1.38), (8.0, 0.83), (16.0, 0.51)];
+    let next = POINTS.iter().position(|(at, _)| entries <= *at).unwrap_or(POINTS.len() - 1).max(1);
+    let ((a, low), (b, high)) = (POINTS[next - 1], POINTS[next]);
+    let slope = (high / low).ln() / (b / a).ln();
+    low * (entries / a).powf(slope)
 }
 
 impl Settings for Stores {
@@ -115,5 +125,18 @@ impl Settings for Stores {
         // Four times a power of two.
         let slots = (self.slots * share).max(1024.0).log2().round().exp2();
         Box::new(Stores { slots, ..self.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn are_the_trie_s_bits_those_measured_and_fewer_beyond() {
+        assert!((trie_bits(1.0) - 2.5).abs() < 1e-9 && (trie_bits(8.0) - 0.83).abs() < 1e-9);
+        assert!((trie_bits(16.0) - 0.51).abs() < 1e-9);
+        let bits: Vec<f64> = (0..12).map(|power| trie_bits(1.5f64.powi(power))).collect();
+        assert!(bits.windows(2).all(|pair| pair[0] > pair[1] && pair[1] > 0.0), "{bits:?}");
     }
 }

@@ -22,6 +22,7 @@ const MOST_LEVELS: f64 = 5.0;
 const GARBAGE: f64 = 0.3;
 const FILL: f64 = 0.98;
 const FILTER_BYTES: f64 = 2.0;
+/// Of a classic filter of sixteen bits (told in `bloom/blocked.rs`).
 const FALSE_POSITIVES: f64 = 0.0005;
 /// Bytes about an item in the log and in a bucket.
 const LOG_BYTES: f64 = 16.0;
