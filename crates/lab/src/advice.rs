@@ -12,12 +12,13 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use siltstone_engine::{Error, Result};
+use siltstone_engine::Result;
 use siltstone_model::Popularity;
 use siltstone_model::advise::{Costs, Settings as Advised, Wanted};
 
 use crate::engines::{Medium, Target};
 use crate::generate::ValueSize;
+use crate::refused;
 use crate::run::{OnProgress, Phase, Session, Settings};
 use crate::workload::{Choices, Workload};
 
@@ -129,10 +130,6 @@ fn measured(phases: &[Phase], keys: f64) -> Figures {
         reads_per_lookup: lookups.0 as f64 / lookups.1.max(1) as f64,
         index_bytes_per_key: index.map(|(_, bytes)| *bytes as f64).sum::<f64>() / keys,
     }
-}
-
-fn refused(bad: siltstone_model::BadParameter) -> Error {
-    Error::Invalid(bad.to_string())
 }
 
 #[cfg(test)]

@@ -27,3 +27,8 @@ pub mod report;
 pub mod repro;
 pub mod run;
 pub mod workload;
+
+/// A parameter that the model refuses, as the house says it.
+fn refused(bad: siltstone_model::BadParameter) -> siltstone_engine::Error {
+    siltstone_engine::Error::Invalid(bad.to_string())
+}

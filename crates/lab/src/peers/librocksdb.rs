@@ -46,8 +46,9 @@ pub fn check(task: &Task<'_>) -> Result<()> {
 /// # Errors
 /// As [`check`]; faults of the library.
 pub fn run(task: &Task<'_>, on_progress: OnProgress<'_>) -> Result<Report> {
-    let mut report = session(task, on_progress)?.report();
-    report.settings.extend(settings(task)?.listed());
+    let settings = settings(task)?;
+    let mut report = measure(task, &settings, on_progress)?.report();
+    report.settings.extend(settings.listed());
     Ok(report)
 }
 
@@ -61,10 +62,14 @@ fn settings(task: &Task<'_>) -> Result<Settings> {
 
 /// Runs the task, and answers what was measured.
 pub(crate) fn session(task: &Task<'_>, on_progress: OnProgress<'_>) -> Result<Session> {
+    measure(task, &settings(task)?, on_progress)
+}
+
+fn measure(task: &Task<'_>, settings: &Settings, on_progress: OnProgress<'_>) -> Result<Session> {
     check(task)?;
     let Some(base) = task.target.medium.directory() else { unreachable!("checked above") };
     let (guard, directory) = fresh_directory(base, "librocksdb-bench-", task.target.keep)?;
-    let rocksdb = RocksDb::open(&directory, &settings(task)?)?;
+    let rocksdb = RocksDb::open(&directory, settings)?;
     let opened = Opened::new(Arc::new(rocksdb), Some(directory), guard);
     let mut session = Session::new(opened, task.settings.clone())?;
     for workload in task.workloads {

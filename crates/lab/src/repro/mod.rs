@@ -69,6 +69,7 @@ mod write_stalls;
 mod zipf_merge;
 
 use crate::plot::Plot;
+use crate::refused;
 pub use text::{list, text};
 pub use verdict::{Check, Direction, Verdict};
 
@@ -232,11 +233,6 @@ pub fn run(
         command: format!("siltstone repro run {} --scale {scale}", experiment.id()),
         plot: measured.plot,
     })
-}
-
-/// A parameter that the model refuses, as the house says it.
-fn refused(bad: siltstone_model::BadParameter) -> Error {
-    Error::Invalid(bad.to_string())
 }
 
 fn bad(option: &str, reason: String) -> Error {
