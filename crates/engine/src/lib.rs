@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | [`contract`] | the [`Engine`] trait: what an engine promises |
 //! | [`cursor`] | walking a table in engine order |
+//! | `forward` | engines around engines: [`forward_engine`] |
 //! | [`batch`] | [`WriteBatch`]: writes that happen together or not at all |
 //! | [`entry`] | what a key maps to; the limits on keys and values |
 //! | [`error`] | the one error type, which names the file, the key or the option |
@@ -29,6 +30,7 @@ pub mod cursor;
 pub mod entry;
 pub mod env;
 pub mod error;
+mod forward;
 pub mod group;
 pub mod inspection;
 pub mod io;

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use siltstone_engine::{
-    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Result, Stats,
-    VerifyReport, WriteBatch,
+    Capabilities, Cursor, Durability, Engine, Entry, Env, Result, WriteBatch, forward_engine,
 };
 use siltstone_media::Media;
 use siltstone_mica::{Access, Mica, Options};
@@ -90,13 +89,7 @@ impl Switching {
 }
 
 impl Engine for Switching {
-    fn name(&self) -> &'static str {
-        self.mica.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.mica.capabilities()
-    }
+    forward_engine!(mica: name capabilities sync flush maintain checkpoint verify stats close);
 
     fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
         self.turn().get(key)
@@ -106,36 +99,8 @@ impl Engine for Switching {
         self.turn().write(batch, durability)
     }
 
-    fn sync(&self) -> Result<()> {
-        self.mica.sync()
-    }
-
     fn iter(&self) -> Result<Box<dyn Cursor>> {
         self.turn().iter()
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.mica.flush()
-    }
-
-    fn maintain(&self) -> Result<()> {
-        self.mica.maintain()
-    }
-
-    fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
-        self.mica.checkpoint(sink)
-    }
-
-    fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
-        self.mica.verify(progress)
-    }
-
-    fn stats(&self) -> Stats {
-        self.mica.stats()
-    }
-
-    fn close(&self) -> Result<()> {
-        self.mica.close()
     }
 }
 

@@ -41,8 +41,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::{Mutex, RwLock};
 use siltstone_engine::group::Size;
 use siltstone_engine::{
-    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, GroupCommit, KeyRange,
-    ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch,
+    Durability, Engine, GroupCommit, Result, Stats, WriteBatch, forward_engine,
 };
 
 use super::reads::Reads;
@@ -228,24 +227,10 @@ impl Request {
     }
 }
 
-// Every method is handed on, those with a default as well: else the engine's own would be hidden. All but
-// `behind`, for whoever writes past the layer would not be heard of.
+// All is handed on but `behind`: whoever writes past the layer would not be heard of.
 impl Engine for Layer {
-    fn name(&self) -> &'static str {
-        self.engine.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.engine.capabilities()
-    }
-
-    fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
-        self.engine.get(key)
-    }
-
-    fn get_at(&self, key: &[u8], at: &ReadPoint) -> Result<Option<Entry>> {
-        self.engine.get_at(key, at)
-    }
+    forward_engine!(engine: name capabilities get get_at sync iter range snapshot at);
+    forward_engine!(engine: flush checkpoint verify close);
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
         if self.readers.count() > 0
@@ -271,41 +256,9 @@ impl Engine for Layer {
         self.write_in_line(batch, durability, None)
     }
 
-    fn sync(&self) -> Result<()> {
-        self.engine.sync()
-    }
-
-    fn iter(&self) -> Result<Box<dyn Cursor>> {
-        self.engine.iter()
-    }
-
-    fn range(&self, range: KeyRange, at: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
-        self.engine.range(range, at)
-    }
-
-    fn snapshot(&self) -> Result<ReadPoint> {
-        self.engine.snapshot()
-    }
-
-    fn at(&self, time: Timestamp) -> Result<ReadPoint> {
-        self.engine.at(time)
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.engine.flush()
-    }
-
     fn maintain(&self) -> Result<()> {
         self.readers.look();
         self.engine.maintain()
-    }
-
-    fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
-        self.engine.checkpoint(sink)
-    }
-
-    fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
-        self.engine.verify(progress)
     }
 
     fn stats(&self) -> Stats {
@@ -324,9 +277,5 @@ impl Engine for Layer {
             ("readers_expired", self.readers.expired()),
         ]);
         stats
-    }
-
-    fn close(&self) -> Result<()> {
-        self.engine.close()
     }
 }

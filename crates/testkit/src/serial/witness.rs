@@ -9,10 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use siltstone_engine::{
-    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, KeyRange, ReadPoint, Result,
-    Stats, VerifyReport, WriteBatch,
-};
+use siltstone_engine::{Durability, Engine, ReadPoint, Result, WriteBatch, forward_engine};
 
 use crate::Dice;
 
@@ -75,21 +72,8 @@ impl Witness {
 }
 
 impl Engine for Witness {
-    fn name(&self) -> &'static str {
-        self.engine.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.engine.capabilities()
-    }
-
-    fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
-        self.engine.get(key)
-    }
-
-    fn get_at(&self, key: &[u8], at: &ReadPoint) -> Result<Option<Entry>> {
-        self.engine.get_at(key, at)
-    }
+    forward_engine!(engine: name capabilities get get_at sync iter range at);
+    forward_engine!(engine: flush maintain checkpoint verify stats close);
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
         (self.pause)(Moment::BeforeWrite);
@@ -101,46 +85,10 @@ impl Engine for Witness {
         Ok(())
     }
 
-    fn sync(&self) -> Result<()> {
-        self.engine.sync()
-    }
-
-    fn iter(&self) -> Result<Box<dyn Cursor>> {
-        self.engine.iter()
-    }
-
-    fn range(&self, range: KeyRange, at: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
-        self.engine.range(range, at)
-    }
-
     fn snapshot(&self) -> Result<ReadPoint> {
         (self.pause)(Moment::BeforeSnapshot);
         let point = self.engine.snapshot();
         (self.pause)(Moment::AfterSnapshot);
         point
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.engine.flush()
-    }
-
-    fn maintain(&self) -> Result<()> {
-        self.engine.maintain()
-    }
-
-    fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
-        self.engine.checkpoint(sink)
-    }
-
-    fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
-        self.engine.verify(progress)
-    }
-
-    fn stats(&self) -> Stats {
-        self.engine.stats()
-    }
-
-    fn close(&self) -> Result<()> {
-        self.engine.close()
     }
 }

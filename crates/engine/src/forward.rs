@@ -1,0 +1,116 @@
+//! Engines around engines: the methods that they hand on.
+//!
+//! A method of the contract with a default must be handed on as well, or the inner engine's own would be
+//! hidden. So what is handed on is listed by name, and each is written once, here; a method that is new
+//! in the contract gets its line in the macro.
+//!
+//! Source: ours.
+
+/// Writes methods of [`Engine`](crate::Engine) that call those of the engine in a field.
+///
+/// ```
+/// use siltstone_engine::{Durability, Engine, Result, WriteBatch, forward_engine};
+///
+/// struct ReadOnly<E>(E);
+///
+/// impl<E: Engine> Engine for ReadOnly<E> {
+///     forward_engine!(0: name capabilities get get_at sync iter range snapshot at);
+///     forward_engine!(0: flush maintain checkpoint verify stats close);
+///
+///     fn write(&self, _batch: &WriteBatch, _durability: Durability) -> Result<()> {
+///         Err(self.unsupported("writes"))
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! forward_engine {
+    ($field:tt: $($method:ident)+) => {
+        $($crate::forward_engine! { @one $method $field })+
+    };
+    (@one name $field:tt) => {
+        fn name(&self) -> &'static str {
+            self.$field.name()
+        }
+    };
+    (@one capabilities $field:tt) => {
+        fn capabilities(&self) -> $crate::Capabilities {
+            self.$field.capabilities()
+        }
+    };
+    (@one get $field:tt) => {
+        fn get(&self, key: &[u8]) -> $crate::Result<Option<$crate::Entry>> {
+            self.$field.get(key)
+        }
+    };
+    (@one get_at $field:tt) => {
+        fn get_at(
+            &self,
+            key: &[u8],
+            at: &$crate::ReadPoint,
+        ) -> $crate::Result<Option<$crate::Entry>> {
+            self.$field.get_at(key, at)
+        }
+    };
+    (@one sync $field:tt) => {
+        fn sync(&self) -> $crate::Result<()> {
+            self.$field.sync()
+        }
+    };
+    (@one iter $field:tt) => {
+        fn iter(&self) -> $crate::Result<Box<dyn $crate::Cursor>> {
+            self.$field.iter()
+        }
+    };
+    (@one range $field:tt) => {
+        fn range(
+            &self,
+            range: $crate::KeyRange,
+            at: Option<&$crate::ReadPoint>,
+        ) -> $crate::Result<Box<dyn $crate::Cursor>> {
+            self.$field.range(range, at)
+        }
+    };
+    (@one snapshot $field:tt) => {
+        fn snapshot(&self) -> $crate::Result<$crate::ReadPoint> {
+            self.$field.snapshot()
+        }
+    };
+    (@one at $field:tt) => {
+        fn at(&self, time: $crate::Timestamp) -> $crate::Result<$crate::ReadPoint> {
+            self.$field.at(time)
+        }
+    };
+    (@one flush $field:tt) => {
+        fn flush(&self) -> $crate::Result<()> {
+            self.$field.flush()
+        }
+    };
+    (@one maintain $field:tt) => {
+        fn maintain(&self) -> $crate::Result<()> {
+            self.$field.maintain()
+        }
+    };
+    (@one checkpoint $field:tt) => {
+        fn checkpoint(&self, sink: &mut dyn $crate::CheckpointSink) -> $crate::Result<()> {
+            self.$field.checkpoint(sink)
+        }
+    };
+    (@one verify $field:tt) => {
+        fn verify(
+            &self,
+            progress: &mut dyn FnMut(u64, u64),
+        ) -> $crate::Result<$crate::VerifyReport> {
+            self.$field.verify(progress)
+        }
+    };
+    (@one stats $field:tt) => {
+        fn stats(&self) -> $crate::Stats {
+            self.$field.stats()
+        }
+    };
+    (@one close $field:tt) => {
+        fn close(&self) -> $crate::Result<()> {
+            self.$field.close()
+        }
+    };
+}
