@@ -195,6 +195,8 @@ pub(crate) fn open(
         settle(&device, &options, survey, &found, number, previous, &replayed)?;
     let epoch = replayed.newest_epoch.max(found.epoch) + 1;
     let mut writer = Writer::new(space, replayed.end, epoch, replayed.last);
+    // What replay has renewed must be durable before a checkpoint that refers to it is begun.
+    writer.durable = found.start.min(replayed.end);
     writer.checkpoint = known_previous.max(number);
     writer.starts = (0, found.start);
     // Somebody may have read, and discarded, later than the last batch.
