@@ -160,7 +160,8 @@ impl Target {
             Some(base) => {
                 let (directory, path) = fresh_directory(base, "siltstone-bench-", self.keep)?;
                 let direct = matches!(self.medium, Medium::Direct(_));
-                let disk = Disk::open(&path)?.with_options(DiskOptions { direct });
+                let options = DiskOptions { direct, ..DiskOptions::default() };
+                let disk = Disk::open(&path)?.with_options(options);
                 (Arc::new(disk), directory, Some(path))
             }
         };

@@ -24,15 +24,18 @@ use siltstone_engine::{Error, Purpose, Result};
 use crate::names::check;
 use crate::{File, LockGuard, Mapping, Media, Mode};
 
+mod ahead;
 mod direct;
 mod file;
+mod growing;
 mod lock;
 mod map;
 
 use file::DiskFile;
+use growing::GrowingFile;
 
 /// How a [`Disk`] does its I/O.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskOptions {
     /// Reads go to the device (`O_DIRECT`) instead of the page cache, so that a measurement counts
     /// what the device did. Each is widened to 4 KiB boundaries and copied once. Writes stay in the
@@ -41,6 +44,16 @@ pub struct DiskOptions {
     /// Opening a file fails where the file system cannot do this: a measurement of the page cache
     /// must not pass for one of the device.
     pub direct: bool,
+    /// Appends to growing files are stored to mapped pages instead of being written, where the file
+    /// system is known to take that (ext4, XFS, tmpfs). Faster, and without waits for pages; the bytes in
+    /// the file are the same.
+    pub stores_appends: bool,
+}
+
+impl Default for DiskOptions {
+    fn default() -> Self {
+        DiskOptions { direct: false, stores_appends: true }
+    }
 }
 
 /// A directory of the machine's file system.
@@ -88,7 +101,7 @@ impl Disk {
         operation: &'static str,
         path: &Path,
         options: &mut OpenOptions,
-    ) -> Result<Arc<dyn File>> {
+    ) -> Result<DiskFile> {
         let fault = |error| disk_fault(operation, path, error);
         let file = options.open(path).map_err(fault)?;
         // Linux opens a directory for reading without a word.
@@ -104,7 +117,7 @@ impl Disk {
             }
             false => None,
         };
-        Ok(Arc::new(DiskFile { name: show(path), file, direct }))
+        Ok(DiskFile { name: show(path), file, direct })
     }
 
     /// The entries that are `wanted`, by name. Names that are not UTF-8 are not ours and are left
@@ -134,13 +147,24 @@ impl Media for Disk {
 
     fn create(&self, name: &str) -> Result<Arc<dyn File>> {
         let path = self.join("create", name)?;
-        self.open_file("create", &path, OpenOptions::new().read(true).write(true).create_new(true))
+        let file = self.open_file("create", &path, &mut new_file())?;
+        Ok(Arc::new(file))
+    }
+
+    fn create_growing(&self, name: &str) -> Result<Arc<dyn File>> {
+        if !self.options.stores_appends || !can_be_stored_to(&self.handle) {
+            return self.create(name);
+        }
+        let path = self.join("create", name)?;
+        let file = self.open_file("create", &path, &mut new_file())?;
+        Ok(Arc::new(GrowingFile::new(file)))
     }
 
     fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
         let path = self.join("open", name)?;
         let write = mode == Mode::ReadWrite;
-        self.open_file("open", &path, OpenOptions::new().read(true).write(write))
+        let file = self.open_file("open", &path, OpenOptions::new().read(true).write(write))?;
+        Ok(Arc::new(file))
     }
 
     fn exists(&self, name: &str) -> Result<bool> {
@@ -223,6 +247,19 @@ impl Media for Disk {
     fn path(&self) -> Option<&Path> {
         Some(&self.path)
     }
+}
+
+fn new_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true);
+    options
+}
+
+/// Whether space once reserved is there for stores: a file system that copies on write may run out of
+/// it all the same, and a store that finds none kills the process.
+fn can_be_stored_to(directory: &std::fs::File) -> bool {
+    const KNOWN: [u64; 3] = [0xef53, 0x5846_5342, 0x0102_1994];
+    rustix::fs::fstatfs(directory).is_ok_and(|system| KNOWN.contains(&(system.f_type as u64)))
 }
 
 /// Another device, a file system without links, or too many of them: a copy will do.

@@ -56,6 +56,13 @@ pub trait Media: Any + Send + Sync {
     /// Creates an empty file for reading and writing. Fails if `name` is there.
     fn create(&self, name: &str) -> Result<Arc<dyn File>>;
 
+    /// The same for a file that will grow by many small appends, as a log does. The medium may have more
+    /// of it ready than was written: until [`File::finish`], and for ever if the process dies before,
+    /// whoever opens it may find zeros behind its end.
+    fn create_growing(&self, name: &str) -> Result<Arc<dyn File>> {
+        self.create(name)
+    }
+
     /// Opens a file that is there, for reading, and for writing if `mode` says so.
     fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>>;
 
@@ -154,6 +161,11 @@ pub trait File: Send + Sync {
 
     /// Cuts or extends (with zeros) to `len` bytes.
     fn set_len(&self, len: u64) -> Result<()>;
+
+    /// It grows no more for now: gives back what was ready behind its end.
+    fn finish(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Reserves space on the medium for the first `len` bytes without changing the length. A hint:
     /// media that cannot do it do nothing.

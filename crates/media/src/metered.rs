@@ -50,6 +50,10 @@ impl Media for Metered {
         self.inner.create(name).map(|file| self.wrap(file))
     }
 
+    fn create_growing(&self, name: &str) -> Result<Arc<dyn File>> {
+        self.inner.create_growing(name).map(|file| self.wrap(file))
+    }
+
     fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
         self.inner.open(name, mode).map(|file| self.wrap(file))
     }
@@ -145,6 +149,10 @@ impl File for MeteredFile {
 
     fn set_len(&self, len: u64) -> Result<()> {
         self.inner.set_len(len)
+    }
+
+    fn finish(&self) -> Result<()> {
+        self.inner.finish()
     }
 
     fn reserve(&self, len: u64) -> Result<()> {

@@ -24,7 +24,7 @@ fn on_every_medium(question: impl Fn(&dyn Media)) {
         ("Metered Ram", Arc::new(Metered::new(Arc::new(Ram::new())))),
         ("Metered Disk", Arc::new(Metered::new(Arc::new(disk(1))))),
     ];
-    let direct = disk(2).with_options(DiskOptions { direct: true });
+    let direct = disk(2).with_options(DiskOptions { direct: true, ..DiskOptions::default() });
     // Some file systems have no direct reads and say so; the probe must not count as a file.
     let probe = direct.create("probe").is_ok();
     direct.remove("probe").unwrap();

@@ -52,7 +52,7 @@ impl Default for DbOptions {
 
 impl DbOptions {
     fn disk(&self, disk: Disk) -> Disk {
-        disk.with_options(DiskOptions { direct: self.direct_reads })
+        disk.with_options(DiskOptions { direct: self.direct_reads, ..DiskOptions::default() })
     }
 }
 

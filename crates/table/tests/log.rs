@@ -154,8 +154,19 @@ fn does_a_log_cut_at_any_length_give_a_prefix() {
         assert!(records.starts_with(&contents(read)), "{len}");
     }
     let mut longer = bytes.clone();
-    longer.push(0);
+    longer.push(1);
     assert!(parse_log(&longer, NUMBER, LogMode::Recover).unwrap_err().is_corruption());
+}
+
+#[test]
+fn are_zeros_behind_a_seal_a_power_cuts_work_and_behind_a_closed_log_damage() {
+    let (records, mut bytes) = sealed_log(&[20, 0, 33_000, 5]);
+    bytes.resize(bytes.len() + 2 * BLOCK, 0);
+    let (read, end) = parse_log(&bytes, NUMBER, LogMode::Recover).unwrap();
+    assert!(contents(read) == records && end == LogEnd::Sealed);
+    assert!(parse_log(&bytes, NUMBER, LogMode::Sealed).unwrap_err().is_corruption());
+    *bytes.last_mut().unwrap() = 1;
+    assert!(parse_log(&bytes, NUMBER, LogMode::Recover).unwrap_err().is_corruption());
 }
 
 /// Three records in one block, the last two written after a sync of what is before them, or not.

@@ -69,6 +69,11 @@ impl Media for Traced {
         Ok(self.file(name, file))
     }
 
+    fn create_growing(&self, name: &str) -> Result<Arc<dyn File>> {
+        let file = self.watch.after("create", name, self.below.create_growing(name))?;
+        Ok(self.file(name, file))
+    }
+
     fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
         Ok(self.file(name, self.below.open(name, mode)?))
     }
@@ -141,6 +146,10 @@ impl File for TracedFile {
 
     fn set_len(&self, len: u64) -> Result<()> {
         self.after("set length", self.below.set_len(len))
+    }
+
+    fn finish(&self) -> Result<()> {
+        self.below.finish()
     }
 
     fn reserve(&self, len: u64) -> Result<()> {

@@ -171,7 +171,8 @@ fn measure(stores: &str, slots: u64, entries: u64) -> Result<Speed> {
 
 /// Thousand reads of an item a second, past the page cache, at random places of the largest file.
 fn medium_rate(directory: &Path) -> Result<f64> {
-    let disk = Disk::open(directory)?.with_options(DiskOptions { direct: true });
+    let options = DiskOptions { direct: true, ..DiskOptions::default() };
+    let disk = Disk::open(directory)?.with_options(options);
     let mut largest = (0, None);
     for name in disk.list()? {
         let file = disk.open(&name, Mode::Read)?;

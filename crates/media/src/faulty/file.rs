@@ -31,6 +31,17 @@ pub(super) struct FileState {
     pub(super) stores: Vec<Store>,
     /// Held by the mapping, if there is one.
     pub(super) mapped: Weak<()>,
+    pub(super) behind: Behind,
+}
+
+/// Whether the medium may have zeros behind the end of the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Behind {
+    Nothing,
+    /// It grows, and has more ready than was written.
+    Ready,
+    /// That was given back, which is not durable yet.
+    GivenBack,
 }
 
 /// A range that got new bytes, or zeros, and the length of the file after that.
@@ -59,6 +70,7 @@ impl FileState {
             pending: Vec::new(),
             stores: Vec::new(),
             mapped: Weak::new(),
+            behind: Behind::Nothing,
         }
     }
 
@@ -97,6 +109,9 @@ impl FileState {
 
     /// Makes all that was not poisoned durable.
     pub(super) fn sync(&mut self) {
+        if self.behind == Behind::GivenBack {
+            self.behind = Behind::Nothing;
+        }
         self.sync_changes();
         if !self.stores.is_empty() {
             let all = 0..self.current.len();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use siltstone_engine::{Purpose, Result};
 
-use super::file::{FileState, SharedFile, parts};
+use super::file::{Behind, FileState, SharedFile, parts};
 use super::plan::Verdict;
 use super::{FaultKind, World};
 use crate::bytes::end_of;
@@ -139,6 +139,14 @@ impl File for FaultyFile {
     fn set_len(&self, len: u64) -> Result<()> {
         self.check_change("set length of", len, 0)?;
         self.change("set length of", |file, sequence| file.set_len(sequence, len))
+    }
+
+    fn finish(&self) -> Result<()> {
+        let mut file = self.state.lock();
+        if file.behind == Behind::Ready {
+            file.behind = Behind::GivenBack;
+        }
+        Ok(())
     }
 
     /// Only says whether there is room; it is not kept for this file.

@@ -79,7 +79,7 @@ pub use plan::FaultKind;
 pub use survivors::Survival;
 
 use directory::{Directory, SharedDirectory};
-use file::{FileState, SharedFile};
+use file::{Behind, FileState, SharedFile};
 use handle::FaultyFile;
 use plan::{Plan, Verdict};
 
@@ -185,6 +185,14 @@ impl Media for Faulty {
         let state = SharedFile::new(Mutex::new(FileState::new(world.next_id())));
         directory.bind(world.next_sequence(), name, Some(Node::File(state.clone())));
         Ok(self.handle(name, state, Mode::ReadWrite))
+    }
+
+    /// What is ready behind its end shows when the power was cut.
+    fn create_growing(&self, name: &str) -> Result<Arc<dyn File>> {
+        let file = self.create(name)?;
+        self.directory.lock().current.file("create", &self.name, name)?.lock().behind =
+            Behind::Ready;
+        Ok(file)
     }
 
     fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {

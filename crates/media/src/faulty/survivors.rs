@@ -18,10 +18,13 @@ use parking_lot::Mutex;
 use super::Faulty;
 use super::dice::Dice;
 use super::directory::{Bindings, Directory, SharedDirectory};
-use super::file::{FileState, SharedFile};
+use super::file::{Behind, FileState, SharedFile};
 use super::plan::Plan;
 use crate::bytes::{SECTOR_BYTES, SparseBytes};
 use crate::names::Node;
+
+/// Zeros that show behind the end of a file that was growing.
+const MOST_BEHIND: u64 = 100_000;
 
 /// Which of the pending changes a power cut leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,6 +184,10 @@ impl Fate {
                 bytes
             }
         };
+        let mut bytes = bytes;
+        if file.behind != Behind::Nothing && dice.coin() {
+            bytes.set_len(bytes.len() + dice.below(MOST_BEHIND));
+        }
         let survivor = Arc::new(Mutex::new(FileState::settled(file.id, bytes)));
         self.files.insert(file.id, survivor.clone());
         survivor

@@ -25,13 +25,15 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, mmap_anonymous, msync, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, mmap_anonymous, msync, munmap,
+};
 
 use super::lines::{self, WriteBack};
 use crate::bytes::SparseBytes;
 
 /// What `mmap` and `msync` count in; the machine's pages may be larger, never smaller.
-const MAP_BYTES: usize = 4096;
+pub(crate) const MAP_BYTES: usize = 4096;
 const WORD: usize = size_of::<u64>();
 
 /// A mapping. Freed on drop.
@@ -84,12 +86,25 @@ impl Memory {
     /// the file: the caller holds its lock.
     pub(crate) fn of_file(file: &File, len: usize) -> io::Result<Self> {
         if let Some(lines) = WriteBack::detect()
-            && let Ok(base) = map(file, len, MapFlags::SHARED_VALIDATE | MapFlags::SYNC)
+            && let Ok(base) = map(file, 0, len, MapFlags::SHARED_VALIDATE | MapFlags::SYNC)
         {
             return Self::new(base, len, mapped_len(len)?, Durability::CacheLines(lines));
         }
-        let base = map(file, len, MapFlags::SHARED)?;
+        let base = map(file, 0, len, MapFlags::SHARED)?;
         Self::new(base, len, mapped_len(len)?, Durability::Msync)
+    }
+
+    /// `len` bytes of a file from `offset` on, a multiple of [`MAP_BYTES`]; the file has as many, and
+    /// space for them, and is not cut short while they are mapped. Its pages are made present, so that
+    /// no store waits for one; what is stored is the file's as what was written to it is, durable after a
+    /// sync of the file.
+    pub(crate) fn window(file: &File, offset: u64, len: usize) -> io::Result<Self> {
+        let base = map(file, offset, len, MapFlags::SHARED)?;
+        let memory = Self::new(base, len, mapped_len(len)?, Durability::Msync)?;
+        // Kernels before 5.14 know nothing of it: pages then come as they are stored to.
+        // SAFETY: in the mapping just made, and no byte of it changes.
+        let _ = unsafe { madvise(base.cast(), len, Advice::LinuxPopulateWrite) };
+        Ok(memory)
     }
 
     fn new(base: *mut u8, len: usize, mapped: usize, durability: Durability) -> io::Result<Self> {
@@ -196,11 +211,11 @@ impl Drop for Memory {
 /// Memory that is never touched should cost nothing, however much is reserved.
 const NO_RESERVE: MapFlags = MapFlags::NORESERVE;
 
-fn map(file: &File, len: usize, flags: MapFlags) -> io::Result<*mut u8> {
+fn map(file: &File, offset: u64, len: usize, flags: MapFlags) -> io::Result<*mut u8> {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: the kernel chooses the address, so nothing that is in use is mapped over; that the
-    // file changes under nobody's feet is what its lock is for.
-    let base = unsafe { mmap(ptr::null_mut(), mapped_len(len)?, protection, flags, file, 0)? };
+    // file changes under nobody's feet is what its lock is for, or its only writer.
+    let base = unsafe { mmap(ptr::null_mut(), mapped_len(len)?, protection, flags, file, offset)? };
     Ok(base.cast())
 }
 

@@ -45,7 +45,7 @@ pub use page::{Page, PageMut};
 pub use pool::{PageClaims, PmemPool};
 
 pub(crate) use lines::LINE_BYTES;
-pub(crate) use memory::Memory;
+pub(crate) use memory::{MAP_BYTES, Memory};
 
 /// A byte-addressable file, mapped by its one owner. Unmapped and unlocked on drop.
 pub struct Mapping {

@@ -151,6 +151,8 @@ impl ChainWriter {
     pub fn rotate(&mut self, number: u64) -> Result<()> {
         let previous = Link { number: self.number, bytes: self.current.len() };
         let next = begin(self.media.as_ref(), number, previous)?;
+        // Others will read the old one from now on, by its name and up to the end of the file.
+        self.current.finish();
         self.older.push((self.number, std::mem::replace(&mut self.current, next)));
         self.number = number;
         self.is_named = false;
@@ -189,7 +191,7 @@ pub fn remove_logs(media: &dyn Media, numbers: impl IntoIterator<Item = u64>) {
 fn begin(media: &dyn Media, number: u64, previous: Link) -> Result<LogWriter> {
     let name = FileKind::Log.name(FileNumber(number));
     let write = || {
-        let mut log = LogWriter::create(media, &name, number, Purpose::Log)?;
+        let mut log = LogWriter::create_growing(media, &name, number, Purpose::Log)?;
         log.append(&[&previous.encode()])?;
         Ok(log)
     };

@@ -75,7 +75,7 @@ impl LogReader {
             if let Some(seal) = said.seal {
                 let fits = (seal.data_end, seal.records) == (end, self.records)
                     && block_at == end.next_multiple_of(BLOCK)
-                    && seal.ends_at == len;
+                    && self.ends_at(seal.ends_at)?;
                 if fits && said.whole_header && dirty_to == end && !amid_record {
                     return Ok(LogEnd::Sealed);
                 }

@@ -11,7 +11,8 @@
 //! fragment := crc32c:u32  len:u16  type:u8  payload[len]                              7 + len bytes
 //!   type & 0x7f   1 = full record   2 = first   3 = middle   4 = last fragment of one   5 = seal
 //!   type & 0x80   PREV_SYNCED: all before this fragment's *record* was durable when it was written
-//! seal block := header  fragment of type 5, payload = data_end:u64  records:u64; the file ends here
+//! seal block := header  fragment of type 5, payload = data_end:u64  records:u64; the file ends here, but
+//!              for zeros if the power was cut amid sealing
 // ANCHOR_END: layout
 //! ```
 //!

@@ -254,12 +254,25 @@ impl LogReader {
             // Empty while it is being filled: a failed read must not leave old bytes at a new place.
             let mut chunk = std::mem::take(&mut self.chunk);
             chunk.resize(len, 0);
-            self.file.read_at(block_at, &mut chunk, Purpose::Recovery)?;
+            let read = self.file.read_at(block_at, &mut chunk, Purpose::Recovery);
+            read.or_else(|error| self.read_shorter(block_at, &mut chunk, error))?;
             self.chunk = chunk;
             self.chunk_at = block_at;
         }
         let from = (block_at - self.chunk_at) as usize;
         Ok(from..self.chunk.len().min(from + BLOCK as usize))
+    }
+
+    /// Reads what is there of `chunk` after `error`, if the file has become shorter: the writer may have
+    /// given back the zeros behind its end since the file was opened. Zeros they stay.
+    fn read_shorter(&self, at: u64, chunk: &mut [u8], error: Error) -> Result<()> {
+        let there = self.file.len()?.saturating_sub(at);
+        if there >= chunk.len() as u64 {
+            return Err(error);
+        }
+        let (there, gone) = chunk.split_at_mut(there as usize);
+        gone.fill(0);
+        if there.is_empty() { Ok(()) } else { self.file.read_at(at, there, Purpose::Recovery) }
     }
 
     /// The bytes of the block at `block_at`, for `damage`.
@@ -278,13 +291,32 @@ impl LogReader {
 
     fn check_seal(&mut self, at: u64, payload: std::ops::Range<usize>) -> Result<LogEnd> {
         let (end, records) = (self.end, self.records);
-        match parse_seal(&self.chunk[payload]) {
-            Some(seal) if seal == (end, records) && self.at == self.len => Ok(LogEnd::Sealed),
+        let seal = parse_seal(&self.chunk[payload]);
+        let is_last = self.ends_at(self.at)?;
+        match seal {
+            Some(seal) if seal == (end, records) && is_last => Ok(LogEnd::Sealed),
             Some(seal) if seal == (end, records) => {
                 Err(self.corruption(self.at, "there are bytes behind the seal"))
             }
             _ => Err(self.corruption(at, "the seal does not fit the log")),
         }
+    }
+
+    /// Whether the file ends at `end`. If the power was cut amid sealing, zeros may be behind: what the
+    /// medium had ready there, given back and not yet durably.
+    pub(super) fn ends_at(&mut self, end: u64) -> Result<bool> {
+        if self.mode == LogMode::Sealed {
+            return Ok(end == self.len);
+        }
+        let mut block_at = end - end % BLOCK;
+        while block_at < self.len {
+            let from = end.saturating_sub(block_at) as usize;
+            if self.block(block_at)?.iter().skip(from).any(|&byte| byte != 0) {
+                return Ok(false);
+            }
+            block_at += BLOCK;
+        }
+        Ok(true)
     }
 
     pub(super) fn corruption(&self, at: u64, reason: &str) -> Error {

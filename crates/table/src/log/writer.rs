@@ -66,22 +66,40 @@ impl LogWriter {
     /// # Errors
     /// The medium's.
     pub fn create(media: &dyn Media, name: &str, number: u64, purpose: Purpose) -> Result<Self> {
+        Ok(Self::of(media.create(name)?, name, number, purpose))
+    }
+
+    /// The same for a log that will grow by many small appends: the medium may make it ready ahead
+    /// (see [`Media::create_growing`]).
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn create_growing(
+        media: &dyn Media,
+        name: &str,
+        number: u64,
+        purpose: Purpose,
+    ) -> Result<Self> {
+        Ok(Self::of(media.create_growing(name)?, name, number, purpose))
+    }
+
+    fn of(file: Arc<dyn File>, name: &str, number: u64, purpose: Purpose) -> Self {
         let shared = Shared {
-            file: media.create(name)?,
+            file,
             name: name.into(),
             purpose,
             written: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             fault: OnceLock::new(),
         };
-        Ok(LogWriter {
+        LogWriter {
             shared: Arc::new(shared),
             sum: LogSum::new(number),
             tail: 0,
             buffer: Vec::new(),
             reached_medium: false,
             records: 0,
-        })
+        }
     }
 
     /// Appends one record, given in `parts` to spare the caller a copy, and returns its position.
@@ -150,6 +168,12 @@ impl LogWriter {
         self.records
     }
 
+    /// Gives back what the medium has ready behind the end, where nothing more will come for now.
+    pub(super) fn finish(&self) {
+        // It reads as zeros and does no harm; it only takes space.
+        let _ = self.shared.file.finish();
+    }
+
     /// Closes the log for good: a reader will take anything missing from it for corruption.
     /// Cost: two syncs (one if all is synced already), since a seal must not outlive what it seals.
     ///
@@ -161,6 +185,8 @@ impl LogWriter {
             self.sync()?;
         }
         let records = self.records;
+        // The seal is the file's end.
+        self.shared.file.finish()?;
         self.transact(|log| {
             // The gap up to the next block is left unwritten and reads as zeros.
             log.tail = data_end.next_multiple_of(BLOCK);
@@ -257,6 +283,12 @@ impl LogWriter {
         self.shared.file.write_at(at, &self.buffer, self.shared.purpose)?;
         self.buffer.clear();
         Ok(())
+    }
+}
+
+impl Drop for LogWriter {
+    fn drop(&mut self) {
+        self.finish();
     }
 }
 

@@ -1,0 +1,274 @@
+//! A file that grows by many small appends, stored to where the kernel would be asked to write.
+//!
+//! ```text
+//!   0                        window, mapped: its pages are there      the next, being made ready
+//!   ├── written ──────┼──────────────────────────────────────────┼─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─┤
+//!                     │            ▲ end                         │
+//!                     └ stores, no call of the system            └ asked for at half a window
+//! ```
+//!
+//! An append of a hundred bytes costs a tenth of a microsecond instead of half of one, and, what
+//! matters more, never waits for the kernel to find and clear a page. Windows are made ready (see
+//! [`ahead`](super::ahead)) on another thread. Whatever does not fit into the window that is there
+//! is written as to any file: the two see the same pages, so a window is never needed, and nobody
+//! waits for one. The first bytes of a file are written so, too: most files stay small.
+//!
+//! What is stored is in the page cache at once, as if written: it outlives the process, other
+//! handles read it, and a sync of the file makes it durable. Until the file is finished it has space
+//! and zeros behind its end; if the process dies it keeps them.
+//!
+//! Invariant: no window reaches beyond the file's length, which is cut only when there is none.
+//!
+//! Source: ours.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use siltstone_engine::{Error, Purpose, Result};
+
+use super::ahead::{Ready, Window};
+use super::file::DiskFile;
+use crate::File;
+use crate::pmem::MAP_BYTES;
+
+/// So much of a file is written before the first window.
+const SMALL: u64 = 16 << 10;
+
+/// Appends larger than this on average are written: making pages ready costs more than a write, and few
+/// of them share a page.
+const LARGE: u64 = 512;
+
+pub(super) struct GrowingFile {
+    inner: DiskFile,
+    windows: Mutex<Windows>,
+    /// Where what was written ends.
+    len: AtomicU64,
+}
+
+#[derive(Default)]
+struct Windows {
+    appends: u64,
+    present: Option<Window>,
+    next: Option<Arc<Ready>>,
+    /// There is space behind the end.
+    has_more: bool,
+    /// There will be no more: the file is finished, or the file system can't do it.
+    is_over: bool,
+}
+
+impl GrowingFile {
+    /// A file without a byte.
+    pub(super) fn new(inner: DiskFile) -> Self {
+        GrowingFile { inner, windows: Mutex::default(), len: AtomicU64::new(0) }
+    }
+
+    /// Takes the window that is ready once the end is in it, and asks for the next in time.
+    fn keep_ahead(&self, windows: &mut Windows, end: u64) {
+        let is_used_up = windows.present.as_ref().is_none_or(|present| end >= present.end());
+        if is_used_up && let Some(next) = windows.next.take() {
+            match next.take() {
+                // It came too late.
+                Some(Ok(window)) if end >= window.end() => window.discard(),
+                Some(Ok(window)) => {
+                    if let Some(old) = windows.present.replace(window) {
+                        old.discard();
+                    }
+                }
+                // A full disk, or a limit of mappings: writing will tell, or go on.
+                Some(Err(_)) => windows.is_over = true,
+                None => windows.next = Some(next),
+            }
+        }
+        if windows.next.is_some() || windows.is_over || end / windows.appends > LARGE {
+            return;
+        }
+        let start = match &windows.present {
+            Some(present) if end < present.end() - Window::BYTES / 2 => return,
+            Some(present) => present.end().max(end),
+            None => end,
+        };
+        windows.has_more = true;
+        let start = start - start % MAP_BYTES as u64;
+        windows.next = Some(Window::ask_for(&self.inner.file, start));
+    }
+
+    /// Without a window and none under way, so that the file can be cut.
+    fn close_windows(&self, windows: &mut Windows) {
+        windows.present = None;
+        if let Some(next) = windows.next.take() {
+            next.wait();
+        }
+    }
+
+    fn ends_early(&self, offset: u64) -> Error {
+        let reason = format!("the file ends at {} bytes", self.len.load(Ordering::Acquire));
+        let source = io::Error::new(io::ErrorKind::UnexpectedEof, reason);
+        Error::io("read", format!("{} at {offset}", self.inner.name), &source)
+    }
+}
+
+impl File for GrowingFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
+        // What is ready behind the end is not there.
+        let end = offset.checked_add(buf.len() as u64);
+        if end.is_none_or(|end| end > self.len.load(Ordering::Acquire)) {
+            return Err(self.ends_early(offset));
+        }
+        self.inner.read_at(offset, buf, purpose)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8], purpose: Purpose) -> Result<()> {
+        let mut windows = self.windows.lock();
+        let is_stored = windows.present.as_ref().is_some_and(|window| window.store(offset, bytes));
+        if !is_stored {
+            self.inner.write_at(offset, bytes, purpose)?;
+        }
+        let end = offset + bytes.len() as u64;
+        let before = self.len.fetch_max(end, Ordering::AcqRel);
+        if end > before {
+            windows.appends += 1;
+            if end > SMALL {
+                self.keep_ahead(&mut windows, end);
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self, purpose: Purpose) -> Result<()> {
+        self.inner.sync(purpose)
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.len.load(Ordering::Acquire))
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        let mut windows = self.windows.lock();
+        self.close_windows(&mut windows);
+        self.inner.set_len(len)?;
+        windows.has_more = false;
+        self.len.store(len, Ordering::Release);
+        Ok(())
+    }
+
+    fn finish(&self) -> Result<()> {
+        let mut windows = self.windows.lock();
+        windows.is_over = true;
+        self.close_windows(&mut windows);
+        if windows.has_more {
+            self.inner.set_len(self.len.load(Ordering::Acquire))?;
+            windows.has_more = false;
+        }
+        Ok(())
+    }
+
+    fn reserve(&self, len: u64) -> Result<()> {
+        self.inner.reserve(len)
+    }
+
+    fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.punch_hole(offset, len)
+    }
+}
+
+impl Drop for GrowingFile {
+    fn drop(&mut self) {
+        // Zeros behind the end do no harm; they only take space.
+        let _ = self.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    fn growing() -> (GrowingFile, std::fs::File) {
+        let file = tempfile::tempfile().unwrap();
+        let other = file.try_clone().unwrap();
+        let inner = DiskFile { name: "log".to_owned(), file, direct: None };
+        (GrowingFile::new(inner), other)
+    }
+
+    /// Appends `bytes` of a pattern in pieces of all sizes, waiting for windows now and then.
+    fn fill(file: &GrowingFile, bytes: u64) -> Vec<u8> {
+        let mut all = Vec::new();
+        let mut piece = 1;
+        while (all.len() as u64) < bytes {
+            piece = piece * 7 % 701 + 1;
+            let from = all.len() as u64;
+            all.extend((0..piece as u64).map(|i| ((from + i) * 31 % 251) as u8));
+            file.write_at(from, &all[from as usize..], Purpose::Log).unwrap();
+            if from.is_multiple_of(5)
+                && let Some(next) = &file.windows.lock().next
+            {
+                next.wait_until_ready();
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn is_what_was_stored_what_others_read() {
+        let (file, other) = growing();
+        let all = fill(&file, 5 * Window::BYTES);
+        assert!(file.windows.lock().present.is_some(), "no window was ever used");
+        assert_eq!(file.len().unwrap(), all.len() as u64);
+        let mut back = vec![0; all.len()];
+        file.read_at(0, &mut back, Purpose::Get).unwrap();
+        assert!(back == all);
+        file.sync(Purpose::Log).unwrap();
+        let mut back = vec![0; all.len()];
+        other.read_exact_at(&mut back, 0).unwrap();
+        assert!(back == all);
+        // Behind the end is nothing for this handle, and for others there are zeros, until it is finished.
+        let end = all.len() as u64;
+        assert!(file.read_at(end, &mut [0], Purpose::Get).is_err());
+        assert!(file.read_at(end - 1, &mut [0; 2], Purpose::Get).is_err());
+        let ready = other.metadata().unwrap().len();
+        assert!(ready > end && ready <= end + 2 * Window::BYTES, "{end} {ready}");
+        let mut zeros = vec![1; (ready - end) as usize];
+        other.read_exact_at(&mut zeros, end).unwrap();
+        assert!(zeros.iter().all(|&byte| byte == 0));
+        file.finish().unwrap();
+        assert_eq!(other.metadata().unwrap().len(), end);
+        // It can still be written to.
+        file.write_at(end, b"seal", Purpose::Log).unwrap();
+        assert_eq!(other.metadata().unwrap().len(), end + 4);
+    }
+
+    #[test]
+    fn does_a_cut_take_what_is_behind_it_for_good() {
+        let (file, other) = growing();
+        let all = fill(&file, 2 * Window::BYTES);
+        let cut = all.len() as u64 - 1000;
+        file.set_len(cut).unwrap();
+        assert_eq!((file.len().unwrap(), other.metadata().unwrap().len()), (cut, cut));
+        file.write_at(cut + 10, b"behind a gap", Purpose::Log).unwrap();
+        let mut back = [1; 22];
+        file.read_at(cut, &mut back, Purpose::Get).unwrap();
+        assert_eq!(&back, b"\0\0\0\0\0\0\0\0\0\0behind a gap");
+        drop(file);
+        assert_eq!(other.metadata().unwrap().len(), cut + 22);
+    }
+
+    #[test]
+    fn are_large_appends_written() {
+        let (file, _) = growing();
+        for i in 0..100 {
+            file.write_at(i * 1000, &[7; 1000], Purpose::Log).unwrap();
+        }
+        assert!(file.windows.lock().next.is_none() && !file.windows.lock().has_more);
+    }
+
+    #[test]
+    fn is_a_small_file_written_as_any() {
+        let (file, other) = growing();
+        file.write_at(0, &[7; SMALL as usize], Purpose::Log).unwrap();
+        assert!(file.windows.lock().next.is_none());
+        assert_eq!(other.metadata().unwrap().len(), SMALL);
+    }
+}
