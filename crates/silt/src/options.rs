@@ -55,7 +55,8 @@ pub enum Stores {
     Log,
     /// HashStores are never merged (`log-hash`).
     LogHash,
-    /// As many LogStores as there would be HashStores are merged at once (`log-sorted`).
+    /// As many LogStores wait as there would be HashStores at most, and are merged at once
+    /// (`log-sorted`).
     LogSorted,
 }
 // ANCHOR_END: options
@@ -133,15 +134,23 @@ impl Options {
         match self.stores {
             Stores::All | Stores::LogHash => (1, 2),
             Stores::Log => (usize::MAX, usize::MAX),
-            Stores::LogSorted => (self.hash_stores, self.hash_stores + 1),
+            Stores::LogSorted => (self.waiting(), self.waiting() + 1),
         }
+    }
+
+    /// Generations that wait where there are no HashStores. Partitions that take turns to merge have
+    /// `(P + 1) / 2 · hash_stores` HashStores together at most. LogStores cannot take turns: one log is
+    /// of all partitions, so a generation, which has a LogStore of each, goes whole.
+    fn waiting(&self) -> usize {
+        let partitions = self.partitions as usize;
+        (self.hash_stores * (partitions + 1)).div_ceil(2 * partitions)
     }
 
     /// HashStores of a partition at which they are merged, and at which writers stop.
     pub(crate) fn merge_at(&self) -> (usize, usize) {
         match self.stores {
             Stores::All => (self.hash_stores, self.stop),
-            Stores::LogSorted => (self.hash_stores, 2 * self.hash_stores + self.stop),
+            Stores::LogSorted => (self.waiting(), 2 * self.waiting() + self.stop),
             Stores::Log | Stores::LogHash => (usize::MAX, usize::MAX),
         }
     }
@@ -170,5 +179,14 @@ mod tests {
         let given = given.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let o = Options::from_map(&given).unwrap();
         assert_eq!((o.partitions, o.log_bytes, o.stores), (2, 1 << 20, Stores::LogSorted));
+    }
+
+    #[test]
+    fn do_as_many_log_stores_wait_as_hash_stores_would() {
+        for (partitions, hash_stores, generations) in [(1, 8, 8), (4, 62, 39), (2, 2, 2)] {
+            let stores = Stores::LogSorted;
+            let o = Options { partitions, hash_stores, stores, ..Options::default() };
+            assert_eq!((o.frozen().0, o.merge_at().0), (generations, generations));
+        }
     }
 }
