@@ -197,7 +197,11 @@ impl Repair<'_> {
             Kind::HashStore => {
                 HashStore::open(self.media, entry, purpose).and_then(|store| store.verify())
             }
-            _ => SortedStore::open(self.media, entry, purpose).and_then(|store| store.verify()),
+            _ => SortedStore::open(self.media, entry, purpose).and_then(|store| {
+                // Without its index it could not be read, and it was made again.
+                store.warning().into_iter().for_each(|warning| self.story.push(warning.to_owned()));
+                store.verify()
+            }),
         };
         let (at, reason) = match checked {
             Ok(()) => return Ok(Some(entry)),
