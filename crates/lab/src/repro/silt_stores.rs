@@ -6,6 +6,10 @@
 //! fast as it is; so ours are held against what the medium here does beside them, with as many reads
 //! as long at random places of the largest file of the table, one at a time.
 //!
+//! What figure 2.11 says is that a GET is answered nearly as fast from the last store as from the first: 367
+//! microseconds for all, 309 from the LogStore, with 16 clients on that drive. Here one client asks, so
+//! that the ratio is what can be compared; the picture has both.
+//!
 //! Times are this machine's and waver with what else runs; what does not is the order: misses cost no
 //! read where there is a filter, hits cost about one everywhere.
 //!
@@ -20,6 +24,7 @@ use siltstone_media::{Disk, DiskOptions, Media, Mode};
 use super::silt_table::{PAPER, SiltTable, key, mix, options};
 use super::{Check, Direction, Experiment, Measured};
 use crate::engines::{Medium, default_directory};
+use crate::plot::{Bars, Plot};
 
 /// Slots of a table at scale 1.
 const SLOTS: f64 = 4096.0;
@@ -30,6 +35,9 @@ const GETS: u64 = 20_000;
 
 /// Reads a second of the thesis's drive, in thousands.
 const THEIR_DRIVE: f64 = 48.0;
+/// Microseconds of a GET on it with 16 clients: of any store, and of a LogStore.
+const THEIR_LATENCY: f64 = 367.0;
+const THEIR_LOG_LATENCY: f64 = 309.0;
 /// Bytes of an item, as a read takes them.
 const ITEM_BYTES: usize = 1024;
 
@@ -62,7 +70,7 @@ impl Experiment for SiltStores {
 
     fn claim(&self) -> &'static str {
         "204.6 K entries/s by PUT, 68.0 by CONVERT, 26.8 by MERGE; 45 to 47 K GETs/s that hit, 7 M that \
-         miss a filter; a SortedStore answers 1.2 times as late as a LogStore"
+         miss a filter; a SortedStore answers at most 1.19 times as late as a LogStore (309 of 367 µs)"
     }
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
@@ -88,17 +96,21 @@ impl Experiment for SiltStores {
                 ours / speed.medium,
             )
         };
-        let latency = log.hits / sorted.hits;
+        let micros = [log, hash, sorted].map(|store| 1e3 / store.hits);
+        let latency = micros[2] / micros[0];
         Ok(Measured {
             scale: format!(
                 "{entries} entries of 20 + 1000 bytes; reads a hit {:.3} {:.3} {:.3}; hits {:.1} {:.1} \
-                 {:.1} K/s on a medium of {:.1} {:.1} {:.1} K reads/s",
+                 {:.1} K/s ({:.0} {:.0} {:.0} µs) on a medium of {:.1} {:.1} {:.1} K reads/s",
                 log.reads_a_hit,
                 hash.reads_a_hit,
                 sorted.reads_a_hit,
                 log.hits,
                 hash.hits,
                 sorted.hits,
+                micros[0],
+                micros[1],
+                micros[2],
                 log.medium,
                 hash.medium,
                 sorted.medium,
@@ -115,13 +127,25 @@ impl Experiment for SiltStores {
                 of_medium("GET miss in SortedStores", 46.61, sorted.misses, &sorted),
                 Check {
                     what: "SortedStore's latency, times a LogStore's".to_owned(),
-                    claimed: 367.0 / 309.0,
+                    claimed: THEIR_LATENCY / THEIR_LOG_LATENCY,
                     ours: latency,
                     tolerance: 0.1,
-                    direction: Direction::AtMost(1.5),
+                    direction: Direction::AtMost(THEIR_LATENCY / THEIR_LOG_LATENCY),
                 },
             ],
-            plot: None,
+            plot: Some(Plot::Bars(Bars {
+                title: "SILT: latency of a GET by the store that has the key".to_owned(),
+                y: "microseconds".to_owned(),
+                groups: ["LogStore", "HashStore", "SortedStore"].map(str::to_owned).into(),
+                series: vec![
+                    ("ours, one client".to_owned(), micros.to_vec()),
+                    (
+                        "thesis, 16 clients".to_owned(),
+                        // Of the SortedStore it gives the mean of all GETs, most of which end there.
+                        vec![THEIR_LOG_LATENCY, f64::NAN, THEIR_LATENCY],
+                    ),
+                ],
+            })),
         })
     }
 }
