@@ -270,7 +270,7 @@ impl HashStore {
 
     /// What it takes when it is loaded.
     pub(crate) fn memory_loaded(&self) -> u64 {
-        u64::from(self.shape.slots) * 15 / 8
+        CuckooFilter::<15>::memory_of(u64::from(self.shape.slots))
     }
 
     pub(crate) fn is_loaded(&self) -> bool {
