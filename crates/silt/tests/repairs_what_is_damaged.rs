@@ -297,17 +297,49 @@ fn copied(from: &Arc<dyn Media>) -> Faulty {
     to
 }
 
+/// A table whose keys are in each of three logs several times, the last of which is damaged.
+fn rewritten() -> Arc<dyn Media> {
+    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    for log in 0..3u8 {
+        let silt = open(&media).unwrap();
+        for round in 0..8u8 {
+            for key in 0..4u32 {
+                let mut batch = WriteBatch::new();
+                batch.put(&key.to_le_bytes(), &[log, round, b'v', b'a', b'l']);
+                silt.write(&batch, Durability::Buffered).unwrap();
+            }
+        }
+        silt.close().unwrap();
+    }
+    let name = names(&media, ".log").pop().unwrap();
+    let log = bytes(&media, &name);
+    let last = (0..log.len() - 3).rev().find(|&at| log[at..].starts_with(b"val")).unwrap();
+    flip(&media, &name, last as u64);
+    media
+}
+
+/// The same table with a file of a kind damaged, and without a manifest perhaps.
+fn damaged(ending: &str, has_manifest: bool) -> Arc<dyn Media> {
+    let (media, _) = filled(true);
+    let name = names(&media, ending).pop().unwrap();
+    flip(&media, &name, len(&media, &name) / 2);
+    if !has_manifest {
+        lose_the_manifest(&media);
+    }
+    media
+}
+
 #[test]
 fn does_a_repair_that_loses_power_lose_no_more_when_it_is_done_again() {
-    for (ending, has_manifest) in
-        [(".log", true), (".hash", true), (".sorted", true), (".hash", false)]
-    {
-        let (media, _) = filled(true);
-        let name = names(&media, ending).pop().unwrap();
-        flip(&media, &name, len(&media, &name) / 2);
-        if !has_manifest {
-            lose_the_manifest(&media);
-        }
+    // Every fifth operation, or every one if power cuts are what is looked into.
+    let step = if std::env::var_os("SILTSTONE_POWER_CUTS").is_some() { 1 } else { 5 };
+    for (what, media, step) in [
+        ("log", damaged(".log", true), step),
+        ("HashStore", damaged(".hash", true), step),
+        ("SortedStore", damaged(".sorted", true), step),
+        ("HashStore and manifest", damaged(".hash", false), step),
+        ("logs of the same keys", rewritten(), 1),
+    ] {
         let whole = copied(&media);
         let saved = {
             let media: Arc<dyn Media> = Arc::new(whole.clone());
@@ -315,8 +347,6 @@ fn does_a_repair_that_loses_power_lose_no_more_when_it_is_done_again() {
             read(&open(&media).unwrap())
         };
         let begun = copied(&media).operations();
-        // Every fifth operation, or every one if power cuts are what is looked into.
-        let step = if std::env::var_os("SILTSTONE_POWER_CUTS").is_some() { 1 } else { 5 };
         for at in (begun..).step_by(step) {
             let cut = copied(&media);
             cut.cut_power_at(at);
@@ -324,13 +354,13 @@ fn does_a_repair_that_loses_power_lose_no_more_when_it_is_done_again() {
             if repair(&during).is_ok() {
                 break;
             }
-            for seed in 0..4 {
+            for seed in 0..6 {
                 let media: Arc<dyn Media> = Arc::new(cut.survivors(seed));
                 let story = repair(&media).unwrap().join("\n");
                 let rows = read(&open(&media).unwrap());
                 let lost =
                     saved.iter().filter(|(key, value)| rows.get(*key) != Some(value)).count();
-                assert_eq!(lost, 0, "{ending}, {has_manifest}, cut at {at}, seed {seed}:\n{story}");
+                assert_eq!(lost, 0, "{what}, cut at {at}, seed {seed}:\n{story}");
             }
         }
     }
