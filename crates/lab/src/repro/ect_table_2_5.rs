@@ -5,8 +5,9 @@
 //! a table, lookups go to all of them.
 //!
 //! Rates depend on the machine, and the thesis's is of 2009: they hold in direction if ours are not
-//! below. Of a lookup in the trie we want more: a microsecond at most. What the thesis concludes, that a lookup in the trie is some 8.8 times as slow as one in
-//! the tables, is a ratio within the run; ours is smaller, as its trie is faster.
+//! below. Of a lookup in the trie we want more: a microsecond at most. What the thesis concludes, that a
+//! lookup in the trie is some 8.8 times as slow as one in the tables, is a ratio within the run; ours is
+//! smaller, as its trie is faster.
 //!
 //! Invariant: both indexes hold the same keys, and every lookup finds its key.
 //!

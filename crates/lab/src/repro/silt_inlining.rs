@@ -79,7 +79,8 @@ impl Experiment for SiltInlining {
     }
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
-        let items = (ITEMS * scale).max(100.0) as u64;
+        // Of exponent 1 an item has 84 KB on average, and all are in memory.
+        let items = (ITEMS * scale).clamp(100.0, 9_000.0) as u64;
         let total = (EXPONENTS.len() * (SLOTS.len() + 1)) as u64;
         let (mut series, mut done) = (Vec::new(), 0);
         let mut worst = Worst::default();

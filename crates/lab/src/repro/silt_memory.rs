@@ -2,9 +2,9 @@
 //!
 //! As in the thesis, a table of N/2 entries takes N/2 more, all new, and memory by structure is
 //! sampled with every batch: LogStores (two while one is converted), filters of HashStores, indexes of
-//! SortedStores. The picture has it over the insertion. Once with every entry told apart by the trie, as in the thesis, and once with blocks
-//! of 4 KiB. What a merge takes while it runs, its sort buffer and the index being built, is not in
-//! the stores and not in this number, as it is not in equation 2.7.
+//! SortedStores. The picture has it over the insertion. Once with every entry told apart by the trie, as
+//! in the thesis, and once with blocks of 4 KiB. What a merge takes while it runs, its sort buffer and the
+//! index being built, is not in the stores and not in this number, as it is not in equation 2.7.
 //!
 //! Source: Lim, thesis (2015), section 2.5.1 (memory overhead) and equation 2.7.
 
