@@ -9,7 +9,7 @@ use siltstone::options::{parse_duration, parse_size};
 use siltstone::{Db, DbOptions};
 use siltstone_server::{Fsync, Server, ServerOptions};
 
-use crate::store::{DEFAULT_TABLE, TableSpec};
+use crate::store::{DEFAULT_TABLE, TableSpec, warn};
 use crate::{CommandResult, Outcome};
 
 /// Serve a store to clients of Redis and memcached over TCP, and a table of mica over UDP
@@ -116,6 +116,7 @@ impl Serve {
             names.sort_by_key(|name| name != DEFAULT_TABLE);
             tables = names.iter().map(|name| db.table(name)).collect::<Result<_, _>>()?;
         }
+        tables.iter().for_each(warn);
         let options = ServerOptions {
             listen: self.listen,
             memcached: self.memcached,

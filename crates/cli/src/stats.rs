@@ -8,6 +8,7 @@ use indicatif::HumanBytes;
 use serde_json::json;
 use siltstone::{Db, DbOptions, Stats};
 
+use crate::store::warn;
 use crate::{CommandResult, Outcome};
 
 /// Tell how a store stands: sizes, levels, memory
@@ -32,7 +33,9 @@ impl StatsCommand {
         };
         let mut tables = serde_json::Map::new();
         for name in names {
-            let stats = db.table(&name)?.stats();
+            let table = db.table(&name)?;
+            warn(&table);
+            let stats = table.stats();
             if !self.json {
                 print(&name, &stats);
             }

@@ -11,6 +11,13 @@ use crate::Failure;
 /// The table that commands use when none is named.
 pub(crate) const DEFAULT_TABLE: &str = "default";
 
+/// Tells on standard error what of a table had to be made again when it was opened.
+pub(crate) fn warn(table: &Table) {
+    for warning in table.engine().warnings() {
+        eprintln!("siltstone: warning: table {}: {warning}", table.name());
+    }
+}
+
 /// The store and the table that a command works on.
 #[derive(Args)]
 pub(crate) struct StoreArgs {
@@ -27,6 +34,7 @@ impl StoreArgs {
     pub(crate) fn open(&self) -> Result<(Db, Table), Failure> {
         let db = Db::open(&self.dir, DbOptions::default())?;
         let table = db.table(&self.table)?;
+        warn(&table);
         Ok((db, table))
     }
 }
@@ -48,6 +56,7 @@ impl NewStoreArgs {
         self.table.check()?;
         let db = Db::open_or_create(&self.dir, DbOptions::default())?;
         let table = self.table.open(&db)?;
+        warn(&table);
         Ok((db, table))
     }
 }

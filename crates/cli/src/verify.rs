@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::json;
 use siltstone::{Db, DbOptions, Error};
 
+use crate::store::warn;
 use crate::{CommandResult, Outcome, progress};
 
 /// Read and check every byte (exit status 1 if anything is damaged)
@@ -33,6 +34,7 @@ impl Verify {
         for name in names {
             let bar = progress::bytes("verifying", 0);
             let table = db.table(&name)?;
+            warn(&table);
             let report = table.verify(&mut |done, total| {
                 bar.set_length(total);
                 bar.set_position(done);

@@ -85,6 +85,12 @@ pub trait Engine: Send + Sync {
     /// Counters and sizes, in the words of [`Stats`].
     fn stats(&self) -> Stats;
 
+    /// What was damaged or missing when it was read, and was made again from what is there: for people,
+    /// a line each. Nothing is lost by it.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// What is behind the engine's face, for callers that know it and want what this contract does
     /// not have: `mica` gives its store. `None` where there is nothing of the kind.
     fn behind(&self) -> Option<Arc<dyn Any + Send + Sync>> {

@@ -11,7 +11,7 @@ use crate::{Error, Result, Timestamp};
 /// [`first`](Cursor::first), [`last`](Cursor::last), [`seek`](Cursor::seek) or
 /// [`seek_back`](Cursor::seek_back). It never shows deleted or expired entries, and concurrent
 /// writes, flushes and compactions don't disturb it. An unordered engine walks forward only; the
-/// other moves answer [`Error::Unsupported`](crate::Error::Unsupported).
+/// other moves answer [`Error::Unsupported`].
 ///
 /// After an error the cursor stands nowhere and may be placed anew.
 pub trait Cursor: Send {

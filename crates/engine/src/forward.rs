@@ -15,7 +15,7 @@
 ///
 /// impl<E: Engine> Engine for ReadOnly<E> {
 ///     forward_engine!(0: name capabilities get get_at sync iter range snapshot at);
-///     forward_engine!(0: flush maintain checkpoint verify stats close);
+///     forward_engine!(0: flush maintain checkpoint verify stats warnings close);
 ///
 ///     fn write(&self, _batch: &WriteBatch, _durability: Durability) -> Result<()> {
 ///         Err(self.unsupported("writes"))
@@ -106,6 +106,11 @@ macro_rules! forward_engine {
     (@one stats $field:tt) => {
         fn stats(&self) -> $crate::Stats {
             self.$field.stats()
+        }
+    };
+    (@one warnings $field:tt) => {
+        fn warnings(&self) -> Vec<String> {
+            self.$field.warnings()
         }
     };
     (@one close $field:tt) => {

@@ -238,7 +238,10 @@ impl Conversion<'_> {
                 keys: self.inner.versions.keys(),
                 slots: table.slots() as u32,
                 entries: 0,
-                slot_bytes: choose_slot_bytes(table.slots(), &mut lengths.clone()),
+                slot_bytes: match self.inner.options.inline_bytes {
+                    0 => choose_slot_bytes(table.slots(), &mut lengths.clone()),
+                    given => given as u32,
+                },
                 lengths: (0, 0),
             };
             let media = self.inner.media.as_ref();

@@ -84,12 +84,6 @@ impl Silt {
         }
         Ok(silt)
     }
-
-    /// What had to be made again when the table was opened, and why: filters and indexes that were
-    /// damaged or missing.
-    pub fn warnings(&self) -> Vec<String> {
-        self.inner.warnings()
-    }
 }
 
 impl Inner {
@@ -191,6 +185,10 @@ impl Engine for Silt {
 
     fn stats(&self) -> Stats {
         self.inner.stats()
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.inner.warnings()
     }
 
     fn close(&self) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Tells what is in one of the engine's files, for people.
 //!
-//! Damage is part of the answer; of an index only if it cannot be made again, as opening would do.
+//! Nothing is changed. Damage is part of the answer, that of a filter or an index too, though opening
+//! would make them again.
 
 use std::sync::Arc;
 
@@ -90,7 +91,7 @@ fn sorted_store(
 ) -> Result<()> {
     inspection.kind = "SortedStore";
     let entry = entry_of(media, number)?;
-    let store = SortedStore::open(media, entry, Purpose::Maintenance)?;
+    let store = SortedStore::open_as_it_is(media, entry)?;
     store.load(Purpose::Maintenance)?;
     let shape = store.shape();
     describe(inspection, &entry);

@@ -28,6 +28,10 @@ pub struct Options {
     /// fit on average, at least one. More entries a block make a smaller index; 1 finds every entry
     /// by itself.
     pub block_bytes: u64,
+    /// Bytes of a slot of a HashStore (`inline`, 0: as many as make the file smallest, where a second read
+    /// counts like 1 KiB), from 32 B to 16 MiB. An entry that does not fit has its rest behind the slots
+    /// and costs that read; one that does leaves the slot partly empty.
+    pub inline_bytes: u64,
     /// Bytes of memory in which a merge sorts (`sort`, 64 MiB), and as many in which a conversion brings
     /// entries into the order of slots. What a merge has more is sorted in runs that are written once
     /// more; a conversion reads the log once for each `sort` bytes of entries.
@@ -55,7 +59,8 @@ pub enum Stores {
     Log,
     /// HashStores are never merged (`log-hash`).
     LogHash,
-    /// As many LogStores as there would be HashStores are merged at once (`log-sorted`).
+    /// As many LogStores wait as there would be HashStores at most, and are merged at once
+    /// (`log-sorted`).
     LogSorted,
 }
 // ANCHOR_END: options
@@ -70,6 +75,7 @@ impl Default for Options {
             hash_stores: 32,
             stop: 96,
             block_bytes: 4 << 10,
+            inline_bytes: 0,
             sort_bytes: 64 << 20,
             index_memory_bytes: 0,
             loads_in_background: false,
@@ -95,6 +101,7 @@ impl Options {
         reader.value("hash_stores", &mut o.hash_stores);
         reader.value("stop", &mut o.stop);
         reader.size("block", &mut o.block_bytes);
+        reader.size("inline", &mut o.inline_bytes);
         reader.size("sort", &mut o.sort_bytes);
         reader.size("index_memory", &mut o.index_memory_bytes);
         reader.with("load_indexes", &mut o.loads_in_background, |text| match text {
@@ -125,6 +132,8 @@ impl Options {
         require((1..=1024).contains(&self.hash_stores), "hash_stores", "from 1 to 1024");
         require(self.stop > self.hash_stores, "stop", "more than hash_stores");
         require((1..=1 << 20).contains(&self.block_bytes), "block", "from 1B to 1MiB");
+        let can_inline = matches!(self.inline_bytes, 0 | 0x20..=0x100_0000);
+        require(can_inline, "inline", "0, or from 32B to 16MiB");
         require((1 << 10..=1 << 40).contains(&self.sort_bytes), "sort", "from 1KiB to 1TiB");
     }
 
@@ -133,15 +142,23 @@ impl Options {
         match self.stores {
             Stores::All | Stores::LogHash => (1, 2),
             Stores::Log => (usize::MAX, usize::MAX),
-            Stores::LogSorted => (self.hash_stores, self.hash_stores + 1),
+            Stores::LogSorted => (self.waiting(), self.waiting() + 1),
         }
+    }
+
+    /// Generations that wait where there are no HashStores. Partitions that take turns to merge have
+    /// `(P + 1) / 2 · hash_stores` HashStores together at most. LogStores cannot take turns: one log is
+    /// of all partitions, so a generation, which has a LogStore of each, goes whole.
+    fn waiting(&self) -> usize {
+        let partitions = self.partitions as usize;
+        (self.hash_stores * (partitions + 1)).div_ceil(2 * partitions)
     }
 
     /// HashStores of a partition at which they are merged, and at which writers stop.
     pub(crate) fn merge_at(&self) -> (usize, usize) {
         match self.stores {
             Stores::All => (self.hash_stores, self.stop),
-            Stores::LogSorted => (self.hash_stores, 2 * self.hash_stores + self.stop),
+            Stores::LogSorted => (self.waiting(), 2 * self.waiting() + self.stop),
             Stores::Log | Stores::LogHash => (usize::MAX, usize::MAX),
         }
     }
@@ -154,14 +171,20 @@ mod tests {
 
     #[test]
     fn is_every_mistake_named_at_once() {
-        let given =
-            [("slots", "3"), ("load", "NaN"), ("stop", "4"), ("stores", "few"), ("colour", "red")];
+        let given = [
+            ("slots", "3"),
+            ("load", "NaN"),
+            ("stop", "4"),
+            ("inline", "31B"),
+            ("stores", "few"),
+            ("colour", "red"),
+        ];
         let given = given.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let Err(Error::BadOptions(mistakes)) = Options::from_map(&given) else {
             panic!("accepted")
         };
         let names: Vec<_> = mistakes.iter().map(|m| m.option.as_str()).collect();
-        assert_eq!(names, ["stores", "slots", "load", "stop", "colour"]);
+        assert_eq!(names, ["stores", "slots", "load", "stop", "inline", "colour"]);
     }
 
     #[test]
@@ -170,5 +193,14 @@ mod tests {
         let given = given.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let o = Options::from_map(&given).unwrap();
         assert_eq!((o.partitions, o.log_bytes, o.stores), (2, 1 << 20, Stores::LogSorted));
+    }
+
+    #[test]
+    fn do_as_many_log_stores_wait_as_hash_stores_would() {
+        for (partitions, hash_stores, generations) in [(1, 8, 8), (4, 62, 39), (2, 2, 2)] {
+            let stores = Stores::LogSorted;
+            let o = Options { partitions, hash_stores, stores, ..Options::default() };
+            assert_eq!((o.frozen().0, o.merge_at().0), (generations, generations));
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::engine::Inner;
 use crate::names::Kind;
 
 impl Inner {
-    /// What had to be made again of the stores there are.
+    /// Which filters and indexes of the stores there are had to be made again, and why.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let version = self.view.load_full().version.clone();
         let hash = version.hash_stores().filter_map(|store| store.warning());

@@ -17,7 +17,7 @@ const SMALL: &str = "partitions=2 slots=32 log=32KiB hash_stores=2 stop=4 block=
 
 const VARIANTS: [&str; 8] = [
     "slots=16 load=0.8 hash_stores=1",
-    "partitions=1 slots=16 load=0.5 block=1",
+    "partitions=1 slots=16 load=0.5 block=1 inline=32B",
     "partitions=5 slots=32 load=0.97 hash_stores=1 stop=2 block=4KiB",
     "sort=1KiB slots=16 hash_stores=3 block=64KiB",
     "log=4KiB hash_stores=3 index_memory=1",

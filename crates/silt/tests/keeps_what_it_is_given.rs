@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, WriteBatch};
-use siltstone_media::{Media, Metered, Ram};
+use siltstone_media::{Faulty, Media, Metered, Ram};
 use siltstone_silt::{Options, Silt};
 
 const KEYS: u32 = 3000;
@@ -120,10 +120,6 @@ fn does_the_table_answer_before_its_indexes_are_loaded() {
     silt.close().unwrap();
     drop(silt);
     let silt = open(&media, &format!("{SMALL} load_indexes=background")).unwrap();
-    let memory = |silt: &Silt| {
-        let stats = silt.stats();
-        (stats.memory["hash_store_filter"], stats.memory["sorted_store_index"])
-    };
     assert_eq!(memory(&silt), (0, 0));
     has_all(&silt);
     assert_eq!(memory(&silt), (0, 0), "the jobs of a manual scheduler wait for us");
@@ -142,10 +138,6 @@ fn does_the_table_answer_before_its_indexes_are_loaded() {
 fn are_filters_and_indexes_dropped_under_pressure_and_loaded_when_it_is_over() {
     for options in [SMALL, "slots=64 hash_stores=3 stop=8 block=1"] {
         let (_, silt) = filled(options);
-        let memory = |silt: &Silt| {
-            let stats = silt.stats();
-            (stats.memory["hash_store_filter"], stats.memory["sorted_store_index"])
-        };
         silt.maintain().unwrap();
         let before = memory(&silt);
         silt.set_index_memory(1);
@@ -174,6 +166,78 @@ fn are_filters_and_indexes_dropped_under_pressure_and_loaded_when_it_is_over() {
     }
 }
 
+/// Memory of filters and of indexes.
+fn memory(silt: &Silt) -> (u64, u64) {
+    let memory = silt.stats().memory;
+    (memory["hash_store_filter"], memory["sorted_store_index"])
+}
+
+#[test]
+fn is_the_limit_of_memory_kept_while_stores_come_and_go() {
+    for limit in [300, 700, 1500, 4000] {
+        let (_, silt) = filled("slots=64 hash_stores=8 stop=20");
+        silt.set_index_memory(limit);
+        let (mut batch, mut most) = (WriteBatch::new(), 0);
+        for i in 0..KEYS {
+            batch.clear();
+            batch.put(&key(i), &[i as u8; 100]);
+            silt.write(&batch, Durability::Buffered).unwrap();
+            let (filters, indexes) = memory(&silt);
+            assert!(filters + indexes <= limit, "{filters} and {indexes} bytes of {limit}");
+            most = most.max(filters + indexes);
+        }
+        assert!(2 * most > limit, "{most} bytes of {limit}");
+        has_all(&silt);
+    }
+}
+
+#[test]
+fn are_indexes_loaded_before_filters_and_all_of_what_fits() {
+    let (_, silt) = filled("slots=64 hash_stores=8 stop=20");
+    silt.maintain().unwrap();
+    // HashStores too few to be merged.
+    let mut batch = WriteBatch::new();
+    (0..400).for_each(|i| {
+        batch.put(&key(KEYS + i), &[1; 100]);
+    });
+    silt.write(&batch, Durability::Buffered).unwrap();
+    silt.flush().unwrap();
+    silt.maintain().unwrap();
+    let (filters, indexes) = memory(&silt);
+    assert!(filters > 500 && indexes > 0, "{filters} and {indexes} bytes");
+    silt.set_index_memory(1);
+    // What four indexes are reckoned at, in blocks of eight entries or more.
+    silt.set_index_memory(u64::from(KEYS) / 6 + 4 * 256 + 100);
+    silt.maintain().unwrap();
+    assert_eq!(memory(&silt).1, indexes);
+    assert!(memory(&silt).0 < filters);
+    silt.set_index_memory(0);
+    silt.maintain().unwrap();
+    assert_eq!(memory(&silt), (filters, indexes));
+}
+
+#[test]
+fn does_a_full_medium_keep_nothing_of_what_could_not_be_finished() {
+    let faulty = Faulty::new(7);
+    let media: Arc<dyn Media> = Arc::new(faulty.clone());
+    let silt = open(&media, "partitions=4 slots=64 hash_stores=30 stop=90").unwrap();
+    let mut batch = WriteBatch::new();
+    (0..1000).for_each(|i| {
+        batch.put(&key(i), &[i as u8; 100]);
+    });
+    silt.write(&batch, Durability::Synced).unwrap();
+    // Room for some of the HashStores.
+    faulty.set_capacity(faulty.space_used() + (40 << 10));
+    assert!(silt.flush().is_err());
+    let names = media.list().unwrap();
+    let left: Vec<_> =
+        names.iter().filter(|name| name.ends_with(".hash") || name.ends_with(".filter")).collect();
+    assert!(left.is_empty(), "{left:?}");
+    faulty.set_capacity(1 << 30);
+    silt.flush().unwrap();
+    (0..1000).for_each(|i| assert!(silt.get(&key(i)).unwrap().is_some()));
+}
+
 #[test]
 fn are_items_over_the_limit_refused_and_nothing_changed() {
     let (_, silt) = filled(SMALL);
@@ -190,6 +254,60 @@ fn are_items_over_the_limit_refused_and_nothing_changed() {
     assert_eq!(silt.get(b"small").unwrap(), None);
     assert_eq!(silt.stats().writes, writes);
     has_all(&silt);
+}
+
+#[test]
+fn does_a_deleted_key_stay_deleted_wherever_its_entries_lie() {
+    // Each round ends with the deletion in another kind of store, over entries in all older ones.
+    for stores in ["all", "log", "log-hash", "log-sorted"] {
+        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        let options = format!("partitions=2 slots=64 hash_stores=3 stop=20 stores={stores}");
+        let mut silt = open(&media, &options).unwrap();
+        let write = |silt: &Silt, range: std::ops::Range<u32>, is_put: bool| {
+            for i in range {
+                let mut batch = WriteBatch::new();
+                if is_put {
+                    batch.put(&key(i), b"value")
+                } else {
+                    batch.delete(&key(i))
+                };
+                silt.write(&batch, Durability::Synced).unwrap();
+            }
+        };
+        for round in 0..12 {
+            write(&silt, 0..200, true);
+            (round % 3 == 1).then(|| silt.flush().unwrap());
+            (round % 3 == 2).then(|| silt.maintain().unwrap());
+            write(&silt, 0..100, false);
+            for step in 0..5 {
+                for i in 0..200 {
+                    let found = silt.get(&key(i)).unwrap().is_some();
+                    assert_eq!(found, i >= 100, "key {i}, {stores}, round {round}, step {step}");
+                }
+                let (mut cursor, mut walked) = (silt.iter().unwrap(), 0);
+                let mut is_there = cursor.first().unwrap();
+                while is_there {
+                    walked += u32::from(cursor.key() < &key(200)[..]);
+                    assert!(!(0..100).any(|i| cursor.key() == key(i)), "{stores} {round} {step}");
+                    is_there = cursor.next().unwrap();
+                }
+                assert!(walked > 0);
+                match step {
+                    0 => silt.flush().unwrap(),
+                    1 => silt.maintain().unwrap(),
+                    // Conversions and merges of others' entries.
+                    2 => write(&silt, 1000..1200, true),
+                    _ => {
+                        if step == 3 {
+                            silt.close().unwrap();
+                        }
+                        drop(silt);
+                        silt = open(&media, &options).unwrap();
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -18,8 +18,8 @@
 //! Checksums start from the file's number and the place of what they cover. A reader of another
 //! version refuses the file by name.
 //!
-//! Slots are as large as makes the file smallest, where an entry's second read counts like
-//! [`SECOND_READ_BYTES`] more. With entries of one length that is this length, and none has a rest.
+//! Slots are as large as the option `inline` says, or else as makes the file smallest, where an entry's
+//! second read counts like [`SECOND_READ_BYTES`] more. With entries of one length that is this length, and none has a rest.
 //!
 //! Source: Lim, thesis, sections 2.2.2 and 2.3 (indirection with inlining).
 
@@ -94,8 +94,8 @@ pub(super) enum Slot<'a> {
     },
 }
 
-/// Writes the slot at `offset`, an empty one for an empty entry; `rest_at` is where what does not fit will be. Returns how many bytes
-/// of the entry are in the slot.
+/// Writes the slot at `offset`, an empty one for an empty entry; `rest_at` is where what does not fit will
+/// be. Returns how many bytes of the entry are in the slot.
 pub(super) fn encode_slot(
     out: &mut Vec<u8>,
     entry: &[u8],
@@ -149,8 +149,9 @@ pub(super) fn decode_slot(
     }
 }
 
-/// The bytes of a slot for so many slots and operations of these lengths, in any order.
-pub(super) fn choose_slot(slots: u64, lengths: &mut [u32]) -> u32 {
+/// The bytes of a slot for so many slots and operations of these lengths, in any order, which are sorted
+/// here. Cost: up to 256 lengths are tried.
+pub(crate) fn choose_slot_bytes(slots: u64, lengths: &mut [u32]) -> u32 {
     /// More lengths than this are not tried.
     const TRIES: usize = 256;
     lengths.sort_unstable();
@@ -213,10 +214,10 @@ mod tests {
 
     #[test]
     fn are_slots_as_large_as_entries_of_one_length_and_smaller_than_a_rare_long_one() {
-        assert_eq!(choose_slot(1000, &mut [100; 950]), 104);
-        assert_eq!(choose_slot(4, &mut []), MIN_SLOT);
+        assert_eq!(choose_slot_bytes(1000, &mut [100; 950]), 104);
+        assert_eq!(choose_slot_bytes(4, &mut []), MIN_SLOT);
         let mut lengths = vec![100; 950];
         lengths.extend([1 << 20; 3]);
-        assert_eq!(choose_slot(1000, &mut lengths), 104);
+        assert_eq!(choose_slot_bytes(1000, &mut lengths), 104);
     }
 }

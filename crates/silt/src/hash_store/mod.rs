@@ -17,7 +17,7 @@ mod damaged;
 mod format;
 mod write;
 
-pub(crate) use format::{FOOTER, Shape};
+pub(crate) use format::{FOOTER, Shape, choose_slot_bytes};
 pub(crate) use write::{HashStoreWriter, discard, write_filter};
 
 use std::ops::Deref;
@@ -39,11 +39,6 @@ use format::{CRC, OUTLINE, Slot, decode_slot};
 
 /// A walk reads about this many bytes at once.
 const CHUNK_BYTES: u32 = 256 << 10;
-
-/// The bytes of a slot for so many slots and operations of these lengths.
-pub(crate) fn choose_slot_bytes(slots: u64, lengths: &mut [u32]) -> u32 {
-    format::choose_slot(slots, lengths)
-}
 
 /// An open HashStore. When the last version that names it is gone and it is obsolete, its files are
 /// removed.
@@ -275,7 +270,7 @@ impl HashStore {
 
     /// What it takes when it is loaded.
     pub(crate) fn memory_loaded(&self) -> u64 {
-        u64::from(self.shape.slots) * 15 / 8
+        CuckooFilter::<15>::memory_of(u64::from(self.shape.slots))
     }
 
     pub(crate) fn is_loaded(&self) -> bool {

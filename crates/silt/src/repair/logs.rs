@@ -47,8 +47,16 @@ impl Repair<'_> {
             self.tell(format!("{name} is missing: what was in it is lost (bytes 0 to {bytes})"));
         }
         self.has_changed = true;
+        if is_known {
+            // Behind the table's own logs, what a repair that lost power had copied of them.
+            let own = self.own_logs(&logs)?;
+            let copied = logs.split_off(own);
+            self.aside.extend(copied.into_iter().map(|number| Kind::Log.name(number)));
+        }
         let first = self.new_number();
         let mut chain = ChainWriter::create(self.media, first, Link::default())?;
+        // So that this chain can be told from the one before if its copying loses power.
+        chain.sync()?;
         for (at, &number) in logs.iter().enumerate() {
             if at > 0 {
                 let number = self.new_number();
@@ -59,10 +67,30 @@ impl Repair<'_> {
         // Synced, so that the logs before may go; not sealed, for no close has been here.
         chain.sync()?;
         for number in logs {
-            self.set_aside(&Kind::Log.name(number))?;
+            self.aside.push(Kind::Log.name(number));
         }
         state.first_log = Some(first);
         Ok(())
+    }
+
+    /// How many of the logs stand before the first, but for the very first, that begins a chain: the
+    /// table's own begin none.
+    fn own_logs(&self, logs: &[u64]) -> Result<usize> {
+        for (at, &number) in logs.iter().enumerate().skip(1) {
+            let name = Kind::Log.name(number);
+            let opened = LogReader::open(self.media.as_ref(), &name, number, LogMode::Recover);
+            let begins = opened.and_then(|mut reader| {
+                let link = reader.next()?.map(|record| Record::decode(record.bytes));
+                Ok(matches!(link, Some(Ok(Record::Link(link))) if link == Link::default()))
+            });
+            match begins {
+                Ok(true) => return Ok(at),
+                Ok(false) => {}
+                Err(error) if error.is_corruption() => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(logs.len())
     }
 
     /// Appends the whole batches of a log, up to its first damage, to the new chain.

@@ -10,6 +10,10 @@
 //!    new chain (`logs`).
 //! 4. A new manifest names the result. Damaged files stay beside it under `*.damaged`.
 //!
+//! A repair that loses power is begun again and saves the same: until the new manifest is in force files
+//! stay as they are. Where there is none, what the footers tell makes one first, before there are new
+//! stores whose numbers would pass them off as younger.
+//!
 //! Filters and indexes need no repair: opening makes them again from the data.
 //!
 //! Every loss is told by file and bytes. Nothing is deleted. The table must not be open.
@@ -40,7 +44,8 @@ use salvage::Salvage;
 /// # Errors
 /// Failures of the medium, and files of a newer format. Damage is not an error here.
 pub fn repair(media: &Arc<dyn Media>) -> Result<Vec<String>> {
-    let mut repair = Repair { media, story: Vec::new(), next_file: 1, has_changed: false };
+    let mut repair =
+        Repair { media, story: Vec::new(), next_file: 1, has_changed: false, aside: Vec::new() };
     repair.run()?;
     Ok(repair.story)
 }
@@ -51,6 +56,8 @@ struct Repair<'a> {
     next_file: u64,
     /// Something of what the manifest says is no longer so.
     has_changed: bool,
+    /// Files to be set aside once the new manifest is in force.
+    aside: Vec<String>,
 }
 
 impl Repair<'_> {
@@ -60,18 +67,18 @@ impl Repair<'_> {
         self.next_file = numbered.iter().map(|&(_, number)| number + 1).max().unwrap_or(1);
         let known = self.read_manifest()?;
         let is_known = known.is_some();
-        let known = match known {
-            Some(state) => {
-                self.next_file = self.next_file.max(state.next_file.unwrap_or(1));
-                state
-            }
-            None => {
-                self.has_changed = true;
-                self.guess(&numbered)?
-            }
+        let mut known = match known {
+            Some(state) => state,
+            None => self.guess(&numbered)?,
         };
+        self.next_file = self.next_file.max(known.next_file.unwrap_or(1));
         let keys =
             known.keys.unwrap_or(Keys { seed: 0, partitions: Options::default().partitions });
+        if !is_known {
+            self.has_changed = true;
+            known.keys = Some(keys);
+            self.begin_manifest(&known)?;
+        }
         let mut state = Edit { keys: Some(keys), first_log: known.first_log, ..Edit::default() };
         for entry in known.hash_stores {
             state.hash_stores.extend(self.check(Kind::HashStore, entry, keys)?);
@@ -117,7 +124,9 @@ impl Repair<'_> {
 
     /// What the manifest may have said, by the footers of the stores that are there.
     fn guess(&mut self, numbered: &[(Kind, u64)]) -> Result<Edit> {
-        let mut state = Edit { first_log: Some(0), ..Edit::default() };
+        let logs = numbered.iter().filter(|(kind, _)| *kind == Kind::Log);
+        let first_log = Some(logs.map(|&(_, number)| number).min().unwrap_or(0));
+        let mut state = Edit { first_log, ..Edit::default() };
         let mut nameless = Vec::new();
         let mut stores: Vec<(Kind, u64)> = numbered.to_vec();
         stores.sort_unstable_by_key(|&(_, number)| number);
@@ -197,7 +206,11 @@ impl Repair<'_> {
             Kind::HashStore => {
                 HashStore::open(self.media, entry, purpose).and_then(|store| store.verify())
             }
-            _ => SortedStore::open(self.media, entry, purpose).and_then(|store| store.verify()),
+            _ => SortedStore::open(self.media, entry, purpose).and_then(|store| {
+                // Without its index it could not be read, and it was made again.
+                store.warning().into_iter().for_each(|warning| self.story.push(warning.to_owned()));
+                store.verify()
+            }),
         };
         let (at, reason) = match checked {
             Ok(()) => return Ok(Some(entry)),
@@ -219,9 +232,9 @@ impl Repair<'_> {
         self.has_changed = true;
         self.tell(format!("{name} is damaged at byte {at} ({reason})"));
         let saved = self.rebuild(kind, entry, keys)?;
-        self.set_aside(&name)?;
+        self.aside.push(name);
         if self.media.exists(&derived)? {
-            self.set_aside(&derived)?;
+            self.aside.push(derived);
         }
         Ok(saved)
     }
@@ -268,14 +281,27 @@ impl Repair<'_> {
         }
     }
 
-    fn write_manifest(&mut self, mut state: Edit) -> Result<()> {
-        state.next_file = Some(self.next_file);
+    /// Makes a manifest with this content in the place of the one that does not hold.
+    fn begin_manifest(&mut self, state: &Edit) -> Result<()> {
         for name in self.media.list()? {
             if Manifest::owns(&name) {
                 self.set_aside(&name)?;
             }
         }
+        let state = Edit { next_file: Some(self.next_file), ..state.clone() };
         Manifest::create(self.media.clone(), ENGINE, &state.encode())?.close()?;
+        self.media.sync_dir(Purpose::Maintenance)
+    }
+
+    /// Puts a manifest with this content into force, and sets aside what it does without.
+    fn write_manifest(&mut self, mut state: Edit) -> Result<()> {
+        state.next_file = Some(self.next_file);
+        let (mut manifest, _) = Manifest::open(self.media.clone(), ENGINE)?;
+        manifest.rewrite(&state.encode())?;
+        manifest.close()?;
+        for name in std::mem::take(&mut self.aside) {
+            self.set_aside(&name)?;
+        }
         self.media.sync_dir(Purpose::Maintenance)?;
         let (hash, sorted) = (state.hash_stores.len(), state.sorted_stores.len());
         self.tell(format!("the new manifest names {hash} HashStores and {sorted} SortedStores"));
@@ -288,8 +314,7 @@ impl Repair<'_> {
     }
 
     /// Keeps a file under another name.
-    fn set_aside(&mut self, name: &str) -> Result<()> {
-        self.has_changed = true;
+    fn set_aside(&self, name: &str) -> Result<()> {
         self.media.rename(name, &format!("{name}.damaged"))
     }
 

@@ -62,6 +62,8 @@ pub(crate) struct SortedStore {
     trie: ArcSwapOption<Ect>,
     /// Why the index had to be made again.
     warning: OnceLock<String>,
+    /// An index that had to be made again is written.
+    mends: bool,
     obsolete: AtomicBool,
 }
 
@@ -92,6 +94,20 @@ impl SortedStore {
         entry: StoreEntry,
         purpose: Purpose,
     ) -> Result<Arc<Self>> {
+        Self::open_and(true, media, entry, purpose)
+    }
+
+    /// The same, and changes nothing on the medium.
+    pub(crate) fn open_as_it_is(media: &Arc<dyn Media>, entry: StoreEntry) -> Result<Arc<Self>> {
+        Self::open_and(false, media, entry, Purpose::Maintenance)
+    }
+
+    fn open_and(
+        mends: bool,
+        media: &Arc<dyn Media>,
+        entry: StoreEntry,
+        purpose: Purpose,
+    ) -> Result<Arc<Self>> {
         let name = Kind::SortedStore.name(entry.number);
         let file = media.open(&name, Mode::Read)?;
         let sum = FileSum::new(entry.number);
@@ -113,6 +129,7 @@ impl SortedStore {
             shape,
             trie: ArcSwapOption::empty(),
             warning: OnceLock::new(),
+            mends,
             obsolete: AtomicBool::new(false),
         };
         if !shape.is_even {
@@ -178,9 +195,11 @@ impl SortedStore {
             Ok(index) => Ok(index),
             Err(error) if error.is_corruption() => {
                 let index = self.index(self.end(), purpose)?;
-                // If it cannot be written it is made again the next time, too.
-                let bytes = index_bytes(&index.0, &index.1);
-                let _ = write_derived(self.media.as_ref(), &name, number, &bytes, purpose);
+                if self.mends {
+                    // If it cannot be written it is made again the next time, too.
+                    let bytes = index_bytes(&index.0, &index.1);
+                    let _ = write_derived(self.media.as_ref(), &name, number, &bytes, purpose);
+                }
                 let _ = self.warning.set(format!("{error}: made again from {}", self.name));
                 Ok(index)
             }

@@ -230,7 +230,7 @@ impl Request {
 // All is handed on but `behind`: whoever writes past the layer would not be heard of.
 impl Engine for Layer {
     forward_engine!(engine: name capabilities get get_at sync iter range snapshot at);
-    forward_engine!(engine: flush checkpoint verify close);
+    forward_engine!(engine: flush checkpoint verify warnings close);
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
         if self.readers.count() > 0

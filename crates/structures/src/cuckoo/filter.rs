@@ -76,6 +76,11 @@ impl<const TAG: u32> CuckooFilter<TAG> {
         self.bytes.len()
     }
 
+    /// The bytes of memory that the tags of a table with so many slots take.
+    pub fn memory_of(slots: u64) -> u64 {
+        (slots * u64::from(TAG)).div_ceil(8) + PADDING as u64
+    }
+
     /// Whether a key with this hash may be there; costs two cache lines, four at worst.
     #[inline]
     pub fn contains(&self, hash: u64) -> bool {
@@ -145,7 +150,7 @@ impl<const TAG: u32> CuckooFilter<TAG> {
 
 /// The bytes of the tags and the padding.
 fn packed<const TAG: u32>(geometry: Geometry<TAG>) -> u64 {
-    (u64::from(geometry.buckets()) * u64::from(TAG) * WAYS as u64).div_ceil(8) + PADDING as u64
+    CuckooFilter::<TAG>::memory_of(u64::from(geometry.buckets()) * WAYS as u64)
 }
 
 /// The slots that a lookup has to try, at most 8.
