@@ -24,6 +24,9 @@ pub(crate) struct Counters {
     pub(crate) collections: AtomicU64,
     pub(crate) clusterings: AtomicU64,
     pub(crate) samples: AtomicU64,
+    /// Looks for a job, and the candidates that they saw.
+    pub(crate) choices: AtomicU64,
+    pub(crate) candidates_seen: AtomicU64,
     pub(crate) items_in: AtomicU64,
     pub(crate) items_out: AtomicU64,
     /// Small items that fit in no bucket.

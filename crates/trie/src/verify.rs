@@ -72,6 +72,8 @@ impl Inner {
             ("collections", &c.collections),
             ("clusterings", &c.clusterings),
             ("garbage_samples", &c.samples),
+            ("choices", &c.choices),
+            ("candidates_seen", &c.candidates_seen),
             ("compaction_entries_in", &c.items_in),
             ("compaction_entries_out", &c.items_out),
             ("bucket_overflow", &c.overflow),
