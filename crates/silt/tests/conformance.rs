@@ -58,5 +58,9 @@ siltstone_testkit::conformance!(SiltSubject);
 
 #[test]
 fn walks_in_pages() {
-    siltstone_testkit::run("walks_in_pages", siltstone_testkit::pages::walks_in_pages, &SiltSubject);
+    siltstone_testkit::run(
+        "walks_in_pages",
+        siltstone_testkit::pages::walks_in_pages,
+        &SiltSubject,
+    );
 }

@@ -46,7 +46,7 @@ impl Experiment for TrieThroughput {
     }
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
-        let load = Load { table_bytes: TABLE_BYTES, levels: 5, ..Load::of(12e6, scale) };
+        let load = Load { table_bytes: TABLE_BYTES, levels: 5, ..Load::of(20e6, scale) };
         let zipf = Load { draw: Draw::Zipf { skew: 0.99 }, ..load };
         let memtable = TABLE_BYTES.to_string();
         let levels =
@@ -71,8 +71,8 @@ impl Experiment for TrieThroughput {
 
         let ends = |run: &Run, device| rate(&Stats::default(), &run.settled, device);
         let others = ends(&leveldb, SSD).max(ends(&silt, SSD));
-        let [first, .., last] = &trie.cycles[..] else {
-            let reason = "so few items end no two cycles; take a larger scale".to_owned();
+        let [first, _, .., last] = &trie.cycles[..] else {
+            let reason = "so few items end no three cycles; take a larger scale".to_owned();
             return Err(Error::Invalid(reason));
         };
         let middle = &trie.cycles[trie.cycles.len() / 2].1;
