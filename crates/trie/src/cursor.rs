@@ -305,7 +305,8 @@ impl ForwardCursor for Walk {
             (Source::Container(place), Source::Container(ahead)) => ahead >= place,
         };
         self.rest.retain(is_ahead);
-        if self.rest.pop_front_if(|next| *next == source).is_some() {
+        if self.rest.front() == Some(&source) {
+            self.rest.pop_front();
             self.begin(&tree, source, Some(key));
         }
         tree.counters.seeks.fetch_add(1, Relaxed);
