@@ -5,6 +5,7 @@
 //!
 //! Source: SkimpyFTL, section 4.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use siltstone_engine::{Purpose, Result};
@@ -64,8 +65,9 @@ pub(crate) trait Mapping: Send + Sync {
         false
     }
 
-    /// The same: pages of this epoch from this number on are cut off; the log begins with `tail`.
-    fn cut(&self, _epoch: u32, _end: u64, _tail: u64) {}
+    /// The same: pages of this epoch from this number on are cut off; the log begins with `tail`, and
+    /// pages of these epochs are on the device.
+    fn cut(&self, _epoch: u32, _end: u64, _tail: u64, _epochs: &BTreeSet<u32>) {}
 
     /// The same: versions with this timestamp are of a batch that was given up halfway, in pages below
     /// this number.
