@@ -218,7 +218,8 @@ fn scanning_without_an_order(name: &str, options: [(&str, &str); 3]) {
         let (mut cursor, mut seen) = ("0".to_owned(), std::collections::BTreeSet::new());
         for round in 0.. {
             let reply = client.call(&format!("SCAN {cursor}{options}"));
-            let (next, keys) = reply[1..reply.len() - 1].split_once(", [").unwrap();
+            let (next, keys) =
+                reply[1..reply.len() - 1].split_once(", [").expect("a cursor and keys");
             let keys = keys.trim_end_matches(']').split(", ").filter(|key| !key.is_empty());
             seen.extend(keys.map(str::to_owned));
             cursor = next.trim_matches('"').to_owned();

@@ -30,8 +30,11 @@ fn write(trie: &Trie, key: u32, value: Option<&[u8]>) {
     trie.write(&batch, Durability::Buffered).unwrap();
 }
 
+/// Keys and values, and where the next page begins.
+type Page = (Vec<(u32, Vec<u8>)>, Option<Vec<u8>>);
+
 /// The next page of at most a hundred entries.
-fn page(trie: &Trie, from: Option<&[u8]>) -> (Vec<(u32, Vec<u8>)>, Option<Vec<u8>>) {
+fn page(trie: &Trie, from: Option<&[u8]>) -> Page {
     let mut cursor = trie.iter().unwrap();
     let mut is_there = match from {
         None => cursor.first().unwrap(),
