@@ -116,7 +116,8 @@ mod tests {
     /// The choice as it was made before there were candidates: by looking at all containers.
     fn pick_by_scan(inner: &Inner, version: &Version, busy: &Busy) -> Option<Task> {
         let (bits, last) = (inner.versions.shape.fanout_bits, inner.last_level);
-        let (mut fullest, mut largest): (Option<(usize, Task)>, Option<(u64, Task)>) = (None, None);
+        let mut fullest: Option<(usize, Task)> = None;
+        let mut largest: Option<(u64, Task)> = None;
         let (mut filters, mut due) = (0, None);
         for (place, container) in version.containers() {
             let (tables, bytes) = (container.tables.len(), container.filter_bytes());
