@@ -55,12 +55,3 @@ impl Subject for SiltSubject {
 }
 
 siltstone_testkit::conformance!(SiltSubject);
-
-#[test]
-fn walks_in_pages() {
-    siltstone_testkit::run(
-        "walks_in_pages",
-        siltstone_testkit::pages::walks_in_pages,
-        &SiltSubject,
-    );
-}

@@ -1,0 +1,147 @@
+//! Whether a walk in pages shows every key that is there all the time, whatever happens in between.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, WriteBatch};
+use siltstone_media::{Media, Ram};
+use siltstone_silt::{Options, Silt};
+use siltstone_testkit::Dice;
+
+fn open() -> Silt {
+    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    let options = [("partitions", "3"), ("slots", "64"), ("hash_stores", "3"), ("stop", "8")];
+    let options = options.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let env = Env::replayable(Arc::new(ManualClock::at(0)), 7);
+    Silt::open(media, env, Options::from_map(&options).unwrap()).unwrap()
+}
+
+fn put(silt: &Silt, key: u32) {
+    let mut batch = WriteBatch::new();
+    batch.put(&key.to_le_bytes(), &[key as u8; 30]);
+    silt.write(&batch, Durability::Buffered).unwrap();
+}
+
+fn delete(silt: &Silt, key: u32) {
+    let mut batch = WriteBatch::new();
+    batch.delete(&key.to_le_bytes());
+    silt.write(&batch, Durability::Buffered).unwrap();
+}
+
+/// A page of at most `most` keys from a position on, and where the next begins.
+fn page(silt: &Silt, from: Option<&[u8]>, most: u64) -> (Vec<u32>, Option<Vec<u8>>) {
+    let mut cursor = silt.iter().unwrap();
+    let mut is_there = match from {
+        None => cursor.first().unwrap(),
+        Some(position) => cursor.resume(position).unwrap(),
+    };
+    let mut keys = Vec::new();
+    while is_there {
+        keys.push(u32::from_le_bytes(cursor.key().try_into().unwrap()));
+        if keys.len() as u64 == most {
+            return (keys, Some(cursor.position()));
+        }
+        is_there = cursor.next().unwrap();
+    }
+    (keys, None)
+}
+
+#[test]
+fn is_every_key_of_a_table_at_rest_shown_once() {
+    let silt = open();
+    let mut keys = BTreeSet::new();
+    for i in 0..3000u32 {
+        put(&silt, i * 7 % 2000);
+        keys.insert(i * 7 % 2000);
+        if i % 13 == 5 {
+            delete(&silt, i % 500);
+            keys.remove(&(i % 500));
+        }
+    }
+    for most in [1, 7, 100, 5000] {
+        let (mut shown, mut from) = (Vec::new(), None);
+        loop {
+            let (more, next) = page(&silt, from.as_deref(), most);
+            shown.extend(more);
+            from = next;
+            if from.is_none() {
+                break;
+            }
+        }
+        assert_eq!(shown.len(), keys.len(), "pages of {most}");
+        assert_eq!(shown.into_iter().collect::<BTreeSet<_>>(), keys);
+    }
+}
+
+#[test]
+fn is_no_key_missed_while_stores_come_and_go() {
+    for seed in 0..60 {
+        let mut dice = Dice::new(seed);
+        let silt = open();
+        let mut live = BTreeSet::new();
+        for _ in 0..dice.below(4000) {
+            let key = dice.below(1500) as u32;
+            if dice.below(6) == 0 {
+                delete(&silt, key);
+                live.remove(&key);
+            } else {
+                put(&silt, key);
+                live.insert(key);
+            }
+        }
+        // Keys of which each was there at every moment, and those that ever were.
+        let (mut always, mut ever) = (live.clone(), live.clone());
+        let mut shown: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut from: Option<Vec<u8>> = None;
+        loop {
+            let (more, next) = page(&silt, from.as_deref(), 1 + dice.below(60));
+            more.into_iter().for_each(|key| *shown.entry(key).or_default() += 1);
+            from = next;
+            if from.is_none() {
+                break;
+            }
+            for _ in 0..dice.below(150) {
+                let key = dice.below(2000) as u32;
+                if dice.below(6) == 0 {
+                    delete(&silt, key);
+                    always.remove(&key);
+                    live.remove(&key);
+                } else {
+                    put(&silt, key);
+                    live.insert(key);
+                    ever.insert(key);
+                }
+            }
+            match dice.below(8) {
+                0 => silt.flush().unwrap(),
+                1 => silt.maintain().unwrap(),
+                _ => {}
+            }
+        }
+        let missed: Vec<_> = always.iter().filter(|key| !shown.contains_key(key)).collect();
+        assert!(missed.is_empty(), "seed {seed}: {missed:?} of {}", always.len());
+        let strange: Vec<_> = shown.keys().filter(|key| !ever.contains(key)).collect();
+        assert!(strange.is_empty(), "seed {seed}: {strange:?} were never there");
+    }
+}
+
+#[test]
+fn are_bytes_that_are_no_position_refused() {
+    let silt = open();
+    (0..500).for_each(|key| put(&silt, key));
+    let position = page(&silt, None, 10).1.unwrap();
+    for at in 0..position.len() {
+        for value in [0, 1, 0x7f, 0xff] {
+            let mut bad = position.clone();
+            bad[at] = value;
+            let mut cursor = silt.iter().unwrap();
+            match cursor.resume(&bad) {
+                Ok(_) | Err(Error::Invalid(_)) => {}
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+    assert!(matches!(silt.iter().unwrap().resume(b""), Err(Error::Invalid(_))));
+}
