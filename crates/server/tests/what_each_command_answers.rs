@@ -187,18 +187,26 @@ fn expiry() {
 }
 
 /// An engine whose keys have no order, with stores so small that some are made and merged meanwhile.
-fn unordered() -> Running {
-    let options = [("slots", "64"), ("hash_stores", "3"), ("stop", "8")];
+fn unordered(name: &str, options: [(&str, &str); 3]) -> Running {
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let media = std::sync::Arc::new(siltstone_media::Ram::new());
     let env = siltstone::Env::system(1);
-    let engine = siltstone::engines::open("silt", media, &env, &options).expect("opens in memory");
+    let engine = siltstone::engines::open(name, media, &env, &options).expect("opens in memory");
     Running::over(Some(engine), |_| ())
 }
 
 #[test]
-fn scanning_without_an_order_misses_no_key() {
-    let server = unordered();
+fn scanning_silt_misses_no_key() {
+    scanning_without_an_order("silt", [("slots", "64"), ("hash_stores", "3"), ("stop", "8")]);
+}
+
+#[test]
+fn scanning_a_trie_misses_no_key() {
+    scanning_without_an_order("trie", [("table", "2KiB"), ("bucket", "256"), ("levels", "3")]);
+}
+
+fn scanning_without_an_order(name: &str, options: [(&str, &str); 3]) {
+    let server = unordered(name, options);
     let mut client = server.client();
     for i in 0..2000 {
         client.call(&format!("SET key:{i:04} v"));
@@ -210,7 +218,8 @@ fn scanning_without_an_order_misses_no_key() {
         let (mut cursor, mut seen) = ("0".to_owned(), std::collections::BTreeSet::new());
         for round in 0.. {
             let reply = client.call(&format!("SCAN {cursor}{options}"));
-            let (next, keys) = reply[1..reply.len() - 1].split_once(", [").unwrap();
+            let (next, keys) =
+                reply[1..reply.len() - 1].split_once(", [").expect("a cursor and keys");
             let keys = keys.trim_end_matches(']').split(", ").filter(|key| !key.is_empty());
             seen.extend(keys.map(str::to_owned));
             cursor = next.trim_matches('"').to_owned();

@@ -9,7 +9,8 @@
 //!
 //! A table is made by first making its directory (the engine's own files in it, durably) and then
 //! naming it in the catalogue; it is dropped in the opposite order. A directory that the catalogue
-//! does not name is garbage from a crash in between, and is removed at open.
+//! does not name is garbage from a crash in between, and is removed at open: first what it has
+//! elsewhere (`upper=DIR` of `trie`), then itself. If elsewhere cannot be reached it waits for a later open.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -164,6 +165,7 @@ impl Db {
         for directory in media.subdirectories()? {
             if let Some(name) = directory.strip_prefix(TABLE_PREFIX)
                 && !catalogue.tables.contains_key(name)
+                && engines::remove_elsewhere(media.subdirectory(&directory)?.as_ref()).is_ok()
             {
                 media.remove_subdirectory(&directory)?;
             }
@@ -229,6 +231,8 @@ impl Db {
             None => {}
         }
         let mut open = self.state()?;
+        // Of a table that was dropped, or whose making was cut off.
+        self.remove_files(name)?;
         let spec = TableSpec { engine: engine.to_owned(), options: options.clone() };
         let table = self.open_table(name, &spec)?;
         let mut catalogue = open.catalogue.clone();
@@ -239,10 +243,11 @@ impl Db {
         Ok(table)
     }
 
-    /// Removes the table `name` and all in it.
+    /// Removes the table `name` and all in it, wherever it lies. If that is cut off once the catalogue does
+    /// not name the table, the rest goes at the next open.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is none.
+    /// [`Error::Invalid`] if there is none; failures of the media.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         let mut open = self.state()?;
         let mut catalogue = open.catalogue.clone();
@@ -254,7 +259,18 @@ impl Db {
         }
         catalogue.write(self.inner.media.as_ref())?;
         open.catalogue = catalogue;
-        self.inner.media.remove_subdirectory(&directory(name))
+        self.remove_files(name)
+    }
+
+    /// Removes the directory of a table that the catalogue does not name, if there is one, and what it has
+    /// elsewhere.
+    fn remove_files(&self, name: &str) -> Result<()> {
+        let (media, directory) = (&self.inner.media, directory(name));
+        if !media.subdirectories()?.contains(&directory) {
+            return Ok(());
+        }
+        engines::remove_elsewhere(media.subdirectory(&directory)?.as_ref())?;
+        media.remove_subdirectory(&directory)
     }
 
     /// The names of all tables, sorted.

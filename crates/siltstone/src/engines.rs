@@ -74,6 +74,15 @@ pub fn leave_to_original(name: &str, options: &mut BTreeMap<String, String>) {
     }
 }
 
+/// Removes what the table in the directory `media`, on whichever engine, keeps outside of it, durably. It is
+/// closed and about to be removed; after a crash this may be called again.
+///
+/// # Errors
+/// [`Error::Locked`] if someone has that open; failures of the media.
+pub fn remove_elsewhere(media: &dyn Media) -> Result<()> {
+    siltstone_trie::remove_elsewhere(media)
+}
+
 /// Rebuilds what can be saved of a damaged table, which is kept with these options; the answer tells what was done.
 ///
 /// # Errors

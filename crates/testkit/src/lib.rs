@@ -27,6 +27,7 @@
 //! | [`linear`] | check: single operations are linearizable |
 //! | [`serial`] | are transactions serializable: histories, their graph, random ones |
 //! | [`concurrent`] | check: batches, snapshots and cursors among threads |
+//! | [`pages`] | check: walks in pages, by cursors that go on where others stood |
 //! | [`limits`](mod@limits) | check: the edges of the contract |
 //! | [`trace`], [`sink`], [`dice`] | helpers |
 //!
@@ -45,6 +46,7 @@ pub mod limits;
 pub mod linear;
 pub mod metamorphic;
 pub mod oracle;
+pub mod pages;
 pub mod power;
 pub mod reference;
 pub mod scale;

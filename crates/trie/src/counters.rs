@@ -24,6 +24,9 @@ pub(crate) struct Counters {
     pub(crate) collections: AtomicU64,
     pub(crate) clusterings: AtomicU64,
     pub(crate) samples: AtomicU64,
+    /// Looks for a job, and the candidates that they saw.
+    pub(crate) choices: AtomicU64,
+    pub(crate) candidates_seen: AtomicU64,
     pub(crate) items_in: AtomicU64,
     pub(crate) items_out: AtomicU64,
     /// Small items that fit in no bucket.
@@ -34,6 +37,10 @@ pub(crate) struct Counters {
     /// Lookups of tables that did not have the key.
     pub(crate) false_positives: AtomicU64,
     pub(crate) cluster_bytes_written: AtomicU64,
+    /// Of the bytes of tables written: keys and values, buckets, filters.
+    pub(crate) table_item_bytes: AtomicU64,
+    pub(crate) table_bucket_bytes: AtomicU64,
+    pub(crate) table_filter_bytes: AtomicU64,
     pub(crate) background_us: AtomicU64,
     /// The most bytes that one job held in memory.
     pub(crate) job_memory: AtomicU64,

@@ -22,19 +22,20 @@ use siltstone_engine::{
 use siltstone_media::{LockGuard, Media};
 use siltstone_table::Link;
 
-use crate::compact::Busy;
+use crate::compact::{Busy, Candidates};
 use crate::counters::Counters;
 use crate::files::Homes;
 use crate::options::Options;
 use crate::read::View;
+use crate::second;
 use crate::version::{Edit, Versions};
 use crate::write::{Queued, Writer};
 
 /// An open table of the LSM-trie engine.
 pub struct Trie {
     pub(crate) inner: Arc<Inner>,
-    // Dropped after what it guards.
-    _lock: Option<LockGuard>,
+    // Dropped after what it guards, or when the table is closed.
+    lock: Mutex<Option<LockGuard>>,
 }
 
 /// What all threads share.
@@ -55,6 +56,10 @@ pub(crate) struct Inner {
     pub(crate) background: Background<State>,
     pub(crate) pressure: Pressure,
     pub(crate) counters: Counters,
+    /// The number of the log that this opening began: greater than those of all openings before.
+    pub(crate) opening: u64,
+    /// The deepest level, from the opening on: it only grows.
+    pub(crate) last_level: usize,
 }
 
 /// What background work is under way and due.
@@ -66,6 +71,8 @@ pub(crate) struct State {
     /// Compactions queued or running.
     pub(crate) compactions: usize,
     pub(crate) busy: Busy,
+    /// Of the containers of the view's version.
+    pub(crate) candidates: Candidates,
     /// Logs below this number are in tables.
     pub(crate) first_log: u64,
     /// Logs that are on the medium.
@@ -96,10 +103,10 @@ impl Trie {
     /// # Errors
     /// Corruption, a newer format, or a failing medium; nothing is changed then.
     pub fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Self> {
-        let second = options.upper.as_deref().map(Homes::second).transpose()?;
+        let second = options.upper.as_deref().map(second::open).transpose()?;
         let (upper, lock) = second.unzip();
-        let mut trie = Self::open_on(media, upper, env, options)?;
-        trie._lock = lock;
+        let trie = Self::open_on(media, upper, env, options)?;
+        *trie.lock.lock() = lock;
         Ok(trie)
     }
 
@@ -117,7 +124,7 @@ impl Trie {
         let upper = upper.map(|media| (media, options.upper_levels));
         let homes = Homes { main: media, upper };
         let (inner, leaves_logs) = crate::recover::open(homes, env, options)?;
-        let trie = Trie { inner, _lock: None };
+        let trie = Trie { inner, lock: Mutex::new(None) };
         if leaves_logs {
             trie.inner.leave_old_logs()?;
         }
@@ -142,17 +149,18 @@ impl Inner {
         change(&mut view);
         state.flushing = view.flushing.len();
         self.pressure.set_flush_behind(self.is_flush_due(state));
-        self.pressure.set(self.pressure_of(&view.version));
+        self.pressure.set(self.pressure_of(state));
         self.view.store(Arc::new(view));
         self.background.notify();
     }
 
     /// Installs an edit durably and lets readers see its version, changed further by `change`.
     pub(crate) fn install(&self, edit: Edit, change: impl FnOnce(&mut View)) -> Result<()> {
-        let first_log = edit.first_log;
+        let (first_log, places) = (edit.first_log, edit.places());
         self.versions.install(edit, |version| {
             let mut state = self.background.lock();
             state.first_log = first_log.unwrap_or(state.first_log);
+            places.iter().for_each(|&place| self.reconsider(&mut state, version, place));
             self.publish(&mut state, |view| {
                 view.version = version.clone();
                 change(view);
@@ -250,6 +258,8 @@ impl Engine for Trie {
     }
 
     fn close(&self) -> Result<()> {
-        self.inner.close()
+        let closed = self.inner.close();
+        self.lock.lock().take();
+        closed
     }
 }

@@ -15,12 +15,11 @@
 //! Source: the house's rules for files; see ARCHITECTURE.md.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use siltstone_engine::{Error, IoCounts, Purpose, Result};
-use siltstone_media::{Disk, File, LockGuard, Media, Metered, Mode};
+use siltstone_media::{File, Media, Mode};
 use siltstone_table::{FileKind, FileNumber, parse_file_name};
 
 /// Bytes of a frame behind what is stored.
@@ -75,19 +74,6 @@ impl Homes {
             Some((media, levels)) if level < *levels => media,
             _ => &self.main,
         }
-    }
-
-    /// The second medium in a directory of this machine, counted, and the lock that keeps others out.
-    ///
-    /// # Errors
-    /// `Locked`; the medium's.
-    pub(crate) fn second(directory: &Path) -> Result<(Arc<dyn Media>, LockGuard)> {
-        let disk = match directory.is_dir() {
-            true => Disk::open(directory)?,
-            false => Disk::create(directory)?,
-        };
-        let lock = disk.lock("LOCK")?;
-        Ok((Arc::new(Metered::new(Arc::new(disk))), lock))
     }
 
     /// Requests and bytes so far of all media that count them, by purpose.

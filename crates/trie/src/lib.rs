@@ -45,10 +45,12 @@ mod inspect;
 mod item;
 mod memtable;
 mod options;
+mod position;
 mod read;
 mod record;
 mod recover;
 mod repair;
+mod second;
 mod verify;
 mod version;
 mod write;
@@ -57,6 +59,7 @@ pub use engine::Trie;
 pub use inspect::inspect;
 pub use options::Options;
 pub use repair::repair;
+pub use second::remove_elsewhere;
 
 /// The largest value: the house's limit.
 pub const MAX_VALUE_BYTES: usize = siltstone_engine::MAX_VALUE_BYTES;

@@ -30,6 +30,8 @@ const PUT: u8 = 1;
 const PUT_EXPIRING: u8 = 2;
 
 const SHARD_BITS: u32 = 6;
+/// Shards of a memtable.
+pub(crate) const SHARDS: usize = 1 << SHARD_BITS;
 /// No write before.
 const NONE: u32 = u32::MAX;
 const HEADER: usize = 4 + 1 + 8 + 8 + 4 + 4;
@@ -107,7 +109,7 @@ impl Memtable {
         Memtable {
             first_log,
             seed,
-            shards: (0..1 << SHARD_BITS).map(|_| RwLock::default()).collect(),
+            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             bytes: AtomicU64::new(0),
             keys: AtomicU64::new(0),
             last_sequence: AtomicU64::new(0),
@@ -116,8 +118,12 @@ impl Memtable {
 
     fn hash(&self, key: &[u8]) -> (u64, &RwLock<Shard>) {
         let hash = xxh3_64_with_seed(key, self.seed);
-        // The table takes its own from the other end.
-        (hash, &self.shards[(hash >> 32) as usize & ((1 << SHARD_BITS) - 1)])
+        (hash, &self.shards[shard_of(hash)])
+    }
+
+    /// The shard of a key.
+    pub(crate) fn shard(&self, key: &[u8]) -> usize {
+        shard_of(xxh3_64_with_seed(key, self.seed))
     }
 
     /// Adds a write; only one thread at a time does.
@@ -175,14 +181,16 @@ impl Memtable {
     }
 
     /// Shows the newest item of every key that is not newer than `at`, in no order. A shard is locked
-    /// meanwhile: `look` is quick, and of other memtables it asks none but newer ones, so that locks
-    /// are always taken from the older to the newer.
+    /// meanwhile: `look` is quick, and asks no memtable.
     pub(crate) fn each(&self, at: u64, mut look: impl FnMut(Item<'_>)) {
-        for shard in &self.shards {
-            let shard = shard.read();
-            for &newest in &shard.newest {
-                shard.item_at(newest, at).into_iter().for_each(&mut look);
-            }
+        (0..SHARDS).for_each(|shard| self.each_of(shard, at, &mut look));
+    }
+
+    /// The same of one shard.
+    pub(crate) fn each_of(&self, shard: usize, at: u64, mut look: impl FnMut(Item<'_>)) {
+        let shard = self.shards[shard].read();
+        for &newest in &shard.newest {
+            shard.item_at(newest, at).into_iter().for_each(&mut look);
         }
     }
 
@@ -203,6 +211,11 @@ impl Memtable {
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
+}
+
+/// The table in a shard takes its own bits from the other end.
+fn shard_of(hash: u64) -> usize {
+    (hash >> 32) as usize % SHARDS
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub struct Options {
     /// Bytes of a bucket (`bucket`, 4 KiB): what a lookup reads. A multiple of what the medium reads
     /// at once.
     pub bucket_bytes: u64,
-    /// Share of the buckets' room that items take (`fill`, 0.98). Less: fewer migrations, more space.
+    /// Share of the buckets' room that items take (`fill`, 0.99). Less: fewer migrations, more space.
     pub fill: f64,
     /// Buckets of a segment (`segment`, 128): what is balanced together, and what a compaction holds in
     /// memory of each table. Fewer: less memory, less balance.
@@ -75,7 +75,7 @@ impl Default for Options {
             table_bytes: 32 << 20,
             memtables: 2,
             bucket_bytes: 4 << 10,
-            fill: 0.98,
+            fill: 0.99,
             segment: 128,
             cached_migrations: 0.2,
             fanout_bits: 3,

@@ -42,14 +42,15 @@ impl View {
 }
 
 impl Container {
-    /// The item of `key` in the container's newest table that has one.
+    /// The item of `key` in the container's newest table that has one, and up to which sequence number
+    /// that table holds writes.
     pub(crate) fn get(
         &self,
         key: &[u8],
         hash: Hash,
         purpose: Purpose,
         counters: &Counters,
-    ) -> Result<Option<Found>> {
+    ) -> Result<Option<(Found, u64)>> {
         let mut column = None;
         for table in &self.tables {
             let may_hold = match (table.may_hold(hash), &self.cluster) {
@@ -66,7 +67,7 @@ impl Container {
             if may_hold {
                 counters.table_lookups.fetch_add(1, Relaxed);
                 if let Some(found) = table.get(key, hash, purpose)? {
-                    return Ok(Some(found));
+                    return Ok(Some((found, table.origin().last_sequence)));
                 }
                 counters.false_positives.fetch_add(1, Relaxed);
             }
@@ -84,7 +85,10 @@ impl Inner {
         let in_memory = view.memtables().find_map(|memtable| memtable.get(key, at));
         let found = match in_memory {
             Some(found) => Some(found),
-            None => self.find(&view.version, key, view.version.levels(), Purpose::Get)?,
+            None => {
+                let found = self.find(&view.version, key, view.version.levels(), Purpose::Get)?;
+                found.map(|(found, _)| found)
+            }
         };
         let Some(Found { value: Some(value), expires_at }) = found else { return Ok(None) };
         if expires_at.is_some_and(|at| at <= self.env.clock.now()) {
@@ -94,14 +98,15 @@ impl Inner {
         Ok(Some(Entry { value, expires_at }))
     }
 
-    /// The newest item of `key` in the levels above `below`.
+    /// The newest item of `key` in the levels above `below`, and up to which sequence number its table
+    /// holds writes.
     pub(crate) fn find(
         &self,
         version: &Version,
         key: &[u8],
         below: usize,
         purpose: Purpose,
-    ) -> Result<Option<Found>> {
+    ) -> Result<Option<(Found, u64)>> {
         let shape = self.versions.shape;
         let hash = shape.hash.hash(key);
         for level in 0..below {

@@ -22,10 +22,10 @@ use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use siltstone_engine::{Background, Env, Error, GroupCommit, Pressure, Purpose, Result};
-use siltstone_media::Mode;
+use siltstone_engine::{Background, Env, GroupCommit, Pressure, Purpose, Result};
 use siltstone_table::log::{malformed, replay};
 use siltstone_table::{ChainWriter, Replay};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::counters::Counters;
 use crate::engine::{Inner, State};
@@ -35,6 +35,7 @@ use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::read::View;
 use crate::record::Record;
+use crate::second;
 use crate::version::{TrieShape, Version, Versions};
 use crate::write::Writer;
 
@@ -49,10 +50,13 @@ const MOST_OLD_LOGS: usize = 8;
 /// table was not closed and no sync repairs a failed sync before it; or they are many.
 pub(crate) fn open(homes: Homes, env: Env, options: Options) -> Result<(Arc<Inner>, bool)> {
     let media = homes.main.clone();
-    let hash = HashKind { seed: env.seed, weak_bits: options.weak_hash_bits };
+    // The tables of a store have one environment; their seeds are to differ.
+    let seed = xxh3_64_with_seed(media.name().as_bytes(), env.seed);
+    let hash = HashKind { seed, weak_bits: options.weak_hash_bits };
     let shape = TrieShape { hash, fanout_bits: options.fanout_bits };
     let (versions, recovered) = Versions::open(&homes, shape)?;
-    own_upper(&homes, versions.shape.hash.seed, recovered.sealed_log.is_some())?;
+    let was_closed = recovered.sealed_log.is_some();
+    second::own(&homes, options.upper.as_deref(), versions.shape.hash.seed, was_closed)?;
 
     let sealed = recovered.sealed_log.map(|(number, _)| number);
     let mut writes = Writes::new(recovered.last_sequence, env.seed);
@@ -76,6 +80,7 @@ pub(crate) fn open(homes: Homes, env: Env, options: Options) -> Result<(Arc<Inne
     let view =
         View { active: memtable.clone(), flushing: Vec::new(), version: recovered.version.clone() };
     let state = State { first_log, logs, ..State::default() };
+    let last_level = recovered.version.deepest().max(options.levels - 1);
     let inner = Arc::new_cyclic(|me| Inner {
         me: me.clone(),
         media,
@@ -90,7 +95,12 @@ pub(crate) fn open(homes: Homes, env: Env, options: Options) -> Result<(Arc<Inne
         view: ArcSwap::from_pointee(view),
         counters: Counters::default(),
         options,
+        opening: number,
+        last_level,
     });
+    for (place, _) in recovered.version.containers() {
+        inner.reconsider(&mut inner.background.lock(), &recovered.version, place);
+    }
     Ok((inner, is_doubtful || are_many))
 }
 
@@ -153,55 +163,4 @@ fn remove_garbage(homes: &Homes, version: &Version, logs: &[u64]) -> Result<()> 
         }
     }
     if removed { homes.sync_dirs(Purpose::Recovery) } else { Ok(()) }
-}
-
-/// The file by which a second medium says whose it is.
-const OWNER: &str = "OWNER";
-const NEW_OWNER: &str = "OWNER.tmp";
-
-/// Checks that the second medium is this table's, or makes it so if it is nobody's: what this table
-/// does not name is about to be removed from it. Until the table `was_closed` once, what is read there
-/// may be in the page cache only, because the sync that made it failed: it is made again.
-///
-/// ```text
-///   OWNER := seed of the table's hashes:u64 LE  crc32c:u32 LE
-/// ```
-fn own_upper(homes: &Homes, seed: u64, was_closed: bool) -> Result<()> {
-    let Some((media, _)) = &homes.upper else { return Ok(()) };
-    let seed = seed.to_le_bytes();
-    let owner = [&seed[..], &crc32c::crc32c(&seed).to_le_bytes()].concat();
-    let refused = |reason: &str| Err(Error::Refused { path: media.name(), reason: reason.into() });
-    match media.open(OWNER, Mode::Read) {
-        Ok(file) if file.len()? == owner.len() as u64 => {
-            let mut found = vec![0; owner.len()];
-            file.read_at(0, &mut found, Purpose::Recovery)?;
-            if found != owner {
-                return refused(
-                    "it holds the upper levels of another table; give that of this one",
-                );
-            }
-            if was_closed {
-                return Ok(());
-            }
-        }
-        Ok(_) => return refused("OWNER is not that of a second medium; give another directory"),
-        Err(error) if error.is_not_found() => {
-            if media.list()?.iter().any(|name| Kind::parse(name).is_some()) {
-                return refused(
-                    "there are files of a table, but OWNER is missing; give another directory",
-                );
-            }
-        }
-        Err(error) => return Err(error),
-    }
-    // One may be left of an attempt that failed.
-    match media.remove(NEW_OWNER) {
-        Err(error) if !error.is_not_found() => return Err(error),
-        _ => {}
-    }
-    let file = media.create(NEW_OWNER)?;
-    file.write_at(0, &owner, Purpose::Recovery)?;
-    file.sync(Purpose::Recovery)?;
-    media.rename(NEW_OWNER, OWNER)?;
-    media.sync_dir(Purpose::Recovery)
 }

@@ -32,6 +32,7 @@ use crate::htable::{BucketHeader, Build, Expected, HTable, Layout, Origin, Table
 use crate::item::Item;
 use crate::options::Options;
 use crate::record::Record;
+use crate::second;
 use crate::version::{Added, ENGINE, Edit, Place, TrieShape, fold};
 
 /// Items saved of a damaged file are written out when they take so much.
@@ -43,7 +44,7 @@ const WINDOW_BYTES: usize = 64 << 20;
 /// # Errors
 /// Failures of the medium; a newer format. Damage is not an error here: it is what is repaired.
 pub fn repair(media: &Arc<dyn Media>, options: &Options) -> Result<Vec<String>> {
-    let (upper, _lock) = options.upper.as_deref().map(Homes::second).transpose()?.unzip();
+    let (upper, _lock) = options.upper.as_deref().map(second::open).transpose()?.unzip();
     let homes = Homes { main: media.clone(), upper: upper.map(|upper| (upper, 0)) };
     let shape = TrieShape { fanout_bits: Options::default().fanout_bits, ..TrieShape::default() };
     let rate = RateLimiter::unlimited();

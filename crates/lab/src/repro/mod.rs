@@ -60,7 +60,13 @@ mod thesis;
 mod triad;
 mod triangle;
 mod trie_balance;
-mod trie_engine;
+mod trie_bench;
+mod trie_frontier;
+mod trie_latency;
+mod trie_reads;
+mod trie_store_size;
+mod trie_throughput;
+mod trie_write_amplification;
 mod txn_aborts;
 mod txn_social;
 mod txn_ycsb;
@@ -111,11 +117,13 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &leveldb_levels::LevelDbLevels,
     &triad::Triad,
     &trie_balance::TrieBalance,
-    &trie_engine::TrieWriteAmplification,
-    &trie_engine::TrieReads,
-    &trie_engine::TrieSorted,
-    &trie_engine::TrieStoreSize,
-    &trie_engine::TrieFrontier,
+    &trie_throughput::TrieThroughput,
+    &trie_write_amplification::TrieWriteAmplification,
+    &trie_reads::TrieReads,
+    &trie_reads::TrieSorted,
+    &trie_store_size::TrieStoreSize,
+    &trie_latency::TrieLatency,
+    &trie_frontier::TrieFrontier,
     &skimpy_memory::SkimpyMemory,
     &skimpy_throughput::SkimpyThroughput,
     &skimpy_buckets::SkimpyBuckets,

@@ -41,7 +41,7 @@ impl Inner {
         self.finish_job(edit)?;
         self.counters.collections.fetch_add(1, Relaxed);
         // What was known of its garbage is outdated.
-        self.background.lock().busy.garbage.remove(&place);
+        self.learn(place, None);
         Ok(())
     }
 

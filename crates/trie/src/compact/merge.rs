@@ -61,6 +61,15 @@ impl Merge {
         Merge { inputs, expected, last_sequence, bits, next: 0, order: Vec::new() }
     }
 
+    /// Goes on at the stretch that holds `hash`, as if those before had been seen.
+    pub(crate) fn skip_to(&mut self, hash: Hash) {
+        self.next = stretch(hash, self.bits);
+        for input in &mut self.inputs {
+            let segment = self.next >> (self.bits - input.stream.bits());
+            input.stream.skip_to(segment as usize);
+        }
+    }
+
     /// What goes in.
     pub(crate) fn expected(&self) -> Expected {
         self.expected
@@ -80,16 +89,18 @@ impl Merge {
         if self.next == 1 << self.bits || self.inputs.is_empty() {
             return Ok(false);
         }
+        let (bits, next) = (self.bits, self.next);
+        let stretch_of = |hash: Hash| stretch(hash, bits);
         for (age, input) in (0u32..).zip(&mut self.inputs) {
             let segment = (self.next >> (self.bits - input.stream.bits())) as usize;
             if input.stream.loaded() == segment {
                 input.stream.load_next()?;
-                input.taken = 0;
+                // Items of earlier stretches were skipped.
+                let slots = input.stream.slots();
+                input.taken = slots.partition_point(|slot| stretch_of(slot.hash) < next);
             }
             let slots = &input.stream.slots()[input.taken..];
-            let is_here =
-                |hash: Hash| u128::from(hash.suffix) >> (64 - self.bits) == self.next.into();
-            let count = slots.partition_point(|slot| is_here(slot.hash));
+            let count = slots.partition_point(|slot| stretch_of(slot.hash) == next);
             let here = (input.taken as u32..).zip(&slots[..count]);
             self.order.extend(here.map(|(at, slot)| (slot.hash, age, at)));
             input.taken += count;
@@ -149,4 +160,9 @@ impl Merge {
         let inputs: usize = self.inputs.iter().map(|input| input.stream.memory_bytes()).sum();
         inputs + self.order.capacity() * size_of::<(Hash, u32, u32)>()
     }
+}
+
+/// The stretch of a hash if there are 2^`bits`.
+fn stretch(hash: Hash, bits: u32) -> u64 {
+    (u128::from(hash.suffix) >> (64 - bits)) as u64
 }

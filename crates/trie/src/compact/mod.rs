@@ -1,4 +1,4 @@
-//! Background work on containers: what is due ([`pick`]), how tables are merged ([`merge`]) and written
+//! Background work on containers: what is due ([`pick`], [`candidates`]), how tables are merged ([`merge`]) and written
 //! ([`output`]), and the jobs: [`spill`] a full container into its children, [`collect`] one of the last level, gather its
 //! filters into a cluster ([`gather`]).
 //!
@@ -13,6 +13,7 @@
 //!
 //! Source: LSM-trie paper, sections 2.3 and 2.4.3.
 
+mod candidates;
 mod collect;
 mod gather;
 mod merge;
@@ -20,6 +21,7 @@ mod output;
 mod pick;
 mod spill;
 
+pub(crate) use candidates::Candidates;
 pub(crate) use merge::Merge;
 pub(crate) use output::Output;
 
@@ -91,9 +93,8 @@ impl Inner {
     /// Queues jobs while some are due and allowed.
     pub(crate) fn schedule_compaction(&self) {
         let mut state = self.background.lock();
-        let view = self.view.load_full();
         while state.compactions < self.options.jobs && !self.background.is_stopping() {
-            let Some(task) = self.pick(&view.version, &state.busy) else { return };
+            let Some(task) = self.pick(&state) else { return };
             state.busy.tasks.push(task);
             state.compactions += 1;
             let priority = match task {
@@ -119,12 +120,23 @@ impl Inner {
             Task::Sample(place) => {
                 let view = self.view.load_full();
                 let (tables, ratio) = self.sample(&view.version, place)?;
-                self.background.lock().busy.garbage.insert(place, (tables, ratio));
+                self.learn(place, Some((tables, ratio)));
                 Ok(())
             }
         }?;
         self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
         Ok(())
+    }
+
+    /// Notes the share of garbage in a container of so many tables, or that it is not known any more.
+    fn learn(&self, place: Place, garbage: Option<(usize, f64)>) {
+        let mut state = self.background.lock();
+        match garbage {
+            Some(garbage) => _ = state.busy.garbage.insert(place, garbage),
+            None => _ = state.busy.garbage.remove(&place),
+        }
+        let view = self.view.load();
+        self.reconsider(&mut state, &view.version, place);
     }
 
     /// Ends a job that has written the files of `edit`: makes their names durable and installs it.

@@ -87,6 +87,9 @@ impl<'a> Output<'a> {
         let (place, inner) = (self.place, self.inner);
         let built = writer.finish().inspect_err(|_| self.remove(number))?;
         inner.counters.wrote(place.level, built.bytes);
+        inner.counters.table_item_bytes.fetch_add(built.item_bytes, Relaxed);
+        inner.counters.table_bucket_bytes.fetch_add(built.bucket_bytes, Relaxed);
+        inner.counters.table_filter_bytes.fetch_add(built.filter_bytes, Relaxed);
         inner.counters.overflow.fetch_add(built.overflow, Relaxed);
         if self.purpose == Purpose::Compaction {
             inner.counters.items_out.fetch_add(built.items, Relaxed);

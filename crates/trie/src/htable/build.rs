@@ -24,7 +24,8 @@ use super::bucket::{BUCKET_HEADER, BucketHeader, NOWHERE, Shape};
 use super::directory::{Directory, Segment, segment_of};
 use super::filter::FilterBuilder;
 use super::format::{
-    FOOTER_BYTES, FRAMES, Footer, Layout, Origin, Special, encode_migrations, encode_specials,
+    FILTER, FOOTER_BYTES, FRAMES, Footer, Layout, Origin, Special, encode_migrations,
+    encode_specials,
 };
 use super::run::PageIndexBuilder;
 use crate::files::{FRAME_TRAILER, FileSum, FileWriter, Kind};
@@ -65,6 +66,10 @@ pub(crate) struct Built {
     pub(crate) bytes: u64,
     pub(crate) items: u64,
     pub(crate) buckets: u32,
+    /// Bytes of the items' keys and values, of the buckets, and of the filter.
+    pub(crate) item_bytes: u64,
+    pub(crate) bucket_bytes: u64,
+    pub(crate) filter_bytes: u64,
     /// Items that were not too large for a bucket and fit in none.
     pub(crate) overflow: u64,
 }
@@ -89,6 +94,7 @@ pub(crate) struct TableWriter<'a> {
     pages: Option<PageIndexBuilder>,
     entries: u64,
     deletes: u64,
+    item_bytes: u64,
     overflow: u64,
 }
 
@@ -176,6 +182,7 @@ impl<'a> TableWriter<'a> {
             pages: has_pages.then(|| PageIndexBuilder::new(is_run, expected.items)),
             entries: 0,
             deletes: 0,
+            item_bytes: 0,
             overflow: 0,
             build,
         })
@@ -200,6 +207,7 @@ impl<'a> TableWriter<'a> {
             filter.push(hash);
         }
         let value = item.value.unwrap_or_default();
+        self.item_bytes += (item.key.len() + value.len()) as u64;
         // One so large that two do not share a bucket would only upset the balance.
         if item.key.len() + value.len() + Item::MOST_BESIDES > self.room() / 2 {
             let mut bytes = Vec::with_capacity(item.key.len() + value.len() + Item::MOST_BESIDES);
@@ -430,6 +438,14 @@ impl<'a> TableWriter<'a> {
         footer.file_bytes = file.offset() + FOOTER_BYTES as u64;
         file.buffer.extend(footer.encode(&self.sum, self.number));
         let bytes = file.finish()?;
-        Ok(Built { bytes, items: self.entries, buckets: self.buckets, overflow: self.overflow })
+        Ok(Built {
+            bytes,
+            items: self.entries,
+            buckets: self.buckets,
+            item_bytes: self.item_bytes,
+            bucket_bytes: u64::from(self.buckets) * u64::from(self.build.bucket_bytes),
+            filter_bytes: footer.frames[FILTER].into(),
+            overflow: self.overflow,
+        })
     }
 }

@@ -5,7 +5,7 @@
 //! by one, when they are looked at.
 //!
 //! Invariant: hashes ascend from segment to segment and within one; after the last segment there were
-//! as many items as the footer says.
+//! as many items as the footer says, unless segments were skipped.
 //!
 //! Source: ours.
 
@@ -47,11 +47,14 @@ pub(crate) struct Stream {
     bytes: Vec<u8>,
     slots: Vec<Slot>,
     items: u64,
+    /// It began behind the first segment, so the items seen are not all that there are.
+    is_part: bool,
 }
 
 impl Stream {
     pub(crate) fn new(table: Arc<HTable>, kind: HashKind, purpose: Purpose) -> Self {
-        Stream { table, kind, purpose, next: 0, bytes: Vec::new(), slots: Vec::new(), items: 0 }
+        let (bytes, slots) = (Vec::new(), Vec::new());
+        Stream { table, kind, purpose, next: 0, bytes, slots, items: 0, is_part: false }
     }
 
     /// The table has 2^this segments.
@@ -62,6 +65,12 @@ impl Stream {
     /// The segments loaded so far.
     pub(crate) fn loaded(&self) -> usize {
         self.next
+    }
+
+    /// Goes on at this segment, as if those before had been loaded.
+    pub(crate) fn skip_to(&mut self, segment: usize) {
+        self.next = segment;
+        self.is_part = true;
     }
 
     /// Takes the next segment into memory, in place of the one before; `false`: there is none.
@@ -106,7 +115,8 @@ impl Stream {
         self.items += self.slots.len() as u64;
         self.next += 1;
         let is_last = self.next == directory.segments().len();
-        if !are_ours || is_last && self.items != self.table.entries() {
+        let are_all = self.is_part || self.items == self.table.entries();
+        if !are_ours || is_last && !are_all {
             return Err(self.table.bad_count());
         }
         Ok(true)

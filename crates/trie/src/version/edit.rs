@@ -20,6 +20,8 @@
 //!
 //! Source: the shape is LevelDB's version edit; the fields are ours.
 
+use std::collections::BTreeSet;
+
 use siltstone_engine::batch::{read_varint, write_varint};
 
 use super::Place;
@@ -68,6 +70,13 @@ const SHAPE: u64 = 8;
 const MAX_LEVEL: u64 = 64;
 
 impl Edit {
+    /// The containers that it changes.
+    pub(crate) fn places(&self) -> BTreeSet<Place> {
+        let added = self.added.iter().map(|added| added.place);
+        let removed = self.removed.iter().map(|&(place, _)| place);
+        added.chain(removed).chain(self.clusters.iter().map(|&(place, ..)| place)).collect()
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut put = |values: &[u64]| values.iter().for_each(|&v| write_varint(&mut out, v));

@@ -57,9 +57,11 @@ impl Container {
         self.tables.iter().map(|table| table.bytes()).sum()
     }
 
-    /// Bytes of filters that are in memory.
+    /// Bytes of filters that are in memory, without those that go because the cluster has them.
     pub(crate) fn filter_bytes(&self) -> u64 {
-        self.tables.iter().map(|table| table.memory()[0]).sum()
+        let is_clustered = |number| self.cluster.as_ref().is_some_and(|it| it.has(number));
+        let tables = self.tables.iter().filter(|table| !is_clustered(table.number()));
+        tables.map(|table| table.memory()[0]).sum()
     }
 }
 

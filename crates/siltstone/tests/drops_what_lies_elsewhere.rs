@@ -1,0 +1,122 @@
+//! Whether a dropped table leaves nothing behind, in its own directory or on its second medium, and takes
+//! nothing of others with it; whatever cuts the drop off.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use siltstone::{Db, DbOptions, Durability, Error, WriteBatch};
+use siltstone_engine::{Env, ManualClock};
+use siltstone_media::{Faulty, Media};
+
+const ROWS: u32 = 600;
+
+fn options() -> DbOptions {
+    DbOptions { env: Env::replayable(Arc::new(ManualClock::at(1)), 1), ..DbOptions::default() }
+}
+
+/// A store with a table whose upper levels are in `upper`, filled and not closed.
+fn filled(media: &Faulty, upper: &Path) -> Db {
+    let db = Db::create_media(Arc::new(media.clone()), options()).unwrap();
+    fill(&db, "numbers", upper);
+    db
+}
+
+fn fill(db: &Db, name: &str, upper: &Path) {
+    let given = [("table", "4KiB"), ("bucket", "512"), ("upper", upper.to_str().unwrap())];
+    let given = given.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let table = db.table_or_create(name, "trie", &given).unwrap();
+    for n in 0..ROWS {
+        let mut batch = WriteBatch::new();
+        batch.put(&n.to_be_bytes(), &n.to_le_bytes());
+        table.write(&batch, Durability::Synced).unwrap();
+    }
+    table.engine().maintain().unwrap();
+    assert!(files(upper).len() > 1, "nothing lies on the second medium");
+}
+
+/// What lies in a directory, the lock excepted, which nobody can remove safely.
+fn files(directory: &Path) -> Vec<String> {
+    let entries = directory.read_dir().unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<_> = entries.map(|name| name.into_string().unwrap()).collect();
+    names.retain(|name| name != "LOCK");
+    names
+}
+
+fn is_whole(db: &Db) -> bool {
+    let table = db.table("numbers").unwrap();
+    (0..ROWS)
+        .all(|n| table.get(&n.to_be_bytes()).unwrap().is_some_and(|value| value == n.to_le_bytes()))
+}
+
+#[test]
+fn does_a_drop_cut_off_anywhere_leave_all_or_nothing() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut outcomes = [0, 0];
+    let (mut cut, mut is_done) = (0, false);
+    while !is_done {
+        let upper = scratch.path().join(cut.to_string());
+        let media = Faulty::new(cut);
+        let db = filled(&media, &upper);
+        media.cut_power_at(media.operations() + cut);
+        is_done = db.drop_table("numbers").is_ok();
+        drop(db);
+        let survivors = media.survivors(cut);
+        let db = Db::open_media(Arc::new(survivors), options()).unwrap();
+        let is_there = !db.table_names().unwrap().is_empty();
+        outcomes[usize::from(is_there)] += 1;
+        assert_eq!(is_there, !files(&upper).is_empty(), "cut at {cut}");
+        assert!(!is_there || is_whole(&db), "cut at {cut}");
+        assert!(!(is_done && is_there));
+        cut += 1;
+    }
+    println!("{outcomes:?} drops were done and undone");
+    assert!(outcomes.iter().all(|&count| count > 3), "{outcomes:?}");
+}
+
+#[test]
+fn is_the_second_medium_free_for_another_table() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (dir, upper) = (scratch.path().join("store"), scratch.path().join("upper"));
+    let db = Db::open_or_create(&dir, options()).unwrap();
+    fill(&db, "one", &upper);
+    // Who still holds the table does not hold the directory.
+    let held = db.table("one").unwrap();
+    db.drop_table("one").unwrap();
+    assert_eq!(files(&upper), Vec::<String>::new());
+    fill(&db, "other", &upper);
+    assert!(matches!(held.get(b"key"), Err(Error::Closed)));
+    // Tables of one store are told apart, open or closed.
+    let given = [("upper".to_owned(), upper.to_str().unwrap().to_owned())].into();
+    assert!(matches!(db.table_or_create("third", "trie", &given), Err(Error::Locked { .. })));
+    db.table("other").unwrap().engine().close().unwrap();
+    assert!(matches!(db.table_or_create("third", "trie", &given), Err(Error::Refused { .. })));
+    drop(db);
+    let db = Db::open(&dir, options()).unwrap();
+    assert_eq!(db.table_names().unwrap(), ["other"]);
+    assert_eq!(
+        db.table("other").unwrap().get(&7u32.to_be_bytes()).unwrap().unwrap(),
+        7u32.to_le_bytes()
+    );
+}
+
+#[test]
+fn does_what_cannot_be_reached_wait_for_a_later_opening() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (dir, upper) = (scratch.path().join("store"), scratch.path().join("upper"));
+    let db = Db::open_or_create(&dir, options()).unwrap();
+    fill(&db, "numbers", &upper);
+    db.table("numbers").unwrap().engine().close().unwrap();
+    let lock = siltstone_media::Disk::open(&upper).unwrap().lock("LOCK").unwrap();
+    assert!(matches!(db.drop_table("numbers"), Err(Error::Locked { .. })));
+    assert_eq!(db.table_names().unwrap(), Vec::<String>::new());
+    drop(db);
+    // The store opens all the same; a table of that name would find the files of the old one.
+    let db = Db::open(&dir, options()).unwrap();
+    let again = || db.table_or_create("numbers", "lsm", &Default::default());
+    assert!(matches!(again(), Err(Error::Locked { .. })));
+    drop(lock);
+    again().unwrap();
+    assert_eq!(files(&upper), Vec::<String>::new());
+}
