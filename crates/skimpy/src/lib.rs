@@ -63,7 +63,6 @@ mod device;
 mod engine;
 mod ftl;
 mod history;
-mod hot;
 mod inspect;
 mod keys;
 mod location;

@@ -26,7 +26,7 @@ use siltstone_engine::{Clock, Durability, Engine, Env, Result, Stats, Timestamp,
 use siltstone_media::flash::{DeviceClock, Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 use siltstone_skimpy::{Options, Skimpy};
 
-use crate::generate::{Chooser, Draw, Rng, stream};
+use crate::generate::{Chooser, Draw, KeySpace, Rng, stream};
 
 pub(super) const PAPER: &str =
     "Misra, Chase, Gehrke, Lebeck, Multi-version Indexing in Flash-based Key-Value Stores, 2018";
@@ -36,16 +36,17 @@ pub(super) const KEYS: f64 = 40_000.0;
 const ROOM: f64 = 67.1 / 20.0;
 const CLIENTS: usize = 128;
 const KEY_BYTES: usize = 16;
-/// With the key and what the engine adds a record takes an eighth of a page's body.
-const VALUE_BYTES: usize = 470;
+/// With the key and what the engine adds a record takes an eighth of a page's body at most.
+pub(super) const VALUE_BYTES: usize = 440;
 const SKEW: f64 = 0.99;
 const SEED: u64 = 18;
 
 /// One device with one mapping.
 pub(super) struct FlashTable {
-    engine: Skimpy,
-    time: Arc<VirtualTime>,
+    pub(super) engine: Arc<Skimpy>,
+    pub(super) time: Arc<VirtualTime>,
     keys: u64,
+    space: KeySpace,
     rng: Rng,
     chooser: Chooser,
 }
@@ -64,6 +65,10 @@ pub(super) struct Run {
     pub(super) per_second: f64,
     pub(super) hit_rate: f64,
     pub(super) reads_per_get: f64,
+    /// Page reads and programs of collection, programs of puts, and erases, for each operation.
+    pub(super) work: [f64; 4],
+    /// The share of their time that the channels are busy.
+    pub(super) busy: f64,
 }
 
 impl FlashTable {
@@ -90,8 +95,9 @@ impl FlashTable {
         });
         let env = Env::replayable(Arc::new(SameTime(time.clone())), SEED);
         let engine = Skimpy::over(Arc::new(device), env, Options::from_map(&options)?)?;
+        let (engine, space) = (Arc::new(engine), KeySpace::new(KEY_BYTES, keys)?);
         let chooser = Chooser::new(Draw::Zipf { skew: SKEW }, keys, SEED, 0, 1);
-        let mut table = FlashTable { engine, time, keys, rng: stream(SEED, 1), chooser };
+        let mut table = FlashTable { engine, time, keys, space, rng: stream(SEED, 1), chooser };
         for key in 0..keys {
             table.put(key)?;
         }
@@ -110,7 +116,7 @@ impl FlashTable {
         let mut value = [0; VALUE_BYTES];
         value[..8].copy_from_slice(&self.rng.random::<u64>().to_le_bytes());
         let mut batch = WriteBatch::new();
-        batch.put(&key_of(key), &value);
+        batch.put(&self.key(key), &value);
         self.engine.write(&batch, Durability::Buffered)
     }
 
@@ -128,7 +134,7 @@ impl FlashTable {
             if self.rng.random_range(0..100) < puts {
                 self.put(key)?;
             } else {
-                self.engine.get(&key_of(key))?;
+                self.engine.get(&self.key(key))?;
             }
             // A client that waits for nothing still takes its turn after the others.
             let now = self.time.now().max(at + Duration::from_nanos(1));
@@ -141,11 +147,31 @@ impl FlashTable {
         let (hits, misses) = (more("translation_cache_hits"), more("translation_cache_misses"));
         let reads = |stats: &Stats| stats.io.get("get").map_or(0, |io| io.reads);
         let gets = (after.gets - before.gets).max(1) as f64;
+        let io = |purpose: &str| {
+            let of =
+                |stats: &Stats| stats.io.get(purpose).map_or((0, 0), |io| (io.reads, io.writes));
+            let (after, before) = (of(&after), of(&before));
+            ((after.0 - before.0) as f64, (after.1 - before.1) as f64)
+        };
+        let (collected, copied) = io("compaction");
+        let (other, flushed) = (io("manifest").1, io("flush").1);
+        let erased = more("blocks_erased");
+        let seconds = (end - start).as_secs_f64();
+        let spent =
+            50e-6 * (io("get").0 + collected) + 100e-6 * (copied + flushed + other) + 1e-3 * erased;
         Ok(Run {
+            work: [collected, copied, flushed, erased].map(|n| n / operations as f64),
+            busy: spent / seconds / 16.0,
             per_second: operations as f64 / (end - start).as_secs_f64(),
             hit_rate: hits / (hits + misses).max(1.0),
             reads_per_get: (reads(&after) - reads(&before)) as f64 / gets,
         })
+    }
+
+    fn key(&self, number: u64) -> Vec<u8> {
+        let mut key = Vec::new();
+        self.space.write(number, &mut key);
+        key
     }
 
     pub(super) fn stats(&self) -> Stats {
@@ -155,10 +181,4 @@ impl FlashTable {
 
 fn of(stats: &Stats, counter: &str) -> u64 {
     stats.counters.get(counter).copied().unwrap_or(0)
-}
-
-fn key_of(key: u64) -> [u8; KEY_BYTES] {
-    let mut bytes = *b"key-............";
-    bytes[8..].copy_from_slice(&key.to_be_bytes());
-    bytes
 }
