@@ -276,6 +276,7 @@ pub(crate) fn own(record: &Record) -> Record {
         expires_at: record.expires_at,
         payload: record.payload.clone(),
         marks: record.marks,
+        detours: record.detours.iter().map(|it| Detour::new(it.tag, it.at())).collect(),
         ..Record::new(record.timestamp, record.hash, record.key.clone(), record.content.clone())
     };
     copy.link(record.next(), record.prior());

@@ -173,6 +173,8 @@ impl Chains {
         let mut copies = Vec::with_capacity(wanted.len());
         for (record, _) in wanted.values() {
             let mut copy = own(record);
+            // The chain of the copies has nothing to pass.
+            copy.detours.clear();
             copy.since = since;
             inner.repay(writer, &mut copy)?;
             copies.push(copy);
