@@ -373,6 +373,10 @@ impl Mapping for Chains {
         self.sweep_some(inner, writer, through)
     }
 
+    fn is_dense(&self, through: u64) -> bool {
+        self.is_dense_in(&self.index(), through)
+    }
+
     fn is_untidy(&self) -> bool {
         self.long.load(Relaxed) > 0
     }
@@ -459,7 +463,7 @@ impl Mapping for Chains {
         let index = self.index();
         vec![
             ("bucket heads", index.heads.capacity() as u64 * 4),
-            ("collection stamps", index.stamps.capacity() as u64),
+            ("collection stamps", (index.stamps.capacity() + 4 * index.of_stamp.len()) as u64),
             ("translation cache", index.cache.memory_bytes()),
         ]
     }

@@ -58,6 +58,11 @@ pub(crate) trait Mapping: Send + Sync {
         Ok(Swept::Show)
     }
 
+    /// Whether so much is live in pages of the log up to this one that a sweep would not do.
+    fn is_dense(&self, _through: u64) -> bool {
+        false
+    }
+
     /// Whether a read has found something that collection would make shorter.
     fn is_untidy(&self) -> bool {
         false

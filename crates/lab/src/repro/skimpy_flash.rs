@@ -22,7 +22,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rand::RngExt;
-use siltstone_engine::{Clock, Durability, Engine, Env, Result, Stats, Timestamp, WriteBatch};
+use siltstone_engine::{
+    Clock, Durability, Engine, Env, IoCounts, Result, Stats, Timestamp, WriteBatch,
+};
 use siltstone_media::flash::{DeviceClock, Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 use siltstone_skimpy::{Options, Skimpy};
 
@@ -35,6 +37,8 @@ pub(super) const KEYS: f64 = 40_000.0;
 /// Records of capacity for each key.
 const ROOM: f64 = 67.1 / 20.0;
 const CLIENTS: usize = 128;
+/// As many as the device has channels.
+const LANES: u32 = Timing::PAPER.channels;
 const KEY_BYTES: usize = 16;
 /// With the key and what the engine adds a record takes an eighth of a page's body at most.
 pub(super) const VALUE_BYTES: usize = 440;
@@ -65,8 +69,8 @@ pub(super) struct Run {
     pub(super) per_second: f64,
     pub(super) hit_rate: f64,
     pub(super) reads_per_get: f64,
-    /// Page reads and programs of collection, programs of puts, and erases, for each operation.
-    pub(super) work: [f64; 4],
+    /// Page reads of collection for each operation.
+    pub(super) collected: f64,
     /// The share of their time that the channels are busy.
     pub(super) busy: f64,
 }
@@ -81,7 +85,7 @@ impl FlashTable {
             ("mapping", mapping.to_owned()),
             ("buckets", (keys / keys_a_bucket).max(1).to_string()),
             ("cache", (keys / 10).to_string()),
-            ("lanes", "16".to_owned()),
+            ("lanes", LANES.to_string()),
             ("free", "0.1".to_owned()),
         ]
         .map(|(name, value)| (name.to_owned(), value))
@@ -147,22 +151,24 @@ impl FlashTable {
         let (hits, misses) = (more("translation_cache_hits"), more("translation_cache_misses"));
         let reads = |stats: &Stats| stats.io.get("get").map_or(0, |io| io.reads);
         let gets = (after.gets - before.gets).max(1) as f64;
-        let io = |purpose: &str| {
-            let of =
-                |stats: &Stats| stats.io.get(purpose).map_or((0, 0), |io| (io.reads, io.writes));
-            let (after, before) = (of(&after), of(&before));
-            ((after.0 - before.0) as f64, (after.1 - before.1) as f64)
+        let requests = |stats: &Stats, of: &dyn Fn(&IoCounts) -> u64| -> u64 {
+            stats.io.values().map(of).sum()
         };
-        let (collected, copied) = io("compaction");
-        let (other, flushed) = (io("manifest").1, io("flush").1);
-        let erased = more("blocks_erased");
+        let took = |cost: Duration, of: &dyn Fn(&IoCounts) -> u64| {
+            cost * (requests(&after, of) - requests(&before, of)) as u32
+        };
+        let (read, programmed) = (
+            took(Timing::PAPER.read, &|io| io.reads),
+            took(Timing::PAPER.program, &|io| io.writes),
+        );
+        let erased = Timing::PAPER.erase * more("blocks_erased") as u32;
+        let of_collection = |stats: &Stats| stats.io.get("compaction").map_or(0, |io| io.reads);
+        let collected = (of_collection(&after) - of_collection(&before)) as f64;
         let seconds = (end - start).as_secs_f64();
-        let spent =
-            50e-6 * (io("get").0 + collected) + 100e-6 * (copied + flushed + other) + 1e-3 * erased;
         Ok(Run {
-            work: [collected, copied, flushed, erased].map(|n| n / operations as f64),
-            busy: spent / seconds / 16.0,
-            per_second: operations as f64 / (end - start).as_secs_f64(),
+            collected: collected / operations as f64,
+            busy: (read + programmed + erased).as_secs_f64() / seconds / f64::from(LANES),
+            per_second: operations as f64 / seconds,
             hit_rate: hits / (hits + misses).max(1.0),
             reads_per_get: (reads(&after) - reads(&before)) as f64 / gets,
         })

@@ -50,22 +50,17 @@ impl Experiment for SkimpyThroughput {
                 table.run(*puts, keys / 2)?;
                 let run = table.run(*puts, 2 * keys)?;
                 rates[at].push(run.per_second);
-                eprintln!(
-                    "{mapping} {puts}: {:.0} hits {:.3} reads/get {:.3} creads {:.3} cprog {:.4} fprog {:.4} erases {:.5} busy {:.3} {:?}",
-                    run.per_second,
-                    run.hit_rate,
-                    run.reads_per_get,
-                    run.work[0],
-                    run.work[1],
-                    run.work[2],
-                    run.work[3],
-                    run.busy,
-                    table.stats().counters
-                );
                 if *mapping == "skimpy" && *puts == 0 {
                     let (hits, reads) = (100.0 * run.hit_rate, run.reads_per_get);
                     notes
                         .push(format!("{hits:.1} % hits, {reads:.2} page reads a get at 0 % puts"));
+                }
+                if *puts == 100 {
+                    let (reads, busy) = (run.collected, 100.0 * run.busy);
+                    notes.push(format!(
+                        "{mapping} at 100 % puts: {reads:.2} page reads of collection a put, channels \
+                         {busy:.0} % busy"
+                    ));
                 }
                 progress((at * MIXES.len() + mix) as u64 + 1, total);
             }

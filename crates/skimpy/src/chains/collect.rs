@@ -1,6 +1,7 @@
 //! Collection of a bucket: what is wanted of its versions is written anew, the rest forgotten.
 //!
 //! ```text
+//!   the oldest buckets by their stamps, or:
 //!   a page of the tail ─▶ buckets of its records, but those collected since ─▶ each bucket:
 //!     chain + prior versions down to the watermark ─▶ of each key: all above it, the youngest not above it
 //!     ─▶ copies, the oldest first, as one group ─▶ head = the newest copy
@@ -89,7 +90,7 @@ impl Chains {
     }
 
     /// Whether many buckets have pages of the log up to this one.
-    fn is_dense(&self, index: &Index, through: u64) -> bool {
+    pub(super) fn is_dense_in(&self, index: &Index, through: u64) -> bool {
         let limit = self.stamp(through);
         let of_age = |age: u8| index.of_stamp[usize::from(limit.wrapping_sub(age))];
         let left: u32 = (0..128).map(of_age).sum();
@@ -111,7 +112,7 @@ impl Chains {
     ) -> Result<Swept> {
         let run = {
             let mut index = self.index();
-            if self.is_dense(&index, through) {
+            if self.is_dense_in(&index, through) {
                 return Ok(Swept::Show);
             }
             let limit = self.stamp(through);
