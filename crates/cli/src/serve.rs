@@ -46,7 +46,7 @@ pub(crate) struct Serve {
     /// request, which is slower
     #[arg(long, value_enum, default_value = "client")]
     udp_direction: DirectionArg,
-    /// Where to serve Prometheus metrics over HTTP
+    /// Where to serve Prometheus metrics, and a console for browsers, over HTTP
     #[arg(long)]
     metrics: Option<SocketAddr>,
     /// A table to serve, made if it is not there; again for more
@@ -151,7 +151,7 @@ impl Serve {
             eprintln!("UDP on {address}");
         }
         if let Some(metrics) = server.metrics_addr() {
-            eprintln!("metrics on http://{metrics}/metrics");
+            eprintln!("metrics on http://{metrics}/metrics, a console on http://{metrics}/");
         }
         let drained = server.run_until_signal();
         let closed = db.close();

@@ -1,6 +1,10 @@
-//! Does `top` show what a running server does, and say clearly when there is none?
+//! Do `top` and the web console show what a running server does, and does `top` say clearly when there is
+//! none?
+//!
+//! What a browser shows is tested where Chromium is installed.
 
 #![allow(clippy::unwrap_used)]
+#![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -29,8 +33,54 @@ fn serve(dir: &str) -> Server {
     let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
     let mut last_word = || lines.next().unwrap().unwrap().rsplit(' ').next().unwrap().to_owned();
     let (clients, page) = (last_word(), last_word());
-    let metrics = page.trim_start_matches("http://").trim_end_matches("/metrics").to_owned();
+    let metrics = page.trim_start_matches("http://").trim_end_matches('/').to_owned();
     Server { process, clients, metrics }
+}
+
+/// Sets a key, looks it up, and looks up one that is not there; the client stays.
+fn use_it(server: &Server) -> TcpStream {
+    let mut client = TcpStream::connect(&server.clients).unwrap();
+    client.write_all(b"SET apples 3\r\nGET apples\r\nGET pears\r\n").unwrap();
+    let mut replies = [0; b"+OK\r\n$1\r\n3\r\n$-1\r\n".len()];
+    client.read_exact(&mut replies).unwrap();
+    client
+}
+
+/// What a page has become after some seconds in a browser; `None` if there is no browser.
+fn browsed(url: &str) -> Option<String> {
+    let profile = tempfile::tempdir().unwrap();
+    let chromium = Command::new("chromium")
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .args(["--virtual-time-budget=7000", "--dump-dom", url])
+        .output();
+    let Ok(output) = chromium else {
+        println!("skipped: chromium is not on the PATH");
+        return None;
+    };
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn the_console_shows_every_table_in_a_browser() {
+    let scratch = tempfile::tempdir().unwrap();
+    let server = serve(&scratch.path().join("store").display().to_string());
+    let _client = use_it(&server);
+    let Some(page) = browsed(&format!("http://{}/", server.metrics)) else { return };
+    for part in [
+        "<section data-table=\"fruit\">",
+        "<h2>fruit</h2><span>lsm</span><span>1 keys</span>",
+        "<h2>cache</h2><span>mica</span><span>0 keys</span>",
+        "<b>0</b><small>writes a second</small>",
+        "<td>memtable</td>",
+        "<td>L0</td>",
+        "1 client,",
+    ] {
+        assert!(page.contains(part), "'{part}' is not in:\n{page}");
+    }
+    // Two pages were asked for at least, so the lines have points.
+    assert!(page.contains("d=\"M"), "{page}");
 }
 
 fn top(address: &str, more: &[&str]) -> Output {
@@ -42,11 +92,7 @@ fn top(address: &str, more: &[&str]) -> Output {
 fn once_prints_every_table_of_a_running_server() {
     let scratch = tempfile::tempdir().unwrap();
     let server = serve(&scratch.path().join("store").display().to_string());
-    let mut client = TcpStream::connect(&server.clients).unwrap();
-    client.write_all(b"SET apples 3\r\nGET apples\r\nGET pears\r\n").unwrap();
-    let mut replies = [0; b"+OK\r\n$1\r\n3\r\n$-1\r\n".len()];
-    client.read_exact(&mut replies).unwrap();
-
+    let _client = use_it(&server);
     let output = top(&server.metrics, &["--once", "--interval", "200ms"]);
     let text = String::from_utf8(output.stdout).unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -94,6 +94,7 @@ impl Inner {
             ("compaction_entries_out", c.compaction_entries_out.load(Relaxed)),
             ("largest_level0_bytes", c.largest_level0_bytes.load(Relaxed)),
             ("background_us", c.background_us.load(Relaxed)),
+            ("container_cursor_ppm", view.version.passed_ppm()),
             ("nvm_pages", pages(PmemPool::pages)),
             ("nvm_pages_free", pages(PmemPool::free_pages)),
             ("nvm_directory_bytes", frame),

@@ -204,6 +204,15 @@ fn metrics_are_served_to_get_alone() {
         assert!(page.contains(line), "{line} in {page}");
     }
     assert!(ask("GET /healthz").ends_with("ok\n"));
-    assert!(ask("GET /").starts_with("HTTP/1.1 404"));
+    let console = ask("GET /");
+    assert!(
+        console.contains("Content-Type: text/html") && console.contains("</html>"),
+        "{console}"
+    );
+    assert!(
+        console.contains("Content-Security-Policy: default-src 'none'; script-src"),
+        "{console}"
+    );
+    assert!(ask("GET /x").starts_with("HTTP/1.1 404"));
     assert!(ask("POST /metrics").starts_with("HTTP/1.1 405"));
 }

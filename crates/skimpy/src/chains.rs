@@ -373,10 +373,6 @@ impl Mapping for Chains {
         self.sweep_some(inner, writer, through)
     }
 
-    fn is_dense(&self, through: u64) -> bool {
-        self.is_dense_in(&self.index(), through)
-    }
-
     fn is_untidy(&self) -> bool {
         self.long.load(Relaxed) > 0
     }

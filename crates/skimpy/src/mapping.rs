@@ -5,6 +5,7 @@
 //!
 //! Source: SkimpyFTL, section 4.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use siltstone_engine::{Purpose, Result};
@@ -58,11 +59,6 @@ pub(crate) trait Mapping: Send + Sync {
         Ok(Swept::Show)
     }
 
-    /// Whether so much is live in pages of the log up to this one that a sweep would not do.
-    fn is_dense(&self, _through: u64) -> bool {
-        false
-    }
-
     /// Whether a read has found something that collection would make shorter.
     fn is_untidy(&self) -> bool {
         false
@@ -86,8 +82,9 @@ pub(crate) trait Mapping: Send + Sync {
         false
     }
 
-    /// The same: pages of this epoch from this number on are cut off; the log begins with `tail`.
-    fn cut(&self, _epoch: u32, _end: u64, _tail: u64) {}
+    /// The same: pages of this epoch from this number on are cut off; the log begins with `tail`, and
+    /// pages of these epochs are on the device.
+    fn cut(&self, _epoch: u32, _end: u64, _tail: u64, _epochs: &BTreeSet<u32>) {}
 
     /// The same: versions with this timestamp are of a batch that was given up halfway, in pages below
     /// this number.

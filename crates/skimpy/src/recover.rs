@@ -15,7 +15,7 @@
 //!
 //! Source: ours; the paper leaves recovery open.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -175,14 +175,15 @@ pub(crate) fn open(
     if !is_new {
         mapping.decode(&found.kept).map_err(|reason| device.corrupt(0, reason))?;
     }
-    if mapping.replays_all() {
-        replay_earlier(&device, &survey, &found, &*mapping)?;
-    }
+    let epochs = match mapping.replays_all() {
+        true => replay_earlier(&device, &survey, &found, &*mapping)?,
+        false => BTreeSet::new(),
+    };
     let mut replayed = replay(&device, &survey, &found, &*mapping)?;
     let floor = survey.checkpoints.get(&number).map_or(0, |parts| parts.floor);
     replayed.floor = replayed.floor.max(floor);
     let tail = survey.log.first().map_or(replayed.end, |block| block.first);
-    mapping.cut(found.epoch, replayed.end, tail);
+    mapping.cut(found.epoch, replayed.end, tail, &epochs);
     let frames = match &media {
         Some(media) => Stage::read(&**media)?,
         None => Vec::new(),
@@ -316,7 +317,8 @@ fn replay(
     Ok(replayed)
 }
 
-/// Takes the pages of the log before the checkpoint, in their order, for a mapping that needs them all.
+/// Takes the pages of the log before the checkpoint, in their order, for a mapping that needs them all;
+/// the epochs of all pages of the log, those that were cut off among them.
 ///
 /// The tail may have lost parts of a group to collection, and parts are versions like others: a batch that
 /// was given up halfway is in no log of such a mapping.
@@ -325,13 +327,15 @@ fn replay_earlier(
     survey: &Survey,
     found: &Checkpoint,
     mapping: &dyn Mapping,
-) -> Result<()> {
+) -> Result<BTreeSet<u32>> {
+    let mut epochs = BTreeSet::new();
     let mut pages: BTreeMap<u64, u32> = BTreeMap::new();
     for block in &survey.log {
         for index in 0..device.flash.programmed(block.block)? {
             let page = device.geometry.page(block.block, index);
             let Some(page) = device.look(page, Purpose::Recovery)? else { continue };
             let header = page.header;
+            epochs.insert(header.epoch);
             // Below the tail are blocks that were given up, erased or not: what they hid may be gone.
             let is_before = (found.tail..found.start).contains(&header.number);
             if is_before && !mapping.is_cut_off(header.epoch, header.number) {
@@ -351,7 +355,7 @@ fn replay_earlier(
         }
         mapping.replay(records, page.header.number);
     }
-    Ok(())
+    Ok(epochs)
 }
 
 /// Puts groups together from the pages that they lie in.

@@ -1,8 +1,7 @@
 //! The tail of the log: pages are collected as fast as others are programmed, blocks given up and erased.
 //!
 //! ```text
-//!   free blocks │███████████████░░░░│     2.5 times `free` and more: nothing to do, unless most of what is
-//!               │                   │       at the tail is yet to be remapped for the first time
+//!   free blocks │███████████████░░░░│     three times `free` and more: nothing to do
 //!               │████████░░░░░░░░░░░│     more than `free`: a step for four pages programmed
 //!               │████░░░░░░░░░░░░░░░│     less: a step for each page programmed, copies are pages, too
 //!               │█░░░░░░░░░░░░░░░░░░│     hardly enough to copy into: collect until there is more;
@@ -27,10 +26,9 @@ use crate::space::Retired;
 
 /// Steps of collection at most for a page that was programmed.
 const MOST_FOR_ONE: f64 = 8.0;
-/// Collection begins when there are up to so many times the blocks free that are wanted,
-const BEGIN: f64 = 2.5;
-/// or so many where the tail is dense: collecting a bucket for the first time copies much and frees little.
-const BEGIN_DENSE: f64 = 4.0;
+/// Collection begins when there are up to so many times the blocks free that are wanted: collecting a bucket for
+/// the first time copies much and frees little, and short chains are worth reads to others.
+const BEGIN: f64 = 3.0;
 /// Steps for a page that is programmed, while more is free than is wanted.
 const EARLY: f64 = 0.25;
 
@@ -64,10 +62,7 @@ impl Inner {
         for _ in 0..(MOST_FOR_ONE * writer.due) as u64 {
             let plenty = writer.space.free_blocks() as f64 / wanted as f64;
             let pace = if plenty < 1.0 { 1.0 } else { EARLY };
-            let Some((tail, _)) = writer.space.tail() else { break };
-            let is_dense = || self.mapping.is_dense(tail.last);
-            let begins = plenty < BEGIN || plenty < BEGIN_DENSE && is_dense();
-            if writer.due * pace < 1.0 || !begins {
+            if writer.due * pace < 1.0 || plenty >= BEGIN {
                 break;
             }
             match self.collect_one(writer) {

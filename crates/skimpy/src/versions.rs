@@ -24,7 +24,7 @@
 //!
 //! Source: SkimpyFTL, section 2.3, for SEMEL (Misra et al., ASPLOS 2017); flags and recovery are ours.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -348,11 +348,12 @@ impl Mapping for Versions {
         self.index().cuts.get(&epoch).is_some_and(|end| number >= *end)
     }
 
-    fn cut(&self, epoch: u32, end: u64, tail: u64) {
+    fn cut(&self, epoch: u32, end: u64, tail: u64, epochs: &BTreeSet<u32>) {
         let mut index = self.index();
         index.cuts.insert(epoch, end);
-        // Pages of epochs that ended before the tail are gone.
-        index.cuts.retain(|_, end| *end >= tail);
+        // A block of pages that were all cut off is free, and stays as it is until it is needed: its
+        // numbers may be far behind the tail by then.
+        index.cuts.retain(|epoch, end| *end >= tail || epochs.contains(epoch));
         index.given_up.retain(|_, number| *number >= tail);
     }
 
@@ -475,6 +476,17 @@ impl Mapping for Versions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_cut_off_stays_so_as_long_as_it_is_there() {
+        let versions = Versions::new(1);
+        versions.cut(3, 1, 2, &BTreeSet::from([3]));
+        versions.cut(4, 9, 5, &BTreeSet::from([3, 4]));
+        assert!(versions.is_cut_off(3, 2) && versions.is_cut_off(4, 9));
+        assert!(!versions.is_cut_off(3, 0) && !versions.is_cut_off(4, 8));
+        versions.cut(5, 12, 7, &BTreeSet::from([5]));
+        assert!(!versions.is_cut_off(3, 2) && versions.is_cut_off(4, 9));
+    }
 
     #[test]
     fn an_entry_takes_twenty_bytes_and_lists_stay_in_order() {

@@ -70,6 +70,8 @@ pub(super) struct Table {
     pub(super) levels: Vec<Level>,
     /// Level 0 in persistent memory, where there is one.
     pub(super) container: Option<Container>,
+    /// The share of level 1 that the cursor over level 0 has passed.
+    pub(super) cursor: Option<f64>,
     /// Bytes by structure, largest first, without empty ones.
     pub(super) memory: Vec<(String, f64)>,
     pub(super) stalls: Vec<Stall>,
@@ -214,7 +216,7 @@ impl Step<'_> {
         let mut memory = by("table_memory_bytes", "structure");
         memory.retain(|(_, bytes)| *bytes > 0.0);
         memory.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let pages = counter("nvm_pages");
+        let (pages, cursor) = (counter("nvm_pages"), counter("container_cursor_ppm"));
 
         Table {
             engine: by("table_info", "engine").pop().map(|(engine, _)| engine).unwrap_or_default(),
@@ -235,6 +237,7 @@ impl Step<'_> {
                 rows: counter("nvm_rows"),
                 fill: 1.0 - counter("nvm_pages_free") / pages,
             }),
+            cursor: (cursor > 0.0).then_some(cursor / 1e6),
             memory,
             stalls: by("table_stall_seconds_total", "cause").into_iter().map(stall).collect(),
             longest_stall: self.now.of(table, "table_longest_stall_seconds", all),
@@ -290,6 +293,7 @@ pub(super) mod tests {
             table("counter_total", ",name=\"nvm_pages\"", 400.0),
             table("counter_total", ",name=\"nvm_pages_free\"", 100.0),
             table("counter_total", ",name=\"nvm_rows\"", 11.0),
+            table("counter_total", ",name=\"container_cursor_ppm\"", 250_000.0),
             ("table_keys{table=\"cache\"}".to_owned(), 7.0),
             ("table_user_bytes_written_total{table=\"cache\"}".to_owned(), 70.0),
         ]
@@ -321,6 +325,7 @@ pub(super) mod tests {
         assert_eq!(fruit.stalls[1], flush);
         assert_eq!(fruit.levels[1].written, Some(1e6));
         assert_eq!(fruit.container, Some(Container { rows: 11.0, fill: 0.75 }));
+        assert_eq!((fruit.cursor, cache.cursor), (Some(0.25), None));
         // No medium: no amplification. No lookups: no share of them.
         assert_eq!(cache.name, "cache");
         assert_eq!(cache.write_amplification, Ratio::default());

@@ -57,7 +57,8 @@ impl Widget for Frame<'_> {
 pub(super) fn plain(address: &str, server: &Server) -> String {
     let mut text = head(address, server).to_string();
     for shown in &server.tables {
-        let above = shown.levels.len().max(1) + usize::from(shown.container.is_some());
+        let more = usize::from(shown.container.is_some()) + usize::from(shown.cursor.is_some());
+        let above = shown.levels.len().max(1) + more;
         let right = 7 + shown.stalls.len() + shown.hits.len();
         let lines =
             u16::try_from(4 + above + right.max(shown.memory.len())).unwrap_or(u16::MAX / 2);
@@ -105,6 +106,14 @@ fn table(table: &Table, area: Rect, buffer: &mut Buffer) {
         let text = format!(" {:.0} %, {} rows", 100.0 * container.fill, container.rows);
         let pieces = [Span::from(label("container")), bar(container.fill, Color::Cyan)];
         lines.push(Line::from_iter(pieces.into_iter().chain([Span::from(text)])));
+    }
+    if let Some(cursor) = table.cursor {
+        // The triangle: what the cursor has passed is compacted, and newer rows fill it again.
+        let at = ((BAR - 1) as f64 * cursor).round() as usize;
+        let marked = format!("{}▲{}", "─".repeat(at), "─".repeat(BAR - 1 - at));
+        let text = format!(" {:.0} % of level 1", 100.0 * cursor);
+        let pieces = [Span::from(label("cursor")), Span::from(marked).cyan(), Span::from(text)];
+        lines.push(Line::from_iter(pieces));
     }
     if table.levels.is_empty() {
         lines.push(Line::from(" none: all in memory").dim());
@@ -237,13 +246,14 @@ mod tests {
 
     #[test]
     fn a_frame_shows_levels_rates_memory_stalls_and_hits() {
-        let text = drawn(100, 20, 0, None);
+        let text = drawn(100, 21, 0, None);
         for part in [
             "siltstone host:1  up 1m 44s  3 clients  750/s commands  in 2.00 KiB/s  out 1.00 KiB/s",
             "fruit · lsm · about 20.0 M keys · 2.79 GiB",
             " L0            ████████░░░░░░░░ 512.00 MiB, 14 files",
             " L1            ████████████████ 1.00 GiB of 1.00 GiB, 64 files",
             " container     ████████████░░░░ 75 %, 11 rows",
+            " cursor        ────▲─────────── 25 % of level 1",
             " memtable      ███████████░░░░░ 57.22 MiB",
             " writes             250/s  488.28 KiB/s",
             " lookups            500/s  seeks 4/s",

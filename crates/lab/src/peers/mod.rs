@@ -3,10 +3,14 @@
 //! | peer | what runs |
 //! | --- | --- |
 //! | `rocksdb` | its own `db_bench`, as its makers ship it |
-//! | `librocksdb` | its shared library under our runner (Cargo feature `peers`) |
+//! | `librocksdb`, `leveldb`, `lmdb` | the distribution's shared libraries, in our process |
+//! | `fjall`, `redb` | the crates, in our process |
 //!
-//! Settings are made equal to ours where a peer has them. Its figures fill the same [`Report`], so they
-//! stand beside ours.
+//! Those in our process come with the Cargo feature `peers`; each is an [`Engine`](siltstone_engine::Engine)
+//! under our runner, so keys, values, clock and counting are the same. Settings are made equal to ours
+//! where a peer has them. Its figures fill the same [`Report`], so they stand beside ours.
+//!
+//! memcached and Redis, over their protocols, are peers of the servers: see [`net`](crate::net).
 //!
 //! Invariant: what a peer does not tell is missing in its report; nothing is estimated. What it ran
 //! with is listed in the report's settings.
@@ -22,12 +26,34 @@ use crate::workload::Workload;
 
 mod db_bench_output;
 #[cfg(feature = "peers")]
-pub mod librocksdb;
+pub mod in_process;
 pub mod rocksdb;
 
+#[cfg(feature = "peers")]
+mod asked;
+#[cfg(feature = "peers")]
+mod fjall;
+#[cfg(feature = "peers")]
+mod leveldb;
+#[cfg(feature = "peers")]
+mod library;
+#[cfg(feature = "peers")]
+mod librocksdb;
+#[cfg(feature = "peers")]
+mod lmdb;
+#[cfg(feature = "peers")]
+mod pulled;
+#[cfg(feature = "peers")]
+mod redb;
+#[cfg(feature = "peers")]
+mod store;
+
 /// The names of all peers.
-pub const NAMES: &[&str] =
-    if cfg!(feature = "peers") { &["rocksdb", "librocksdb"] } else { &["rocksdb"] };
+pub const NAMES: &[&str] = if cfg!(feature = "peers") {
+    &["rocksdb", "librocksdb", "leveldb", "lmdb", "fjall", "redb"]
+} else {
+    &["rocksdb"]
+};
 
 /// What both stores are asked to do.
 #[derive(Debug, Clone, Copy)]
@@ -45,12 +71,16 @@ pub struct Task<'a> {
 /// Checks that the peer `name` is there and can do the task.
 ///
 /// # Errors
-/// [`Error::BadOptions`] for what it cannot do; [`Error::Refused`] if its program is missing.
+/// [`Error::BadOptions`] for what it cannot do; [`Error::Refused`] if its program or library is missing.
 pub fn check(name: &str, task: &Task<'_>) -> Result<()> {
+    if !NAMES.contains(&name) {
+        return Err(unknown(name));
+    }
     match name {
         "rocksdb" => rocksdb::check(task),
         #[cfg(feature = "peers")]
-        "librocksdb" => librocksdb::check(task),
+        _ => in_process::check(name, task),
+        #[cfg(not(feature = "peers"))]
         _ => Err(unknown(name)),
     }
 }
@@ -58,30 +88,20 @@ pub fn check(name: &str, task: &Task<'_>) -> Result<()> {
 /// Runs the task on the peer `name`; `on_phase` hears which workload begins.
 ///
 /// # Errors
-/// As [`check`]; [`Error::Io`] and [`Error::Invalid`] if its program fails or says what we cannot
-/// read.
+/// As [`check`]; [`Error::Io`] and [`Error::Invalid`] if it fails or says what we cannot read.
 pub fn run(name: &str, task: &Task<'_>, on_phase: &mut dyn FnMut(&str)) -> Result<Report> {
+    check(name, task)?;
     match name {
         "rocksdb" => rocksdb::run(task, on_phase),
         #[cfg(feature = "peers")]
-        "librocksdb" => {
-            let mut current = String::new();
-            librocksdb::run(task, &mut |progress| {
-                if current != progress.workload {
-                    progress.workload.clone_into(&mut current);
-                    on_phase(&current);
-                }
-            })
-        }
+        _ => in_process::run(name, task, on_phase),
+        #[cfg(not(feature = "peers"))]
         _ => Err(unknown(name)),
     }
 }
 
 fn unknown(name: &str) -> Error {
-    let more = match name {
-        "librocksdb" => "; build with --features peers",
-        _ => "",
-    };
+    let more = if cfg!(feature = "peers") { "" } else { "; more with --features peers" };
     bad("peer", format!("'{name}' is unknown; there are {}{more}", NAMES.join(", ")))
 }
 

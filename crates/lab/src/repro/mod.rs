@@ -28,6 +28,7 @@ mod leveldb_optimized;
 mod leveldb_skew;
 mod leveldb_stages;
 mod live_level_sizes;
+mod lsm_rocksdb;
 mod lsm_write_amplification;
 mod mica_access;
 mod mica_bench;
@@ -121,6 +122,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &triangle::Triangle,
     &write_stalls::WriteStalls,
     &cross_row_hints::CrossRowHints,
+    &lsm_rocksdb::LsmRocksDb,
     &model_speed::ModelSpeed,
     &table_selection::TableSelection,
     &advice::Advice,

@@ -183,14 +183,14 @@ fn measure(name: &str, target: &Target, scale: f64) -> Result<Run> {
 /// RocksDB's library, if it is installed.
 #[cfg(feature = "peers")]
 fn beside(scale: f64) -> Result<Option<Run>> {
-    use crate::peers::{Task, librocksdb};
+    use crate::peers::{Task, in_process};
     let target = target("container=0 SMALL", scale);
     let settings = settings(scale);
     let workloads = [Workload::named("fillrandom", &Choices::default())?];
     let task = Task { target: &target, settings: &settings, workloads: &workloads, seek_nexts: 0 };
-    if librocksdb::check(&task).is_err() {
+    if in_process::check("librocksdb", &task).is_err() {
         return Ok(None);
     }
-    let session = librocksdb::session(&task, &mut |_| ())?;
+    let (session, _) = in_process::measure("librocksdb", &task, &mut |_| ())?;
     Ok(Some(Run::of("RocksDB", &session.phases()[0])))
 }

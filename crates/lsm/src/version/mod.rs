@@ -89,6 +89,14 @@ impl Version {
         }
     }
 
+    /// How much of level 1 lies before the cursor over level 0, in millionths of its bytes.
+    pub(crate) fn passed_ppm(&self) -> u64 {
+        let level1 = self.level(1);
+        let passed = level1.partition_point(|table| table.largest() < &*self.cursor);
+        let bytes = |tables: &[Arc<TableFile>]| tables.iter().map(|t| t.bytes()).sum::<u64>();
+        1_000_000 * bytes(&level1[..passed]) / bytes(level1).max(1)
+    }
+
     /// The tables of `level` ≥ 1 that have keys in `smallest..=largest`.
     pub(crate) fn overlapping(
         &self,

@@ -1,8 +1,10 @@
-//! The port on which Prometheus asks: GET /metrics and GET /healthz over HTTP/1.1, nothing else.
+//! The port on which Prometheus and browsers ask: GET /metrics, /healthz and /, the web console, over
+//! HTTP/1.1, nothing else.
 //!
 //! One thread serves one request at a time and closes; a request has 8 KiB and two seconds, so that
 //! no one can hold the port. Where the server has a password, callers from other machines must send
-//! it as `Authorization: Bearer PASSWORD`.
+//! it as `Authorization: Bearer PASSWORD`. The console itself tells nothing, so anyone may have it: it asks
+//! its user for the password, and then for /metrics.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -19,6 +21,11 @@ const MAX_REQUEST_BYTES: usize = 8 << 10;
 const PATIENCE: Duration = Duration::from_secs(2);
 const ACCEPT: Token = Token(0);
 const WAKE: Token = Token(1);
+const TEXT: &str = "text/plain; version=0.0.4";
+const CONSOLE: &str = include_str!("console.html");
+/// The console has its script and style in itself, asks this server alone, and is shown in no frame.
+const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
+                      connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'";
 
 /// The port before its thread runs.
 pub(crate) struct HttpPort {
@@ -57,10 +64,10 @@ fn answer(mut stream: TcpStream, peer: SocketAddr, shared: &Shared) -> std::io::
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let request = read_request(&mut stream)?;
-    let (status, body) = respond(&request, peer, shared);
+    let (status, content, body) = respond(&request, peer, shared);
     let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
-         Content-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\nContent-Type: {content}; charset=utf-8\r\nContent-Length: {}\r\n\
+         Content-Security-Policy: {POLICY}\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes())?;
@@ -85,11 +92,19 @@ fn read_request(stream: &mut TcpStream) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&request).into_owned())
 }
 
-/// The status and the body for a request.
-fn respond(request: &str, peer: SocketAddr, shared: &Shared) -> (&'static str, String) {
+/// The status, the type of the content, and the body for a request.
+fn respond(
+    request: &str,
+    peer: SocketAddr,
+    shared: &Shared,
+) -> (&'static str, &'static str, String) {
     let mut lines = request.lines();
     let mut first = lines.next().unwrap_or_default().split(' ');
     let (method, path) = (first.next().unwrap_or_default(), first.next().unwrap_or_default());
+    let path = path.split('?').next().unwrap_or_default();
+    if method == "GET" && path == "/" {
+        return ("200 OK", "text/html", CONSOLE.to_owned());
+    }
     let bearer = lines.find_map(|line| {
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("authorization").then(|| value.trim().strip_prefix("Bearer "))?
@@ -98,14 +113,15 @@ fn respond(request: &str, peer: SocketAddr, shared: &Shared) -> (&'static str, S
         is_same(password.as_bytes(), bearer.unwrap_or_default().as_bytes())
     });
     if !peer.ip().is_loopback() && !is_known {
-        return ("401 Unauthorized", "send Authorization: Bearer PASSWORD\n".to_owned());
+        let body = "send Authorization: Bearer PASSWORD\n".to_owned();
+        return ("401 Unauthorized", TEXT, body);
     }
     if method != "GET" {
-        return ("405 Method Not Allowed", "only GET is allowed\n".to_owned());
+        return ("405 Method Not Allowed", TEXT, "only GET is allowed\n".to_owned());
     }
-    match path.split('?').next() {
-        Some("/metrics") => ("200 OK", text::page(shared)),
-        Some("/healthz") => ("200 OK", "ok\n".to_owned()),
-        _ => ("404 Not Found", "there are /metrics and /healthz\n".to_owned()),
+    match path {
+        "/metrics" => ("200 OK", TEXT, text::page(shared)),
+        "/healthz" => ("200 OK", TEXT, "ok\n".to_owned()),
+        _ => ("404 Not Found", TEXT, "there are /, /metrics and /healthz\n".to_owned()),
     }
 }

@@ -6,7 +6,7 @@
 //! | module | one idea |
 //! | --- | --- |
 //! | [`text`] | everything in Prometheus's text format |
-//! | [`http`] | the port on which Prometheus asks |
+//! | [`http`] | the port on which Prometheus and browsers ask |
 
 pub(crate) mod http;
 pub(crate) mod text;

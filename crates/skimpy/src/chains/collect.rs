@@ -90,7 +90,7 @@ impl Chains {
     }
 
     /// Whether many buckets have pages of the log up to this one.
-    pub(super) fn is_dense_in(&self, index: &Index, through: u64) -> bool {
+    fn is_dense(&self, index: &Index, through: u64) -> bool {
         let limit = self.stamp(through);
         let of_age = |age: u8| index.of_stamp[usize::from(limit.wrapping_sub(age))];
         let left: u32 = (0..128).map(of_age).sum();
@@ -112,7 +112,7 @@ impl Chains {
     ) -> Result<Swept> {
         let run = {
             let mut index = self.index();
-            if self.is_dense_in(&index, through) {
+            if self.is_dense(&index, through) {
                 return Ok(Swept::Show);
             }
             let limit = self.stamp(through);

@@ -1,44 +1,17 @@
-//! The C functions of RocksDB that are used, and finding them.
-//!
-//! Invariant: a [`Library`] holds the shared object, so its functions stay where they are as long as
-//! it lives.
+//! The C functions of RocksDB that are used.
 //!
 //! Source: RocksDB's `c.h`, version 7.8, whose types these are.
 
-use std::ffi::{CStr, c_char, c_double, c_int, c_uchar, c_void};
+use std::ffi::{c_char, c_double, c_int, c_uchar};
 
-use siltstone_engine::{Error, Result};
+use siltstone_engine::Result;
+
+use crate::peers::library::{self, Handle, library};
 
 /// Names under which distributions ship it, the preferred first.
 const NAMES: [&str; 3] = ["librocksdb.so.7.8", "librocksdb.so.7", "librocksdb.so"];
 
-/// A pointer to an object of the library's.
-pub(super) type Handle = *mut c_void;
-
-macro_rules! functions {
-    ($($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// The functions, by their names without `rocksdb_`.
-        pub(super) struct Library {
-            $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
-            _object: libloading::Library,
-        }
-
-        impl Library {
-            fn load(object: libloading::Library) -> std::result::Result<Self, libloading::Error> {
-                // SAFETY: the symbols have these types in `c.h`, and the pointers are kept beside the
-                // object that they point into.
-                unsafe {
-                    Ok(Library {
-                        $($name: *object.get(concat!("rocksdb_", stringify!($name), "\0").as_bytes())?,)*
-                        _object: object,
-                    })
-                }
-            }
-        }
-    };
-}
-
-functions! {
+library! { "rocksdb_"
     free: fn(Handle);
     options_create: fn() -> Handle;
     options_destroy: fn(Handle);
@@ -50,6 +23,7 @@ functions! {
     options_set_level0_file_num_compaction_trigger: fn(Handle, c_int);
     options_set_compression: fn(Handle, c_int);
     options_set_max_background_jobs: fn(Handle, c_int);
+    options_set_use_direct_reads: fn(Handle, c_uchar);
     options_set_block_based_table_factory: fn(Handle, Handle);
     options_enable_statistics: fn(Handle);
     options_statistics_get_string: fn(Handle) -> *mut c_char;
@@ -99,37 +73,15 @@ impl Library {
     /// Finds the library.
     ///
     /// # Errors
-    /// [`Error::Refused`] if there is none.
+    /// [`Error::Refused`](siltstone_engine::Error::Refused) if there is none.
     pub(super) fn open() -> Result<Self> {
-        let mut reason = String::new();
-        for name in NAMES {
-            // SAFETY: the initialisers of RocksDB's library do nothing that our process minds.
-            let found = unsafe { libloading::Library::new(name) }.and_then(Library::load);
-            match found {
-                Ok(library) => return Ok(library),
-                Err(error) => reason = error.to_string(),
-            }
-        }
-        Err(Error::Refused {
-            path: NAMES[0].to_owned(),
-            reason: format!(
-                "{reason}: install RocksDB's library (librocksdb7.8 in Debian), or run its program \
-                 with --peer rocksdb"
-            ),
-        })
+        let package =
+            "RocksDB's library (librocksdb7.8 in Debian), or run its program with --peer rocksdb";
+        library::find(&NAMES, package, Library::load)
     }
 
     /// Calls a function that reports an error by its last argument.
     pub(super) fn checked<T>(&self, call: impl FnOnce(*mut *mut c_char) -> T) -> Result<T> {
-        let mut error = std::ptr::null_mut();
-        let answer = call(&mut error);
-        if error.is_null() {
-            return Ok(answer);
-        }
-        // SAFETY: a message that the library allocated, ended by a zero byte.
-        let reason = unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned();
-        // SAFETY: it is ours to free, and not used afterwards.
-        unsafe { (self.free)(error.cast()) };
-        Err(Error::Invalid(format!("RocksDB: {reason}")))
+        library::checked("RocksDB", self.free, call)
     }
 }

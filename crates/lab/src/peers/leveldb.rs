@@ -1,0 +1,281 @@
+//! LevelDB's shared library.
+//!
+//! Its level 1 has always 10 MiB, and one thread in the background does everything.
+//!
+//! Invariant: a handle is used only between its making and its destruction, which is in `drop`.
+//!
+//! Source: LevelDB's `c.h`, version 1.23.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_char, c_int, c_uchar};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use siltstone_engine::{Durability, Engine, Error, Op, Result, WriteBatch};
+
+use super::asked::Asked;
+use super::library::{self, Handle, library};
+use super::store::{Peer, Step, Store, Walk, rest};
+
+library! { "leveldb_"
+    free: fn(Handle);
+    options_create: fn() -> Handle;
+    options_destroy: fn(Handle);
+    options_set_create_if_missing: fn(Handle, c_uchar);
+    options_set_write_buffer_size: fn(Handle, usize);
+    options_set_max_file_size: fn(Handle, usize);
+    options_set_block_size: fn(Handle, usize);
+    options_set_cache: fn(Handle, Handle);
+    options_set_filter_policy: fn(Handle, Handle);
+    options_set_compression: fn(Handle, c_int);
+    cache_create_lru: fn(usize) -> Handle;
+    cache_destroy: fn(Handle);
+    filterpolicy_create_bloom: fn(c_int) -> Handle;
+    filterpolicy_destroy: fn(Handle);
+    writeoptions_create: fn() -> Handle;
+    writeoptions_destroy: fn(Handle);
+    writeoptions_set_sync: fn(Handle, c_uchar);
+    readoptions_create: fn() -> Handle;
+    readoptions_destroy: fn(Handle);
+    open: fn(Handle, *const c_char, *mut *mut c_char) -> Handle;
+    close: fn(Handle);
+    write: fn(Handle, Handle, Handle, *mut *mut c_char);
+    get: fn(Handle, Handle, *const c_char, usize, *mut usize, *mut *mut c_char) -> *mut c_char;
+    writebatch_create: fn() -> Handle;
+    writebatch_destroy: fn(Handle);
+    writebatch_put: fn(Handle, *const c_char, usize, *const c_char, usize);
+    writebatch_delete: fn(Handle, *const c_char, usize);
+    create_iterator: fn(Handle, Handle) -> Handle;
+    iter_destroy: fn(Handle);
+    iter_valid: fn(Handle) -> c_uchar;
+    iter_seek_to_first: fn(Handle);
+    iter_seek_to_last: fn(Handle);
+    iter_seek: fn(Handle, *const c_char, usize);
+    iter_next: fn(Handle);
+    iter_prev: fn(Handle);
+    iter_key: fn(Handle, *mut usize) -> *const c_char;
+    iter_value: fn(Handle, *mut usize) -> *const c_char;
+    iter_get_error: fn(Handle, *mut *mut c_char);
+}
+
+impl Library {
+    fn open_library() -> Result<Self> {
+        let names = ["libleveldb.so.1d", "libleveldb.so.1", "libleveldb.so"];
+        library::find(&names, "LevelDB's library (libleveldb1d in Debian)", Library::load)
+    }
+
+    fn checked<T>(&self, call: impl FnOnce(*mut *mut c_char) -> T) -> Result<T> {
+        library::checked("LevelDB", self.free, call)
+    }
+}
+
+/// Checks that the library is there.
+pub(super) fn check() -> Result<()> {
+    Library::open_library().map(drop)
+}
+
+/// Opens a database; answers what it was given, too.
+pub(super) fn open(asked: &Asked) -> Result<(Arc<dyn Engine>, BTreeMap<String, String>)> {
+    let listed = [
+        ("write_buffer_size", asked.memtable.to_string()),
+        ("max_file_size", asked.table.to_string()),
+        ("block_size", asked.block.to_string()),
+        ("cache", asked.cache.to_string()),
+        ("bloom_bits", asked.filter_bits.to_string()),
+        ("compression", "none".to_owned()),
+    ];
+    let listed = listed.map(|(name, value)| (format!("leveldb.{name}"), value));
+    Ok((Arc::new(Peer::new(LevelDb::open(asked)?)), listed.into()))
+}
+
+/// The open database and what reads and writes with it.
+struct LevelDb {
+    library: Library,
+    options: Handle,
+    cache: Handle,
+    filter: Handle,
+    database: Handle,
+    read: Handle,
+    buffered: Handle,
+    synced: Handle,
+}
+
+// SAFETY: LevelDB's database and its constant options may be used by any number of threads at once.
+unsafe impl Send for LevelDb {}
+// SAFETY: the same.
+unsafe impl Sync for LevelDb {}
+
+impl LevelDb {
+    fn open(asked: &Asked) -> Result<Self> {
+        let library = Library::open_library()?;
+        let l = &library;
+        let path = CString::new(asked.directory.as_os_str().as_bytes())
+            .map_err(|_| Error::Invalid("a path with a zero byte".to_owned()))?;
+        // SAFETY: each object is made before it is used, and stays until the database is closed.
+        unsafe {
+            let options = (l.options_create)();
+            (l.options_set_create_if_missing)(options, 1);
+            (l.options_set_write_buffer_size)(options, asked.memtable as usize);
+            (l.options_set_max_file_size)(options, asked.table as usize);
+            (l.options_set_block_size)(options, asked.block);
+            (l.options_set_compression)(options, 0);
+            let cache = (l.cache_create_lru)(asked.cache as usize);
+            (l.options_set_cache)(options, cache);
+            let filter = (l.filterpolicy_create_bloom)(asked.filter_bits as c_int);
+            (l.options_set_filter_policy)(options, filter);
+            let opened = l.checked(|error| (l.open)(options, path.as_ptr(), error));
+            let database = opened.inspect_err(|_| {
+                (l.options_destroy)(options);
+                (l.cache_destroy)(cache);
+                (l.filterpolicy_destroy)(filter);
+            })?;
+            let synced = (l.writeoptions_create)();
+            (l.writeoptions_set_sync)(synced, 1);
+            let (read, buffered) = ((l.readoptions_create)(), (l.writeoptions_create)());
+            Ok(LevelDb { options, cache, filter, database, read, buffered, synced, library })
+        }
+    }
+}
+
+impl Drop for LevelDb {
+    fn drop(&mut self) {
+        let l = &self.library;
+        // SAFETY: the last user is gone, and the database goes before what it was opened with.
+        unsafe {
+            (l.close)(self.database);
+            (l.options_destroy)(self.options);
+            (l.cache_destroy)(self.cache);
+            (l.filterpolicy_destroy)(self.filter);
+            (l.readoptions_destroy)(self.read);
+            (l.writeoptions_destroy)(self.buffered);
+            (l.writeoptions_destroy)(self.synced);
+        }
+    }
+}
+
+impl Store for LevelDb {
+    const NAME: &'static str = "leveldb";
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let l = &self.library;
+        let mut len = 0;
+        // SAFETY: the handles live; the value is copied before it is freed.
+        unsafe {
+            let (k, len_of_key) = (key.as_ptr().cast(), key.len());
+            let at = l.checked(|error| {
+                (l.get)(self.database, self.read, k, len_of_key, &mut len, error)
+            })?;
+            if at.is_null() {
+                return Ok(None);
+            }
+            let value = std::slice::from_raw_parts(at.cast::<u8>(), len).to_vec();
+            (l.free)(at.cast());
+            Ok(Some(value))
+        }
+    }
+
+    fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
+        let l = &self.library;
+        let options = match durability {
+            Durability::Buffered => self.buffered,
+            Durability::Synced => self.synced,
+        };
+        // SAFETY: the batch copies keys and values, and is destroyed after it was written.
+        unsafe {
+            let writes = (l.writebatch_create)();
+            for op in batch.iter() {
+                match op {
+                    Op::Put { key, value, .. } => {
+                        let (k, v) = (key.as_ptr().cast(), value.as_ptr().cast());
+                        (l.writebatch_put)(writes, k, key.len(), v, value.len());
+                    }
+                    Op::Delete { key } => {
+                        (l.writebatch_delete)(writes, key.as_ptr().cast(), key.len());
+                    }
+                }
+            }
+            let done = l.checked(|error| (l.write)(self.database, options, writes, error));
+            (l.writebatch_destroy)(writes);
+            done
+        }
+    }
+
+    /// A synced batch of nothing: the log before it is synced with it.
+    fn sync(&self) -> Result<()> {
+        self.write(&WriteBatch::new(), Durability::Synced)
+    }
+
+    fn walk(self: &Arc<Self>) -> Result<Box<dyn Walk>> {
+        // SAFETY: both handles live as long as the database, which the walk holds.
+        let iterator = unsafe { (self.library.create_iterator)(self.database, self.read) };
+        Ok(Box::new(LevelWalk { iterator, database: self.clone() }))
+    }
+
+    fn settle(&self) -> Result<()> {
+        rest();
+        Ok(())
+    }
+}
+
+struct LevelWalk {
+    iterator: Handle,
+    database: Arc<LevelDb>,
+}
+
+// SAFETY: an iterator may be used by any thread, one at a time; `&mut self` sees to that, and reading
+// what is under it changes nothing.
+unsafe impl Send for LevelWalk {}
+
+impl LevelWalk {
+    fn bytes(&self, of: unsafe extern "C" fn(Handle, *mut usize) -> *const c_char) -> &[u8] {
+        let mut len = 0;
+        // SAFETY: the iterator stands on an entry, so key and value stay until it moves, which takes
+        // `&mut`.
+        unsafe {
+            let at = of(self.iterator, &mut len);
+            std::slice::from_raw_parts(at.cast(), len)
+        }
+    }
+}
+
+impl Walk for LevelWalk {
+    fn go(&mut self, step: Step<'_>) -> Result<bool> {
+        if let Step::SeekBack(key) = step {
+            if !self.go(Step::Seek(key))? {
+                return self.go(Step::Last);
+            }
+            return if self.key() == key { Ok(true) } else { self.go(Step::Prev) };
+        }
+        let (l, iterator) = (&self.database.library, self.iterator);
+        // SAFETY: the iterator lives as long as the walk, the library copies keys before it returns,
+        // and steps to either side are only asked for where it stands on an entry.
+        unsafe {
+            match step {
+                Step::First => (l.iter_seek_to_first)(iterator),
+                Step::Last => (l.iter_seek_to_last)(iterator),
+                Step::Seek(key) | Step::SeekBack(key) => {
+                    (l.iter_seek)(iterator, key.as_ptr().cast(), key.len());
+                }
+                Step::Next => (l.iter_next)(iterator),
+                Step::Prev => (l.iter_prev)(iterator),
+            }
+            l.checked(|error| (l.iter_get_error)(iterator, error))?;
+            Ok((l.iter_valid)(iterator) != 0)
+        }
+    }
+
+    fn key(&self) -> &[u8] {
+        self.bytes(self.database.library.iter_key)
+    }
+
+    fn value(&self) -> &[u8] {
+        self.bytes(self.database.library.iter_value)
+    }
+}
+
+impl Drop for LevelWalk {
+    fn drop(&mut self) {
+        // SAFETY: nothing of it is lent out any more, and the database is still open.
+        unsafe { (self.database.library.iter_destroy)(self.iterator) }
+    }
+}
