@@ -123,7 +123,10 @@ impl Chains {
             let stamp = limit.wrapping_sub(oldest);
             let length = RUN.min(of_age(oldest) as usize);
             let mut run = Vec::new();
-            while run.len() < length {
+            for _ in 0..self.buckets {
+                if run.len() == length {
+                    break;
+                }
                 let bucket = index.sweep as usize;
                 index.sweep = (index.sweep + 1) % self.buckets;
                 if index.heads[bucket] != NONE && index.stamps[bucket] == stamp {
