@@ -1,27 +1,60 @@
-//! The mapping translation cache: from a key to the place of its newest version.
+//! The mapping translation cache: from a key to the place of its newest version, and the fronts of chains.
 //!
 //! ```text
 //!   set = bucket mod sets     16 ways, the most recently used first
-//!   way = tag u32, place u32    tag: the rest of the bucket's number, then bits of the hash
+//!   way = tag u32, more u32, place u32, base u32
+//!         tag: the rest of the bucket's number, then bits of the key's hash; more: of another hash
 //! ```
 //!
 //! The paper's entries have two pointers for the order of use, 16 of their 20 bytes; in a set of 16 the
-//! order is the order. A tag may be that of another key, but only of the same bucket: so a place found
-//! here is a hint whose key is compared, and collecting a bucket corrects all hints that lead into it.
+//! order is the order. What that saves says which key it is (some 59 bits and the bucket, 32 of them under a seed
+//! that changes with each opening) and holds the bucket's *front*:
 //!
-//! Invariant: if a key's tag is there, its place is that of the newest version of a key with this tag.
+//! ```text
+//!   head ─▶ ● a2        ● b1        ● a1 ▒        ● base ─▶ …
+//!           └ front: a2, b1 ┘        hidden by a2
+//! ```
 //!
-//! Source: SkimpyFTL, section 3.2.
+//! All that was put before the base was reached is in the front, or hidden by what is. So a new version can name
+//! the members of the front that it does not hide, and the base: who walks the chain passes what is hidden
+//! without reading it (`chains`). If a member has to make room its whole front is forgotten.
+//!
+//! Invariants: a place is that of the key's newest version. The members of a bucket's front have the same base,
+//! and the newest of them is the chain's head.
+//!
+//! Source: SkimpyFTL, section 3.2; fronts are ours.
 
-use crate::location::Location;
+use crate::location::{Location, NONE, UNKNOWN};
 
 const WAYS: usize = 16;
-const EMPTY: Way = Way { tag: 0, at: Location::MAX };
+/// Where a key goes that was only read: it has to be read again to pass those that were.
+const FIRST_READ: usize = WAYS / 2;
+const EMPTY: Way = Way { tag: 0, more: 0, at: NONE, base: UNKNOWN };
 
 #[derive(Clone, Copy)]
 struct Way {
     tag: u32,
+    more: u32,
     at: Location,
+    /// Of a member of a front; else `UNKNOWN`.
+    base: Location,
+}
+
+/// Which key it is, among those of its bucket.
+#[derive(Clone, Copy)]
+pub(crate) struct Id {
+    pub(crate) bucket: u32,
+    pub(crate) hash: u64,
+    /// Of another hash of the key, that nobody can foresee.
+    pub(crate) more: u32,
+}
+
+/// A chain as a new version would be linked to it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Front {
+    /// Members but for the key's own, each with the low byte of its key's hash.
+    pub(crate) members: Vec<(Location, u8)>,
+    pub(crate) base: Location,
 }
 
 pub(crate) struct Cache {
@@ -34,7 +67,9 @@ pub(crate) struct Cache {
 impl Cache {
     pub(crate) fn new(keys: u64, buckets: u32) -> Self {
         let most = u64::from(buckets.max(1));
-        let sets = keys.div_ceil(WAYS as u64).clamp(1, most.max(1)) as u32;
+        // A tag has room for eight bits of the hash at least.
+        let least = (most >> 23) + 1;
+        let sets = keys.div_ceil(WAYS as u64).max(least).min(most) as u32;
         let rest = (buckets.max(1) - 1) / sets;
         let bucket_bits = u32::BITS - rest.leading_zeros();
         Cache { sets, ways: vec![EMPTY; sets as usize * WAYS], bucket_bits }
@@ -45,47 +80,120 @@ impl Cache {
         &mut self.ways[start..start + WAYS]
     }
 
-    fn tag(&self, hash: u64, bucket: u32) -> u32 {
-        let bits = self.bucket_bits;
-        let hash = (hash as u32).checked_shl(bits).unwrap_or(0);
-        hash | (bucket / self.sets)
+    fn tag(&self, id: Id) -> (u32, u32) {
+        let bits = (id.hash as u32) << self.bucket_bits;
+        (bits | (id.bucket / self.sets), id.more)
     }
 
-    fn find(&mut self, hash: u64, bucket: u32) -> Option<usize> {
-        let tag = self.tag(hash, bucket);
-        self.set(bucket).iter().position(|way| way.tag == tag && way.at != EMPTY.at)
+    fn bucket_mask(&self) -> u32 {
+        (1 << self.bucket_bits) - 1
     }
 
-    /// The place under the key's tag, which is now the most recently used.
-    pub(crate) fn get(&mut self, hash: u64, bucket: u32) -> Option<Location> {
-        let way = self.find(hash, bucket)?;
-        let set = self.set(bucket);
+    fn find(&mut self, id: Id) -> Option<usize> {
+        let tag = self.tag(id);
+        self.set(id.bucket).iter().position(|way| (way.tag, way.more) == tag && way.at != NONE)
+    }
+
+    /// The ways of a bucket.
+    fn of_bucket(&mut self, bucket: u32) -> impl Iterator<Item = &mut Way> {
+        let (rest, mask) = (bucket / self.sets, self.bucket_mask());
+        self.set(bucket).iter_mut().filter(move |way| way.tag & mask == rest && way.at != NONE)
+    }
+
+    /// The place of the key's newest version, which is now the most recently used.
+    pub(crate) fn get(&mut self, id: Id) -> Option<Location> {
+        let way = self.find(id)?;
+        let set = self.set(id.bucket);
         set[..=way].rotate_right(1);
         Some(set[0].at)
     }
 
-    /// Notes the newest version's place. The one used longest ago makes room.
-    pub(crate) fn put(&mut self, hash: u64, bucket: u32, at: Location) {
-        let way = self.find(hash, bucket).unwrap_or(WAYS - 1);
-        let tag = self.tag(hash, bucket);
-        let set = self.set(bucket);
-        set[way] = Way { tag, at };
-        set[..=way].rotate_right(1);
+    /// Notes the newest version's place, which a reader has found.
+    pub(crate) fn put(&mut self, id: Id, at: Location) {
+        match self.find(id) {
+            Some(way) => self.set(id.bucket)[way].at = at,
+            None => self.insert(id, at, UNKNOWN, FIRST_READ),
+        }
     }
 
-    /// Notes another place under a tag that is there.
-    pub(crate) fn moved(&mut self, hash: u64, bucket: u32, from: Option<Location>, to: Location) {
-        if let Some(way) = self.find(hash, bucket) {
-            let way = &mut self.set(bucket)[way];
-            if from.is_none_or(|from| way.at == from) {
-                way.at = to;
+    /// Puts a key in a way of its set; the one used longest ago makes room.
+    fn insert(&mut self, id: Id, at: Location, base: Location, way: usize) {
+        let free = self.set(id.bucket).iter().position(|way| way.at == NONE).unwrap_or(WAYS - 1);
+        let last = self.set(id.bucket)[free];
+        if last.at != NONE && last.base != UNKNOWN {
+            let (rest, sets) = (last.tag & self.bucket_mask(), self.sets);
+            self.forget_front(rest * sets + id.bucket % sets);
+        }
+        let (tag, more) = self.tag(id);
+        let set = self.set(id.bucket);
+        set[free] = Way { tag, more, at, base };
+        set[way.min(free)..=free].rotate_right(1);
+    }
+
+    /// How a new version of the key is to be linked where the chain's head is this: `None` if the head is in no
+    /// front.
+    pub(crate) fn front(&mut self, id: Id, head: Location) -> Option<Front> {
+        let (own, bits) = (self.tag(id), self.bucket_bits);
+        let mut front = None;
+        let mut members = Vec::new();
+        for way in self.of_bucket(id.bucket).filter(|way| way.base != UNKNOWN) {
+            if way.at == head {
+                front = Some(way.base);
+            }
+            if (way.tag, way.more) != own {
+                members.push((way.at, (way.tag >> bits) as u8));
+            }
+        }
+        front.map(|base| Front { members, base })
+    }
+
+    /// Notes a new version that was linked to `next`, and to others of the front or not.
+    pub(crate) fn publish(&mut self, id: Id, at: Location, next: Location, has_detours: bool) {
+        let goes_on = self.of_bucket(id.bucket).any(|way| way.base != UNKNOWN && way.base == next);
+        if !goes_on {
+            self.forget_front(id.bucket);
+        }
+        // Of a front that was forgotten meanwhile nobody knows the other members.
+        let base = if goes_on || !has_detours { next } else { UNKNOWN };
+        match self.find(id) {
+            Some(way) => {
+                let set = self.set(id.bucket);
+                (set[way].at, set[way].base) = (at, base);
+                set[..=way].rotate_right(1);
+            }
+            None => {
+                self.insert(id, at, base, 0);
+                // It may have been its own front that made room.
+                if goes_on && self.of_bucket(id.bucket).filter(|way| way.base == base).count() < 2 {
+                    self.forget_front(id.bucket);
+                }
             }
         }
     }
 
-    pub(crate) fn remove(&mut self, hash: u64, bucket: u32) {
-        if let Some(way) = self.find(hash, bucket) {
-            let set = self.set(bucket);
+    /// The front of a bucket is not known any more.
+    pub(crate) fn forget_front(&mut self, bucket: u32) {
+        self.of_bucket(bucket).for_each(|way| way.base = UNKNOWN);
+    }
+
+    /// A pending record of the bucket was programmed.
+    pub(crate) fn placed(&mut self, bucket: u32, from: Location, to: Location) {
+        for way in self.of_bucket(bucket) {
+            way.at = if way.at == from { to } else { way.at };
+            way.base = if way.base == from { to } else { way.base };
+        }
+    }
+
+    /// Notes another place of a key that is there.
+    pub(crate) fn moved(&mut self, id: Id, to: Location) {
+        if let Some(way) = self.find(id) {
+            self.set(id.bucket)[way].at = to;
+        }
+    }
+
+    pub(crate) fn remove(&mut self, id: Id) {
+        if let Some(way) = self.find(id) {
+            let set = self.set(id.bucket);
             set[way..].rotate_left(1);
             set[WAYS - 1] = EMPTY;
         }
@@ -100,31 +208,86 @@ impl Cache {
 mod tests {
     use super::*;
 
+    fn id(key: u64, bucket: u32) -> Id {
+        Id { bucket, hash: key, more: !key as u32 }
+    }
+
     #[test]
     fn the_one_used_longest_ago_makes_room() {
         let mut cache = Cache::new(16, 1);
         for key in 0..16 {
-            cache.put(key, 0, key as u32 + 100);
+            cache.publish(id(key, 0), key as u32 + 100, NONE, true);
         }
-        assert_eq!(cache.get(0, 0), Some(100));
-        cache.put(99, 0, 7);
-        assert_eq!((cache.get(1, 0), cache.get(0, 0)), (None, Some(100)));
-        cache.moved(0, 0, Some(5), 1);
-        assert_eq!(cache.get(0, 0), Some(100));
-        cache.moved(0, 0, Some(100), 1);
-        assert_eq!(cache.get(0, 0), Some(1));
-        cache.remove(0, 0);
-        assert_eq!((cache.get(0, 0), cache.get(99, 0)), (None, Some(7)));
+        assert_eq!(cache.get(id(0, 0)), Some(100));
+        cache.put(id(99, 0), 7);
+        assert_eq!((cache.get(id(1, 0)), cache.get(id(0, 0))), (None, Some(100)));
+        cache.placed(0, 5, 1);
+        assert_eq!(cache.get(id(0, 0)), Some(100));
+        cache.placed(0, 100, 1);
+        assert_eq!(cache.get(id(0, 0)), Some(1));
+        cache.remove(id(0, 0));
+        assert_eq!((cache.get(id(0, 0)), cache.get(id(99, 0))), (None, Some(7)));
     }
 
     #[test]
     fn buckets_of_one_set_have_tags_of_their_own() {
         let mut cache = Cache::new(32, 1000);
         for bucket in (0..1000).step_by(2).take(16) {
-            cache.put(5, bucket, bucket);
+            cache.put(id(5, bucket), bucket);
         }
         for bucket in (0..1000).step_by(2).take(16) {
-            assert_eq!(cache.get(5, bucket), Some(bucket));
+            assert_eq!(cache.get(id(5, bucket)), Some(bucket));
         }
+    }
+
+    #[test]
+    fn a_front_has_all_that_was_put_or_is_forgotten() {
+        let mut cache = Cache::new(16, 4);
+        assert_eq!(cache.front(id(1, 2), 50), None);
+        cache.publish(id(1, 2), 60, 50, false);
+        cache.publish(id(2, 2), 61, 50, true);
+        // Another bucket's, and a reader's find below the base.
+        cache.publish(id(9, 3), 70, 51, false);
+        cache.put(id(3, 2), 10);
+        let front = |members: &[(Location, u8)]| Front { members: members.to_vec(), base: 50 };
+        assert_eq!(cache.front(id(1, 2), 61), Some(front(&[(61, 2)])));
+        let mut both = cache.front(id(3, 2), 61).unwrap();
+        both.members.sort_unstable();
+        assert_eq!(both, front(&[(60, 1), (61, 2)]));
+        assert_eq!(cache.front(id(1, 2), 99), None, "that is not its head");
+        cache.placed(2, 50, 40);
+        assert_eq!(cache.front(id(1, 2), 61).unwrap().base, 40);
+        // One that was linked to the head begins a front of its own.
+        cache.publish(id(4, 2), 62, 61, false);
+        let front = cache.front(id(1, 2), 62).unwrap();
+        assert_eq!(front, Front { members: vec![(62, 4)], base: 61 });
+        // A member that makes room takes its front with it.
+        for key in 100..115 {
+            cache.publish(id(key, 0), key as u32, NONE, true);
+        }
+        cache.get(id(4, 2));
+        assert_eq!(cache.front(id(1, 2), 62).map(|front| front.base), Some(61));
+        for key in 200..216 {
+            cache.publish(id(key, 0), key as u32, NONE, true);
+        }
+        assert_eq!(cache.front(id(1, 2), 62), None);
+    }
+
+    #[test]
+    fn a_version_whose_front_was_forgotten_before_it_was_seen_begins_none() {
+        let mut cache = Cache::new(16, 4);
+        cache.publish(id(1, 2), 60, 50, false);
+        cache.forget_front(2);
+        cache.publish(id(2, 2), 61, 50, true);
+        assert_eq!(cache.front(id(3, 2), 61), None);
+        // Its own coming may be what makes room.
+        let mut cache = Cache::new(16, 4);
+        cache.publish(id(1, 2), 60, 50, false);
+        for key in 100..115 {
+            cache.publish(id(key, 0), key as u32, NONE, true);
+        }
+        assert!(cache.front(id(2, 2), 60).is_some());
+        cache.publish(id(2, 2), 61, 50, true);
+        assert_eq!(cache.front(id(3, 2), 61), None);
     }
 }

@@ -2,14 +2,13 @@
 //!
 //! ```text
 //!   heads    bucket ─▶ newest record of the bucket       4 bytes, and 1 for when it was collected
-//!   chain    record ─next─▶ record ─next─▶ …             on flash: the newest first
+//!   chain    record ─next─▶ record ─next─▶ …             on flash: the newest first, see `walk`
 //!   versions record ─prior─▶ the version of the key before it, or unknown: further down the chain
-//!   cache    key ─▶ its newest version                   see `cache`
-//!   hot      keys that are written again while they head their chain: see `hot`
+//!   cache    key ─▶ its newest version; fronts           see `cache`
 //! ```
 //!
-//! A put goes to the front of its chain; its prior version is the cache's, else unknown. Collecting a
-//! bucket (`collect`) writes what is wanted of it anew, the oldest first, all pointers known; of older
+//! A put goes to the front of its chain; its prior version is the cache's, else unknown. Where the cache knows
+//! what was put since a while, the chain leads past what that hides. Collecting a bucket (`collect`) writes what is wanted of it anew, the oldest first, all pointers known; of older
 //! versions the chain then has none: they are found from the newest of their key.
 //!
 //! Invariant: a version that may be asked for is in the chain, or a newer one of its key leads to it by
@@ -18,25 +17,29 @@
 //! Source: SkimpyFTL, sections 3.1 to 3.3.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Mutex, MutexGuard};
 use siltstone_engine::{Purpose, Result};
+use siltstone_structures::hash::hash64_seeded;
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Front, Id};
 use crate::device::Pages;
 use crate::engine::Inner;
-use crate::hot::Hot;
 use crate::keys;
 use crate::location::{self, Location, NONE, UNKNOWN};
 use crate::log::Writer;
-use crate::mapping::Mapping;
+use crate::mapping::{Mapping, Swept};
 use crate::page::{Page, u32_at};
 use crate::pending::Placed;
-use crate::record::{Content, Record};
+use crate::record::{self, Content, Detour, MOST_DETOURS, Record};
 
 pub(crate) mod collect;
+mod walk;
+
+use walk::{Walk, Way};
 
 /// The mapping.
 pub(crate) struct Chains {
@@ -47,6 +50,8 @@ pub(crate) struct Chains {
     /// A bucket whose chain was found to be long, and 1.
     long: AtomicU64,
     tidy: u64,
+    /// Under which keys have fingerprints, so that nobody can make two that share one.
+    secret: u64,
     hits: AtomicU64,
     misses: AtomicU64,
     collected: AtomicU64,
@@ -57,24 +62,42 @@ struct Index {
     heads: Vec<Location>,
     /// When each bucket was collected last, in granules of the log, modulo 256.
     stamps: Vec<u8>,
+    /// Buckets that are not empty, by their stamp.
+    of_stamp: Vec<u32>,
+    /// Where the sweep goes on.
+    sweep: u32,
     cache: Cache,
-    hot: Hot,
 }
 
 impl Index {
-    /// A bucket that was empty has records from this stamp on: an older one would come round to seem newer.
-    fn begin(&mut self, bucket: u32, stamp: u8) {
-        if self.heads[bucket as usize] == NONE {
-            self.stamps[bucket as usize] = stamp;
+    /// Sets a bucket's head and when it was collected.
+    fn set(&mut self, bucket: u32, head: Location, stamp: u8) {
+        let bucket = bucket as usize;
+        if self.heads[bucket] != NONE {
+            self.of_stamp[usize::from(self.stamps[bucket])] -= 1;
+        }
+        (self.heads[bucket], self.stamps[bucket]) = (head, stamp);
+        if head != NONE {
+            self.of_stamp[usize::from(stamp)] += 1;
         }
     }
 
-    /// The bucket has pages from this stamp on, which it did not seem to have: what was pending lies in the
-    /// log behind payloads that were written after it, and replay meets it first.
-    fn reach_back(&mut self, bucket: u32, stamp: u8) {
-        let collected = &mut self.stamps[bucket as usize];
-        if is_behind(stamp, *collected) {
-            *collected = stamp;
+    /// The bucket has a new head, and pages from this stamp on. One that was empty begins there: an older
+    /// stamp would come round to seem newer.
+    fn put(&mut self, bucket: u32, head: Location, stamp: u8) {
+        let stamp = match self.heads[bucket as usize] {
+            NONE => stamp,
+            _ => self.stamps[bucket as usize],
+        };
+        self.set(bucket, head, stamp);
+    }
+
+    /// The same in replay. What was pending lies in the log behind payloads that were written after it, and
+    /// replay meets it first: then the bucket has pages of before what it seems to have.
+    fn replay(&mut self, bucket: u32, head: Location, stamp: u8) {
+        self.put(bucket, head, stamp);
+        if is_behind(stamp, self.stamps[bucket as usize]) {
+            self.set(bucket, head, stamp);
         }
     }
 }
@@ -96,8 +119,9 @@ impl Chains {
         let index = Index {
             heads: vec![NONE; buckets as usize],
             stamps: vec![0; buckets as usize],
+            of_stamp: vec![0; 256],
+            sweep: 0,
             cache: Cache::new(cache_keys, buckets),
-            hot: Hot::new(cache_keys / 8),
         };
         Chains {
             buckets,
@@ -106,6 +130,7 @@ impl Chains {
             granule: log_pages.div_ceil(100).max(1),
             long: AtomicU64::new(0),
             tidy,
+            secret: RandomState::new().hash_one(0),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             collected: AtomicU64::new(0),
@@ -119,6 +144,14 @@ impl Chains {
 
     fn stamp(&self, number: u64) -> u8 {
         (number / self.granule) as u8
+    }
+
+    fn id(&self, hash: u64, key: &[u8]) -> Id {
+        Id { bucket: self.bucket(hash), hash, more: hash64_seeded(key, self.secret) as u32 }
+    }
+
+    fn id_of(&self, record: &Record) -> Id {
+        self.id(record.hash, &record.key)
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
@@ -143,31 +176,31 @@ impl Chains {
 
     /// Looks for the key once; `None` if the chain moved underfoot.
     fn look(&self, inner: &Inner, search: &mut Search<'_, '_>) -> Result<Option<Found>> {
-        let Search { key, hash, bucket, at, .. } = *search;
+        let Search { key, hash, id, at, .. } = *search;
         let (head, cached) = {
             let mut index = self.index();
-            (index.heads[bucket as usize], index.cache.get(hash, bucket))
+            (index.heads[id.bucket as usize], index.cache.get(id))
         };
         let mut met_younger = false;
         let mut newest = None;
+        let mut walk = Walk::from(head, Some(record::tag(hash)));
         let (mut place, mut way) = match cached {
             Some(place) => (place, Way::Cached),
-            None => (head, Way::Chain),
+            None => walk.step(),
         };
         let found = loop {
             if place == NONE {
                 break None;
             }
-            let Met::Record(record) = self.meet(inner, &mut search.pages, place, bucket)? else {
+            let Met::Record(record) = self.meet(inner, &mut search.pages, place, id.bucket)? else {
                 return Ok(None);
             };
+            if way == Way::Chain {
+                walk.follow(&record);
+            }
             let Some(record) = search.matches(record, hash, key)? else {
-                // Another's record: where the hint misled, the way on is the chain's.
-                (place, way) = match way {
-                    Way::Cached => (head, Way::Chain),
-                    Way::Prior { otherwise } => (otherwise, Way::Chain),
-                    Way::Chain => (search.next, Way::Chain),
-                };
+                // Another's record: where a hint misled, the way on is the chain's.
+                (place, way) = walk.step();
                 continue;
             };
             newest.get_or_insert((place, way));
@@ -175,21 +208,24 @@ impl Chains {
                 break Some(record);
             }
             met_younger = true;
+            walk.follow(&record);
             (place, way) = match record.prior() {
                 NONE => (NONE, Way::Chain),
-                UNKNOWN => (record.next(), Way::Chain),
-                prior => (prior, Way::Prior { otherwise: record.next() }),
+                UNKNOWN => walk.step(),
+                prior => (prior, Way::Prior),
             };
         };
         match newest {
             Some((_, Way::Cached)) => self.hits.fetch_add(1, Relaxed),
             _ => self.misses.fetch_add(1, Relaxed),
         };
-        if let Some((place, Way::Chain)) = newest {
+        if let Some((place, Way::Chain | Way::Detour)) = newest
+            && location::is_placed(place)
+        {
             let mut index = self.index();
             // Unless a newer version may have come since.
-            if index.heads[bucket as usize] == head {
-                index.cache.put(hash, bucket, place);
+            if index.heads[id.bucket as usize] == head {
+                index.cache.put(id, place);
             }
         }
         Ok(Some((found, met_younger)))
@@ -199,23 +235,13 @@ impl Chains {
 /// The record and whether a younger one was met.
 type Found = (Option<Arc<Record>>, bool);
 
-/// How a place was come by.
-#[derive(Clone, Copy)]
-enum Way {
-    Cached,
-    Chain,
-    Prior { otherwise: Location },
-}
-
 /// One key, asked for at one moment.
 struct Search<'i, 'k> {
     key: &'k [u8],
     hash: u64,
-    bucket: u32,
+    id: Id,
     at: u64,
     pages: Pages<'i>,
-    /// Where the chain leads from the record that did not match.
-    next: Location,
 }
 
 impl Search<'_, '_> {
@@ -226,7 +252,6 @@ impl Search<'_, '_> {
         hash: u64,
         key: &[u8],
     ) -> Result<Option<Arc<Record>>> {
-        self.next = record.next();
         if record.hash != hash {
             return Ok(None);
         }
@@ -251,6 +276,7 @@ pub(crate) fn own(record: &Record) -> Record {
         expires_at: record.expires_at,
         payload: record.payload.clone(),
         marks: record.marks,
+        detours: record.detours.iter().map(|it| Detour::new(it.tag, it.at())).collect(),
         ..Record::new(record.timestamp, record.hash, record.key.clone(), record.content.clone())
     };
     copy.link(record.next(), record.prior());
@@ -258,25 +284,33 @@ pub(crate) fn own(record: &Record) -> Record {
 }
 
 impl Mapping for Chains {
-    fn link(&self, inner: &Inner, records: &[(Location, Arc<Record>)]) {
+    fn link(&self, records: &mut [(Location, Record)], most_bytes: usize) {
         let mut index = self.index();
         let mut fresh: HashMap<u32, Location> = HashMap::new();
         for (at, record) in records {
-            let bucket = self.bucket(record.hash);
-            let head = fresh.insert(bucket, *at).unwrap_or(index.heads[bucket as usize]);
-            let prior = match (head, index.cache.get(record.hash, bucket)) {
+            let id = self.id_of(record);
+            let before = fresh.insert(id.bucket, *at);
+            let head = before.unwrap_or(index.heads[id.bucket as usize]);
+            let prior = match (head, index.cache.get(id)) {
                 (NONE, _) => NONE,
                 (_, Some(cached)) => cached,
                 (_, None) => UNKNOWN,
             };
-            // Where the key's last version is the head, the new one takes its place in the chain.
-            let next = index.hot.next_of(record, head);
-            let next = next.and_then(|next| match location::is_pending(head) {
-                true => inner.pending.get(head).map(|last| last.next()),
-                false => Some(next),
-            });
-            match next {
-                Some(next) => record.link(next, head),
+            let front = match before {
+                None => index.cache.front(id, head),
+                Some(_) => None,
+            };
+            let room = most_bytes - record.encoded_bytes();
+            let fits = |front: &Front| {
+                let count = front.members.len();
+                count <= MOST_DETOURS && record::detours_bytes(count) <= room
+            };
+            match front.filter(fits) {
+                Some(Front { members, base }) => {
+                    record.link(base, prior);
+                    let detour = |(at, tag)| Detour::new(tag, at);
+                    record.detours = members.into_iter().map(detour).collect();
+                }
                 None => record.link(head, prior),
             }
         }
@@ -285,11 +319,9 @@ impl Mapping for Chains {
     fn publish(&self, records: &[(Location, Arc<Record>)], number: u64) {
         let mut index = self.index();
         for (at, record) in records {
-            let bucket = self.bucket(record.hash);
-            index.begin(bucket, self.stamp(number));
-            index.heads[bucket as usize] = *at;
-            index.cache.put(record.hash, bucket, *at);
-            index.hot.put(record, *at);
+            let id = self.id_of(record);
+            index.put(id.bucket, *at, self.stamp(number));
+            index.cache.publish(id, *at, record.next(), !record.detours.is_empty());
         }
     }
 
@@ -305,8 +337,7 @@ impl Mapping for Chains {
             if index.heads[bucket as usize] == from {
                 index.heads[bucket as usize] = to;
             }
-            index.cache.moved(record.hash, bucket, Some(from), to);
-            index.hot.placed(record, from, to);
+            index.cache.placed(bucket, from, to);
         }
     }
 
@@ -320,7 +351,7 @@ impl Mapping for Chains {
         let hash = keys::hash(key);
         let pages = Pages::new(&inner.device, purpose);
         let bucket = self.bucket(hash);
-        let mut search = Search { key, hash, bucket, at, pages, next: NONE };
+        let mut search = Search { key, hash, id: self.id(hash, key), at, pages };
         let _pin = inner.pins.enter();
         loop {
             let Some((found, met_younger)) = self.look(inner, &mut search)? else { continue };
@@ -334,8 +365,12 @@ impl Mapping for Chains {
         }
     }
 
-    fn collect(&self, inner: &Inner, writer: &mut Writer, page: &Page) -> Result<()> {
+    fn collect(&self, inner: &Inner, writer: &mut Writer, page: Page) -> Result<()> {
         self.collect_page(inner, writer, page)
+    }
+
+    fn sweep(&self, inner: &Inner, writer: &mut Writer, through: u64) -> Result<Swept> {
+        self.sweep_some(inner, writer, through)
     }
 
     fn is_untidy(&self) -> bool {
@@ -345,13 +380,17 @@ impl Mapping for Chains {
     fn tidy(&self, inner: &Inner, writer: &mut Writer) -> Result<()> {
         match self.long.swap(0, Relaxed) {
             0 => Ok(()),
-            bucket => self.collect_bucket(inner, writer, (bucket - 1) as u32),
+            bucket => {
+                let mut pages = Pages::new(&inner.device, Purpose::Compaction);
+                self.collect_bucket(inner, writer, &mut pages, (bucket - 1) as u32)
+            }
         }
     }
 
     fn check_lost(&self, inner: &Inner, page: u32) -> Result<()> {
         for bucket in 0..self.buckets {
-            let versions = self.versions(inner, bucket, inner.watermark())?;
+            let mut pages = Pages::new(&inner.device, Purpose::Compaction);
+            let versions = self.versions(inner, &mut pages, bucket, inner.watermark())?;
             let in_page = |at: u32| location::is_placed(at) && inner.device.slots.page(at) == page;
             for version in &versions.met {
                 let pages = version.record.payload.iter().flat_map(|payload| &payload.pages);
@@ -375,11 +414,9 @@ impl Mapping for Chains {
                 Content::EmptyBucket(_) => continue,
                 _ => (self.bucket(record.hash), at),
             };
-            index.begin(bucket, self.stamp(number));
-            index.reach_back(bucket, self.stamp(number));
-            index.heads[bucket as usize] = head;
-            if record.is_marked(crate::record::REMAPPED) {
-                index.stamps[bucket as usize] = self.stamp(since);
+            match record.is_marked(record::REMAPPED) {
+                true => index.set(bucket, head, self.stamp(since)),
+                false => index.replay(bucket, head, self.stamp(number)),
             }
         }
     }
@@ -403,10 +440,9 @@ impl Mapping for Chains {
             return Err("it does not have a head for each bucket");
         }
         let (heads, stamps) = bytes.split_at(4 * count);
-        for (head, bytes) in index.heads.iter_mut().zip(heads.chunks_exact(4)) {
-            *head = u32_at(bytes, 0);
+        for (bucket, (head, stamp)) in (0..).zip(heads.chunks_exact(4).zip(stamps)) {
+            index.set(bucket, u32_at(head, 0), *stamp);
         }
-        index.stamps.copy_from_slice(stamps);
         Ok(())
     }
 
@@ -423,9 +459,8 @@ impl Mapping for Chains {
         let index = self.index();
         vec![
             ("bucket heads", index.heads.capacity() as u64 * 4),
-            ("collection stamps", index.stamps.capacity() as u64),
+            ("collection stamps", (index.stamps.capacity() + 4 * index.of_stamp.len()) as u64),
             ("translation cache", index.cache.memory_bytes()),
-            ("hot keys", index.hot.memory_bytes()),
         ]
     }
 

@@ -110,33 +110,46 @@ impl Device {
     }
 }
 
-/// The page that was read last, so that links within a page cost nothing.
+/// The pages that were read last, so that links within a page cost nothing, and collection reads one once
+/// for all the buckets of a run.
 pub(crate) struct Pages<'d> {
     device: &'d Device,
     purpose: Purpose,
-    last: Option<Page>,
+    /// The last one last.
+    kept: Vec<Page>,
     /// Pages that were read.
     pub(crate) read: u64,
 }
 
+/// Pages that are kept.
+const KEPT: usize = 16;
+
 impl<'d> Pages<'d> {
     pub(crate) fn new(device: &'d Device, purpose: Purpose) -> Self {
-        Pages { device, purpose, last: None, read: 0 }
+        Pages { device, purpose, kept: Vec::new(), read: 0 }
     }
 
     /// The record at a place.
     pub(crate) fn record(&mut self, at: u32) -> Result<Record> {
         let number = self.device.slots.page(at);
-        let page = match self.last.take_if(|page| page.page == number) {
-            Some(page) => page,
+        let page = match self.kept.iter().position(|page| page.page == number) {
+            Some(index) => self.kept.remove(index),
             None => {
                 self.read += 1;
                 self.device.read(number, self.purpose)?
             }
         };
         let record = page.record(self.device.slots.slot(at));
-        self.last = Some(page);
+        self.keep(page);
         record
+    }
+
+    /// Keeps a page that somebody else has read.
+    pub(crate) fn keep(&mut self, page: Page) {
+        if self.kept.len() == KEPT {
+            self.kept.remove(0);
+        }
+        self.kept.push(page);
     }
 
     /// The key of a record, and its value if that is wanted.

@@ -11,12 +11,12 @@
 //!
 //! # How a get travels
 //! The translation cache (`cache`) has the place of a hot key's newest version; otherwise the bucket's chain
-//! is followed from its head, page by page. From the newest version prior pointers lead to the one that was
+//! is followed from its head, page by page, past what is hidden (`chains::walk`). From the newest version prior pointers lead to the one that was
 //! asked for. No lock is held over a read: a pin keeps blocks from being erased under it (`pins`).
 //!
 //! # How space comes back
-//! Collection reads a page of the tail and writes each of its buckets anew (`chains::collect`): of each key all
-//! versions above the watermark and the youngest not above it, the oldest first, with all their pointers.
+//! Collection writes the buckets anew that were collected longest ago, or those that a page of the tail has records
+//! of (`chains::collect`): of each key all versions above the watermark and the youngest not above it, the oldest first, with all their pointers.
 //! The watermark (`history`) is the least of the snapshots held, the configured retention, and now.
 //!
 //! # What survives
@@ -63,7 +63,6 @@ mod device;
 mod engine;
 mod ftl;
 mod history;
-mod hot;
 mod inspect;
 mod keys;
 mod location;

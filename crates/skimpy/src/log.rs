@@ -14,7 +14,8 @@
 //!
 //! Source: SkimpyFTL, sections 2.3 and 4 (log-structured placement, packing).
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 use siltstone_engine::{Error, Purpose, Result, Timestamp};
 use siltstone_media::flash::Completion;
@@ -25,6 +26,9 @@ use crate::pending::Placed;
 use crate::record::{REMAPPED, Record};
 use crate::space::Space;
 use crate::stage::Stage;
+
+/// Pages of a lane under way: enough to go on with the other lanes while one is erased.
+const UNDER_WAY: usize = 8;
 
 /// What the one writer at a time has.
 pub(crate) struct Writer {
@@ -42,8 +46,9 @@ pub(crate) struct Writer {
     pub(crate) stage: Option<Stage>,
     /// When the oldest pending record came.
     pub(crate) pending_since: Option<Timestamp>,
-    /// Pages of the tail that are to be collected for those that were programmed.
-    pub(crate) due: u64,
+    /// Pages of the tail that are to be collected for those that were programmed; below zero what was done
+    /// beyond that.
+    pub(crate) due: f64,
     /// The last page of any block that the last checkpoint knew as given up.
     pub(crate) retired_by_checkpoint: u64,
     /// The last checkpoint's number, and where replay begins from it and from the one before.
@@ -55,7 +60,10 @@ pub(crate) struct Writer {
     pub(crate) erased: bool,
     /// Pages programmed in this epoch.
     sequence: u64,
-    done: VecDeque<Completion>,
+    /// Programs that may be under way, the first to be done first, and erases: those take long, and nobody waits for one but who
+    /// wants everything durable.
+    done: BinaryHeap<Reverse<Completion>>,
+    erases: VecDeque<Completion>,
 }
 
 impl Writer {
@@ -69,14 +77,15 @@ impl Writer {
             used: last,
             stage: None,
             pending_since: None,
-            due: 0,
+            due: 0.0,
             retired_by_checkpoint: 0,
             checkpoint: 0,
             starts: (0, 0),
             moved: Vec::new(),
             erased: false,
             sequence: 0,
-            done: VecDeque::new(),
+            done: BinaryHeap::new(),
+            erases: VecDeque::new(),
         }
     }
 
@@ -89,7 +98,7 @@ impl Writer {
         fill: impl FnOnce(u32) -> (Vec<u8>, usize),
     ) -> Result<u32> {
         let device = &inner.device;
-        let next = self.space.next_page(device, &mut self.done);
+        let next = self.space.next_page(device, &mut self.erases);
         let (page, lane) = next.map_err(|error| inner.doubt("open a block", error))?;
         let (mut bytes, count) = fill(page);
         let header = self.header(inner, kind, count, self.number);
@@ -97,12 +106,11 @@ impl Writer {
         let submitted = device.flash.submit_program(page, &bytes, purpose);
         let completion =
             submitted.map_err(|error| inner.doubt("program a page", Error::from(error)))?;
-        self.done.push_back(completion);
+        self.done.push(Reverse(completion));
         self.space.programmed(lane, self.number);
         self.number += 1;
-        self.due += 1;
-        // Two pages a lane under way keep every channel busy.
-        while self.done.len() > 2 * self.space.lanes() {
+        self.due += 1.0;
+        while self.done.len() > UNDER_WAY * self.space.lanes() {
             self.wait_one(inner)?;
         }
         Ok(page)
@@ -121,20 +129,20 @@ impl Writer {
         let submitted = inner.device.flash.submit_program(page, &bytes, Purpose::Manifest);
         let completion =
             submitted.map_err(|error| inner.doubt("program a checkpoint", Error::from(error)))?;
-        self.done.push_back(completion);
+        self.done.push(Reverse(completion));
         Ok(())
     }
 
     /// A free block, for a checkpoint.
     pub(crate) fn take_block(&mut self, inner: &Inner) -> Result<u32> {
-        let taken = self.space.take_free(&inner.device, 0, &mut self.done);
+        let taken = self.space.take_free(&inner.device, 0, &mut self.erases);
         taken.map_err(|error| inner.doubt("erase a block", error))
     }
 
     /// Erases a block that nothing needs any more, and frees it.
     pub(crate) fn give_back(&mut self, inner: &Inner, block: u32) -> Result<()> {
         let device = &inner.device;
-        let erased = self.space.erase(device, block, &mut self.done);
+        let erased = self.space.erase(device, block, &mut self.erases);
         if erased.map_err(|error| inner.doubt("erase a block", error))? {
             self.erased = true;
             self.space.set_free(block, device.flash.erases(block)?);
@@ -149,14 +157,10 @@ impl Writer {
     }
 
     fn wait_one(&mut self, inner: &Inner) -> Result<()> {
-        match self.done.pop_front() {
-            Some(completion) => inner
-                .device
-                .flash
-                .wait(completion)
-                .map_err(|error| inner.doubt("wait for the device", Error::from(error))),
-            None => Ok(()),
-        }
+        let first = self.done.pop().map(|Reverse(completion)| completion);
+        let Some(completion) = first.or_else(|| self.erases.pop_front()) else { return Ok(()) };
+        let waited = inner.device.flash.wait(completion);
+        waited.map_err(|error| inner.doubt("wait for the device", Error::from(error)))
     }
 
     /// Programs pending records, page by page: all full pages, and with `all` the last one as it is.
@@ -179,14 +183,13 @@ impl Writer {
                 let mut bytes = Vec::with_capacity(page_bytes);
                 bytes.resize(HEADER_BYTES, 0);
                 for record in &records {
-                    let (next, prior) = (record.next(), record.prior());
-                    record.encode(placed.resolve(next), placed.resolve(prior), &mut bytes);
+                    record.encode(&placed, &mut bytes);
                 }
                 bytes.resize(page_bytes, 0);
                 (bytes, records.len())
             })?;
             for record in &records {
-                record.link(placed.resolve(record.next()), placed.resolve(record.prior()));
+                record.resolve(&placed);
             }
             inner.mapping.placed(&records, &placed);
             inner.pending.follow(&placed);
@@ -204,7 +207,7 @@ impl Writer {
 
     /// Makes all pages so far durable.
     pub(crate) fn flush(&mut self, inner: &Inner) -> Result<()> {
-        while !self.done.is_empty() {
+        while !(self.done.is_empty() && self.erases.is_empty()) {
             self.wait_one(inner)?;
         }
         let flushed = inner.device.flash.flush(Purpose::Flush);

@@ -17,10 +17,21 @@ use crate::page::Page;
 use crate::pending::Placed;
 use crate::record::Record;
 
+/// A step of a sweep.
+pub(crate) enum Swept {
+    /// Nothing is live there.
+    Done,
+    /// Some was remapped, which stands for so many pages of the log.
+    Remapped(f64),
+    /// The mapping has to be shown the pages.
+    Show,
+}
+
 /// From keys to the places of their versions.
 pub(crate) trait Mapping: Send + Sync {
-    /// Links new records, each with its place to be, to what is there, in their order.
-    fn link(&self, inner: &Inner, records: &[(Location, Arc<Record>)]);
+    /// Links new records, each with its place to be, to what is there, in their order. None may outgrow so many
+    /// bytes by that.
+    fn link(&self, records: &mut [(Location, Record)], most_bytes: usize);
 
     /// Lets readers find records that were linked and are now at these places; `number` is that of the
     /// page of the log that was next when the first of them, or of their payloads, was yet to be programmed.
@@ -40,7 +51,13 @@ pub(crate) trait Mapping: Send + Sync {
     ) -> Result<(Option<Record>, bool)>;
 
     /// Remaps what is live in a page of the log's tail.
-    fn collect(&self, inner: &Inner, writer: &mut Writer, page: &Page) -> Result<()>;
+    fn collect(&self, inner: &Inner, writer: &mut Writer, page: Page) -> Result<()>;
+
+    /// Remaps some of what is oldest, if the mapping can tell without reading pages, and anything is live in
+    /// pages of the log up to this one.
+    fn sweep(&self, _inner: &Inner, _writer: &mut Writer, _through: u64) -> Result<Swept> {
+        Ok(Swept::Show)
+    }
 
     /// Whether a read has found something that collection would make shorter.
     fn is_untidy(&self) -> bool {

@@ -3,7 +3,7 @@
 //! ```text
 //!    0  sum       u32, CRC-32C of the page's number (u32) and bytes 4..
 //!    4  kind      u8, 1 records, 2 payload, 3 checkpoint
-//!    5  version   u8, 1
+//!    5  version   u8, 2
 //!    6  count     u16, records in the page
 //!    8  number    u64, the page's place in the log, counted from 1; of a checkpoint: its own number
 //!   16  page      u32, the page's number on the device
@@ -28,7 +28,7 @@ use crate::record::Record;
 pub(crate) const HEADER_BYTES: usize = 48;
 /// What a payload page has before its bytes.
 const OWNER_BYTES: usize = 8;
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// What a page is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -114,7 +114,7 @@ impl Pending {
     /// Lets the links of pending records follow those that were placed.
     pub(crate) fn follow(&self, placed: &Placed) {
         for record in &self.0.lock().records {
-            record.link(placed.resolve(record.next()), placed.resolve(record.prior()));
+            record.resolve(placed);
         }
     }
 

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!   flags      u8: 1 deleted, 2 expires, 4 payload in pages, 8 first of a group, 16 last of a group,
-//!                  32 remapped by collection, 64 the bucket is empty
+//!                  32 remapped by collection, 64 the bucket is empty, 128 detours
 //!   timestamp  u64
 //!   next       u32, the next record of the bucket's chain
 //!   prior      u32, the version of the key before this one
 //!   [expiry    u64, milliseconds since 1970]
 //!   [since     u64, if first of a group that was remapped: the page of the log that was next then]
+//!   [detours   count u8, then of each: tag u8, place u32]
 //!   inline:           key length (varint), value length (varint), key, value
 //!   payload in pages: hash of the key (u64), key length, value length, number of pages (varints),
 //!                     pages (u32 each)
@@ -17,7 +18,10 @@
 //! All numbers are little-endian. A *group* is what happens whole or not at all: the operations of a batch,
 //! or what collection keeps of a bucket; its records lie one behind the other in the log.
 //!
-//! Source: SkimpyFTL, section 3.1; groups, expiry and payload are ours.
+//! A *detour* is another key's version that the chain passes before `next`; its tag is the low byte of its
+//! key's hash (see `chains::walk`).
+//!
+//! Source: SkimpyFTL, section 3.1; groups, expiry, payload and detours are ours.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -27,6 +31,7 @@ use siltstone_engine::{Entry, Op, Timestamp};
 
 use crate::location::{Location, NONE};
 use crate::page::{u32_at, u64_at};
+use crate::pending::Placed;
 
 const DELETED: u8 = 1;
 const EXPIRES: u8 = 2;
@@ -35,6 +40,10 @@ pub(crate) const FIRST: u8 = 8;
 pub(crate) const LAST: u8 = 16;
 pub(crate) const REMAPPED: u8 = 32;
 const EMPTY: u8 = 64;
+const DETOURS: u8 = 128;
+/// Detours that a record has at most: more keys than five a bucket are seldom put between two collections.
+pub(crate) const MOST_DETOURS: usize = 5;
+const DETOUR_BYTES: usize = 5;
 /// What a record takes more as the first of a group that is remapped.
 pub(crate) const SINCE_BYTES: usize = 8;
 
@@ -55,6 +64,30 @@ pub(crate) struct Record {
     pub(crate) since: u64,
     pub(crate) next: AtomicU32,
     pub(crate) prior: AtomicU32,
+    /// The newest first.
+    pub(crate) detours: Vec<Detour>,
+}
+
+/// Another key's version that the chain passes before the next.
+#[derive(Debug)]
+pub(crate) struct Detour {
+    pub(crate) tag: u8,
+    at: AtomicU32,
+}
+
+impl Detour {
+    pub(crate) fn new(tag: u8, at: Location) -> Self {
+        Detour { tag, at: AtomicU32::new(at) }
+    }
+
+    pub(crate) fn at(&self) -> Location {
+        self.at.load(Acquire)
+    }
+}
+
+/// The tag of a key with this hash.
+pub(crate) fn tag(hash: u64) -> u8 {
+    hash as u8
 }
 
 /// What the key maps to.
@@ -87,6 +120,7 @@ impl Record {
             since: 0,
             next: AtomicU32::new(NONE),
             prior: AtomicU32::new(NONE),
+            detours: Vec::new(),
         }
     }
 
@@ -115,6 +149,14 @@ impl Record {
         self.prior.store(prior, Release);
     }
 
+    /// Lets the links follow records that were placed.
+    pub(crate) fn resolve(&self, placed: &Placed) {
+        self.link(placed.resolve(self.next()), placed.resolve(self.prior()));
+        for detour in &self.detours {
+            detour.at.store(placed.resolve(detour.at()), Release);
+        }
+    }
+
     pub(crate) fn is_marked(&self, mark: u8) -> bool {
         self.marks & mark != 0
     }
@@ -139,6 +181,7 @@ impl Record {
         let varint = |n: usize| (n.max(1).ilog2() / 7 + 1) as usize;
         let fixed = 17 + if self.expires_at.is_some() { 8 } else { 0 };
         let fixed = fixed + if begins_remapped(self.marks) { SINCE_BYTES } else { 0 };
+        let fixed = fixed + detours_bytes(self.detours.len());
         fixed
             + match (&self.content, &self.payload) {
                 (Content::EmptyBucket(_), _) => 4,
@@ -159,7 +202,9 @@ impl Record {
         (self.encoded_bytes() + payload) as u64
     }
 
-    pub(crate) fn encode(&self, next: Location, prior: Location, out: &mut Vec<u8>) {
+    /// Writes it as it lies in a page, with links to what is placed now.
+    pub(crate) fn encode(&self, placed: &Placed, out: &mut Vec<u8>) {
+        let (next, prior) = (placed.resolve(self.next()), placed.resolve(self.prior()));
         let mut flags = self.marks;
         flags |= match self.content {
             Content::Value(_) => 0,
@@ -168,6 +213,7 @@ impl Record {
         };
         flags |= if self.expires_at.is_some() { EXPIRES } else { 0 };
         flags |= if self.payload.is_some() { IN_PAGES } else { 0 };
+        flags |= if self.detours.is_empty() { 0 } else { DETOURS };
         out.push(flags);
         out.extend_from_slice(&self.timestamp.to_le_bytes());
         out.extend_from_slice(&next.to_le_bytes());
@@ -177,6 +223,13 @@ impl Record {
         }
         if begins_remapped(self.marks) {
             out.extend_from_slice(&self.since.to_le_bytes());
+        }
+        if !self.detours.is_empty() {
+            out.push(self.detours.len() as u8);
+        }
+        for detour in &self.detours {
+            out.push(detour.tag);
+            out.extend_from_slice(&placed.resolve(detour.at()).to_le_bytes());
         }
         match (&self.content, &self.payload) {
             (Content::EmptyBucket(bucket), _) => out.extend_from_slice(&bucket.to_le_bytes()),
@@ -211,6 +264,13 @@ impl Record {
             false => 0,
             true => u64_at(reader.take(8)?, 0),
         };
+        let mut detours = Vec::new();
+        if flags & DETOURS != 0 {
+            for _ in 0..reader.take(1)?[0] {
+                let tag = reader.take(1)?[0];
+                detours.push(Detour::new(tag, reader.u32()?));
+            }
+        }
         let content = |value: &[u8]| match flags & DELETED {
             0 => Content::Value(value.to_vec()),
             _ => Content::Deleted,
@@ -233,10 +293,16 @@ impl Record {
         };
         record.expires_at = expires_at;
         record.since = since;
+        record.detours = detours;
         record.marks = flags & (FIRST | LAST | REMAPPED);
         record.link(next, prior);
         Some((record, reader.at))
     }
+}
+
+/// Bytes that so many detours take.
+pub(crate) fn detours_bytes(count: usize) -> usize {
+    if count == 0 { 0 } else { 1 + DETOUR_BYTES * count }
 }
 
 fn begins_remapped(marks: u8) -> bool {
@@ -291,9 +357,14 @@ mod tests {
             since: 1 << 40,
             ..Record::new(11, 0, Vec::new(), Content::EmptyBucket(77))
         };
-        for record in [plain, gone, until, large, empty] {
+        let aside = Record {
+            detours: vec![Detour::new(4, 40), Detour::new(5, 1 << 30)],
+            ..Record::new(12, 0, key.clone(), Content::Value(vec![2; 30]))
+        };
+        for record in [plain, gone, until, large, empty, aside] {
             let mut bytes = Vec::new();
-            record.encode(5, 6, &mut bytes);
+            record.link(5, 6);
+            record.encode(&Placed { first: 0, count: 0, base: 0 }, &mut bytes);
             assert_eq!(bytes.len(), record.encoded_bytes(), "{record:?}");
             for cut in 0..bytes.len() {
                 assert!(Record::decode(&bytes[..cut]).is_none(), "{record:?} cut at {cut}");
@@ -304,6 +375,10 @@ mod tests {
             assert_eq!((&back.key, &back.content), (&record.key, &record.content));
             assert_eq!((&back.payload, back.expires_at), (&record.payload, record.expires_at));
             assert_eq!((back.marks, back.since), (record.marks, record.since));
+            let detours = |record: &Record| -> Vec<_> {
+                record.detours.iter().map(|detour| (detour.tag, detour.at())).collect()
+            };
+            assert_eq!(detours(&back), detours(&record));
         }
     }
 }

@@ -91,17 +91,17 @@ impl Space {
         &mut self,
         device: &Device,
         lane: usize,
-        done: &mut VecDeque<Completion>,
+        erases: &mut VecDeque<Completion>,
     ) -> Result<u32> {
         loop {
             let fullest = (0..self.free.len()).max_by_key(|lane| self.free[*lane].len());
             let from = if self.free[lane].is_empty() { fullest.unwrap_or(lane) } else { lane };
-            let Some(&(erases, block)) = self.free[from].first() else {
+            let Some(&(age, block)) = self.free[from].first() else {
                 return Err(device.full("no block of the device is free"));
             };
             let is_good =
-                device.flash.programmed(block)? == 0 || self.erase(device, block, done)?;
-            self.free[from].remove(&(erases, block));
+                device.flash.programmed(block)? == 0 || self.erase(device, block, erases)?;
+            self.free[from].remove(&(age, block));
             if is_good {
                 return Ok(block);
             }
@@ -113,12 +113,12 @@ impl Space {
         &mut self,
         device: &Device,
         block: u32,
-        done: &mut VecDeque<Completion>,
+        erases: &mut VecDeque<Completion>,
     ) -> Result<bool> {
         match device.flash.submit_erase(block, Purpose::Compaction) {
             Ok(completion) => {
                 self.erases += 1;
-                done.push_back(completion);
+                erases.push_back(completion);
                 Ok(true)
             }
             Err(FlashError::WornOut { .. }) => {
@@ -133,7 +133,7 @@ impl Space {
     pub(crate) fn next_page(
         &mut self,
         device: &Device,
-        done: &mut VecDeque<Completion>,
+        erases: &mut VecDeque<Completion>,
     ) -> Result<(u32, usize)> {
         let lane = self.turn % self.open.len();
         loop {
@@ -145,7 +145,7 @@ impl Space {
                 self.open[lane] = None;
                 self.seal(block, numbers, device)?;
             }
-            self.open[lane] = Some((self.take_free(device, lane, done)?, None));
+            self.open[lane] = Some((self.take_free(device, lane, erases)?, None));
         }
     }
 

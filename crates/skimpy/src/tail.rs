@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!   free blocks │███████████████░░░░│     three times `free` and more: nothing to do
-//!               │████████░░░░░░░░░░░│     more than `free`: a page of the tail for four programmed
-//!               │████░░░░░░░░░░░░░░░│     less: for each page programmed one of the tail is collected,
-//!               │                   │       copies are pages programmed, too
+//!               │████████░░░░░░░░░░░│     more than `free`: a step for four pages programmed
+//!               │████░░░░░░░░░░░░░░░│     less: a step for each page programmed, copies are pages, too
 //!               │█░░░░░░░░░░░░░░░░░░│     hardly enough to copy into: collect until there is more;
 //!                                         after a turn of the whole log the device is full
 //! ```
+//!
+//! A step is a page of the tail, or a run of buckets where the mapping knows which are oldest (`chains`).
 //!
 //! A block that was collected is erased when its copies are durable, no reader is in it, and replay
 //! begins behind it from either of the last two checkpoints.
@@ -20,14 +21,17 @@ use siltstone_engine::{Purpose, Result};
 
 use crate::engine::Inner;
 use crate::log::Writer;
+use crate::mapping::Swept;
 use crate::space::Retired;
 
-/// Pages of the tail that are collected at most for one that was programmed.
-const MOST_FOR_ONE: u64 = 8;
-/// While there are up to so many times the blocks free that are wanted, so many pages are programmed for
-/// one of the tail: collecting a bucket for the first time copies much and frees little.
-const EARLY_FROM: u64 = 3;
-const EARLY: u64 = 4;
+/// Steps of collection at most for a page that was programmed.
+const MOST_FOR_ONE: f64 = 8.0;
+/// Collection begins when there are up to so many times the blocks free that are wanted: collecting a bucket for
+/// the first time copies much and frees little, and short chains are worth reads to others.
+const BEGIN: f64 = 3.0;
+/// Steps for a page that is programmed, while more is free than is wanted.
+const EARLY: f64 = 0.25;
+
 /// Longer than any lookup takes, but for one on a device that fails.
 const LONGEST_LOOKUP: Duration = Duration::from_secs(1);
 
@@ -55,32 +59,31 @@ impl Inner {
         let geometry = self.device.geometry;
         let wanted = self.wanted_free(writer);
         // Where hardly anything can be discarded copies would make copies due for ever.
-        for _ in 0..MOST_FOR_ONE * writer.due {
-            let free = writer.space.free_blocks();
-            let cost = if free < wanted { 1 } else { EARLY };
-            if writer.due < cost || free >= EARLY_FROM * wanted {
+        for _ in 0..(MOST_FOR_ONE * writer.due) as u64 {
+            let plenty = writer.space.free_blocks() as f64 / wanted as f64;
+            let pace = if plenty < 1.0 { 1.0 } else { EARLY };
+            if writer.due * pace < 1.0 || plenty >= BEGIN {
                 break;
             }
-            writer.due -= cost;
             match self.collect_one(writer) {
-                Ok(true) => {}
-                Ok(false) => break,
+                Ok(Some(pages)) => writer.due = (writer.due - pages / pace).max(0.0),
+                Ok(None) => break,
                 // Whether there is room without it is seen below.
                 Err(error) if error.is_disk_full() => break,
                 Err(error) => return Err(error),
             }
         }
-        writer.due = writer.due.min(u64::from(geometry.pages_per_block()));
+        writer.due = writer.due.min(f64::from(geometry.pages_per_block()));
         // Records have heads of their own, and every part of a batch may leave a page half empty.
         let pages = (2 * bytes).div_ceil(geometry.page_bytes() as u64) + 2;
         let needed = self.least_free(writer) + pages.div_ceil(self.pages_per_block());
         let mut budget = 2 * geometry.pages();
         while writer.space.free_blocks() < needed {
             let collected = match self.collect_one(writer) {
-                Err(error) if error.is_disk_full() => false,
+                Err(error) if error.is_disk_full() => None,
                 collected => collected?,
             };
-            if !collected || budget == 0 {
+            if collected.is_none() || budget == 0 {
                 let before = writer.space.free_blocks();
                 self.reclaim(writer, true)?;
                 if writer.space.free_blocks() < needed && self.await_readers(writer) {
@@ -147,19 +150,21 @@ impl Inner {
         self.reclaim(writer, true)
     }
 
-    /// Collects a page of the tail; `false` if there is none.
-    fn collect_one(&self, writer: &mut Writer) -> Result<bool> {
-        let Some((tail, index)) = writer.space.tail() else { return Ok(false) };
-        if index < self.device.flash.programmed(tail.block)? {
-            let page = self.device.geometry.page(tail.block, index);
-            match self.device.look(page, Purpose::Compaction)? {
-                Some(page) => self.mapping.collect(self, writer, &page)?,
-                // Torn by a power cut, as a rule; if not, erasing it would hide the damage.
-                None => self.mapping.check_lost(self, page)?,
+    /// Collects a little of the tail: for how many pages of the log that stands. `None` if there is no
+    /// tail.
+    fn collect_one(&self, writer: &mut Writer) -> Result<Option<f64>> {
+        let Some((tail, index)) = writer.space.tail() else { return Ok(None) };
+        let pages_per_block = self.device.geometry.pages_per_block();
+        let (next, pages) = match self.mapping.sweep(self, writer, tail.last)? {
+            Swept::Done => (pages_per_block, 0.0),
+            Swept::Remapped(pages) => (index, pages),
+            Swept::Show => {
+                self.collect_page(writer, tail.block, index)?;
+                (index + 1, 1.0)
             }
-        }
-        writer.space.tail = Some((tail, index + 1));
-        if u64::from(index + 1) == self.pages_per_block() {
+        };
+        writer.space.tail = Some((tail, next));
+        if next == pages_per_block {
             writer.space.tail = None;
             writer.space.retired_through = writer.space.retired_through.max(tail.last);
             // Copies may still be pending: then they are in pages to come.
@@ -169,7 +174,19 @@ impl Inner {
             let many = (u64::from(self.device.geometry.blocks()) / 64).max(2);
             self.reclaim(writer, writer.space.retired.len() as u64 >= many)?;
         }
-        Ok(true)
+        Ok(Some(pages))
+    }
+
+    fn collect_page(&self, writer: &mut Writer, block: u32, index: u32) -> Result<()> {
+        if index >= self.device.flash.programmed(block)? {
+            return Ok(());
+        }
+        let page = self.device.geometry.page(block, index);
+        match self.device.look(page, Purpose::Compaction)? {
+            Some(page) => self.mapping.collect(self, writer, page),
+            // Torn by a power cut, as a rule; if not, erasing it would hide the damage.
+            None => self.mapping.check_lost(self, page),
+        }
     }
 
     /// Frees the blocks that were given up; with `force` makes durable what that takes.

@@ -227,7 +227,7 @@ impl Versions {
 }
 
 impl Mapping for Versions {
-    fn link(&self, _inner: &Inner, records: &[(Location, Arc<Record>)]) {
+    fn link(&self, records: &mut [(Location, Record)], _most_bytes: usize) {
         records.iter().for_each(|(_, record)| record.link(NONE, NONE));
     }
 
@@ -282,7 +282,7 @@ impl Mapping for Versions {
         }
     }
 
-    fn collect(&self, inner: &Inner, writer: &mut Writer, page: &Page) -> Result<()> {
+    fn collect(&self, inner: &Inner, writer: &mut Writer, page: Page) -> Result<()> {
         if page.header.kind == Kind::Payload {
             // Live if a version of its owner leads here; then the version moves, and it too.
             let owned: Vec<_> = self.index().versions(page.owner()).collect();

@@ -26,6 +26,8 @@ use crate::record::{self, Content, FIRST, LAST, Payload, Record};
 use crate::stage::Frame;
 use crate::timestamp;
 
+/// What a record takes more than its operation in a batch, if it has no detours.
+const HEAD_BYTES: u64 = 20;
 /// Operations of a batch: far fewer than there are numbers of pending records.
 const MOST_OPERATIONS: usize = 1 << 18;
 
@@ -49,7 +51,8 @@ impl Inner {
                     Durability::Buffered => Ok(()),
                 };
             }
-            self.make_room(writer, batch.as_bytes().len() as u64)?;
+            let heads = batch.len() as u64 * HEAD_BYTES;
+            self.make_room(writer, batch.as_bytes().len() as u64 + heads)?;
             self.pack_what_is_old(writer)?;
             let timestamp = timestamp::after(writer.used, self.env.clock.now());
             self.apply(writer, batch, timestamp, durability)
@@ -83,11 +86,13 @@ impl Inner {
         let (records, has_payload) = self.records(writer, batch, timestamp)?;
         let (end, _) = self.pending.end();
         let at = |index: usize| location::pending(end + index as u64);
-        let records: Vec<(Location, Arc<Record>)> =
-            records.into_iter().enumerate().map(|(i, record)| (at(i), Arc::new(record))).collect();
-        self.mapping.link(self, &records);
-        let own = || records.iter().map(|(_, record)| record.clone());
+        let mut records: Vec<(Location, Record)> =
+            records.into_iter().enumerate().map(|(i, record)| (at(i), record)).collect();
         let body = self.device.geometry.page_bytes() - HEADER_BYTES;
+        self.mapping.link(&mut records, body);
+        let records: Vec<(Location, Arc<Record>)> =
+            records.into_iter().map(|(at, record)| (at, Arc::new(record))).collect();
+        let own = || records.iter().map(|(_, record)| record.clone());
         let is_small = !has_payload && batch.as_bytes().len() < body;
         if durability == Durability::Buffered && (is_small || self.media.is_none()) {
             if let Some(stage) = &mut writer.stage {

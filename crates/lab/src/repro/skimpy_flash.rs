@@ -22,11 +22,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rand::RngExt;
-use siltstone_engine::{Clock, Durability, Engine, Env, Result, Stats, Timestamp, WriteBatch};
+use siltstone_engine::{
+    Clock, Durability, Engine, Env, IoCounts, Result, Stats, Timestamp, WriteBatch,
+};
 use siltstone_media::flash::{DeviceClock, Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 use siltstone_skimpy::{Options, Skimpy};
 
-use crate::generate::{Chooser, Draw, Rng, stream};
+use crate::generate::{Chooser, Draw, KeySpace, Rng, stream};
 
 pub(super) const PAPER: &str =
     "Misra, Chase, Gehrke, Lebeck, Multi-version Indexing in Flash-based Key-Value Stores, 2018";
@@ -35,17 +37,20 @@ pub(super) const KEYS: f64 = 40_000.0;
 /// Records of capacity for each key.
 const ROOM: f64 = 67.1 / 20.0;
 const CLIENTS: usize = 128;
+/// As many as the device has channels.
+const LANES: u32 = Timing::PAPER.channels;
 const KEY_BYTES: usize = 16;
-/// With the key and what the engine adds a record takes an eighth of a page's body.
-const VALUE_BYTES: usize = 470;
+/// With the key and what the engine adds a record takes an eighth of a page's body at most.
+pub(super) const VALUE_BYTES: usize = 440;
 const SKEW: f64 = 0.99;
 const SEED: u64 = 18;
 
 /// One device with one mapping.
 pub(super) struct FlashTable {
-    engine: Skimpy,
-    time: Arc<VirtualTime>,
+    pub(super) engine: Arc<Skimpy>,
+    pub(super) time: Arc<VirtualTime>,
     keys: u64,
+    space: KeySpace,
     rng: Rng,
     chooser: Chooser,
 }
@@ -64,6 +69,10 @@ pub(super) struct Run {
     pub(super) per_second: f64,
     pub(super) hit_rate: f64,
     pub(super) reads_per_get: f64,
+    /// Page reads of collection for each operation.
+    pub(super) collected: f64,
+    /// The share of their time that the channels are busy.
+    pub(super) busy: f64,
 }
 
 impl FlashTable {
@@ -76,7 +85,7 @@ impl FlashTable {
             ("mapping", mapping.to_owned()),
             ("buckets", (keys / keys_a_bucket).max(1).to_string()),
             ("cache", (keys / 10).to_string()),
-            ("lanes", "16".to_owned()),
+            ("lanes", LANES.to_string()),
             ("free", "0.1".to_owned()),
         ]
         .map(|(name, value)| (name.to_owned(), value))
@@ -90,8 +99,9 @@ impl FlashTable {
         });
         let env = Env::replayable(Arc::new(SameTime(time.clone())), SEED);
         let engine = Skimpy::over(Arc::new(device), env, Options::from_map(&options)?)?;
+        let (engine, space) = (Arc::new(engine), KeySpace::new(KEY_BYTES, keys)?);
         let chooser = Chooser::new(Draw::Zipf { skew: SKEW }, keys, SEED, 0, 1);
-        let mut table = FlashTable { engine, time, keys, rng: stream(SEED, 1), chooser };
+        let mut table = FlashTable { engine, time, keys, space, rng: stream(SEED, 1), chooser };
         for key in 0..keys {
             table.put(key)?;
         }
@@ -110,7 +120,7 @@ impl FlashTable {
         let mut value = [0; VALUE_BYTES];
         value[..8].copy_from_slice(&self.rng.random::<u64>().to_le_bytes());
         let mut batch = WriteBatch::new();
-        batch.put(&key_of(key), &value);
+        batch.put(&self.key(key), &value);
         self.engine.write(&batch, Durability::Buffered)
     }
 
@@ -128,7 +138,7 @@ impl FlashTable {
             if self.rng.random_range(0..100) < puts {
                 self.put(key)?;
             } else {
-                self.engine.get(&key_of(key))?;
+                self.engine.get(&self.key(key))?;
             }
             // A client that waits for nothing still takes its turn after the others.
             let now = self.time.now().max(at + Duration::from_nanos(1));
@@ -141,11 +151,33 @@ impl FlashTable {
         let (hits, misses) = (more("translation_cache_hits"), more("translation_cache_misses"));
         let reads = |stats: &Stats| stats.io.get("get").map_or(0, |io| io.reads);
         let gets = (after.gets - before.gets).max(1) as f64;
+        let requests = |stats: &Stats, of: &dyn Fn(&IoCounts) -> u64| -> u64 {
+            stats.io.values().map(of).sum()
+        };
+        let took = |cost: Duration, of: &dyn Fn(&IoCounts) -> u64| {
+            cost * (requests(&after, of) - requests(&before, of)) as u32
+        };
+        let (read, programmed) = (
+            took(Timing::PAPER.read, &|io| io.reads),
+            took(Timing::PAPER.program, &|io| io.writes),
+        );
+        let erased = Timing::PAPER.erase * more("blocks_erased") as u32;
+        let of_collection = |stats: &Stats| stats.io.get("compaction").map_or(0, |io| io.reads);
+        let collected = (of_collection(&after) - of_collection(&before)) as f64;
+        let seconds = (end - start).as_secs_f64();
         Ok(Run {
-            per_second: operations as f64 / (end - start).as_secs_f64(),
+            collected: collected / operations as f64,
+            busy: (read + programmed + erased).as_secs_f64() / seconds / f64::from(LANES),
+            per_second: operations as f64 / seconds,
             hit_rate: hits / (hits + misses).max(1.0),
             reads_per_get: (reads(&after) - reads(&before)) as f64 / gets,
         })
+    }
+
+    fn key(&self, number: u64) -> Vec<u8> {
+        let mut key = Vec::new();
+        self.space.write(number, &mut key);
+        key
     }
 
     pub(super) fn stats(&self) -> Stats {
@@ -155,10 +187,4 @@ impl FlashTable {
 
 fn of(stats: &Stats, counter: &str) -> u64 {
     stats.counters.get(counter).copied().unwrap_or(0)
-}
-
-fn key_of(key: u64) -> [u8; KEY_BYTES] {
-    let mut bytes = *b"key-............";
-    bytes[8..].copy_from_slice(&key.to_be_bytes());
-    bytes
 }

@@ -55,6 +55,13 @@ impl Experiment for SkimpyThroughput {
                     notes
                         .push(format!("{hits:.1} % hits, {reads:.2} page reads a get at 0 % puts"));
                 }
+                if *puts == 100 {
+                    let (reads, busy) = (run.collected, 100.0 * run.busy);
+                    notes.push(format!(
+                        "{mapping} at 100 % puts: {reads:.2} page reads of collection a put, channels \
+                         {busy:.0} % busy"
+                    ));
+                }
                 progress((at * MIXES.len() + mix) as u64 + 1, total);
             }
         }

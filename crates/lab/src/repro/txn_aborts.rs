@@ -24,7 +24,8 @@ use std::sync::Arc;
 use siltstone::{Snapshot, Table, Transaction};
 use siltstone_engine::{Durability, Env, Error, ManualClock, Result};
 
-use super::txn_social::{Client, Drawn, Loaded, PAPER, load};
+use super::skimpy_flash::PAPER;
+use super::txn_social::{Client, Drawn, Loaded, load};
 use super::{Check, Direction, Experiment, Measured};
 use crate::plot::{Line, Lines, Plot};
 

@@ -18,21 +18,17 @@ use rand::RngExt;
 use siltstone::{Table, TransactionOptions};
 use siltstone_engine::{Durability, Env, Result, SystemClock, WriteBatch};
 
+use super::skimpy_flash::VALUE_BYTES;
 use crate::engines::{Medium, Opened, Target};
 use crate::generate::{Chooser, Draw, KeySpace, Rng, stream};
-
-/// The paper, as every experiment of it names it.
-pub(super) const PAPER: &str =
-    "Misra, Chase, Gehrke, Lebeck: Multi-version Indexing in Flash-based Key-Value Stores";
 
 const READ_ONLY: f64 = 0.9;
 const READ_SKEW: f64 = 0.99;
 const WRITE_SKEW: f64 = 0.75;
 const MOST_READ: u64 = 10;
 const MOST_WRITTEN: u64 = 5;
-/// Bytes of a key; with a value of [`VALUE`] bytes a record of the paper's, less its header.
+/// Bytes of a key; with a value a record of the paper's, less its header.
 const KEY: usize = 16;
-const VALUE: usize = 472;
 /// Which keys are popular is the same for everyone.
 const POPULAR: u64 = 5;
 
@@ -94,7 +90,7 @@ impl Client {
 
 fn value(number: u64) -> Vec<u8> {
     let mut value = number.to_le_bytes().to_vec();
-    value.resize(VALUE, b'.');
+    value.resize(VALUE_BYTES, b'.');
     value
 }
 
