@@ -6,7 +6,7 @@
 
 use siltstone_engine::Result;
 
-use super::skimpy_flash::{FlashTable, KEYS, PAPER};
+use super::skimpy_flash::{FlashTable, KEYS, LEAST_KEYS, PAPER};
 use super::{Check, Direction, Experiment, Measured};
 use crate::plot::{Line, Lines, Plot};
 
@@ -32,7 +32,7 @@ impl Experiment for SkimpyBuckets {
     }
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
-        let keys = (KEYS * scale).max(4000.0) as u64;
+        let keys = ((KEYS * scale) as u64).max(LEAST_KEYS);
         let mut points: Vec<(f64, f64)> = Vec::new();
         for (at, keys_a_bucket) in KEYS_A_BUCKET.into_iter().enumerate() {
             let mut table = FlashTable::open("skimpy", keys, keys_a_bucket)?;

@@ -34,6 +34,8 @@ pub(super) const PAPER: &str =
     "Misra, Chase, Gehrke, Lebeck, Multi-version Indexing in Flash-based Key-Value Stores, 2018";
 /// Keys at scale 1.
 pub(super) const KEYS: f64 = 40_000.0;
+/// Keys at any scale: their device has the blocks that a table of eight lanes needs.
+pub(super) const LEAST_KEYS: u64 = 10_000;
 /// Records of capacity for each key.
 const ROOM: f64 = 67.1 / 20.0;
 const CLIENTS: usize = 128;

@@ -10,7 +10,7 @@
 
 use siltstone_engine::Result;
 
-use super::skimpy_flash::{FlashTable, KEYS, PAPER};
+use super::skimpy_flash::{FlashTable, KEYS, LEAST_KEYS, PAPER};
 use super::{Check, Direction, Experiment, Measured};
 
 pub(super) struct SkimpyMemory;
@@ -34,7 +34,7 @@ impl Experiment for SkimpyMemory {
     }
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
-        let keys = (KEYS * scale).max(4000.0) as u64;
+        let keys = ((KEYS * scale) as u64).max(LEAST_KEYS);
         let mut skimpy = FlashTable::open("skimpy", keys, 5)?;
         skimpy.condition()?;
         progress(1, 3);

@@ -9,7 +9,7 @@
 
 use siltstone_engine::Result;
 
-use super::skimpy_flash::{FlashTable, KEYS, PAPER};
+use super::skimpy_flash::{FlashTable, KEYS, LEAST_KEYS, PAPER};
 use super::{Check, Direction, Experiment, Measured};
 use crate::plot::{Line, Lines, Plot};
 
@@ -38,7 +38,7 @@ impl Experiment for SkimpyThroughput {
     }
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
-        let keys = (KEYS * scale).max(4000.0) as u64;
+        let keys = ((KEYS * scale) as u64).max(LEAST_KEYS);
         let total = (MAPPINGS.len() * MIXES.len()) as u64;
         let mut rates = vec![Vec::new(); MAPPINGS.len()];
         let mut notes = Vec::new();

@@ -19,7 +19,7 @@ use siltstone::{Snapshot, Table, Transaction, TransactionOptions};
 use siltstone_engine::{Durability, Error, ManualClock, Result};
 use siltstone_media::flash::{DeviceClock, VirtualTime};
 
-use super::skimpy_flash::{FlashTable, KEYS, PAPER};
+use super::skimpy_flash::{FlashTable, KEYS, LEAST_KEYS, PAPER};
 use super::txn_social::{Client, Drawn};
 use super::{Check, Direction, Experiment, Measured};
 use crate::plot::{Line, Lines, Plot};
@@ -63,7 +63,7 @@ impl Experiment for TxnYcsb {
     }
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
-        let keys = (KEYS * scale).max(4000.0) as u64;
+        let keys = ((KEYS * scale) as u64).max(LEAST_KEYS);
         let transactions = (keys as f64 * TRANSACTIONS) as u64;
         let total = (STORES.len() * LOADS.len()) as u64;
         let (mut checks, mut series, mut told) = (Vec::new(), Vec::new(), Vec::new());
@@ -251,9 +251,9 @@ mod tests {
 
     #[test]
     fn clients_commit_transactions_and_more_of_them_wait_for_the_device_together() {
-        let flash = FlashTable::open("skimpy", 4000, 5).unwrap();
-        let one = measure(&flash, 4000, 1, 200).unwrap();
-        let many = measure(&flash, 4000, 16, 400).unwrap();
+        let flash = FlashTable::open("skimpy", LEAST_KEYS, 5).unwrap();
+        let one = measure(&flash, LEAST_KEYS, 1, 200).unwrap();
+        let many = measure(&flash, LEAST_KEYS, 16, 400).unwrap();
         assert_eq!(one.committed, 1.0, "alone nobody is aborted");
         assert!(many.committed > 0.5 && many.per_second > 4.0 * one.per_second, "{one:?} {many:?}");
     }
