@@ -1,5 +1,6 @@
 //! The injected world: all that an engine needs from outside besides its medium.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use crate::{Clock, RateLimiter, Scheduler, SystemClock};
@@ -18,11 +19,13 @@ pub struct Env {
 }
 
 impl Env {
-    /// The machine's clock, one flush thread and `compaction_threads` others, no rate limit.
+    /// The machine's clock, a seed that nobody can foresee, one flush thread and `compaction_threads`
+    /// others, no rate limit.
     pub fn system(compaction_threads: usize) -> Self {
         Env {
             clock: Arc::new(SystemClock),
-            seed: 0x5173_7470,
+            // Keys come from strangers, who must not know what they hash to.
+            seed: RandomState::new().hash_one("siltstone"),
             scheduler: Scheduler::threads(compaction_threads),
             rate: Arc::new(RateLimiter::unlimited()),
         }

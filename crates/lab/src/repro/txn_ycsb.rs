@@ -62,6 +62,13 @@ impl Experiment for TxnYcsb {
         "85 % of SEMEL's peak, VFTL below both, and about 96 % committed before saturation"
     }
 
+    fn cause(&self) -> Option<&'static str> {
+        Some(
+            "a read of a key that is not in the translation cache walks a chain on flash, 1.2 pages a lookup \
+             against one of SEMEL's and VFTL's; commits add what collection costs (see skimpy-throughput)",
+        )
+    }
+
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
         let keys = ((KEYS * scale) as u64).max(LEAST_KEYS);
         let transactions = (keys as f64 * TRANSACTIONS) as u64;
