@@ -11,11 +11,12 @@ use std::ffi::{CString, c_char, c_int, c_uchar};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Error, Op, Result, WriteBatch};
+use siltstone_engine::{Durability, Engine, Error, Result, WriteBatch};
 
 use super::asked::Asked;
+use super::descent::{IteratorWalk, descends_from_leveldb};
 use super::library::{self, Handle, library};
-use super::store::{Peer, Step, Store, Walk, rest};
+use super::store::{Peer, Store, Walk, rest};
 
 library! { "leveldb_"
     free: fn(Handle);
@@ -57,6 +58,8 @@ library! { "leveldb_"
     iter_value: fn(Handle, *mut usize) -> *const c_char;
     iter_get_error: fn(Handle, *mut *mut c_char);
 }
+
+descends_from_leveldb!(Library);
 
 impl Library {
     fn open_library() -> Result<Self> {
@@ -180,24 +183,10 @@ impl Store for LevelDb {
             Durability::Buffered => self.buffered,
             Durability::Synced => self.synced,
         };
-        // SAFETY: the batch copies keys and values, and is destroyed after it was written.
-        unsafe {
-            let writes = (l.writebatch_create)();
-            for op in batch.iter() {
-                match op {
-                    Op::Put { key, value, .. } => {
-                        let (k, v) = (key.as_ptr().cast(), value.as_ptr().cast());
-                        (l.writebatch_put)(writes, k, key.len(), v, value.len());
-                    }
-                    Op::Delete { key } => {
-                        (l.writebatch_delete)(writes, key.as_ptr().cast(), key.len());
-                    }
-                }
-            }
-            let done = l.checked(|error| (l.write)(self.database, options, writes, error));
-            (l.writebatch_destroy)(writes);
-            done
-        }
+        l.batches().with(batch, |writes| {
+            // SAFETY: the handles live.
+            l.checked(|error| unsafe { (l.write)(self.database, options, writes, error) })
+        })
     }
 
     /// A synced batch of nothing: the log before it is synced with it.
@@ -208,74 +197,12 @@ impl Store for LevelDb {
     fn walk(self: &Arc<Self>) -> Result<Box<dyn Walk>> {
         // SAFETY: both handles live as long as the database, which the walk holds.
         let iterator = unsafe { (self.library.create_iterator)(self.database, self.read) };
-        Ok(Box::new(LevelWalk { iterator, database: self.clone() }))
+        let calls = self.library.iterators();
+        Ok(Box::new(IteratorWalk::new("LevelDB", calls, iterator, self)))
     }
 
     fn settle(&self) -> Result<()> {
         rest();
         Ok(())
-    }
-}
-
-struct LevelWalk {
-    iterator: Handle,
-    database: Arc<LevelDb>,
-}
-
-// SAFETY: an iterator may be used by any thread, one at a time; `&mut self` sees to that, and reading
-// what is under it changes nothing.
-unsafe impl Send for LevelWalk {}
-
-impl LevelWalk {
-    fn bytes(&self, of: unsafe extern "C" fn(Handle, *mut usize) -> *const c_char) -> &[u8] {
-        let mut len = 0;
-        // SAFETY: the iterator stands on an entry, so key and value stay until it moves, which takes
-        // `&mut`.
-        unsafe {
-            let at = of(self.iterator, &mut len);
-            std::slice::from_raw_parts(at.cast(), len)
-        }
-    }
-}
-
-impl Walk for LevelWalk {
-    fn go(&mut self, step: Step<'_>) -> Result<bool> {
-        if let Step::SeekBack(key) = step {
-            if !self.go(Step::Seek(key))? {
-                return self.go(Step::Last);
-            }
-            return if self.key() == key { Ok(true) } else { self.go(Step::Prev) };
-        }
-        let (l, iterator) = (&self.database.library, self.iterator);
-        // SAFETY: the iterator lives as long as the walk, the library copies keys before it returns,
-        // and steps to either side are only asked for where it stands on an entry.
-        unsafe {
-            match step {
-                Step::First => (l.iter_seek_to_first)(iterator),
-                Step::Last => (l.iter_seek_to_last)(iterator),
-                Step::Seek(key) | Step::SeekBack(key) => {
-                    (l.iter_seek)(iterator, key.as_ptr().cast(), key.len());
-                }
-                Step::Next => (l.iter_next)(iterator),
-                Step::Prev => (l.iter_prev)(iterator),
-            }
-            l.checked(|error| (l.iter_get_error)(iterator, error))?;
-            Ok((l.iter_valid)(iterator) != 0)
-        }
-    }
-
-    fn key(&self) -> &[u8] {
-        self.bytes(self.database.library.iter_key)
-    }
-
-    fn value(&self) -> &[u8] {
-        self.bytes(self.database.library.iter_value)
-    }
-}
-
-impl Drop for LevelWalk {
-    fn drop(&mut self) {
-        // SAFETY: nothing of it is lent out any more, and the database is still open.
-        unsafe { (self.database.library.iter_destroy)(self.iterator) }
     }
 }

@@ -4,7 +4,6 @@
 
 mod ffi;
 mod store;
-mod walk;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -32,6 +32,8 @@ pub mod rocksdb;
 #[cfg(feature = "peers")]
 mod asked;
 #[cfg(feature = "peers")]
+mod descent;
+#[cfg(feature = "peers")]
 mod fjall;
 #[cfg(feature = "peers")]
 mod leveldb;

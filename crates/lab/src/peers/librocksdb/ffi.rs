@@ -6,6 +6,7 @@ use std::ffi::{c_char, c_double, c_int, c_uchar};
 
 use siltstone_engine::Result;
 
+use crate::peers::descent::descends_from_leveldb;
 use crate::peers::library::{self, Handle, library};
 
 /// Names under which distributions ship it, the preferred first.
@@ -61,13 +62,14 @@ library! { "rocksdb_"
     iter_seek_to_first: fn(Handle);
     iter_seek_to_last: fn(Handle);
     iter_seek: fn(Handle, *const c_char, usize);
-    iter_seek_for_prev: fn(Handle, *const c_char, usize);
     iter_next: fn(Handle);
     iter_prev: fn(Handle);
     iter_key: fn(Handle, *mut usize) -> *const c_char;
     iter_value: fn(Handle, *mut usize) -> *const c_char;
     iter_get_error: fn(Handle, *mut *mut c_char);
 }
+
+descends_from_leveldb!(Library);
 
 impl Library {
     /// Finds the library.

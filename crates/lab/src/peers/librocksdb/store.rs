@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use siltstone_engine::stats::Stalls;
-use siltstone_engine::{Durability, Error, IoCounts, Op, Result, Stats, WriteBatch};
+use siltstone_engine::{Durability, Error, IoCounts, Result, Stats, WriteBatch};
 use siltstone_lsm::Compression;
 
 use super::ffi::Library;
-use super::walk::RocksWalk;
 use crate::peers::asked::Asked;
+use crate::peers::descent::IteratorWalk;
 use crate::peers::library::Handle;
 use crate::peers::store::{Store, Walk};
 
@@ -52,7 +52,7 @@ pub(super) fn listed(asked: &Asked) -> BTreeMap<String, String> {
 
 /// The open database and what reads and writes with it.
 pub(super) struct RocksDb {
-    pub(super) library: Library,
+    library: Library,
     options: Handle,
     database: Handle,
     read: Handle,
@@ -107,11 +107,6 @@ impl RocksDb {
             ((l.readoptions_create)(), (l.writeoptions_create)(), synced)
         };
         Ok(RocksDb { library, options, database, read, buffered, synced })
-    }
-
-    pub(super) fn iterator(&self) -> Handle {
-        // SAFETY: both handles live as long as `self`, which whoever holds the iterator holds.
-        unsafe { (self.library.create_iterator)(self.database, self.read) }
     }
 
     fn property(&self, name: &str) -> u64 {
@@ -190,24 +185,10 @@ impl Store for RocksDb {
             Durability::Buffered => self.buffered,
             Durability::Synced => self.synced,
         };
-        // SAFETY: the batch copies keys and values, and is destroyed after it was written.
-        unsafe {
-            let writes = (l.writebatch_create)();
-            for op in batch.iter() {
-                match op {
-                    Op::Put { key, value, .. } => {
-                        let (k, v) = (key.as_ptr().cast(), value.as_ptr().cast());
-                        (l.writebatch_put)(writes, k, key.len(), v, value.len());
-                    }
-                    Op::Delete { key } => {
-                        (l.writebatch_delete)(writes, key.as_ptr().cast(), key.len());
-                    }
-                }
-            }
-            let written = l.checked(|error| (l.write)(self.database, options, writes, error));
-            (l.writebatch_destroy)(writes);
-            written
-        }
+        l.batches().with(batch, |writes| {
+            // SAFETY: the handles live.
+            l.checked(|error| unsafe { (l.write)(self.database, options, writes, error) })
+        })
     }
 
     fn sync(&self) -> Result<()> {
@@ -217,7 +198,10 @@ impl Store for RocksDb {
     }
 
     fn walk(self: &Arc<Self>) -> Result<Box<dyn Walk>> {
-        Ok(Box::new(RocksWalk::new(self)))
+        // SAFETY: both handles live as long as the database, which the walk holds.
+        let iterator = unsafe { (self.library.create_iterator)(self.database, self.read) };
+        let calls = self.library.iterators();
+        Ok(Box::new(IteratorWalk::new("RocksDB", calls, iterator, self)))
     }
 
     fn flush(&self) -> Result<()> {
