@@ -63,7 +63,7 @@ impl Experiment for LsmRocksDb {
 
     fn cause(&self) -> Option<&'static str> {
         Some(
-            "p99.9 of our writes is no more the log's (an append of 132 bytes: 0.2 µs where 8 were when it was \
+            "p99.9 of our writes is no more the log's (an append of 132 bytes: 0.1 µs where 6 were when it was \
              written; `cargo bench -p siltstone-media --bench append`): page faults of the memtable, and \
              threads in the background on the same two cores, which were not told apart. With values of 1 \
              KiB it is those threads that bound the throughput, ours and RocksDB's alike. RocksDB writes \
