@@ -3,11 +3,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use siltstone::{Db, DbOptions};
+
+use support::contents;
 
 fn siltstone(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_siltstone")).args(arguments).output().unwrap()
@@ -82,20 +86,6 @@ impl Store {
         let rows = text.lines().filter_map(|line| line.split_once('\t'));
         rows.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
     }
-}
-
-/// Every file below a directory with its bytes.
-fn contents(dir: impl AsRef<Path>) -> BTreeMap<String, Vec<u8>> {
-    let mut files = BTreeMap::new();
-    for entry in dir.as_ref().read_dir().unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files.extend(contents(&path));
-        } else {
-            files.insert(path.display().to_string(), std::fs::read(&path).unwrap());
-        }
-    }
-    files
 }
 
 fn name(path: &Path) -> String {

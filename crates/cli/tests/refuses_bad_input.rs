@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
+mod support;
+
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+
+use support::contents;
 
 fn siltstone(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_siltstone")).args(arguments).output().unwrap()
@@ -33,20 +36,6 @@ fn refused(output: &Output, status: i32, words: &[&str]) {
     }
     assert!(!error.contains("panicked"), "{error}");
     assert!(output.stdout.is_empty());
-}
-
-/// Every file below a directory with its bytes.
-fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
-    let mut files = BTreeMap::new();
-    for entry in dir.read_dir().unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files.extend(contents(&path));
-        } else {
-            files.insert(path.display().to_string(), std::fs::read(&path).unwrap());
-        }
-    }
-    files
 }
 
 struct Store {

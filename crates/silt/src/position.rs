@@ -22,6 +22,8 @@
 //!
 //! Source: ours.
 
+use siltstone_table::fixed::{take_u32, take_u64};
+
 /// What was there when a walk was begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
@@ -81,30 +83,21 @@ impl Position {
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes.strip_prefix(&[VERSION])?;
-        let mark =
-            Mark { generation: u64(&mut rest)?, end: u32(&mut rest)?, store: u64(&mut rest)? };
-        let partition = u32(&mut rest)?;
+        let mark = Mark {
+            generation: take_u64(&mut rest)?,
+            end: take_u32(&mut rest)?,
+            store: take_u64(&mut rest)?,
+        };
+        let partition = take_u32(&mut rest)?;
         let (&kind, mut rest) = rest.split_first()?;
         let place = match kind {
-            0 => Place::Log { generation: u64(&mut rest)?, position: u32(&mut rest)? },
-            1 => Place::Hash { store: u64(&mut rest)?, slot: u32(&mut rest)? },
+            0 => Place::Log { generation: take_u64(&mut rest)?, position: take_u32(&mut rest)? },
+            1 => Place::Hash { store: take_u64(&mut rest)?, slot: take_u32(&mut rest)? },
             2 => Place::Sorted { key: std::mem::take(&mut rest).to_vec() },
             _ => return None,
         };
         rest.is_empty().then_some(Position { mark, partition, place })
     }
-}
-
-fn u64(bytes: &mut &[u8]) -> Option<u64> {
-    let (value, rest) = bytes.split_first_chunk()?;
-    *bytes = rest;
-    Some(u64::from_le_bytes(*value))
-}
-
-fn u32(bytes: &mut &[u8]) -> Option<u32> {
-    let (value, rest) = bytes.split_first_chunk()?;
-    *bytes = rest;
-    Some(u32::from_le_bytes(*value))
 }
 
 #[cfg(test)]

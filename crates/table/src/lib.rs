@@ -19,6 +19,7 @@ pub mod block;
 mod bytes_file;
 pub mod cache;
 pub mod checkpoint;
+pub mod fixed;
 pub mod kind;
 pub mod log;
 pub mod manifest;

@@ -21,6 +21,8 @@
 //!
 //! Source: ours; as in `silt`.
 
+use siltstone_table::fixed::take_u64;
+
 use crate::version::Place;
 
 /// Where the entry under the cursor lies.
@@ -64,25 +66,19 @@ impl Position {
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes.strip_prefix(&[VERSION])?;
-        let (opening, sequence) = (long(&mut rest)?, long(&mut rest)?);
+        let (opening, sequence) = (take_u64(&mut rest)?, take_u64(&mut rest)?);
         let (&kind, mut rest) = rest.split_first()?;
         let source = match kind {
-            0 => Source::Memtable(long(&mut rest)?),
+            0 => Source::Memtable(take_u64(&mut rest)?),
             1 => {
                 let (&level, behind) = rest.split_first()?;
                 rest = behind;
-                Source::Container(Place { level: level.into(), id: long(&mut rest)? })
+                Source::Container(Place { level: level.into(), id: take_u64(&mut rest)? })
             }
             _ => return None,
         };
         Some(Position { opening, sequence, source, key: rest.to_vec() })
     }
-}
-
-fn long(bytes: &mut &[u8]) -> Option<u64> {
-    let (value, rest) = bytes.split_first_chunk()?;
-    *bytes = rest;
-    Some(u64::from_le_bytes(*value))
 }
 
 #[cfg(test)]

@@ -20,9 +20,6 @@ use siltstone_engine::Result;
 use super::{Check, Direction, Experiment, Measured};
 use crate::plot::{Bars, Plot};
 
-/// Keys with values of 100 bytes at scale 1; a tenth of what the defaults of `lsm` are made for.
-#[cfg(feature = "peers")]
-const KEYS: f64 = 2e6;
 const WORKLOADS: [&str; 6] =
     ["fillrandom", "readrandom", "seekrandom", "readwhilewriting", "load", "overwrite"];
 const STORES: [&str; 3] = ["lsm", "RocksDB", "RocksDB, half the level 1"];
@@ -148,13 +145,15 @@ use with_peers::measure;
 mod with_peers {
     use std::collections::BTreeMap;
 
-    use super::{KEYS, Result, Run, Runs, WORKLOADS};
+    use super::{Result, Run, Runs, WORKLOADS};
     use crate::engines::{Medium, Target, default_directory};
     use crate::generate::ValueSize;
     use crate::peers::{Task, in_process};
     use crate::run::{Phase, Session, Settings};
     use crate::workload::{Choices, Workload};
 
+    /// Keys with values of 100 bytes at scale 1; a tenth of what the defaults of `lsm` are made for.
+    const KEYS: f64 = 2e6;
     const MIB: f64 = 1024.0 * 1024.0;
 
     /// Runs all workloads on ours, on RocksDB with our level 1, and on RocksDB with half of it.
