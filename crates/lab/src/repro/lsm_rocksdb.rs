@@ -61,10 +61,10 @@ impl Experiment for LsmRocksDb {
     fn cause(&self) -> Option<&'static str> {
         Some(
             "p99.9 of our writes is no more the log's (an append of 132 bytes: 0.1 µs where 6 were when it was \
-             written; `cargo bench -p siltstone-media --bench append`): page faults of the memtable, and \
-             threads in the background on the same two cores, which were not told apart. With values of 1 \
-             KiB it is those threads that bound the throughput, ours and RocksDB's alike. RocksDB writes \
-             less with a smaller level 1 than with ours.",
+             written; `cargo bench -p siltstone-media --bench append`); of page faults in the memtable and \
+             threads in the background on the same two cores, which it is was not measured, nor what \
+             bounds the throughput of values of 1 KiB. RocksDB writes less with a smaller level 1 than with \
+             ours.",
         )
     }
 
