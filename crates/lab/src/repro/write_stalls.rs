@@ -6,8 +6,8 @@
 //! With the Cargo feature `peers` RocksDB's library runs, too. Persistent memory is a mapped file.
 //!
 //! What is checked is how long the engine itself made a write wait: back-pressure, a full memtable, a
-//! full level 0. The longest write as its caller saw it, with every pause of device and machine, is
-//! told beside it.
+//! full level 0. What the system added to a pause by waking the writer late, and the longest write as its
+//! caller saw it, with every pause of device and machine, are told beside it.
 //!
 //! Invariant: all strategies write the same keys in the same order, one after the other.
 //!
@@ -53,6 +53,7 @@ struct Run {
     points: Vec<(f64, f64)>,
     ops_per_second: f64,
     longest_stall_ms: f64,
+    late_ms: f64,
     longest_write_ms: f64,
 }
 
@@ -65,6 +66,7 @@ impl Run {
             points: phase.slices.timeline(took).points(),
             ops_per_second: phase.counts.ops as f64 / phase.counts.seconds,
             longest_stall_ms: phase.counts.stalls.longest_us as f64 / 1e3,
+            late_ms: phase.counts.stalls.late_us as f64 / 1e3,
             longest_write_ms: put.map_or(f64::NAN, |put| put.max / 1e3),
         }
     }
@@ -108,10 +110,11 @@ impl Experiment for WriteStalls {
         let checks = checks.collect();
         let told = runs.iter().map(|run| {
             format!(
-                "{} {:.0} k/s, waits {:.1} ms, longest write {:.1} ms",
+                "{} {:.0} k/s, waits {:.1} ms, woken {:.1} ms late, longest write {:.1} ms",
                 run.name,
                 run.ops_per_second / 1e3,
                 run.longest_stall_ms,
+                run.late_ms,
                 run.longest_write_ms
             )
         });
