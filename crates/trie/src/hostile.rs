@@ -76,7 +76,7 @@ pub fn table(layout: u8, entries: u64, buckets: &[u8], frames: [&[u8]; 5]) {
         let _ = table.may_hold(hash);
         let _ = table.get(&key, hash, Purpose::Get);
     }
-    let _ = table.stretch(0, u64::MAX / 3, HashKind::default(), Purpose::Get);
+    let _ = table.stretch(0, u64::MAX / 3, HashKind::default(), 0, Purpose::Get);
     let _ = table.verify(HashKind::default());
     let mut stream = Stream::new(table, HashKind::default(), Purpose::Scan);
     while let Ok(true) = stream.load_next() {

@@ -140,14 +140,15 @@ impl Frozen<'_> {
 }
 
 impl Memtable {
-    /// An empty one whose writes are in this log and later ones.
+    /// An empty one whose writes are in this log and later ones. All memtables of a table have one seed,
+    /// over all openings: a walk that is taken up again stands in a shard by it.
     pub(crate) fn new(first_log: u64, seed: u64) -> Self {
         Memtable::of(first_log, seed, (0..SHARDS).map(|_| Shard::default()))
     }
 
     /// An empty one that is to take as much as `before` did.
-    pub(crate) fn like(before: &Memtable, first_log: u64, seed: u64) -> Self {
-        Memtable::of(first_log, seed, before.shards.iter().map(|shard| shard.read().like()))
+    pub(crate) fn like(before: &Memtable, first_log: u64) -> Self {
+        Memtable::of(first_log, before.seed, before.shards.iter().map(|shard| shard.read().like()))
     }
 
     fn of(first_log: u64, seed: u64, shards: impl Iterator<Item = Shard>) -> Self {
@@ -323,7 +324,7 @@ mod tests {
         let really: u64 = memtable.shards.iter().map(|shard| shard.read().bytes()).sum();
         assert_eq!(memtable.bytes(), really);
         // The next one has room for as much, and nothing in it.
-        let next = Memtable::like(&memtable, 2, 8);
+        let next = Memtable::like(&memtable, 2);
         assert_eq!((next.bytes(), next.keys(), next.first_log), (0, 0, 2));
         for (shard, before) in next.shards.iter().zip(&memtable.shards) {
             assert!(shard.read().records.capacity() >= before.read().records.len());

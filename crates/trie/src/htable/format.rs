@@ -44,7 +44,7 @@ use super::balance::Migration;
 use super::bucket::BUCKET_HEADER;
 use crate::files::{FRAME_TRAILER, NamedFile};
 use crate::hash::{Hash, HashKind};
-use crate::version::{Place, TrieShape};
+use crate::version::{DEEPEST, Place, TrieShape};
 
 /// Bytes of the footer.
 pub(crate) const FOOTER_BYTES: usize = 112;
@@ -175,7 +175,10 @@ impl Footer {
         let is_whole = long(12) == file.number && footer.file_bytes == len;
         let fits = buckets.checked_add(behind).is_some_and(|bytes| bytes <= offset);
         let is_known = layout.is_some() && footer.bucket_bytes as usize > BUCKET_HEADER;
-        if !(is_whole && fits && is_known) {
+        let Origin { place, shape, .. } = footer.origin;
+        let is_possible =
+            place.level <= DEEPEST && shape.fanout_bits <= 5 && shape.hash.weak_bits < 64;
+        if !(is_whole && fits && is_known && is_possible) {
             return Err(damaged("the footer of the HTable is not that of this file"));
         }
         Ok(footer)

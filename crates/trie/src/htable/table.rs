@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use siltstone_engine::{Purpose, Result};
+use siltstone_engine::{Purpose, Result, Timestamp};
 use siltstone_media::Media;
 
 use super::balance::Migration;
@@ -324,7 +324,7 @@ impl HTable {
     }
 
     /// The hashes of items between two suffixes that lie in the buckets of that stretch, and whether
-    /// they are deletions: a sample, without what migrated away. Costs a read a bucket.
+    /// they are gone at `now`: a sample, without what migrated away. Costs a read a bucket.
     ///
     /// # Errors
     /// `Corruption`; the medium's.
@@ -333,6 +333,7 @@ impl HTable {
         from: u64,
         to: u64,
         kind: HashKind,
+        now: Timestamp,
         purpose: Purpose,
     ) -> Result<Vec<(Hash, bool)>> {
         let bucket = |suffix| self.home(Hash { suffix, infix: 0, prefix: 0 });
@@ -345,7 +346,7 @@ impl HTable {
                 let (_, _, item) = item.ok_or_else(|| self.bad_item(offset))?;
                 let hash = kind.hash(item.key);
                 if (from..=to).contains(&hash.suffix) {
-                    found.push((hash, item.value.is_none()));
+                    found.push((hash, item.is_gone(now)));
                 }
             }
         }

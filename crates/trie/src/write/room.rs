@@ -48,12 +48,11 @@ impl Inner {
     pub(crate) fn rotate(&self, writer: &mut Writer) -> Result<()> {
         let number = self.versions.new_number();
         writer.log.rotate(number)?;
-        let seed = self.env.seed ^ number;
         let full = &writer.memtable;
         // After a batch of unusual size the next memtable is not to be as large.
         let fresh = match full.bytes() <= self.memory_limit() {
-            true => Memtable::like(full, number, seed),
-            false => Memtable::new(number, seed),
+            true => Memtable::like(full, number),
+            false => Memtable::new(number, self.versions.shape.hash.seed),
         };
         let fresh = Arc::new(fresh);
         let mut state = self.background.lock();
