@@ -40,6 +40,7 @@ pub(crate) struct SiltCursor {
     version: Arc<Version>,
     keys: Keys,
     clock: Arc<dyn Clock>,
+    opening: u64,
     /// What was there when the walk was begun; `None` until someone asks, or if that was here.
     mark: Option<Mark>,
     is_resumed: bool,
@@ -90,6 +91,7 @@ impl SiltCursor {
             version: view.version.clone(),
             keys: inner.versions.keys(),
             clock: inner.env.clock.clone(),
+            opening: inner.opening,
             mark: None,
             is_resumed: false,
             partition: 0,
@@ -116,7 +118,8 @@ impl SiltCursor {
 
     /// Begins to walk behind a position, in the first store that may hold what was left.
     fn go_behind(&mut self, position: Position) -> Result<()> {
-        self.mark = Some(position.mark);
+        let is_ours = position.opening == self.opening;
+        self.mark = Some(if is_ours { position.mark } else { Mark::NONE });
         self.is_resumed = true;
         self.partition = position.partition as usize;
         let Some(partition) = self.version.partitions.get(self.partition) else {
@@ -124,6 +127,7 @@ impl SiltCursor {
         };
         let (logs, hash_stores) = (self.generations.len(), partition.hash_stores.len());
         (self.store, self.walk) = match position.place {
+            Place::Log { .. } if !is_ours => (0, Walk::Before),
             Place::Log { generation, position } => {
                 let is_it = |(it, _): &(Arc<Generation>, _)| it.name() == generation;
                 match self.generations.iter().position(is_it) {
@@ -307,7 +311,8 @@ impl ForwardCursor for SiltCursor {
             Walk::Sorted(_) | Walk::Before => Place::Sorted { key: self.key().to_vec() },
         };
         let mark = self.mark.unwrap_or_else(|| self.mark_now());
-        Position { mark, partition: self.partition as u32, place }.encode()
+        let (opening, partition) = (self.opening, self.partition as u32);
+        Position { opening, mark, partition, place }.encode()
     }
 
     fn resume(&mut self, position: &[u8]) -> Result<bool> {
