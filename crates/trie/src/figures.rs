@@ -17,7 +17,7 @@ use crate::Options;
 use crate::hash::{Hash, HashKind};
 use crate::htable::balance::{Room, Weight, balance};
 use crate::htable::bucket::BUCKET_HEADER;
-use crate::htable::{Build, Expected, Layout, Origin, TableWriter};
+use crate::htable::{Expected, Layout, Origin, TableWriter};
 use crate::item::Item;
 
 /// The buckets of one HTable.
@@ -115,16 +115,7 @@ pub fn build_table(items: &[(u64, u32)]) -> Result<TableFigures> {
         items.iter().map(|&(key, len)| (kind.hash(&key.to_le_bytes()), key, len)).collect();
     order.sort_unstable();
     let user: u64 = items.iter().map(|&(_, len)| 8 + u64::from(len)).sum();
-    let options = Options::default();
-    let build = Build {
-        bucket_bytes: options.bucket_bytes as u32,
-        segment: options.segment,
-        fill: options.fill,
-        columns: (options.table_bytes / options.bucket_bytes) as u32,
-        filter_bits: options.filter_bits,
-        cached_migrations: options.cached_migrations,
-        layout: Layout::Buckets,
-    };
+    let build = Options::default().build(Layout::Buckets);
     let expected = Expected { items: items.len() as u64, bytes: user };
     let (media, rate) = (Ram::new(), RateLimiter::unlimited());
     let origin = Origin::default();

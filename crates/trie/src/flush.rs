@@ -17,7 +17,7 @@ use siltstone_table::log::remove_logs;
 use crate::compact::Output;
 use crate::engine::{Inner, State};
 use crate::hash::Hash;
-use crate::htable::{Build, Expected, Layout};
+use crate::htable::Expected;
 use crate::memtable::{Memtable, Spot};
 use crate::version::{Edit, Place};
 
@@ -94,7 +94,7 @@ impl Inner {
         }));
         items.sort_unstable();
         let expected = Expected { items: items.len() as u64, bytes };
-        let build = self.build(self.options.layout());
+        let build = self.options.build(self.options.layout());
         let what = (memtable.last_sequence(), expected);
         let mut output = Output::new(self, ROOT, (build, Purpose::Flush), what, true);
         for &(hash, spot) in &items {
@@ -102,20 +102,6 @@ impl Inner {
         }
         output.finish(false, edit)?;
         self.sync_dirs(Purpose::Flush)
-    }
-
-    /// How tables are built.
-    pub(crate) fn build(&self, layout: Layout) -> Build {
-        let buckets = self.options.table_bytes / self.options.bucket_bytes;
-        Build {
-            bucket_bytes: self.options.bucket_bytes as u32,
-            segment: self.options.segment,
-            fill: self.options.fill,
-            columns: buckets.max(1).next_power_of_two() as u32,
-            filter_bits: self.options.filter_bits,
-            cached_migrations: self.options.cached_migrations,
-            layout,
-        }
     }
 
     /// Forgets the logs whose writes are all in tables, and removes them.

@@ -24,7 +24,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use siltstone_engine::Op;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::htable::Found;
+use crate::htable::{Found, le32, le64};
 use crate::item::Item;
 
 const DELETE: u8 = 0;
@@ -69,10 +69,8 @@ struct Record<'a> {
 impl Shard {
     fn record(&self, at: u32) -> Record<'_> {
         let bytes = &self.records[at as usize..];
-        let word = |at: usize| {
-            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        };
-        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let word = |at: usize| le32(&bytes[at..]);
+        let long = |at: usize| le64(&bytes[at..]);
         let (kind, key_len, value_len) = (bytes[4], word(21) as usize, word(25) as usize);
         let (key, rest) = bytes[HEADER..].split_at(key_len);
         let item = Item {
@@ -186,8 +184,7 @@ impl Memtable {
         let Shard { newest, records } = &mut *shard;
         let at = records.len() as u32;
         let stored = |at: u32| {
-            let len = &records[at as usize + 21..at as usize + 25];
-            let len = u32::from_le_bytes([len[0], len[1], len[2], len[3]]) as usize;
+            let len = le32(&records[at as usize + 21..]) as usize;
             &records[at as usize + HEADER..][..len]
         };
         let seed = self.seed;

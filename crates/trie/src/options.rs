@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use siltstone_engine::{OptionReader, Result};
 
-use crate::htable::Layout;
+use crate::htable::{Build, Layout};
 
 // ANCHOR: options
 /// How a table of the LSM-trie engine is kept. Refused whole at open if it cannot be.
@@ -98,6 +98,20 @@ impl Default for Options {
 }
 
 impl Options {
+    /// How tables are built.
+    pub(crate) fn build(&self, layout: Layout) -> Build {
+        let buckets = self.table_bytes / self.bucket_bytes;
+        Build {
+            bucket_bytes: self.bucket_bytes as u32,
+            segment: self.segment,
+            fill: self.fill,
+            columns: buckets.max(1).next_power_of_two() as u32,
+            filter_bits: self.filter_bits,
+            cached_migrations: self.cached_migrations,
+            layout,
+        }
+    }
+
     /// How tables are laid out, runs excepted.
     pub(crate) fn layout(&self) -> Layout {
         if self.is_sorted { Layout::Sorted } else { Layout::Buckets }

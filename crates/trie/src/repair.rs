@@ -28,7 +28,7 @@ use siltstone_table::{LogMode, LogReader, Manifest};
 use crate::cluster::Cluster;
 use crate::files::{FileSum, Homes, Kind};
 use crate::hash::Hash;
-use crate::htable::{BucketHeader, Build, Expected, HTable, Layout, Origin, TableWriter};
+use crate::htable::{BucketHeader, Expected, HTable, Layout, Origin, TableWriter};
 use crate::item::Item;
 use crate::options::Options;
 use crate::record::Record;
@@ -341,16 +341,7 @@ impl Repair {
         items.sort_unstable();
         let number = self.next_file;
         self.next_file += 1;
-        let options = Options::default();
-        let build = Build {
-            bucket_bytes: options.bucket_bytes as u32,
-            segment: options.segment,
-            fill: options.fill,
-            columns: (options.table_bytes / options.bucket_bytes) as u32,
-            filter_bits: options.filter_bits,
-            cached_migrations: options.cached_migrations,
-            layout: Layout::Buckets,
-        };
+        let build = Options::default().build(Layout::Buckets);
         let expected = Expected { items: items.len() as u64, bytes: bytes.len() as u64 };
         let media = self.homes.main.as_ref();
         let purpose = Purpose::Maintenance;

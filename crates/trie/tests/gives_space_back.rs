@@ -1,4 +1,5 @@
-//! Does space come back from entries that have expired, though nobody writes their keys again?
+//! Does space come back at the last level: of what was overwritten, from the share on that was asked for, and of
+//! entries that have expired, though nobody writes their keys again?
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,6 +14,33 @@ use siltstone_trie::{Options, Trie};
 const KEYS_A_TICK: u64 = 400;
 /// For how long each of them lives.
 const LIFE: u64 = 10;
+
+/// Keys of one table each; 900 of 1,900 items are overwritten.
+const TABLES: [std::ops::Range<u64>; 4] = [0..500, 500..1000, 0..500, 500..900];
+
+#[test]
+fn is_a_container_collected_from_the_share_of_garbage_on_that_was_asked_for() {
+    for (garbage, collections) in [("0.4", 1), ("0.55", 0)] {
+        let options = "table=1MiB bucket=512 levels=1 collect=4";
+        let options = subject::options([options, &format!("garbage={garbage}")]);
+        let options = Options::from_map(&options).unwrap();
+        let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
+        let trie = Trie::open(Arc::new(Ram::new()), env, options).unwrap();
+        for keys in TABLES {
+            let mut batch = WriteBatch::new();
+            for key in keys {
+                batch.put(&key.to_le_bytes(), &[1; 40]);
+            }
+            trie.write(&batch, Durability::Buffered).unwrap();
+            trie.flush().unwrap();
+        }
+        trie.maintain().unwrap();
+        let stats = trie.stats();
+        assert_eq!(stats.counters["collections"], collections, "{garbage}");
+        let items = if collections == 1 { 1000 } else { 1900 };
+        assert_eq!(stats.levels[0].entries, items, "{garbage}");
+    }
+}
 
 #[test]
 fn is_a_store_of_entries_that_expire_no_larger_in_the_end() {

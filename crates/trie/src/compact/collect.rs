@@ -62,7 +62,7 @@ impl Inner {
         }
         let mut merge =
             Merge::new(&container.tables, self.versions.shape.hash, Purpose::Compaction);
-        let (build, expected) = (self.build(layout), merge.expected());
+        let (build, expected) = (self.options.build(layout), merge.expected());
         let (how, what) = ((build, Purpose::Compaction), (merge.last_sequence(), expected));
         let mut output = Output::new(self, place, how, what, false);
         while merge.next_stretch()? {

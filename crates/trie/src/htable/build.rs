@@ -312,8 +312,10 @@ impl<'a> TableWriter<'a> {
         let are_common = self.pending.iter().all(|item| item.is_common(shape));
         let unit = shape.item_bytes().filter(|&unit| are_common && unit <= room).unwrap_or(1);
         let usable = room - room % unit;
-        // Costs little to try, and without it a single segment with larger items keeps all that follow wide.
-        self.air = self.air.saturating_sub(1);
+        // Now and then with less: one segment of larger items is not to keep all that follow wide.
+        if self.segments.len().is_multiple_of(4) {
+            self.air = self.air.saturating_sub(1);
+        }
         loop {
             let share = (1.0 + AIR[self.air]) / self.build.fill;
             let wanted = ((bytes as f64 * share) as usize).next_multiple_of(unit).max(bytes);

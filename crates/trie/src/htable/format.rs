@@ -134,10 +134,8 @@ impl Footer {
     pub(crate) fn decode(file: &NamedFile, len: u64, bytes: &[u8; FOOTER_BYTES]) -> Result<Self> {
         let offset = len - FOOTER_BYTES as u64;
         let damaged = |reason: &str| file.damaged(offset, reason);
-        let word = |at: usize| {
-            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        };
-        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let word = |at: usize| le32(&bytes[at..]);
+        let long = |at: usize| le64(&bytes[at..]);
         let crc_at = FOOTER_BYTES - 12;
         if bytes[crc_at + 4..] != MAGIC || word(crc_at) != file.sum.of(offset, &bytes[..crc_at]) {
             return Err(damaged("the footer of the HTable does not match its checksum"));
