@@ -4,9 +4,9 @@
 //! anew. What is known of each key is its value now, and whether it was there all the time since the walk
 //! was begun.
 //!
-//! Promise checked: every key that is there all the time is shown, in ordered engines once; what a page shows
-//! is there when its cursor is made, with that value; a table at rest shows each key once; bytes that are no position are refused or go
-//! on somewhere, and do no harm.
+//! Promise checked: every key that is there all the time is shown, in ordered engines once; what a page
+//! shows is there when its cursor is made, with that value; a table at rest shows each key once; bytes that
+//! are no position are refused or go on somewhere, and do no harm.
 //!
 //! Source: ours.
 
