@@ -40,10 +40,12 @@ pub trait Cursor: Send {
         self.key().to_vec()
     }
 
-    /// Moves to the first entry behind a position, which need not be there any more. From
-    /// [`first`](Cursor::first) over as many resumed cursors as it takes to the end, every key is shown
-    /// that is there all the time: once in ordered engines, at least once in others (more often only
-    /// if it was written or its store rewritten meanwhile), and none that was never there.
+    /// Moves to the first entry behind a position, which need not be there any more. A resumed cursor is
+    /// like any other: what it shows is there at the moment when it was made, with the value of that moment,
+    /// whatever it was when the walk was begun. From [`first`](Cursor::first) over as many resumed
+    /// cursors as it takes to the end, every key is shown that is there all the time: once in ordered
+    /// engines, at least once in others (more often only if it was written or its store rewritten
+    /// meanwhile). An entry whose expiry passes is not there all the time, though its key be written anew.
     ///
     /// # Errors
     /// `Unsupported` by an unordered engine whose walk cannot be taken up again; `Invalid` for bytes

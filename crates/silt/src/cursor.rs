@@ -9,8 +9,8 @@
 //! so a walk reads every store once, in the order of its file, and one entry more for each that is
 //! overwritten.
 //!
-//! A walk that is taken up again (`position`) shows the moment of its new cursor, and hides less: an
-//! entry under a newer one is shown if only that one may have come too late to be shown itself.
+//! A walk that is taken up again (`position`) shows the moment of its new cursor, and hides less: where
+//! only what may have come too late to be shown itself is newer than an entry, that is shown in its place.
 //!
 //! Invariant: the cursor shows the moment of its making: it holds its view, and LogStores as they were
 //! between two batches.
@@ -40,6 +40,7 @@ pub(crate) struct SiltCursor {
     version: Arc<Version>,
     keys: Keys,
     clock: Arc<dyn Clock>,
+    opening: u64,
     /// What was there when the walk was begun; `None` until someone asks, or if that was here.
     mark: Option<Mark>,
     is_resumed: bool,
@@ -59,6 +60,15 @@ enum Walk {
     },
     Hash(hash_store::Walk<Arc<HashStore>>),
     Sorted(sorted_store::Walk<Arc<SortedStore>>),
+}
+
+/// What is newer than an entry that the walk comes to.
+enum Newer {
+    Nothing,
+    /// It was there when the walk was begun, and was shown in its turn.
+    Shown,
+    /// It came later, and may lie behind the walk: what is newest.
+    Late(Item),
 }
 
 /// The entry under the cursor.
@@ -81,6 +91,7 @@ impl SiltCursor {
             version: view.version.clone(),
             keys: inner.versions.keys(),
             clock: inner.env.clock.clone(),
+            opening: inner.opening,
             mark: None,
             is_resumed: false,
             partition: 0,
@@ -107,7 +118,8 @@ impl SiltCursor {
 
     /// Begins to walk behind a position, in the first store that may hold what was left.
     fn go_behind(&mut self, position: Position) -> Result<()> {
-        self.mark = Some(position.mark);
+        let is_ours = position.opening == self.opening;
+        self.mark = Some(if is_ours { position.mark } else { Mark::NONE });
         self.is_resumed = true;
         self.partition = position.partition as usize;
         let Some(partition) = self.version.partitions.get(self.partition) else {
@@ -115,6 +127,7 @@ impl SiltCursor {
         };
         let (logs, hash_stores) = (self.generations.len(), partition.hash_stores.len());
         (self.store, self.walk) = match position.place {
+            Place::Log { .. } if !is_ours => (0, Walk::Before),
             Place::Log { generation, position } => {
                 let is_it = |(it, _): &(Arc<Generation>, _)| it.name() == generation;
                 match self.generations.iter().position(is_it) {
@@ -162,10 +175,17 @@ impl SiltCursor {
         self.current = None;
         let now = self.clock.now();
         while self.partition < self.version.partitions.len() {
-            let Some((bytes, at)) = self.next_of_store()? else { continue };
+            let Some((mut bytes, at)) = self.next_of_store()? else { continue };
+            if let Some((Op::Put { key, .. }, _)) = item::first(&bytes) {
+                match self.newer(key)? {
+                    Newer::Nothing => {}
+                    Newer::Shown => continue,
+                    Newer::Late(item) => bytes = item.bytes().to_vec(),
+                }
+            }
             let current = match item::first(&bytes) {
                 Some((Op::Put { key, value, expires_at }, _)) => {
-                    if expires_at.is_some_and(|at| at <= now) || self.is_overwritten(key)? {
+                    if expires_at.is_some_and(|at| at <= now) {
                         continue;
                     }
                     let base = bytes.as_ptr().addr();
@@ -229,37 +249,32 @@ impl SiltCursor {
         };
     }
 
-    /// Whether a store newer than the one that is walked has the key, so that the entry here is not
-    /// to be shown.
-    fn is_overwritten(&self, key: &[u8]) -> Result<bool> {
+    /// What stores newer than the one that is walked have of the key.
+    fn newer(&self, key: &[u8]) -> Result<Newer> {
         let hash: HashKey = self.keys.hash(key);
         let bits = cuckoo_bits(&hash);
-        // Whether the newest entry of all is one that a reader sees.
-        let mut is_live = None;
-        let mut note = |item: &Item| {
-            is_live.get_or_insert_with(|| item.visible(self.clock.now()).is_some());
-        };
+        let mut newest = None;
         for (generation, stores) in self.generations.iter().take(self.store) {
             let candidates = stores[self.partition].candidates(bits);
             if let Some((position, item)) = generation.among(&candidates, key, Purpose::Scan)? {
-                note(&item);
                 let was_there = |mark: &Mark| mark.has_logged(generation.name(), position);
                 if !self.is_resumed || self.mark.as_ref().is_some_and(was_there) {
-                    return Ok(true);
+                    return Ok(Newer::Shown);
                 }
+                newest.get_or_insert(item);
             }
         }
         let newer = self.store.saturating_sub(self.generations.len());
         for store in self.version.partitions[self.partition].hash_stores.iter().take(newer) {
             if let Some(item) = store.get(&hash, key, Purpose::Scan)? {
-                note(&item);
                 let was_there = |mark: &Mark| store.entry().number < mark.store;
                 if !self.is_resumed || self.mark.as_ref().is_some_and(was_there) {
-                    return Ok(true);
+                    return Ok(Newer::Shown);
                 }
+                newest.get_or_insert(item);
             }
         }
-        Ok(is_live == Some(false))
+        Ok(newest.map_or(Newer::Nothing, Newer::Late))
     }
 
     fn current(&self) -> &Current {
@@ -296,7 +311,8 @@ impl ForwardCursor for SiltCursor {
             Walk::Sorted(_) | Walk::Before => Place::Sorted { key: self.key().to_vec() },
         };
         let mark = self.mark.unwrap_or_else(|| self.mark_now());
-        Position { mark, partition: self.partition as u32, place }.encode()
+        let (opening, partition) = (self.opening, self.partition as u32);
+        Position { opening, mark, partition, place }.encode()
     }
 
     fn resume(&mut self, position: &[u8]) -> Result<bool> {

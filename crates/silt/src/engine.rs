@@ -46,6 +46,8 @@ pub(crate) struct Inner {
     pub(crate) convert_rate: RateLimiter,
     pub(crate) merge_rate: RateLimiter,
     pub(crate) counters: Counters,
+    /// The number of the log that this opening began: greater than those of all openings before.
+    pub(crate) opening: u64,
 }
 
 /// What background work is under way and due.

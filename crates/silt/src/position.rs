@@ -1,7 +1,7 @@
 //! Where a walk stands, so that a later cursor goes on there.
 //!
 //! ```text
-//! position := version 1:u8  mark  partition:u32  place                        little endian
+//! position := version 2:u8  opening:u64  mark  partition:u32  place            little endian
 //! mark     := generation:u64  end:u32  store:u64
 //! place    := 0:u8  generation:u64  position:u32        in a LogStore, by the place in the log
 //!           | 1:u8  store:u64  slot:u32                 in a HashStore
@@ -16,6 +16,9 @@
 //! The mark is how the table was when the walk was begun. An entry of a newer store hides one that the
 //! walk comes to only if it was there then, and was shown in its turn; a newer one may lie behind the
 //! walk, and its key would be missed.
+//!
+//! Opening the table puts logs together in other generations, and a power cut takes numbers back. So a walk
+//! from another opening begins the logs of its partition anew, and hides nothing but by what it shows.
 //!
 //! Bytes come from clients perhaps: of any content they give a position or nothing, and any position
 //! is one to go on from.
@@ -45,14 +48,19 @@ pub(crate) enum Place {
 /// The last entry of a walk that was shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Position {
+    /// The number that the table's log had when it was opened.
+    pub(crate) opening: u64,
     pub(crate) mark: Mark,
     pub(crate) partition: u32,
     pub(crate) place: Place,
 }
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 impl Mark {
+    /// Nothing was there.
+    pub(crate) const NONE: Mark = Mark { generation: 0, end: 0, store: 0 };
+
     /// Whether an entry in a LogStore was there.
     pub(crate) fn has_logged(&self, generation: u64, position: u32) -> bool {
         generation < self.generation || (generation == self.generation && position < self.end)
@@ -62,6 +70,7 @@ impl Mark {
 impl Position {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
+        out.extend_from_slice(&self.opening.to_le_bytes());
         out.extend_from_slice(&self.mark.generation.to_le_bytes());
         out.extend_from_slice(&self.mark.end.to_le_bytes());
         out.extend_from_slice(&self.mark.store.to_le_bytes());
@@ -83,6 +92,7 @@ impl Position {
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes.strip_prefix(&[VERSION])?;
+        let opening = take_u64(&mut rest)?;
         let mark = Mark {
             generation: take_u64(&mut rest)?,
             end: take_u32(&mut rest)?,
@@ -96,7 +106,7 @@ impl Position {
             2 => Place::Sorted { key: std::mem::take(&mut rest).to_vec() },
             _ => return None,
         };
-        rest.is_empty().then_some(Position { mark, partition, place })
+        rest.is_empty().then_some(Position { opening, mark, partition, place })
     }
 }
 
@@ -112,11 +122,11 @@ mod tests {
             Place::Hash { store: 1 << 40, slot: 3 },
             Place::Sorted { key: b"key".to_vec() },
         ] {
-            let position = Position { mark, partition: 3, place };
+            let position = Position { opening: 5, mark, partition: 3, place };
             let good = position.encode();
             assert_eq!(Position::decode(&good), Some(position));
             for at in 0..good.len() {
-                assert!(at >= 26 || Position::decode(&good[..at]).is_none());
+                assert!(at >= 34 || Position::decode(&good[..at]).is_none());
                 let mut bad = good.clone();
                 bad[at] ^= 0xff;
                 let _ = Position::decode(&bad);

@@ -95,6 +95,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<
         merge_rate: RateLimiter::new(options.merge_rate),
         counters: Counters::default(),
         options,
+        opening: number,
     }))
 }
 

@@ -114,6 +114,7 @@ macro_rules! conformance {
             linearizable $crate::linear::linearizable,
             threads $crate::concurrent::threads,
             limits $crate::limits::limits,
+            walks_in_pages $crate::pages::walks_in_pages,
         }
 
         #[test]

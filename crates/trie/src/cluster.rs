@@ -33,8 +33,8 @@ use siltstone_media::Media;
 
 use crate::files::{FRAME_TRAILER, FileSum, FileWriter, Homes, Kind, NamedFile};
 use crate::hash::Hash;
-use crate::htable::Filter;
 use crate::htable::filter::contains;
+use crate::htable::{Filter, le32, le64};
 
 const MAGIC: [u8; 8] = *b"SILTBLMC";
 const VERSION: u32 = 1;
@@ -134,10 +134,8 @@ impl Cluster {
         let at = len - FOOTER_BYTES as u64;
         let mut footer = [0; FOOTER_BYTES];
         file.read(at, &mut footer, Purpose::Recovery)?;
-        let word = |at: usize| {
-            u32::from_le_bytes([footer[at], footer[at + 1], footer[at + 2], footer[at + 3]])
-        };
-        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let word = |at: usize| le32(&footer[at..]);
+        let long = |at: usize| le64(&footer[at..]);
         if footer[40..] != MAGIC || word(36) != file.sum.of(at, &footer[..36]) {
             return Err(file.damaged(at, "the footer of the cluster does not match its checksum"));
         }
@@ -168,8 +166,7 @@ impl Cluster {
         }
         let entry = |entry: &[u8; DIRECTORY_ENTRY]| {
             let (number, probes) = entry.split_at(8);
-            let number = number.iter().rev().fold(0u64, |n, &byte| n << 8 | u64::from(byte));
-            (number, probes[0])
+            (le64(number), probes[0])
         };
         let tables = entries.iter().map(entry).collect();
         Ok(Cluster { file, bytes, columns, columns_a_page, page_bytes, tables })
@@ -350,18 +347,26 @@ mod tests {
             .map(|(number, set)| (number, Arc::new(Filter::build(set.iter().copied(), 60, 16.0))))
             .collect();
         let rate = RateLimiter::unlimited();
-        let bytes =
-            Cluster::write(media.as_ref(), 3, &filters, 1024, &rate, Purpose::Flush).unwrap();
-        let cluster = Cluster::open(&Homes { main: media.clone(), upper: None }, 3, bytes).unwrap();
-        assert_eq!(cluster.load(Purpose::Get).unwrap(), filters);
-        assert!(cluster.has(10) && !cluster.has(15));
-        for (number, set) in (10..).zip(&sets) {
-            for &hash in set.iter().step_by(37) {
-                let column = cluster.column(hash, Purpose::Get).unwrap();
-                assert!(column.may_hold(number, hash));
-                let others = (10..15).filter(|&n| n != number && column.may_hold(n, hash)).count();
-                assert!(others <= 1);
+        // A page of one column each, and of several.
+        for (page_bytes, at_least) in [(1024, 1), (4096, 5)] {
+            let bytes =
+                Cluster::write(media.as_ref(), 3, &filters, page_bytes, &rate, Purpose::Flush)
+                    .unwrap();
+            let homes = Homes { main: media.clone(), upper: None };
+            let cluster = Cluster::open(&homes, 3, bytes).unwrap();
+            assert!(cluster.columns_a_page >= at_least);
+            assert_eq!(cluster.load(Purpose::Get).unwrap(), filters);
+            assert!(cluster.has(10) && !cluster.has(15));
+            for (number, set) in (10..).zip(&sets) {
+                for &hash in set.iter().step_by(37) {
+                    let column = cluster.column(hash, Purpose::Get).unwrap();
+                    assert!(column.may_hold(number, hash));
+                    let may_hold = |n: &u64| *n != number && column.may_hold(*n, hash);
+                    assert!((10..15).filter(may_hold).count() <= 1);
+                }
             }
+            drop(cluster);
+            media.remove(&Kind::Cluster.name(3)).unwrap();
         }
     }
 }

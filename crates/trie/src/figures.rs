@@ -15,9 +15,9 @@ use siltstone_media::Ram;
 
 use crate::Options;
 use crate::hash::{Hash, HashKind};
-use crate::htable::balance::{Weight, balance};
+use crate::htable::balance::{Room, Weight, balance};
 use crate::htable::bucket::BUCKET_HEADER;
-use crate::htable::{Build, Expected, Layout, Origin, TableWriter};
+use crate::htable::{Expected, Layout, Origin, TableWriter};
 use crate::item::Item;
 
 /// The buckets of one HTable.
@@ -57,7 +57,7 @@ pub fn bucket_loads(
             bytes,
         })
         .collect();
-    let balanced = balance(&weights, 0, buckets, room);
+    let balanced = balance(&weights, Room { first: 0, buckets, bytes: room, last: room });
     let cached = (f64::from(buckets) * cached).ceil() as usize;
     let migrations: HashMap<u32, (u32, u32, bool)> = balanced
         .migrations
@@ -115,16 +115,7 @@ pub fn build_table(items: &[(u64, u32)]) -> Result<TableFigures> {
         items.iter().map(|&(key, len)| (kind.hash(&key.to_le_bytes()), key, len)).collect();
     order.sort_unstable();
     let user: u64 = items.iter().map(|&(_, len)| 8 + u64::from(len)).sum();
-    let options = Options::default();
-    let build = Build {
-        bucket_bytes: options.bucket_bytes as u32,
-        segment: options.segment,
-        fill: options.fill,
-        columns: (options.table_bytes / options.bucket_bytes) as u32,
-        filter_bits: options.filter_bits,
-        cached_migrations: options.cached_migrations,
-        layout: Layout::Buckets,
-    };
+    let build = Options::default().build(Layout::Buckets);
     let expected = Expected { items: items.len() as u64, bytes: user };
     let (media, rate) = (Ram::new(), RateLimiter::unlimited());
     let origin = Origin::default();
@@ -137,10 +128,9 @@ pub fn build_table(items: &[(u64, u32)]) -> Result<TableFigures> {
         writer.push(hash, &Item { key: &key.to_le_bytes(), value, expires_at: None })?;
     }
     let built = writer.finish()?;
-    let buckets = f64::from(built.buckets) * options.bucket_bytes as f64;
     Ok(TableFigures {
         overflow: built.overflow,
-        fill: user as f64 / buckets,
+        fill: user as f64 / built.bucket_bytes as f64,
         amplification: built.bytes as f64 / user as f64,
     })
 }

@@ -17,9 +17,8 @@ use siltstone_table::log::remove_logs;
 use crate::compact::Output;
 use crate::engine::{Inner, State};
 use crate::hash::Hash;
-use crate::htable::{Build, Expected, Layout};
-use crate::item::Item;
-use crate::memtable::Memtable;
+use crate::htable::Expected;
+use crate::memtable::{Memtable, Spot};
 use crate::version::{Edit, Place};
 
 /// The container that memtables go to.
@@ -86,38 +85,23 @@ impl Inner {
             return Ok(());
         }
         let hash = self.versions.shape.hash;
-        // The items in the form of a batch, and where each of them begins.
-        let mut bytes = Vec::with_capacity(memtable.bytes() as usize);
-        let mut items: Vec<(Hash, usize)> = Vec::with_capacity(memtable.keys() as usize);
-        memtable.each(u64::MAX, |item| {
-            items.push((hash.hash(item.key), bytes.len()));
-            item.push(&mut bytes);
-        });
+        let frozen = memtable.freeze();
+        let mut items: Vec<(Hash, Spot)> = Vec::with_capacity(memtable.keys() as usize);
+        let mut bytes = 0;
+        items.extend(frozen.items().map(|(spot, item)| {
+            bytes += (item.key.len() + item.value.map_or(0, <[u8]>::len)) as u64;
+            (hash.hash(item.key), spot)
+        }));
         items.sort_unstable();
-        let expected = Expected { items: items.len() as u64, bytes: bytes.len() as u64 };
-        let build = self.build(self.options.layout());
+        let expected = Expected { items: items.len() as u64, bytes };
+        let build = self.options.build(self.options.layout());
         let what = (memtable.last_sequence(), expected);
         let mut output = Output::new(self, ROOT, (build, Purpose::Flush), what, true);
-        for &(hash, at) in &items {
-            let Some((item, _)) = Item::parse(&bytes[at..]) else { continue };
-            output.push(hash, &item)?;
+        for &(hash, spot) in &items {
+            output.push(hash, &frozen.item(spot))?;
         }
         output.finish(false, edit)?;
         self.sync_dirs(Purpose::Flush)
-    }
-
-    /// How tables are built.
-    pub(crate) fn build(&self, layout: Layout) -> Build {
-        let buckets = self.options.table_bytes / self.options.bucket_bytes;
-        Build {
-            bucket_bytes: self.options.bucket_bytes as u32,
-            segment: self.options.segment,
-            fill: self.options.fill,
-            columns: buckets.max(1).next_power_of_two() as u32,
-            filter_bits: self.options.filter_bits,
-            cached_migrations: self.options.cached_migrations,
-            layout,
-        }
     }
 
     /// Forgets the logs whose writes are all in tables, and removes them.

@@ -97,6 +97,7 @@ pub(crate) fn rank(infix: u32, bucket: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::version::DEEPEST;
 
     #[test]
     fn is_the_order_of_hashes_the_order_of_buckets_and_of_run_keys() {
@@ -109,6 +110,7 @@ mod tests {
         }
         assert!(hashes.is_sorted_by_key(|hash| hash.to_key()));
         assert!(hashes.iter().all(|hash| hash.container(0, 3) == 0));
+        assert!(hashes.iter().all(|hash| hash.container(DEEPEST, 5) < 1 << 60));
         assert!(hashes.iter().all(|hash| hash.container(2, 3) >> 3 == hash.container(1, 3)));
     }
 

@@ -14,7 +14,7 @@ use siltstone_media::{Media, Ram};
 use crate::cluster;
 use crate::files::{FRAME_TRAILER, FileSum, Homes, Kind};
 use crate::hash::{Hash, HashKind};
-use crate::htable::format::{FOOTER_BYTES, FRAMES, Footer};
+use crate::htable::format::{FOOTER_BYTES, FRAMES, Footer, VERSION};
 use crate::htable::{HTable, Layout, Stream};
 use crate::version::Edit;
 
@@ -57,6 +57,7 @@ pub fn table(layout: u8, entries: u64, buckets: &[u8], frames: [&[u8]; 5]) {
         layout,
         entries,
         frames: [0; FRAMES],
+        version: VERSION,
         ..Footer::default()
     };
     for (frame, len) in frames.iter().zip(&mut footer.frames) {
@@ -75,7 +76,7 @@ pub fn table(layout: u8, entries: u64, buckets: &[u8], frames: [&[u8]; 5]) {
         let _ = table.may_hold(hash);
         let _ = table.get(&key, hash, Purpose::Get);
     }
-    let _ = table.stretch(0, u64::MAX / 3, HashKind::default(), Purpose::Get);
+    let _ = table.stretch(0, u64::MAX / 3, HashKind::default(), 0, Purpose::Get);
     let _ = table.verify(HashKind::default());
     let mut stream = Stream::new(table, HashKind::default(), Purpose::Scan);
     while let Ok(true) = stream.load_next() {
@@ -133,7 +134,8 @@ mod tests {
             let [a, b, c, d, e] = &frames;
             super::table(layout, entries, &buckets, [a, b, c, d, e]);
             // A directory that is in order lets the rest be looked at.
-            let sound = [&0u64.to_le_bytes()[..], &(buckets.chunks(256).count() as u32).to_le_bytes()].concat();
+            let whole = buckets.chunks(256).count() as u32 * 256;
+            let sound = [&0u64.to_le_bytes()[..], &whole.to_le_bytes()].concat();
             super::table(layout, entries, &buckets, [a, b, c, &sound, e]);
             super::cluster(numbers, &pages, &directory);
             super::edit(a);

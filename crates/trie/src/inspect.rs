@@ -79,7 +79,7 @@ fn table(
         }
         shown_items = inspection.items.len();
     }
-    inspection.more = table.entries() - inspection.items.len() as u64;
+    inspection.more = table.entries().saturating_sub(inspection.items.len() as u64);
     table.verify(origin.shape.hash)
 }
 

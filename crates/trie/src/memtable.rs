@@ -7,9 +7,11 @@
 //! ```
 //!
 //! The trie keeps no order, so nor does its memtable: a write touches a shard's table and its end,
-//! where a skip list walks some twenty nodes. The trie itself is not versioned; the memtable is, so
-//! that a batch becomes visible at once and a cursor stands at one moment. One writer adds; a reader
-//! takes a shard's lock, never over I/O, and waits at most for one insertion.
+//! where a skip list walks some twenty nodes. A memtable begins with the room that the one before
+//! needed, or a third of a write would be copying and hashing anew as it grows. The trie itself is not
+//! versioned; the memtable is, so that a batch becomes visible at once and a cursor stands at one moment.
+//! One writer adds; a reader takes a shard's lock, never over I/O, and waits at most for one insertion. A
+//! full memtable has no writer, and its flush reads it in place ([`Frozen`]).
 //!
 //! Invariant: every write of a memtable is in a log from `first_log` on.
 //!
@@ -18,11 +20,11 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use hashbrown::HashTable;
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockReadGuard};
 use siltstone_engine::Op;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::htable::Found;
+use crate::htable::{Found, le32, le64};
 use crate::item::Item;
 
 const DELETE: u8 = 0;
@@ -54,6 +56,9 @@ struct Shard {
     records: Vec<u8>,
 }
 
+/// What a key costs in a shard's table: a slot has four bytes and one of hash, and up to half of the slots are free.
+const SLOT_BYTES: u64 = 8;
+
 /// A record, read.
 struct Record<'a> {
     before: u32,
@@ -64,10 +69,8 @@ struct Record<'a> {
 impl Shard {
     fn record(&self, at: u32) -> Record<'_> {
         let bytes = &self.records[at as usize..];
-        let word = |at: usize| {
-            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        };
-        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let word = |at: usize| le32(&bytes[at..]);
+        let long = |at: usize| le64(&bytes[at..]);
         let (kind, key_len, value_len) = (bytes[4], word(21) as usize, word(25) as usize);
         let (key, rest) = bytes[HEADER..].split_at(key_len);
         let item = Item {
@@ -99,17 +102,58 @@ impl Shard {
     }
 
     fn bytes(&self) -> u64 {
-        // A slot has four bytes and one of hash.
-        (self.records.capacity() + self.newest.capacity() * 5) as u64
+        self.records.len() as u64 + self.newest.len() as u64 * SLOT_BYTES
+    }
+
+    /// An empty one with room for what this one has, and a little more.
+    fn like(&self) -> Shard {
+        let room = |len: usize| len + len / 16;
+        Shard {
+            newest: HashTable::with_capacity(room(self.newest.len())),
+            records: Vec::with_capacity(room(self.records.len())),
+        }
+    }
+}
+
+/// A memtable that nothing is added to any more, to be read in place.
+pub(crate) struct Frozen<'a> {
+    shards: Vec<RwLockReadGuard<'a, Shard>>,
+}
+
+/// Where the newest item of a key stands in a frozen memtable.
+pub(crate) type Spot = (u32, u32);
+
+impl Frozen<'_> {
+    /// The newest item of every key, in no order.
+    pub(crate) fn items(&self) -> impl Iterator<Item = (Spot, Item<'_>)> {
+        (0..).zip(&self.shards).flat_map(|(number, shard)| {
+            shard.newest.iter().map(move |&at| ((number, at), shard.record(at).item))
+        })
+    }
+
+    /// The item there.
+    pub(crate) fn item(&self, (shard, at): Spot) -> Item<'_> {
+        self.shards[shard as usize].record(at).item
     }
 }
 
 impl Memtable {
+    /// An empty one whose writes are in this log and later ones. All memtables of a table have one seed,
+    /// over all openings: a walk that is taken up again stands in a shard by it.
     pub(crate) fn new(first_log: u64, seed: u64) -> Self {
+        Memtable::of(first_log, seed, (0..SHARDS).map(|_| Shard::default()))
+    }
+
+    /// An empty one that is to take as much as `before` did.
+    pub(crate) fn like(before: &Memtable, first_log: u64) -> Self {
+        Memtable::of(first_log, before.seed, before.shards.iter().map(|shard| shard.read().like()))
+    }
+
+    fn of(first_log: u64, seed: u64, shards: impl Iterator<Item = Shard>) -> Self {
         Memtable {
             first_log,
             seed,
-            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            shards: shards.map(RwLock::new).collect(),
             bytes: AtomicU64::new(0),
             keys: AtomicU64::new(0),
             last_sequence: AtomicU64::new(0),
@@ -136,11 +180,11 @@ impl Memtable {
         let key = op.key();
         let (hash, shard) = self.hash(key);
         let mut shard = shard.write();
+        let bytes = shard.bytes();
         let Shard { newest, records } = &mut *shard;
-        let (at, capacity) = (records.len() as u32, records.capacity() + newest.capacity() * 5);
+        let at = records.len() as u32;
         let stored = |at: u32| {
-            let len = &records[at as usize + 21..at as usize + 25];
-            let len = u32::from_le_bytes([len[0], len[1], len[2], len[3]]) as usize;
+            let len = le32(&records[at as usize + 21..]) as usize;
             &records[at as usize + HEADER..][..len]
         };
         let seed = self.seed;
@@ -152,16 +196,17 @@ impl Memtable {
             at
         });
         records.reserve(HEADER + key.len() + value.len());
-        records.extend_from_slice(&before.to_le_bytes());
-        records.push(kind);
-        records.extend_from_slice(&sequence.to_le_bytes());
-        records.extend_from_slice(&expires_at.to_le_bytes());
-        records.extend_from_slice(&(key.len() as u32).to_le_bytes());
-        records.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        let mut header = [0; HEADER];
+        header[..4].copy_from_slice(&before.to_le_bytes());
+        header[4] = kind;
+        header[5..13].copy_from_slice(&sequence.to_le_bytes());
+        header[13..21].copy_from_slice(&expires_at.to_le_bytes());
+        header[21..25].copy_from_slice(&(key.len() as u32).to_le_bytes());
+        header[25..].copy_from_slice(&(value.len() as u32).to_le_bytes());
+        records.extend_from_slice(&header);
         records.extend_from_slice(key);
         records.extend_from_slice(value);
-        let grown = shard.bytes() - capacity as u64;
-        self.bytes.fetch_add(grown, Relaxed);
+        self.bytes.fetch_add(shard.bytes() - bytes, Relaxed);
         self.last_sequence.fetch_max(sequence, Relaxed);
     }
 
@@ -180,13 +225,13 @@ impl Memtable {
         shard.find(hash, key).is_some_and(|newest| shard.item_at(newest, at).is_some())
     }
 
-    /// Shows the newest item of every key that is not newer than `at`, in no order. A shard is locked
-    /// meanwhile: `look` is quick, and asks no memtable.
-    pub(crate) fn each(&self, at: u64, mut look: impl FnMut(Item<'_>)) {
-        (0..SHARDS).for_each(|shard| self.each_of(shard, at, &mut look));
+    /// To be read in place. Whoever adds to it meanwhile waits.
+    pub(crate) fn freeze(&self) -> Frozen<'_> {
+        Frozen { shards: self.shards.iter().map(RwLock::read).collect() }
     }
 
-    /// The same of one shard.
+    /// Shows the newest item of every key of a shard that is not newer than `at`, in no order. The shard is
+    /// locked meanwhile: `look` is quick, and asks no memtable.
     pub(crate) fn each_of(&self, shard: usize, at: u64, mut look: impl FnMut(Item<'_>)) {
         let shard = self.shards[shard].read();
         for &newest in &shard.newest {
@@ -207,7 +252,7 @@ impl Memtable {
         self.keys() == 0
     }
 
-    /// Resident memory.
+    /// Memory that its writes take, without what was reserved for more.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
@@ -258,13 +303,29 @@ mod tests {
         }
         assert_eq!(memtable.get(b"other", u64::MAX), None);
         let mut shown = 0;
-        memtable.each(4000, |item| {
-            let n = u32::from_le_bytes(item.key.try_into().unwrap());
-            assert_eq!(Found::of(&item), expected(n, 1));
-            shown += 1;
-        });
+        let number = |item: &Item<'_>| u32::from_le_bytes(item.key.try_into().unwrap());
+        for shard in 0..SHARDS {
+            memtable.each_of(shard, 4000, |item| {
+                assert_eq!(Found::of(&item), expected(number(&item), 1));
+                shown += 1;
+            });
+        }
+        let frozen = memtable.freeze();
+        for (spot, item) in frozen.items() {
+            assert_eq!(Found::of(&item), expected(number(&item), 2));
+            assert_eq!(frozen.item(spot), item);
+        }
+        assert_eq!(frozen.items().count(), 2000);
+        drop(frozen);
         assert_eq!((shown, memtable.keys(), memtable.last_sequence()), (2000, 2000, 6000));
         let really: u64 = memtable.shards.iter().map(|shard| shard.read().bytes()).sum();
         assert_eq!(memtable.bytes(), really);
+        // The next one has room for as much, and nothing in it.
+        let next = Memtable::like(&memtable, 2);
+        assert_eq!((next.bytes(), next.keys(), next.first_log), (0, 0, 2));
+        for (shard, before) in next.shards.iter().zip(&memtable.shards) {
+            assert!(shard.read().records.capacity() >= before.read().records.len());
+            assert!(shard.read().newest.capacity() >= before.read().newest.len());
+        }
     }
 }

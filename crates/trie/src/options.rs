@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use siltstone_engine::{OptionReader, Result};
 
-use crate::htable::Layout;
+use crate::htable::{Build, Layout};
 
 // ANCHOR: options
 /// How a table of the LSM-trie engine is kept. Refused whole at open if it cannot be.
@@ -20,7 +20,8 @@ pub struct Options {
     /// Bytes of a bucket (`bucket`, 4 KiB): what a lookup reads. A multiple of what the medium reads
     /// at once.
     pub bucket_bytes: u64,
-    /// Share of the buckets' room that items take (`fill`, 0.99). Less: fewer migrations, more space.
+    /// Share of the buckets' room that items take (`fill`, 1): items of one length always, those of many
+    /// as nearly as they can be placed. Less: fewer migrations, more space.
     pub fill: f64,
     /// Buckets of a segment (`segment`, 128): what is balanced together, and what a compaction holds in
     /// memory of each table. Fewer: less memory, less balance.
@@ -75,7 +76,7 @@ impl Default for Options {
             table_bytes: 32 << 20,
             memtables: 2,
             bucket_bytes: 4 << 10,
-            fill: 0.99,
+            fill: 1.0,
             segment: 128,
             cached_migrations: 0.2,
             fanout_bits: 3,
@@ -97,6 +98,20 @@ impl Default for Options {
 }
 
 impl Options {
+    /// How tables are built.
+    pub(crate) fn build(&self, layout: Layout) -> Build {
+        let buckets = self.table_bytes / self.bucket_bytes;
+        Build {
+            bucket_bytes: self.bucket_bytes as u32,
+            segment: self.segment,
+            fill: self.fill,
+            columns: buckets.max(1).next_power_of_two() as u32,
+            filter_bits: self.filter_bits,
+            cached_migrations: self.cached_migrations,
+            layout,
+        }
+    }
+
     /// How tables are laid out, runs excepted.
     pub(crate) fn layout(&self) -> Layout {
         if self.is_sorted { Layout::Sorted } else { Layout::Buckets }
@@ -150,7 +165,7 @@ impl Options {
             "bucket",
             "a power of two from 256 to 32KiB",
         );
-        require((0.3..=0.999).contains(&self.fill), "fill", "from 0.3 to 0.999");
+        require((0.3..=1.0).contains(&self.fill), "fill", "from 0.3 to 1");
         require(between(self.segment.into(), 1, 8192), "segment", "from 1 to 8192");
         require((0.0..=1.0).contains(&self.cached_migrations), "migrations", "from 0 to 1");
         require(between(self.fanout_bits.into(), 1, 5), "fanout_bits", "from 1 to 5");

@@ -59,7 +59,7 @@ pub(crate) fn open(homes: Homes, env: Env, options: Options) -> Result<(Arc<Inne
     second::own(&homes, options.upper.as_deref(), versions.shape.hash.seed, was_closed)?;
 
     let sealed = recovered.sealed_log.map(|(number, _)| number);
-    let mut writes = Writes::new(recovered.last_sequence, env.seed);
+    let mut writes = Writes::new(recovered.last_sequence, versions.shape.hash.seed);
     let replayed = replay(media.as_ref(), recovered.first_log, sealed, &mut writes)?;
     for &number in &replayed.found {
         versions.skip_number(number);
@@ -73,7 +73,9 @@ pub(crate) fn open(homes: Homes, env: Env, options: Options) -> Result<(Arc<Inne
     // back and in doubt.
     let is_doubtful =
         replayed.is_doubtful || !recovered.is_new && replayed.logs.is_empty() && sealed.is_none();
-    let memtable = Arc::new(writes.memtable.unwrap_or_else(|| Memtable::new(number, env.seed)));
+    let memtable = Arc::new(
+        writes.memtable.unwrap_or_else(|| Memtable::new(number, versions.shape.hash.seed)),
+    );
     let mut logs = replayed.logs;
     let are_many = logs.len() >= MOST_OLD_LOGS;
     logs.push(number);

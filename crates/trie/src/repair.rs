@@ -28,7 +28,7 @@ use siltstone_table::{LogMode, LogReader, Manifest};
 use crate::cluster::Cluster;
 use crate::files::{FileSum, Homes, Kind};
 use crate::hash::Hash;
-use crate::htable::{BucketHeader, Build, Expected, HTable, Layout, Origin, TableWriter};
+use crate::htable::{BucketHeader, Expected, HTable, Layout, Origin, TableWriter};
 use crate::item::Item;
 use crate::options::Options;
 use crate::record::Record;
@@ -210,9 +210,10 @@ impl Repair {
         let (mut saved, mut count) = (Saved::default(), 0);
         let mut buffer = vec![0; table.bucket_bytes() as usize];
         for bucket in 0..table.buckets() {
-            let offset = table.directory().offset(bucket, table.bucket_bytes());
-            let read = table.read(offset, &mut buffer, Purpose::Maintenance);
-            let opened = read.and_then(|()| table.open_bucket(offset, &buffer));
+            let place = table.directory().place(bucket, table.bucket_bytes());
+            let (offset, buffer) = (place.start, &mut buffer[..(place.end - place.start) as usize]);
+            let read = table.read(offset, buffer, Purpose::Maintenance);
+            let opened = read.and_then(|()| table.open_bucket(offset, buffer));
             match opened {
                 Ok((header, items)) => {
                     for (_, _, item) in header.items(items).flatten() {
@@ -258,24 +259,29 @@ impl Repair {
         state: &mut Edit,
     ) -> Result<u64> {
         let (name, sum, len) = (Kind::HTable.name(number), FileSum::new(number), file.len()?);
-        let read = |offset: u64, buffer: &mut [u8]| -> Result<bool> {
+        // Reads what a bucket would be there; the last one of a table ends behind its items.
+        let read = |offset: u64, bytes: u64, buffer: &mut Vec<u8>| -> Result<bool> {
+            buffer.resize(bytes.min(len - offset) as usize, 0);
             match file.read_at(offset, buffer, Purpose::Maintenance) {
-                Ok(()) => Ok(BucketHeader::open(sum, offset, buffer).is_some()),
-                Err(error) if error.is_corruption() => Ok(false),
-                Err(error) => Err(error),
+                Ok(()) => {}
+                Err(error) if error.is_corruption() => return Ok(false),
+                Err(error) => return Err(error),
             }
+            let is_whole = buffer.len() as u64 == bytes;
+            if is_whole && BucketHeader::open(sum, offset, buffer).is_some() {
+                return Ok(true);
+            }
+            let short = BucketHeader::least_bytes(buffer).filter(|&least| least <= buffer.len());
+            buffer.truncate(short.unwrap_or(0));
+            Ok(BucketHeader::open(sum, offset, buffer).is_some())
         };
         // The first bucket that holds, of whichever size, gives the grid.
-        let mut grid = None;
+        let (mut grid, mut buffer) = (None, Vec::new());
         let mut at = 0;
         while grid.is_none() && at < len {
-            for bits in 8..=15 {
-                let bytes = 1u64 << bits;
-                if at % bytes == 0 && at + bytes <= len {
-                    let mut buffer = vec![0; bytes as usize];
-                    if read(at, &mut buffer)? {
-                        grid = Some(bytes);
-                    }
+            for bytes in (8..=15).map(|bits| 1u64 << bits).filter(|bytes| at % bytes == 0) {
+                if read(at, bytes, &mut buffer)? {
+                    grid = grid.or(Some(bytes));
                 }
             }
             at += 256;
@@ -286,7 +292,6 @@ impl Repair {
         };
         let origin = Origin { place, shape: self.shape, last_sequence: 0 };
         let (mut saved, mut count) = (Saved::default(), 0);
-        let mut buffer = vec![0; bytes as usize];
         let mut lost: Option<u64> = None;
         let mut story = Vec::new();
         let mut end = |lost: &mut Option<u64>, at: u64| {
@@ -298,7 +303,7 @@ impl Repair {
             }
         };
         for offset in (0..len).step_by(bytes as usize) {
-            if offset + bytes > len || !read(offset, &mut buffer)? {
+            if !read(offset, bytes, &mut buffer)? {
                 lost = lost.or(Some(offset));
                 continue;
             }
@@ -336,16 +341,7 @@ impl Repair {
         items.sort_unstable();
         let number = self.next_file;
         self.next_file += 1;
-        let options = Options::default();
-        let build = Build {
-            bucket_bytes: options.bucket_bytes as u32,
-            segment: options.segment,
-            fill: options.fill,
-            columns: (options.table_bytes / options.bucket_bytes) as u32,
-            filter_bits: options.filter_bits,
-            cached_migrations: options.cached_migrations,
-            layout: Layout::Buckets,
-        };
+        let build = Options::default().build(Layout::Buckets);
         let expected = Expected { items: items.len() as u64, bytes: bytes.len() as u64 };
         let media = self.homes.main.as_ref();
         let purpose = Purpose::Maintenance;

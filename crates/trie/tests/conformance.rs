@@ -71,12 +71,3 @@ impl Subject for TrieSubject {
 }
 
 siltstone_testkit::conformance!(TrieSubject);
-
-#[test]
-fn walks_in_pages() {
-    siltstone_testkit::run(
-        "walks_in_pages",
-        siltstone_testkit::pages::walks_in_pages,
-        &TrieSubject,
-    );
-}

@@ -1,7 +1,7 @@
 //! Does a walk that is taken up again show what is true at that moment?
 //!
-//! The conformance kit checks that walks in pages miss nothing. Here is what this engine promises beyond it:
-//! an overwritten entry is shown with its newest value, and one that was deleted since is not shown.
+//! The conformance kit checks walks in pages of small tables. Here are the cases by themselves: an overwritten
+//! entry is shown with its newest value, one that was deleted since is not shown, and nothing is missed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,9 +15,13 @@ use siltstone_trie::{Options, Trie};
 const KEYS: u32 = 2000;
 
 fn open(media: &Arc<dyn Media>) -> Trie {
-    let options = "table=4KiB bucket=512 fanout_bits=1 levels=3 slow=8 garbage=1";
-    let options = Options::from_map(&subject::options([options])).unwrap();
-    let env = Env::replayable(Arc::new(ManualClock::at(0)), 3);
+    open_as(media, "table=4KiB", 3)
+}
+
+fn open_as(media: &Arc<dyn Media>, more: &str, seed: u64) -> Trie {
+    let options = "bucket=512 fanout_bits=1 levels=3 slow=8 garbage=1";
+    let options = Options::from_map(&subject::options([options, more])).unwrap();
+    let env = Env::replayable(Arc::new(ManualClock::at(0)), seed);
     Trie::open(media.clone(), env, options).unwrap()
 }
 
@@ -109,4 +113,29 @@ fn is_a_walk_taken_up_after_the_table_was_opened_anew() {
     }
     let keys: std::collections::BTreeSet<u32> = shown.into_iter().map(|(key, _)| key).collect();
     assert_eq!(keys.len() as u32, KEYS);
+}
+
+/// Another process hashes with seeds of its own.
+#[test]
+fn is_a_walk_in_a_memtable_taken_up_by_another_process() {
+    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    for flushes in [false, true] {
+        let trie = open_as(&media, "table=1MiB", 3);
+        if flushes {
+            // Not the first memtable of an opening.
+            trie.flush().unwrap();
+        }
+        (0..KEYS).for_each(|key| write(&trie, key, Some(b"value")));
+        let (mut shown, mut from) = page(&trie, None);
+        trie.close().unwrap();
+        let trie = open_as(&media, "table=1MiB", 4);
+        while let Some(position) = from.take() {
+            let (entries, next) = page(&trie, Some(&position));
+            shown.extend(entries);
+            from = next;
+        }
+        let keys: std::collections::BTreeSet<u32> = shown.iter().map(|&(key, _)| key).collect();
+        assert_eq!(keys.len() as u32, KEYS, "flushed: {flushes}");
+        trie.close().unwrap();
+    }
 }

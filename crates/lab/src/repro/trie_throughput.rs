@@ -46,7 +46,7 @@ impl Experiment for TrieThroughput {
     }
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
-        let load = Load { table_bytes: TABLE_BYTES, levels: 5, ..Load::of(20e6, scale) };
+        let load = Load { table_bytes: TABLE_BYTES, levels: 5, ..Load::of(8e6, scale) };
         let zipf = Load { draw: Draw::Zipf { skew: 0.99 }, ..load };
         let memtable = TABLE_BYTES.to_string();
         let levels =
@@ -156,7 +156,7 @@ impl Experiment for TrieThroughput {
         Some(
             "20 times is said of 1 TB, where LevelDB has seven levels and SILT's SortedStore is rewritten for \
              each of thousands of HashStores; here LevelDB's model has four levels, and at scale 1 SILT merges \
-             into some 700 MB",
+             into some 600 MB",
         )
     }
 }

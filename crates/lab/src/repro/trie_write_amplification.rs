@@ -5,8 +5,7 @@
 //! one, all that was written lies at the last level. What is written is split at the tables: keys and
 //! values; what buckets have beyond them, their headers and the room that is left; filters; the rest.
 //!
-//! With tables of 64 KiB, of 14 or 15 buckets, the room that is left in whole buckets is a cost of the scale;
-//! beyond scale 1 the tables grow instead of the number of cycles.
+//! Tables have 64 KiB, some 14 buckets; beyond scale 1 they grow instead of the number of cycles.
 //!
 //! Invariant: the parts add up to what was written.
 //!
@@ -39,11 +38,11 @@ impl Experiment for TrieWriteAmplification {
 
     fn cause(&self) -> Option<&'static str> {
         Some(
-            "it is flat; what is above the 4.94 of keys and values (fewer than 5, since a merge drops what was \
-             overwritten) is counted above. At scale 2.5 filters of 16 bits are 1.8 % of items of 116 bytes, \
-             headers of buckets 0.5 %, air and the last item that does not fit 1.8 %, footers and directories \
-             0.2 %: 4.3 % a level, where 5.1 leaves 3.2 %. The paper's own tables, 95 % full, would be \
-             5 × (1 / 0.95 + 0.017) = 5.35. At scale 0.5 a table has 14.1 buckets' worth in 15",
+            "what is above the 4.94 of keys and values (fewer than 5, since a merge drops what was overwritten) \
+             is counted above. At scale 2.5 headers of buckets and what is left behind 35 items of 116 bytes \
+             in 4 KiB are 0.9 %, filters of 16 bits 1.8 %, footers and directories 0.2 %: 2.9 % a level, where 5.1 \
+             leaves 3.2 %. The paper's own tables, 95 % full, would be 5 × (1 / 0.95 + 0.017) = 5.35. Below scale 1 \
+             footers and directories weigh more",
         )
     }
 

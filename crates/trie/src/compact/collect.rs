@@ -62,7 +62,7 @@ impl Inner {
         }
         let mut merge =
             Merge::new(&container.tables, self.versions.shape.hash, Purpose::Compaction);
-        let (build, expected) = (self.build(layout), merge.expected());
+        let (build, expected) = (self.options.build(layout), merge.expected());
         let (how, what) = ((build, Purpose::Compaction), (merge.last_sequence(), expected));
         let mut output = Output::new(self, place, how, what, false);
         while merge.next_stretch()? {
@@ -81,16 +81,16 @@ impl Inner {
         let Some(container) = version.at(place) else { return Ok((0, 0.0)) };
         let most_buckets = container.tables.iter().map(|table| table.buckets()).max().unwrap_or(1);
         let stretch = u64::MAX / u64::from(most_buckets.max(1));
-        let (mut all, mut live) = (0u64, 0u64);
+        let (mut all, mut live, now) = (0u64, 0u64, self.env.clock.now());
         for n in 0..SAMPLES {
             let from = (u64::MAX / SAMPLES).wrapping_mul(n).wrapping_add(stretch / 3);
             let to = from.saturating_add(stretch);
             let mut seen = HashSet::new();
             for table in &container.tables {
-                let hash = self.versions.shape.hash;
-                for (hash, is_delete) in table.stretch(from, to, hash, Purpose::Compaction)? {
+                let (kind, purpose) = (self.versions.shape.hash, Purpose::Compaction);
+                for (hash, is_gone) in table.stretch(from, to, kind, now, purpose)? {
                     all += 1;
-                    live += u64::from(seen.insert(hash) && !is_delete);
+                    live += u64::from(seen.insert(hash) && !is_gone);
                 }
             }
         }

@@ -52,7 +52,7 @@ impl Inner {
         edit: &mut Edit,
     ) -> Result<()> {
         let (level, bits) = (place.level + 1, self.versions.shape.fanout_bits);
-        let build = self.build(self.options.layout());
+        let build = self.options.build(self.options.layout());
         let Expected { items, bytes } = merge.expected();
         let expected = Expected { items: items >> bits, bytes: bytes >> bits };
         let last_sequence = merge.last_sequence();

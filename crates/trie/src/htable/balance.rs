@@ -18,7 +18,7 @@
 //!
 //! Source: LSM-trie paper, section 2.4.2, where all go to the emptiest: that spreads the room that is
 //! left thinner than the last items are. Best fit is ours. That a mark is the lowest rank that moved (and not the
-//! highest that stayed) is ours: so all items of a bucket can move.
+//! highest that stayed) is ours: so all items of a bucket can move. So is a last bucket that is short.
 
 use std::collections::BTreeSet;
 
@@ -51,11 +51,27 @@ pub(crate) struct Balanced {
     pub(crate) migrations: Vec<Migration>,
 }
 
-/// Places items in buckets of `room` bytes each; `first` is the number in the table of the first of
-/// these buckets. Cost: a sort of the buckets, and one for the items of each that is too full.
-pub(crate) fn balance(items: &[Weight], first: u32, buckets: u32, room: u32) -> Balanced {
-    let room = u64::from(room);
+/// The buckets to be balanced.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    /// The number in the table of the first of them.
+    pub(crate) first: u32,
+    pub(crate) buckets: u32,
+    /// Bytes of each.
+    pub(crate) bytes: u32,
+    /// Bytes of the last of them, which may be fewer.
+    pub(crate) last: u32,
+}
+
+/// Places items in buckets. Cost: a sort of the buckets, and one for the items of each that is too full.
+pub(crate) fn balance(items: &[Weight], room: Room) -> Balanced {
+    let Room { first, buckets, bytes: room, last } = room;
     let mut loads = vec![0u64; buckets as usize];
+    // What a short bucket lacks counts as taken.
+    if let Some(load) = loads.last_mut() {
+        *load = room.saturating_sub(last).into();
+    }
+    let room = u64::from(room);
     for item in items {
         loads[item.bucket as usize] += u64::from(item.bytes);
     }
@@ -129,9 +145,14 @@ mod tests {
         (at, steps)
     }
 
-    fn check(items: &[Weight], buckets: u32, room: u32) -> (usize, usize) {
-        let balanced = balance(items, 0, buckets, room);
+    fn all(buckets: u32, bytes: u32, last: u32) -> Room {
+        Room { first: 0, buckets, bytes, last }
+    }
+
+    fn check(items: &[Weight], buckets: u32, room: u32, last: u32) -> (usize, usize) {
+        let balanced = balance(items, all(buckets, room, last));
         let mut loads = vec![0; buckets as usize];
+        loads[buckets as usize - 1] = room - last;
         let (mut longest, mut special) = (0, 0);
         for (item, place) in items.iter().zip(&balanced.places) {
             let Some(place) = *place else {
@@ -154,13 +175,30 @@ mod tests {
             buckets in 1u32..40,
             infixes in prop_oneof![Just(1u32), Just(3), Just(u32::MAX)],
             draws in prop::collection::vec((any::<u32>(), any::<u32>(), 1u32..500), 0..400),
+            last in 0u32..1001,
         ) {
             let weight = |(bucket, infix, bytes): (u32, u32, u32)| {
                 let infix = (infix % infixes).wrapping_mul(0x9e37_79b9);
                 Weight { bucket: bucket % buckets, infix, bytes }
             };
             let items: Vec<Weight> = draws.into_iter().map(weight).collect();
-            check(&items, buckets, 1000);
+            check(&items, buckets, 1000, last);
+        }
+
+        /// Then each bucket takes a number of items, and the last place of the last bucket is found.
+        #[test]
+        fn do_items_of_one_size_fill_every_bucket(
+            buckets in 1u32..40,
+            last in 1u32..11,
+            draws in prop::collection::vec((any::<u32>(), any::<u32>()), 400..401),
+        ) {
+            let count = (buckets as usize - 1) * 10 + last as usize;
+            let items: Vec<Weight> = draws[..count]
+                .iter()
+                .map(|&(bucket, infix)| Weight { bucket: bucket % buckets, infix, bytes: 100 })
+                .collect();
+            let (_, special) = check(&items, buckets, 1000, last * 100);
+            prop_assert_eq!(special, 0);
         }
     }
 
@@ -190,7 +228,7 @@ mod tests {
     }
 
     fn check_fast(items: &[Weight], buckets: u32, room: u32) -> usize {
-        let balanced = balance(items, 0, buckets, room);
+        let balanced = balance(items, all(buckets, room, room));
         let mut loads = vec![0; buckets as usize];
         for (item, place) in items.iter().zip(&balanced.places) {
             if let Some(place) = place {
@@ -205,7 +243,7 @@ mod tests {
     fn do_chains_and_the_special_bucket_come_up_when_room_is_short() {
         let (mut longest, mut special) = (0, 0);
         for seed in 0..60 {
-            let (chain, over) = check(&random(seed, 12, 1000, 0.99, 320), 12, 1000);
+            let (chain, over) = check(&random(seed, 12, 1000, 0.99, 320), 12, 1000, 1000);
             longest = longest.max(chain);
             special += over;
         }

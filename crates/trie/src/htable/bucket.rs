@@ -3,7 +3,8 @@
 //! ```text
 // ANCHOR: layout
 //!   bucket := crc32c:u32  mark:u32  destination:u32  used:u16  common:u16  key_len:u16
-//!             value_len:u16  item*  zeros                    "bucket bytes" in all; integers LE
+//!             value_len:u16  item*  zeros                    "bucket bytes" in all, the table's last
+//!                                                            perhaps fewer; integers LE
 //!   item   := key  value                       the first `common` ones, if `value_len` is stated
 //!           | value_len:varint  key  value     the first `common` ones, if it is 65,535: it varies
 //!           | the form of a batch              all others (see crate::item)
@@ -77,6 +78,12 @@ impl Shape {
         lengths + key + value
     }
 
+    /// Bytes of every item of this shape, if all have the same.
+    pub(crate) fn item_bytes(self) -> Option<usize> {
+        let both = usize::from(self.key_len) + usize::from(self.value_len);
+        (self.value_len != VARIES && both > 0).then_some(both)
+    }
+
     /// Appends an item of this shape: its key and its value, which stand together in `both`.
     pub(crate) fn push(self, both: &[u8], out: &mut Vec<u8>) {
         if self.value_len == VARIES {
@@ -144,6 +151,12 @@ impl BucketHeader {
         }
         let crc = sum.of(offset, &bucket[4..]);
         bucket[..4].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// The bytes of a bucket, header counted, that is as short as its items.
+    pub(crate) fn least_bytes(bucket: &[u8]) -> Option<usize> {
+        let used = bucket.get(12..14)?;
+        Some(BUCKET_HEADER + usize::from(u16::from_le_bytes([used[0], used[1]])))
     }
 
     /// Checks a bucket and gives its header and the bytes of its items; `None`: damaged.

@@ -6,9 +6,10 @@
 //!                                   or pack    └─ buckets                    … frames ─ footer
 //! ```
 //!
-//! A segment has as many buckets as its items fill to the share that was asked for. If then some fit
-//! in no bucket, though they are small, it is tried again with a few more buckets: larger items need a
-//! little more air than small ones.
+//! A segment has as many buckets as its items fill to the share that was asked for; the last bucket of the
+//! last segment is as short as it can be. If then some fit in no bucket, though they are small, it is tried
+//! again with a little more air: items of one length need none, those of many lengths the more the larger they
+//! are. What a segment needed the next one begins with.
 //!
 //! In memory are one segment, the filter, and what the table will have in memory anyway.
 //!
@@ -19,12 +20,12 @@
 use siltstone_engine::{Purpose, RateLimiter, Result};
 use siltstone_media::Media;
 
-use super::balance::{Balanced, Migration, Weight, balance};
+use super::balance::{Migration, Room, Weight, balance};
 use super::bucket::{BUCKET_HEADER, BucketHeader, NOWHERE, Shape};
 use super::directory::{Directory, Segment, segment_of};
 use super::filter::FilterBuilder;
 use super::format::{
-    FILTER, FOOTER_BYTES, FRAMES, Footer, Layout, Origin, Special, encode_migrations,
+    FILTER, FOOTER_BYTES, FRAMES, Footer, Layout, Origin, Special, VERSION, encode_migrations,
     encode_specials,
 };
 use super::run::PageIndexBuilder;
@@ -32,9 +33,9 @@ use crate::files::{FRAME_TRAILER, FileSum, FileWriter, Kind};
 use crate::hash::Hash;
 use crate::item::Item;
 
-/// By how much the buckets are more, attempt by attempt, when items fit in none. What does not fit
-/// then either is of one hash, mostly, and goes to the special bucket.
-const AIR: [f64; 6] = [0.005, 0.01, 0.02, 0.04, 0.08, 0.16];
+/// How much air there is besides what was asked for, attempt by attempt. What does not fit with the
+/// last either is of one hash, mostly, and goes to the special bucket.
+const AIR: [f64; 11] = [0.0, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.09, 0.16];
 
 /// How a table is built.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +43,7 @@ pub(crate) struct Build {
     pub(crate) bucket_bytes: u32,
     /// Buckets of a segment, about.
     pub(crate) segment: u32,
-    /// The share of the buckets' room that items may take.
+    /// The share of the buckets' room that items take, if they let themselves be placed so.
     pub(crate) fill: f64,
     /// Columns of the filter of a table of full size.
     pub(crate) columns: u32,
@@ -65,7 +66,6 @@ pub(crate) struct Expected {
 pub(crate) struct Built {
     pub(crate) bytes: u64,
     pub(crate) items: u64,
-    pub(crate) buckets: u32,
     /// Bytes of the items' keys and values, of the buckets, and of the filter.
     pub(crate) item_bytes: u64,
     pub(crate) bucket_bytes: u64,
@@ -85,6 +85,9 @@ pub(crate) struct TableWriter<'a> {
     bits: u32,
     segments: Vec<Segment>,
     buckets: u32,
+    bucket_bytes: u64,
+    /// The attempt that the last segment needed.
+    air: usize,
     /// The segment in hand.
     pending: Vec<Pending>,
     arena: Vec<u8>,
@@ -143,6 +146,8 @@ struct Arranged {
     /// The bucket of each item, from 0; `None`: the special bucket.
     places: Vec<Option<u32>>,
     buckets: u32,
+    /// Of the buckets all together.
+    bytes: u64,
     migrations: Vec<Migration>,
 }
 
@@ -174,6 +179,8 @@ impl<'a> TableWriter<'a> {
             bits: segments as u32,
             segments: Vec::new(),
             buckets: 0,
+            bucket_bytes: 0,
+            air: 0,
             pending: Vec::new(),
             arena: Vec::new(),
             specials: Vec::new(),
@@ -275,9 +282,9 @@ impl<'a> TableWriter<'a> {
         let zeros = (offset - self.file.offset()) as usize;
         self.file.buffer.resize(self.file.buffer.len() + zeros, 0);
         let (first, buckets) = (self.buckets, arranged.buckets);
-        self.segments.push(Segment { offset, first, buckets });
         self.buckets += buckets;
-        self.write_buckets(shape, &arranged.migrations, &starts, &order)?;
+        self.write_buckets(shape, &arranged, &starts, &order)?;
+        self.segments.push(Segment { offset, bytes: arranged.bytes, first, buckets });
         let cached = (f64::from(buckets) * self.build.cached_migrations).ceil() as usize;
         self.migrations.extend(arranged.migrations.iter().take(cached).map(|m| Migration {
             source: first + m.source,
@@ -289,38 +296,56 @@ impl<'a> TableWriter<'a> {
         Ok(())
     }
 
+    /// Whether the segment in hand is the last.
+    fn is_last(&self) -> bool {
+        self.segments.len() + 1 == 1 << self.bits
+    }
+
     /// Balanced buckets.
-    fn arrange(&self, shape: Shape) -> Arranged {
+    fn arrange(&mut self, shape: Shape) -> Arranged {
         if self.pending.is_empty() {
-            return Arranged { places: Vec::new(), buckets: 0, migrations: Vec::new() };
+            return Arranged { places: Vec::new(), buckets: 0, bytes: 0, migrations: Vec::new() };
         }
+        let room = self.room();
         let bytes: usize = self.pending.iter().map(|item| item.weight(shape)).sum();
-        let room = self.room() as u32;
-        let tight = bytes as f64 / (f64::from(room) * self.build.fill);
-        let place = |buckets: u32| {
-            let segment = Segment { offset: 0, first: 0, buckets };
-            let weight = |item: &Pending| Weight {
-                bucket: segment.bucket(item.hash.suffix, self.bits),
-                infix: item.hash.infix,
-                bytes: item.weight(shape) as u32,
-            };
-            let weights: Vec<Weight> = self.pending.iter().map(weight).collect();
-            balance(&weights, self.buckets, buckets, room)
-        };
-        let mut buckets = (tight.round() as u32).max(bytes.div_ceil(room as usize) as u32);
-        let mut balanced: Balanced = place(buckets);
-        let least = f64::from(buckets);
-        for air in AIR {
-            if balanced.places.iter().all(Option::is_some) {
-                break;
-            }
-            let more = (least * (1.0 + air)).ceil() as u32;
-            if more > buckets {
-                buckets = more;
-                balanced = place(buckets);
-            }
+        // What is left of a bucket behind the last item of a length that all have is no air.
+        let are_common = self.pending.iter().all(|item| item.is_common(shape));
+        let unit = shape.item_bytes().filter(|&unit| are_common && unit <= room).unwrap_or(1);
+        let usable = room - room % unit;
+        // Now and then with less: one segment of larger items is not to keep all that follow wide.
+        if self.segments.len().is_multiple_of(4) {
+            self.air = self.air.saturating_sub(1);
         }
-        Arranged { places: balanced.places, buckets, migrations: balanced.migrations }
+        loop {
+            let share = (1.0 + AIR[self.air]) / self.build.fill;
+            let wanted = ((bytes as f64 * share) as usize).next_multiple_of(unit).max(bytes);
+            let buckets = wanted.div_ceil(usable);
+            let last = match wanted - (buckets - 1) * usable {
+                rest if self.is_last() && rest < usable => rest,
+                _ => room,
+            };
+            let arranged = self.place(shape, buckets as u32, last);
+            if self.air + 1 == AIR.len() || arranged.places.iter().all(Option::is_some) {
+                return arranged;
+            }
+            self.air += 1;
+        }
+    }
+
+    /// The segment in hand, in so many buckets, the last of which has room for `last` bytes.
+    fn place(&self, shape: Shape, buckets: u32, last: usize) -> Arranged {
+        let (first, room, bucket_bytes) = (self.buckets, self.room(), self.build.bucket_bytes);
+        let bytes = u64::from(buckets) * u64::from(bucket_bytes) - (room - last) as u64;
+        let segment = Segment { offset: 0, bytes, first: 0, buckets };
+        let weight = |item: &Pending| Weight {
+            bucket: segment.bucket(item.hash.suffix, self.bits, bucket_bytes),
+            infix: item.hash.infix,
+            bytes: item.weight(shape) as u32,
+        };
+        let weights: Vec<Weight> = self.pending.iter().map(weight).collect();
+        let room = Room { first, buckets, bytes: room as u32, last: last as u32 };
+        let balanced = balance(&weights, room);
+        Arranged { places: balanced.places, buckets, bytes, migrations: balanced.migrations }
     }
 
     /// Pages, each full to the last item that fits. An item with the suffix of the one before would
@@ -347,7 +372,8 @@ impl<'a> TableWriter<'a> {
                 index.push(item.hash, begins_page);
             }
         }
-        Arranged { places, buckets: pages, migrations: Vec::new() }
+        let bytes = u64::from(pages) * u64::from(self.build.bucket_bytes);
+        Arranged { places, buckets: pages, bytes, migrations: Vec::new() }
     }
 
     /// Writes the buckets of the segment in hand: bucket b has the items `order[starts[b]..]` up to
@@ -355,13 +381,13 @@ impl<'a> TableWriter<'a> {
     fn write_buckets(
         &mut self,
         shape: Shape,
-        migrations: &[Migration],
+        arranged: &Arranged,
         starts: &[u32],
         order: &[u32],
     ) -> Result<()> {
-        let first = self.buckets - (starts.len() - 1) as u32;
+        let first = self.buckets - arranged.buckets;
         let mut from = vec![None; starts.len()];
-        for migration in migrations {
+        for migration in &arranged.migrations {
             from[migration.source as usize] = Some((first + migration.destination, migration.mark));
         }
         for (bucket, ends) in starts.windows(2).enumerate() {
@@ -378,7 +404,10 @@ impl<'a> TableWriter<'a> {
                 item.push(&self.arena, &mut self.file.buffer);
             }
             let used = self.file.buffer.len() - head - BUCKET_HEADER;
-            self.file.buffer.resize(head + self.build.bucket_bytes as usize, 0);
+            let is_last = self.is_last() && bucket + 1 == arranged.buckets as usize;
+            let room = if is_last { used } else { self.room() };
+            self.file.buffer.resize(head + BUCKET_HEADER + room, 0);
+            self.bucket_bytes += (BUCKET_HEADER + room) as u64;
             let (destination, mark) = from[bucket].unwrap_or((NOWHERE, 0));
             let header = BucketHeader { mark, destination, used: used as u16, common, shape };
             header.seal(self.sum, offset, &mut self.file.buffer[head..]);
@@ -414,10 +443,11 @@ impl<'a> TableWriter<'a> {
             filter.unwrap_or_default(),
             encode_specials(&self.specials),
             encode_migrations(&self.migrations),
-            Directory::new(self.segments).to_bytes(),
+            Directory::new(self.segments, self.file.offset()).to_bytes(),
             self.pages.map(PageIndexBuilder::finish).unwrap_or_default(),
         ];
         let mut footer = Footer {
+            version: VERSION,
             buckets: self.buckets,
             bucket_bytes: self.build.bucket_bytes,
             layout: self.build.layout,
@@ -441,9 +471,8 @@ impl<'a> TableWriter<'a> {
         Ok(Built {
             bytes,
             items: self.entries,
-            buckets: self.buckets,
             item_bytes: self.item_bytes,
-            bucket_bytes: u64::from(self.buckets) * u64::from(self.build.bucket_bytes),
+            bucket_bytes: self.bucket_bytes,
             filter_bytes: footer.frames[FILTER].into(),
             overflow: self.overflow,
         })

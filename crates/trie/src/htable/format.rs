@@ -3,6 +3,7 @@
 //! ```text
 // ANCHOR: layout
 //! file      := segment*  filter  special index  migrations  directory  page index  footer
+//!                                                        the last bucket ends behind its last item
 //! segment   := special*  zeros to a multiple of the bucket's bytes, if there are any  bucket*
 //! bucket    := see super::bucket; found by super::directory
 //! special   := frame of one item                        too large for a bucket, or fit nowhere
@@ -29,8 +30,9 @@
 //! on; `migrations` repeats those of the fullest buckets, to be kept in memory.
 //!
 //! Upgrade: magic, checksum and version keep their place in every version; a reader refuses a newer
-//! version by name, and a new layout or field is a new version. Version 1, without segments, was in
-//! no release and is refused as well.
+//! version by name, and a new layout or field is a new version. Version 3 is written. In version 2 the
+//! last bucket was whole and the directory stated numbers of buckets; it is read. Version 1, without
+//! segments, was in no release and is refused.
 //!
 //! Invariant: a file cut, extended or moved anywhere does not open.
 //!
@@ -42,13 +44,16 @@ use super::balance::Migration;
 use super::bucket::BUCKET_HEADER;
 use crate::files::{FRAME_TRAILER, NamedFile};
 use crate::hash::{Hash, HashKind};
-use crate::version::{Place, TrieShape};
+use crate::version::{DEEPEST, Place, TrieShape};
 
 /// Bytes of the footer.
 pub(crate) const FOOTER_BYTES: usize = 112;
 
 const MAGIC: [u8; 8] = *b"SILTHTBL";
-const VERSION: u32 = 2;
+/// The version that is written.
+pub(crate) const VERSION: u32 = 3;
+/// The oldest that is read: its buckets are all whole.
+pub(crate) const WHOLE_BUCKETS: u32 = 2;
 /// Frames behind the segments.
 pub(crate) const FRAMES: usize = 5;
 pub(crate) const FILTER: usize = 0;
@@ -84,6 +89,7 @@ pub(crate) struct Origin {
 /// What the footer says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Footer {
+    pub(crate) version: u32,
     pub(crate) buckets: u32,
     pub(crate) bucket_bytes: u32,
     pub(crate) layout: Layout,
@@ -114,7 +120,7 @@ impl Footer {
             out.extend_from_slice(&value.to_le_bytes());
         }
         out.extend_from_slice(&[shape.hash.weak_bits as u8, shape.fanout_bits as u8, 0, 0]);
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&self.version.to_le_bytes());
         let crc = file.of(self.file_bytes - FOOTER_BYTES as u64, &out);
         out.extend_from_slice(&crc.to_le_bytes());
         out.extend_from_slice(&MAGIC);
@@ -128,24 +134,23 @@ impl Footer {
     pub(crate) fn decode(file: &NamedFile, len: u64, bytes: &[u8; FOOTER_BYTES]) -> Result<Self> {
         let offset = len - FOOTER_BYTES as u64;
         let damaged = |reason: &str| file.damaged(offset, reason);
-        let word = |at: usize| {
-            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        };
-        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let word = |at: usize| le32(&bytes[at..]);
+        let long = |at: usize| le64(&bytes[at..]);
         let crc_at = FOOTER_BYTES - 12;
         if bytes[crc_at + 4..] != MAGIC || word(crc_at) != file.sum.of(offset, &bytes[..crc_at]) {
             return Err(damaged("the footer of the HTable does not match its checksum"));
         }
         let version = word(crc_at - 4);
-        if version != VERSION {
+        if !(WHOLE_BUCKETS..=VERSION).contains(&version) {
             let reason = format!(
-                "HTable format {version} is not {VERSION}, the one that this program knows; use \
-                 the program that wrote it"
+                "HTable format {version} is none of {WHOLE_BUCKETS} to {VERSION}, which this program \
+                 knows; use the program that wrote it"
             );
             return Err(Error::Refused { path: file.name.clone(), reason });
         }
         let layout = LAYOUTS.get(word(8) as usize);
         let footer = Footer {
+            version,
             buckets: word(0),
             bucket_bytes: word(4),
             layout: layout.copied().unwrap_or_default(),
@@ -162,12 +167,16 @@ impl Footer {
                 last_sequence: long(76),
             },
         };
-        let buckets = u64::from(footer.buckets) * u64::from(footer.bucket_bytes);
+        // All but the last, which may be short.
+        let buckets = u64::from(footer.buckets.saturating_sub(1)) * u64::from(footer.bucket_bytes);
         let behind = footer.frames.iter().map(|&bytes| u64::from(bytes)).sum::<u64>();
         let is_whole = long(12) == file.number && footer.file_bytes == len;
         let fits = buckets.checked_add(behind).is_some_and(|bytes| bytes <= offset);
         let is_known = layout.is_some() && footer.bucket_bytes as usize > BUCKET_HEADER;
-        if !(is_whole && fits && is_known) {
+        let Origin { place, shape, .. } = footer.origin;
+        let is_possible =
+            place.level <= DEEPEST && shape.fanout_bits <= 5 && shape.hash.weak_bits < 64;
+        if !(is_whole && fits && is_known && is_possible) {
             return Err(damaged("the footer of the HTable is not that of this file"));
         }
         Ok(footer)

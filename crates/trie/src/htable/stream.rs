@@ -83,13 +83,13 @@ impl Stream {
         let directory = self.table.directory();
         let Some(segment) = directory.segments().get(self.next).copied() else { return Ok(false) };
         let bucket_bytes = self.table.bucket_bytes() as usize;
-        let bytes = segment.buckets as usize * bucket_bytes;
-        self.bytes.resize(bytes, 0);
+        let place = directory.buckets_of(&segment, self.table.bucket_bytes());
+        self.bytes.resize((place.end - place.start) as usize, 0);
         for (part, chunk) in self.bytes.chunks_mut(REQUEST_BYTES).enumerate() {
             let offset = segment.offset + (part * REQUEST_BYTES) as u64;
             self.table.read(offset, chunk, self.purpose)?;
         }
-        for (number, bucket) in self.bytes.chunks_exact(bucket_bytes).enumerate() {
+        for (number, bucket) in self.bytes.chunks(bucket_bytes).enumerate() {
             let start = number * bucket_bytes;
             let offset = segment.offset + start as u64;
             let (header, items) = self.table.open_bucket(offset, bucket)?;

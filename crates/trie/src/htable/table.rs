@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use siltstone_engine::{Purpose, Result};
+use siltstone_engine::{Purpose, Result, Timestamp};
 use siltstone_media::Media;
 
 use super::balance::Migration;
@@ -24,7 +24,7 @@ use super::directory::Directory;
 use super::filter::Filter;
 use super::format::{
     DIRECTORY, FILTER, FOOTER_BYTES, Footer, Layout, MIGRATIONS, Origin, PAGES, SPECIALS, Special,
-    decode_migrations, decode_specials,
+    WHOLE_BUCKETS, decode_migrations, decode_specials,
 };
 use super::run::PageIndex;
 use super::stream::Stream;
@@ -73,12 +73,14 @@ impl HTable {
             filter: ArcSwapOption::empty(),
             specials: Vec::new(),
             migrations: Vec::new(),
-            directory: Directory::new(Vec::new()),
+            directory: Directory::new(Vec::new(), 0),
             pages: None,
         };
         let (buckets, end) = (footer.buckets, footer.segments_end());
         let directory = table.frame(DIRECTORY)?.unwrap_or_default();
-        table.directory = Directory::from_bytes(&directory, buckets, footer.bucket_bytes, end)
+        let are_whole = footer.version == WHOLE_BUCKETS;
+        let buckets_of = (buckets, footer.bucket_bytes);
+        table.directory = Directory::from_bytes(&directory, are_whole, buckets_of, end)
             .ok_or_else(|| table.malformed(DIRECTORY, "the directory of segments"))?;
         if let Some(bytes) = table.frame(SPECIALS)? {
             table.specials = decode_specials(&bytes, end)
@@ -243,7 +245,10 @@ impl HTable {
         match &self.pages {
             _ if segment.buckets == 0 => None,
             Some(pages) => Some(pages.page(hash)),
-            None => Some(segment.bucket(hash.suffix, self.directory.bits())),
+            None => {
+                let (bits, bytes) = (self.directory.bits(), self.footer.bucket_bytes);
+                Some(segment.bucket(hash.suffix, bits, bytes))
+            }
         }
     }
 
@@ -254,10 +259,11 @@ impl HTable {
         buffer: &'b mut [u8],
         purpose: Purpose,
     ) -> Result<(u64, BucketHeader, &'b [u8])> {
-        let offset = self.directory.offset(bucket, self.footer.bucket_bytes);
-        self.file.read(offset, buffer, purpose)?;
-        let (header, items) = self.open_bucket(offset, buffer)?;
-        Ok((offset, header, items))
+        let place = self.directory.place(bucket, self.footer.bucket_bytes);
+        let buffer = &mut buffer[..(place.end - place.start) as usize];
+        self.file.read(place.start, buffer, purpose)?;
+        let (header, items) = self.open_bucket(place.start, buffer)?;
+        Ok((place.start, header, items))
     }
 
     /// Checks a bucket that was read from `offset`.
@@ -318,7 +324,7 @@ impl HTable {
     }
 
     /// The hashes of items between two suffixes that lie in the buckets of that stretch, and whether
-    /// they are deletions: a sample, without what migrated away. Costs a read a bucket.
+    /// they are gone at `now`: a sample, without what migrated away. Costs a read a bucket.
     ///
     /// # Errors
     /// `Corruption`; the medium's.
@@ -327,6 +333,7 @@ impl HTable {
         from: u64,
         to: u64,
         kind: HashKind,
+        now: Timestamp,
         purpose: Purpose,
     ) -> Result<Vec<(Hash, bool)>> {
         let bucket = |suffix| self.home(Hash { suffix, infix: 0, prefix: 0 });
@@ -339,7 +346,7 @@ impl HTable {
                 let (_, _, item) = item.ok_or_else(|| self.bad_item(offset))?;
                 let hash = kind.hash(item.key);
                 if (from..=to).contains(&hash.suffix) {
-                    found.push((hash, item.value.is_none()));
+                    found.push((hash, item.is_gone(now)));
                 }
             }
         }
@@ -381,7 +388,8 @@ impl HTable {
     fn verify_gaps(&self) -> Result<()> {
         let bucket_bytes = u64::from(self.footer.bucket_bytes);
         let segments = self.directory.segments().iter();
-        let segments = segments.map(|s| (s.offset, s.offset + u64::from(s.buckets) * bucket_bytes));
+        let segments = segments.map(|s| self.directory.buckets_of(s, self.footer.bucket_bytes));
+        let segments = segments.map(|place| (place.start, place.end));
         let specials = self.specials.iter().map(|s| (s.offset, s.offset + s.frame_bytes()));
         let mut covered: Vec<(u64, u64)> = segments.chain(specials).collect();
         covered.sort_unstable();
@@ -424,10 +432,12 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::FileSum;
+    use crate::htable::bucket::BUCKET_HEADER;
     use crate::htable::{Build, Expected, TableWriter};
     use proptest::prelude::*;
     use siltstone_engine::RateLimiter;
-    use siltstone_media::Ram;
+    use siltstone_media::{Mode, Ram};
 
     fn build(kind: Layout) -> Build {
         Build {
@@ -449,17 +459,23 @@ mod tests {
         }
     }
 
-    /// Every key is found, no other is, and reading all in order gives all.
-    fn round_trip(keys: u32, value: impl Fn(u32) -> usize, odd: u32, kind: HashKind, build: Build) {
+    /// A table of so many items, and its bytes.
+    fn write(
+        media: &dyn Media,
+        keys: u32,
+        value: impl Fn(u32) -> usize,
+        odd: u32,
+        kind: HashKind,
+        build: Build,
+    ) -> (Vec<(Hash, u32)>, u64) {
         let mut order: Vec<(Hash, u32)> =
             (0..keys).map(|n| (kind.hash(&n.to_le_bytes()), n)).collect();
         order.sort_unstable();
-        let media: Arc<dyn Media> = Arc::new(Ram::new());
         let rate = RateLimiter::unlimited();
         let bytes = (0..keys).map(|n| value(n) as u64 + 7).sum();
         let expected = Expected { items: keys.into(), bytes };
         let mut writer = TableWriter::create(
-            media.as_ref(),
+            media,
             7,
             build,
             Origin::default(),
@@ -472,11 +488,19 @@ mod tests {
             let (key, value) = (n.to_le_bytes(), vec![n as u8; value(n)]);
             writer.push(hash, &item(n, &key, &value, odd)).unwrap();
         }
-        let built = writer.finish().unwrap();
-        let table = Arc::new(
-            HTable::open(&Homes { main: media.clone(), upper: None }, 7, built.bytes, true)
-                .unwrap(),
-        );
+        (order, writer.finish().unwrap().bytes)
+    }
+
+    fn open(media: &Arc<dyn Media>, bytes: u64) -> Arc<HTable> {
+        let homes = Homes { main: media.clone(), upper: None };
+        Arc::new(HTable::open(&homes, 7, bytes, true).unwrap())
+    }
+
+    /// Every key is found, no other is, and reading all in order gives all.
+    fn round_trip(keys: u32, value: impl Fn(u32) -> usize, odd: u32, kind: HashKind, build: Build) {
+        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        let (order, bytes) = write(media.as_ref(), keys, &value, odd, kind, build);
+        let table = open(&media, bytes);
         table.verify(kind).unwrap();
         for n in 0..keys + 50 {
             let (key, hash) = (n.to_le_bytes(), kind.hash(&n.to_le_bytes()));
@@ -504,6 +528,54 @@ mod tests {
         assert_eq!(streamed, order.iter().map(|&(hash, _)| hash).collect::<Vec<_>>());
     }
 
+    /// Its last bucket was whole, and its directory stated numbers of buckets.
+    #[test]
+    fn is_a_table_of_version_2_read() {
+        let kind = HashKind { seed: 1, weak_bits: 0 };
+        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        // Of one segment, and of as many items as fill whole buckets: 492 bytes are 41 items.
+        let build = Build { fill: 1.0, segment: 128, ..build(Layout::Buckets) };
+        let keys = 41 * 20;
+        let (order, bytes) = write(media.as_ref(), keys, |_| 8, 0, kind, build);
+        let table = open(&media, bytes);
+        assert_eq!((table.directory().bits(), table.footer.buckets), (0, 20));
+        let name = table.name().to_owned();
+        let Footer { frames, .. } = table.footer;
+        let (mut footer, sum) = (table.footer, FileSum::new(7));
+        footer.version = WHOLE_BUCKETS;
+        let at = footer.frame_at(DIRECTORY);
+        let mut directory = Vec::new();
+        let stated = [&0u64.to_le_bytes()[..], &20u32.to_le_bytes()].concat();
+        sum.frame(&mut directory, at, &stated);
+        assert_eq!(directory.len(), frames[DIRECTORY] as usize);
+        drop(table);
+        let file = media.open(&name, Mode::ReadWrite).unwrap();
+        file.write_at(at, &directory, Purpose::Flush).unwrap();
+        file.write_at(bytes - FOOTER_BYTES as u64, &footer.encode(&sum, 7), Purpose::Flush)
+            .unwrap();
+        let table = open(&media, bytes);
+        assert_eq!(table.footer.version, WHOLE_BUCKETS);
+        table.verify(kind).unwrap();
+        for (hash, n) in order {
+            assert!(table.get(&n.to_le_bytes(), hash, Purpose::Get).unwrap().is_some(), "key {n}");
+        }
+    }
+
+    #[test]
+    fn does_a_table_of_items_of_one_length_have_no_air_and_no_end() {
+        let kind = HashKind { seed: 1, weak_bits: 0 };
+        let build = Build { fill: 1.0, segment: 128, ..build(Layout::Buckets) };
+        for keys in [1, 41, 42, 41 * 20 + 1, 41 * 20 + 40] {
+            let media: Arc<dyn Media> = Arc::new(Ram::new());
+            let (_, bytes) = write(media.as_ref(), keys, |_| 8, 0, kind, build);
+            let table = open(&media, bytes);
+            let buckets = keys.div_ceil(41);
+            assert_eq!(table.footer.buckets, buckets);
+            let end = u64::from(buckets) * BUCKET_HEADER as u64 + 12 * u64::from(keys);
+            assert_eq!(table.footer.segments_end(), end, "{keys}");
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         /// Small buckets make for migration chains, large values and a weak hash for the special
@@ -515,7 +587,7 @@ mod tests {
             odd in prop_oneof![Just(0u32), Just(3), Just(64)],
             bucket_bytes in prop_oneof![Just(256u32), Just(512), Just(4096)],
             segment in prop_oneof![Just(1u32), Just(6), Just(128)],
-            fill in 0.5f64..0.999,
+            fill in prop_oneof![Just(1.0), 0.5f64..1.0],
             weak_bits in prop_oneof![Just(0u32), Just(1), Just(4), Just(9)],
             cached_migrations in prop_oneof![Just(0.0), Just(0.2), Just(1.0)],
             filter_bits in prop_oneof![Just(0.0), Just(16.0)],

@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 
 use siltstone_engine::batch::{read_varint, write_varint};
 
-use super::Place;
+use super::{DEEPEST, Place};
 use crate::hash::HashKind;
 
 /// What never changes in the life of a table.
@@ -66,8 +66,6 @@ const REMOVED: u64 = 5;
 const CLUSTER: u64 = 6;
 const SEALED_LOG: u64 = 7;
 const SHAPE: u64 = 8;
-/// No trie is this deep; bounds what damaged bytes can make us allocate.
-const MAX_LEVEL: u64 = 64;
 
 impl Edit {
     /// The containers that it changes.
@@ -176,8 +174,8 @@ impl std::fmt::Display for Edit {
 }
 
 fn place(level: u64, id: u64) -> Result<Place, String> {
-    match level {
-        0..=MAX_LEVEL => Ok(Place { level: level as usize, id }),
+    match usize::try_from(level) {
+        Ok(level) if level <= DEEPEST => Ok(Place { level, id }),
         _ => Err(format!("level {level} of an edit is too deep")),
     }
 }
@@ -214,6 +212,8 @@ mod tests {
             let _ = Edit::decode(&bytes[..cut]);
         }
         assert!(Edit::decode(&[99]).is_err());
-        assert!(Edit::decode(&[ADDED as u8, 100, 0, 0, 0, 0]).is_err());
+        for level in [13, 64, 100] {
+            assert!(Edit::decode(&[ADDED as u8, level, 0, 0, 0, 0]).is_err());
+        }
     }
 }

@@ -30,6 +30,10 @@ use crate::cluster::Cluster;
 use crate::hash::Hash;
 use crate::htable::HTable;
 
+/// No trie is deeper: the options allow fewer levels, and what names a deeper one is damaged or made up. Five
+/// bits of prefix a level are then fewer than 64.
+pub(crate) const DEEPEST: usize = 12;
+
 /// Where a container is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Place {

@@ -48,7 +48,13 @@ impl Inner {
     pub(crate) fn rotate(&self, writer: &mut Writer) -> Result<()> {
         let number = self.versions.new_number();
         writer.log.rotate(number)?;
-        let fresh = Arc::new(Memtable::new(number, self.env.seed ^ number));
+        let full = &writer.memtable;
+        // After a batch of unusual size the next memtable is not to be as large.
+        let fresh = match full.bytes() <= self.memory_limit() {
+            true => Memtable::like(full, number),
+            false => Memtable::new(number, self.versions.shape.hash.seed),
+        };
+        let fresh = Arc::new(fresh);
         let mut state = self.background.lock();
         state.logs.push(number);
         writer.memtable = fresh.clone();
@@ -65,8 +71,13 @@ impl Inner {
     fn fill(&self, open: &Writer) -> f64 {
         let limit = self.options.table_bytes;
         let share = |part: u64, whole: u64| part as f64 / whole as f64;
-        let memory = share(open.memtable.bytes(), MEMORY_FACTOR * limit.max(64 << 10));
+        let memory = share(open.memtable.bytes(), self.memory_limit());
         share(open.log.len(), limit).max(memory)
+    }
+
+    /// Bytes of memory at which a memtable is full, whatever its log.
+    fn memory_limit(&self) -> u64 {
+        MEMORY_FACTOR * self.options.table_bytes.max(64 << 10)
     }
 
     /// No further memtable may be begun before one is flushed.
