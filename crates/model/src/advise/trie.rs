@@ -20,7 +20,7 @@ const GROWTH: f64 = 8.0;
 const MOST_LEVELS: f64 = 5.0;
 /// The share of garbage at which a container of the last level is collected.
 const GARBAGE: f64 = 0.3;
-const FILL: f64 = 0.98;
+const FILL: f64 = 0.99;
 const FILTER_BYTES: f64 = 2.0;
 /// Of a classic filter of sixteen bits (told in `bloom/blocked.rs`).
 const FALSE_POSITIVES: f64 = 0.0005;
