@@ -107,7 +107,7 @@ impl Server {
                 }
                 let threads = options.udp_threads(store.partitions());
                 databases[udp_table].locks.expect_visitors(threads);
-                Some((Ports::bind(address, threads)?, store))
+                Some((Ports::bind(address, threads, options.udp_xdp.as_ref())?, store))
             }
         };
         let shared = Arc::new(Shared {
