@@ -11,10 +11,11 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use siltstone_client::xdp::veth::INTERFACE;
 use siltstone_client::{Action, Client, ClientOptions, Outcome, Value};
 use siltstone_engine::{Error, Result};
 
-use super::servers::Server;
+use super::servers::{PASSWORD, Server};
 use super::{Key, Load, key};
 
 /// A protocol.
@@ -73,6 +74,8 @@ impl Driver {
                 batch: load.batch,
                 window: load.window,
                 deadline: Duration::from_secs(10),
+                password: Some(PASSWORD.to_owned()),
+                xdp: server.past.then(|| (INTERFACE.to_owned(), 0)),
                 ..ClientOptions::default()
             };
             let client = Client::connect(address, options).map_err(|error| refused(&error))?;
