@@ -151,7 +151,7 @@ impl Client {
     /// # Errors
     /// As [`ask`](Self::ask).
     pub fn put_until(&mut self, key: &[u8], value: &[u8], at: Timestamp) -> Result<Outcome> {
-        let value = Value { bytes: value, expires_at: Some(at), flags: 0 };
+        let value = Value { bytes: value, expires_at: Some(at), ..Value::default() };
         Ok(self.one(key, Action::Put(value))?.outcome)
     }
 
