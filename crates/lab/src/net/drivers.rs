@@ -76,7 +76,6 @@ impl Driver {
                 deadline: Duration::from_secs(10),
                 password: Some(PASSWORD.to_owned()),
                 xdp: server.past.then(|| (INTERFACE.to_owned(), 0)),
-                ..ClientOptions::default()
             };
             let client = Client::connect(address, options).map_err(|error| refused(&error))?;
             return Ok(Driver::Udp(Box::new(client)));
