@@ -173,7 +173,7 @@ mod tests {
             prop_assert_eq!(read, Some(Datagram { from: end(1, 1000), payload: &payload }));
             prop_assert_eq!(parse(&frame, end(2, 2001)), None);
             prop_assert_eq!(parse(&frame, end(3, 2000)), None);
-            prop_assert_eq!(write(&mut vec![0; HEADERS_BYTES], end(1, 1), end(2, 2), b"x"), None);
+            prop_assert_eq!(write(&mut [0; HEADERS_BYTES], end(1, 1), end(2, 2), b"x"), None);
         }
 
         /// All but the hardware's source address is covered by a check.
