@@ -48,6 +48,10 @@ pub(crate) struct Serve {
     /// request, which is slower
     #[arg(long, value_enum, default_value = "client")]
     udp_direction: DirectionArg,
+    /// Take UDP's packets from an interface past the kernel's network (AF_XDP), which asks for rights: its
+    /// name, which has the IPv4 address of --udp, and the first of its queues, one for each port
+    #[arg(long, value_name = "INTERFACE[:QUEUE]", requires = "udp", value_parser = parse_queue)]
+    xdp: Option<(String, u32)>,
     /// Where to serve Prometheus metrics, and a console for browsers, over HTTP
     #[arg(long)]
     metrics: Option<SocketAddr>,
@@ -106,6 +110,13 @@ enum DirectionArg {
     Any,
 }
 
+/// An interface and the number of a queue, 0 if none is given.
+fn parse_queue(text: &str) -> Result<(String, u32), String> {
+    let Some((name, queue)) = text.split_once(':') else { return Ok((text.to_owned(), 0)) };
+    let queue = queue.parse().map_err(|_| format!("{queue:?} is no number of a queue"))?;
+    Ok((name.to_owned(), queue))
+}
+
 impl Serve {
     pub(crate) fn run(self) -> CommandResult {
         let options = DbOptions { direct_reads: self.direct, ..DbOptions::default() };
@@ -139,6 +150,7 @@ impl Serve {
             udp_table: self.udp_table,
             udp_ports: self.udp_ports,
             udp_any_port: matches!(self.udp_direction, DirectionArg::Any),
+            udp_xdp: self.xdp,
             metrics: self.metrics,
             fsync: match self.fsync {
                 FsyncArg::Always => Fsync::Always,

@@ -22,12 +22,14 @@ use siltstone_structures::hash::hash64_seeded;
 use crate::error::{ClientError, Result};
 use crate::flights::Flights;
 use crate::greet::greet;
-use crate::mmsg::{self, MAX_BURST, Slot};
+use crate::link::Link;
+use crate::mmsg::{MAX_BURST, Slot};
 use crate::options::ClientOptions;
 use crate::wire::answer::{self, Heard, Told};
 use crate::wire::hello::{self, Welcome};
 use crate::wire::request::{self, Asked};
 use crate::wire::{HEADER_BYTES, Header, Kind, MAX_PACKET_BYTES};
+use crate::xdp::{Interface, Queue};
 
 /// How long the socket waits at a time: how late a packet may be found overdue.
 const STEP: Duration = Duration::from_millis(2);
@@ -59,7 +61,7 @@ pub struct Counters {
 
 /// A client of one server. It has a socket of its own; for more threads make more clients.
 pub struct Client {
-    socket: UdpSocket,
+    link: Link,
     server: SocketAddr,
     options: ClientOptions,
     welcome: Welcome,
@@ -81,30 +83,26 @@ impl Client {
     /// [`ClientError::Refused`] if it refuses, [`ClientError::Deadline`] if it does not answer.
     pub fn connect(server: impl ToSocketAddrs, options: ClientOptions) -> Result<Self> {
         let server = server.to_socket_addrs()?.next().ok_or(ClientError::NoAddress)?;
-        let anywhere: SocketAddr = match (server.is_ipv4(), server.ip().is_loopback()) {
-            // So that nobody else can send to it.
-            (true, true) => ([127, 0, 0, 1], 0).into(),
-            (true, false) => ([0, 0, 0, 0], 0).into(),
-            (false, true) => (std::net::Ipv6Addr::LOCALHOST, 0).into(),
-            (false, false) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
-        };
-        let socket = UdpSocket::bind(anywhere)?;
-        socket.set_read_timeout(Some(STEP))?;
-        let options = ClientOptions {
+        let mut options = ClientOptions {
             packet_bytes: options.packet_bytes.clamp(hello::BYTES, MAX_PACKET_BYTES),
             answer_bytes: options.answer_bytes.clamp(hello::BYTES, MAX_PACKET_BYTES),
             batch: options.batch.clamp(1, 2048),
             window: options.window.clamp(1, 1024),
             ..options
         };
+        let mut link = open(server, &options)?;
+        if let Some(bytes) = link.payload_bytes() {
+            options.packet_bytes = options.packet_bytes.min(bytes);
+            options.answer_bytes = options.answer_bytes.min(bytes);
+        }
         let mut slots: Vec<_> = (0..MAX_BURST).map(|_| Slot::new(MAX_PACKET_BYTES)).collect();
         let deadline = Instant::now() + options.deadline;
-        let (welcome, cookie) = greet(&socket, server, &options, deadline, &mut slots)?;
+        let (welcome, cookie) = greet(&mut link, server, &options, deadline, &mut slots)?;
         // Numbers begin anywhere, so that nobody can guess them.
         let first = RandomState::new().hash_one(1) >> 1;
         Ok(Client {
             flights: Flights::new(welcome.ports.len(), first),
-            socket,
+            link,
             server,
             options,
             welcome,
@@ -153,7 +151,7 @@ impl Client {
     /// # Errors
     /// As [`ask`](Self::ask).
     pub fn put_until(&mut self, key: &[u8], value: &[u8], at: Timestamp) -> Result<Outcome> {
-        let value = Value { bytes: value, expires_at: Some(at), flags: 0 };
+        let value = Value { bytes: value, expires_at: Some(at), ..Value::default() };
         Ok(self.one(key, Action::Put(value))?.outcome)
     }
 
@@ -264,7 +262,7 @@ impl Client {
         let mut next_check = Instant::now() + STEP;
         while call.open > 0 {
             self.launch(call)?;
-            let count = mmsg::receive(&self.socket, &mut self.slots, true)?;
+            let count = self.link.receive(&mut self.slots, true)?;
             // The slots are lent to the loop, so that answers can go to the caller uncopied.
             let slots = std::mem::take(&mut self.slots);
             let mut heard = Ok(Heeded::Nothing);
@@ -376,7 +374,7 @@ impl Client {
                 Some((std::mem::take(&mut flight.packet), address))
             })
             .collect();
-        let sent = mmsg::send(&self.socket, lent.iter().map(|(packet, to)| (&packet[..], *to)));
+        let sent = self.link.send(lent.iter().map(|(packet, to)| (&packet[..], *to)));
         for ((sequence, _), (packet, _)) in packets.iter().zip(lent) {
             if let Some(flight) = flights.get(*sequence) {
                 flight.packet = packet;
@@ -446,7 +444,7 @@ impl Client {
 
     /// Learns anew where to send, and sends what waits again.
     fn meet_again(&mut self, deadline: Instant) -> Result<()> {
-        let met = greet(&self.socket, self.server, &self.options, deadline, &mut self.slots);
+        let met = greet(&mut self.link, self.server, &self.options, deadline, &mut self.slots);
         let (welcome, cookie) = met?;
         self.counters.welcomes += 1;
         let is_another = welcome.instance != self.welcome.instance;
@@ -463,6 +461,28 @@ impl Client {
         self.counters.again += all.len() as u64;
         self.send(&all)
     }
+}
+
+/// A port to reach a server from.
+fn open(server: SocketAddr, options: &ClientOptions) -> Result<Link> {
+    let anywhere: SocketAddr = match (server.is_ipv4(), server.ip().is_loopback()) {
+        // So that nobody else can send to it.
+        (true, true) => ([127, 0, 0, 1], 0).into(),
+        (true, false) => ([0, 0, 0, 0], 0).into(),
+        (false, true) => (std::net::Ipv6Addr::LOCALHOST, 0).into(),
+        (false, false) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let Some((interface, number)) = &options.xdp else {
+        return Ok(Link::new(UdpSocket::bind(anywhere)?, None, STEP)?);
+    };
+    // Our address is that from which the server is reached.
+    let probe = UdpSocket::bind(anywhere)?;
+    probe.connect(server)?;
+    let socket = UdpSocket::bind((probe.local_addr()?.ip(), 0))?;
+    let SocketAddr::V4(here) = socket.local_addr()? else { return Err(ClientError::NoAddress) };
+    let interface = Interface::take(interface, *here.ip(), &[here.port()])?;
+    let queue = Queue::open(&interface, *number, here)?;
+    Ok(Link::new(socket, Some(queue), STEP)?)
 }
 
 /// What a packet asks the client to do.

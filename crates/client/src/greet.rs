@@ -5,11 +5,12 @@
 //! Source: ours; see `hello` for the packets.
 
 use std::hash::{BuildHasher, RandomState};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::error::{ClientError, Result};
-use crate::mmsg::{self, Slot};
+use crate::link::Link;
+use crate::mmsg::Slot;
 use crate::options::ClientOptions;
 use crate::wire::hello::{self, Welcome};
 use crate::wire::{Header, Kind, Mistake};
@@ -19,7 +20,7 @@ const HELLO_WAIT: Duration = Duration::from_millis(50);
 
 /// Says hello until a welcome comes.
 pub(crate) fn greet(
-    socket: &UdpSocket,
+    link: &mut Link,
     server: SocketAddr,
     options: &ClientOptions,
     deadline: Instant,
@@ -35,10 +36,10 @@ pub(crate) fn greet(
             return Err(ClientError::Deadline { unanswered: 0 });
         }
         if now >= next {
-            mmsg::send(socket, [(&hello[..], server)].into_iter())?;
+            link.send([(&hello[..], server)].into_iter())?;
             next = now + HELLO_WAIT;
         }
-        let count = mmsg::receive(socket, slots, true)?;
+        let count = link.receive(slots, true)?;
         for slot in slots[..count].iter().filter(|slot| slot.sender() == Some(server)) {
             match Header::parse(slot.packet()) {
                 Ok((header, body)) if header.sequence == sequence => match header.kind {

@@ -20,7 +20,9 @@
 //! | `greet` | where the server's ports are |
 //! | [`flights`] | packets under way, and when to send them again |
 //! | [`wire`] | the packets, byte by byte |
+//! | [`link`] | a port: a socket, and a queue past the kernel where there is one |
 //! | [`mmsg`] | datagrams in bursts |
+//! | [`xdp`] | past the kernel's network |
 //!
 //! # What is promised
 //! * An answer is that of the store to this request, done once, between the call and its return.
@@ -37,9 +39,11 @@ pub mod client;
 pub mod error;
 pub mod flights;
 mod greet;
+pub mod link;
 pub mod mmsg;
 pub mod options;
 pub mod wire;
+pub mod xdp;
 
 pub use client::{Client, Counters, Reply};
 pub use error::ClientError;

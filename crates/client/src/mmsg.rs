@@ -90,6 +90,13 @@ impl Slot {
         &self.buffer[..self.len]
     }
 
+    /// Puts a datagram in; one that does not fit is none.
+    pub(crate) fn fill(&mut self, bytes: &[u8], sender: SocketAddr) {
+        self.raw = Raw::of(sender);
+        self.len = if bytes.len() <= self.buffer.len() { bytes.len() } else { 0 };
+        self.buffer[..self.len].copy_from_slice(&bytes[..self.len]);
+    }
+
     /// Whom it is from.
     pub fn sender(&self) -> Option<SocketAddr> {
         self.raw.address()

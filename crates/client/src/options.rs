@@ -17,6 +17,9 @@ pub struct ClientOptions {
     pub window: usize,
     /// How long a call may take.
     pub deadline: Duration,
+    /// The interface and its queue by which to go past the kernel's network (AF_XDP). The server is then
+    /// reached over this interface, by IPv4, and packets fit its frames.
+    pub xdp: Option<(String, u32)>,
 }
 
 impl Default for ClientOptions {
@@ -29,6 +32,7 @@ impl Default for ClientOptions {
             batch: 64,
             window: 8,
             deadline: Duration::from_secs(1),
+            xdp: None,
         }
     }
 }

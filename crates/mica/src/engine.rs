@@ -57,7 +57,7 @@ impl Mica {
     fn request<'b>(&self, op: Op<'b>) -> Request<'b> {
         let action = match op {
             Op::Put { value, expires_at, .. } => {
-                Action::Put(Value { bytes: value, expires_at, flags: 0 })
+                Action::Put(Value { bytes: value, expires_at, ..Value::default() })
             }
             Op::Delete { .. } => Action::Delete(None),
         };

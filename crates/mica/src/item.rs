@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! word   0            1         then, where the bits say so             then          then
-//!        header       keyhash   expiry (ms)   stamp   flags (low 32)    key, padded   value, padded
+//!        header       keyhash   expiry (ms)   stamp   flags, marks      key, padded   value, padded
 //!
 //! header   63 .... 56  55 .......... 35  34 ...... 18  17 ........ 0
 //!          bits        value's bytes     key's bytes   words in all, as first written
 //! ```
+//!
+//! Flags are the low 32 bits of their word, marks the next 8.
 //!
 //! "Words in all" stays when a shorter value is written in place: in a log it is the way to the next
 //! item. Keys and values begin at words, so that they are compared and copied by words; that costs
@@ -50,6 +52,8 @@ pub struct Meta {
     pub expires_at: Option<Timestamp>,
     /// What the client keeps with the value, as memcached's clients do.
     pub flags: u32,
+    /// What a server keeps with the value: bits that mean something to it alone.
+    pub marks: u8,
     /// What compare-and-set compares: another after each write. 0 in a store without stamps.
     pub stamp: u64,
 }
@@ -63,6 +67,13 @@ pub(crate) struct NewItem<'a> {
     pub(crate) meta: Meta,
 }
 
+impl Meta {
+    /// Flags and marks in one word.
+    fn word(&self) -> u64 {
+        u64::from(self.marks) << 32 | u64::from(self.flags)
+    }
+}
+
 impl NewItem<'_> {
     fn bits(&self) -> u64 {
         let mut bits = 0;
@@ -72,7 +83,7 @@ impl NewItem<'_> {
         if self.meta.stamp != 0 {
             bits |= STAMPED;
         }
-        if self.meta.flags != 0 {
+        if self.meta.word() != 0 {
             bits |= FLAGGED;
         }
         bits
@@ -107,8 +118,8 @@ impl NewItem<'_> {
             if self.meta.stamp != 0 {
                 push(self.meta.stamp);
             }
-            if self.meta.flags != 0 {
-                push(self.meta.flags.into());
+            if self.meta.word() != 0 {
+                push(self.meta.word());
             }
         }
         words::store(&words[at..], self.key);
@@ -223,7 +234,8 @@ impl<'a> Item<'a> {
             meta.stamp = rest.next().unwrap_or_default();
         }
         if self.header & FLAGGED != 0 {
-            meta.flags = rest.next().unwrap_or_default() as u32;
+            let word = rest.next().unwrap_or_default();
+            (meta.flags, meta.marks) = (word as u32, (word >> 32) as u8);
         }
         meta
     }
@@ -276,9 +288,10 @@ mod tests {
             expires_at: Option<u64>,
             stamp: u64,
             flags: u32,
+            marks: u8,
             spare in 0usize..9,
         ) {
-            let meta = Meta { expires_at, flags, stamp };
+            let meta = Meta { expires_at, flags, marks, stamp };
             let new = NewItem { hash: 77, key: &key, value: &value, meta };
             let size = new.words() + spare;
             let words = memory(size);
@@ -315,7 +328,7 @@ mod tests {
     fn do_the_largest_key_and_value_fit_in_a_header() {
         let key = vec![1; siltstone_engine::MAX_KEY_BYTES];
         let value = vec![2; MAX_VALUE_BYTES];
-        let meta = Meta { expires_at: Some(1), flags: 1, stamp: 1 };
+        let meta = Meta { expires_at: Some(1), flags: 1, marks: 1, stamp: 1 };
         let new = NewItem { hash: 5, key: &key, value: &value, meta };
         let words = memory(new.words());
         new.write(&words, new.words());

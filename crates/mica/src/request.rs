@@ -30,6 +30,8 @@ pub struct Value<'a> {
     pub expires_at: Option<Timestamp>,
     /// What the client keeps with it.
     pub flags: u32,
+    /// What a server keeps with it.
+    pub marks: u8,
 }
 
 /// What to do with a key.

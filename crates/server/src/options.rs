@@ -44,6 +44,9 @@ pub struct ServerOptions {
     pub udp_ports: usize,
     /// Whether a port takes requests for any partition and hands them over, which is slower.
     pub udp_any_port: bool,
+    /// An interface that has the address of `udp`, and the first of as many of its queues as there are
+    /// threads: packets that come there are taken past the kernel's network (AF_XDP).
+    pub udp_xdp: Option<(String, u32)>,
     /// Where to serve metrics over HTTP, if anywhere.
     pub metrics: Option<SocketAddr>,
     /// When a write is acknowledged.
@@ -80,6 +83,7 @@ impl Default for ServerOptions {
             udp_table: None,
             udp_ports: 0,
             udp_any_port: false,
+            udp_xdp: None,
             metrics: None,
             fsync: Fsync::default(),
             password: None,
@@ -102,6 +106,7 @@ impl fmt::Debug for ServerOptions {
             .field("listen", &self.listen)
             .field("memcached", &self.memcached)
             .field("udp", &self.udp)
+            .field("udp_xdp", &self.udp_xdp)
             .field("metrics", &self.metrics)
             .field("fsync", &self.fsync)
             .field("max_clients", &self.max_clients)
@@ -144,6 +149,13 @@ impl ServerOptions {
                      one, or use a loopback address such as 127.0.0.1:{}",
                     address.port()
                 ),
+            );
+        }
+        if let Some((interface, _)) = &self.udp_xdp {
+            require(
+                self.udp.is_some_and(|udp| udp.is_ipv4() && !udp.ip().is_unspecified()),
+                "udp_xdp",
+                format!("packets are taken by their address: give udp the IPv4 one of {interface}"),
             );
         }
         if let Some(address) = self.memcached_udp {

@@ -34,6 +34,7 @@ use crate::net::dialect::Language;
 use crate::net::listen::listen;
 use crate::net::worker::Worker;
 use crate::shared::Shared;
+use crate::store::reads::Reads;
 use crate::store::versions::Versions;
 use crate::store::{Cursors, Database};
 use crate::udp::{self, Ports};
@@ -90,6 +91,7 @@ impl Server {
         let has_memcached = memcached_address.is_some() || memcached_udp.is_some();
         if has_memcached {
             databases[memcached_table].versions = Some(Versions::new());
+            databases[memcached_table].reads = Some(Reads::new());
         }
         let mut udp_table = 0;
         let udp = match options.udp {
@@ -107,7 +109,7 @@ impl Server {
                 }
                 let threads = options.udp_threads(store.partitions());
                 databases[udp_table].locks.expect_visitors(threads);
-                Some((Ports::bind(address, threads)?, store))
+                Some((Ports::bind(address, threads, options.udp_xdp.as_ref())?, store))
             }
         };
         let shared = Arc::new(Shared {

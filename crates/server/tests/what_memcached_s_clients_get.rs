@@ -133,16 +133,16 @@ fn the_meta_commands() {
             ("md a q|md a q|md a k O1|", "NF|NF ka O1|"),
             ("ms YQ== 1 b k|z|mg YQ== b k v|mg a v|", "HD kYQ== b|VA 1 kYQ== b|z|VA 1|z|"),
             ("ms AAEgCg== 1 b|z|mg AAEgCg== b v|", "HD|VA 1|z|"),
-            ("mg a b|mg a v v|mg a y|mg a N3|mg|ms a|ms a x|me|", "CLIENT_ERROR error decoding key|CLIENT_ERROR duplicate flag|CLIENT_ERROR invalid flag|CLIENT_ERROR invalid flag|ERROR|CLIENT_ERROR bad command line format|CLIENT_ERROR bad command line format|CLIENT_ERROR bad command line format|"),
+            ("mg a b|mg a v v|mg a y|mg a N3|mg|ms a|ms a x|me|", "CLIENT_ERROR error decoding key|CLIENT_ERROR duplicate flag|CLIENT_ERROR invalid flag|HD|ERROR|CLIENT_ERROR bad command line format|CLIENT_ERROR bad command line format|CLIENT_ERROR bad command line format|"),
             ("mg a Oxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx|ms a 1 Tx|x|ms a 1 Fx|x|", "CLIENT_ERROR opaque token too long|CLIENT_ERROR bad token in command line format|CLIENT_ERROR bad token in command line format|"),
             ("ma n|ma n q|ma n N0 J13 v t|ma n N0 J13 v|", "NF|NF|VA 2 t-1|13|VA 2|14|"),
             ("ma n D4 MD v|ma n M- v|ma n M+ v|ma n Mi|ma n MX|", "VA 2|10|VA 1|9|VA 2|10|HD|CLIENT_ERROR invalid mode for ma M token|"),
-            ("ma n T30 t|ma n q|ma n C1 q|ma n D-1|", "HD t30|EX|CLIENT_ERROR bad token in command line format|"),
+            ("ma n T30 t|ma n q|ma n C1 q|ma n D-1|", "HD t30|EX|CLIENT_ERROR invalid or duplicate flag|"),
             ("ma a|", "CLIENT_ERROR cannot increment or decrement non-numeric value|"),
             ("me zz|", "EN|"),
         ]);
         let debug = talk.say(b"me a\r\n");
-        assert!(debug.starts_with("ME a exp=-1 cas=") && debug.ends_with(" size=1\r\n"), "{debug}");
+        assert!(debug.starts_with("ME a exp=-1 la=") && debug.ends_with(" size=1\r\n"), "{debug}");
         let cas = talk.say(b"mg a c\r\n");
         let cas = cas.trim_end().strip_prefix("HD c").unwrap().to_owned();
         let swapped = talk.say(format!("ms a 1 C{cas} c\r\nw\r\n").as_bytes());

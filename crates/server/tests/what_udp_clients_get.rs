@@ -59,7 +59,7 @@ fn every_operation() {
     assert_eq!(one(b"b", Action::Delete(None)).outcome, Outcome::Deleted);
     assert_eq!(one(b"b", Action::Delete(None)).outcome, Outcome::Missing);
     assert_eq!(one(b"b", Action::Increment(1)).outcome, Outcome::Missing);
-    let flagged = Value { bytes: b"v", expires_at: Some(u64::MAX), flags: 99 };
+    let flagged = Value { bytes: b"v", expires_at: Some(u64::MAX), flags: 99, marks: 0 };
     one(b"c", Action::Put(flagged));
     let mut seen = None;
     let asks: &[(&[u8], _)] = &[(b"c", Action::Get)];

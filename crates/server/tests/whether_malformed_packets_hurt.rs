@@ -22,7 +22,7 @@ fn requests(dice: &mut Dice, bench: &UdpBench) -> Vec<u8> {
         let bytes = dice.bytes(len);
         let expires_at = (dice.below(4) == 0).then(|| 1_800_000_000_000 + dice.below(100));
         let flags = if dice.below(4) == 0 { 7 } else { 0 };
-        let value = Value { bytes: &bytes, expires_at, flags };
+        let value = Value { bytes: &bytes, expires_at, flags, marks: 0 };
         let action = match dice.below(11) {
             0 => Action::Put(value),
             1 => Action::Add(value),

@@ -143,7 +143,7 @@ impl<'a> Asked<'a> {
         let flags = if has & FLAGS != 0 { take_u32(body)? } else { 0 };
         let key = take(body, u16_at(head, 2).into())?;
         let bytes = take(body, u16_at(head, 4).into())?;
-        let value = Value { bytes, expires_at, flags };
+        let value = Value { bytes, expires_at, flags, marks: 0 };
         let has_value = |action: Action<'a>| match number {
             None => Ok(action),
             Some(_) => Err(Mistake::Body),

@@ -11,10 +11,11 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use siltstone_client::xdp::veth::INTERFACE;
 use siltstone_client::{Action, Client, ClientOptions, Outcome, Value};
 use siltstone_engine::{Error, Result};
 
-use super::servers::Server;
+use super::servers::{PASSWORD, Server};
 use super::{Key, Load, key};
 
 /// A protocol.
@@ -73,7 +74,8 @@ impl Driver {
                 batch: load.batch,
                 window: load.window,
                 deadline: Duration::from_secs(10),
-                ..ClientOptions::default()
+                password: Some(PASSWORD.to_owned()),
+                xdp: server.past.then(|| (INTERFACE.to_owned(), 0)),
             };
             let client = Client::connect(address, options).map_err(|error| refused(&error))?;
             return Ok(Driver::Udp(Box::new(client)));
@@ -104,12 +106,21 @@ impl Driver {
         let draws = load.draws(READY);
         let mut latency = histogram();
         let (mut done, mut missed) = (0, 0);
+        // What a server is asked is made ready before, so that it never waits for that.
+        let asks = match self {
+            Driver::Udp(_) => asks(&draws),
+            Driver::Tcp(..) => Vec::new(),
+        };
         let begin = Instant::now();
-        let mut rounds = draws.chunks_exact(load.round()).cycle();
+        let mut rounds = (0..draws.len() / load.round()).cycle();
         while begin.elapsed().as_secs_f64() < seconds {
             let Some(round) = rounds.next() else { break };
-            missed += self.round(round, load, &mut latency)?;
+            let round = round * load.round()..(round + 1) * load.round();
             done += round.len();
+            missed += match self {
+                Driver::Udp(client) => ask(client, &asks[round], load, &mut latency)?,
+                Driver::Tcp(..) => self.round(&draws[round], load, &mut latency)?,
+            };
         }
         if missed > done / 100 {
             return Err(Error::Invalid(format!("{missed} of {done} look-ups missed")));
@@ -124,36 +135,11 @@ impl Driver {
         load: Load,
         latency: &mut Histogram<u64>,
     ) -> Result<usize> {
-        let begin = Instant::now();
-        let mut note = || latency.saturating_record(begin.elapsed().as_nanos() as u64);
         match self {
-            Driver::Udp(client) => {
-                let (mut missed, mut wrong) = (0, 0);
-                let asks: Vec<(&[u8], Action<'_>)> = round
-                    .iter()
-                    .map(|(key, is_get)| {
-                        let value = Value { bytes: key, ..Value::default() };
-                        (&key[..], if *is_get { Action::Get } else { Action::Put(value) })
-                    })
-                    .collect();
-                let asked = client.ask(&asks, |place, reply| {
-                    match reply.answer.outcome {
-                        Outcome::Stored => {}
-                        Outcome::Found => wrong += usize::from(reply.value != asks[place].0),
-                        Outcome::Missing => missed += 1,
-                        _ => wrong += 1,
-                    }
-                    if place % load.batch == load.batch - 1 {
-                        note();
-                    }
-                });
-                asked.map_err(|error| Error::Invalid(error.to_string()))?;
-                match wrong {
-                    0 => Ok(missed),
-                    _ => Err(Error::Invalid(format!("{wrong} wrong answers"))),
-                }
-            }
+            Driver::Udp(client) => ask(client, &asks(round), load, latency),
             Driver::Tcp(protocol, tcp) => {
+                let begin = Instant::now();
+                let mut note = || latency.saturating_record(begin.elapsed().as_nanos() as u64);
                 let lost = |error: std::io::Error| Error::Invalid(format!("the server: {error}"));
                 let mut bytes = Vec::with_capacity(load.batch * 64);
                 let mut send = |batch: &[(Key, bool)], stream: &mut TcpStream| {
@@ -178,6 +164,44 @@ impl Driver {
                 Ok(missed)
             }
         }
+    }
+}
+
+/// What our client is to be asked for these draws.
+fn asks(draws: &[(Key, bool)]) -> Vec<(&[u8], Action<'_>)> {
+    let mut asks: Vec<(&[u8], Action<'_>)> = Vec::with_capacity(draws.len());
+    for (key, is_get) in draws {
+        let value = Value { bytes: key, ..Value::default() };
+        asks.push((key, if *is_get { Action::Get } else { Action::Put(value) }));
+    }
+    asks
+}
+
+/// Has our client ask all of it; how many look-ups missed.
+fn ask(
+    client: &mut Client,
+    asks: &[(&[u8], Action<'_>)],
+    load: Load,
+    latency: &mut Histogram<u64>,
+) -> Result<usize> {
+    let begin = Instant::now();
+    let mut note = || latency.saturating_record(begin.elapsed().as_nanos() as u64);
+    let (mut missed, mut wrong) = (0, 0);
+    let asked = client.ask(asks, |place, reply| {
+        match reply.answer.outcome {
+            Outcome::Stored => {}
+            Outcome::Found => wrong += usize::from(reply.value != asks[place].0),
+            Outcome::Missing => missed += 1,
+            _ => wrong += 1,
+        }
+        if place % load.batch == load.batch - 1 {
+            note();
+        }
+    });
+    asked.map_err(|error| Error::Invalid(error.to_string()))?;
+    match wrong {
+        0 => Ok(missed),
+        _ => Err(Error::Invalid(format!("{wrong} wrong answers"))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Servers over loopback under one load: ours, memcached, Redis.
+//! Servers over loopback, or a pair of virtual interfaces, under one load: ours, memcached, Redis.
 //!
 //! A server is a process of its own on some cores, the load comes from this thread on another core.
 //! Every protocol has the same rule: so many requests are sent together (a packet, or one write to a

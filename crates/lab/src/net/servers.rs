@@ -8,10 +8,11 @@
 //! Source: ours.
 
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use siltstone_client::xdp::veth::{INTERFACE, Side, Wire};
 use siltstone_engine::{Error, Result};
 use tempfile::TempDir;
 
@@ -24,12 +25,57 @@ pub enum Kind {
         ports: usize,
         /// Software direction: any port takes any request.
         any_port: bool,
+        /// Past the kernel's network, which takes a wire.
+        past: bool,
     },
     /// `memcached`.
     Memcached,
     /// `redis-server`.
     Redis,
 }
+
+/// Between a server and its load.
+#[derive(Clone, Copy)]
+pub enum Between<'w> {
+    /// The machine's own interface.
+    Loopback,
+    /// A pair of virtual ones, in namespaces of their own.
+    Wire(&'w Wire),
+}
+
+impl Between<'_> {
+    /// Moves this thread to the load's end, for good.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn enter(self) -> Result<()> {
+        match self {
+            Between::Loopback => Ok(()),
+            Between::Wire(wire) => {
+                wire.enter(Side::A).map_err(|error| failed("a network namespace", &error))
+            }
+        }
+    }
+
+    fn address(self) -> IpAddr {
+        match self {
+            Between::Loopback => Ipv4Addr::LOCALHOST.into(),
+            Between::Wire(_) => Side::B.address().into(),
+        }
+    }
+}
+
+/// A pair of interfaces.
+///
+/// # Errors
+/// What it takes that is not there: root, or a program.
+pub fn wire() -> Result<Wire> {
+    Wire::new(&format!("siltstone-{}", std::process::id()))
+        .map_err(|error| failed("a pair of virtual interfaces, which takes root", &error))
+}
+
+/// What our server asks for where it can be reached from elsewhere.
+pub(super) const PASSWORD: &str = "measured";
 
 /// A server that runs.
 pub struct Server {
@@ -39,6 +85,8 @@ pub struct Server {
     pub tcp: SocketAddr,
     /// Where it takes our packets.
     pub udp: Option<SocketAddr>,
+    /// Whether they come past the kernel's network, and so must the load.
+    pub past: bool,
 }
 
 fn failed(what: &str, error: &std::io::Error) -> Error {
@@ -46,29 +94,47 @@ fn failed(what: &str, error: &std::io::Error) -> Error {
 }
 
 impl Server {
-    /// Starts a server on these cores, with this much memory for items.
+    /// Starts a server on these cores, with this much memory for items, at the other end of what is
+    /// between it and its load.
     ///
     /// # Errors
     /// If its program is missing or does not listen.
-    pub fn start(kind: Kind, cores: &str, threads: usize, memory_mib: u64) -> Result<Self> {
+    pub fn start(
+        kind: Kind,
+        between: Between<'_>,
+        cores: &str,
+        threads: usize,
+        memory_mib: u64,
+    ) -> Result<Self> {
         let directory = TempDir::new().map_err(|error| failed("a directory", &error))?;
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let mut tcp = free.map_err(|error| failed("a free port", &error))?;
+        tcp.set_ip(between.address());
+        let address = between.address().to_string();
         let (port, threads) = (tcp.port().to_string(), threads.to_string());
-        let mut command = Command::new("taskset");
+        let mut command = match between {
+            Between::Loopback => Command::new("taskset"),
+            Between::Wire(wire) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", &wire.namespace(Side::B), "taskset"]);
+                command
+            }
+        };
         command.args(["-c", cores]).current_dir(directory.path());
+        let past = matches!(kind, Kind::Ours { past: true, .. });
         match kind {
             Kind::Memcached => {
                 let memory = memory_mib.to_string();
-                command.args(["memcached", "-l", "127.0.0.1", "-U", "0", "-u", "nobody"]);
+                command.args(["memcached", "-l", &address, "-U", "0", "-u", "nobody"]);
                 // As many requests of one client in a row as it takes: there is only one.
                 command.args(["-R", "1000", "-t", &threads, "-m", &memory, "-p", &port]);
             }
             Kind::Redis => {
-                command.args(["redis-server", "--bind", "127.0.0.1", "--port", &port]);
+                command.args(["redis-server", "--bind", &address, "--port", &port]);
+                command.args(["--protected-mode", "no"]);
                 command.args(["--save", "", "--appendonly", "no", "--loglevel", "warning"]);
             }
-            Kind::Ours { ports, any_port } => {
+            Kind::Ours { ports, any_port, .. } => {
                 let program =
                     std::env::current_exe().map_err(|error| failed("our own program", &error))?;
                 let table = format!(
@@ -77,9 +143,15 @@ impl Server {
                 );
                 command.arg(program).args(["serve", "store", "--listen", "127.0.0.1:0"]);
                 command.args(["--table", &table, "--threads", &threads, "--fsync", "no"]);
-                command.args(["--udp", "127.0.0.1:0", "--udp-ports", &ports.to_string()]);
+                command.args(["--udp", &format!("{address}:0"), "--udp-ports", &ports.to_string()]);
                 command.args(["--udp-direction", if any_port { "any" } else { "client" }]);
-                command.args(["--memcached", "127.0.0.1:0"]);
+                match between {
+                    Between::Loopback => command.args(["--memcached", "127.0.0.1:0"]),
+                    Between::Wire(_) => command.args(["--password", PASSWORD]),
+                };
+                if past {
+                    command.args(["--xdp", INTERFACE]);
+                }
             }
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -101,9 +173,10 @@ impl Server {
                 return Err(Error::Invalid("our server did not start".to_owned()));
             }
         }
-        let mut server = Server { child, _directory: directory, tcp, udp };
+        let is_awaited = udp.is_none();
+        let mut server = Server { child, _directory: directory, tcp, udp, past };
         let patience = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(server.tcp).is_err() {
+        while is_awaited && TcpStream::connect(server.tcp).is_err() {
             let has_ended = server.child.try_wait().is_ok_and(|ended| ended.is_some());
             if has_ended || Instant::now() > patience {
                 return Err(Error::Invalid(format!("{kind:?} does not listen; is it installed?")));

@@ -14,7 +14,7 @@ use super::mica_bench::PAPER;
 use super::{Check, Direction, Experiment, Measured};
 use crate::net::Load;
 use crate::net::drivers::{Driver, Protocol};
-use crate::net::servers::{Kind, Server};
+use crate::net::servers::{Between, Kind, Server};
 
 const ITEMS: f64 = 1e6;
 const SECONDS: f64 = 2.0;
@@ -45,7 +45,13 @@ impl Experiment for MicaDirection {
         let mut rates = [[0f64; 2]; 2];
         for turn in 0..2 {
             for (any_port, rates) in [false, true].into_iter().zip(&mut rates) {
-                let server = Server::start(Kind::Ours { ports: 2, any_port }, "0,1", 1, 320)?;
+                let server = Server::start(
+                    Kind::Ours { ports: 2, any_port, past: false },
+                    Between::Loopback,
+                    "0,1",
+                    1,
+                    320,
+                )?;
                 let mut driver = Driver::connect(&server, Protocol::Udp, load)?;
                 driver.fill(load)?;
                 for (skew, rate) in [0.0, 0.99].into_iter().zip(rates) {

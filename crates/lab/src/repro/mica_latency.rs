@@ -1,4 +1,5 @@
-//! `mica-latency`: how long an answer takes at how many operations a second.
+//! `mica-latency`: how long an answer takes at how many operations a second; `mica-latency-past`: past
+//! the kernel's network, over a pair of virtual interfaces, memcached still over loopback.
 //!
 //! The load sends 1, 2, 4, … batches at once and awaits them all, so load and latency rise together.
 //! The figure is one of two curves; what can be said of both in a number is how much ours does at a
@@ -15,7 +16,7 @@ use siltstone_engine::{Error, Result};
 use super::mica_bench::PAPER;
 use super::{Check, Direction, Experiment, Measured};
 use crate::net::drivers::{Driver, Protocol};
-use crate::net::servers::{Kind, Server};
+use crate::net::servers::{Between, Kind, Server, wire};
 use crate::net::{Load, stay_on};
 use crate::plot::{Line, Lines, Plot};
 
@@ -23,14 +24,16 @@ const ITEMS: f64 = 1e6;
 const SECONDS: f64 = 1.0;
 const WINDOWS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 
-pub(super) struct MicaLatency;
+pub(super) struct MicaLatency {
+    pub(super) past: bool,
+}
 
 /// Operations a second, and microseconds at percentiles 50, 95, 99, 99.9.
 type Point = (f64, [f64; 4]);
 
 impl Experiment for MicaLatency {
     fn id(&self) -> &'static str {
-        "mica-latency"
+        if self.past { "mica-latency-past" } else { "mica-latency" }
     }
 
     fn paper(&self) -> &'static str {
@@ -47,28 +50,28 @@ impl Experiment for MicaLatency {
     }
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
-        stay_on(1)?;
         let items = (ITEMS * scale) as u64;
+        let wire = if self.past { Some(wire()?) } else { None };
+        let between = wire.as_ref().map_or(Between::Loopback, Between::Wire);
+        let ours = Kind::Ours { ports: 1, any_port: false, past: self.past };
         let subjects = [
-            ("mica over UDP", Kind::Ours { ports: 1, any_port: false }, Protocol::Udp),
-            ("memcached", Kind::Memcached, Protocol::MemcachedMeta),
+            (
+                if self.past { "mica past the kernel" } else { "mica over UDP" },
+                ours,
+                Protocol::Udp,
+                between,
+            ),
+            ("memcached", Kind::Memcached, Protocol::MemcachedMeta, Between::Loopback),
         ];
         let mut curves: Vec<Vec<Point>> = Vec::new();
-        for (turn, (_, kind, protocol)) in (0..).zip(subjects) {
-            let server = Server::start(kind, "0", 1, 320)?;
-            let mut curve = Vec::new();
-            for window in WINDOWS {
-                let load = Load { items, skew: 0.0, gets: 0.5, batch: 32, window, windows: 1 };
-                let mut driver = Driver::connect(&server, protocol, load)?;
-                if curve.is_empty() {
-                    driver.fill(load)?;
-                }
-                let measured = driver.run(load, SECONDS)?;
-                let at = |quantile| measured.latency.value_at_quantile(quantile) as f64 / 1e3;
-                curve.push((measured.rate, [0.5, 0.95, 0.99, 0.999].map(at)));
-            }
-            curves.push(curve);
-            progress(turn + 1, 2);
+        for (turn, (_, kind, protocol, between)) in (1..).zip(subjects) {
+            // A thread of its own, since who goes to the other end of a wire stays there.
+            let curve = std::thread::scope(|scope| {
+                let there = scope.spawn(|| curve(kind, protocol, between, items));
+                there.join().map_err(|_| Error::Invalid("the load died".to_owned()))?
+            });
+            curves.push(curve?);
+            progress(turn, 2);
         }
         let [ours, peer] = &curves[..] else {
             return Err(Error::Invalid("there are two curves".to_owned()));
@@ -123,4 +126,23 @@ impl Experiment for MicaLatency {
         );
         Ok(Measured { scale, checks, plot: Some(plot) })
     }
+}
+
+/// A point for each number of batches at once.
+fn curve(kind: Kind, protocol: Protocol, between: Between<'_>, items: u64) -> Result<Vec<Point>> {
+    between.enter()?;
+    stay_on(1)?;
+    let server = Server::start(kind, between, "0", 1, 320)?;
+    let mut curve = Vec::new();
+    for window in WINDOWS {
+        let load = Load { items, skew: 0.0, gets: 0.5, batch: 32, window, windows: 1 };
+        let mut driver = Driver::connect(&server, protocol, load)?;
+        if curve.is_empty() {
+            driver.fill(load)?;
+        }
+        let measured = driver.run(load, SECONDS)?;
+        let at = |quantile| measured.latency.value_at_quantile(quantile) as f64 / 1e3;
+        curve.push((measured.rate, [0.5, 0.95, 0.99, 0.999].map(at)));
+    }
+    Ok(curve)
 }

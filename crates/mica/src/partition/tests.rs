@@ -393,7 +393,7 @@ fn do_numbers_stamps_and_expiries_go_as_memcached_has_them() {
     assert_eq!(bench.ask(Access::Erew, 1, Action::Get).0.meta.expires_at, Some(1001));
     bench.clock.set(1001);
     assert_eq!(bench.ask(Access::Erew, 1, Action::Get).0.outcome, Outcome::Missing);
-    let add = Action::Add(Value { bytes: b"new", flags: 9, expires_at: None });
+    let add = Action::Add(Value { bytes: b"new", flags: 9, ..Value::default() });
     assert_eq!(bench.ask(Access::Erew, 1, add).0.outcome, Outcome::Stored);
     assert_eq!(bench.ask(Access::Erew, 1, Action::Prepend(b"a ")).0.meta.flags, 9);
     assert_eq!(bench.ask(Access::Erew, 1, Action::Get).1, b"a new");

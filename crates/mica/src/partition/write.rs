@@ -108,6 +108,7 @@ impl<M: Memory> Partition<M> {
                 let (old, meta) = there?;
                 let bytes = self.value_of(&old)?;
                 let mut expires_at = meta.expires_at;
+                let is_joined = matches!(change, Next::Joined(..));
                 owned = match change {
                     Next::Joined(before, behind) => [before, &bytes, behind].concat(),
                     Next::Number(compute, by) => {
@@ -120,7 +121,9 @@ impl<M: Memory> Partition<M> {
                     }
                     Next::Value(_) => bytes,
                 };
-                value = Value { bytes: &owned, expires_at, flags: meta.flags };
+                // What is joined is another value than the one that was marked.
+                let marks = if is_joined { 0 } else { meta.marks };
+                value = Value { bytes: &owned, expires_at, flags: meta.flags, marks };
             }
         }
         if value.bytes.len() > context.max_value {
@@ -130,7 +133,8 @@ impl<M: Memory> Partition<M> {
             true => self.stamp.fetch_add(1, Relaxed),
             false => 0,
         };
-        answer.meta = Meta { expires_at: value.expires_at, flags: value.flags, stamp };
+        let Value { expires_at, flags, marks, .. } = value;
+        answer.meta = Meta { expires_at, flags, marks, stamp };
         let new =
             NewItem { hash: request.hash, key: request.key, value: value.bytes, meta: answer.meta };
         self.memory.put(context.access, found, &new, tally, journal)?;

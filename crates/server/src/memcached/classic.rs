@@ -65,7 +65,8 @@ impl<'a> Header<'a> {
     /// Stores the data block.
     pub(super) fn run(self, deed: &mut Deed<'_>, data: &[u8]) -> Result<(), Complaint> {
         let Header { key, mode, flags, expiry, cas, .. } = self;
-        let new = New { mode, value: data, flags, expiry, cas, vivify: None };
+        let (vivify, may_be_stale) = (None, false);
+        let new = New { mode, value: data, flags, expiry, cas, vivify, may_be_stale };
         let line: &[u8] = match deed.store(key, new)? {
             Written::Done(_) => b"STORED\r\n",
             Written::NotStored => b"NOT_STORED\r\n",

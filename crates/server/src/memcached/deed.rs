@@ -17,7 +17,8 @@ use crate::resp::number::Digits;
 use crate::shared::Shared;
 use crate::store::Database;
 use crate::store::annex;
-use crate::store::item::Item;
+use crate::store::item::{Item, STALE, WON};
+use crate::store::reads::Seen;
 use crate::store::turn::Turn;
 
 /// What a command works with.
@@ -85,6 +86,30 @@ pub(super) struct New<'a> {
     pub(super) cas: Option<u64>,
     /// If nothing is there to append to: store it, for so many seconds.
     pub(super) vivify: Option<i64>,
+    /// Whether a value that is older than the one that is there is stored all the same, as stale.
+    pub(super) may_be_stale: bool,
+}
+
+/// What a look-up does beside.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Fetch {
+    /// Another expiry, in seconds.
+    pub(super) expiry: Option<i64>,
+    /// If nothing is there: an empty value, for so many seconds, which the client is to replace.
+    pub(super) vivify: Option<i64>,
+    /// If fewer seconds are left than these: the client is to replace the value.
+    pub(super) recache: Option<i64>,
+    /// The look-up is not noted.
+    pub(super) is_unnoted: bool,
+}
+
+/// A client's part where a value is to be replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// To replace it.
+    Wins,
+    /// Another one was told to.
+    Waits,
 }
 
 /// How a write went.
@@ -112,6 +137,16 @@ pub(super) struct Sum {
     pub(super) expiry: Option<i64>,
 }
 
+/// What a look-up has found.
+#[derive(Debug)]
+pub(super) struct Fetched {
+    pub(super) item: Item,
+    /// What is known of look-ups before this one.
+    pub(super) seen: Seen,
+    /// The client's part, if the value is to be replaced.
+    pub(super) part: Option<Part>,
+}
+
 impl Deed<'_> {
     pub(super) fn database(&self) -> &Database {
         &self.shared.databases[self.table]
@@ -131,8 +166,123 @@ impl Deed<'_> {
     /// Looks a key up.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Item>> {
         let item = self.database().item(key)?;
-        self.shared.memcached.count_get(item.is_some());
+        self.count_get(key, item.is_some());
         Ok(item)
+    }
+
+    fn count_get(&self, key: &[u8], is_found: bool) {
+        self.shared.memcached.count_get(is_found);
+        if is_found {
+            self.note_fetch(key);
+        }
+    }
+
+    /// Notes that a key has another value.
+    fn note_store(&self, key: &[u8]) {
+        if let Some(reads) = &self.database().reads {
+            reads.store(key);
+        }
+    }
+
+    fn note_fetch(&self, key: &[u8]) {
+        if let Some(reads) = &self.database().reads {
+            reads.fetch(key);
+        }
+    }
+
+    /// What is known of when a key was looked up.
+    pub(super) fn seen(&self, key: &[u8]) -> Seen {
+        self.database().reads.as_ref().map_or_else(Seen::default, |reads| reads.of(key))
+    }
+
+    /// Seconds until an item expires, if it does.
+    pub(super) fn seconds_left(&self, item: &Item) -> Option<u64> {
+        Some(item.expires_at?.saturating_sub(self.now()).div_ceil(1000))
+    }
+
+    /// Looks a key up, and tells the client's part if the value is to be replaced. Who wins is written
+    /// down, so the item's cas is another from then on.
+    pub(super) fn fetch(&mut self, key: &[u8], fetch: Fetch) -> Result<Option<Fetched>> {
+        let shared = self.shared;
+        let database = &shared.databases[self.table];
+        let note = |deed: &Self, is_found| {
+            shared.memcached.count_get(is_found);
+            if is_found && !fetch.is_unnoted {
+                deed.note_fetch(key);
+            }
+        };
+        if fetch.expiry.or(fetch.vivify).or(fetch.recache).is_none() {
+            // Most look-ups need no lock: nobody is to win anything.
+            let item = database.item(key)?;
+            if item.as_ref().is_none_or(|item| item.marks != STALE) {
+                let seen = self.seen(key);
+                note(self, item.is_some());
+                let part = |item: &Item| (item.marks & WON != 0).then_some(Part::Waits);
+                return Ok(item.map(|item| Fetched { part: part(&item), item, seen }));
+            }
+        }
+        let _guard = database.locks.one(key);
+        let item = database.item(key)?;
+        let seen = self.seen(key);
+        note(self, item.is_some());
+        let Some(mut item) = item else {
+            let Some(seconds) = fetch.vivify else { return Ok(None) };
+            let item = self.put(key, Item { marks: WON, ..Item::default() }, seconds)?;
+            // Who makes it has seen it, too.
+            self.note_fetch(key);
+            return Ok(Some(Fetched { item, part: Some(Part::Wins), seen: Seen::default() }));
+        };
+        // The new expiry counts, where there is one.
+        match fetch.expiry.map(|seconds| Expiry::of(seconds, self.now())) {
+            Some(Expiry::At(moment)) => item.expires_at = Some(moment),
+            Some(Expiry::Never) => item.expires_at = None,
+            Some(Expiry::Past) | None => {}
+        }
+        let left = self.seconds_left(&item).and_then(|left| i64::try_from(left).ok());
+        let ends_soon = fetch.recache.zip(left).is_some_and(|(most, left)| left < most);
+        let part = match item.marks {
+            marks if marks & WON != 0 => Some(Part::Waits),
+            marks if marks & STALE != 0 || ends_soon => Some(Part::Wins),
+            _ => None,
+        };
+        if part == Some(Part::Wins) {
+            item.marks |= WON;
+        }
+        let item = match fetch.expiry {
+            Some(seconds) => {
+                shared.memcached.touches.fetch_add(1, Relaxed);
+                self.put(key, item, seconds)?
+            }
+            None if part == Some(Part::Wins) => self.put_as_it_is(key, item)?,
+            None => item,
+        };
+        Ok(Some(Fetched { item, part, seen }))
+    }
+
+    /// Marks a key's value as stale, with another expiry if one is given.
+    pub(super) fn invalidate(
+        &mut self,
+        key: &[u8],
+        cas: Option<u64>,
+        expiry: Option<i64>,
+    ) -> Result<Written> {
+        let shared = self.shared;
+        let database = &shared.databases[self.table];
+        let _guard = database.locks.one(key);
+        let old = database.item(key)?;
+        shared.memcached.count_delete(old.is_some());
+        match old {
+            None => Ok(Written::NotFound),
+            Some(old) if cas.is_some_and(|cas| cas != old.cas) => Ok(Written::Exists),
+            Some(old) => {
+                let item = Item { marks: STALE, ..old };
+                let stored = match expiry {
+                    None => self.put_as_it_is(key, item)?,
+                    Some(seconds) => self.put(key, item, seconds)?,
+                };
+                Ok(Written::Done(stored))
+            }
+        }
     }
 
     /// Looks a key up and gives it another expiry.
@@ -140,10 +290,11 @@ impl Deed<'_> {
         let shared = self.shared;
         let database = &shared.databases[self.table];
         let _guard = database.locks.one(key);
-        let item = self.get(key)?;
+        let item = database.item(key)?;
         shared.memcached.touches.fetch_add(1, Relaxed);
-        let Some(item) = item else { return Ok(None) };
-        self.put(key, item, seconds).map(Some)
+        let item = item.map(|item| self.put(key, item, seconds)).transpose()?;
+        self.count_get(key, item.is_some());
+        Ok(item)
     }
 
     /// Stores an item. The caller holds the key's lock.
@@ -161,7 +312,7 @@ impl Deed<'_> {
 
     fn put_as_it_is(&mut self, key: &[u8], mut item: Item) -> Result<Item> {
         let database = &self.shared.databases[self.table];
-        item.cas = database.put_item(key, &item.value, item.flags, item.expires_at)?;
+        item.cas = database.put_item(key, &item)?;
         self.turn.note_written(self.table);
         Ok(item)
     }
@@ -174,6 +325,14 @@ impl Deed<'_> {
 
     /// Stores a value, if its condition holds.
     pub(super) fn store(&mut self, key: &[u8], new: New<'_>) -> Result<Written> {
+        let written = self.store_if(key, new)?;
+        if let Written::Done(_) = written {
+            self.note_store(key);
+        }
+        Ok(written)
+    }
+
+    fn store_if(&mut self, key: &[u8], new: New<'_>) -> Result<Written> {
         let shared = self.shared;
         let database = &shared.databases[self.table];
         shared.memcached.sets.fetch_add(1, Relaxed);
@@ -183,12 +342,19 @@ impl Deed<'_> {
         if let Some(cas) = new.cas {
             match &old {
                 None => return Ok(Written::NotFound),
+                // What is stored late is better than nothing, but no more than that.
+                Some(old) if cas < old.cas && new.may_be_stale && new.mode == Mode::Set => {
+                    let (flags, expires_at) = (new.flags, old.expires_at);
+                    let (value, marks) = (new.value.to_vec(), STALE | old.marks);
+                    let item = Item { value, flags, marks, expires_at, ..Item::default() };
+                    return self.put_as_it_is(key, item).map(Written::Done);
+                }
                 Some(old) if old.cas != cas => return Ok(Written::Exists),
                 Some(_) => {}
             }
         }
         let item = Item { value: new.value.to_vec(), flags: new.flags, ..Item::default() };
-        let joined = |old: Item, parts: [&[u8]; 2]| Item { value: parts.concat(), ..old };
+        let joined = |old: Item, parts: [&[u8]; 2]| Item { value: parts.concat(), marks: 0, ..old };
         match (new.mode, old) {
             (Mode::Set, _) | (Mode::Add, None) | (Mode::Replace, Some(_)) => {
                 self.put(key, item, new.expiry).map(Written::Done)
@@ -234,6 +400,7 @@ impl Deed<'_> {
         shared.memcached.touches.fetch_add(1, Relaxed);
         let Some(item) = database.item(key)? else { return Ok(false) };
         self.put(key, item, seconds)?;
+        self.note_fetch(key);
         Ok(true)
     }
 
@@ -245,6 +412,7 @@ impl Deed<'_> {
         let Some(mut item) = database.item(key)? else {
             let Some((initial, seconds)) = sum.vivify else { return Ok(Written::NotFound) };
             let value = Digits::unsigned(initial).as_bytes().to_vec();
+            self.note_store(key);
             return Ok(Written::Done(self.put(key, Item { value, ..Item::default() }, seconds)?));
         };
         if sum.cas.is_some_and(|cas| cas != item.cas) {
@@ -256,7 +424,13 @@ impl Deed<'_> {
             true => old.saturating_sub(sum.delta),
             false => old.wrapping_add(sum.delta),
         };
-        item.value = Digits::unsigned(number).as_bytes().to_vec();
+        let digits = Digits::unsigned(number);
+        if digits.as_bytes().len() > item.value.len() {
+            // As in memcached, where what takes more room is a new item.
+            item.marks = 0;
+            self.note_store(key);
+        }
+        item.value = digits.as_bytes().to_vec();
         let stored = match sum.expiry {
             None => self.put_as_it_is(key, item)?,
             Some(seconds) => self.put(key, item, seconds)?,

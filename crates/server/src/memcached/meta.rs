@@ -5,7 +5,7 @@
 //! ms <key> <bytes> <flags>*\r\n<data>   HD NS EX NF, with <flags>*
 //! md <key> <flags>*                     HD EX NF
 //! ma <key> <flags>*                     HD VA NS EX NF
-//! me <key>                              ME <key> <name=value>*   EN
+//! me <key>                              ME <key> exp= la= cas= fetch= cls= size=   EN
 //! mn                                    MN
 //! ```
 //!
@@ -14,21 +14,31 @@
 //! | `b` | all | the key is base64, and is answered so |
 //! | `k` `O(token)` `q` | all | answer the key; answer the token; answer only what is not the rule |
 //! | `c` `f` `s` `t` `v` | mg; `c` ms ma; `t v` ma | answer cas, client's flags, bytes, seconds left, value |
-//! | `T(seconds)` | mg ms ma | another expiry |
+//! | `h` `l` | mg | answer whether it was fetched before, and seconds since it was |
+//! | `u` | mg | do not note that it was fetched |
+//! | `T(seconds)` | mg ms ma, md with I | another expiry |
 //! | `C(cas)` | ms md ma | only if the item has this cas |
+//! | `I` | md; ms | mark the value as stale instead of removing it; with `C`, store an older value as stale |
+//! | `R(seconds)` | mg | if fewer seconds are left, the client is to replace the value |
 //! | `F(flags)` | ms | the client's flags |
 //! | `M(mode)` | ms ma | E add, A append, P prepend, R replace, S set; I or + up, D or - down |
-//! | `N(seconds)` | ms ma | where nothing is there: store for so long (`ms` with A or P) |
+//! | `N(seconds)` | mg ms ma | where nothing is there: store for so long (`ms` with A or P; `mg` an empty value) |
 //! | `D(delta)` `J(initial)` | ma | by how much; what `N` stores |
+//!
+//! Of a value that is to be replaced one client is told so: it wins (`W`), the others that come before it
+//! is done are told that somebody has (`Z`). A stale value has `X` with it. These come behind the flags.
+//!
+//! As in memcached, a flag that a command does not know is ignored if another does.
 //!
 //! Source: memcached's `doc/protocol.txt`, "Meta Commands".
 
 use std::borrow::Cow;
 
-use super::deed::{BAD_LINE, Complaint, Deed, Mode, New, Sum, TOO_LARGE, Written};
+use super::deed::{BAD_LINE, Complaint, Deed, Fetch, Mode, New, Part, Sum, TOO_LARGE, Written};
 use super::line::{base64, data_len, key, number, signed, words};
 use crate::resp::number::Digits;
-use crate::store::item::Item;
+use crate::store::item::{Item, STALE};
+use crate::store::reads::Seen;
 
 /// The longest opaque token, in bytes.
 const MAX_OPAQUE: usize = 32;
@@ -51,6 +61,9 @@ pub(super) struct Meta<'a> {
     expiry: Option<i64>,
     mode: u8,
     vivify: Option<i64>,
+    recache: Option<i64>,
+    is_stale: bool,
+    is_unnoted: bool,
     delta: u64,
     initial: u64,
     /// What is wrong with it, where a data block follows all the same.
@@ -80,19 +93,22 @@ impl Kind {
         })
     }
 
-    /// The flags that it takes.
-    fn flags(self) -> &'static [u8] {
+    /// The flags that are answered with something.
+    fn answered(self) -> &'static [u8] {
         match self {
-            Kind::Get => b"bckOqfstvT",
-            Kind::Set => b"bckOqCFTMN",
-            Kind::Delete => b"bkOqC",
-            Kind::Sum => b"bckOqtvTCMNDJ",
-            Kind::Debug => b"b",
-            Kind::Nothing => b"",
+            Kind::Get => b"cfhklOst",
+            Kind::Set => b"ckO",
+            Kind::Delete => b"kO",
+            Kind::Sum => b"ckOt",
+            Kind::Debug | Kind::Nothing => b"",
         }
     }
 }
 
+/// The flags that some command knows, proxies' among them.
+const FLAGS: &[u8] = b"bcfhklqstuvCDFIJLMNOPRT";
+
+const BAD_FLAG: Complaint = Complaint::Words("CLIENT_ERROR invalid or duplicate flag");
 const BAD_TOKEN: Complaint = Complaint::Words("CLIENT_ERROR bad token in command line format");
 
 impl<'a> Meta<'a> {
@@ -117,6 +133,9 @@ impl<'a> Meta<'a> {
             expiry: None,
             mode: if kind == Kind::Sum { b'I' } else { b'S' },
             vivify: None,
+            recache: None,
+            is_stale: false,
+            is_unnoted: false,
             delta: 1,
             initial: 0,
             mistake: None,
@@ -136,7 +155,18 @@ impl<'a> Meta<'a> {
             // Words are parts of the line, so the rest of it begins where the first of them does.
             meta.flags = &line[first.as_ptr() as usize - line.as_ptr() as usize..];
         }
-        match (meta.read_flags(), kind) {
+        let read = match kind {
+            // It takes none but the key's.
+            Kind::Debug if meta.flags.first() != Some(&b'b') => {
+                meta.key = Cow::Borrowed(key(meta.word).ok_or(BAD_LINE)?);
+                return Ok(meta);
+            }
+            Kind::Debug => meta.read_flags().map_err(|_| BAD_LINE),
+            // Theirs are all told in the same words.
+            Kind::Delete | Kind::Sum => meta.read_flags().map_err(|_| BAD_FLAG),
+            _ => meta.read_flags(),
+        };
+        match (read, kind) {
             (Err(mistake), Kind::Set) => meta.mistake = Some(mistake),
             (read, _) => read?,
         }
@@ -147,7 +177,7 @@ impl<'a> Meta<'a> {
         let (mut seen, mut is_base64) = (0u128, false);
         for flag in words(self.flags) {
             let (letter, token) = (flag[0], &flag[1..]);
-            if !self.kind.flags().contains(&letter) {
+            if !FLAGS.contains(&letter) {
                 return Err(Complaint::Words("CLIENT_ERROR invalid flag"));
             }
             if seen & 1 << letter != 0 {
@@ -165,6 +195,9 @@ impl<'a> Meta<'a> {
                 b'C' => self.cas = Some(whole()?),
                 b'F' => self.client_flags = whole()?.try_into().map_err(|_| BAD_TOKEN)?,
                 b'T' => self.expiry = Some(signed(token).ok_or(BAD_TOKEN)?),
+                b'I' => self.is_stale = true,
+                b'u' => self.is_unnoted = true,
+                b'R' => self.recache = Some(signed(token).ok_or(BAD_TOKEN)?),
                 b'N' => self.vivify = Some(signed(token).ok_or(BAD_TOKEN)?),
                 b'D' => self.delta = whole()?,
                 b'J' => self.initial = whole()?,
@@ -199,7 +232,10 @@ impl<'a> Meta<'a> {
             Kind::Get => self.get(deed),
             Kind::Set => self.set(deed, data),
             Kind::Delete => {
-                let written = deed.delete(&self.key, self.cas)?;
+                let written = match self.is_stale {
+                    true => deed.invalidate(&self.key, self.cas, self.expiry)?,
+                    false => deed.delete(&self.key, self.cas)?,
+                };
                 self.answer_written(deed, &written);
                 Ok(())
             }
@@ -213,24 +249,23 @@ impl<'a> Meta<'a> {
     }
 
     fn get(&self, deed: &mut Deed<'_>) -> Result<(), Complaint> {
-        let item = match self.expiry {
-            None => deed.get(&self.key)?,
-            Some(seconds) => deed.get_and_touch(&self.key, seconds)?,
-        };
-        match item {
+        let Meta { expiry, vivify, recache, is_unnoted, .. } = *self;
+        match deed.fetch(&self.key, Fetch { expiry, vivify, recache, is_unnoted })? {
             None if self.is_quiet => {}
             None => {
                 deed.replies.raw(b"EN");
-                self.return_flags(deed, None);
+                self.return_flags(deed, None, Seen::default());
                 deed.replies.raw(b"\r\n");
             }
-            Some(item) => self.answer_item(deed, &item),
+            Some(fetched) => {
+                self.answer_item(deed, &fetched.item, fetched.seen, fetched.part);
+            }
         }
         Ok(())
     }
 
     /// `VA` with the value, if it is wanted, or `HD`.
-    fn answer_item(&self, deed: &mut Deed<'_>, item: &Item) {
+    fn answer_item(&self, deed: &mut Deed<'_>, item: &Item, seen: Seen, part: Option<Part>) {
         match self.wants_value {
             true => {
                 deed.replies.raw(b"VA ");
@@ -238,7 +273,17 @@ impl<'a> Meta<'a> {
             }
             false => deed.replies.raw(b"HD"),
         }
-        self.return_flags(deed, Some(item));
+        self.return_flags(deed, Some(item), seen);
+        let is_stale = item.marks & STALE != 0;
+        if self.kind == Kind::Get {
+            deed.replies.raw(match (part, is_stale) {
+                (Some(Part::Wins), true) => b" X W",
+                (Some(Part::Wins), false) => b" W",
+                (Some(Part::Waits), true) => b" Z X",
+                (Some(Part::Waits), false) => b" Z",
+                (None, _) => b"",
+            });
+        }
         deed.replies.raw(b"\r\n");
         if self.wants_value {
             deed.replies.raw(&item.value);
@@ -256,7 +301,8 @@ impl<'a> Meta<'a> {
             _ => return Err(Complaint::Words("CLIENT_ERROR invalid mode for ms M token")),
         };
         let (flags, expiry) = (self.client_flags, self.expiry.unwrap_or(0));
-        let new = New { mode, value: data, flags, expiry, cas: self.cas, vivify: self.vivify };
+        let (cas, vivify, may_be_stale) = (self.cas, self.vivify, self.is_stale);
+        let new = New { mode, value: data, flags, expiry, cas, vivify, may_be_stale };
         let written = deed.store(&self.key, new)?;
         self.answer_written(deed, &written);
         Ok(())
@@ -272,7 +318,9 @@ impl<'a> Meta<'a> {
         let sum = Sum { delta: self.delta, is_down, cas: self.cas, vivify, expiry: self.expiry };
         let written = deed.sum(&self.key, sum)?;
         match &written {
-            Written::Done(item) if !self.is_quiet => self.answer_item(deed, item),
+            Written::Done(item) if !self.is_quiet => {
+                self.answer_item(deed, item, Seen::default(), None);
+            }
             _ => self.answer_written(deed, &written),
         }
         Ok(())
@@ -290,20 +338,25 @@ impl<'a> Meta<'a> {
             return;
         }
         deed.replies.raw(word);
-        self.return_flags(deed, item);
+        self.return_flags(deed, item, Seen::default());
         deed.replies.raw(b"\r\n");
     }
 
     /// The flags that ask for something, with it, in the order in which they were asked.
-    fn return_flags(&self, deed: &mut Deed<'_>, item: Option<&Item>) {
-        let now = deed.now();
+    fn return_flags(&self, deed: &mut Deed<'_>, item: Option<&Item>, seen: Seen) {
+        let left = item.and_then(|item| deed.seconds_left(item));
         let replies = &mut *deed.replies;
         for flag in words(self.flags) {
+            if !self.kind.answered().contains(&flag[0]) {
+                continue;
+            }
             let letter = flag[0];
             let of_item = item.and_then(|item| match letter {
                 b'c' => Some(item.cas),
                 b'f' => Some(item.flags.into()),
                 b's' => Some(item.value.len() as u64),
+                b'h' => Some(seen.is_fetched.into()),
+                b'l' => Some(seen.ago),
                 _ => None,
             });
             match (letter, item) {
@@ -318,14 +371,11 @@ impl<'a> Meta<'a> {
                         replies.raw(b" b");
                     }
                 }
-                (b't', Some(item)) => {
+                (b't', Some(_)) => {
                     replies.raw(b" t");
-                    match item.expires_at {
+                    match left {
                         None => replies.raw(b"-1"),
-                        Some(at) => {
-                            let seconds = at.saturating_sub(now).div_ceil(1000);
-                            replies.raw(Digits::unsigned(seconds).as_bytes());
-                        }
+                        Some(seconds) => replies.raw(Digits::unsigned(seconds).as_bytes()),
                     }
                 }
                 _ => {}
@@ -342,14 +392,15 @@ impl<'a> Meta<'a> {
             deed.replies.raw(b"EN\r\n");
             return Ok(());
         };
-        let expiry = match item.expires_at {
-            None => "-1".to_owned(),
-            Some(at) => at.saturating_sub(deed.now()).div_ceil(1000).to_string(),
-        };
+        let left = deed.seconds_left(&item).map_or("-1".to_owned(), |left| left.to_string());
+        let Seen { is_fetched, ago } = deed.seen(&self.key);
+        let fetch = if is_fetched { "yes" } else { "no" };
         deed.replies.raw(b"ME ");
         deed.replies.raw(self.word);
         let (cas, size) = (item.cas, item.value.len());
-        deed.replies.raw(format!(" exp={expiry} cas={cas} size={size}\r\n").as_bytes());
+        // There is one class.
+        let text = format!(" exp={left} la={ago} cas={cas} fetch={fetch} cls=1 size={size}\r\n");
+        deed.replies.raw(text.as_bytes());
         Ok(())
     }
 }

@@ -11,6 +11,7 @@ use siltstone_mica::Store;
 
 use super::annex;
 use super::locks::KeyLocks;
+use super::reads::Reads;
 use super::versions::Versions;
 use super::watch::Watches;
 
@@ -25,6 +26,8 @@ pub(crate) struct Database {
     pub(crate) mica: Option<Arc<Store>>,
     /// What memcached's `cas` compares, if the table is served to its clients.
     pub(crate) versions: Option<Versions>,
+    /// What memcached's clients have looked up, if the table is served to them.
+    pub(crate) reads: Option<Reads>,
     /// Written since the last sync began.
     unsynced: AtomicBool,
 }
@@ -38,6 +41,7 @@ impl Database {
             max_value_bytes: engine.capabilities().max_value_bytes,
             mica: engine.behind().and_then(|inside| inside.downcast().ok()),
             versions: None,
+            reads: None,
             unsynced: AtomicBool::new(false),
             engine,
         }

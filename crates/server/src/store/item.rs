@@ -2,7 +2,7 @@
 //!
 //! | | `mica` | every other engine |
 //! | --- | --- | --- |
-//! | flags | in the item | behind the value, if there are any ([`annex`]) |
+//! | flags and marks | in the item | behind the value, if there are any ([`annex`]) |
 //! | cas | the item's stamp, in a table with `stamps=on`; else as the others | a counter ([`versions`](super::versions)) |
 //!
 //! Invariant: the caller of a write holds the key's lock, so what it read before is still so.
@@ -10,13 +10,21 @@
 use siltstone_engine::{Result, Timestamp, WriteBatch};
 use siltstone_mica::{Action, Outcome, Request, Value};
 
-use super::{Database, annex};
+use super::Database;
+use super::annex::{self, Beside};
+
+/// The value is to be replaced: who reads it is told so.
+pub(crate) const STALE: u8 = 1;
+/// A reader was told to replace the value.
+pub(crate) const WON: u8 = 2;
 
 /// A value and what goes with it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Item {
     pub(crate) value: Vec<u8>,
     pub(crate) flags: u32,
+    /// [`STALE`] and [`WON`]. A write over another protocol leaves none.
+    pub(crate) marks: u8,
     pub(crate) expires_at: Option<Timestamp>,
     /// What `cas` compares: another after each write.
     pub(crate) cas: u64,
@@ -35,29 +43,25 @@ impl Database {
         let version = self.versions.as_ref().map_or(0, |versions| versions.of(key));
         let Some(store) = &self.mica else {
             let Some(mut entry) = self.engine.get(key)? else { return Ok(None) };
-            let flags = annex::take(&mut entry.value);
+            let Beside { flags, marks } = annex::take(&mut entry.value);
             let (value, expires_at) = (entry.value, entry.expires_at);
-            return Ok(Some(Item { value, flags, expires_at, cas: version }));
+            return Ok(Some(Item { value, flags, marks, expires_at, cas: version }));
         };
         let mut value = Vec::new();
         let request = Request { hash: store.hash(key), key, action: Action::Get };
         let answer = store.one(&request, &mut value);
         let meta = answer.meta;
         let cas = if store.keeps_stamps() { meta.stamp } else { version };
-        let item = Item { value, flags: meta.flags, expires_at: meta.expires_at, cas };
+        let siltstone_mica::Meta { flags, marks, expires_at, .. } = meta;
+        let item = Item { value, flags, marks, expires_at, cas };
         Ok((answer.outcome == Outcome::Found).then_some(item))
     }
 
     /// Stores an item; its cas, from then on.
-    pub(crate) fn put_item(
-        &self,
-        key: &[u8],
-        value: &[u8],
-        flags: u32,
-        expires_at: Option<Timestamp>,
-    ) -> Result<u64> {
+    pub(crate) fn put_item(&self, key: &[u8], item: &Item) -> Result<u64> {
+        let Item { ref value, flags, marks, expires_at, .. } = *item;
         let Some(store) = &self.mica else {
-            let stored = annex::put(value, flags);
+            let stored = annex::put(value, Beside { flags, marks });
             let value = stored.as_deref().unwrap_or(value);
             let mut batch = WriteBatch::new();
             match expires_at {
@@ -68,7 +72,7 @@ impl Database {
             return Ok(self.versions.as_ref().map_or(0, |versions| versions.of(key)));
         };
         self.watches.touch([key].into_iter());
-        let action = Action::Put(Value { bytes: value, expires_at, flags });
+        let action = Action::Put(Value { bytes: value, expires_at, flags, marks });
         let answer = store.one(&Request { hash: store.hash(key), key, action }, &mut ());
         let version = self.versions.as_ref().map_or(0, |versions| {
             versions.count(key);

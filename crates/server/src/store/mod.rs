@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`annex`] | flags behind a value, where the engine keeps none beside it |
 //! | [`item`] | a value with its flags and its cas, as memcached's clients know it |
+//! | [`reads`] | whether and when a key was last asked for |
 //! | [`versions`] | whether a key has been written since |
 //! | [`database`] | one SELECT index: an engine, and its locks and watches |
 //! | [`locks`] | striped locks by key, so that read-modify-write is atomic |
@@ -17,6 +18,7 @@ pub(crate) mod cursors;
 pub(crate) mod database;
 pub(crate) mod item;
 pub(crate) mod locks;
+pub(crate) mod reads;
 pub(crate) mod turn;
 pub(crate) mod versions;
 pub(crate) mod walk;

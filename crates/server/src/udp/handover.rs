@@ -16,13 +16,14 @@
 //! Source: thesis, section 5.4.5, "Network stack": there DPDK's queues between cores.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
+use siltstone_client::link::{self, Link};
 use siltstone_client::wire::{HEADER_BYTES, Header};
 
 /// Parcels that may wait for a thread.
@@ -120,21 +121,14 @@ impl Inbox {
     }
 
     /// Sleeps until a packet or a parcel comes, or for so long.
-    pub(super) fn sleep(&self, socket: &UdpSocket, most: Duration) -> io::Result<()> {
+    pub(super) fn sleep(&self, link: &Link, most: Duration) -> io::Result<()> {
         self.sleeps.store(true, SeqCst);
         if !self.waiting.lock().is_empty() {
             self.sleeps.store(false, SeqCst);
             return Ok(());
         }
-        let mut fds = [
-            PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN),
-        ];
-        let timeout = Timespec { tv_sec: 0, tv_nsec: most.subsec_nanos().into() };
-        match poll(&mut fds, Some(&timeout)) {
-            Err(rustix::io::Errno::INTR) | Ok(_) => {}
-            Err(error) => return Err(error.into()),
-        }
+        let fds: Vec<_> = link.fds().chain([self.bell.as_fd()]).collect();
+        link::sleep(&fds, most)?;
         self.sleeps.store(false, SeqCst);
         // Silent again; it may not have rung.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);

@@ -1,4 +1,8 @@
-//! A thread and its socket: receive, do, send.
+//! A thread and its port: receive, do, send.
+//!
+//! With an interface named, thread n also takes the datagrams to its port that come on queue q + n of
+//! it, past the kernel ([`siltstone_client::xdp`]): the card must send a port's datagrams to that
+//! queue, as one with a single queue does for a single port.
 //!
 //! With client direction a thread sleeps in the call that receives; with software direction it
 //! also waits for parcels from other threads.
@@ -11,8 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use siltstone_client::mmsg::{self, MAX_BURST, Slot};
+use siltstone_client::link::Link;
+use siltstone_client::mmsg::{MAX_BURST, Slot};
 use siltstone_client::wire::MAX_PACKET_BYTES;
+use siltstone_client::xdp::{Interface, Queue};
 use siltstone_engine::{Error, OptionMistake, Result};
 use siltstone_mica::Store;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -27,16 +33,21 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// What the system is asked to hold for us; it may give less.
 const BUFFER_BYTES: usize = 8 << 20;
 
-/// The sockets, before their threads run.
+/// The ports, before their threads run.
 pub(crate) struct Ports {
-    sockets: Vec<UdpSocket>,
+    links: Vec<Link>,
     numbers: Arc<[u16]>,
     pub(crate) address: SocketAddr,
 }
 
 impl Ports {
     /// Binds one socket for each thread: to this port and those behind it, or to any free ones.
-    pub(crate) fn bind(address: SocketAddr, count: usize) -> Result<Self> {
+    /// With `xdp` an interface and the first of its queues, past the kernel too.
+    pub(crate) fn bind(
+        address: SocketAddr,
+        count: usize,
+        xdp: Option<&(String, u32)>,
+    ) -> Result<Self> {
         let mut sockets = Vec::new();
         for number in 0..count {
             let mut address = address;
@@ -62,8 +73,18 @@ impl Ports {
             socket.local_addr().map_err(|error| Error::io("bind to", address.to_string(), &error))
         };
         let addresses = sockets.iter().map(address_of).collect::<Result<Vec<_>>>()?;
-        let numbers = addresses.iter().map(SocketAddr::port).collect();
-        Ok(Ports { address: addresses[0], sockets, numbers })
+        let numbers: Arc<[u16]> = addresses.iter().map(SocketAddr::port).collect();
+        let links = match xdp {
+            None => sockets.into_iter().map(|socket| Link::new(socket, None, PATIENCE)).collect(),
+            Some((interface, queue)) => past(interface, *queue, sockets, &addresses, &numbers),
+        };
+        let links = links.map_err(|error| match xdp {
+            None => Error::io("bind to", address.to_string(), &error),
+            Some((interface, _)) => {
+                Error::io("take packets past the kernel from", interface, &error)
+            }
+        })?;
+        Ok(Ports { address: addresses[0], links, numbers })
     }
 
     /// The work of each thread.
@@ -73,12 +94,12 @@ impl Ports {
         store: &Arc<Store>,
     ) -> io::Result<Vec<impl FnOnce() -> io::Result<()> + Send + 'static>> {
         let cookies = Arc::new(Cookies::new());
-        let inboxes = self.sockets.iter().map(|_| Inbox::new()).collect::<io::Result<Vec<_>>>()?;
+        let inboxes = self.links.iter().map(|_| Inbox::new()).collect::<io::Result<Vec<_>>>()?;
         let inboxes: Arc<[Inbox]> = inboxes.into();
-        let threads = self.sockets.into_iter().enumerate().map(|(number, socket)| {
+        let threads = self.links.into_iter().enumerate().map(|(number, link)| {
             let (shared, store, inboxes) = (shared.clone(), store.clone(), inboxes.clone());
             let desk = Desk::new(shared, store, number, self.numbers.clone(), cookies.clone());
-            move || Port { desk, socket, inboxes }.run()
+            move || Port { desk, link, inboxes }.run()
         });
         Ok(threads.collect())
     }
@@ -90,13 +111,34 @@ fn open(address: SocketAddr) -> io::Result<UdpSocket> {
     // What does not fit is lost and sent again: less is slower, not wrong.
     let _ = socket.set_recv_buffer_size(BUFFER_BYTES);
     let _ = socket.set_send_buffer_size(BUFFER_BYTES);
-    socket.set_read_timeout(Some(PATIENCE))?;
     Ok(socket.into())
+}
+
+/// Ports whose datagrams come past the kernel, on a queue each.
+fn past(
+    interface: &str,
+    first_queue: u32,
+    sockets: Vec<UdpSocket>,
+    addresses: &[SocketAddr],
+    ports: &[u16],
+) -> io::Result<Vec<Link>> {
+    let wants_ipv4 = || io::Error::new(io::ErrorKind::InvalidInput, "it takes an IPv4 address");
+    let mut taken = None;
+    let mut links = Vec::new();
+    for ((queue, socket), address) in (first_queue..).zip(sockets).zip(addresses) {
+        let SocketAddr::V4(here) = *address else { return Err(wants_ipv4()) };
+        if taken.is_none() {
+            taken = Some(Interface::take(interface, *here.ip(), ports)?);
+        }
+        let queue = taken.as_ref().map(|taken| Queue::open(taken, queue, here)).transpose()?;
+        links.push(Link::new(socket, queue, PATIENCE)?);
+    }
+    Ok(links)
 }
 
 struct Port {
     desk: Desk,
-    socket: UdpSocket,
+    link: Link,
     inboxes: Arc<[Inbox]>,
 }
 
@@ -109,11 +151,11 @@ impl Port {
         by_port.resize_with(self.inboxes.len(), Vec::new);
         let waits_here = !self.desk.any_port;
         while !shared.stop.is_stopping() {
-            let count = mmsg::receive(&self.socket, &mut slots, waits_here)?;
+            let count = self.link.receive(&mut slots, waits_here)?;
             self.inboxes[self.desk.number].take(&mut handed);
             if count == 0 && handed.is_empty() {
                 if !waits_here {
-                    self.inboxes[self.desk.number].sleep(&self.socket, PATIENCE)?;
+                    self.inboxes[self.desk.number].sleep(&self.link, PATIENCE)?;
                 }
                 continue;
             }
@@ -126,7 +168,7 @@ impl Port {
             shared.metrics.bytes_in.fetch_add(bytes, Relaxed);
             self.desk.serve(&incoming, &mut answers, &mut parcels);
             // A socket that refuses one packet will take the next; the client sends again.
-            let _ = mmsg::send(&self.socket, answers.iter());
+            let _ = self.link.send(answers.iter());
             let bytes = answers.iter().map(|(packet, _)| packet.len() as u64).sum();
             shared.metrics.bytes_out.fetch_add(bytes, Relaxed);
             for (port, parcel) in parcels.take() {

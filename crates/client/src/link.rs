@@ -1,0 +1,131 @@
+//! A UDP port: its socket, and a queue past the kernel where there is one.
+//!
+//! ```text
+//! receive   queue, for so long without sleeping ─ then queue and socket, asleep
+//! send      queue ── too large, or to somebody unheard ──▶ socket
+//! ```
+//!
+//! With a queue most datagrams come by it. Some come by the socket still (fragments, other interfaces),
+//! so it is looked at now and then, and both wake a thread that sleeps. Before it sleeps a thread looks
+//! at its queue for a while: to be woken takes longer than most answers do.
+//!
+//! Source: ours.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::mmsg::{self, Slot};
+use crate::xdp::Queue;
+
+/// How long a thread looks at its queue before it sleeps.
+const LOOKS_FOR: Duration = Duration::from_micros(50);
+/// The socket is looked at once in so many times that the queue has something.
+const SOCKET_TURN: u32 = 64;
+/// How often the queue is looked at between two looks at the clock.
+const LOOKS: usize = 32;
+
+/// A UDP port.
+pub struct Link {
+    socket: UdpSocket,
+    queue: Option<Box<Queue>>,
+    /// How long to sleep for a datagram.
+    patience: Duration,
+    turn: u32,
+}
+
+impl Link {
+    /// A port; receiving waits for so long.
+    ///
+    /// # Errors
+    /// What the socket says.
+    pub fn new(socket: UdpSocket, queue: Option<Queue>, patience: Duration) -> io::Result<Self> {
+        socket.set_read_timeout(Some(patience))?;
+        Ok(Link { socket, queue: queue.map(Box::new), patience, turn: 0 })
+    }
+
+    /// Bytes of the largest datagram that goes past the kernel, if any does.
+    pub fn payload_bytes(&self) -> Option<usize> {
+        self.queue.as_ref().map(|queue| queue.payload_bytes())
+    }
+
+    /// What wakes a thread that waits for datagrams.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [self.socket.as_fd()].into_iter().chain(self.queue.as_ref().map(|queue| queue.as_fd()))
+    }
+
+    /// As [`mmsg::receive`].
+    ///
+    /// # Errors
+    /// As [`mmsg::receive`].
+    pub fn receive(&mut self, slots: &mut [Slot], waits: bool) -> io::Result<usize> {
+        let Some(queue) = &mut self.queue else {
+            return mmsg::receive(&self.socket, slots, waits);
+        };
+        let slots = &mut slots[..mmsg::MAX_BURST];
+        self.turn = self.turn.wrapping_add(1);
+        if self.turn.is_multiple_of(SOCKET_TURN) {
+            let count = mmsg::receive(&self.socket, slots, false)?;
+            if count > 0 {
+                return Ok(count);
+            }
+        }
+        let begin = Instant::now();
+        loop {
+            for _ in 0..LOOKS {
+                let count = queue.receive(slots);
+                if count > 0 {
+                    return Ok(count);
+                }
+                std::hint::spin_loop();
+            }
+            if !waits || begin.elapsed() > LOOKS_FOR {
+                break;
+            }
+        }
+        if waits {
+            sleep(&[self.socket.as_fd(), queue.as_fd()], self.patience)?;
+        }
+        match queue.receive(slots) {
+            0 => mmsg::receive(&self.socket, slots, false),
+            count => Ok(count),
+        }
+    }
+
+    /// As [`mmsg::send`].
+    ///
+    /// # Errors
+    /// As [`mmsg::send`].
+    pub fn send<'p>(
+        &mut self,
+        packets: impl Iterator<Item = (&'p [u8], SocketAddr)>,
+    ) -> io::Result<usize> {
+        let Some(queue) = &mut self.queue else { return mmsg::send(&self.socket, packets) };
+        let (mut sent, mut others) = (0, Vec::new());
+        for (payload, to) in packets {
+            match queue.send(payload, to) {
+                true => sent += 1,
+                false => others.push((payload, to)),
+            }
+        }
+        queue.flush()?;
+        Ok(sent + mmsg::send(&self.socket, others.into_iter())?)
+    }
+}
+
+/// Sleeps until one of these can be read, or for so long.
+///
+/// # Errors
+/// What the system says; an interruption is none.
+pub fn sleep(fds: &[BorrowedFd<'_>], most: Duration) -> io::Result<()> {
+    let mut fds: Vec<_> =
+        fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    let timeout = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+    match poll(&mut fds, Some(&timeout)) {
+        Err(rustix::io::Errno::INTR) | Ok(_) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,103 @@
+//! Two interfaces that are each other's wire, to test and to measure with.
+//!
+//! ```text
+//! namespace NAME-a                     namespace NAME-b
+//! veth 10.77.0.1/24 ◀────────────────▶ veth 10.77.0.2/24
+//! ```
+//!
+//! Each is in a network namespace of its own, so nothing else is there and nothing of the machine
+//! changes. It takes root and the program `ip`; a frame is as long as an XDP program may see.
+//!
+//! Invariant: both namespaces are gone when the [`Wire`] is dropped.
+//!
+//! Source: veth(4), network_namespaces(7).
+
+use std::fs::File;
+use std::io;
+use std::net::Ipv4Addr;
+use std::process::Command;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::os::fd::AsFd;
+
+/// The name of the interface, in either namespace.
+pub const INTERFACE: &str = "veth";
+/// The largest datagram with its IP header: what a program sees in one page.
+const MTU: &str = "3498";
+
+/// A pair of interfaces in namespaces.
+pub struct Wire {
+    name: String,
+}
+
+/// An end of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// 10.77.0.1
+    A,
+    /// 10.77.0.2
+    B,
+}
+
+impl Side {
+    /// Its address.
+    pub fn address(self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 77, 0, if self == Side::A { 1 } else { 2 })
+    }
+}
+
+impl Wire {
+    /// Makes a pair; the name must be nobody else's.
+    ///
+    /// # Errors
+    /// What `ip` says: mostly that rights are missing.
+    pub fn new(name: &str) -> io::Result<Self> {
+        let wire = Wire { name: name.to_owned() };
+        let (a, b) = (wire.namespace(Side::A), wire.namespace(Side::B));
+        ip(&["netns", "add", &a])?;
+        ip(&["netns", "add", &b])?;
+        let link = ["-n", &a, "link", "add", INTERFACE, "mtu", MTU, "type", "veth"];
+        ip(&[&link[..], &["peer", "name", INTERFACE, "mtu", MTU, "netns", &b]].concat())?;
+        for side in [Side::A, Side::B] {
+            let (namespace, address) = (wire.namespace(side), format!("{}/24", side.address()));
+            ip(&["-n", &namespace, "address", "add", &address, "dev", INTERFACE])?;
+            ip(&["-n", &namespace, "link", "set", INTERFACE, "up"])?;
+            ip(&["-n", &namespace, "link", "set", "lo", "up"])?;
+        }
+        Ok(wire)
+    }
+
+    /// The namespace of a side, as `ip netns` knows it.
+    pub fn namespace(&self, side: Side) -> String {
+        format!("{}-{}", self.name, if side == Side::A { "a" } else { "b" })
+    }
+
+    /// Moves this thread to a side, for good: sockets that it opens from now on are there.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn enter(&self, side: Side) -> io::Result<()> {
+        let namespace = File::open(format!("/run/netns/{}", self.namespace(side)))?;
+        Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        for side in [Side::A, Side::B] {
+            // It may never have been made.
+            let _ = ip(&["netns", "delete", &self.namespace(side)]);
+        }
+    }
+}
+
+fn ip(arguments: &[&str]) -> io::Result<()> {
+    let run = Command::new("ip").args(arguments).output()?;
+    match run.status.success() {
+        true => Ok(()),
+        false => {
+            let said = String::from_utf8_lossy(&run.stderr);
+            Err(io::Error::other(format!("ip {}: {}", arguments.join(" "), said.trim())))
+        }
+    }
+}

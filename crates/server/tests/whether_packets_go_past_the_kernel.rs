@@ -1,0 +1,215 @@
+//! Does a server over AF_XDP answer as one over sockets does, whatever comes and whoever asks?
+//!
+//! Client and server are in network namespaces of their own with a pair of virtual interfaces between
+//! them. That takes root, `ip` and a kernel with AF_XDP; without them the tests say so and are skipped.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use siltstone::{Env, Table};
+use siltstone_client::xdp::veth::{INTERFACE, Side, Wire};
+use siltstone_client::{Action, Client, ClientOptions, Outcome, Value};
+use siltstone_mica::{Mica, Options};
+use siltstone_server::{Server, ServerOptions, StopHandle};
+use siltstone_testkit::Dice;
+
+const PASSWORD: &str = "past the kernel";
+
+/// A server at one end of a wire.
+struct AtTheOtherEnd {
+    wire: Wire,
+    stop: StopHandle,
+    udp: SocketAddr,
+    running: Option<JoinHandle<()>>,
+}
+
+impl Drop for AtTheOtherEnd {
+    fn drop(&mut self) {
+        self.stop.stop();
+        self.running.take().unwrap().join().unwrap();
+    }
+}
+
+/// `None`, and why, where this machine cannot.
+fn start(any_port: bool, past: bool) -> Option<AtTheOtherEnd> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let name = format!("siltstone-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
+    let wire = match Wire::new(&name) {
+        Ok(wire) => wire,
+        Err(error) => {
+            println!("skipped: a pair of virtual interfaces is not to be had ({error})");
+            return None;
+        }
+    };
+    let bound = thread::scope(|scope| {
+        let there = scope.spawn(|| {
+            wire.enter(Side::B).unwrap();
+            let given = [("memory", "16MiB"), ("partitions", "1"), ("stamps", "on")];
+            let given = given.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let options = Options::from_map(&given.into_iter().collect()).unwrap();
+            let mica = Mica::open(Env::system(1), options).unwrap();
+            let options = ServerOptions {
+                listen: "127.0.0.1:0".parse().unwrap(),
+                udp: Some((Side::B.address(), 0).into()),
+                udp_ports: 1,
+                udp_any_port: any_port,
+                udp_xdp: past.then(|| (INTERFACE.to_owned(), 0)),
+                password: Some(PASSWORD.to_owned()),
+                ..ServerOptions::default()
+            };
+            Server::bind(vec![Table::new("t", Arc::new(mica))], options)
+        });
+        there.join().unwrap()
+    });
+    let server = match bound {
+        Ok(server) => server,
+        Err(error) => {
+            println!("skipped: AF_XDP is not to be had ({error})");
+            return None;
+        }
+    };
+    let (stop, udp) = (server.stop_handle(), server.udp_addr().unwrap());
+    let running = thread::spawn(move || server.run().unwrap());
+    Some(AtTheOtherEnd { wire, stop, udp, running: Some(running) })
+}
+
+impl AtTheOtherEnd {
+    /// Does something at the client's end.
+    fn here<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| {
+            let here = scope.spawn(|| {
+                self.wire.enter(Side::A).unwrap();
+                work()
+            });
+            here.join().unwrap()
+        })
+    }
+
+    fn client(&self, past: bool) -> Client {
+        let options = ClientOptions {
+            password: Some(PASSWORD.to_owned()),
+            xdp: past.then(|| (INTERFACE.to_owned(), 0)),
+            deadline: Duration::from_secs(10),
+            ..ClientOptions::default()
+        };
+        Client::connect(self.udp, options).unwrap()
+    }
+}
+
+/// Puts, gets, increments and deletes keys; values from none to more than a frame holds.
+fn talk(client: &mut Client, from: u32) {
+    let keys: Vec<_> = (from..from + 2000).map(u32::to_be_bytes).collect();
+    let value = |key: &[u8; 4]| -> Vec<u8> {
+        let number = u32::from_be_bytes(*key);
+        let len = if number.is_multiple_of(500) { 20_000 } else { number as usize % 300 };
+        vec![number as u8; len]
+    };
+    let values: Vec<_> = keys.iter().map(value).collect();
+    let put = |(key, value): (&'static [u8; 4], &'static Vec<u8>)| {
+        (&key[..], Action::Put(Value { bytes: &value[..], ..Value::default() }))
+    };
+    let (keys, values): (&'static [[u8; 4]], &'static [Vec<u8>]) = (keys.leak(), values.leak());
+    let puts: Vec<_> = keys.iter().zip(values).map(put).collect();
+    let mut stored = 0;
+    client
+        .ask(&puts, |_, reply| stored += usize::from(reply.answer.outcome == Outcome::Stored))
+        .unwrap();
+    assert_eq!(stored, keys.len());
+    let gets: Vec<_> = keys.iter().map(|key| (&key[..], Action::Get)).collect();
+    let mut found = 0;
+    client
+        .ask(&gets, |place, reply| {
+            assert_eq!(reply.answer.outcome, Outcome::Found);
+            assert_eq!(reply.value, values[place]);
+            found += 1;
+        })
+        .unwrap();
+    assert_eq!(found, keys.len());
+    assert_eq!(client.delete(&keys[7]).unwrap(), Outcome::Deleted);
+    assert_eq!(client.get(&keys[7]).unwrap(), None);
+}
+
+#[test]
+fn do_both_ends_past_the_kernel_and_by_sockets_understand_each_other() {
+    for (there, here) in [(true, true), (true, false), (false, true)] {
+        let Some(server) = start(false, there) else { return };
+        server.here(|| {
+            let mut client = server.client(here);
+            talk(&mut client, 0);
+            // The interface is let go, and can be taken again.
+            drop(client);
+            talk(&mut server.client(here), 5000);
+        });
+    }
+}
+
+/// Counts, by what the kernel's own counter of datagrams says that it has delivered.
+#[test]
+fn is_the_kernel_s_network_left_out() {
+    let Some(server) = start(false, true) else { return };
+    server.here(|| {
+        let delivered = || -> u64 {
+            let text = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+            let line = text.lines().rfind(|line| line.starts_with("Udp:")).unwrap().to_owned();
+            line.split_whitespace().nth(1).unwrap().parse().unwrap()
+        };
+        let mut client = server.client(true);
+        client.put(b"a", b"1").unwrap();
+        let before = delivered();
+        for _ in 0..1000 {
+            assert_eq!(client.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
+        }
+        assert_eq!(delivered(), before, "answers came by the kernel");
+    });
+}
+
+/// A socket of the kernel's sends what is no packet, too large for a frame, or to a port nearby.
+#[test]
+fn does_garbage_leave_the_server_whole() {
+    let Some(server) = start(false, true) else { return };
+    server.here(|| {
+        let socket = UdpSocket::bind((Side::A.address(), 0)).unwrap();
+        let mut dice = Dice::new(7);
+        for round in 0..3000 {
+            let len = if round % 100 == 0 { 20_000 } else { dice.below(3000) as usize };
+            let mut bytes = dice.bytes(len);
+            if round % 2 == 0 && len > 4 {
+                bytes[..4].copy_from_slice(b"Sm\x01\x03");
+            }
+            let _ = socket.send_to(&bytes, server.udp);
+            if round % 500 == 0 {
+                let mut other = server.udp;
+                other.set_port(server.udp.port() ^ 1);
+                let _ = socket.send_to(&bytes, other);
+            }
+        }
+        talk(&mut server.client(true), 0);
+    });
+}
+
+#[test]
+fn is_an_interface_that_cannot_be_taken_refused() {
+    let given = |udp: &str, name: &str| {
+        let mica = Mica::open(Env::system(1), Options::default()).unwrap();
+        let options = ServerOptions {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            udp: Some(udp.parse().unwrap()),
+            udp_xdp: Some((name.to_owned(), 0)),
+            password: Some(PASSWORD.to_owned()),
+            ..ServerOptions::default()
+        };
+        match Server::bind(vec![Table::new("t", Arc::new(mica))], options) {
+            Err(error) => error.to_string(),
+            Ok(_) => panic!("taken"),
+        }
+    };
+    let error = given("127.0.0.1:0", "no-such-one");
+    assert!(error.contains("no-such-one") && error.contains("number of the interface"), "{error}");
+    let error = given("0.0.0.0:0", "lo");
+    assert!(error.contains("udp_xdp"), "{error}");
+}
