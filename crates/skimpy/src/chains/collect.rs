@@ -15,20 +15,20 @@
 //!
 //! Source: SkimpyFTL, section 3.4.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_engine::{Purpose, Result};
 
 use super::walk::{Walk, Way};
-use super::{Chains, Index, Met, is_behind, own};
+use super::{Chains, Index, Met, own};
 use crate::device::Pages;
 use crate::engine::Inner;
 use crate::location::{self, Location, NONE, UNKNOWN};
 use crate::log::Writer;
 use crate::mapping::Swept;
-use crate::page::{Kind, Page};
+use crate::space::LogBlock;
 use crate::record::{Content, FIRST, LAST, REMAPPED, Record};
 
 /// A version that stays, and whether it is the newest of its key.
@@ -51,77 +51,41 @@ pub(super) struct Versions {
 /// Buckets that a step of a sweep remaps: enough that their copies lie together, so that next time a page of
 /// them is read once.
 const RUN: usize = 8;
-/// A sweep is for what is left behind: while so large a part of the buckets has pages in the tail, they are remapped
-/// page by page, so that each page gives back its space.
-const MOST_SWEPT: u32 = 10;
 
 impl Chains {
-    /// Remaps the buckets that a page of the tail may have live records of.
-    pub(super) fn collect_page(
-        &self,
-        inner: &Inner,
-        writer: &mut Writer,
-        page: Page,
-    ) -> Result<()> {
-        let mut buckets = BTreeSet::new();
-        match page.header.kind {
-            Kind::Records => {
-                for record in page.records() {
-                    let record = record?;
-                    if !matches!(record.content, Content::EmptyBucket(_)) {
-                        buckets.insert(self.bucket(record.hash));
-                    }
-                }
-            }
-            Kind::Payload => drop(buckets.insert(self.bucket(page.owner()))),
-            Kind::Checkpoint => {}
-        }
-        let here = self.stamp(page.header.number);
-        let mut pages = Pages::new(&inner.device, Purpose::Compaction);
-        pages.keep(page);
-        for bucket in buckets {
-            let collected = self.index().stamps[bucket as usize];
-            // Collected since: its copies are further on.
-            if !is_behind(here, collected) {
-                self.collect_bucket(inner, writer, &mut pages, bucket)?;
-            }
-        }
-        Ok(())
+    /// Buckets to remap for each page that is programmed, so that every bucket is remapped before the log needs the
+    /// space of its oldest pages: it may grow by `slack` pages before it needs those of its first page. A bucket
+    /// whose stamp is so many pages ahead of that one has so many pages more of time.
+    fn rate(&self, index: &Index, first: u64, slack: u64) -> f64 {
+        let tail = self.stamp(first);
+        let of = |stamp: u8| index.of_stamp[usize::from(stamp)];
+        let mut due: u32 = (1..128).map(|age| of(tail.wrapping_sub(age))).sum();
+        let slack = slack.max(self.granule);
+        let rates = (0..128).map(|ahead| {
+            due += of(tail.wrapping_add(ahead));
+            f64::from(due) / (slack + u64::from(ahead) * self.granule) as f64
+        });
+        rates.fold(f64::MIN_POSITIVE, f64::max)
     }
 
-    /// Whether many buckets have pages of the log up to this one.
-    fn is_dense(&self, index: &Index, through: u64) -> bool {
-        let limit = self.stamp(through);
-        let of_age = |age: u8| index.of_stamp[usize::from(limit.wrapping_sub(age))];
-        let left: u32 = (0..128).map(of_age).sum();
-        left > self.buckets.div_ceil(MOST_SWEPT)
-    }
-
-    /// Pages of the log that so many buckets stand for, if each is remapped once while the log goes round.
-    fn share(&self, writer: &Writer, buckets: usize) -> f64 {
-        let pages = writer.number - writer.space.lowest(writer.number);
-        pages as f64 * buckets as f64 / f64::from(self.buckets)
-    }
-
-    /// Remaps some of the buckets that have pages up to this one, by their stamps alone.
+    /// Remaps some of the buckets that were remapped longest ago, if any has pages of the block.
     pub(super) fn sweep_some(
         &self,
         inner: &Inner,
         writer: &mut Writer,
-        through: u64,
+        tail: LogBlock,
+        slack: u64,
     ) -> Result<Swept> {
-        let run = {
+        let (run, rate) = {
             let mut index = self.index();
-            if self.is_dense(&index, through) {
-                return Ok(Swept::Show);
-            }
-            let limit = self.stamp(through);
+            let limit = self.stamp(tail.last);
             let of_age = |age: u8| index.of_stamp[usize::from(limit.wrapping_sub(age))];
             let Some(oldest) = (0..128).rev().find(|age| of_age(*age) > 0) else {
                 return Ok(Swept::Done);
             };
             let stamp = limit.wrapping_sub(oldest);
             let length = RUN.min(of_age(oldest) as usize);
+            let rate = self.rate(&index, tail.first.midpoint(tail.last), slack);
             let mut run = Vec::new();
             for _ in 0..self.buckets {
                 if run.len() == length {
@@ -133,9 +97,10 @@ impl Chains {
                     run.push(bucket as u32);
                 }
             }
-            run
+            (run, rate)
         };
-        let pages = self.share(writer, run.len());
+        let pages = run.len() as f64 / rate;
+        if std::env::var("DBG").is_ok() && writer.number % 37 == 0 { eprintln!("n {} tail {}..{} free {} retired {} rate {rate:.3} slack {slack} due {:.1} run {} pages {pages:.1}", writer.number, tail.first, tail.last, writer.space.free_blocks(), writer.space.retired.len(), writer.due, run.len()); }
         let mut kept = Pages::new(&inner.device, Purpose::Compaction);
         for bucket in run {
             self.collect_bucket(inner, writer, &mut kept, bucket)?;
