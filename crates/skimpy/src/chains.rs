@@ -178,13 +178,16 @@ impl Chains {
     /// Looks for the key once; `None` if the chain moved underfoot.
     fn look(&self, inner: &Inner, search: &mut Search<'_, '_>) -> Result<Option<Found>> {
         let Search { key, hash, id, at, .. } = *search;
-        let (head, cached) = {
+        let (head, cached, base) = {
             let mut index = self.index();
-            (index.heads[id.bucket as usize], index.cache.get(id))
+            let head = index.heads[id.bucket as usize];
+            (head, index.cache.get(id), index.cache.base(id.bucket, head))
         };
         let mut met_younger = false;
         let mut newest = None;
-        let mut walk = Walk::from(head, Some(record::tag(hash)));
+        // A key that is not in the cache is not in the front.
+        let from = if cached.is_some() { head } else { base.unwrap_or(head) };
+        let mut walk = Walk::from(from, Some(record::tag(hash)));
         let (mut place, mut way) = match cached {
             Some(place) => (place, Way::Cached),
             None => walk.step(),

@@ -1,19 +1,23 @@
 //! Collection of a bucket: what is wanted of its versions is written anew, the rest forgotten.
 //!
 //! ```text
-//!   the oldest buckets by their stamps, or:
-//!   a page of the tail ─▶ buckets of its records, but those collected since ─▶ each bucket:
+//!   log  │tail ░ ░░ ░░░ ░░░░ ░░░░░ ░░░░░░│ ◀── head      ░ where buckets were remapped last
+//!         ▲ the next ones                   as many for each page programmed that none is late: `rate`
+//!   a few buckets ─▶ their chains, read side by side ─▶ each bucket:
 //!     chain + prior versions down to the watermark ─▶ of each key: all above it, the youngest not above it
 //!     ─▶ copies, the oldest first, as one group ─▶ head = the newest copy
 //! ```
 //!
 //! A deletion that is the youngest not above the watermark goes too: nothing older is left for it to
-//! hide. So does an entry that has expired. The chain is read without the writer's lock being in
-//! anybody's way for longer than one bucket takes.
+//! hide. So does an entry that has expired. A writer that collects waits for the chains of a few buckets.
+//!
+//! Nothing of the tail can be given back before all buckets with pages there were remapped, and at first that
+//! is all of them. So the first sweep begins when half of the device is written; after it the buckets' ages are
+//! spread over the log, and remapping goes on at one pace.
 //!
 //! Invariant: until the group is whole in the log the old chain stands, and its blocks stay.
 //!
-//! Source: SkimpyFTL, section 3.4.
+//! Source: SkimpyFTL, section 3.4; the pace is ours.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -28,29 +32,26 @@ use crate::engine::Inner;
 use crate::location::{self, Location, NONE, UNKNOWN};
 use crate::log::Writer;
 use crate::mapping::Swept;
-use crate::space::LogBlock;
 use crate::record::{Content, FIRST, LAST, REMAPPED, Record};
+use crate::space::LogBlock;
 
 /// A version that stays, and whether it is the newest of its key.
 type Wanted<'v> = (&'v Arc<Record>, bool);
 
-/// A version and where it is.
-pub(super) struct Version {
-    pub(super) at: Location,
-    pub(super) record: Arc<Record>,
-}
-
 /// What a bucket holds.
 #[derive(Default)]
 pub(super) struct Versions {
-    pub(super) met: Vec<Version>,
+    /// Versions that were met.
+    met: usize,
     /// By key and timestamp: all of the chain, and all down to the first that is not above the watermark.
-    pub(super) by_key: HashMap<Vec<u8>, BTreeMap<u64, Arc<Record>>>,
+    by_key: HashMap<Vec<u8>, BTreeMap<u64, Arc<Record>>>,
 }
 
-/// Buckets that a step of a sweep remaps: enough that their copies lie together, so that next time a page of
-/// them is read once.
-const RUN: usize = 8;
+/// Buckets that a step of a sweep remaps: their chains are read side by side, and their copies lie together, so that
+/// next time a page of them is read once. A writer waits for all of them.
+const RUN: usize = 4;
+/// Pages that are kept for each bucket of a run: more than most chains lie in.
+const PAGES_A_BUCKET: usize = 16;
 
 impl Chains {
     /// Buckets to remap for each page that is programmed, so that every bucket is remapped before the log needs the
@@ -100,12 +101,40 @@ impl Chains {
             (run, rate)
         };
         let pages = run.len() as f64 / rate;
-        if std::env::var("DBG").is_ok() && writer.number % 37 == 0 { eprintln!("n {} tail {}..{} free {} retired {} rate {rate:.3} slack {slack} due {:.1} run {} pages {pages:.1}", writer.number, tail.first, tail.last, writer.space.free_blocks(), writer.space.retired.len(), writer.due, run.len()); }
-        let mut kept = Pages::new(&inner.device, Purpose::Compaction);
+        let room = PAGES_A_BUCKET * run.len();
+        let mut kept = Pages::with_room(&inner.device, Purpose::Compaction, room);
+        self.read_ahead(inner, &mut kept, &run)?;
         for bucket in run {
             self.collect_bucket(inner, writer, &mut kept, bucket)?;
         }
         Ok(Swept::Remapped(pages))
+    }
+
+    /// Reads the pages of the chains, the next of all of them at once: so channels work side by side.
+    fn read_ahead(&self, inner: &Inner, pages: &mut Pages<'_>, run: &[u32]) -> Result<()> {
+        let mut walks: Vec<(u32, Walk)> = {
+            let index = self.index();
+            let head = |bucket: u32| index.heads[bucket as usize];
+            run.iter().map(|bucket| (*bucket, Walk::from(head(*bucket), None))).collect()
+        };
+        while !walks.is_empty() {
+            let ahead = walks.iter().flat_map(|(_, walk)| walk.ahead());
+            let placed: Vec<Location> = ahead.filter(|at| location::is_placed(*at)).collect();
+            pages.fetch(&placed)?;
+            let mut further = Vec::with_capacity(walks.len());
+            for (bucket, mut walk) in walks {
+                let at = walk.step_on();
+                if at == NONE {
+                    continue;
+                }
+                if let Met::Record(record) = self.meet(inner, pages, at, bucket)? {
+                    walk.follow(&record);
+                    further.push((bucket, walk));
+                }
+            }
+            walks = further;
+        }
+        Ok(())
     }
 
     pub(super) fn collect_bucket(
@@ -165,7 +194,7 @@ impl Chains {
                 head = at;
             }
         }
-        let discarded = versions.met.len().saturating_sub(copies.len());
+        let discarded = versions.met.saturating_sub(copies.len());
         if copies.is_empty() {
             let empty = Record::new(0, 0, Vec::new(), Content::EmptyBucket(bucket));
             copies.push(Record { marks: FIRST | LAST | REMAPPED, since, ..empty });
@@ -227,7 +256,7 @@ impl Chains {
             }
             let of_key = versions.by_key.entry(record.key.clone()).or_default();
             of_key.entry(record.timestamp).or_insert_with(|| record.clone());
-            versions.met.push(Version { at, record });
+            versions.met += 1;
         }
         let Versions { met, by_key } = &mut versions;
         for (key, of_key) in by_key {
@@ -244,7 +273,7 @@ impl Chains {
                 };
                 if let Some(prior) = prior.filter(|prior| prior.timestamp < record.timestamp) {
                     of_key.entry(prior.timestamp).or_insert_with(|| prior.clone());
-                    met.push(Version { at: record.prior(), record: prior.clone() });
+                    *met += 1;
                     record = prior;
                 } else if let Some(below) = below {
                     record = below;

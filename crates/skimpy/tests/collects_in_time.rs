@@ -1,0 +1,84 @@
+//! The first collection comes in time: a device that was filled once has room for what is put from then on.
+//!
+//! Before the first sweep all buckets begin in the same pages of the log, and nothing can be given back until most
+//! of them were remapped: with few keys a bucket, and with many.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+use siltstone_media::Ram;
+use siltstone_skimpy::{Options, Skimpy};
+use siltstone_testkit::Dice;
+
+/// A third of the device's records of 512 bytes, as in the paper.
+const KEYS: u64 = 10_000;
+const VALUE_BYTES: usize = 440;
+
+fn open(keys_a_bucket: u64, lanes: u32) -> Skimpy {
+    let map = [
+        ("capacity", format!("{}", KEYS * 512 * 335 / 100)),
+        ("buckets", (KEYS / keys_a_bucket).to_string()),
+        ("lanes", lanes.to_string()),
+        ("free", "0.1".to_owned()),
+    ];
+    let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v)).into();
+    let env = Env::replayable(Arc::new(ManualClock::at(10_000)), 1);
+    Skimpy::open(Arc::new(Ram::new()), env, Options::from_map(&map).unwrap()).unwrap()
+}
+
+fn put(engine: &Skimpy, key: u64, number: u64) {
+    let mut value = vec![7; VALUE_BYTES];
+    value[..8].copy_from_slice(&number.to_le_bytes());
+    let key = key.to_be_bytes();
+    let written = engine.write(WriteBatch::new().put(&key, &value), Durability::Buffered);
+    written.unwrap_or_else(|error| panic!("put {number}: {error}"));
+}
+
+#[test]
+fn a_device_that_was_filled_once_is_written_on_whatever_the_keys_a_bucket() {
+    for keys_a_bucket in [1, 2, 5, 40] {
+        let engine = open(keys_a_bucket, 16);
+        let mut newest: Vec<u64> = (0..KEYS).collect();
+        (0..KEYS).for_each(|key| put(&engine, key, key));
+        let mut dice = Dice::of(keys_a_bucket, 5);
+        let mut least_free = u64::MAX;
+        for number in KEYS..6 * KEYS {
+            // Most puts are of a tenth of the keys.
+            let key = if dice.one_in(4) { dice.below(KEYS) } else { dice.below(KEYS / 10) };
+            put(&engine, key, number);
+            newest[key as usize] = number;
+            if number % 64 == 0 {
+                least_free = least_free.min(engine.stats().counters["blocks_free"]);
+            }
+        }
+        // The lanes' blocks, and more: nobody waits for a block to be given back.
+        assert!(least_free >= 16, "{keys_a_bucket} keys a bucket: {least_free} blocks free");
+        for key in (0..KEYS).step_by(7) {
+            let found = engine.get(&key.to_be_bytes()).unwrap().unwrap();
+            assert_eq!(found.value[..8], newest[key as usize].to_le_bytes());
+        }
+    }
+}
+
+/// Every step of a sweep is due: a table is not remapped oftener than its oldest pages ask for.
+#[test]
+fn a_bucket_is_remapped_once_while_the_log_goes_round() {
+    let engine = open(5, 4);
+    (0..KEYS).for_each(|key| put(&engine, key, key));
+    let mut dice = Dice::of(1, 6);
+    let mut run = |from: u64, count: u64| {
+        let before = engine.stats();
+        (from..from + count).for_each(|number| put(&engine, dice.below(KEYS), number));
+        let after = engine.stats();
+        let more = |name: &str| (after.counters[name] - before.counters[name]) as f64;
+        (more("buckets_collected") / (KEYS / 5) as f64, more("pages_programmed"))
+    };
+    run(KEYS, 5 * KEYS);
+    let (sweeps, pages) = run(6 * KEYS, 4 * KEYS);
+    // A round takes some nine tenths of the device: the rest is kept free, open, given up, or a checkpoint's.
+    let rounds = pages / (KEYS as f64 * 3.35 / 8.0);
+    assert!(sweeps < 1.35 * rounds, "{sweeps:.2} sweeps in {rounds:.2} rounds");
+}
