@@ -379,9 +379,9 @@ impl Mapping for Chains {
         self.sweep_some(inner, writer, tail, slack)
     }
 
-    fn pace(&self, free: f64, _wanted: f64) -> f64 {
+    fn pace(&self, free: f64, wanted: f64) -> f64 {
         // Later the first sweep would have to remap everything at once.
-        if free > 0.5 { 0.0 } else { 1.0 }
+        if free > wanted.max(0.5) { 0.0 } else { 1.0 }
     }
 
     fn is_untidy(&self) -> bool {
