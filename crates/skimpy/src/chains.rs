@@ -374,7 +374,7 @@ impl Mapping for Chains {
         inner: &Inner,
         writer: &mut Writer,
         tail: LogBlock,
-        slack: u64,
+        slack: i64,
     ) -> Result<Swept> {
         self.sweep_some(inner, writer, tail, slack)
     }

@@ -52,8 +52,9 @@ pub(crate) trait Mapping: Send + Sync {
     ) -> Result<(Option<Record>, bool)>;
 
     /// Remaps some of what is oldest, if the mapping can tell without reading pages, and anything is live in
-    /// the block of the tail; `slack`: pages that may be programmed before blocks are short.
-    fn sweep(&self, _: &Inner, _: &mut Writer, _tail: LogBlock, _slack: u64) -> Result<Swept> {
+    /// the block of the tail; `slack`: pages that may be programmed before blocks are short, below zero if they
+    /// are.
+    fn sweep(&self, _: &Inner, _: &mut Writer, _tail: LogBlock, _slack: i64) -> Result<Swept> {
         Ok(Swept::Show)
     }
 

@@ -148,8 +148,8 @@ impl Inner {
     fn collect_one(&self, writer: &mut Writer) -> Result<Option<f64>> {
         let Some((tail, index)) = writer.space.tail() else { return Ok(None) };
         let pages_per_block = self.device.geometry.pages_per_block();
-        let spare = writer.space.spare_blocks().saturating_sub(self.wanted_free(writer));
-        let slack = spare * u64::from(pages_per_block);
+        let spare = writer.space.spare_blocks() as i64 - self.wanted_free(writer) as i64;
+        let slack = spare * i64::from(pages_per_block);
         let (next, pages) = match self.mapping.sweep(self, writer, tail, slack)? {
             Swept::Done => (pages_per_block, 0.0),
             Swept::Remapped(pages) => (index, pages),

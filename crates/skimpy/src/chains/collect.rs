@@ -55,16 +55,16 @@ const PAGES_A_BUCKET: usize = 16;
 
 impl Chains {
     /// Buckets to remap for each page that is programmed, so that every bucket is remapped before the log needs the
-    /// space of its oldest pages: it may grow by `slack` pages before it needs those of its first page. A bucket
-    /// whose stamp is so many pages ahead of that one has so many pages more of time.
-    fn rate(&self, index: &Index, first: u64, slack: u64) -> f64 {
+    /// space of its oldest pages: it may grow by `slack` pages before it needs that of page `first`, or should not
+    /// have grown so far. A bucket whose stamp is so many pages ahead of that one has so many pages more of time.
+    fn rate(&self, index: &Index, first: u64, slack: i64) -> f64 {
         let tail = self.stamp(first);
         let of = |stamp: u8| index.of_stamp[usize::from(stamp)];
         let mut due: u32 = (1..128).map(|age| of(tail.wrapping_sub(age))).sum();
-        let slack = slack.max(self.granule);
-        let rates = (0..128).map(|ahead| {
+        let granule = self.granule as i64;
+        let rates = (0..128).map(|ahead: u8| {
             due += of(tail.wrapping_add(ahead));
-            f64::from(due) / (slack + u64::from(ahead) * self.granule) as f64
+            f64::from(due) / (slack + i64::from(ahead) * granule).max(granule) as f64
         });
         rates.fold(f64::MIN_POSITIVE, f64::max)
     }
@@ -75,7 +75,7 @@ impl Chains {
         inner: &Inner,
         writer: &mut Writer,
         tail: LogBlock,
-        slack: u64,
+        slack: i64,
     ) -> Result<Swept> {
         let (run, rate) = {
             let mut index = self.index();
