@@ -82,3 +82,19 @@ fn a_bucket_is_remapped_once_while_the_log_goes_round() {
     let rounds = pages / (KEYS as f64 * 3.35 / 8.0);
     assert!(sweeps < 1.35 * rounds, "{sweeps:.2} sweeps in {rounds:.2} rounds");
 }
+
+/// Few buckets on a large device: remapping one copies more than the pace asks for, and copies are pages that ask for
+/// more.
+#[test]
+fn copies_do_not_fill_a_device_that_is_all_but_empty() {
+    let map = [("capacity", "16MiB"), ("block", "4"), ("buckets", "2"), ("free", "0.9")];
+    let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    let clock = Arc::new(ManualClock::at(10_000));
+    let env = Env::replayable(clock, 1);
+    let engine = Skimpy::open(Arc::new(Ram::new()), env, Options::from_map(&map).unwrap()).unwrap();
+    (0..1500).for_each(|key| put(&engine, key, key));
+    for number in 1500..3000 {
+        put(&engine, number % 1500, number);
+    }
+    assert!(engine.stats().counters["blocks_free"] > 100);
+}

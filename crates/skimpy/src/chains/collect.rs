@@ -50,6 +50,8 @@ pub(super) struct Versions {
 /// Buckets that a step of a sweep remaps: their chains are read side by side, and their copies lie together, so that
 /// next time a page of them is read once. A writer waits for all of them.
 const RUN: usize = 4;
+/// The share of the pages programmed that copies are at most, if the device does not get full by it.
+const MOST_COPIED: f64 = 0.9;
 /// Pages that are kept for each bucket of a run: more than most chains lie in.
 const PAGES_A_BUCKET: usize = 16;
 
@@ -104,10 +106,13 @@ impl Chains {
         let room = PAGES_A_BUCKET * run.len();
         let mut kept = Pages::with_room(&inner.device, Purpose::Compaction, room);
         self.read_ahead(inner, &mut kept, &run)?;
+        let before = writer.number;
         for bucket in run {
             self.collect_bucket(inner, writer, &mut kept, bucket)?;
         }
-        Ok(Swept::Remapped(pages))
+        // Copies are pages of the log, too: they must not make as many more of them due.
+        let copied = (writer.number - before) as f64;
+        Ok(Swept::Remapped(pages.max(copied / MOST_COPIED)))
     }
 
     /// Reads the pages of the chains, the next of all of them at once: so channels work side by side.
