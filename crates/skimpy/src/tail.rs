@@ -1,14 +1,14 @@
 //! The tail of the log: pages are collected as fast as others are programmed, blocks given up and erased.
 //!
 //! ```text
-//!   free blocks │███████████████░░░░│     three times `free` and more: nothing to do
-//!               │████████░░░░░░░░░░░│     more than `free`: a step for four pages programmed
-//!               │████░░░░░░░░░░░░░░░│     less: a step for each page programmed, copies are pages, too
+//!   free blocks │███████████████░░░░│     plenty: nothing to do
+//!               │████████░░░░░░░░░░░│     so many steps for each page programmed, copies among them, as the mapping
+//!                                         says (`Mapping::pace`, and `rate` in `chains::collect`)
 //!               │█░░░░░░░░░░░░░░░░░░│     hardly enough to copy into: collect until there is more;
 //!                                         after a turn of the whole log the device is full
 //! ```
 //!
-//! A step is a page of the tail, or a run of buckets where the mapping knows which are oldest (`chains`).
+//! A step is a page of the tail, or a few buckets where the mapping knows which are oldest (`chains`).
 //!
 //! A block that was collected is erased when its copies are durable, no reader is in it, and replay
 //! begins behind it from either of the last two checkpoints.

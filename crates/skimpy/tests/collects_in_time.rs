@@ -98,3 +98,23 @@ fn copies_do_not_fill_a_device_that_is_all_but_empty() {
     }
     assert!(engine.stats().counters["blocks_free"] > 100);
 }
+
+/// Opening learns how far each block of the log goes: else the tail would wait for buckets that have nothing there.
+#[test]
+fn a_table_that_is_opened_often_gives_space_back() {
+    let map = [("capacity", "16MiB"), ("block", "4"), ("buckets", "8"), ("free", "0.9")];
+    let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    let media = Arc::new(Ram::new());
+    let mut free = 0;
+    for opening in 0..150 {
+        let env = Env::replayable(Arc::new(ManualClock::at(10_000)), 1);
+        let engine = Skimpy::open(media.clone(), env, Options::from_map(&map).unwrap()).unwrap();
+        for key in 0..40 {
+            let key = (opening * 40 + key) % 300;
+            put(&engine, key, key);
+            engine.flush().unwrap();
+        }
+        free = engine.stats().counters["blocks_free"];
+    }
+    assert!(free > 512, "{free} of 1024 blocks are free");
+}
