@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
 use siltstone::Durability;
@@ -14,6 +15,7 @@ use siltstone_lab::generate::ValueSize;
 use siltstone_lab::peers::{self, Task};
 use siltstone_lab::report::{Report, picture, table};
 use siltstone_lab::run::{Settings, bench};
+use siltstone_lab::trace::Trace;
 use siltstone_lab::workload::{Choices, NAMES, Workload};
 
 use crate::{CommandResult, Failure, Outcome, progress};
@@ -26,8 +28,15 @@ pub(crate) struct Bench {
     /// The engine
     #[arg(long, default_value = "lsm")]
     engine: String,
-    #[arg(long, help = workload_help())]
-    workload: String,
+    #[arg(long, help = workload_help(), required_unless_present = "trace")]
+    workload: Option<String>,
+    /// Replay the requests of a trace (as serve --record writes) instead of a workload, starting from what it
+    /// reads before it writes it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["workload", "keys", "value_size", "skew", "reads"])]
+    trace: Option<PathBuf>,
+    /// Let a trace's requests come when they came, not one after the other; latencies count from then
+    #[arg(long, requires = "trace", conflicts_with = "rate")]
+    in_time: bool,
     // Boxed, so that one command of many options doesn't make every command as large.
     #[command(flatten)]
     size: Box<Size>,
@@ -120,8 +129,16 @@ struct Place {
 impl Bench {
     pub(crate) fn run(self) -> CommandResult {
         let choices = Choices { skew: self.load.skew, seek_nexts: self.load.seek_nexts };
-        let workloads = Workload::list(&self.workload, &choices)?;
-        let (settings, target) = (self.settings(), self.target()?);
+        let (mut settings, target) = (self.settings(), self.target()?);
+        let workloads = match (&self.trace, &self.workload) {
+            (Some(path), _) => {
+                let trace = Trace::read(path)?;
+                settings.keys = trace.distinct_keys();
+                settings.value = ValueSize::Fixed(trace.largest_value());
+                vec![Workload::replay(Arc::new(trace), self.in_time)]
+            }
+            (None, names) => Workload::list(names.as_deref().unwrap_or_default(), &choices)?,
+        };
         settings.check()?;
         target.check()?;
         let task = Task {

@@ -1,12 +1,14 @@
 //! `serve`: a store for clients of Redis, memcached and mica, until SIGTERM or SIGINT.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use siltstone::options::{parse_duration, parse_size};
-use siltstone::{Db, DbOptions};
+use siltstone::{Db, DbOptions, Table};
+use siltstone_lab::trace::{Recorded, Recorder};
 use siltstone_server::{Fsync, Server, ServerOptions};
 
 use crate::store::{DEFAULT_TABLE, TableSpec, warn};
@@ -77,6 +79,13 @@ pub(crate) struct Serve {
     /// Threads that serve clients; 0 for one a core
     #[arg(long, default_value_t = 0)]
     threads: usize,
+    /// Write down what clients ask of a table, keys and sizes but no values, in a new file: for
+    /// bench --trace and advise --trace
+    #[arg(long, value_name = "FILE", conflicts_with = "udp")]
+    record: Option<PathBuf>,
+    /// The table whose requests are written down; the first if it is not given
+    #[arg(long, value_name = "NAME", requires = "record")]
+    record_table: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -117,6 +126,10 @@ impl Serve {
             tables = names.iter().map(|name| db.table(name)).collect::<Result<_, _>>()?;
         }
         tables.iter().for_each(warn);
+        let recorder = match &self.record {
+            Some(path) => Some(record(path, self.record_table.as_deref(), &mut tables)?),
+            None => None,
+        };
         let options = ServerOptions {
             listen: self.listen,
             memcached: self.memcached,
@@ -156,8 +169,33 @@ impl Serve {
         }
         let drained = server.run_until_signal();
         let closed = db.close();
+        if let Some(Err(error)) = recorder.map(|recorder| recorder.finish()) {
+            eprintln!("the trace ends early: {error}");
+        }
         drained?;
         closed?;
         Ok(Outcome::Done)
     }
+}
+
+/// Has the requests for a table written down.
+fn record(
+    path: &Path,
+    name: Option<&str>,
+    tables: &mut [Table],
+) -> Result<Arc<Recorder>, crate::Failure> {
+    let found = tables.iter().position(|table| name.is_none_or(|name| table.name() == name));
+    let Some(found) = found else {
+        let names: Vec<_> = tables.iter().map(Table::name).collect();
+        return Err(crate::Failure::Usage(format!(
+            "--record-table: '{}' is not served; the tables are {}",
+            name.unwrap_or_default(),
+            names.join(", ")
+        )));
+    };
+    let recorder = Recorder::create(path)?;
+    let table = &mut tables[found];
+    *table = table.through(|engine| Arc::new(Recorded::new(engine, recorder.clone())));
+    eprintln!("requests for {} are written down in {}", table.name(), path.display());
+    Ok(recorder)
 }

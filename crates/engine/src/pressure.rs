@@ -2,13 +2,16 @@
 //!
 //! ```text
 //!   what 16 KiB written owe
-//!    2 ms ┤                    ╱│ stop
-//!         │                 ╱   │
-//!       0 ┼──────────────╱      │
-//!         0           slow     full        debt
+//!  100 ms ┤                      │ stop
+//!         │                     ╱│
+//!    2 ms ┤                   ╱  │
+//!       0 ┼──────────────╱‾‾     │
+//!         0           slow      full        debt
 //! ```
 //!
-//! So a burst meets a slope and not a wall. The engine says how much it owes, as a share of what it
+//! So a burst meets a slope and not a wall: of the share `s` that is owed, 16 KiB owe 2 ms · s / (1.02 - s).
+//! Near its end it is so steep that a write buffer's last third takes seconds to fill, and a wall is met
+//! only by who has been slowed for that long. The engine says how much it owes, as a share of what it
 //! takes before writers must stop; and whether the next write buffer can only be begun once one is
 //! flushed, in which case the last third of the present one is a slope, too.
 //!
@@ -30,8 +33,10 @@ use crate::stats::Stalls;
 const LONGEST_PAUSE: Duration = Duration::from_millis(3);
 /// What is owed is paid once it is this much.
 const PAUSE_FROM: Duration = Duration::from_micros(2500);
-/// What a byte owes at most: 2 ms for 16 KiB.
-const HIGHEST_PRICE_NS: u64 = 2_000_000 / (16 << 10);
+/// What a byte owes in the middle of the slope: 2 ms for 16 KiB.
+const PRICE_NS: f64 = 2e6 / (16 << 10) as f64;
+/// How far behind the end of the slope it would be infinitely steep.
+const STEEP: f64 = 0.02;
 const FULL: u32 = 1_000_000;
 /// From this fill of a write buffer on writers wait for the flush of the one before.
 const SLOW_AT_FILL: f64 = 0.65;
@@ -44,7 +49,7 @@ pub struct Pressure {
     is_flush_behind: AtomicBool,
     /// Bytes that have been charged.
     charged_bytes: AtomicU64,
-    /// What writes owe by now, in millionths of a nanosecond.
+    /// What writes owe by now, in nanoseconds.
     owed: AtomicU64,
 }
 
@@ -78,9 +83,11 @@ impl Pressure {
         if millionths == 0 {
             return None;
         }
-        let charge = bytes.saturating_mul(HIGHEST_PRICE_NS).saturating_mul(millionths.into());
+        let share = f64::from(millionths) / f64::from(FULL);
+        // A float's conversion saturates, so nothing overflows.
+        let charge = (bytes as f64 * PRICE_NS * share / (1.0 + STEEP - share)) as u64;
         let owed = self.owed.load(Relaxed).saturating_add(charge);
-        let pause = Duration::from_nanos(owed / u64::from(FULL));
+        let pause = Duration::from_nanos(owed);
         let is_due = pause >= PAUSE_FROM;
         self.owed.store(if is_due { 0 } else { owed }, Relaxed);
         is_due.then_some(pause.min(LONGEST_PAUSE))
@@ -154,22 +161,38 @@ mod tests {
         let mib = 1 << 20;
         assert_eq!(paid(&pressure, 0, mib, 1.0), (Duration::ZERO, 0));
         // What was written before the debt owes nothing.
-        pressure.set(1.0);
+        pressure.set(0.51);
         assert_eq!(pressure.due(mib, 0.0), None);
-        let full = 64 * Duration::from_millis(2);
-        let (paid_in_full, pauses) = paid(&pressure, mib, mib, 0.0);
-        assert!(paid_in_full > full * 9 / 10 && paid_in_full <= full, "{paid_in_full:?}");
+        let middle = 64 * Duration::from_millis(2);
+        let (paid_in_the_middle, pauses) = paid(&pressure, mib, mib, 0.0);
+        assert!(paid_in_the_middle > middle * 9 / 10 && paid_in_the_middle <= middle);
         assert!(pauses <= 52, "{pauses}");
-        assert!(pressure.is_full());
-        pressure.set(0.2);
-        let (a_fifth, _) = paid(&pressure, 2 * mib, mib, 0.0);
-        assert!(a_fifth > full / 6 && a_fifth < full / 4, "{a_fifth:?}");
         assert!(!pressure.is_full());
+        pressure.set(0.17);
+        let (a_fifth, _) = paid(&pressure, 2 * mib, mib, 0.0);
+        assert!(a_fifth > middle / 6 && a_fifth < middle / 4, "{a_fifth:?}");
+        pressure.set(1.0);
+        assert!(paid(&pressure, 3 * mib, mib, 0.0).0 > 20 * middle);
+        assert!(pressure.is_full());
 
         pressure.set(0.0);
         pressure.set_flush_behind(true);
-        assert_eq!(paid(&pressure, 3 * mib, mib, 0.6).1, 0);
-        assert!(paid(&pressure, 4 * mib, mib, 0.9).0 > full / 2);
+        assert_eq!(paid(&pressure, 4 * mib, mib, 0.6).1, 0);
+        assert!(paid(&pressure, 5 * mib, mib, 0.9).0 > middle / 2);
+    }
+
+    #[test]
+    fn does_a_write_buffer_take_seconds_to_fill_while_the_one_before_is_flushed() {
+        let pressure = Pressure::default();
+        pressure.set_flush_behind(true);
+        for (piece, seconds) in [(100, 4), (1000, 3), (10_000, 1)] {
+            let buffer = 32 << 20;
+            let start = 1 << 40;
+            pressure.due(start, 0.0);
+            let due = |written| pressure.due(start + written, written as f64 / buffer as f64);
+            let paid: Duration = (0..buffer).step_by(piece).filter_map(due).sum();
+            assert!(paid > Duration::from_secs(seconds), "in pieces of {piece}: {paid:?}");
+        }
     }
 
     #[test]

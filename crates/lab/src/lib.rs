@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`generate`] | keys, choices of keys, values: a function of the seed |
 //! | [`workload`] | the named workloads: db_bench's, YCSB's, TRIAD's |
+//! | [`trace`] | requests in a file: recorded, read, replayed |
 //! | [`engines`] | an engine by name on a medium by name, metered |
 //! | [`run`] | the runner: threads, closed and open loops, phases |
 //! | [`advice`] | the advisor's predictions beside measurements |
@@ -26,6 +27,7 @@ pub mod plot;
 pub mod report;
 pub mod repro;
 pub mod run;
+pub mod trace;
 pub mod workload;
 
 /// A parameter that the model refuses, as the house says it.

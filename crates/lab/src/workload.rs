@@ -11,6 +11,8 @@
 //! | `ws1` `ws2` `ws3` | TRIAD's skew profiles (99 % of operations on 1 % of keys, 80 % on 20 %, uniform) with 10 % reads; `ws1-50` … with 50 % |
 //! | `load` | writes each key once, in shuffled order: what other workloads start from |
 //!
+//! And `replay`, the requests of a [trace](crate::trace), which has no name on that list.
+//!
 //! Invariant: a workload is data. Which store runs it, over how many keys and threads, is no part of
 //! it.
 //!
@@ -19,12 +21,18 @@
 //! workloads joined by commas see the same keys: records are inserted in the order of their numbers
 //! (`insertorder=ordered`), and popular keys are scattered by a permutation instead of a hash.
 
+use std::sync::Arc;
+
 use siltstone_engine::{Error, OptionMistake, Result};
 
 use crate::generate::{Draw, Mix, Operation};
+use crate::trace::{Trace, Verb};
 
 /// YCSB's Zipf constant.
 const YCSB_SKEW: f64 = 0.99;
+
+/// What the requests of a trace are called.
+pub const REPLAY: &str = "replay";
 
 /// YCSB's longest scan.
 const YCSB_LONGEST_SCAN: u64 = 100;
@@ -62,6 +70,27 @@ pub enum Start {
     Loaded,
     /// A random half of the keys, written if the store is empty.
     HalfLoaded,
+    /// What a trace reads before it writes it, written if the store is empty.
+    Prelude,
+}
+
+/// Where a workload's requests come from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Requests {
+    /// Operations and keys are drawn.
+    Drawn {
+        /// The operations.
+        mix: Mix,
+        /// The keys.
+        draw: Draw,
+    },
+    /// They are those of a trace, its threads taking turns; from the start again behind its end.
+    Replayed {
+        /// The trace.
+        trace: Arc<Trace>,
+        /// Whether they come when they came, and are timed from then.
+        in_time: bool,
+    },
 }
 
 /// What is done to which keys.
@@ -69,10 +98,8 @@ pub enum Start {
 pub struct Workload {
     /// Its name on the command line.
     pub name: String,
-    /// The operations.
-    pub mix: Mix,
-    /// The keys.
-    pub draw: Draw,
+    /// What is asked.
+    pub requests: Requests,
     /// What it starts from.
     pub start: Start,
     /// One more thread puts uniformly drawn keys until the others are done.
@@ -119,7 +146,18 @@ impl Workload {
         };
         Self::check_skew(name, choices, draw)?;
         let has_writer = name == "readwhilewriting";
-        Ok(Workload { name: name.to_owned(), mix, draw, start, has_writer })
+        let requests = Requests::Drawn { mix, draw };
+        Ok(Workload { name: name.to_owned(), requests, start, has_writer })
+    }
+
+    /// The requests of a trace: when they came (`in_time`), or one after the other.
+    pub fn replay(trace: Arc<Trace>, in_time: bool) -> Self {
+        Workload {
+            name: REPLAY.to_owned(),
+            requests: Requests::Replayed { trace, in_time },
+            start: Start::Prelude,
+            has_writer: false,
+        }
     }
 
     /// The workloads of a list joined by commas.
@@ -132,17 +170,38 @@ impl Workload {
 
     /// Whether it changes nothing.
     pub fn is_read_only(&self) -> bool {
-        !self.has_writer && !self.mix.operations().any(Operation::writes)
+        !self.has_writer && self.only_reads()
     }
 
     /// Whether its threads only read (another may write).
     pub fn only_reads(&self) -> bool {
-        !self.mix.operations().any(Operation::writes)
+        match &self.requests {
+            Requests::Drawn { mix, .. } => !mix.operations().any(Operation::writes),
+            Requests::Replayed { trace, .. } => {
+                trace.verbs().all(|verb| matches!(verb, Verb::Get | Verb::Scan { .. }))
+            }
+        }
     }
 
     /// Whether it needs an order of keys.
     pub fn needs_order(&self) -> bool {
-        self.mix.operations().any(Operation::needs_order)
+        match &self.requests {
+            Requests::Drawn { mix, .. } => mix.operations().any(Operation::needs_order),
+            Requests::Replayed { trace, .. } => {
+                trace.verbs().any(|verb| matches!(verb, Verb::Scan { .. }))
+            }
+        }
+    }
+
+    /// Whether it adds keys behind those of the key space.
+    pub fn inserts(&self) -> bool {
+        let Requests::Drawn { mix, .. } = &self.requests else { return false };
+        mix.operations().any(|operation| operation == Operation::Insert)
+    }
+
+    /// Whether keys are drawn by Zipf's law.
+    pub fn is_zipf(&self) -> bool {
+        matches!(self.requests, Requests::Drawn { draw: Draw::Zipf { .. }, .. })
     }
 
     fn of_triad(name: &str, choices: &Choices) -> Result<(Mix, Draw, Start)> {
@@ -211,9 +270,11 @@ mod tests {
     #[test]
     fn a_skew_changes_draws_and_is_refused_where_it_has_no_place() {
         let skewed = Choices { skew: Some(0.8), ..Choices::default() };
-        let draw = |name| Workload::named(name, &skewed).unwrap().draw;
-        assert_eq!(draw("fillrandom"), Draw::Zipf { skew: 0.8 });
-        assert_eq!(draw("ycsb-d"), Draw::Latest { skew: 0.8 });
+        let requests = |name| Workload::named(name, &skewed).unwrap().requests;
+        let drawn =
+            |expected| move |r| matches!(r, Requests::Drawn { draw, .. } if draw == expected);
+        assert!(drawn(Draw::Zipf { skew: 0.8 })(requests("fillrandom")));
+        assert!(drawn(Draw::Latest { skew: 0.8 })(requests("ycsb-d")));
         for name in ["ws1", "ws3-50", "fillseq"] {
             assert!(Workload::named(name, &skewed).is_err(), "{name}");
         }

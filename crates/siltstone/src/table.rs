@@ -43,6 +43,13 @@ impl Table {
         Table { name: name.into(), engine: layer.clone(), layer: Some(layer) }
     }
 
+    /// The same table, whose requests pass through another engine first, e.g. one that writes them down.
+    /// Transactions and snapshots go past it.
+    #[must_use]
+    pub fn through(&self, wrap: impl FnOnce(Arc<dyn Engine>) -> Arc<dyn Engine>) -> Self {
+        Table { engine: wrap(self.engine.clone()), ..self.clone() }
+    }
+
     /// The table's name.
     pub fn name(&self) -> &str {
         &self.name

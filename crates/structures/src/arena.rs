@@ -14,7 +14,9 @@
 //! Memory that is new from the system is given out by it page by page, at the first touch of each. An
 //! arena that is one of many in turn takes chunks of the full size from those that others have left
 //! behind, its [`Spares`], and spares its writers that: of a memtable's insertions one in twenty touches a
-//! new page.
+//! new page. And chunks of the full size are asked to be one huge page each, so that those which are new
+//! cost their writers one wait for the system, not five hundred: the latter are what made the slowest
+//! thousandth of insertions slow.
 //!
 //! Invariant: a byte range is handed out at most once, and stays valid until the arena is dropped.
 //!
@@ -58,13 +60,13 @@ struct Growth {
     spares: Option<Arc<Spares>>,
 }
 
-/// A chunk of the full size that no arena uses.
-#[repr(align(64))]
+/// A chunk of the full size that no arena uses; aligned to its size, so that one huge page can be it.
+#[repr(align(0x20_0000))]
 struct Spare {
     _bytes: [u8; LAST_CHUNK],
 }
 
-const _: () = assert!(align_of::<Spare>() == LINE && size_of::<Spare>() == LAST_CHUNK);
+const _: () = assert!(align_of::<Spare>() == LAST_CHUNK && size_of::<Spare>() == LAST_CHUNK);
 
 /// Chunks that arenas have left behind, for the next.
 pub struct Spares {
@@ -230,7 +232,8 @@ impl Arena {
 impl Growth {
     /// Takes memory from the system and remembers to give it back.
     fn take(&mut self, bytes: usize) -> NonNull<u8> {
-        let layout = Layout::from_size_align(bytes, LINE).expect("checked by `allocate`");
+        let align = if bytes == LAST_CHUNK { LAST_CHUNK } else { LINE };
+        let layout = Layout::from_size_align(bytes, align).expect("checked by `allocate`");
         let spare = || self.spares.as_ref().filter(|_| layout == Layout::new::<Spare>())?.take();
         if let Some(spare) = spare() {
             let place = NonNull::from(Box::leak(spare)).cast();
@@ -241,9 +244,25 @@ impl Growth {
         let Some(place) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout)
         };
+        if layout == Layout::new::<Spare>() {
+            ask_for_a_huge_page(place);
+        }
         self.chunks.push((place, layout));
         place
     }
+}
+
+/// Has the system back a chunk of the full size with one page, where it can.
+fn ask_for_a_huge_page(chunk: NonNull<u8>) {
+    #[cfg(all(target_os = "linux", not(any(loom, miri))))]
+    {
+        use rustix::mm::{Advice, madvise};
+        // SAFETY: the chunk is a whole allocation of this size, and the advice leaves its bytes alone.
+        // Where it is refused, small pages do.
+        let _ = unsafe { madvise(chunk.as_ptr().cast(), LAST_CHUNK, Advice::LinuxHugepage) };
+    }
+    #[cfg(not(all(target_os = "linux", not(any(loom, miri)))))]
+    let _ = chunk;
 }
 
 impl Default for Arena {

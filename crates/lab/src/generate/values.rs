@@ -137,6 +137,11 @@ impl Values {
     /// The next value.
     pub fn next(&mut self, rng: &mut Rng) -> &[u8] {
         let size = self.size.draw(rng);
+        self.of(size, rng)
+    }
+
+    /// A value of so many bytes, the largest size at most.
+    pub fn of(&mut self, size: usize, rng: &mut Rng) -> &[u8] {
         let start = rng.random_range(0..=self.pool.len() - size);
         &self.pool[start..start + size]
     }

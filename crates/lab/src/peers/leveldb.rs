@@ -158,6 +158,7 @@ impl Drop for LevelDb {
 
 impl Store for LevelDb {
     const NAME: &'static str = "leveldb";
+    const MAPS_FILES: bool = true;
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let l = &self.library;

@@ -194,6 +194,7 @@ impl Drop for Lmdb {
 
 impl Store for Lmdb {
     const NAME: &'static str = "lmdb";
+    const MAPS_FILES: bool = true;
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let l = &self.library;

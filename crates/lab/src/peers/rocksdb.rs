@@ -23,10 +23,10 @@ use siltstone_lsm::{Compression, Options as LsmOptions};
 use super::db_bench_output::{Output, timeline};
 use super::{Task, bad};
 use crate::engines::{Medium, fresh_directory};
-use crate::generate::{Draw, ValueSize};
+use crate::generate::ValueSize;
 use crate::report::{Figures, LatencyByKind, Percentiles, Report, Timeline};
 use crate::run::{Counts, Identity, State, run_watched};
-use crate::workload::{Choices, Start, Workload};
+use crate::workload::{Choices, REPLAY, Start, Workload};
 
 const PROGRAM: &str = "db_bench";
 
@@ -120,7 +120,7 @@ fn load(ops: u64, workload: String) -> Run {
 
 /// The program's name for a workload.
 fn benchmark(workload: &Workload, is_first: bool) -> Result<&'static str> {
-    if matches!(workload.draw, Draw::Zipf { .. }) && !workload.name.starts_with("ycsb") {
+    if workload.is_zipf() && !workload.name.starts_with("ycsb") {
         return Err(bad(
             "skew",
             "with --peer, keys are drawn uniformly: db_bench has no Zipf".into(),
@@ -142,6 +142,9 @@ fn benchmark(workload: &Workload, is_first: bool) -> Result<&'static str> {
                 "workload",
                 format!("with --peer, {name} must come first: db_bench begins anew"),
             ))
+        }
+        (REPLAY, _) => {
+            Err(bad("trace", "db_bench replays no traces; take --peer librocksdb".into()))
         }
         (name, _) => Err(bad("workload", format!("db_bench has no {name}"))),
     }

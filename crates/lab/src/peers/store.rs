@@ -6,8 +6,9 @@
 //! ```
 //!
 //! What the user asked for is counted here, alike for all. What reached the disk is told by the library
-//! itself where it counts that, and else by the kernel: the bytes that this process has handed to write
-//! calls since the store was opened (`wchar` of `/proc/self/io`).
+//! itself where it counts that, and else by the kernel: the calls of this process that read and write
+//! since the store was opened, and their bytes (`/proc/self/io`). What a store reads by mapping files is
+//! not among them.
 //!
 //! Source: ours.
 
@@ -21,10 +22,14 @@ use siltstone_engine::{
     Result, Stats, Timestamp, VerifyReport, WriteBatch,
 };
 
+use crate::run::process;
+
 /// An ordered store of somebody else's.
 pub(super) trait Store: Send + Sync + 'static {
     /// Its name.
     const NAME: &'static str;
+    /// Whether it reads files by mapping them, which nobody counts.
+    const MAPS_FILES: bool = false;
     /// The largest value that it takes.
     const MAX_VALUE_BYTES: usize = 1 << 30;
 
@@ -81,7 +86,7 @@ pub(super) trait Walk: Send {
 /// A store as an engine.
 pub(super) struct Peer<S> {
     store: Arc<S>,
-    written_before: u64,
+    before: IoCounts,
     user_bytes: AtomicU64,
     writes: AtomicU64,
     gets: AtomicU64,
@@ -93,7 +98,7 @@ impl<S: Store> Peer<S> {
     pub(super) fn new(store: S) -> Self {
         Peer {
             store: Arc::new(store),
-            written_before: written(),
+            before: asked_of_the_kernel(),
             user_bytes: AtomicU64::default(),
             writes: AtomicU64::default(),
             gets: AtomicU64::default(),
@@ -103,21 +108,30 @@ impl<S: Store> Peer<S> {
     }
 }
 
-/// Bytes that this process has handed to write calls; 0 where the kernel does not tell.
-fn written() -> u64 {
+/// What this process has asked of the kernel; 0 where it does not tell.
+fn asked_of_the_kernel() -> IoCounts {
     let text = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("wchar: "));
-    line.and_then(|number| number.parse().ok()).unwrap_or(0)
+    let number = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        line.and_then(|number| number.parse().ok()).unwrap_or(0)
+    };
+    IoCounts {
+        reads: number("syscr"),
+        bytes_read: number("rchar"),
+        writes: number("syscw"),
+        bytes_written: number("wchar"),
+        syncs: 0,
+    }
 }
 
 /// Waits until this process has written nothing for a second: for stores that do not tell whether they
 /// work in the background.
 pub(super) fn rest() {
-    let mut before = written();
+    let mut before = asked_of_the_kernel().bytes_written;
     let mut calm = 0;
     while calm < 10 {
         std::thread::sleep(Duration::from_millis(100));
-        let now = written();
+        let now = asked_of_the_kernel().bytes_written;
         calm = if now == before { calm + 1 } else { 0 };
         before = now;
     }
@@ -185,9 +199,18 @@ impl<S: Store> Engine for Peer<S> {
 
     fn stats(&self) -> Stats {
         let mut stats = self.store.stats();
+        let (now, before) = (asked_of_the_kernel(), self.before);
+        let bytes_written = now.bytes_written - before.bytes_written;
         if stats.io.is_empty() {
-            let bytes_written = written() - self.written_before;
             stats.io.insert("process", IoCounts { bytes_written, ..IoCounts::default() });
+        }
+        if !S::MAPS_FILES {
+            stats.counters.extend([
+                (process::READS, now.reads - before.reads),
+                (process::BYTES_READ, now.bytes_read - before.bytes_read),
+                (process::WRITES, now.writes - before.writes),
+                (process::BYTES_WRITTEN, bytes_written),
+            ]);
         }
         Stats {
             engine: S::NAME,

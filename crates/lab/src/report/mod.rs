@@ -64,6 +64,10 @@ pub struct Figures {
     pub latency_us: LatencyByKind,
     /// How long writers waited, in milliseconds.
     pub stall_ms: StallMs,
+    /// How long a device of each class would have been busy with these requests, each of them for itself,
+    /// in seconds: arithmetic on counts, where requests were counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_seconds: Option<BTreeMap<String, f64>>,
     /// Throughput over time, where it was taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeline: Option<Timeline>,

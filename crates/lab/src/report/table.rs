@@ -29,6 +29,11 @@ const ROWS: &[Row] = &[
     ("bytes read a lookup", |f| f.bytes_read_per_lookup.map(|b| format!("{b:.0}"))),
     ("memory bytes a key", |f| decimal(f.memory_bytes_per_key)),
     ("space", |f| bytes_unless_zero(f.space_bytes)),
+    ("busy s, NVMe / SATA / HDD", |f| {
+        let busy = f.device_seconds.as_ref()?;
+        let of = |name: &str| busy.get(name).map(|seconds| format!("{seconds:.1}"));
+        Some([of("NVMe SSD")?, of("SATA SSD")?, of("HDD")?].join(" / "))
+    }),
     ("put µs p50/p99/p99.9", |f| percentiles(f.latency_us.put)),
     ("put µs p99.99/max", |f| tail(f.latency_us.put)),
     ("get µs p50/p99/p99.9", |f| percentiles(f.latency_us.get)),

@@ -5,17 +5,24 @@
 //! lies there and is compacted by columns; and TriangleKV. Memtables and tables have 64 MiB, level 1
 //! 256 MiB and ten times more each, the persistent memory 8 GB; MatrixKV and TriangleKV have a first
 //! level as large as that. Here all are one tree with one option different, at 1/256 of the memtable
-//! and half as many memtables of persistent memory, and 20 times that memory is written.
+//! and half as many memtables of persistent memory, and ten times that memory is written, as there.
 //!
-//! Write amplification is what is written to the SSD for each byte of the user's, without the log: in
-//! four of the five the log belongs in persistent memory, and it would add one to each alike. Background
-//! work runs on the writing thread when it is due, so the counts are the same in each run.
+//! Write amplification is what is written to the SSD for each byte of the user's. As in the paper the log
+//! of RocksDB is on the SSD (its figure 1a), whether level 0 is or not, and that of the others in
+//! persistent memory (its sections 2.4.3 and 4). All five take tables in turn, as the RocksDB that they
+//! were built from does for uniform keys. Background work runs on the writing thread when it is due, so
+//! the counts are the same in each run.
 //!
-//! Two of the claims do not hold here. Our tree on the SSD chooses what to compact by least overlap, so
-//! it writes less than the paper's; and at 20 times the memory, not 10, levels 1 and 2 are what costs,
-//! which a container does not change. NoveLSM's large memtables fare better than in the paper.
+//! Then the same at 20 times the memory, where what is below level 1 costs most, which a container does
+//! not change: with the paper's sizes of levels, and with levels 5 times as large as the one above instead
+//! of 10, so that the last is not as large as the one before. There all take the tables that overlap
+//! least, which is our default and helps RocksDB more than the others.
 //!
-//! Invariant: all five run the same operations, and differ in the options that are told beside them.
+//! One claim does not hold: NoveLSM writes less here than in the paper. There its memtables in persistent
+//! memory take "a portion" of the writes (section 5.2); here they take all.
+//!
+//! Invariant: all stores of a part run the same operations, and differ in the options that are told
+//! beside them.
 //!
 //! Source: TriangleKV paper, section 5.3.1, figures 16 and 17.
 
@@ -35,8 +42,10 @@ use crate::workload::{Choices, Workload};
 const MEMTABLE: f64 = 256.0 * 1024.0;
 /// The persistent memory, in memtables.
 const NVM: f64 = 64.0;
-/// What is written, in persistent memories.
-const ROUNDS: f64 = 20.0;
+/// What is written, in persistent memories, as in the paper.
+const ROUNDS: f64 = 10.0;
+/// What is written to a larger store.
+const MORE_ROUNDS: f64 = 20.0;
 /// How much larger each level is than the one before.
 const FACTOR: f64 = 10.0;
 /// The first level of RocksDB, in memtables.
@@ -52,6 +61,8 @@ const SETS: [(&str, &str); 5] = [
     ("MatrixKV", "level0=matrix NVM LARGE"),
     ("TriangleKV", "level0=triangle NVM LARGE"),
 ];
+/// TriangleKV with levels for `MORE_ROUNDS`.
+const SIZED: &str = "level0=triangle NVM SIZED";
 const SSD: usize = 0;
 const L0_NVM: usize = 1;
 const NOVELSM: usize = 2;
@@ -63,7 +74,7 @@ pub(super) struct Triangle;
 /// What one store did.
 #[derive(Debug, Clone, Copy, Default)]
 struct Run {
-    /// Bytes written to the SSD beside the log, for each of the user's.
+    /// Bytes written to the SSD, for each of the user's.
     amplification: f64,
     /// The largest compaction of level 0, in AF·S.
     largest: f64,
@@ -91,19 +102,25 @@ impl Experiment for Triangle {
 
     fn cause(&self) -> Option<&'static str> {
         Some(
-            "our tree on the SSD chooses what to compact by least overlap, so it writes less than the \
-             paper's; and at 20 times the memory, not 10, levels 1 and 2 are what costs, which a \
-             container does not change",
+            "NoveLSM writes less than in the paper, because all writes pass through its large memtables, \
+             not a portion; and at 20 times the memory, not 10, levels 1 and 2 are what costs, which a \
+             container does not change: sizes of levels do",
         )
     }
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
+        let steps = SETS.len() as u64 + 3;
         let mut runs = [Run::default(); SETS.len()];
         for (s, (_, options)) in SETS.iter().enumerate() {
-            progress(s as u64, SETS.len() as u64);
-            runs[s] = measure(options, scale)?;
+            progress(s as u64, steps);
+            runs[s] = measure(&format!("{options} select=round-robin"), scale, ROUNDS)?;
         }
-        progress(SETS.len() as u64, SETS.len() as u64);
+        let mut more = [Run::default(); 3];
+        for (m, options) in [SETS[SSD].1, SETS[TRIANGLE].1, SIZED].into_iter().enumerate() {
+            progress((SETS.len() + m) as u64, steps);
+            more[m] = measure(options, scale, MORE_ROUNDS)?;
+        }
+        progress(steps, steps);
         let bars = Bars {
             title: "Written to the SSD for each byte of a random load".to_owned(),
             y: "write amplification".to_owned(),
@@ -115,18 +132,19 @@ impl Experiment for Triangle {
         let memtable = memtable(scale);
         Ok(Measured {
             scale: format!(
-                "{} MiB of {KEY} + {VALUE} bytes, memtables of {} KiB, {} MiB of persistent memory",
+                "{} and {} MiB of {KEY} + {VALUE} bytes, memtables of {} KiB, {} MiB of persistent memory",
                 (memtable * NVM * ROUNDS) as u64 >> 20,
+                (memtable * NVM * MORE_ROUNDS) as u64 >> 20,
                 memtable as u64 >> 10,
                 (memtable * NVM) as u64 >> 20,
             ),
-            checks: checks(&runs),
+            checks: checks(&runs, &more),
             plot: Some(Plot::Bars(bars)),
         })
     }
 }
 
-fn checks(runs: &[Run; SETS.len()]) -> Vec<Check> {
+fn checks(runs: &[Run; SETS.len()], more: &[Run; 3]) -> Vec<Check> {
     let amplification = |s: usize| runs[s].amplification;
     let lower = |s: usize, claimed: f64, least: f64| Check {
         what: format!("{}, write amplification, times lower than on the SSD", SETS[s].0),
@@ -142,6 +160,14 @@ fn checks(runs: &[Run; SETS.len()]) -> Vec<Check> {
         ours,
         tolerance: 0.0,
         direction: Direction::AtLeast(1.0),
+    };
+    let [rocks, flat, sized] = more.map(|run| run.amplification);
+    let of_more = |what: &str, least: f64, ours: f64| Check {
+        what: format!("at {MORE_ROUNDS} times the memory, TriangleKV {what}, times lower"),
+        claimed: 3.26,
+        ours,
+        tolerance: 0.25,
+        direction: Direction::AtLeast(least),
     };
     let largest = |s: usize| Check {
         what: format!("{}, largest compaction of level 0, in AF·S", SETS[s].0),
@@ -167,6 +193,8 @@ fn checks(runs: &[Run; SETS.len()]) -> Vec<Check> {
         ),
         largest(TRIANGLE),
         largest(MATRIX),
+        of_more("with levels sized for it", 2.5, rocks / sized),
+        of_more("with the paper's levels", 1.0, rocks / flat),
     ]
 }
 
@@ -175,14 +203,16 @@ fn memtable(scale: f64) -> f64 {
 }
 
 /// Writes random keys, and counts what that does.
-fn measure(options: &str, scale: f64) -> Result<Run> {
+fn measure(options: &str, scale: f64, rounds: f64) -> Result<Run> {
     let memtable = memtable(scale);
     let bytes = |memtables: f64| ((memtable * memtables) as u64).to_string();
     let levels = |first: f64| {
         let level = |n: i32| bytes(first * FACTOR.powi(n));
         format!("levels={}:{}:{}:{}", level(0), level(1), level(2), level(3))
     };
+    let sized = format!("levels={}:{}:{}", bytes(NVM), bytes(5.0 * NVM), bytes(25.0 * NVM));
     let given = options
+        .replace("SIZED", &sized)
         .replace("NVM", &format!("nvm={}", bytes(NVM)))
         .replace("SMALL", &levels(LEVEL_1))
         .replace("LARGE", &levels(NVM));
@@ -203,7 +233,7 @@ fn measure(options: &str, scale: f64) -> Result<Run> {
         keep: false,
         background_threads: 1,
     };
-    let items = memtable * NVM * ROUNDS / (KEY + VALUE) as f64;
+    let items = memtable * NVM * rounds / (KEY + VALUE) as f64;
     let settings = Settings {
         keys: items as u64,
         key_bytes: KEY,
@@ -215,7 +245,9 @@ fn measure(options: &str, scale: f64) -> Result<Run> {
     session.run(&Workload::named("fillrandom", &Choices::default())?, &mut |_| ())?;
     let mut counts = Counts::default();
     session.phases().iter().for_each(|phase| counts.add(&phase.counts));
-    let to_ssd = counts.written.iter().filter(|(purpose, _)| *purpose != "log");
+    // RocksDB's rows, wherever they lie, and its log, which doesn't lie in persistent memory.
+    let has_log = options.starts_with("level0=rows");
+    let to_ssd = counts.written.iter().filter(|(purpose, _)| has_log || *purpose != "log");
     let to_ssd: u64 = to_ssd.map(|(_, bytes)| bytes).sum();
     let largest = session.engine().stats().counters["largest_level0_bytes"];
     Ok(Run {

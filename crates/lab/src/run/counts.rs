@@ -14,10 +14,16 @@
 
 use std::collections::BTreeMap;
 
-use siltstone_engine::Stats;
 use siltstone_engine::stats::Stalls;
+use siltstone_engine::{IoCounts, Stats};
+use siltstone_media::Device;
+
+use super::process;
 
 use crate::report::{Figures, LatencyByKind, LevelFigures, StallMs, Timeline};
+
+/// The devices that people keep stores on.
+const DEVICES: [Device; 3] = [Device::NVME_SSD, Device::SATA_SSD, Device::HDD];
 
 /// Differences of counters over a phase.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -32,6 +38,8 @@ pub struct Counts {
     pub user_bytes: u64,
     /// Bytes written at the medium, by purpose.
     pub written: BTreeMap<String, u64>,
+    /// Requests to the medium, whatever their purpose; none where they are not counted.
+    pub requests: Option<IoCounts>,
     /// Bytes stored in byte-addressable memory, by purpose.
     pub nvm_stored: BTreeMap<String, u64>,
     /// Point lookups.
@@ -98,6 +106,13 @@ impl Counts {
             background_us: background_us.map_or(0, |(after, before)| after - before),
             user_bytes: after.user_bytes_written - before.user_bytes_written,
             written: written.filter(|(_, bytes)| *bytes > 0).collect(),
+            requests: requests(after).zip(requests(before)).map(|(after, before)| IoCounts {
+                reads: after.reads - before.reads,
+                bytes_read: after.bytes_read - before.bytes_read,
+                writes: after.writes - before.writes,
+                bytes_written: after.bytes_written - before.bytes_written,
+                syncs: after.syncs - before.syncs,
+            }),
             nvm_stored: stored.filter(|(_, bytes)| *bytes > 0).collect(),
             lookups: after.gets - before.gets,
             lookup_reads: get.reads - get_before.reads,
@@ -109,7 +124,6 @@ impl Counts {
 
     /// Adds another phase.
     pub fn add(&mut self, other: &Counts) {
-        self.ops += other.ops;
         self.seconds += other.seconds;
         self.settle_seconds += other.settle_seconds;
         self.user_bytes += other.user_bytes;
@@ -122,6 +136,12 @@ impl Counts {
         for (level, bytes) in &other.level_written {
             *self.level_written.entry(level.clone()).or_default() += bytes;
         }
+        // What nothing was added to has no requests; else both must have counted them.
+        self.requests = match (self.ops, self.requests) {
+            (0, None) => other.requests,
+            (_, ours) => ours.zip(other.requests).map(|(ours, theirs)| sum([ours, theirs])),
+        };
+        self.ops += other.ops;
         self.lookups += other.lookups;
         self.lookup_reads += other.lookup_reads;
         self.lookup_bytes += other.lookup_bytes;
@@ -180,6 +200,12 @@ impl Counts {
                 longest: Some(ms(self.stalls.longest_us)),
             },
             timeline,
+            device_seconds: self.requests.filter(|requests| *requests != IoCounts::default()).map(
+                |requests| {
+                    let busy = |device: Device| device.time(&requests).as_secs_f64();
+                    DEVICES.map(|device| (device.name.to_owned(), busy(device))).into()
+                },
+            ),
             levels: (state.levels.iter())
                 .map(|(name, &(space_bytes, files))| {
                     let bytes_written = self.level_written.get(name).copied().unwrap_or(0);
@@ -220,6 +246,35 @@ pub struct Identity<'a> {
     pub threads: usize,
 }
 
+/// All requests to the medium since the store was opened: those of its process where they are told, else
+/// those of all purposes; none if bytes were counted and not requests.
+fn requests(stats: &Stats) -> Option<IoCounts> {
+    let counter = |name: &str| stats.counters.get(name).copied();
+    if let Some(writes) = counter(process::WRITES) {
+        return Some(IoCounts {
+            reads: counter(process::READS)?,
+            bytes_read: counter(process::BYTES_READ)?,
+            writes,
+            bytes_written: counter(process::BYTES_WRITTEN)?,
+            syncs: 0,
+        });
+    }
+    let all = sum(stats.io.values().copied());
+    let are_counted = |requests: u64, bytes: u64| requests > 0 || bytes == 0;
+    (are_counted(all.reads, all.bytes_read) && are_counted(all.writes, all.bytes_written))
+        .then_some(all)
+}
+
+fn sum(counts: impl IntoIterator<Item = IoCounts>) -> IoCounts {
+    counts.into_iter().fold(IoCounts::default(), |a, b| IoCounts {
+        reads: a.reads + b.reads,
+        bytes_read: a.bytes_read + b.bytes_read,
+        writes: a.writes + b.writes,
+        bytes_written: a.bytes_written + b.bytes_written,
+        syncs: a.syncs + b.syncs,
+    })
+}
+
 fn total_us(stalls: &Stalls) -> u64 {
     stalls.insert_us + stalls.flush_us + stalls.compaction_us
 }
@@ -227,7 +282,6 @@ fn total_us(stalls: &Stalls) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use siltstone_engine::IoCounts;
     use siltstone_engine::stats::LevelStats;
 
     fn stats(user: u64, log: u64, compaction: u64, gets: u64, stall: Stalls) -> Stats {
@@ -303,6 +357,31 @@ mod tests {
         assert_eq!(figures.write_amplification, None);
         assert_eq!(figures.reads_per_lookup, None);
         assert_eq!(figures.memory_bytes_per_key, None);
+    }
+
+    #[test]
+    fn a_device_is_busy_with_the_requests_that_were_counted_and_with_no_others() {
+        let look = |io: IoCounts| Stats { io: BTreeMap::from([("log", io)]), ..Stats::default() };
+        let wrote =
+            |writes, bytes_written| IoCounts { writes, bytes_written, ..IoCounts::default() };
+        let identity = Identity { engine: "lsm", workload: "w", keys: 1, threads: 1 };
+        let busy = |counts: &Counts| {
+            let state = State::default();
+            counts.figures(&identity, &state, LatencyByKind::default(), None).device_seconds
+        };
+        let mut counts = Counts::between(&look(wrote(5, 100)), &look(wrote(105, 200_000_100)));
+        counts.ops = 1;
+        let seconds = busy(&counts).unwrap();
+        assert_eq!(seconds["HDD"], 100.0 * 0.008 + 1.0);
+        let mut twice = Counts::default();
+        twice.add(&counts);
+        twice.add(&counts);
+        assert_eq!(busy(&twice).unwrap()["HDD"], 2.0 * seconds["HDD"]);
+        // A peer that tells bytes alone leaves the time unknown, and so does a sum with it.
+        let untold = Counts { ops: 1, ..Counts::between(&look(wrote(0, 0)), &look(wrote(0, 9))) };
+        assert_eq!(busy(&untold), None);
+        twice.add(&untold);
+        assert_eq!(busy(&twice), None);
     }
 
     #[test]

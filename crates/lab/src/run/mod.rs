@@ -14,6 +14,7 @@
 //!
 //! Source: ours; the workloads name theirs.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -21,8 +22,9 @@ use siltstone_engine::{Engine, Error, OptionMistake, Result, WriteBatch};
 
 mod counts;
 mod latency;
-mod process;
+pub(crate) mod process;
 mod settings;
+mod source;
 mod timeline;
 mod worker;
 
@@ -33,9 +35,10 @@ pub use settings::Settings;
 pub use timeline::Slices;
 
 use crate::engines::{Opened, Target};
-use crate::generate::{Chooser, Draw, KeySpace, Mix, Operation, Values, stream};
+use crate::generate::{Chooser, Draw, KeySpace, Mix, Operation, Rng, ValueSize, Values, stream};
 use crate::report::{Figures, Growth, Report};
-use crate::workload::{Choices, Start, Workload};
+use crate::workload::{Choices, Requests, Start, Workload};
+use source::{Drawn, Replayed, Source};
 use worker::{Pass, Timetable, Worker};
 
 /// How often the progress callback is called.
@@ -125,14 +128,7 @@ impl Session {
     /// [`Error::BadOptions`] for settings that cannot be with it.
     pub fn new(opened: Opened, settings: Settings) -> Result<Self> {
         settings.check()?;
-        let limit = opened.engine.capabilities().max_value_bytes;
-        if settings.value.max() > limit {
-            let engine = opened.engine.name();
-            return Err(bad(
-                "value-size",
-                format!("{engine} takes values of at most {limit} bytes"),
-            ));
-        }
+        check_value("value-size", settings.value.max(), &*opened.engine)?;
         let keys = KeySpace::new(settings.key_bytes, settings.keys)?;
         let population = AtomicU64::new(settings.keys);
         Ok(Session { opened, settings, keys, population, phases: Vec::new() })
@@ -157,7 +153,10 @@ impl Session {
         if workload.needs_order() && !engine.capabilities().ordered {
             return Err(engine.unsupported("range scans"));
         }
-        if workload.mix.operations().any(|operation| operation == Operation::Insert) {
+        if let Requests::Replayed { trace, .. } = &workload.requests {
+            check_value("trace", trace.largest_value(), engine)?;
+        }
+        if workload.inserts() {
             let most = self.settings.ops_of(workload).saturating_add(self.settings.warmup);
             KeySpace::new(self.settings.key_bytes, self.settings.keys.saturating_add(most))?;
         }
@@ -170,19 +169,30 @@ impl Session {
     /// What [`check`](Session::check) refuses; faults of the engine.
     pub fn run(&mut self, workload: &Workload, on_progress: OnProgress<'_>) -> Result<()> {
         self.check(workload)?;
-        let keys = self.settings.keys;
-        let load = match workload.start {
-            Start::AsIs => None,
-            Start::Loaded => Some(keys),
-            Start::HalfLoaded => Some(keys / 2),
-        };
-        if let Some(ops) = load.filter(|_| self.engine().stats().keys_estimate == 0) {
-            let load = Workload::named("load", &Choices::default())?;
+        let is_empty = self.engine().stats().keys_estimate == 0;
+        if let Some((load, ops)) = self.load_of(workload)?.filter(|_| is_empty) {
             self.phase(&load, ops, 0, None, true, on_progress)?;
         }
         let ops = self.settings.ops_of(workload);
         let (warmup, rate) = (self.settings.warmup, self.settings.rate);
         self.phase(workload, ops, warmup, rate, false, on_progress)
+    }
+
+    /// What writes what a workload wants to be there, and in how many operations.
+    fn load_of(&self, workload: &Workload) -> Result<Option<(Workload, u64)>> {
+        let keys = self.settings.keys;
+        let load = || Workload::named("load", &Choices::default());
+        Ok(match (workload.start, &workload.requests) {
+            (Start::Loaded, _) => Some((load()?, keys)),
+            (Start::HalfLoaded, _) => Some((load()?, keys / 2)),
+            (Start::Prelude, Requests::Replayed { trace, .. }) => {
+                let (prelude, name) = (Arc::new(trace.prelude()), load()?.name);
+                let ops = prelude.len();
+                let load = Workload { name, ..Workload::replay(prelude, false) };
+                (ops > 0).then_some((load, ops))
+            }
+            (Start::AsIs | Start::Prelude, _) => None,
+        })
     }
 
     /// The report over all that has run.
@@ -229,8 +239,8 @@ impl Session {
         on_progress: OnProgress<'_>,
     ) -> Result<()> {
         let engine = self.opened.engine.clone();
-        let put = Mix::only(Operation::Put);
-        let mut workers = self.workers(&*engine, workload, &put, rate);
+        let beside = Requests::Drawn { mix: Mix::only(Operation::Put), draw: Draw::Uniform };
+        let mut workers = self.workers(&*engine, workload, &beside, rate);
         let done = AtomicU64::new(0);
         let mut report = |done| {
             on_progress(Progress { workload: &workload.name, done, total: warmup + ops });
@@ -276,7 +286,7 @@ impl Session {
         &'a self,
         engine: &'a dyn Engine,
         workload: &'a Workload,
-        put: &'a Mix,
+        beside: &'a Requests,
         rate: Option<f64>,
     ) -> Vec<Worker<'a>> {
         let settings = &self.settings;
@@ -284,24 +294,14 @@ impl Session {
         let phase = self.phases.len() as u64;
         let worker = |thread: usize, counts: bool| {
             // A phase has at most 1,025 threads, so streams don't meet.
-            let mut rng = stream(settings.seed, (phase << 11) + thread as u64 + 1);
-            let seed = match workload.draw {
-                Draw::Shuffled => settings.seed ^ LOAD_SEED,
-                _ => settings.seed,
-            };
-            let draw = if counts { workload.draw } else { Draw::Uniform };
+            let rng = stream(settings.seed, (phase << 11) + thread as u64 + 1);
             let timetable = rate.filter(|_| counts).map(|rate| Timetable {
                 first: Duration::from_secs_f64(thread as f64 / rate),
                 interval: Duration::from_secs_f64(threads as f64 / rate),
             });
             Worker {
                 engine,
-                keys: self.keys,
-                chooser: Chooser::new(draw, settings.keys, seed, thread as u64, threads as u64),
-                values: Values::new(settings.value.clone(), settings.compressible, &mut rng),
-                mix: if counts { &workload.mix } else { put },
-                rng,
-                population: &self.population,
+                source: self.source(if counts { &workload.requests } else { beside }, thread, rng),
                 durability: settings.durability,
                 timetable,
                 counts,
@@ -317,6 +317,38 @@ impl Session {
             workers.push(worker(threads, false));
         }
         workers
+    }
+
+    /// Where a thread's requests come from.
+    fn source<'a>(&'a self, requests: &'a Requests, thread: usize, mut rng: Rng) -> Source<'a> {
+        let settings = &self.settings;
+        let (thread, threads) = (thread as u64, settings.threads as u64);
+        let values = |size, rng: &mut Rng| Values::new(size, settings.compressible, rng);
+        match requests {
+            Requests::Drawn { mix, draw } => {
+                let seed = match draw {
+                    Draw::Shuffled => settings.seed ^ LOAD_SEED,
+                    _ => settings.seed,
+                };
+                Source::Drawn(Drawn {
+                    keys: self.keys,
+                    chooser: Chooser::new(*draw, settings.keys, seed, thread, threads),
+                    values: values(settings.value.clone(), &mut rng),
+                    mix,
+                    rng,
+                    population: &self.population,
+                })
+            }
+            Requests::Replayed { trace, in_time } => Source::Replayed(Replayed {
+                trace,
+                in_time: *in_time,
+                next: thread,
+                step: threads,
+                values: values(ValueSize::Fixed(trace.largest_value()), &mut rng),
+                rng,
+                bytes: 0,
+            }),
+        }
     }
 }
 
@@ -367,6 +399,16 @@ fn pass(
     });
     report(done.load(Relaxed));
     fault.map_or(Ok(took), Err)
+}
+
+/// Whether an engine takes values so large.
+fn check_value(option: &str, largest: usize, engine: &dyn Engine) -> Result<()> {
+    let limit = engine.capabilities().max_value_bytes;
+    if largest <= limit {
+        return Ok(());
+    }
+    let engine = engine.name();
+    Err(bad(option, format!("{engine} takes values of at most {limit} bytes, not {largest}")))
 }
 
 fn bad(option: &str, reason: String) -> Error {

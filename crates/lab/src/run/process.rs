@@ -10,6 +10,15 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+/// The counters by which a peer tells what its process has asked of the kernel.
+pub(crate) const READS: &str = "process_reads";
+/// Bytes of these reads.
+pub(crate) const BYTES_READ: &str = "process_bytes_read";
+/// Calls that write.
+pub(crate) const WRITES: &str = "process_writes";
+/// Bytes of these writes.
+pub(crate) const BYTES_WRITTEN: &str = "process_bytes_written";
+
 const WATCH_EVERY: Duration = Duration::from_millis(200);
 
 /// The most memory this process has had resident, in bytes, if the system says.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use siltstone_engine::{Durability, Error, OptionMistake, Result};
 
 use crate::generate::{KeySpace, ValueSize};
-use crate::workload::Workload;
+use crate::workload::{Requests, Workload};
 
 /// The most threads of a workload.
 const MOST_THREADS: usize = 1024;
@@ -26,7 +26,7 @@ pub struct Settings {
     pub value: ValueSize,
     /// The share of a value's bytes that compresses away.
     pub compressible: f64,
-    /// Operations of each workload; as many as keys if not given.
+    /// Operations of each workload; as many as keys if not given, or as a trace has.
     pub ops: Option<u64>,
     /// Operations of each workload that only reads, if not `ops`.
     pub reads: Option<u64>,
@@ -92,6 +92,9 @@ impl Settings {
 
     /// How many operations a workload has.
     pub fn ops_of(&self, workload: &Workload) -> u64 {
+        if let Requests::Replayed { trace, .. } = &workload.requests {
+            return self.ops.unwrap_or(trace.len());
+        }
         let reads = if workload.only_reads() { self.reads } else { None };
         reads.or(self.ops).unwrap_or(self.keys)
     }

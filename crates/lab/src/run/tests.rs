@@ -200,3 +200,56 @@ fn a_phase_is_as_long_as_its_slowest_thread() {
     let report = run("fillrandom", &settings, &[]);
     assert!(report.total.seconds >= Duration::from_millis(90).as_secs_f64());
 }
+
+#[test]
+fn a_replayed_trace_asks_what_was_recorded_after_what_must_have_been_there() {
+    let text = "get a\nput b 84\nget b\nscan a 2\ndel b\nget c\n@ 0.05\nput a 10\n";
+    let trace = Arc::new(crate::trace::replay::tests::trace(text).unwrap());
+    for (threads, in_time) in [(1, false), (1, true), (3, false)] {
+        let workload = Workload::replay(trace.clone(), in_time);
+        assert!(workload.needs_order() && !workload.only_reads());
+        let settings = Settings { threads, keys: trace.distinct_keys(), ..settings(1) };
+        let mut session = Session::new(target(&[]).open(1).unwrap(), settings).unwrap();
+        session.run(&workload, &mut |_| ()).unwrap();
+        let phases = session.phases();
+        assert_eq!((phases[0].is_load, phases[0].counts.ops), (true, 2), "a and c were there");
+        let asked = &phases[1].latencies;
+        let counts = [Kind::Put, Kind::Get, Kind::Scan].map(|kind| asked.count(kind));
+        assert_eq!((phases[1].counts.ops, counts), (7, [3, 3, 1]));
+        assert_eq!(phases[1].counts.seconds >= 0.05, in_time);
+        // Only a value's size is known: 84 and 10 bytes, and a removal.
+        assert_eq!(phases[1].counts.user_bytes, 1 + 84 + 1 + 10 + 1);
+        let value = session.engine().get(b"a").unwrap().unwrap().value;
+        assert_eq!((value.len(), session.engine().get(b"b").unwrap()), (10, None));
+    }
+}
+
+#[test]
+fn a_recorded_workload_comes_back_as_it_was() {
+    use crate::trace::{Recorded, Recorder, Trace};
+    let directory = tempfile::tempdir().unwrap();
+    let record = |name: &str, workload: &Workload, settings: &Settings| {
+        let path = directory.path().join(name);
+        let recorder = Recorder::create(&path).unwrap();
+        let mut opened = target(&[]).open(1).unwrap();
+        opened.engine = Arc::new(Recorded::new(opened.engine.clone(), recorder.clone()));
+        let mut session = Session::new(opened, settings.clone()).unwrap();
+        session.run(workload, &mut |_| ()).unwrap();
+        recorder.finish().unwrap();
+        Trace::read(&path).unwrap()
+    };
+    let settings = Settings { ops: Some(300), ..settings(100) };
+    let workload = Workload::named("ycsb-a", &Choices::default()).unwrap();
+    let first = record("first", &workload, &settings);
+    assert_eq!(first.len(), 100 + 300, "the load and the workload");
+    let again = record(
+        "again",
+        &Workload::replay(Arc::new(first.clone()), false),
+        &Settings { ops: None, ..settings },
+    );
+    let requests = |trace: &Trace| {
+        let request = |i| (trace.get(i).verb, trace.get(i).key.to_vec());
+        (0..trace.len()).map(request).collect::<Vec<_>>()
+    };
+    assert_eq!(requests(&first), requests(&again));
+}

@@ -15,12 +15,11 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use rand::RngExt;
 use siltstone_engine::{Durability, Engine, KeyRange, Result, WriteBatch};
 
 use super::latency::{Kind, Latencies};
+use super::source::{Deed, Source};
 use super::timeline::Slices;
-use crate::generate::{Chooser, KeySpace, Mix, Operation, Rng, Values};
 
 /// Operations between two looks at the shared counters.
 const REPORT_EVERY: u64 = 64;
@@ -48,13 +47,7 @@ pub(super) struct Timetable {
 /// One thread of a workload: what it draws from, and what it measured.
 pub(super) struct Worker<'a> {
     pub(super) engine: &'a dyn Engine,
-    pub(super) keys: KeySpace,
-    pub(super) chooser: Chooser,
-    pub(super) values: Values,
-    pub(super) mix: &'a Mix,
-    pub(super) rng: Rng,
-    /// Keys there are by now; shared, because inserts add to it.
-    pub(super) population: &'a AtomicU64,
+    pub(super) source: Source<'a>,
     pub(super) durability: Durability,
     pub(super) timetable: Option<Timetable>,
     /// Whether its operations count towards the throughput.
@@ -74,11 +67,12 @@ impl Worker<'_> {
         self.slices = Slices::default();
         let mut unreported = 0;
         for i in 0..quota {
-            let due = self.timetable.map(|table| {
-                let due = pass.start + table.first + mul(table.interval, i);
-                wait_until(due);
-                due
-            });
+            let due = match self.timetable {
+                Some(table) => Some(table.first + mul(table.interval, i)),
+                None => self.source.due(),
+            };
+            let due = due.map(|due| pass.start + due);
+            due.inspect(|due| wait_until(*due));
             if pass.stop.load(Relaxed) {
                 break;
             }
@@ -103,54 +97,29 @@ impl Worker<'_> {
     }
 
     fn operation(&mut self, due: Option<Instant>) -> Result<()> {
-        match self.mix.next(&mut self.rng) {
-            Operation::Put => {
-                self.choose();
-                self.put(due)
-            }
-            Operation::Insert => {
-                let number = self.population.fetch_add(1, Relaxed);
-                self.keys.write(number, &mut self.key);
-                self.put(due)
-            }
-            Operation::Get => {
-                self.choose();
-                self.get(due)
-            }
-            Operation::GetMissing => {
-                let number = self.draw();
-                self.keys.write_missing(number, &mut self.key);
-                self.get(due)
-            }
-            Operation::ReadModifyWrite => {
-                self.choose();
+        match self.source.next(&mut self.key) {
+            Deed::Put => self.put(due),
+            Deed::Get => self.get(due),
+            Deed::GetAndPut => {
                 self.get(due)?;
                 self.put(None)
             }
-            Operation::Scan { longest } => {
-                self.choose();
-                let length = self.rng.random_range(1..=longest.max(1));
-                self.scan(length - 1, due)
+            Deed::Delete => {
+                self.batch.clear();
+                self.batch.delete(&self.key);
+                self.write(due)
             }
-            Operation::Seek { nexts } => {
-                self.choose();
-                self.scan(nexts, due)
-            }
+            Deed::Scan { nexts } => self.scan(nexts, due),
         }
-    }
-
-    fn draw(&mut self) -> u64 {
-        self.chooser.next(&mut self.rng, self.population.load(Relaxed))
-    }
-
-    fn choose(&mut self) {
-        let number = self.draw();
-        self.keys.write(number, &mut self.key);
     }
 
     fn put(&mut self, due: Option<Instant>) -> Result<()> {
         self.batch.clear();
-        self.batch.put(&self.key, self.values.next(&mut self.rng));
+        self.batch.put(&self.key, self.source.value());
+        self.write(due)
+    }
+
+    fn write(&mut self, due: Option<Instant>) -> Result<()> {
         let start = due.unwrap_or_else(Instant::now);
         self.engine.write(&self.batch, self.durability)?;
         self.latencies.record(Kind::Put, start.elapsed());

@@ -2,7 +2,8 @@
 //!
 //! One thread of the process does it for all files: it reserves the space (so that a store finds it,
 //! and a full disk is an error instead of a signal), maps it, and has the kernel bring its pages in.
-//! It also takes mappings down, which takes as long.
+//! It also takes mappings down, which takes as long, and has what is behind the end written back, so that
+//! a sync finds little to do: of a log of tens of MiB it would take as long as the log took to fill.
 //!
 //! Source: ours.
 
@@ -41,6 +42,7 @@ enum State {
 enum Job {
     Prepare { file: File, start: u64, ready: Arc<Ready> },
     TakeDown(Window),
+    WriteBack { file: File, start: u64, bytes: u64 },
 }
 
 impl Window {
@@ -58,6 +60,11 @@ impl Window {
             ready.is_done(Err(error));
         }
         ready
+    }
+
+    /// Where it begins in the file.
+    pub(super) fn start(&self) -> u64 {
+        self.start
     }
 
     /// Where it ends in the file.
@@ -128,6 +135,26 @@ impl Ready {
     }
 }
 
+/// Has the kernel begin to write a part of a file to the medium, without waiting for it. Nothing depends on
+/// it: a sync finds out what failed.
+pub(super) fn write_back(file: &File, start: u64, bytes: u64) {
+    let _ = file.try_clone().and_then(|file| worker(Job::WriteBack { file, start, bytes }));
+}
+
+fn begin_to_write_back(file: &File, start: u64, bytes: u64) {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd;
+        let (start, bytes) = (start as libc::off64_t, bytes as libc::off64_t);
+        // SAFETY: the descriptor is open while `file` lives, and the call takes no pointer.
+        let _ = unsafe {
+            libc::sync_file_range(file.as_raw_fd(), start, bytes, libc::SYNC_FILE_RANGE_WRITE)
+        };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (file, start, bytes);
+}
+
 /// Gives the thread a job; the first begins it.
 fn worker(job: Job) -> io::Result<()> {
     static WORKER: OnceLock<Option<Sender<Job>>> = OnceLock::new();
@@ -140,6 +167,9 @@ fn worker(job: Job) -> io::Result<()> {
                         ready.is_done(Window::prepare(&file, start));
                     }
                     Job::TakeDown(window) => drop(window),
+                    Job::WriteBack { file, start, bytes } => {
+                        begin_to_write_back(&file, start, bytes)
+                    }
                 }
             }
         };

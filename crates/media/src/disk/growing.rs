@@ -17,6 +17,9 @@
 //! handles read it, and a sync of the file makes it durable. Until the file is finished it has space
 //! and zeros behind its end; if the process dies it keeps them.
 //!
+//! The kernel is asked to write back what lies behind, a MiB at a time, so that it is not all left to the
+//! sync that ends a log.
+//!
 //! Invariant: no window reaches beyond the file's length, which is cut only when there is none.
 //!
 //! Source: ours.
@@ -28,7 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use siltstone_engine::{Error, Purpose, Result};
 
-use super::ahead::{Ready, Window};
+use super::ahead::{Ready, Window, write_back};
 use super::file::DiskFile;
 use crate::File;
 use crate::pmem::MAP_BYTES;
@@ -39,6 +42,9 @@ const SMALL: u64 = 16 << 10;
 /// Appends larger than this on average are written: making pages ready costs more than a write, and few
 /// of them share a page.
 const LARGE: u64 = 512;
+
+/// What is behind the end is written back in pieces of this size.
+const PIECE: u64 = 1 << 20;
 
 pub(super) struct GrowingFile {
     inner: DiskFile,
@@ -52,6 +58,8 @@ struct Windows {
     appends: u64,
     present: Option<Window>,
     next: Option<Arc<Ready>>,
+    /// Up to here the kernel has been asked to write back.
+    written_back: u64,
     /// There is space behind the end.
     has_more: bool,
     /// There will be no more: the file is finished, or the file system can't do it.
@@ -94,6 +102,17 @@ impl GrowingFile {
         windows.next = Some(Window::ask_for(&self.inner.file, start));
     }
 
+    /// Has what lies before the window written back, a piece at a time: a page that is being written would
+    /// make a store into it wait.
+    fn keep_writing_back(&self, windows: &mut Windows, end: u64) {
+        let end = windows.present.as_ref().map_or(end, |present| present.start().min(end));
+        if end >= windows.written_back + PIECE {
+            let end = end - end % MAP_BYTES as u64;
+            write_back(&self.inner.file, windows.written_back, end - windows.written_back);
+            windows.written_back = end;
+        }
+    }
+
     /// Without a window and none under way, so that the file can be cut.
     fn close_windows(&self, windows: &mut Windows) {
         windows.present = None;
@@ -131,6 +150,7 @@ impl File for GrowingFile {
             windows.appends += 1;
             if end > SMALL {
                 self.keep_ahead(&mut windows, end);
+                self.keep_writing_back(&mut windows, end);
             }
         }
         Ok(())
@@ -149,6 +169,7 @@ impl File for GrowingFile {
         self.close_windows(&mut windows);
         self.inner.set_len(len)?;
         windows.has_more = false;
+        windows.written_back = windows.written_back.min(len - len % MAP_BYTES as u64);
         self.len.store(len, Ordering::Release);
         Ok(())
     }

@@ -1,0 +1,58 @@
+//! A file of lines, read one after the other.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use siltstone_engine::{Error, MAX_KEY_BYTES, Result};
+
+use super::Line;
+
+/// Gives each line that says something to `hear`, in order.
+///
+/// # Errors
+/// [`Error::Io`] if the file can't be read; [`Error::Invalid`], with the line's number, for what is
+/// malformed, what no store takes as a key, and what `hear` refuses.
+pub fn each_line(path: &Path, hear: &mut dyn FnMut(Line<'_>) -> Result<(), String>) -> Result<()> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|error| Error::io("open", &name, &error))?;
+    let (mut reader, mut line, mut number) = (BufReader::new(file), Vec::new(), 0u64);
+    loop {
+        line.clear();
+        number += 1;
+        let read = reader.read_until(b'\n', &mut line);
+        if read.map_err(|error| Error::io("read", &name, &error))? == 0 {
+            return Ok(());
+        }
+        let heard = Line::parse(&line).and_then(|said| match said {
+            None => Ok(()),
+            Some(Line::Request(_, key)) if key.len() > MAX_KEY_BYTES => {
+                Err(format!("a key has at most {MAX_KEY_BYTES} bytes"))
+            }
+            Some(said) => hear(said),
+        });
+        heard.map_err(|reason| Error::Invalid(format!("{name}, line {number}: {reason}")))?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_malformed_line_is_told_by_file_and_number() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let long = format!("# first\n\nget {}\n", "k".repeat(MAX_KEY_BYTES + 1));
+        for (text, told) in [("get a\nfetch b\n", "line 2: 'fetch'"), (&long[..], "line 3: a key")]
+        {
+            std::fs::write(file.path(), text).unwrap();
+            let Err(Error::Invalid(reason)) = each_line(file.path(), &mut |_| Ok(())) else {
+                panic!("taken: {text:?}")
+            };
+            assert!(reason.starts_with(&file.path().display().to_string()), "{reason}");
+            assert!(reason.contains(told), "{reason}");
+        }
+        let missing = each_line(Path::new("/no/such/trace"), &mut |_| Ok(()));
+        assert!(matches!(missing, Err(Error::Io { .. })));
+    }
+}
