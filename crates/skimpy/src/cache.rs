@@ -147,6 +147,12 @@ impl Cache {
         front.map(|base| Front { members, base })
     }
 
+    /// Where the bucket's front began, if the chain's head is in one.
+    pub(crate) fn base(&mut self, bucket: u32, head: Location) -> Option<Location> {
+        let mut members = self.of_bucket(bucket).filter(|way| way.base != UNKNOWN);
+        members.find(|way| way.at == head).map(|way| way.base)
+    }
+
     /// Notes a new version that was linked to `next`, and to others of the front or not.
     pub(crate) fn publish(&mut self, id: Id, at: Location, next: Location, has_detours: bool) {
         let goes_on = self.of_bucket(id.bucket).any(|way| way.base != UNKNOWN && way.base == next);

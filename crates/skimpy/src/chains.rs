@@ -32,9 +32,10 @@ use crate::keys;
 use crate::location::{self, Location, NONE, UNKNOWN};
 use crate::log::Writer;
 use crate::mapping::{Mapping, Swept};
-use crate::page::{Page, u32_at};
+use crate::page::u32_at;
 use crate::pending::Placed;
 use crate::record::{self, Content, Detour, MOST_DETOURS, Record};
+use crate::space::LogBlock;
 
 pub(crate) mod collect;
 mod walk;
@@ -177,13 +178,16 @@ impl Chains {
     /// Looks for the key once; `None` if the chain moved underfoot.
     fn look(&self, inner: &Inner, search: &mut Search<'_, '_>) -> Result<Option<Found>> {
         let Search { key, hash, id, at, .. } = *search;
-        let (head, cached) = {
+        let (head, cached, base) = {
             let mut index = self.index();
-            (index.heads[id.bucket as usize], index.cache.get(id))
+            let head = index.heads[id.bucket as usize];
+            (head, index.cache.get(id), index.cache.base(id.bucket, head))
         };
         let mut met_younger = false;
         let mut newest = None;
-        let mut walk = Walk::from(head, Some(record::tag(hash)));
+        // A key that is not in the cache is not in the front.
+        let from = if cached.is_some() { head } else { base.unwrap_or(head) };
+        let mut walk = Walk::from(from, Some(record::tag(hash)));
         let (mut place, mut way) = match cached {
             Some(place) => (place, Way::Cached),
             None => walk.step(),
@@ -365,12 +369,19 @@ impl Mapping for Chains {
         }
     }
 
-    fn collect(&self, inner: &Inner, writer: &mut Writer, page: Page) -> Result<()> {
-        self.collect_page(inner, writer, page)
+    fn sweep(
+        &self,
+        inner: &Inner,
+        writer: &mut Writer,
+        tail: LogBlock,
+        slack: i64,
+    ) -> Result<Swept> {
+        self.sweep_some(inner, writer, tail, slack)
     }
 
-    fn sweep(&self, inner: &Inner, writer: &mut Writer, through: u64) -> Result<Swept> {
-        self.sweep_some(inner, writer, through)
+    fn pace(&self, free: f64, wanted: f64) -> f64 {
+        // Later the first sweep would have to remap everything at once.
+        if free > wanted.max(0.5) { 0.0 } else { 1.0 }
     }
 
     fn is_untidy(&self) -> bool {
@@ -385,23 +396,6 @@ impl Mapping for Chains {
                 self.collect_bucket(inner, writer, &mut pages, (bucket - 1) as u32)
             }
         }
-    }
-
-    fn check_lost(&self, inner: &Inner, page: u32) -> Result<()> {
-        for bucket in 0..self.buckets {
-            let mut pages = Pages::new(&inner.device, Purpose::Compaction);
-            let versions = self.versions(inner, &mut pages, bucket, inner.watermark())?;
-            let in_page = |at: u32| location::is_placed(at) && inner.device.slots.page(at) == page;
-            for version in &versions.met {
-                let pages = version.record.payload.iter().flat_map(|payload| &payload.pages);
-                if in_page(version.at) || pages.into_iter().any(|it| *it == page) {
-                    return Err(inner
-                        .device
-                        .corrupt(page, "a page with live versions can't be read"));
-                }
-            }
-        }
-        Ok(())
     }
 
     fn replay(&self, records: Vec<(Location, Record)>, number: u64) {

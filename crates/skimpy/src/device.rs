@@ -7,7 +7,7 @@ use std::sync::Arc;
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_media::flash::{Flash, FlashError, Geometry};
 
-use crate::location::Slots;
+use crate::location::{Location, Slots};
 use crate::page::{self, Page};
 use crate::record::{Content, Record};
 
@@ -35,13 +35,40 @@ impl Device {
     /// `Corruption` if it does not hold or was erased.
     pub(crate) fn read(&self, page: u32, purpose: Purpose) -> Result<Page> {
         let mut bytes = vec![0; self.geometry.page_bytes()];
-        match self.flash.read(page, &mut bytes, purpose) {
-            Ok(()) => {}
-            Err(FlashError::Erased { .. } | FlashError::NoSuchPage { .. }) => {
-                return Err(self.corrupt(page, "a page that is needed is erased"));
-            }
-            Err(other) => return Err(other.into()),
+        let read = self.flash.read(page, &mut bytes, purpose);
+        read.map_err(|error| self.unread(page, error))?;
+        self.parse(page, bytes)
+    }
+
+    /// Pages that must be there, asked for at once.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn read_all(&self, numbers: &[u32], purpose: Purpose) -> Result<Vec<Page>> {
+        let mut submitted = Vec::with_capacity(numbers.len());
+        for &number in numbers {
+            let mut bytes = vec![0; self.geometry.page_bytes()];
+            let read = self.flash.submit_read(number, &mut bytes, purpose);
+            submitted.push((number, bytes, read.map_err(|error| self.unread(number, error))?));
         }
+        let mut pages = Vec::with_capacity(numbers.len());
+        for (number, bytes, completion) in submitted {
+            self.flash.wait(completion).map_err(|error| self.unread(number, error))?;
+            pages.push(self.parse(number, bytes)?);
+        }
+        Ok(pages)
+    }
+
+    fn unread(&self, page: u32, error: FlashError) -> Error {
+        match error {
+            FlashError::Erased { .. } | FlashError::NoSuchPage { .. } => {
+                self.corrupt(page, "a page that is needed is erased")
+            }
+            other => other.into(),
+        }
+    }
+
+    fn parse(&self, page: u32, bytes: Vec<u8>) -> Result<Page> {
         Page::parse(page, bytes, &self.name).map_err(|reason| self.corrupt(page, reason))
     }
 
@@ -115,22 +142,40 @@ impl Device {
 pub(crate) struct Pages<'d> {
     device: &'d Device,
     purpose: Purpose,
+    /// How many are kept.
+    room: usize,
     /// The last one last.
     kept: Vec<Page>,
     /// Pages that were read.
     pub(crate) read: u64,
 }
 
-/// Pages that are kept.
-const KEPT: usize = 16;
-
 impl<'d> Pages<'d> {
+    /// Keeps sixteen pages: more than a lookup reads, as a rule.
     pub(crate) fn new(device: &'d Device, purpose: Purpose) -> Self {
-        Pages { device, purpose, kept: Vec::new(), read: 0 }
+        Self::with_room(device, purpose, 16)
+    }
+
+    /// Keeps so many pages, one at least.
+    pub(crate) fn with_room(device: &'d Device, purpose: Purpose, room: usize) -> Self {
+        Pages { device, purpose, room: room.max(1), kept: Vec::new(), read: 0 }
+    }
+
+    /// Reads the pages of these places, all at once, as far as they are not kept and there is room.
+    pub(crate) fn fetch(&mut self, places: &[Location]) -> Result<()> {
+        let mut numbers: Vec<u32> = places.iter().map(|at| self.device.slots.page(*at)).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.retain(|number| self.kept.iter().all(|page| page.page != *number));
+        numbers.truncate(self.room);
+        let pages = self.device.read_all(&numbers, self.purpose)?;
+        self.read += pages.len() as u64;
+        pages.into_iter().for_each(|page| self.keep(page));
+        Ok(())
     }
 
     /// The record at a place.
-    pub(crate) fn record(&mut self, at: u32) -> Result<Record> {
+    pub(crate) fn record(&mut self, at: Location) -> Result<Record> {
         let number = self.device.slots.page(at);
         let page = match self.kept.iter().position(|page| page.page == number) {
             Some(index) => self.kept.remove(index),
@@ -144,9 +189,8 @@ impl<'d> Pages<'d> {
         record
     }
 
-    /// Keeps a page that somebody else has read.
-    pub(crate) fn keep(&mut self, page: Page) {
-        if self.kept.len() == KEPT {
+    fn keep(&mut self, page: Page) {
+        if self.kept.len() == self.room {
             self.kept.remove(0);
         }
         self.kept.push(page);

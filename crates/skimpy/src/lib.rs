@@ -1,8 +1,8 @@
 //! The multi-version engine on raw flash: SkimpyFTL, with SEMEL and VFTL as its other two mappings.
 //!
 //! # How a put travels
-//! [`write`](siltstone_engine::Engine::write) takes the writer's lock and, where blocks are short, collects
-//! as many pages of the log's tail as were programmed since (`tail`). The batch gets one timestamp of
+//! [`write`](siltstone_engine::Engine::write) takes the writer's lock and collects what is due
+//! for the pages that were programmed since (`tail`). The batch gets one timestamp of
 //! a hybrid clock (`timestamp`); each of its keys becomes a record (`record`), linked to the front of
 //! its bucket's chain and to the version before it, if the cache knows that (`chains`). A small buffered batch
 //! is written to the packing buffer's keeper (`stage`) and waits in the buffer (`pending`) until others
@@ -15,8 +15,7 @@
 //! asked for. No lock is held over a read: a pin keeps blocks from being erased under it (`pins`).
 //!
 //! # How space comes back
-//! Collection writes the buckets anew that were collected longest ago, or those that a page of the tail has records
-//! of (`chains::collect`): of each key all versions above the watermark and the youngest not above it, the oldest first, with all their pointers.
+//! Collection writes the buckets anew that were collected longest ago (`chains::collect`): of each key all versions above the watermark and the youngest not above it, the oldest first, with all their pointers.
 //! The watermark (`history`) is the least of the snapshots held, the configured retention, and now.
 //!
 //! # What survives

@@ -16,6 +16,7 @@ use crate::log::Writer;
 use crate::page::Page;
 use crate::pending::Placed;
 use crate::record::Record;
+use crate::space::LogBlock;
 
 /// A step of a sweep.
 pub(crate) enum Swept {
@@ -50,13 +51,20 @@ pub(crate) trait Mapping: Send + Sync {
         purpose: Purpose,
     ) -> Result<(Option<Record>, bool)>;
 
-    /// Remaps what is live in a page of the log's tail.
-    fn collect(&self, inner: &Inner, writer: &mut Writer, page: Page) -> Result<()>;
-
     /// Remaps some of what is oldest, if the mapping can tell without reading pages, and anything is live in
-    /// pages of the log up to this one.
-    fn sweep(&self, _inner: &Inner, _writer: &mut Writer, _through: u64) -> Result<Swept> {
+    /// the block of the tail; `slack`: pages that may be programmed before blocks are short, below zero if they
+    /// are.
+    fn sweep(&self, _: &Inner, _: &mut Writer, _tail: LogBlock, _slack: i64) -> Result<Swept> {
         Ok(Swept::Show)
+    }
+
+    /// Steps of collection for a page that is programmed, where these shares of the blocks are free and are
+    /// wanted to be.
+    fn pace(&self, free: f64, wanted: f64) -> f64;
+
+    /// Remaps what is live in a page of the log's tail, if the mapping has to be shown it.
+    fn collect(&self, _: &Inner, _: &mut Writer, _page: Page) -> Result<()> {
+        Ok(())
     }
 
     /// Whether a read has found something that collection would make shorter.
@@ -69,8 +77,10 @@ pub(crate) trait Mapping: Send + Sync {
         Ok(())
     }
 
-    /// Whether anything live is in a page that can't be read: an error if so.
-    fn check_lost(&self, inner: &Inner, page: u32) -> Result<()>;
+    /// Whether anything live is in a page that can't be read, and would have been shown: an error if so.
+    fn check_lost(&self, _: &Inner, _page: u32) -> Result<()> {
+        Ok(())
+    }
 
     /// Whether opening takes every page of the log, not those behind the checkpoint alone.
     fn replays_all(&self) -> bool {

@@ -457,6 +457,13 @@ fn last_of(device: &Device, block: u32) -> Result<u64> {
     Ok(last)
 }
 
+/// The number of a block's last page, if that holds.
+fn last_page(device: &Device, block: u32) -> Result<Option<u64>> {
+    let Some(index) = device.flash.programmed(block)?.checked_sub(1) else { return Ok(None) };
+    let page = device.look(device.geometry.page(block, index), Purpose::Recovery)?;
+    Ok(page.map(|page| page.header.number))
+}
+
 /// Puts every block in its place; the number of the newest checkpoint that there is a trace of.
 fn settle(
     device: &Device,
@@ -488,11 +495,17 @@ fn settle(
             space.set_free(block, device.flash.erases(block)?);
             continue;
         }
-        // The last page of a block that was not read again is before the checkpoint's start.
+        // The last page of a block that was not read again is before the checkpoint's start. Where exactly is worth
+        // a look: the block is not given back before all buckets were remapped behind it.
         let last = match replayed.last_of.get(&block) {
             Some(last) => *last,
             None if first < found.tail => last_of(device, block)?,
-            None => found.start.saturating_sub(1),
+            None => {
+                let most = found.start.saturating_sub(1);
+                last_page(device, block)?
+                    .filter(|last| (first..most).contains(last))
+                    .unwrap_or(most)
+            }
         };
         // It was given up, and not erased in time.
         if last < found.tail {

@@ -77,6 +77,26 @@ impl Space {
         self.free.iter().map(|lane| lane.len() as u64).sum()
     }
 
+    /// Blocks that are free, or will be as soon as they are erased.
+    pub(crate) fn spare_blocks(&self) -> u64 {
+        self.free_blocks() + self.retired.len() as u64
+    }
+
+    /// Free blocks that so many pages more of the log take: the lanes' open blocks have room for some.
+    pub(crate) fn blocks_for(&self, device: &Device, pages: u64) -> Result<u64> {
+        let (lanes, ppb) = (self.open.len() as u64, u64::from(device.geometry.pages_per_block()));
+        let of_lane = pages.div_ceil(lanes);
+        let mut blocks = 0;
+        for open in &self.open {
+            let left = match open {
+                Some((block, _)) => ppb - u64::from(device.flash.programmed(*block)?).min(ppb),
+                None => 0,
+            };
+            blocks += of_lane.saturating_sub(left).div_ceil(ppb);
+        }
+        Ok(blocks)
+    }
+
     pub(crate) fn open_blocks(&self) -> Vec<u32> {
         self.open.iter().flatten().map(|(block, _)| *block).collect()
     }

@@ -1,14 +1,14 @@
 //! The tail of the log: pages are collected as fast as others are programmed, blocks given up and erased.
 //!
 //! ```text
-//!   free blocks │███████████████░░░░│     three times `free` and more: nothing to do
-//!               │████████░░░░░░░░░░░│     more than `free`: a step for four pages programmed
-//!               │████░░░░░░░░░░░░░░░│     less: a step for each page programmed, copies are pages, too
+//!   free blocks │███████████████░░░░│     plenty: nothing to do
+//!               │████████░░░░░░░░░░░│     so many steps for each page programmed, copies among them, as the mapping
+//!                                         says (`Mapping::pace`, and `rate` in `chains::collect`)
 //!               │█░░░░░░░░░░░░░░░░░░│     hardly enough to copy into: collect until there is more;
 //!                                         after a turn of the whole log the device is full
 //! ```
 //!
-//! A step is a page of the tail, or a run of buckets where the mapping knows which are oldest (`chains`).
+//! A step is a page of the tail, or a few buckets where the mapping knows which are oldest (`chains`).
 //!
 //! A block that was collected is erased when its copies are durable, no reader is in it, and replay
 //! begins behind it from either of the last two checkpoints.
@@ -26,12 +26,6 @@ use crate::space::Retired;
 
 /// Steps of collection at most for a page that was programmed.
 const MOST_FOR_ONE: f64 = 8.0;
-/// Collection begins when there are up to so many times the blocks free that are wanted: collecting a bucket for
-/// the first time copies much and frees little, and short chains are worth reads to others.
-const BEGIN: f64 = 3.0;
-/// Steps for a page that is programmed, while more is free than is wanted.
-const EARLY: f64 = 0.25;
-
 /// Longer than any lookup takes, but for one on a device that fails.
 const LONGEST_LOOKUP: Duration = Duration::from_secs(1);
 
@@ -60,13 +54,13 @@ impl Inner {
         let wanted = self.wanted_free(writer);
         // Where hardly anything can be discarded copies would make copies due for ever.
         for _ in 0..(MOST_FOR_ONE * writer.due) as u64 {
-            let plenty = writer.space.free_blocks() as f64 / wanted as f64;
-            let pace = if plenty < 1.0 { 1.0 } else { EARLY };
-            if writer.due * pace < 1.0 || plenty >= BEGIN {
+            let share = |blocks: u64| blocks as f64 / f64::from(geometry.blocks());
+            let pace = self.mapping.pace(share(writer.space.spare_blocks()), share(wanted));
+            if writer.due * pace < 1.0 {
                 break;
             }
             match self.collect_one(writer) {
-                Ok(Some(pages)) => writer.due = (writer.due - pages / pace).max(0.0),
+                Ok(Some(pages)) => writer.due -= pages / pace,
                 Ok(None) => break,
                 // Whether there is room without it is seen below.
                 Err(error) if error.is_disk_full() => break,
@@ -120,11 +114,10 @@ impl Inner {
     /// Refuses to remap so many bytes if that would leave no room for checkpoints.
     pub(crate) fn check_copies(&self, writer: &Writer, bytes: u64) -> Result<()> {
         let page = self.device.geometry.page_bytes() as u64;
-        // Records may leave half of a page empty.
-        let blocks = (2 * bytes.div_ceil(page)).div_ceil(self.pages_per_block());
-        let lanes = writer.space.lanes() as u64;
-        let least = 2 * self.checkpoint_blocks() + 2 + if blocks > 0 { lanes } else { 0 };
-        match writer.space.free_blocks() >= blocks + least {
+        // Records may leave half of a page empty, and some may be pending.
+        let pages = 2 * (bytes + self.pending.bytes() as u64).div_ceil(page);
+        let blocks = writer.space.blocks_for(&self.device, pages)?;
+        match writer.space.free_blocks() >= blocks + 2 * self.checkpoint_blocks() + 2 {
             true => Ok(()),
             false => Err(self.device.full("there is no room to remap what is in the way")),
         }
@@ -155,7 +148,9 @@ impl Inner {
     fn collect_one(&self, writer: &mut Writer) -> Result<Option<f64>> {
         let Some((tail, index)) = writer.space.tail() else { return Ok(None) };
         let pages_per_block = self.device.geometry.pages_per_block();
-        let (next, pages) = match self.mapping.sweep(self, writer, tail.last)? {
+        let spare = writer.space.spare_blocks() as i64 - self.wanted_free(writer) as i64;
+        let slack = spare * i64::from(pages_per_block);
+        let (next, pages) = match self.mapping.sweep(self, writer, tail, slack)? {
             Swept::Done => (pages_per_block, 0.0),
             Swept::Remapped(pages) => (index, pages),
             Swept::Show => {

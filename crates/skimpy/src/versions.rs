@@ -44,6 +44,11 @@ use crate::record::{Content, FIRST, LAST, REMAPPED, Record};
 /// The tail has met it, and there was nothing older.
 const LAST_OF_KEY: u32 = 1;
 
+/// Collection begins when there are up to so many times the blocks free that are wanted.
+const BEGIN: f64 = 3.0;
+/// Steps for a page that is programmed, while more is free than is wanted.
+const EARLY: f64 = 0.25;
+
 /// A version: numbers of 32 bits, so that it takes 20 bytes.
 #[derive(Clone, Copy)]
 struct Entry {
@@ -279,6 +284,14 @@ impl Mapping for Versions {
                 }
             }
             return Ok((None, met_younger));
+        }
+    }
+
+    fn pace(&self, free: f64, wanted: f64) -> f64 {
+        match free / wanted {
+            plenty if plenty >= BEGIN => 0.0,
+            plenty if plenty >= 1.0 => EARLY,
+            _ => 1.0,
         }
     }
 

@@ -31,13 +31,6 @@ impl Experiment for SkimpyBuckets {
         "throughput falls with the keys a bucket, at 10 % writes"
     }
 
-    fn cause(&self) -> Option<&'static str> {
-        Some(
-            "with 1, 2 and 40 keys a bucket the device is full before it was written round once (told as \
-             NaN); why was not traced: likely the first collection copies nearly as much as it frees",
-        )
-    }
-
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
         let keys = ((KEYS * scale) as u64).max(LEAST_KEYS);
         let mut points: Vec<(f64, f64)> = Vec::new();

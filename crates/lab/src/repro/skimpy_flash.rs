@@ -46,6 +46,8 @@ const KEY_BYTES: usize = 16;
 pub(super) const VALUE_BYTES: usize = 440;
 const SKEW: f64 = 0.99;
 const SEED: u64 = 18;
+/// Placements that gets alone are measured on.
+const PLACES: u64 = 8;
 
 /// One device with one mapping.
 pub(super) struct FlashTable {
@@ -67,14 +69,39 @@ impl Clock for SameTime {
 }
 
 /// What a run of operations took.
+#[derive(Default)]
 pub(super) struct Run {
     pub(super) per_second: f64,
     pub(super) hit_rate: f64,
     pub(super) reads_per_get: f64,
-    /// Page reads of collection for each operation.
-    pub(super) collected: f64,
+    /// Microseconds of the device for each operation, by [`CAUSES`].
+    pub(super) micros: [f64; 5],
     /// The share of their time that the channels are busy.
     pub(super) busy: f64,
+}
+
+/// What the device spends its time on.
+pub(super) const CAUSES: &str = "gets, programs, collection's reads, its programs, erases";
+
+impl Run {
+    /// One run of all, as long as they are together. Each has as many operations.
+    fn of(runs: &[Run]) -> Run {
+        let mean = |of: &dyn Fn(&Run) -> f64| runs.iter().map(of).sum::<f64>() / runs.len() as f64;
+        Run {
+            per_second: 1.0 / mean(&|run| 1.0 / run.per_second),
+            hit_rate: mean(&|run| run.hit_rate),
+            reads_per_get: mean(&|run| run.reads_per_get),
+            micros: [0, 1, 2, 3, 4].map(|cause: usize| mean(&|run| run.micros[cause])),
+            busy: mean(&|run| run.busy),
+        }
+    }
+
+    /// In words.
+    pub(super) fn told(&self) -> String {
+        let parts = self.micros.map(|micros| format!("{micros:.1}")).join(" + ");
+        let sum: f64 = self.micros.iter().sum();
+        format!("{sum:.1} = {parts}, {:.0} % busy", 100.0 * self.busy)
+    }
 }
 
 impl FlashTable {
@@ -126,6 +153,19 @@ impl FlashTable {
         self.engine.write(&batch, Durability::Buffered)
     }
 
+    /// So many gets, and that on several placements of the same keys: which channel the hottest key lies on, and what
+    /// else does, is chance, and decides how fast gets alone are.
+    pub(super) fn gets_of_places(&mut self, operations: u64) -> Result<Run> {
+        let mut runs = Vec::new();
+        for _ in 0..PLACES {
+            self.run(100, self.keys / 4)?;
+            self.engine.flush()?;
+            self.run(0, self.keys / 4)?;
+            runs.push(self.run(0, operations / PLACES)?);
+        }
+        Ok(Run::of(&runs))
+    }
+
     /// So many operations by all clients, `puts` of a hundred of them puts.
     pub(super) fn run(&mut self, puts: u32, operations: u64) -> Result<Run> {
         let start = self.time.now();
@@ -153,23 +193,26 @@ impl FlashTable {
         let (hits, misses) = (more("translation_cache_hits"), more("translation_cache_misses"));
         let reads = |stats: &Stats| stats.io.get("get").map_or(0, |io| io.reads);
         let gets = (after.gets - before.gets).max(1) as f64;
-        let requests = |stats: &Stats, of: &dyn Fn(&IoCounts) -> u64| -> u64 {
-            stats.io.values().map(of).sum()
+        let io = |purpose: &str, of: &dyn Fn(&IoCounts) -> u64| {
+            let count = |stats: &Stats| stats.io.get(purpose).map_or(0, of);
+            (count(&after) - count(&before)) as f64
         };
-        let took = |cost: Duration, of: &dyn Fn(&IoCounts) -> u64| {
-            cost * (requests(&after, of) - requests(&before, of)) as u32
-        };
-        let (read, programmed) = (
-            took(Timing::PAPER.read, &|io| io.reads),
-            took(Timing::PAPER.program, &|io| io.writes),
-        );
-        let erased = Timing::PAPER.erase * more("blocks_erased") as u32;
-        let of_collection = |stats: &Stats| stats.io.get("compaction").map_or(0, |io| io.reads);
-        let collected = (of_collection(&after) - of_collection(&before)) as f64;
+        let micros =
+            |count: f64, each: Duration| count * each.as_secs_f64() * 1e6 / operations as f64;
+        let Timing { read, program, erase, .. } = Timing::PAPER;
+        let programs = |purpose: &str| micros(io(purpose, &|io| io.writes), program);
+        let micros = [
+            micros(io("get", &|io| io.reads), read),
+            programs("flush") + programs("manifest"),
+            micros(io("compaction", &|io| io.reads), read),
+            programs("compaction"),
+            micros(more("blocks_erased"), erase),
+        ];
         let seconds = (end - start).as_secs_f64();
+        let busy = micros.iter().sum::<f64>() / 1e6 * operations as f64;
         Ok(Run {
-            collected: collected / operations as f64,
-            busy: (read + programmed + erased).as_secs_f64() / seconds / f64::from(LANES),
+            micros,
+            busy: busy / seconds / f64::from(LANES),
             per_second: operations as f64 / seconds,
             hit_rate: hits / (hits + misses).max(1.0),
             reads_per_get: (reads(&after) - reads(&before)) as f64 / gets,

@@ -1,127 +1,94 @@
 //! Collection of a bucket: what is wanted of its versions is written anew, the rest forgotten.
 //!
 //! ```text
-//!   the oldest buckets by their stamps, or:
-//!   a page of the tail ─▶ buckets of its records, but those collected since ─▶ each bucket:
+//!   log  │tail ░ ░░ ░░░ ░░░░ ░░░░░ ░░░░░░│ ◀── head      ░ where buckets were remapped last
+//!         ▲ the next ones                   as many for each page programmed that none is late: `rate`
+//!   a few buckets ─▶ their chains, read side by side ─▶ each bucket:
 //!     chain + prior versions down to the watermark ─▶ of each key: all above it, the youngest not above it
 //!     ─▶ copies, the oldest first, as one group ─▶ head = the newest copy
 //! ```
 //!
 //! A deletion that is the youngest not above the watermark goes too: nothing older is left for it to
-//! hide. So does an entry that has expired. The chain is read without the writer's lock being in
-//! anybody's way for longer than one bucket takes.
+//! hide. So does an entry that has expired. A writer that collects waits for the chains of a few buckets.
+//!
+//! Nothing of the tail can be given back before all buckets with pages there were remapped, and at first that
+//! is all of them. So the first sweep begins when half of the device is written; after it the buckets' ages are
+//! spread over the log, and remapping goes on at one pace.
 //!
 //! Invariant: until the group is whole in the log the old chain stands, and its blocks stay.
 //!
-//! Source: SkimpyFTL, section 3.4.
+//! Source: SkimpyFTL, section 3.4; the pace is ours.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_engine::{Purpose, Result};
 
 use super::walk::{Walk, Way};
-use super::{Chains, Index, Met, is_behind, own};
+use super::{Chains, Index, Met, own};
 use crate::device::Pages;
 use crate::engine::Inner;
 use crate::location::{self, Location, NONE, UNKNOWN};
 use crate::log::Writer;
 use crate::mapping::Swept;
-use crate::page::{Kind, Page};
 use crate::record::{Content, FIRST, LAST, REMAPPED, Record};
+use crate::space::LogBlock;
 
 /// A version that stays, and whether it is the newest of its key.
 type Wanted<'v> = (&'v Arc<Record>, bool);
 
-/// A version and where it is.
-pub(super) struct Version {
-    pub(super) at: Location,
-    pub(super) record: Arc<Record>,
-}
-
 /// What a bucket holds.
 #[derive(Default)]
 pub(super) struct Versions {
-    pub(super) met: Vec<Version>,
+    /// Versions that were met.
+    met: usize,
     /// By key and timestamp: all of the chain, and all down to the first that is not above the watermark.
-    pub(super) by_key: HashMap<Vec<u8>, BTreeMap<u64, Arc<Record>>>,
+    by_key: HashMap<Vec<u8>, BTreeMap<u64, Arc<Record>>>,
 }
 
-/// Buckets that a step of a sweep remaps: enough that their copies lie together, so that next time a page of
-/// them is read once.
-const RUN: usize = 8;
-/// A sweep is for what is left behind: while so large a part of the buckets has pages in the tail, they are remapped
-/// page by page, so that each page gives back its space.
-const MOST_SWEPT: u32 = 10;
+/// Buckets that a step of a sweep remaps: their chains are read side by side, and their copies lie together, so that
+/// next time a page of them is read once. A writer waits for all of them.
+const RUN: usize = 4;
+/// The share of the pages programmed that copies are at most, if the device does not get full by it.
+const MOST_COPIED: f64 = 0.9;
+/// Pages that are kept for each bucket of a run: more than most chains lie in.
+const PAGES_A_BUCKET: usize = 16;
 
 impl Chains {
-    /// Remaps the buckets that a page of the tail may have live records of.
-    pub(super) fn collect_page(
-        &self,
-        inner: &Inner,
-        writer: &mut Writer,
-        page: Page,
-    ) -> Result<()> {
-        let mut buckets = BTreeSet::new();
-        match page.header.kind {
-            Kind::Records => {
-                for record in page.records() {
-                    let record = record?;
-                    if !matches!(record.content, Content::EmptyBucket(_)) {
-                        buckets.insert(self.bucket(record.hash));
-                    }
-                }
-            }
-            Kind::Payload => drop(buckets.insert(self.bucket(page.owner()))),
-            Kind::Checkpoint => {}
-        }
-        let here = self.stamp(page.header.number);
-        let mut pages = Pages::new(&inner.device, Purpose::Compaction);
-        pages.keep(page);
-        for bucket in buckets {
-            let collected = self.index().stamps[bucket as usize];
-            // Collected since: its copies are further on.
-            if !is_behind(here, collected) {
-                self.collect_bucket(inner, writer, &mut pages, bucket)?;
-            }
-        }
-        Ok(())
+    /// Buckets to remap for each page that is programmed, so that every bucket is remapped before the log needs the
+    /// space of its oldest pages: it may grow by `slack` pages before it needs that of page `first`, or should not
+    /// have grown so far. A bucket whose stamp is so many pages ahead of that one has so many pages more of time.
+    fn rate(&self, index: &Index, first: u64, slack: i64) -> f64 {
+        let tail = self.stamp(first);
+        let of = |stamp: u8| index.of_stamp[usize::from(stamp)];
+        let mut due: u32 = (1..128).map(|age| of(tail.wrapping_sub(age))).sum();
+        let granule = self.granule as i64;
+        let rates = (0..128).map(|ahead: u8| {
+            due += of(tail.wrapping_add(ahead));
+            f64::from(due) / (slack + i64::from(ahead) * granule).max(granule) as f64
+        });
+        rates.fold(f64::MIN_POSITIVE, f64::max)
     }
 
-    /// Whether many buckets have pages of the log up to this one.
-    fn is_dense(&self, index: &Index, through: u64) -> bool {
-        let limit = self.stamp(through);
-        let of_age = |age: u8| index.of_stamp[usize::from(limit.wrapping_sub(age))];
-        let left: u32 = (0..128).map(of_age).sum();
-        left > self.buckets.div_ceil(MOST_SWEPT)
-    }
-
-    /// Pages of the log that so many buckets stand for, if each is remapped once while the log goes round.
-    fn share(&self, writer: &Writer, buckets: usize) -> f64 {
-        let pages = writer.number - writer.space.lowest(writer.number);
-        pages as f64 * buckets as f64 / f64::from(self.buckets)
-    }
-
-    /// Remaps some of the buckets that have pages up to this one, by their stamps alone.
+    /// Remaps some of the buckets that were remapped longest ago, if any has pages of the block.
     pub(super) fn sweep_some(
         &self,
         inner: &Inner,
         writer: &mut Writer,
-        through: u64,
+        tail: LogBlock,
+        slack: i64,
     ) -> Result<Swept> {
-        let run = {
+        let (run, rate) = {
             let mut index = self.index();
-            if self.is_dense(&index, through) {
-                return Ok(Swept::Show);
-            }
-            let limit = self.stamp(through);
+            let limit = self.stamp(tail.last);
             let of_age = |age: u8| index.of_stamp[usize::from(limit.wrapping_sub(age))];
             let Some(oldest) = (0..128).rev().find(|age| of_age(*age) > 0) else {
                 return Ok(Swept::Done);
             };
             let stamp = limit.wrapping_sub(oldest);
             let length = RUN.min(of_age(oldest) as usize);
+            let rate = self.rate(&index, tail.first.midpoint(tail.last), slack);
             let mut run = Vec::new();
             for _ in 0..self.buckets {
                 if run.len() == length {
@@ -133,14 +100,46 @@ impl Chains {
                     run.push(bucket as u32);
                 }
             }
-            run
+            (run, rate)
         };
-        let pages = self.share(writer, run.len());
-        let mut kept = Pages::new(&inner.device, Purpose::Compaction);
+        let pages = run.len() as f64 / rate;
+        let room = PAGES_A_BUCKET * run.len();
+        let mut kept = Pages::with_room(&inner.device, Purpose::Compaction, room);
+        self.read_ahead(inner, &mut kept, &run)?;
+        let before = writer.number;
         for bucket in run {
             self.collect_bucket(inner, writer, &mut kept, bucket)?;
         }
-        Ok(Swept::Remapped(pages))
+        // Copies are pages of the log, too: they must not make as many more of them due.
+        let copied = (writer.number - before) as f64;
+        Ok(Swept::Remapped(pages.max(copied / MOST_COPIED)))
+    }
+
+    /// Reads the pages of the chains, the next of all of them at once: so channels work side by side.
+    fn read_ahead(&self, inner: &Inner, pages: &mut Pages<'_>, run: &[u32]) -> Result<()> {
+        let mut walks: Vec<(u32, Walk)> = {
+            let index = self.index();
+            let head = |bucket: u32| index.heads[bucket as usize];
+            run.iter().map(|bucket| (*bucket, Walk::from(head(*bucket), None))).collect()
+        };
+        while !walks.is_empty() {
+            let ahead = walks.iter().flat_map(|(_, walk)| walk.ahead());
+            let placed: Vec<Location> = ahead.filter(|at| location::is_placed(*at)).collect();
+            pages.fetch(&placed)?;
+            let mut further = Vec::with_capacity(walks.len());
+            for (bucket, mut walk) in walks {
+                let at = walk.step_on();
+                if at == NONE {
+                    continue;
+                }
+                if let Met::Record(record) = self.meet(inner, pages, at, bucket)? {
+                    walk.follow(&record);
+                    further.push((bucket, walk));
+                }
+            }
+            walks = further;
+        }
+        Ok(())
     }
 
     pub(super) fn collect_bucket(
@@ -200,7 +199,7 @@ impl Chains {
                 head = at;
             }
         }
-        let discarded = versions.met.len().saturating_sub(copies.len());
+        let discarded = versions.met.saturating_sub(copies.len());
         if copies.is_empty() {
             let empty = Record::new(0, 0, Vec::new(), Content::EmptyBucket(bucket));
             copies.push(Record { marks: FIRST | LAST | REMAPPED, since, ..empty });
@@ -262,7 +261,7 @@ impl Chains {
             }
             let of_key = versions.by_key.entry(record.key.clone()).or_default();
             of_key.entry(record.timestamp).or_insert_with(|| record.clone());
-            versions.met.push(Version { at, record });
+            versions.met += 1;
         }
         let Versions { met, by_key } = &mut versions;
         for (key, of_key) in by_key {
@@ -279,7 +278,7 @@ impl Chains {
                 };
                 if let Some(prior) = prior.filter(|prior| prior.timestamp < record.timestamp) {
                     of_key.entry(prior.timestamp).or_insert_with(|| prior.clone());
-                    met.push(Version { at: record.prior(), record: prior.clone() });
+                    *met += 1;
                     record = prior;
                 } else if let Some(below) = below {
                     record = below;

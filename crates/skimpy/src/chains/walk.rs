@@ -43,6 +43,17 @@ impl Walk {
         }
     }
 
+    /// All places that the way is known to lead to.
+    pub(super) fn ahead(&self) -> impl Iterator<Item = Location> + '_ {
+        self.detours.iter().copied().chain([self.rest])
+    }
+
+    /// The next record on the chain, past the detours.
+    pub(super) fn step_on(&mut self) -> Location {
+        self.detours.clear();
+        std::mem::replace(&mut self.rest, NONE)
+    }
+
     /// Goes on by the links of a record.
     pub(super) fn follow(&mut self, record: &Record) {
         self.detours.clear();

@@ -1,0 +1,120 @@
+//! The first collection comes in time: a device that was filled once has room for what is put from then on.
+//!
+//! Before the first sweep all buckets begin in the same pages of the log, and nothing can be given back until most
+//! of them were remapped: with few keys a bucket, and with many.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+use siltstone_media::Ram;
+use siltstone_skimpy::{Options, Skimpy};
+use siltstone_testkit::Dice;
+
+/// A third of the device's records of 512 bytes, as in the paper.
+const KEYS: u64 = 40_000;
+const VALUE_BYTES: usize = 440;
+
+fn open(keys_a_bucket: u64, lanes: u32) -> Skimpy {
+    let map = [
+        ("capacity", format!("{}", KEYS * 512 * 335 / 100)),
+        ("buckets", (KEYS / keys_a_bucket).to_string()),
+        ("lanes", lanes.to_string()),
+        ("free", "0.1".to_owned()),
+    ];
+    let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v)).into();
+    let env = Env::replayable(Arc::new(ManualClock::at(10_000)), 1);
+    Skimpy::open(Arc::new(Ram::new()), env, Options::from_map(&map).unwrap()).unwrap()
+}
+
+fn put(engine: &Skimpy, key: u64, number: u64) {
+    let mut value = vec![7; VALUE_BYTES];
+    value[..8].copy_from_slice(&number.to_le_bytes());
+    let key = key.to_be_bytes();
+    let written = engine.write(WriteBatch::new().put(&key, &value), Durability::Buffered);
+    written.unwrap_or_else(|error| panic!("put {number}: {error}"));
+}
+
+#[test]
+fn a_device_that_was_filled_once_is_written_on_whatever_the_keys_a_bucket() {
+    for keys_a_bucket in [1, 2, 40] {
+        let engine = open(keys_a_bucket, 16);
+        let mut newest: Vec<u64> = (0..KEYS).collect();
+        (0..KEYS).for_each(|key| put(&engine, key, key));
+        let mut dice = Dice::of(keys_a_bucket, 5);
+        let mut least_free = u64::MAX;
+        for number in KEYS..5 * KEYS {
+            // Ever fewer keys are put ever more often.
+            let key = dice.below(KEYS) >> dice.below(16);
+            put(&engine, key, number);
+            newest[key as usize] = number;
+            if number % 64 == 0 {
+                least_free = least_free.min(engine.stats().counters["blocks_free"]);
+            }
+        }
+        // The lanes' blocks, and more: nobody waits for a block to be given back.
+        assert!(least_free >= 16, "{keys_a_bucket} keys a bucket: {least_free} blocks free");
+        for key in (0..KEYS).step_by(7) {
+            let found = engine.get(&key.to_be_bytes()).unwrap().unwrap();
+            assert_eq!(found.value[..8], newest[key as usize].to_le_bytes());
+        }
+    }
+}
+
+/// Every step of a sweep is due: a table is not remapped oftener than its oldest pages ask for.
+#[test]
+fn a_bucket_is_remapped_once_while_the_log_goes_round() {
+    let engine = open(5, 4);
+    (0..KEYS).for_each(|key| put(&engine, key, key));
+    let mut dice = Dice::of(1, 6);
+    let mut run = |from: u64, count: u64| {
+        let before = engine.stats();
+        (from..from + count).for_each(|number| put(&engine, dice.below(KEYS), number));
+        let after = engine.stats();
+        let more = |name: &str| (after.counters[name] - before.counters[name]) as f64;
+        (more("buckets_collected") / (KEYS / 5) as f64, more("pages_programmed"))
+    };
+    run(KEYS, 4 * KEYS);
+    let (sweeps, pages) = run(5 * KEYS, 2 * KEYS);
+    // A round takes some nine tenths of the device: the rest is kept free, open, given up, or a checkpoint's.
+    let rounds = pages / (KEYS as f64 * 3.35 / 8.0);
+    assert!(sweeps < 1.35 * rounds, "{sweeps:.2} sweeps in {rounds:.2} rounds");
+}
+
+/// Few buckets on a large device: remapping one copies more than the pace asks for, and copies are pages that ask for
+/// more.
+#[test]
+fn copies_do_not_fill_a_device_that_is_all_but_empty() {
+    let map = [("capacity", "16MiB"), ("block", "4"), ("buckets", "2"), ("free", "0.9")];
+    let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    let clock = Arc::new(ManualClock::at(10_000));
+    let env = Env::replayable(clock, 1);
+    let engine = Skimpy::open(Arc::new(Ram::new()), env, Options::from_map(&map).unwrap()).unwrap();
+    (0..1500).for_each(|key| put(&engine, key, key));
+    for number in 1500..3000 {
+        put(&engine, number % 1500, number);
+    }
+    assert!(engine.stats().counters["blocks_free"] > 100);
+}
+
+/// Opening learns how far each block of the log goes: else the tail would wait for buckets that have nothing there.
+#[test]
+fn a_table_that_is_opened_often_gives_space_back() {
+    let map = [("capacity", "16MiB"), ("block", "4"), ("buckets", "8"), ("free", "0.9")];
+    let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    let media = Arc::new(Ram::new());
+    let mut free = 0;
+    for opening in 0..150 {
+        let env = Env::replayable(Arc::new(ManualClock::at(10_000)), 1);
+        let engine = Skimpy::open(media.clone(), env, Options::from_map(&map).unwrap()).unwrap();
+        for key in 0..40 {
+            let key = (opening * 40 + key) % 300;
+            put(&engine, key, key);
+            engine.flush().unwrap();
+        }
+        free = engine.stats().counters["blocks_free"];
+    }
+    assert!(free > 512, "{free} of 1024 blocks are free");
+}
