@@ -12,8 +12,8 @@
 //! the end of a chunk stays under a quarter of it.
 //!
 //! Memory that is new from the system is given out by it page by page, at the first touch of each. An
-//! arena that is one of many in turn takes chunks of the full size from those that others have left
-//! behind, its [`Spares`], and spares its writers that: of a memtable's insertions one in twenty touches a
+//! arena that is one of many in turn takes chunks of the full size, from its first on, from those that others
+//! have left behind, its [`Spares`], and spares its writers that: of a memtable's insertions one in twenty touches a
 //! new page. And chunks of the full size are asked to be one huge page each, so that those which are new
 //! cost their writers one wait for the system, not five hundred: the latter are what made the slowest
 //! thousandth of insertions slow.
@@ -212,7 +212,8 @@ impl Arena {
             self.large.fetch_add(bytes, Ordering::Relaxed);
             return Some(growth.take(bytes));
         }
-        let size = growth.next;
+        // What others have left behind costs nothing, however little of it is needed.
+        let size = if growth.has_spares() { LAST_CHUNK } else { growth.next };
         growth.next = (size * 2).min(LAST_CHUNK);
         let capacity = size - HEADER;
         let chunk = growth.take(size).cast::<Header>();
@@ -230,6 +231,10 @@ impl Arena {
 }
 
 impl Growth {
+    fn has_spares(&self) -> bool {
+        self.spares.as_ref().is_some_and(|spares| spares.bytes() > 0)
+    }
+
     /// Takes memory from the system and remembers to give it back.
     fn take(&mut self, bytes: usize) -> NonNull<u8> {
         let align = if bytes == LAST_CHUNK { LAST_CHUNK } else { LINE };
@@ -378,6 +383,10 @@ mod tests {
         arena.allocate(LAST_CHUNK);
         drop(arena);
         assert_eq!(spares.bytes(), 3 * LAST_CHUNK);
+        // Even a small arena touches nothing new.
+        let arena = Arena::with_spares(spares.clone());
+        arena.allocate(8);
+        assert_eq!(spares.bytes(), 2 * LAST_CHUNK);
     }
 
     #[test]
