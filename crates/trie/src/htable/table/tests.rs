@@ -1,0 +1,162 @@
+//! Does a table give back what was written to it, whatever its items and its version?
+
+use super::*;
+use crate::files::FileSum;
+use crate::htable::bucket::BUCKET_HEADER;
+use crate::htable::{Build, Expected, TableWriter};
+use proptest::prelude::*;
+use siltstone_engine::RateLimiter;
+use siltstone_media::{Mode, Ram};
+
+fn build(kind: Layout) -> Build {
+    Build {
+        bucket_bytes: 512,
+        segment: 8,
+        fill: 0.95,
+        columns: 64,
+        filter_bits: 16.0,
+        cached_migrations: 0.2,
+        layout: kind,
+    }
+}
+
+/// An item of number n: mostly a put of this length, sometimes a deletion or one that expires.
+fn item<'a>(n: u32, key: &'a [u8], value: &'a [u8], odd: u32) -> Item<'a> {
+    match n % 64 < odd {
+        true if n.is_multiple_of(2) => Item::delete(key),
+        is_odd => Item { key, value: Some(value), expires_at: is_odd.then_some(7) },
+    }
+}
+
+/// A table of so many items, and its bytes.
+fn write(
+    media: &dyn Media,
+    keys: u32,
+    value: impl Fn(u32) -> usize,
+    odd: u32,
+    kind: HashKind,
+    build: Build,
+) -> (Vec<(Hash, u32)>, u64) {
+    let mut order: Vec<(Hash, u32)> = (0..keys).map(|n| (kind.hash(&n.to_le_bytes()), n)).collect();
+    order.sort_unstable();
+    let rate = RateLimiter::unlimited();
+    let bytes = (0..keys).map(|n| value(n) as u64 + 7).sum();
+    let expected = Expected { items: keys.into(), bytes };
+    let mut writer =
+        TableWriter::create(media, 7, build, Origin::default(), expected, &rate, Purpose::Flush)
+            .unwrap();
+    for &(hash, n) in &order {
+        let (key, value) = (n.to_le_bytes(), vec![n as u8; value(n)]);
+        writer.push(hash, &item(n, &key, &value, odd)).unwrap();
+    }
+    (order, writer.finish().unwrap().bytes)
+}
+
+fn open(media: &Arc<dyn Media>, bytes: u64) -> Arc<HTable> {
+    let homes = Homes { main: media.clone(), upper: None };
+    Arc::new(HTable::open(&homes, 7, bytes, true).unwrap())
+}
+
+/// Every key is found, no other is, and reading all in order gives all.
+fn round_trip(keys: u32, value: impl Fn(u32) -> usize, odd: u32, kind: HashKind, build: Build) {
+    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    let (order, bytes) = write(media.as_ref(), keys, &value, odd, kind, build);
+    let table = open(&media, bytes);
+    table.verify(kind).unwrap();
+    for n in 0..keys + 50 {
+        let (key, hash) = (n.to_le_bytes(), kind.hash(&n.to_le_bytes()));
+        let found = table.get(&key, hash, Purpose::Get).unwrap();
+        let value = vec![n as u8; if n < keys { value(n) } else { 0 }];
+        let expected = (n < keys).then(|| Found::of(&item(n, &key, &value, odd)));
+        assert_eq!(found, expected, "key {n}");
+        assert!(n >= keys || table.may_hold(hash).unwrap_or(true), "key {n}");
+    }
+    let mut stream = Stream::new(table, kind, Purpose::Scan);
+    let mut streamed = Vec::new();
+    while stream.load_next().unwrap() {
+        for at in 0..stream.slots().len() {
+            streamed.push(stream.slots()[at].hash);
+            let number = |item: &Item<'_>| u32::from_le_bytes(item.key.try_into().unwrap());
+            stream
+                .with_item(at, |item| {
+                    assert_eq!(kind.hash(item.key), *streamed.last().unwrap());
+                    assert!(number(item) < keys);
+                    Ok(())
+                })
+                .unwrap();
+        }
+    }
+    assert_eq!(streamed, order.iter().map(|&(hash, _)| hash).collect::<Vec<_>>());
+}
+
+/// Its last bucket was whole, and its directory stated numbers of buckets.
+#[test]
+fn is_a_table_of_version_2_read() {
+    let kind = HashKind { seed: 1, weak_bits: 0 };
+    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    // Of one segment, and of as many items as fill whole buckets: 492 bytes are 41 items.
+    let build = Build { fill: 1.0, segment: 128, ..build(Layout::Buckets) };
+    let keys = 41 * 20;
+    let (order, bytes) = write(media.as_ref(), keys, |_| 8, 0, kind, build);
+    let table = open(&media, bytes);
+    assert_eq!((table.directory().bits(), table.footer.buckets), (0, 20));
+    let name = table.name().to_owned();
+    let Footer { frames, .. } = table.footer;
+    let (mut footer, sum) = (table.footer, FileSum::new(7));
+    footer.version = WHOLE_BUCKETS;
+    let at = footer.frame_at(DIRECTORY);
+    let mut directory = Vec::new();
+    let stated = [&0u64.to_le_bytes()[..], &20u32.to_le_bytes()].concat();
+    sum.frame(&mut directory, at, &stated);
+    assert_eq!(directory.len(), frames[DIRECTORY] as usize);
+    drop(table);
+    let file = media.open(&name, Mode::ReadWrite).unwrap();
+    file.write_at(at, &directory, Purpose::Flush).unwrap();
+    file.write_at(bytes - FOOTER_BYTES as u64, &footer.encode(&sum, 7), Purpose::Flush).unwrap();
+    let table = open(&media, bytes);
+    assert_eq!(table.footer.version, WHOLE_BUCKETS);
+    table.verify(kind).unwrap();
+    for (hash, n) in order {
+        assert!(table.get(&n.to_le_bytes(), hash, Purpose::Get).unwrap().is_some(), "key {n}");
+    }
+}
+
+#[test]
+fn does_a_table_of_items_of_one_length_have_no_air_and_no_end() {
+    let kind = HashKind { seed: 1, weak_bits: 0 };
+    let build = Build { fill: 1.0, segment: 128, ..build(Layout::Buckets) };
+    for keys in [1, 41, 42, 41 * 20 + 1, 41 * 20 + 40] {
+        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        let (_, bytes) = write(media.as_ref(), keys, |_| 8, 0, kind, build);
+        let table = open(&media, bytes);
+        let buckets = keys.div_ceil(41);
+        assert_eq!(table.footer.buckets, buckets);
+        let end = u64::from(buckets) * BUCKET_HEADER as u64 + 12 * u64::from(keys);
+        assert_eq!(table.footer.segments_end(), end, "{keys}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Small buckets make for migration chains, large values and a weak hash for the special
+    /// bucket and for collisions.
+    #[test]
+    fn is_every_item_found_in_every_layout(
+        keys in 0u32..900,
+        spread in 1usize..200,
+        odd in prop_oneof![Just(0u32), Just(3), Just(64)],
+        bucket_bytes in prop_oneof![Just(256u32), Just(512), Just(4096)],
+        segment in prop_oneof![Just(1u32), Just(6), Just(128)],
+        fill in prop_oneof![Just(1.0), 0.5f64..1.0],
+        weak_bits in prop_oneof![Just(0u32), Just(1), Just(4), Just(9)],
+        cached_migrations in prop_oneof![Just(0.0), Just(0.2), Just(1.0)],
+        filter_bits in prop_oneof![Just(0.0), Just(16.0)],
+        layout in prop_oneof![Just(Layout::Buckets), Just(Layout::Run), Just(Layout::Sorted)],
+    ) {
+        let build = Build {
+            bucket_bytes, segment, fill, filter_bits, cached_migrations, ..build(layout)
+        };
+        let value = |n: u32| (n as usize).wrapping_mul(7919) % spread;
+        round_trip(keys, value, odd, HashKind { seed: 1, weak_bits }, build);
+    }
+}
