@@ -266,6 +266,23 @@ impl Deed<'_> {
         cas: Option<u64>,
         expiry: Option<i64>,
     ) -> Result<Written> {
+        self.end(key, cas, |deed, old| {
+            let item = Item { marks: STALE, ..old };
+            match expiry {
+                None => deed.put_as_it_is(key, item),
+                Some(seconds) => deed.put(key, item, seconds),
+            }
+        })
+    }
+
+    /// Does something to a key whose value is to be no more, if it is there and has the cas, where one is
+    /// given. Counted as a deletion.
+    fn end(
+        &mut self,
+        key: &[u8],
+        cas: Option<u64>,
+        what: impl FnOnce(&mut Self, Item) -> Result<Item>,
+    ) -> Result<Written> {
         let shared = self.shared;
         let database = &shared.databases[self.table];
         let _guard = database.locks.one(key);
@@ -274,14 +291,7 @@ impl Deed<'_> {
         match old {
             None => Ok(Written::NotFound),
             Some(old) if cas.is_some_and(|cas| cas != old.cas) => Ok(Written::Exists),
-            Some(old) => {
-                let item = Item { marks: STALE, ..old };
-                let stored = match expiry {
-                    None => self.put_as_it_is(key, item)?,
-                    Some(seconds) => self.put(key, item, seconds)?,
-                };
-                Ok(Written::Done(stored))
-            }
+            Some(old) => what(self, old).map(Written::Done),
         }
     }
 
@@ -377,19 +387,7 @@ impl Deed<'_> {
 
     /// Removes a key, if it is there and has the cas, where one is given.
     pub(super) fn delete(&mut self, key: &[u8], cas: Option<u64>) -> Result<Written> {
-        let shared = self.shared;
-        let database = &shared.databases[self.table];
-        let _guard = database.locks.one(key);
-        let old = database.item(key)?;
-        shared.memcached.count_delete(old.is_some());
-        match old {
-            None => Ok(Written::NotFound),
-            Some(old) if cas.is_some_and(|cas| cas != old.cas) => Ok(Written::Exists),
-            Some(old) => {
-                self.remove(key)?;
-                Ok(Written::Done(old))
-            }
-        }
+        self.end(key, cas, |deed, old| deed.remove(key).map(|_| old))
     }
 
     /// Gives a key another expiry; whether it is there.
