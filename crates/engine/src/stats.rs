@@ -53,9 +53,9 @@ pub struct Stalls {
     pub flush_us: u64,
     /// Stopped until a compaction made room.
     pub compaction_us: u64,
-    /// The longest single wait; of a pause as much as was asked for.
+    /// The longest single wait.
     pub longest_us: u64,
-    /// The longest time that the system let a writer sleep beyond the pause that was asked for.
+    /// Of a pause, the longest time that the system let a writer sleep beyond what was asked for.
     pub late_us: u64,
 }
 

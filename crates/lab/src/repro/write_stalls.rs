@@ -6,8 +6,8 @@
 //! With the Cargo feature `peers` RocksDB's library runs, too. Persistent memory is a mapped file.
 //!
 //! What is checked is how long the engine itself made a write wait: back-pressure, a full memtable, a
-//! full level 0. What the system added to a pause by waking the writer late, and the longest write as its
-//! caller saw it, with every pause of device and machine, are told beside it.
+//! full level 0. What of it the system added to a pause by waking the writer late, and the longest write as
+//! its caller saw it, with every pause of device and machine, are told beside it.
 //!
 //! Invariant: all strategies write the same keys in the same order, one after the other.
 //!
@@ -88,6 +88,13 @@ impl Experiment for WriteStalls {
 
     fn claim(&self) -> &'static str {
         "a random load shows write stalls in RocksDB, and none in TriangleKV (ours: no wait above 10 ms)"
+    }
+
+    fn cause(&self) -> Option<&'static str> {
+        Some(
+            "no pause is longer than 3 ms when it is asked for, and nobody waited for a flush or a compaction; \
+             the rest is how late the system woke the writer where its processors were taken",
+        )
     }
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
