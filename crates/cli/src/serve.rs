@@ -48,6 +48,9 @@ pub(crate) struct Serve {
     /// request, which is slower
     #[arg(long, value_enum, default_value = "client")]
     udp_direction: DirectionArg,
+    /// UDP's packets that the system may carry as one, both ways, where it can; 1 for none
+    #[arg(long, value_name = "PACKETS", default_value_t = 64, value_parser = clap::value_parser!(u8).range(1..=64))]
+    udp_train: u8,
     /// Take UDP's packets from an interface past the kernel's network (AF_XDP), which asks for rights: its
     /// name, which has the IPv4 address of --udp, and the first of its queues, one for each port
     #[arg(long, value_name = "INTERFACE[:QUEUE]", requires = "udp", value_parser = parse_queue)]
@@ -150,6 +153,7 @@ impl Serve {
             udp_table: self.udp_table,
             udp_ports: self.udp_ports,
             udp_any_port: matches!(self.udp_direction, DirectionArg::Any),
+            udp_train: self.udp_train.into(),
             udp_xdp: self.xdp,
             metrics: self.metrics,
             fsync: match self.fsync {

@@ -23,8 +23,10 @@ use crate::error::{ClientError, Result};
 use crate::flights::Flights;
 use crate::greet::greet;
 use crate::link::Link;
-use crate::mmsg::{MAX_BURST, Slot};
+use crate::mmsg::MAX_BURST;
 use crate::options::ClientOptions;
+use crate::segments::Outgoing;
+use crate::slot::{SLOT_BYTES, Slot};
 use crate::wire::answer::{self, Heard, Told};
 use crate::wire::hello::{self, Welcome};
 use crate::wire::request::{self, Asked};
@@ -88,6 +90,7 @@ impl Client {
             answer_bytes: options.answer_bytes.clamp(hello::BYTES, MAX_PACKET_BYTES),
             batch: options.batch.clamp(1, 2048),
             window: options.window.clamp(1, 1024),
+            train: options.train.clamp(1, 64),
             ..options
         };
         let mut link = open(server, &options)?;
@@ -95,7 +98,7 @@ impl Client {
             options.packet_bytes = options.packet_bytes.min(bytes);
             options.answer_bytes = options.answer_bytes.min(bytes);
         }
-        let mut slots: Vec<_> = (0..MAX_BURST).map(|_| Slot::new(MAX_PACKET_BYTES)).collect();
+        let mut slots: Vec<_> = (0..MAX_BURST).map(|_| Slot::new(SLOT_BYTES)).collect();
         let deadline = Instant::now() + options.deadline;
         let (welcome, cookie) = greet(&mut link, server, &options, deadline, &mut slots)?;
         // Numbers begin anywhere, so that nobody can guess them.
@@ -267,10 +270,16 @@ impl Client {
             let slots = std::mem::take(&mut self.slots);
             let mut heard = Ok(Heeded::Nothing);
             for slot in &slots[..count] {
-                match self.heed(slot, call, hear) {
-                    Ok(Heeded::Nothing) => {}
-                    Ok(other) => heard = Ok(other),
-                    Err(error) => heard = Err(error),
+                for (sender, packet) in slot.from() {
+                    match self.heed(sender, packet, call, hear) {
+                        Ok(Heeded::Nothing) => {}
+                        Ok(other) => heard = Ok(other),
+                        Err(error) => heard = Err(error),
+                    }
+                }
+                // The server has work again while the other answers are heard.
+                if let Err(error) = self.launch(call) {
+                    heard = Err(error);
                 }
             }
             self.slots = slots;
@@ -374,7 +383,12 @@ impl Client {
                 Some((std::mem::take(&mut flight.packet), address))
             })
             .collect();
-        let sent = self.link.send(lent.iter().map(|(packet, to)| (&packet[..], *to)));
+        let most = self.options.packet_bytes;
+        let mut outgoing: Vec<_> = lent
+            .iter()
+            .map(|(bytes, to)| Outgoing { bytes, to: *to, most: bytes.len().max(most) })
+            .collect();
+        let sent = self.link.send(&mut outgoing);
         for ((sequence, _), (packet, _)) in packets.iter().zip(lent) {
             if let Some(flight) = flights.get(*sequence) {
                 flight.packet = packet;
@@ -387,14 +401,15 @@ impl Client {
     /// Takes in one packet.
     fn heed(
         &mut self,
-        slot: &Slot,
+        sender: Option<SocketAddr>,
+        packet: &[u8],
         call: &mut Call<'_, '_>,
         hear: &mut impl FnMut(usize, Reply<'_>),
     ) -> Result<Heeded> {
-        let is_from_server = slot.sender().is_some_and(|sender| {
+        let is_from_server = sender.is_some_and(|sender| {
             sender.ip() == self.server.ip() && self.welcome.ports.contains(&sender.port())
         });
-        let parsed = Header::parse(slot.packet()).ok().filter(|_| is_from_server);
+        let parsed = Header::parse(packet).ok().filter(|_| is_from_server);
         let Some((header, mut body)) = parsed else {
             self.counters.ignored += 1;
             return Ok(Heeded::Nothing);
@@ -472,8 +487,10 @@ fn open(server: SocketAddr, options: &ClientOptions) -> Result<Link> {
         (false, true) => (std::net::Ipv6Addr::LOCALHOST, 0).into(),
         (false, false) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
     };
+    // So that both ends have work.
+    let train = options.train.min(options.window.div_ceil(2));
     let Some((interface, number)) = &options.xdp else {
-        return Ok(Link::new(UdpSocket::bind(anywhere)?, None, STEP)?);
+        return Ok(Link::new(UdpSocket::bind(anywhere)?, None, STEP, train)?);
     };
     // Our address is that from which the server is reached.
     let probe = UdpSocket::bind(anywhere)?;
@@ -482,7 +499,7 @@ fn open(server: SocketAddr, options: &ClientOptions) -> Result<Link> {
     let SocketAddr::V4(here) = socket.local_addr()? else { return Err(ClientError::NoAddress) };
     let interface = Interface::take(interface, *here.ip(), &[here.port()])?;
     let queue = Queue::open(&interface, *number, here)?;
-    Ok(Link::new(socket, Some(queue), STEP)?)
+    Ok(Link::new(socket, Some(queue), STEP, train)?)
 }
 
 /// What a packet asks the client to do.

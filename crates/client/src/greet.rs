@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use crate::error::{ClientError, Result};
 use crate::link::Link;
-use crate::mmsg::Slot;
 use crate::options::ClientOptions;
+use crate::segments::Outgoing;
+use crate::slot::Slot;
 use crate::wire::hello::{self, Welcome};
 use crate::wire::{Header, Kind, Mistake};
 
@@ -36,12 +37,13 @@ pub(crate) fn greet(
             return Err(ClientError::Deadline { unanswered: 0 });
         }
         if now >= next {
-            link.send([(&hello[..], server)].into_iter())?;
+            link.send(&mut [Outgoing::exact(&hello, server)])?;
             next = now + HELLO_WAIT;
         }
         let count = link.receive(slots, true)?;
-        for slot in slots[..count].iter().filter(|slot| slot.sender() == Some(server)) {
-            match Header::parse(slot.packet()) {
+        let from_it = slots[..count].iter().filter(|slot| slot.sender() == Some(server));
+        for packet in from_it.flat_map(Slot::packets) {
+            match Header::parse(packet) {
                 Ok((header, body)) if header.sequence == sequence => match header.kind {
                     Kind::Welcome => {
                         let welcome = Welcome::parse(body);

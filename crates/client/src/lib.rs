@@ -21,7 +21,9 @@
 //! | [`flights`] | packets under way, and when to send them again |
 //! | [`wire`] | the packets, byte by byte |
 //! | [`link`] | a port: a socket, and a queue past the kernel where there is one |
-//! | [`mmsg`] | datagrams in bursts |
+//! | [`mmsg`], [`slot`] | datagrams in bursts, and room for them |
+//! | [`segments`] | datagrams that the system carries as one |
+//! | `address` | addresses as the system has them |
 //! | [`xdp`] | past the kernel's network |
 //!
 //! # What is promised
@@ -35,6 +37,7 @@
 //! Source: H. Lim, "Resource-Efficient Data-Intensive System Designs for High Performance and
 //! Capacity", CMU-CS-15-132, 2015, section 5.3.2.
 
+mod address;
 pub mod client;
 pub mod error;
 pub mod flights;
@@ -42,6 +45,8 @@ mod greet;
 pub mod link;
 pub mod mmsg;
 pub mod options;
+pub mod segments;
+pub mod slot;
 pub mod wire;
 pub mod xdp;
 

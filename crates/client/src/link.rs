@@ -1,27 +1,30 @@
 //! A UDP port: its socket, and a queue past the kernel where there is one.
 //!
 //! ```text
-//! receive   queue, for so long without sleeping ─ then queue and socket, asleep
+//! receive   queue or socket, for so long without sleeping ─ then all there is, asleep
 //! send      queue ── too large, or to somebody unheard ──▶ socket
 //! ```
 //!
 //! With a queue most datagrams come by it. Some come by the socket still (fragments, other interfaces),
 //! so it is looked at now and then, and both wake a thread that sleeps. Before it sleeps a thread looks
-//! at its queue for a while: to be woken takes longer than most answers do.
+//! for a while, without a queue at its socket: to be woken takes longer than most answers do, and costs
+//! who wakes it as well.
 //!
 //! Source: ours.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::mmsg::{self, Slot};
+use crate::mmsg::{Bursts, MAX_BURST};
+use crate::segments::Outgoing;
+use crate::slot::Slot;
 use crate::xdp::Queue;
 
-/// How long a thread looks at its queue before it sleeps.
+/// How long a thread looks before it sleeps.
 const LOOKS_FOR: Duration = Duration::from_micros(50);
 /// The socket is looked at once in so many times that the queue has something.
 const SOCKET_TURN: u32 = 64;
@@ -30,7 +33,7 @@ const LOOKS: usize = 32;
 
 /// A UDP port.
 pub struct Link {
-    socket: UdpSocket,
+    socket: Bursts,
     queue: Option<Box<Queue>>,
     /// How long to sleep for a datagram.
     patience: Duration,
@@ -38,12 +41,18 @@ pub struct Link {
 }
 
 impl Link {
-    /// A port; receiving waits for so long.
+    /// A port; receiving waits for so long. The socket sends so many datagrams as one at most, and takes
+    /// in as one what came so; 1 for neither.
     ///
     /// # Errors
     /// What the socket says.
-    pub fn new(socket: UdpSocket, queue: Option<Queue>, patience: Duration) -> io::Result<Self> {
-        socket.set_read_timeout(Some(patience))?;
+    pub fn new(
+        socket: UdpSocket,
+        queue: Option<Queue>,
+        patience: Duration,
+        train: usize,
+    ) -> io::Result<Self> {
+        let socket = Bursts::new(socket, patience, train)?;
         Ok(Link { socket, queue: queue.map(Box::new), patience, turn: 0 })
     }
 
@@ -57,18 +66,29 @@ impl Link {
         [self.socket.as_fd()].into_iter().chain(self.queue.as_ref().map(|queue| queue.as_fd()))
     }
 
-    /// As [`mmsg::receive`].
+    /// As [`Bursts::receive`].
     ///
     /// # Errors
-    /// As [`mmsg::receive`].
+    /// As [`Bursts::receive`].
     pub fn receive(&mut self, slots: &mut [Slot], waits: bool) -> io::Result<usize> {
         let Some(queue) = &mut self.queue else {
-            return mmsg::receive(&self.socket, slots, waits);
+            let begin = Instant::now();
+            loop {
+                let count = self.socket.receive(slots, false)?;
+                if count > 0 || !waits {
+                    return Ok(count);
+                }
+                if begin.elapsed() > LOOKS_FOR {
+                    return self.socket.receive(slots, true);
+                }
+                // Whoever is to send may need this core.
+                std::thread::yield_now();
+            }
         };
-        let slots = &mut slots[..mmsg::MAX_BURST];
+        let slots = &mut slots[..MAX_BURST];
         self.turn = self.turn.wrapping_add(1);
         if self.turn.is_multiple_of(SOCKET_TURN) {
-            let count = mmsg::receive(&self.socket, slots, false)?;
+            let count = self.socket.receive(slots, false)?;
             if count > 0 {
                 return Ok(count);
             }
@@ -90,29 +110,26 @@ impl Link {
             sleep(&[self.socket.as_fd(), queue.as_fd()], self.patience)?;
         }
         match queue.receive(slots) {
-            0 => mmsg::receive(&self.socket, slots, false),
+            0 => self.socket.receive(slots, false),
             count => Ok(count),
         }
     }
 
-    /// As [`mmsg::send`].
+    /// As [`Bursts::send`].
     ///
     /// # Errors
-    /// As [`mmsg::send`].
-    pub fn send<'p>(
-        &mut self,
-        packets: impl Iterator<Item = (&'p [u8], SocketAddr)>,
-    ) -> io::Result<usize> {
-        let Some(queue) = &mut self.queue else { return mmsg::send(&self.socket, packets) };
+    /// As [`Bursts::send`].
+    pub fn send(&mut self, packets: &mut [Outgoing<'_>]) -> io::Result<usize> {
+        let Some(queue) = &mut self.queue else { return self.socket.send(packets) };
         let (mut sent, mut others) = (0, Vec::new());
-        for (payload, to) in packets {
-            match queue.send(payload, to) {
+        for packet in packets {
+            match queue.send(packet.bytes, packet.to) {
                 true => sent += 1,
-                false => others.push((payload, to)),
+                false => others.push(*packet),
             }
         }
         queue.flush()?;
-        Ok(sent + mmsg::send(&self.socket, others.into_iter())?)
+        Ok(sent + self.socket.send(&mut others)?)
     }
 }
 

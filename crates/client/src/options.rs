@@ -17,6 +17,9 @@ pub struct ClientOptions {
     pub window: usize,
     /// How long a call may take.
     pub deadline: Duration,
+    /// Packets that the system may carry as one, both ways, where it can (UDP's segmentation offload); 1
+    /// for none. Of a window at most half is sent so.
+    pub train: usize,
     /// The interface and its queue by which to go past the kernel's network (AF_XDP). The server is then
     /// reached over this interface, by IPv4, and packets fit its frames.
     pub xdp: Option<(String, u32)>,
@@ -32,6 +35,7 @@ impl Default for ClientOptions {
             batch: 64,
             window: 8,
             deadline: Duration::from_secs(1),
+            train: 64,
             xdp: None,
         }
     }

@@ -171,12 +171,14 @@ impl UdpBench {
             .collect();
         self.desk.serve(&incoming, &mut self.answers, &mut self.parcels);
         let mut all = 0;
-        for (packet, _) in self.answers.iter() {
+        for answer in self.answers.iter() {
+            let packet = answer.bytes;
             let (header, _) = Header::parse(packet).expect("an answer is a packet");
             assert_eq!(usize::from(header.length), packet.len());
             // An answer names the room that its client has named.
-            assert!(header.kind != Kind::Answers || packet.len() <= header.room.into());
-            all += packet.len();
+            assert!(header.kind != Kind::Answers || answer.most <= header.room.into());
+            assert!(packet.len() <= answer.most);
+            all += answer.most;
         }
         assert!(all <= allowed, "{all} bytes of answers where {allowed} are allowed");
         let handed: Vec<_> = self.parcels.take().collect();

@@ -44,6 +44,8 @@ pub struct ServerOptions {
     pub udp_ports: usize,
     /// Whether a port takes requests for any partition and hands them over, which is slower.
     pub udp_any_port: bool,
+    /// Datagrams that the system may carry as one, both ways, where it can; 1 for none.
+    pub udp_train: usize,
     /// An interface that has the address of `udp`, and the first of as many of its queues as there are
     /// threads: packets that come there are taken past the kernel's network (AF_XDP).
     pub udp_xdp: Option<(String, u32)>,
@@ -83,6 +85,7 @@ impl Default for ServerOptions {
             udp_table: None,
             udp_ports: 0,
             udp_any_port: false,
+            udp_train: 64,
             udp_xdp: None,
             metrics: None,
             fsync: Fsync::default(),

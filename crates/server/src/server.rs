@@ -109,7 +109,10 @@ impl Server {
                 }
                 let threads = options.udp_threads(store.partitions());
                 databases[udp_table].locks.expect_visitors(threads);
-                Some((Ports::bind(address, threads, options.udp_xdp.as_ref())?, store))
+                Some((
+                    Ports::bind(address, threads, options.udp_xdp.as_ref(), options.udp_train)?,
+                    store,
+                ))
             }
         };
         let shared = Arc::new(Shared {

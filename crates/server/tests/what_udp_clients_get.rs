@@ -154,6 +154,25 @@ fn every_mode_answers_as_a_map() {
 }
 
 #[test]
+fn trains_of_packets_at_either_end_change_no_answer() {
+    for (here, there) in [(1, 1), (1, 64), (64, 1), (64, 64), (2, 3)] {
+        let server = over("memory=64MiB partitions=2", |options| {
+            (options.udp_train, options.udp_ports) = (there, 2);
+        });
+        for (batch, window, bytes) in [(7, 64, 1400), (3, 5, 512), (20, 16, 20_000)] {
+            server.client().call("FLUSHALL");
+            let change = |options: &mut ClientOptions| {
+                (options.train, options.batch, options.window) = (here, batch, window);
+                (options.packet_bytes, options.answer_bytes) = (bytes, bytes);
+            };
+            let mut client = client(&server, change);
+            compare(&mut client, 15, 90);
+            assert_eq!(client.counters().ignored, 0);
+        }
+    }
+}
+
+#[test]
 fn requests_that_cannot_be_are_refused_by_the_client() {
     let server = over("memory=32MiB", |_| ());
     let mut client = client(&server, |_| ());

@@ -6,12 +6,12 @@
 //! ```text
 //! 0        2         3       4          6         8              16           24          28       30
 //! "Sm"     version   kind    length     count     sequence       cookie       behind      room     attempt
-//! u8 ×2    u8 = 1    u8      u16        u16       u64            u64          u32         u16      u16
+//! u8 ×2    u8 = 2    u8      u16        u16       u64            u64          u32         u16      u16
 //! ```
 //!
 //! | field | what it says |
 //! | --- | --- |
-//! | length | bytes of the whole packet; another than the datagram's is no packet |
+//! | length | bytes of the whole packet; zeros may follow to the datagram's end, and nothing else may |
 //! | count | requests, or answers, that follow |
 //! | sequence | the client's number of this packet; its answer has the same |
 //! | cookie | proves that the client receives what is sent to its address ([`hello`]) |
@@ -32,7 +32,8 @@
 //! stranger's answer is a bare header. So a forged address cannot be flooded through a server.
 //!
 //! **Versions.** A server answers a packet of another version with `stranger` in its own, so a client
-//! can say what it met. Fields are only ever added behind a new version number.
+//! can say what it met. Fields are only ever added behind a new version number. Version 2 allows zeros
+//! behind a packet, so that packets of one length can travel together ([`crate::segments`]).
 //!
 //! UDP's own checksum covers all of it; there is none besides.
 //!
@@ -48,7 +49,7 @@ use std::fmt;
 /// The first bytes of every packet.
 pub const MAGIC: [u8; 2] = *b"Sm";
 /// The version that this module reads and writes.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes of a packet's header.
 pub const HEADER_BYTES: usize = 32;
 /// The largest packet: what a UDP datagram over IPv4 can carry.
@@ -166,10 +167,12 @@ impl Header {
             room: u16_at(bytes, 28),
             attempt: u16_at(bytes, 30),
         };
-        if usize::from(header.length) != packet.len() {
-            return Err(Mistake::Length);
+        let length = usize::from(header.length).checked_sub(HEADER_BYTES);
+        let parts = length.and_then(|length| body.split_at_checked(length));
+        match parts {
+            Some((body, zeros)) if zeros.iter().all(|byte| *byte == 0) => Ok((header, body)),
+            _ => Err(Mistake::Length),
         }
-        Ok((header, body))
     }
 
     /// Writes the header over the first bytes of a packet, whose length it takes from there.
@@ -233,4 +236,31 @@ fn take_u64(bytes: &mut &[u8]) -> Result<u64, Mistake> {
 #[inline]
 fn take_u32(bytes: &mut &[u8]) -> Result<u32, Mistake> {
     Ok(u32_at(take(bytes, 4)?, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn may_nothing_but_zeros_follow_a_packet() {
+        let mut packet = stranger(7).to_vec();
+        packet.extend_from_slice(b"body");
+        let mut header = Header::parse(&stranger(7)).unwrap().0;
+        header.write(&mut packet);
+        header.length = 36;
+        assert_eq!(Header::parse(&packet), Ok((header, &b"body"[..])));
+        assert_eq!(Header::parse(&packet[..35]), Err(Mistake::Length));
+        packet.extend_from_slice(&[0; 100]);
+        assert_eq!(Header::parse(&packet), Ok((header, &b"body"[..])));
+        for at in [36, 100, 135] {
+            packet[at] = 1;
+            assert_eq!(Header::parse(&packet), Err(Mistake::Length));
+            packet[at] = 0;
+        }
+        for wrong in [0u16, 1, 31, 137, u16::MAX] {
+            packet[4..6].copy_from_slice(&wrong.to_le_bytes());
+            assert_eq!(Header::parse(&packet), Err(Mistake::Length), "{wrong}");
+        }
+    }
 }

@@ -30,7 +30,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
-use crate::mmsg::Slot;
+use crate::slot::Slot;
 use frame::{End, HEADERS_BYTES, Hardware};
 use program::Program;
 use rings::{MAX_FRAME_BYTES, Rings};

@@ -4,6 +4,9 @@
 //! it begins anew. Where a round is no longer than the window, a batch's time from the beginning of its
 //! round to its last answer is what a client waits that sends so much at once.
 //!
+//! Our client looks for answers for a while before it sleeps. The load of the others sleeps at once: with
+//! the same looks memcached and Redis did less, because they and the load then want the socket at once.
+//!
 //! Source: ours; the protocols' are memcached's `doc/protocol.txt` and Redis's specification.
 
 use std::io::{Read, Write};
@@ -75,6 +78,7 @@ impl Driver {
                 window: load.window,
                 deadline: Duration::from_secs(10),
                 password: Some(PASSWORD.to_owned()),
+                train: server.train,
                 xdp: server.past.then(|| (INTERFACE.to_owned(), 0)),
             };
             let client = Client::connect(address, options).map_err(|error| refused(&error))?;

@@ -16,6 +16,9 @@ use siltstone_client::xdp::veth::{INTERFACE, Side, Wire};
 use siltstone_engine::{Error, Result};
 use tempfile::TempDir;
 
+/// Packets that the system may carry as one, where that is not what is measured.
+pub const TRAIN: usize = 64;
+
 /// Which server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -27,6 +30,8 @@ pub enum Kind {
         any_port: bool,
         /// Past the kernel's network, which takes a wire.
         past: bool,
+        /// Packets that the system may carry as one, here and at the load's end.
+        train: usize,
     },
     /// `memcached`.
     Memcached,
@@ -87,6 +92,8 @@ pub struct Server {
     pub udp: Option<SocketAddr>,
     /// Whether they come past the kernel's network, and so must the load.
     pub past: bool,
+    /// Packets that the system may carry as one, and so at the load's end.
+    pub train: usize,
 }
 
 fn failed(what: &str, error: &std::io::Error) -> Error {
@@ -121,7 +128,10 @@ impl Server {
             }
         };
         command.args(["-c", cores]).current_dir(directory.path());
-        let past = matches!(kind, Kind::Ours { past: true, .. });
+        let (past, train) = match kind {
+            Kind::Ours { past, train, .. } => (past, train),
+            _ => (false, 1),
+        };
         match kind {
             Kind::Memcached => {
                 let memory = memory_mib.to_string();
@@ -134,7 +144,7 @@ impl Server {
                 command.args(["--protected-mode", "no"]);
                 command.args(["--save", "", "--appendonly", "no", "--loglevel", "warning"]);
             }
-            Kind::Ours { ports, any_port, .. } => {
+            Kind::Ours { ports, any_port, train, .. } => {
                 let program =
                     std::env::current_exe().map_err(|error| failed("our own program", &error))?;
                 let table = format!(
@@ -144,6 +154,7 @@ impl Server {
                 command.arg(program).args(["serve", "store", "--listen", "127.0.0.1:0"]);
                 command.args(["--table", &table, "--threads", &threads, "--fsync", "no"]);
                 command.args(["--udp", &format!("{address}:0"), "--udp-ports", &ports.to_string()]);
+                command.args(["--udp-train", &train.to_string()]);
                 command.args(["--udp-direction", if any_port { "any" } else { "client" }]);
                 match between {
                     Between::Loopback => command.args(["--memcached", "127.0.0.1:0"]),
@@ -174,7 +185,7 @@ impl Server {
             }
         }
         let is_awaited = udp.is_none();
-        let mut server = Server { child, _directory: directory, tcp, udp, past };
+        let mut server = Server { child, _directory: directory, tcp, udp, past, train };
         let patience = Instant::now() + Duration::from_secs(10);
         while is_awaited && TcpStream::connect(server.tcp).is_err() {
             let has_ended = server.child.try_wait().is_ok_and(|ended| ended.is_some());

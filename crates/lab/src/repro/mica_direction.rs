@@ -14,7 +14,7 @@ use super::mica_bench::PAPER;
 use super::{Check, Direction, Experiment, Measured};
 use crate::net::Load;
 use crate::net::drivers::{Driver, Protocol};
-use crate::net::servers::{Between, Kind, Server};
+use crate::net::servers::{Between, Kind, Server, TRAIN};
 
 const ITEMS: f64 = 1e6;
 const SECONDS: f64 = 2.0;
@@ -46,7 +46,7 @@ impl Experiment for MicaDirection {
         for turn in 0..2 {
             for (any_port, rates) in [false, true].into_iter().zip(&mut rates) {
                 let server = Server::start(
-                    Kind::Ours { ports: 2, any_port, past: false },
+                    Kind::Ours { ports: 2, any_port, past: false, train: TRAIN },
                     Between::Loopback,
                     "0,1",
                     1,

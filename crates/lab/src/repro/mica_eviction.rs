@@ -5,8 +5,9 @@
 //!
 //! The thesis appends an item again when it is read, always (`lru`) or if it is nearer to the head
 //! than to the tail (`approximate`). Its old place stays empty until the head comes, so part of the
-//! log holds nothing. Ours (`clock`, the default) moves what was read when the head meets it, and
-//! leaves nothing empty.
+//! log holds nothing: with `lru` the log has the keys of the last so many requests, not the last so many
+//! keys. Here `approximate` picks what the thesis picks, and appends it again when the head meets it; ours
+//! (`clock`, the default) does so with whatever was read. Neither leaves anything empty.
 //!
 //! Invariant: all is counted, and the same at each run.
 //!

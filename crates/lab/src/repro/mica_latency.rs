@@ -16,7 +16,7 @@ use siltstone_engine::{Error, Result};
 use super::mica_bench::PAPER;
 use super::{Check, Direction, Experiment, Measured};
 use crate::net::drivers::{Driver, Protocol};
-use crate::net::servers::{Between, Kind, Server, wire};
+use crate::net::servers::{Between, Kind, Server, TRAIN, wire};
 use crate::net::{Load, stay_on};
 use crate::plot::{Line, Lines, Plot};
 
@@ -53,7 +53,7 @@ impl Experiment for MicaLatency {
         let items = (ITEMS * scale) as u64;
         let wire = if self.past { Some(wire()?) } else { None };
         let between = wire.as_ref().map_or(Between::Loopback, Between::Wire);
-        let ours = Kind::Ours { ports: 1, any_port: false, past: self.past };
+        let ours = Kind::Ours { ports: 1, any_port: false, past: self.past, train: TRAIN };
         let subjects = [
             (
                 if self.past { "mica past the kernel" } else { "mica over UDP" },

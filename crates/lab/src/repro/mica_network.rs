@@ -14,6 +14,8 @@
 //! Past the kernel means AF_XDP at both ends. The peers have the kernel's network, over the same pair
 //! of interfaces without programs on them, and over loopback, where they are faster.
 //!
+//! UDP is measured with trains of datagrams, the default, and with each datagram by itself.
+//!
 //! Invariant: all have the same keys, values, batches and clocks; every answer is looked at.
 //!
 //! Source: Lim, thesis (2015), sections 5.4.1 and 5.4.2.
@@ -23,7 +25,7 @@ use siltstone_engine::{Error, Result};
 use super::mica_bench::PAPER;
 use super::{Check, Direction, Experiment, Measured};
 use crate::net::drivers::{Driver, Protocol};
-use crate::net::servers::{Between, Kind, Server, wire};
+use crate::net::servers::{Between, Kind, Server, TRAIN, wire};
 use crate::net::{Load, stay_on};
 use crate::plot::{Bars, Plot};
 
@@ -97,12 +99,14 @@ impl Experiment for MicaNetwork {
         let wire = if self.past { Some(wire()?) } else { None };
         let over_wire = wire.as_ref().map(Between::Wire);
         let over_loopback = Some(Between::Loopback);
-        let ours = |past| Kind::Ours { ports: 1, any_port: false, past };
+        let ours = |past| Kind::Ours { ports: 1, any_port: false, past, train: TRAIN };
+        let single = Kind::Ours { ports: 1, any_port: false, past: false, train: 1 };
         let here = if self.past { None } else { over_loopback };
         use Protocol::{Memcached, MemcachedMeta, Redis, Udp};
         let subjects = [
             ("mica past the kernel", ours(true), Udp, over_wire),
             ("mica over UDP", ours(false), Udp, here.or(over_wire)),
+            ("mica over UDP, a datagram at a time", single, Udp, here.or(over_wire)),
             ("mica over memcached's protocol", ours(false), Memcached, here),
             ("mica over memcached's meta commands", ours(false), MemcachedMeta, here),
             ("memcached", Kind::Memcached, Memcached, here),

@@ -1,16 +1,19 @@
 //! Cache mode: a circular log under a lossy index. The oldest items go for the newest.
 //!
 //! ```text
-//! what a read does, by scheme
+//! what a read, or a write in place, does by scheme
 //!   fifo          nothing
 //!   lru           appends the item again, unless it is the newest
-//!   approximate   appends it again if it is nearer to the head than to the tail
-//!   clock         marks it; when the head comes, what is marked is appended again, unmarked
+//!   approximate   marks it if it is nearer to the head than to the tail
+//!   clock         marks it
+//! what is marked is appended again when the head comes, unmarked
 //! ```
 //!
-//! An item that is appended again leaves its old place to the head, which is the price of the second
-//! and the third scheme: room that holds nothing. The clock pays none, since the place of what it
-//! moves is free at that moment; but its head has to look the item up.
+//! An item that is appended again when it is read leaves its old place to the head, which is the price of
+//! `lru`: room that holds nothing. To wait for the head costs none, since the place of what it moves is free
+//! at that moment; but the head has to look the item up. So the thesis's approximation, which appends at
+//! once what is nearer to the head, is put off here: the same items are appended again, half a turn later at
+//! most.
 //!
 //! The sweep empties dangling entries, bucket by bucket, a whole turn in half the time in which
 //! offsets repeat.
@@ -43,11 +46,11 @@ use crate::version::{self, Access};
 pub enum Eviction {
     /// The ones written first.
     Fifo,
-    /// Any read renews.
+    /// Any use renews.
     Lru,
-    /// Reads renew what is in the older half.
+    /// What was used in the older half stays for another turn.
     Approximate,
-    /// What was read since it last came past the head stays for another turn.
+    /// What was used since it last came past the head stays for another turn.
     Clock,
 }
 
@@ -104,7 +107,7 @@ impl Cache {
         words: usize,
         tally: &mut Tally,
     ) -> (u64, &[AtomicU64]) {
-        let mut chances = if self.eviction == Eviction::Clock { CHANCES } else { 0 };
+        let mut chances = if self.has_marks() { CHANCES } else { 0 };
         while !self.log.has_room(words) {
             let (offset, header) = self.log.oldest();
             let size = item::size_of(header);
@@ -199,14 +202,30 @@ impl Cache {
         (access == Access::Crcw).then(|| self.writer.lock())
     }
 
-    /// Whether an item so many words behind the tail is to be appended again when it is used.
+    /// Whether the head spares what is marked.
+    #[inline(always)]
+    fn has_marks(&self) -> bool {
+        matches!(self.eviction, Eviction::Approximate | Eviction::Clock)
+    }
+
+    /// Whether an item is to be appended again when it is used.
+    #[inline(always)]
     fn renews(&self, found: &Found<'_>) -> bool {
-        let age = self.log.ring().age(found.offset);
-        match self.eviction {
-            Eviction::Fifo | Eviction::Clock => false,
-            Eviction::Lru => age > found.item.size() as u64,
-            Eviction::Approximate => age > self.log.ring().words() / 2,
-        }
+        self.eviction == Eviction::Lru
+            && self.log.ring().age(found.offset) > found.item.size() as u64
+    }
+
+    /// Whether an item is to be marked when it is used.
+    #[inline(always)]
+    fn marks(&self, found: &Found<'_>) -> bool {
+        let is_due = match self.eviction {
+            Eviction::Fifo | Eviction::Lru => false,
+            Eviction::Approximate => {
+                self.log.ring().age(found.offset) > self.log.ring().words() / 2
+            }
+            Eviction::Clock => true,
+        };
+        is_due && !found.item.is_used()
     }
 
     /// Empties what dangles in a bucket.
@@ -275,7 +294,8 @@ impl Memory for Cache {
             let size = found.item.size();
             if words <= size && !self.renews(&found) {
                 new.write(found.item.words(), size);
-                if self.eviction == Eviction::Clock && found.item.is_used() {
+                // To be written is to be used; a new item has yet to be.
+                if found.item.is_used() || self.marks(&found) {
                     self.log.item(found.offset).iter().for_each(Item::be_used);
                 }
                 return Ok(());
@@ -305,11 +325,7 @@ impl Memory for Cache {
 
     #[inline(always)]
     fn wants_note(&self, found: &Found<'_>) -> bool {
-        match self.eviction {
-            Eviction::Fifo => false,
-            Eviction::Clock => !found.item.is_used(),
-            _ => self.renews(found),
-        }
+        self.marks(found) || self.renews(found)
     }
 
     fn note(&self, access: Access, found: Found<'_>, tally: &mut Tally) {
@@ -317,7 +333,7 @@ impl Memory for Cache {
         if !self.log.ring().contains(found.offset) {
             return;
         }
-        if self.eviction == Eviction::Clock {
+        if self.has_marks() {
             found.item.be_used();
             return;
         }

@@ -358,10 +358,11 @@ fn is_what_threads_read_whole_and_their_own() {
     }
 }
 
-#[test]
-fn does_the_clock_keep_what_is_read() {
-    let cache = Cache::new(300, 64, Mapping::Plain, 20, Eviction::Clock).unwrap();
+/// Whether a key stays in a small cache while others come and go, if it is used so after each of them.
+fn stays(eviction: Eviction, use_it: impl Fn(&mut Bench<Cache>, u64) -> Outcome) -> bool {
+    let cache = Cache::new(300, 64, Mapping::Plain, 20, eviction).unwrap();
     let mut bench = Bench::new(cache);
+    let mut there = true;
     for number in 0..2000 {
         let value = value_of(1, number, 3);
         let given = Value { bytes: &value, ..Value::default() };
@@ -370,9 +371,28 @@ fn does_the_clock_keep_what_is_read() {
         if number == 0 {
             bench.ask(Access::Erew, 1, Action::Put(given));
         }
-        assert_eq!(bench.ask(Access::Erew, 1, Action::Get).0.outcome, Outcome::Found, "{number}");
+        there &= use_it(&mut bench, number) != Outcome::Missing;
     }
-    assert!(bench.tally.renewals > 0 && bench.tally.evictions > 1000);
+    assert!(bench.tally.evictions > 1000);
+    there
+}
+
+#[test]
+fn do_reads_and_writes_keep_an_item_under_all_schemes_but_one() {
+    let get = |bench: &mut Bench<Cache>, _| bench.ask(Access::Erew, 1, Action::Get).0.outcome;
+    let write = |bench: &mut Bench<Cache>, number| {
+        let value = value_of(1, number, 3);
+        let given = Value { bytes: &value, ..Value::default() };
+        bench.ask(Access::Erew, 1, Action::Replace(given)).0.outcome
+    };
+    for eviction in EVICTIONS {
+        let expected = eviction != Eviction::Fifo;
+        assert_eq!(
+            (stays(eviction, get), stays(eviction, write)),
+            (expected, expected),
+            "{eviction:?}"
+        );
+    }
 }
 
 #[test]

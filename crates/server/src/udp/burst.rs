@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use siltstone_client::segments::Outgoing;
 use siltstone_client::wire::answer::{self, Told};
 use siltstone_client::wire::hello::{self, Welcome};
 use siltstone_client::wire::request::Asked;
@@ -53,14 +54,19 @@ struct Packet {
     /// Longer than the packet, and never shorter than before.
     bytes: Vec<u8>,
     len: usize,
+    /// The most that it may be.
+    room: usize,
     to: Option<SocketAddr>,
 }
 
 impl Answers {
-    /// The packets and where they go.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], SocketAddr)> {
+    /// The packets, where they go, and to which length zeros may make them longer: never beyond the room
+    /// that a proven client has named.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Outgoing<'_>> {
         let all = self.packets[..self.used].iter();
-        all.filter_map(|packet| Some((&packet.bytes[..packet.len], packet.to?)))
+        all.filter_map(|packet| {
+            Some(Outgoing { bytes: &packet.bytes[..packet.len], to: packet.to?, most: packet.room })
+        })
     }
 
     fn clear(&mut self) {
@@ -76,7 +82,7 @@ impl Answers {
         if packet.bytes.len() < room {
             packet.bytes.resize(room, 0);
         }
-        (packet.len, packet.to) = (HEADER_BYTES, Some(to));
+        (packet.len, packet.room, packet.to) = (HEADER_BYTES, room, Some(to));
         self.used += 1;
         self.used - 1
     }

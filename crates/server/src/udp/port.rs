@@ -16,8 +16,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use siltstone_client::link::Link;
-use siltstone_client::mmsg::{MAX_BURST, Slot};
-use siltstone_client::wire::MAX_PACKET_BYTES;
+use siltstone_client::mmsg::MAX_BURST;
+use siltstone_client::slot::{SLOT_BYTES, Slot};
 use siltstone_client::xdp::{Interface, Queue};
 use siltstone_engine::{Error, OptionMistake, Result};
 use siltstone_mica::Store;
@@ -30,6 +30,8 @@ use crate::shared::Shared;
 
 /// How long a stop may go unnoticed.
 const PATIENCE: Duration = Duration::from_millis(50);
+/// Packets that are done before their answers go: with more, client and server wait for one another.
+const AT_ONCE: usize = 8;
 /// What the system is asked to hold for us; it may give less.
 const BUFFER_BYTES: usize = 8 << 20;
 
@@ -47,6 +49,7 @@ impl Ports {
         address: SocketAddr,
         count: usize,
         xdp: Option<&(String, u32)>,
+        train: usize,
     ) -> Result<Self> {
         let mut sockets = Vec::new();
         for number in 0..count {
@@ -75,8 +78,12 @@ impl Ports {
         let addresses = sockets.iter().map(address_of).collect::<Result<Vec<_>>>()?;
         let numbers: Arc<[u16]> = addresses.iter().map(SocketAddr::port).collect();
         let links = match xdp {
-            None => sockets.into_iter().map(|socket| Link::new(socket, None, PATIENCE)).collect(),
-            Some((interface, queue)) => past(interface, *queue, sockets, &addresses, &numbers),
+            None => {
+                sockets.into_iter().map(|socket| Link::new(socket, None, PATIENCE, train)).collect()
+            }
+            Some((interface, queue)) => {
+                past(interface, *queue, sockets, &addresses, &numbers, train)
+            }
         };
         let links = links.map_err(|error| match xdp {
             None => Error::io("bind to", address.to_string(), &error),
@@ -121,6 +128,7 @@ fn past(
     sockets: Vec<UdpSocket>,
     addresses: &[SocketAddr],
     ports: &[u16],
+    train: usize,
 ) -> io::Result<Vec<Link>> {
     let wants_ipv4 = || io::Error::new(io::ErrorKind::InvalidInput, "it takes an IPv4 address");
     let mut taken = None;
@@ -131,7 +139,7 @@ fn past(
             taken = Some(Interface::take(interface, *here.ip(), ports)?);
         }
         let queue = taken.as_ref().map(|taken| Queue::open(taken, queue, here)).transpose()?;
-        links.push(Link::new(socket, queue, PATIENCE)?);
+        links.push(Link::new(socket, queue, PATIENCE, train)?);
     }
     Ok(links)
 }
@@ -145,7 +153,7 @@ struct Port {
 impl Port {
     fn run(mut self) -> io::Result<()> {
         let shared = self.desk.shared.clone();
-        let mut slots: Vec<_> = (0..MAX_BURST).map(|_| Slot::new(MAX_PACKET_BYTES)).collect();
+        let mut slots: Vec<_> = (0..MAX_BURST).map(|_| Slot::new(SLOT_BYTES)).collect();
         let (mut answers, mut parcels) = (Answers::default(), Parcels::default());
         let (mut handed, mut by_port): (Vec<Handed>, Vec<Vec<Handed>>) = Default::default();
         by_port.resize_with(self.inboxes.len(), Vec::new);
@@ -159,18 +167,21 @@ impl Port {
                 }
                 continue;
             }
-            let received = slots[..count].iter().filter_map(|slot| {
-                let sender = slot.sender()?;
-                Some(Incoming { bytes: slot.packet(), sender, is_handed: false })
-            });
+            let received =
+                slots[..count].iter().flat_map(Slot::from).filter_map(|(sender, bytes)| {
+                    Some(Incoming { bytes, sender: sender?, is_handed: false })
+                });
             let incoming: Vec<_> = received.chain(handed.iter().map(Incoming::from)).collect();
             let bytes = incoming.iter().map(|incoming| incoming.bytes.len() as u64).sum();
             shared.metrics.bytes_in.fetch_add(bytes, Relaxed);
-            self.desk.serve(&incoming, &mut answers, &mut parcels);
-            // A socket that refuses one packet will take the next; the client sends again.
-            let _ = self.link.send(answers.iter());
-            let bytes = answers.iter().map(|(packet, _)| packet.len() as u64).sum();
-            shared.metrics.bytes_out.fetch_add(bytes, Relaxed);
+            for burst in incoming.chunks(AT_ONCE) {
+                self.desk.serve(burst, &mut answers, &mut parcels);
+                let mut outgoing: Vec<_> = answers.iter().collect();
+                let bytes = outgoing.iter().map(|packet| packet.bytes.len() as u64).sum();
+                shared.metrics.bytes_out.fetch_add(bytes, Relaxed);
+                // A socket that refuses one packet will take the next; the client sends again.
+                let _ = self.link.send(&mut outgoing);
+            }
             for (port, parcel) in parcels.take() {
                 by_port[port].push(parcel);
             }
