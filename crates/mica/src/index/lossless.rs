@@ -16,8 +16,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::{Buckets, entry};
+use super::{Buckets, entry, offset_of};
+use crate::keyhash;
+use crate::lines;
 use crate::prefetch::prefetch;
+use crate::ring::OFFSET_BITS;
 
 /// Words of a bucket: one cache line.
 pub(crate) const WORDS: usize = 8;
@@ -131,15 +134,21 @@ impl LosslessIndex {
         (main.iter().map(used).sum(), spare.iter().map(used).sum())
     }
 
-    /// Fetches the items, in `words`, that entries with the hash's tag lead to.
+    /// Fetches the items, in `words`, that entries with the hash's tag lead to: those of the main bucket
+    /// and of the first spare one, which are nearly all.
     #[inline(always)]
     pub(crate) fn prefetch_items(&self, hash: u64, words: &[AtomicU64]) {
-        self.buckets.find(hash, None, |_, offset| {
-            prefetch(&words[offset as usize]);
-            // The line where an item of 32 bytes ends, if it is another.
-            words.get(offset as usize + 3).into_iter().for_each(prefetch);
-            None::<()>
-        });
+        let tag = keyhash::tag(hash);
+        for slot in self.buckets.near(hash).flat_map(|bucket| &bucket[1..]) {
+            lines::touch_one(slot);
+            let entry = slot.load(Relaxed);
+            if entry >> OFFSET_BITS == tag {
+                let at = offset_of(entry) as usize;
+                prefetch(&words[at]);
+                // The line where an item of 32 bytes ends, if it is another.
+                words.get(at + 3).into_iter().for_each(prefetch);
+            }
+        }
     }
 
     /// What does not hold of the chains' shape, if anything.
@@ -165,7 +174,6 @@ impl LosslessIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::offset_of;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -214,6 +222,14 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// What a prefetch may find beside writers that have given a bucket back meanwhile.
+    #[test]
+    fn does_a_prefetch_not_walk_through_the_buckets_that_nobody_uses() {
+        let index = LosslessIndex::new(1, 1000).unwrap();
+        set_next(index.buckets.main(0), 1);
+        assert_eq!(index.buckets.near(5).count(), 2);
     }
 
     #[test]

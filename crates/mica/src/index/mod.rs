@@ -119,6 +119,14 @@ impl<const W: usize> Buckets<W> {
         }
     }
 
+    /// The main bucket of a hash and the first spare one behind it. For who has no version to look at: a
+    /// chain that is changed meanwhile may lead through all the buckets that nobody uses.
+    #[inline(always)]
+    pub(crate) fn near(&self, hash: u64) -> impl Iterator<Item = &[AtomicU64; W]> {
+        let main = self.of(hash);
+        [main].into_iter().chain(self.next(main[0].load(Relaxed)))
+    }
+
     /// All entries of the chain of a main bucket.
     pub(crate) fn chain(&self, number: usize) -> impl Iterator<Item = &AtomicU64> {
         let first = Some(self.main(number));
