@@ -36,6 +36,9 @@ use crate::xdp::{Interface, Queue};
 /// How long the socket waits at a time: how late a packet may be found overdue.
 const STEP: Duration = Duration::from_millis(2);
 
+/// Answers that are heard before more is asked: with more, client and server wait for one another.
+const AT_ONCE: usize = 8;
+
 /// How long after a hello the next one is due, while packets stay without an answer.
 const MEET_AGAIN: Duration = Duration::from_millis(500);
 
@@ -269,8 +272,10 @@ impl Client {
             // The slots are lent to the loop, so that answers can go to the caller uncopied.
             let slots = std::mem::take(&mut self.slots);
             let mut heard = Ok(Heeded::Nothing);
+            let mut unsent = 0;
             for slot in &slots[..count] {
                 for (sender, packet) in slot.from() {
+                    unsent += 1;
                     match self.heed(sender, packet, call, hear) {
                         Ok(Heeded::Nothing) => {}
                         Ok(other) => heard = Ok(other),
@@ -278,8 +283,11 @@ impl Client {
                     }
                 }
                 // The server has work again while the other answers are heard.
-                if let Err(error) = self.launch(call) {
-                    heard = Err(error);
+                if unsent >= AT_ONCE {
+                    unsent = 0;
+                    if let Err(error) = self.launch(call) {
+                        heard = Err(error);
+                    }
                 }
             }
             self.slots = slots;

@@ -10,7 +10,8 @@
 //!
 //! W is 16 for the [lossy](lossy) index (15 entries in two cache lines) and 8 for the
 //! [lossless](lossless) one (7 entries in one). The version is that of `version`; it stands for the
-//! whole chain of its main bucket.
+//! whole chain of its main bucket. A lossy bucket has no spare ones: there that half of the word says
+//! whether its second line has ever an entry, so that a table with room to spare touches one line.
 //!
 //! Source: thesis, section 5.3.3, "Lossy Concurrent Hash Index"; the sizes are those of the authors'
 //! prototype.
@@ -46,12 +47,20 @@ pub(crate) fn offset_of(entry: u64) -> u64 {
 pub(crate) struct Buckets<const W: usize> {
     region: Region,
     main: usize,
+    /// Buckets of two lines with entries in both.
+    wide: AtomicU64,
 }
+
+/// Words of a cache line.
+const LINE: usize = 8;
+/// In the header of a bucket of two lines: the second has entries.
+const IS_WIDE: u64 = 1 << 32;
 
 impl<const W: usize> Buckets<W> {
     /// Empty buckets; at least one main one.
     pub(crate) fn new(main: usize, spare: usize) -> io::Result<Self> {
-        Ok(Buckets { region: Region::plain((main + spare) * W)?, main })
+        let region = Region::plain((main + spare) * W)?;
+        Ok(Buckets { region, main, wide: AtomicU64::new(0) })
     }
 
     #[inline(always)]
@@ -83,8 +92,26 @@ impl<const W: usize> Buckets<W> {
     /// The spare bucket that a header names, if it names one.
     #[inline(always)]
     fn next(&self, header: u64) -> Option<&[AtomicU64; W]> {
-        let number = (header >> 32) as usize;
+        let number = if W > LINE { 0 } else { (header >> 32) as usize };
         (number > 0).then(|| &self.all()[self.main + number - 1])
+    }
+
+    /// The entries of a bucket that may be in use.
+    #[inline(always)]
+    fn entries(bucket: &[AtomicU64; W]) -> &[AtomicU64] {
+        let is_narrow = W > LINE && bucket[0].load(Relaxed) & IS_WIDE == 0;
+        &bucket[1..if is_narrow { LINE } else { W }]
+    }
+
+    /// Notes in a bucket that is begun to be written whether its second line has entries.
+    fn set_wide(&self, bucket: &[AtomicU64; W], is_wide: bool) {
+        let header = bucket[0].load(Relaxed);
+        match (header & IS_WIDE != 0, is_wide) {
+            (false, true) => self.wide.fetch_add(1, Relaxed),
+            (true, false) => self.wide.fetch_sub(1, Relaxed),
+            _ => return,
+        };
+        bucket[0].store(header ^ IS_WIDE, Relaxed);
     }
 
     /// Asks `is_it` about each entry of the chain with the hash's tag, until it has an answer.
@@ -103,7 +130,7 @@ impl<const W: usize> Buckets<W> {
         let mut bucket = main;
         loop {
             lines::touch_one(&bucket[0]);
-            for slot in &bucket[1..] {
+            for slot in Self::entries(bucket) {
                 lines::touch_one(slot);
                 let entry = slot.load(Relaxed);
                 if entry >> OFFSET_BITS == tag
@@ -137,6 +164,11 @@ impl<const W: usize> Buckets<W> {
     /// Fetches the main bucket of a hash.
     #[inline(always)]
     pub(crate) fn prefetch(&self, hash: u64) {
-        self.of(hash).iter().step_by(8).for_each(prefetch);
+        let bucket = self.of(hash);
+        prefetch(&bucket[0]);
+        // The second line is fetched in vain where few have one.
+        if W > LINE && self.wide.load(Relaxed) > self.main as u64 / 4 {
+            prefetch(&bucket[LINE]);
+        }
     }
 }

@@ -242,6 +242,7 @@ impl Cache {
                 slot.store(0, Relaxed);
                 tally.swept += 1;
             }
+            self.index.narrow(bucket);
             version::end_write(&bucket[0], access);
         }
     }
