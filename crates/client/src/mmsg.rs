@@ -47,8 +47,8 @@ impl Bursts {
         socket.set_read_timeout(Some(patience))?;
         let wants = train > 1;
         // No length for all datagrams, but a system without trains does not know the word.
-        let sends_trains = wants && set(&socket, libc::UDP_SEGMENT, 0).is_ok();
-        let takes_trains = wants && set(&socket, libc::UDP_GRO, 1).is_ok();
+        let sends_trains = wants && set(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok();
+        let takes_trains = wants && set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
         let segments = Segments::new(if sends_trains { train } else { 1 });
         Ok(Bursts { socket, segments, takes_trains })
     }
@@ -202,12 +202,17 @@ impl AsFd for Bursts {
     }
 }
 
-/// Sets a number of the socket's UDP.
-fn set(socket: &UdpSocket, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+/// Sets a number of the socket.
+fn set(
+    socket: &UdpSocket,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
     let len = size_of::<libc::c_int>() as libc::socklen_t;
     let value = (&raw const value).cast();
     // SAFETY: the value is an int, as its length says, and lives until the call returns.
-    let done = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, name, value, len) };
+    let done = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value, len) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -340,6 +345,24 @@ mod tests {
         // The largest there is, and the largest trains.
         assert_eq!(travel("127.0.0.1:0", [64, 64], &[65_507, 65_507], 0), Some(2));
         assert_eq!(travel("127.0.0.1:0", [64, 64], &[32_500, 32_500, 1], 0), Some(2));
+    }
+
+    #[test]
+    fn is_a_train_that_the_system_refuses_sent_one_by_one() {
+        let [here, there] = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+        // Without a checksum there are no trains, which shows only when one is sent.
+        set(&here, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
+        let to = there.local_addr().unwrap();
+        let mut here = Bursts::new(here, PATIENCE, 8).unwrap();
+        let there = Bursts::new(there, PATIENCE, 1).unwrap();
+        let bytes: Vec<u8> = (0..40).collect();
+        let packet = |at: usize| Outgoing { bytes: &bytes[..at + 1], to, most: 100 };
+        assert_eq!(here.send(&mut std::array::from_fn::<_, 30, _>(packet)).unwrap(), 30);
+        let mut slots = [Slot::new(100)];
+        for at in 0..30 {
+            assert_eq!(there.receive(&mut slots, true).unwrap(), 1);
+            assert_eq!(slots[0].packets().collect::<Vec<_>>(), [&bytes[..at + 1]]);
+        }
     }
 
     #[test]
