@@ -276,6 +276,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn is_an_item_of_its_own_key_alone_whatever_the_hash() {
+        let item = NewItem { hash: 5, key: b"key-1", value: b"v", meta: Meta::default() };
+        let words: Vec<_> = (0..item.words()).map(|_| AtomicU64::new(0)).collect();
+        item.write(&words, words.len());
+        let item = Item::parse(&words).unwrap();
+        assert!(item.is_of(5, b"key-1"));
+        // The bytes behind a shorter key and in front of a longer one are padding: zeros, as these are.
+        for key in [&b"key-"[..], b"key-2", b"key-1\0", b"key-1\0\0\0", b"", b"key-12345"] {
+            assert!(!item.is_of(5, key), "{}", key.escape_ascii());
+        }
+        assert!(!item.is_of(6, b"key-1"));
+    }
+
     fn memory(words: usize) -> Vec<AtomicU64> {
         (0..words).map(|_| AtomicU64::new(0)).collect()
     }

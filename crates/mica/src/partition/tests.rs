@@ -396,6 +396,24 @@ fn do_reads_and_writes_keep_an_item_under_all_schemes_but_one() {
 }
 
 #[test]
+fn does_approximate_lru_keep_what_is_read_in_the_older_half_alone() {
+    for (read_after, expected) in [(1, Outcome::Missing), (35, Outcome::Found)] {
+        // Room for some 38 items of eight words.
+        let cache = Cache::new(300, 64, Mapping::Plain, 20, Eviction::Approximate).unwrap();
+        let mut bench = Bench::new(cache);
+        for key in 0..60 {
+            let value = value_of(key, key, 3);
+            let given = Value { bytes: &value, ..Value::default() };
+            bench.ask(Access::Erew, key, Action::Put(given));
+            if key == read_after {
+                assert_eq!(bench.ask(Access::Erew, 0, Action::Get).0.outcome, Outcome::Found);
+            }
+        }
+        assert_eq!(bench.ask(Access::Erew, 0, Action::Get).0.outcome, expected);
+    }
+}
+
+#[test]
 fn do_numbers_stamps_and_expiries_go_as_memcached_has_them() {
     let mut bench = Bench::new(Keep::new(2000, 4, 1).unwrap());
     let put = |bytes| Action::Put(Value { bytes, ..Value::default() });
