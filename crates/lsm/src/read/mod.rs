@@ -95,7 +95,7 @@ impl View {
         tally: &mut Tally,
     ) -> Result<Option<Seen>> {
         for rows in self.version.level0.chunk_by(are_linked) {
-            if hints && rows.len() > 1 {
+            if hints && rows[0].nvm().is_some() {
                 let live = rows.iter().filter(|row| row.live().contains(key));
                 if let Some(found) = hints::get(live.filter_map(Row::nvm), key, at, tally)? {
                     return Ok(Some(found.into()));
