@@ -10,7 +10,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use siltstone_engine::{Durability, Engine, Env, KeyRange, ManualClock, ReadPoint, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
-use siltstone_media::{Media, Ram};
+use siltstone_media::faulty::Survival;
+use siltstone_media::{Faulty, Media, Ram};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -138,4 +139,30 @@ fn does_the_large_memtable_take_more_the_slower_flushes_are() {
     let portions = [1, 100, 400, 5000].map(portion);
     assert_eq!(portions[0], 0.0);
     assert!(portions.is_sorted_by(|a, b| a < b) && portions[3] > 0.8, "{portions:?}");
+}
+
+/// A row of DRAM's memtable may hold later writes than the large memtable, whose only lasting place is
+/// the log: what a power cut leaves is a prefix of the writes all the same.
+#[test]
+fn is_what_a_power_cut_leaves_a_prefix_though_rows_overtake_the_large_memtable() {
+    let faulty = Faulty::new(1);
+    let (lsm, env) = open(&(Arc::new(faulty.clone()) as Arc<dyn Media>));
+    let key = |step: u64| format!("{:08}", step * 7919 % 100_003).into_bytes();
+    let mut rows_after_it = 0;
+    for step in 0..1500u64 {
+        let mut batch = WriteBatch::new();
+        batch.put(&key(step), &[1; 60]);
+        lsm.write(&batch, Durability::Buffered).unwrap();
+        if step % 70 != 0 || !env.scheduler.help() {
+            continue;
+        }
+        rows_after_it += u64::from(counter(&lsm, "large_memtable_writes") > 0);
+        let left: Arc<dyn Media> = Arc::new(faulty.survivors_as(Survival::LoseAll, step));
+        let (left, _) = open(&left);
+        let is_there = |step: &u64| left.get(&key(*step)).unwrap().is_some();
+        let there = (0..=step).take_while(is_there).count() as u64;
+        let strays = (there..=step).filter(is_there).count();
+        assert_eq!(strays, 0, "{there} writes are there at step {step}, and {strays} behind them");
+    }
+    assert!(rows_after_it > 5, "only {rows_after_it} jobs ran beside the large memtable");
 }
