@@ -74,7 +74,7 @@ impl Inner {
                 bytes = 0;
             }
         }
-        self.sync_logs_after(memtable)?;
+        self.sync_logs_from(memtable.first_log + 1)?;
         Ok(carried)
     }
 
@@ -159,12 +159,12 @@ impl Inner {
         Ok(true)
     }
 
-    /// Makes durable what the logs after `memtable`'s hold by now.
-    fn sync_logs_after(&self, memtable: &Memtable) -> Result<()> {
+    /// Makes durable what this log and those after it hold by now.
+    pub(crate) fn sync_logs_from(&self, number: u64) -> Result<()> {
         let handles = {
             let writer = self.writer.lock();
             let writer = writer.as_ref().ok_or(Error::Closed)?;
-            writer.log.sync_handles_after(memtable.first_log)
+            writer.log.sync_handles_after(number - 1)
         };
         for handle in handles {
             handle.sync()?;

@@ -17,6 +17,8 @@ const GUESSED_GAIN: f64 = 4.0;
 pub(crate) struct Counters {
     pub(crate) user_bytes_written: AtomicU64,
     pub(crate) writes: AtomicU64,
+    /// Those that a memtable took which stands for persistent memory.
+    pub(crate) large_memtable_writes: AtomicU64,
     pub(crate) gets: AtomicU64,
     pub(crate) gets_found: AtomicU64,
     pub(crate) seeks: AtomicU64,

@@ -175,8 +175,8 @@ impl Inner {
     pub(crate) fn flush(&self) -> Result<()> {
         self.background.check_writable()?;
         if let Some(writer) = self.writer.lock().as_mut() {
-            if !writer.memtable.is_empty() {
-                self.rotate(writer)?;
+            if !writer.memtable.is_empty() || writer.large.is_some() {
+                self.rotate(writer, true)?;
             }
             self.view.load().flushing.iter().for_each(|memtable| memtable.want());
         }

@@ -105,7 +105,12 @@ impl Inner {
     fn flush_oldest(&self) -> Result<()> {
         let view = self.view.load_full();
         let Some(memtable) = view.flushing.first() else { return Ok(()) };
-        let next = view.flushing.get(1).unwrap_or(&view.active);
+        let rest = view.memtables().filter(|other| !Arc::ptr_eq(other, memtable));
+        let first_log = rest.map(|other| other.first_log).min().unwrap_or(memtable.first_log);
+        if self.has_large() {
+            // What the large memtable took before the last write of this one.
+            self.sync_logs_from(first_log)?;
+        }
         let carried = self.carry(memtable)?;
         let is_apart = self.is_apart(&view, memtable);
         let pool = self.pool.lock().clone().filter(|_| !is_apart && !memtable.is_empty());
@@ -117,7 +122,7 @@ impl Inner {
             Built::Nothing => (None, None, None),
             Built::Row(entry, row) => (Some(entry), Some(row), None),
             Built::NoRoom => {
-                let log = memtable.full_log().filter(|_| self.options.triad.log && !is_apart);
+                let log = memtable.full_log().filter(|_| self.options.rows_are_logs() && !is_apart);
                 if let Some(log) = log {
                     // It is to be the row: all of it must be there before the manifest says so.
                     log.sync.sync()?;
@@ -128,7 +133,7 @@ impl Inner {
             }
         };
         let edit = Edit {
-            first_log: Some(next.first_log),
+            first_log: Some(first_log),
             added: added.into_iter().collect(),
             ..Edit::default()
         };
@@ -136,7 +141,7 @@ impl Inner {
             view.flushing.remove(0);
         })?;
         self.counters.flushes.fetch_add(1, Relaxed);
-        self.remove_logs_before(next.first_log, kept_log);
+        self.remove_logs_before(first_log, kept_log);
         self.schedule_sizing(memtable.seen());
         Ok(())
     }

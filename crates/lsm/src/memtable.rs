@@ -22,6 +22,7 @@ pub(crate) struct Memtable {
     log: OnceLock<FullLog>,
     /// Someone waits for all of it to be in tables. Set while the writer is locked.
     wanted: AtomicBool,
+    is_large: bool,
     list: Arc<SkipList>,
 }
 
@@ -52,9 +53,18 @@ impl Memtable {
         Self::of(first_log, SkipList::with_spares(seed, spares))
     }
 
+    /// One that stands for a mutable memtable in persistent memory.
+    pub(crate) fn large(first_log: u64, seed: u64) -> Self {
+        Memtable { is_large: true, ..Self::new(first_log, seed) }
+    }
+
     fn of(first_log: u64, list: SkipList) -> Self {
-        let list = Arc::new(list);
-        Memtable { first_log, log: OnceLock::new(), wanted: AtomicBool::new(false), list }
+        let (log, wanted, list) = (OnceLock::new(), AtomicBool::new(false), Arc::new(list));
+        Memtable { first_log, log, wanted, is_large: false, list }
+    }
+
+    pub(crate) fn is_large(&self) -> bool {
+        self.is_large
     }
 
     /// From now on nothing of this memtable may be left to a newer one.

@@ -84,10 +84,11 @@ pub enum Shape {
     /// `matrix`: a container of two groups of rows. Columns, stretches of keys, are taken of the
     /// older group alone; when nothing is left of it, the younger takes its place (MatrixKV).
     Matrix,
-    /// `novelsm`: all of it at once, under memtables of half of `nvm` each, which stand for mutable
-    /// memtables in persistent memory (NoveLSM). They are in DRAM here, and what makes them durable
-    /// is the log on the medium: statistics count its bytes as stores to persistent memory. There
-    /// is no pool.
+    /// `novelsm`: all of it at once, beside a memtable of half of `nvm`, which stands for a mutable one
+    /// in persistent memory (NoveLSM): it takes the writes while the others are full and wait for their
+    /// flush, and updates of what it has. It is in DRAM here, and what makes it durable is the log on
+    /// the medium, which is kept for as long: statistics count its bytes as stores to persistent memory.
+    /// There is no pool, and no row is a log (`triad_log`).
     NoveLsm,
 }
 
@@ -278,10 +279,17 @@ impl Options {
 
     /// Bytes of log that one memtable takes.
     pub(crate) fn memtable(&self) -> u64 {
-        match self.shape() {
-            Shape::NoveLsm => self.nvm_bytes / 2,
-            Shape::Rows | Shape::Triangle | Shape::Matrix => self.memtable_bytes,
-        }
+        self.memtable_bytes
+    }
+
+    /// Bytes of keys and values that a memtable which stands for persistent memory takes.
+    pub(crate) fn large_memtable(&self) -> u64 {
+        self.nvm_bytes / 2
+    }
+
+    /// Whether a full memtable's log is to be its row. A log that two memtables share cannot.
+    pub(crate) fn rows_are_logs(&self) -> bool {
+        self.triad.log && self.shape() != Shape::NoveLsm
     }
 
     /// How level 0 is kept.
@@ -361,6 +369,11 @@ impl Options {
             self.shape() != Shape::NoveLsm || between(self.nvm_bytes, 64 << 10, 8 << 30),
             "nvm",
             "for level0=novelsm from 64KiB to 8GiB: two memtables of half of it each",
+        );
+        require(
+            self.shape() != Shape::NoveLsm || !self.triad.mem,
+            "triad_mem",
+            "level0=novelsm has no place for hot keys",
         );
         require(l0.compact_at >= 1, "l0_compact", "at least 1");
         require(l0.slow_at > l0.compact_at, "l0_slow", "more than l0_compact");

@@ -76,8 +76,12 @@ pub(crate) fn open(
     let mut logs = replayed.logs;
     let are_many = logs.len() >= MOST_OLD_LOGS;
     logs.push(number);
-    let view =
-        View { active: memtable.clone(), flushing: Vec::new(), version: recovered.version.clone() };
+    let view = View {
+        active: memtable.clone(),
+        large: None,
+        flushing: Vec::new(),
+        version: recovered.version.clone(),
+    };
     let sizes = Arc::new(LevelSizes::new(&options, &view.version));
     let strategy = Leveled::new(&options, sizes.clone(), &recovered.cursors);
     let pressure = Pressure::default();

@@ -86,6 +86,7 @@ impl Inner {
         let pages = |count: fn(&PmemPool) -> u32| pool.as_ref().map_or(0, count).into();
         let counters = [
             ("flushes", c.flushes.load(Relaxed)),
+            ("large_memtable_writes", c.large_memtable_writes.load(Relaxed)),
             ("flush_entries_saved", c.flush_entries_saved.load(Relaxed)),
             ("hot_keys_carried", c.hot_keys_carried.load(Relaxed)),
             ("compactions", c.compactions.load(Relaxed)),

@@ -59,13 +59,6 @@ impl Experiment for CrossRowHints {
         "random reads of level 0 in persistent memory 18 times faster with hints (162.6 against 9 MB/s)"
     }
 
-    fn cause(&self) -> Option<&'static str> {
-        Some(
-            "a lookup of a key that is there ends in the middle of the rows on average, so the full search \
-             of the first row, which hints cannot narrow, weighs twice as much",
-        )
-    }
-
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
         let keys = (KEYS * scale).max(64.0) as u64;
         let media: Arc<dyn Media> = Arc::new(Ram::new());

@@ -34,6 +34,9 @@ use crate::version::{InRow, Row, Version};
 #[derive(Clone)]
 pub(crate) struct View {
     pub(crate) active: Arc<Memtable>,
+    /// The one that stands for persistent memory (`level0=novelsm`), if it has any writes: of every
+    /// key it has the newest.
+    pub(crate) large: Option<Arc<Memtable>>,
     /// Full memtables on their way to level 0, oldest first.
     pub(crate) flushing: Vec<Arc<Memtable>>,
     pub(crate) version: Arc<Version>,
@@ -42,7 +45,7 @@ pub(crate) struct View {
 impl View {
     /// The memtables, newest first.
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
-        std::iter::once(&self.active).chain(self.flushing.iter().rev())
+        self.large.iter().chain([&self.active]).chain(self.flushing.iter().rev())
     }
 
     /// Every sorted run of the view, for a cursor at sequence `at`.
@@ -95,7 +98,7 @@ impl View {
         tally: &mut Tally,
     ) -> Result<Option<Seen>> {
         for rows in self.version.level0.chunk_by(are_linked) {
-            if hints && rows.len() > 1 {
+            if hints && rows[0].nvm().is_some() {
                 let live = rows.iter().filter(|row| row.live().contains(key));
                 if let Some(found) = hints::get(live.filter_map(Row::nvm), key, at, tally)? {
                     return Ok(Some(found.into()));

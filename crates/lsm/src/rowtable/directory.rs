@@ -19,15 +19,16 @@
 
 use std::ops::Range;
 
-use super::element::ELEMENT;
+use super::element::{ELEMENT, fragment};
 use super::header::Header;
 use super::item::{ALIGNMENT, u32_at};
+use super::scale::Scale;
 use crate::live_range::{Interval, LiveRange};
 
 /// Elements that live and die together.
 pub(super) const GRANULE: usize = 64;
 
-/// A directory, read. Takes about 20 bytes of memory and a key for each granule.
+/// A directory, read. Takes about 20 bytes of memory and a key for each granule, and 320.
 #[derive(Debug)]
 pub(super) struct Directory {
     bytes: Vec<u8>,
@@ -39,6 +40,8 @@ pub(super) struct Directory {
     last: Range<usize>,
     /// How many bytes all keys begin with alike.
     common: usize,
+    /// For what stands behind those.
+    scale: Scale,
 }
 
 #[derive(Debug, Clone)]
@@ -121,6 +124,8 @@ impl Directory {
         let first = granules.first().map_or(0..0, |granule| granule.key.clone());
         let (first, other) = (&bytes[first], &bytes[last.clone()]);
         let common = first.iter().zip(other).take_while(|(a, b)| a == b).count();
+        let keys = granules.iter().map(|granule| &granule.key).chain([&last]);
+        let scale = Scale::of(keys.map(|key| fragment(&bytes[key.clone()][common..])));
         let data_bytes = header.data_bytes;
         Ok(Directory {
             bytes,
@@ -131,6 +136,7 @@ impl Directory {
             granules,
             last,
             common,
+            scale,
         })
     }
 
@@ -167,6 +173,11 @@ impl Directory {
     /// The bytes that all keys begin with.
     pub(super) fn common_prefix(&self) -> &[u8] {
         &self.first()[..self.common]
+    }
+
+    /// Where fragments of the row stand.
+    pub(super) fn scale(&self) -> &Scale {
+        &self.scale
     }
 
     /// The granules that may hold keys of an interval. Cost: two binary searches.

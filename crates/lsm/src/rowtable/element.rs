@@ -23,6 +23,8 @@ use super::item::{ALIGNMENT, u32_at};
 
 /// Bytes of an element.
 pub(super) const ELEMENT: usize = 16;
+/// How many share a cache line of 64 bytes; pages begin with one.
+pub(super) const ELEMENTS_A_LINE: usize = 64 / ELEMENT;
 /// The most elements that a row may have, and the largest index.
 pub(super) const MAX_ENTRIES: u32 = (1 << 28) - 1;
 /// The gap that says nothing.

@@ -11,7 +11,12 @@
 //! not behind forward(p), whose key is not less than that of p. Where the key of p is greater than k,
 //! so are those from forward(p) on, and none of them needs to be compared. In rows of one size the
 //! two bounds are two elements apart on average (a key falls rather into a wide gap than into a
-//! narrow one), and a quarter of the time none. The element of p says both bounds: see `element`.
+//! narrow one), and a quarter of the time none: nothing is compared then. The element of p says both
+//! bounds: see `element`. Where there are several to compare and p-1 lies on the cache line of p, the
+//! keys of the two tell which of them k should be near (`search`).
+//!
+//! *The first row* has no row before it to be narrowed by; there the search guesses from the start,
+//! between the bounds of what is live, which are in memory.
 //!
 //! *Trimmed rows.* A pointer was exact for the row as it was when the pointer was made, whose keys
 //! then were a superset of those that are live now; clamped to what is live it is a bound still. So
@@ -33,13 +38,14 @@ use std::sync::Arc;
 
 use siltstone_engine::Result;
 
+use super::element::{ELEMENTS_A_LINE, Element};
 use super::iter::RowIter;
 use super::probe::{Probe, Tally};
-use super::search::Place;
+use super::search::{Bracket, Landing, Place};
 use super::table::{RowTable, RowVersion};
 
 /// The newest version of `key` at or before the sequence number `at`, from rows given newest to
-/// oldest. Cost: a search of the first row, then about one comparison a row.
+/// oldest. Cost: about five comparisons for the first row, and one for each further.
 ///
 /// # Errors
 /// `Corruption` in what was read.
@@ -51,8 +57,8 @@ pub(crate) fn get<'a>(
 ) -> Result<Option<RowVersion>> {
     let mut walk = HintWalk::new(key);
     for row in rows {
-        let place = walk.place(row, probe)?;
-        if let Some(version) = row.version(place, key, at, probe)? {
+        let landing = walk.land(row, probe)?;
+        if let Some(version) = row.version(landing, key, at, probe)? {
             return Ok(Some(version));
         }
     }
@@ -93,7 +99,7 @@ fn place_all<'i>(
     let mut walk = HintWalk::new(key);
     for (row, iter) in rows.iter().zip(iters) {
         let mut tally = Tally::default();
-        let place = walk.place(row, &mut tally);
+        let place = walk.land(row, &mut tally).map(|landing| landing.place);
         row.note_read(&tally, iter.purpose());
         land(iter, place?)?;
     }
@@ -103,8 +109,15 @@ fn place_all<'i>(
 /// A search on its way through rows.
 pub(crate) struct HintWalk<'a> {
     key: &'a [u8],
-    /// The row searched last, and where the key is in it.
-    last: Option<(&'a RowTable, Place)>,
+    last: Option<Step<'a>>,
+}
+
+/// The row searched last, where the key is in it, and the element there if it was read.
+#[derive(Clone, Copy)]
+struct Step<'a> {
+    row: &'a RowTable,
+    at: Place,
+    element: Option<Element>,
 }
 
 impl<'a> HintWalk<'a> {
@@ -117,47 +130,62 @@ impl<'a> HintWalk<'a> {
     ///
     /// # Errors
     /// `Corruption` in what was read.
-    pub(crate) fn place(&mut self, row: &'a RowTable, probe: &mut impl Probe) -> Result<Place> {
-        let place = match self.last {
-            Some((newer, at)) if newer.previous() == Some(row.number()) && !newer.is_empty() => {
-                self.narrowed(row, newer, at, probe)?
-            }
-            _ => row.lower_bound(self.key, 0..row.len(), probe)?,
-        };
-        self.last = Some((row, place));
-        Ok(place)
-    }
-
-    fn narrowed(
-        &self,
-        row: &RowTable,
-        newer: &RowTable,
-        at: Place,
+    pub(super) fn land(
+        &mut self,
+        row: &'a RowTable,
         probe: &mut impl Probe,
-    ) -> Result<Place> {
-        let mut element = |position: usize| newer.element(newer.index(position), probe);
-        let upper = if at.position < newer.len() { Some(element(at.position)?) } else { None };
-        let above = upper.map_or(row.len(), |upper| row.position(upper.forward()));
-        // The gap speaks of the element before by index; that is p-1 unless what is between died.
-        let is_next = |position: &usize| newer.index(position + 1) == newer.index(*position) + 1;
-        let below = match at.position.checked_sub(1) {
-            // Of a key that the newer row has, the pointer says it all: it points to the first.
-            _ if at.is_equal => above,
-            None => 0,
-            Some(position) => {
-                let told = upper.filter(|_| is_next(&position));
-                let lower = match told.and_then(|upper| upper.forward_before()) {
-                    Some(index) => index,
-                    None => element(position)?.forward(),
-                };
-                row.position(lower).min(above)
+    ) -> Result<Landing<'a>> {
+        let needle = row.needle(self.key);
+        let landing = match self.last {
+            Some(last) if last.row.previous() == Some(row.number()) && !last.row.is_empty() => {
+                let bracket = last.narrow(row, probe)?;
+                let above = bracket.window.end;
+                let landing = row.search(&needle, bracket, probe)?;
+                // At the upper bound nothing was compared: it may be the key if that of the newer
+                // row was.
+                match last.at.is_equal && landing.place.position == above {
+                    true => row.look_at(above, &needle, probe)?,
+                    false => landing,
+                }
             }
+            _ => row.search(&needle, row.bracket(self.key), probe)?,
         };
-        let mut place = row.lower_bound(self.key, below..above, probe)?;
-        // At the upper bound nothing was compared: it may be the key if that of the newer row was.
-        if at.is_equal && place.position == above {
-            place.is_equal = row.is_at(above, self.key, probe)?;
+        self.last = Some(Step { row, at: landing.place, element: landing.element });
+        Ok(landing)
+    }
+}
+
+impl Step<'_> {
+    /// Where the key can be in the row that this one's pointers point into.
+    fn narrow(&self, row: &RowTable, probe: &mut impl Probe) -> Result<Bracket> {
+        let (newer, p) = (self.row, self.at.position);
+        let mut read = |position: usize| newer.element(newer.index(position), probe);
+        let upper = match self.element {
+            None if p < newer.len() => Some(read(p)?),
+            known => known,
+        };
+        let above = upper.map_or(row.len(), |upper| row.position(upper.forward()));
+        // Of a key that the newer row has, the pointer says it all: it points to the first.
+        if self.at.is_equal {
+            return Ok(Bracket { window: above..above, ends: None });
         }
-        Ok(place)
+        let Some(before) = p.checked_sub(1) else {
+            return Ok(Bracket { window: 0..above, ends: None });
+        };
+        // The gap speaks of the element before by index; that is p-1 unless what is between died.
+        let upper = upper.filter(|_| newer.index(p) == newer.index(before) + 1);
+        let told = upper.and_then(|upper| upper.forward_before());
+        let below = |forward| row.position(forward).min(above);
+        if let Some(forward) = told {
+            let below = below(forward);
+            let is_on_line = !newer.index(p).is_multiple_of(ELEMENTS_A_LINE);
+            if above - below < 2 || !is_on_line {
+                return Ok(Bracket { window: below..above, ends: None });
+            }
+        }
+        let lower = read(before)?;
+        let are_alike = newer.common_prefix() == row.common_prefix();
+        let ends = upper.filter(|_| are_alike).map(|upper| [lower.fragment, upper.fragment]);
+        Ok(Bracket { window: below(lower.forward())..above, ends })
     }
 }

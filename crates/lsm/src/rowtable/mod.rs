@@ -21,6 +21,7 @@
 //! | `table` | a row that is open: pages, live elements, trimming |
 //! | `read` | reading the parts of a row in place |
 //! | `search` | finding a key in one row |
+//! | `scale` | guessing where it is |
 //! | `hints` | finding a key in all rows |
 //! | `iter` | walking a row |
 //! | `probe` | counting comparisons and reads |
@@ -40,6 +41,7 @@ mod item;
 mod iter;
 mod probe;
 mod read;
+mod scale;
 mod search;
 mod table;
 #[cfg(test)]

@@ -29,6 +29,7 @@ use super::element::ELEMENT;
 use super::header::{DIRECTORY_PLACE, Header, METADATA_PLACE, RowHandle};
 use super::item::{ALIGNMENT, Item, RowSum};
 use super::probe::Tally;
+use super::scale::Scale;
 use crate::live_range::LiveRange;
 
 /// A row of level 0 in persistent memory. Immutable; its pages are freed when the last row that
@@ -218,7 +219,12 @@ impl RowTable {
 
     /// How many versions are live.
     pub(crate) fn len(&self) -> usize {
-        self.segments.iter().map(Range::len).sum()
+        self.segment_lengths().iter().sum()
+    }
+
+    /// How many in each interval of the live range.
+    pub(super) fn segment_lengths(&self) -> [usize; 2] {
+        [self.segments[0].len(), self.segments[1].len()]
     }
 
     /// Whether none is.
@@ -362,6 +368,10 @@ impl RowTable {
 
     pub(super) fn common_prefix(&self) -> &[u8] {
         self.directory.common_prefix()
+    }
+
+    pub(super) fn scale(&self) -> &Scale {
+        self.directory.scale()
     }
 
     /// The index of the live element at a position.

@@ -10,6 +10,7 @@
 //! nothing either. After any other fault of the log the outcome is unknown, and the table refuses
 //! writes until it is opened anew.
 
+mod large;
 mod room;
 
 use std::sync::Arc;
@@ -22,11 +23,15 @@ use siltstone_table::{ChainWriter, RecordParts};
 use crate::engine::Inner;
 use crate::memtable::Memtable;
 use crate::record::{self, Position};
+use large::Large;
 
 /// What the one writer at a time owns.
 pub(crate) struct Writer {
     pub(crate) log: ChainWriter,
     pub(crate) memtable: Arc<Memtable>,
+    /// Keys and values that the memtable took.
+    bytes: u64,
+    pub(crate) large: Option<Large>,
     pub(crate) last_sequence: u64,
     // Kept between writes, so that a write allocates little.
     headers: Vec<u8>,
@@ -52,6 +57,8 @@ impl Writer {
         Writer {
             log,
             memtable,
+            bytes: 0,
+            large: None,
             last_sequence,
             headers: Vec::new(),
             offsets: Vec::new(),
@@ -88,17 +95,20 @@ impl Inner {
         if wants_sync {
             writer.log.sync().map_err(|e| self.background.poison("syncing the log", e))?;
         }
+        let is_full = writer.large.is_some() && self.fill(writer) >= 1.0;
         let mut sequence = writer.last_sequence;
-        let mut pieces = writer.pieces.iter();
-        let mut piece = (0, Position::new(0, 0));
+        let (mut pieces, mut piece) = (0, (0, Position::new(0, 0)));
         for batch in batches() {
             for op in batch.iter() {
                 if piece.0 == 0 {
-                    piece = *pieces.next().expect("each operation is in a record");
+                    piece = writer.pieces[pieces];
+                    pieces += 1;
                 }
                 piece.0 -= 1;
                 sequence += 1;
-                writer.memtable.add(sequence, op, piece.1);
+                if writer.add(sequence, op, piece.1, is_full) {
+                    self.counters.large_memtable_writes.fetch_add(1, Relaxed);
+                }
             }
             self.counters.user_bytes_written.fetch_add(batch.user_bytes(), Relaxed);
             self.counters.writes.fetch_add(batch.len() as u64, Relaxed);

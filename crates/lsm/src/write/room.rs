@@ -17,7 +17,9 @@ impl Inner {
     /// Sees to it that the active memtable takes the next write. The writer is not locked while
     /// this waits, so that background work can carry hot keys over.
     pub(crate) fn make_room(&self, writer: &mut MutexGuard<'_, Option<Writer>>) -> Result<()> {
-        let fill = writer.as_ref().map_or(0.0, |open| self.fill(open));
+        // Nobody waits for flushes whose writes a large memtable takes meanwhile.
+        let waits = writer.as_ref().filter(|_| !self.has_large());
+        let fill = waits.map_or(0.0, |open| self.fill(open));
         let written = self.counters.user_bytes_written.load(Relaxed);
         if let Some(pause) = self.pressure.due(written, fill) {
             let take = || Pressure::take(pause, &self.env.scheduler, &self.counters.stalls);
@@ -25,19 +27,26 @@ impl Inner {
         }
         loop {
             let open = writer.as_mut().ok_or(Error::Closed)?;
-            if self.fill(open) < 1.0 {
+            let is_large_full = self.is_large_full(open);
+            if self.fill(open) < 1.0 && !is_large_full {
                 return Ok(());
             }
-            if !self.is_flush_due(&self.background.lock()) && !self.pressure.is_full() {
-                return self.rotate(open);
+            let may_rotate =
+                !self.is_flush_due(&self.background.lock()) && !self.pressure.is_full();
+            if may_rotate && !is_large_full {
+                return self.rotate(open, false);
+            }
+            if self.make_large_room(open)? {
+                return Ok(());
             }
             MutexGuard::unlocked(writer, || self.wait_for_room())?;
             self.background.check_writable()?;
         }
     }
 
-    /// Moves on to a new log and a new memtable, and queues the full one for its flush.
-    pub(crate) fn rotate(&self, writer: &mut Writer) -> Result<()> {
+    /// Moves on to a new log and a new memtable, and queues the full one for its flush; with
+    /// `large`, behind it the large one too.
+    pub(crate) fn rotate(&self, writer: &mut Writer, large: bool) -> Result<()> {
         let number = self.versions.new_number();
         let full = FullLog {
             number: writer.log.number(),
@@ -51,9 +60,16 @@ impl Inner {
         let mut state = self.background.lock();
         state.logs.push(number);
         writer.memtable = fresh.clone();
+        writer.bytes = 0;
+        if large {
+            writer.large = None;
+        }
         self.publish(&mut state, |view| {
             let full = std::mem::replace(&mut view.active, fresh);
             view.flushing.push(full);
+            if large {
+                view.flushing.extend(view.large.take());
+            }
         });
         drop(state);
         self.schedule_flush();
@@ -61,7 +77,10 @@ impl Inner {
     }
 
     /// How full the active memtable is.
-    fn fill(&self, open: &Writer) -> f64 {
+    pub(super) fn fill(&self, open: &Writer) -> f64 {
+        if let Some(fill) = self.fill_beside_large(open) {
+            return fill;
+        }
         let (log, memory) = self.options.memtable_limits();
         let share = |part: u64, whole: u64| part as f64 / whole as f64;
         share(open.log.len(), log).max(share(open.memtable.bytes(), memory))
@@ -75,7 +94,10 @@ impl Inner {
     /// Waits until a memtable is free and level 0 is below its limit.
     fn wait_for_room(&self) -> Result<()> {
         let stalls = &self.counters.stalls;
-        self.stall_while(stalls, Stall::Flush, |state| self.is_flush_due(state))?;
+        // Two large memtables are full: room is where one was.
+        let is_due =
+            |state: &State| self.is_flush_due(state) || (self.has_large() && state.flushing > 0);
+        self.stall_while(stalls, Stall::Flush, is_due)?;
         self.stall_while(stalls, Stall::Compaction, |_| self.pressure.is_full())
     }
 }

@@ -65,7 +65,7 @@ fn check(rows: &[Arc<RowTable>], live: &[Vec<Entry>], key: &[u8], at: u64) {
 
     let mut walk = HintWalk::new(key);
     for row in rows {
-        let hinted = walk.place(row, &mut Tally::default()).unwrap();
+        let hinted = walk.land(row, &mut Tally::default()).unwrap().place;
         let plain = row.lower_bound(key, 0..row.len(), &mut Tally::default()).unwrap();
         assert_eq!(hinted, plain, "{key:?} in row {}", row.number());
     }
