@@ -3,11 +3,12 @@
 //! ```text
 //!   set = bucket mod sets     16 ways, the most recently used first
 //!   way = tag u32, more u32, place u32, base u32
-//!         tag: the rest of the bucket's number, then bits of the key's hash; more: of another hash
+//!         tag: the rest of the bucket's number, then bits of the key's hash
+//!         more: 28 bits of another hash, then the rank in the front
 //! ```
 //!
 //! The paper's entries have two pointers for the order of use, 16 of their 20 bytes; in a set of 16 the
-//! order is the order. What that saves says which key it is (some 59 bits and the bucket, 32 of them under a seed
+//! order is the order. What that saves says which key it is (some 55 bits and the bucket, 28 of them under a seed
 //! that changes with each opening) and holds the bucket's *front*:
 //!
 //! ```text
@@ -17,7 +18,8 @@
 //!
 //! All that was put before the base was reached is in the front, or hidden by what is. So a new version can name
 //! the members of the front that it does not hide, and the base: who walks the chain passes what is hidden
-//! without reading it (`chains`). If a member has to make room its whole front is forgotten.
+//! without reading it (`chains`). If a member has to make room it is the base from then on, and the front what was
+//! put after it: for its record leads to the rest. Ranks tell what was.
 //!
 //! Invariants: a place is that of the key's newest version. The members of a bucket's front have the same base,
 //! and the newest of them is the chain's head.
@@ -30,14 +32,27 @@ const WAYS: usize = 16;
 /// Where a key goes that was only read: it has to be read again to pass those that were.
 const FIRST_READ: usize = WAYS / 2;
 const EMPTY: Way = Way { tag: 0, more: 0, at: NONE, base: UNKNOWN };
+/// Bits of `more` that tell when a member came into its front.
+const RANK: u32 = 15;
 
 #[derive(Clone, Copy)]
 struct Way {
     tag: u32,
+    /// Above [`RANK`] another hash; the rank of a member of a front is greater than those of members before it.
     more: u32,
     at: Location,
     /// Of a member of a front; else `UNKNOWN`.
     base: Location,
+}
+
+impl Way {
+    fn is_of(&self, (tag, more): (u32, u32)) -> bool {
+        self.tag == tag && self.more & !RANK == more
+    }
+
+    fn rank(&self) -> u32 {
+        self.more & RANK
+    }
 }
 
 /// Which key it is, among those of its bucket.
@@ -82,7 +97,7 @@ impl Cache {
 
     fn tag(&self, id: Id) -> (u32, u32) {
         let bits = (id.hash as u32) << self.bucket_bits;
-        (bits | (id.bucket / self.sets), id.more)
+        (bits | (id.bucket / self.sets), id.more & !RANK)
     }
 
     fn bucket_mask(&self) -> u32 {
@@ -91,7 +106,7 @@ impl Cache {
 
     fn find(&mut self, id: Id) -> Option<usize> {
         let tag = self.tag(id);
-        self.set(id.bucket).iter().position(|way| (way.tag, way.more) == tag && way.at != NONE)
+        self.set(id.bucket).iter().position(|way| way.is_of(tag) && way.at != NONE)
     }
 
     /// The ways of a bucket.
@@ -112,22 +127,58 @@ impl Cache {
     pub(crate) fn put(&mut self, id: Id, at: Location) {
         match self.find(id) {
             Some(way) => self.set(id.bucket)[way].at = at,
-            None => self.insert(id, at, UNKNOWN, FIRST_READ),
+            None => {
+                self.insert(id, at, UNKNOWN, 0, FIRST_READ);
+            }
         }
     }
 
-    /// Puts a key in a way of its set; the one used longest ago makes room.
-    fn insert(&mut self, id: Id, at: Location, base: Location, way: usize) {
+    /// Puts a key in a way of its set; the one used longest ago makes room. A member of the key's own front that
+    /// does is the base from then on.
+    fn insert(&mut self, id: Id, at: Location, base: Location, rank: u32, way: usize) {
         let free = self.set(id.bucket).iter().position(|way| way.at == NONE).unwrap_or(WAYS - 1);
-        let last = self.set(id.bucket)[free];
+        let last = std::mem::replace(&mut self.set(id.bucket)[free], EMPTY);
+        let mut base = base;
         if last.at != NONE && last.base != UNKNOWN {
             let (rest, sets) = (last.tag & self.bucket_mask(), self.sets);
-            self.forget_front(rest * sets + id.bucket % sets);
+            let bucket = rest * sets + id.bucket % sets;
+            self.leave_front(bucket, last);
+            if bucket == id.bucket && base != UNKNOWN {
+                base = last.at;
+            }
         }
         let (tag, more) = self.tag(id);
         let set = self.set(id.bucket);
-        set[free] = Way { tag, more, at, base };
+        set[free] = Way { tag, more: more | rank, at, base };
         set[way.min(free)..=free].rotate_right(1);
+    }
+
+    /// A member of a bucket's front has made room. It leads to all that was put before it: so the front is of what
+    /// came later.
+    fn leave_front(&mut self, bucket: u32, gone: Way) {
+        for way in self.of_bucket(bucket).filter(|way| way.base != UNKNOWN) {
+            way.base = if way.rank() > gone.rank() { gone.at } else { UNKNOWN };
+        }
+    }
+
+    /// The rank of who comes into a front now.
+    fn next_rank(&mut self, bucket: u32) -> u32 {
+        let members = |way: &&mut Way| way.base != UNKNOWN;
+        let last = self.of_bucket(bucket).filter(members).map(|way| way.rank()).max();
+        match last {
+            None => 0,
+            Some(last) if last < RANK => last + 1,
+            Some(_) => {
+                let mut ranks: Vec<u32> =
+                    self.of_bucket(bucket).filter(members).map(|way| way.rank()).collect();
+                ranks.sort_unstable();
+                for way in self.of_bucket(bucket).filter(members) {
+                    let rank = ranks.partition_point(|it| *it < way.rank()) as u32;
+                    way.more = way.more & !RANK | rank;
+                }
+                (ranks.len() as u32).min(RANK)
+            }
+        }
     }
 
     /// How a new version of the key is to be linked where the chain's head is this: `None` if the head is in no
@@ -140,7 +191,7 @@ impl Cache {
             if way.at == head {
                 front = Some(way.base);
             }
-            if (way.tag, way.more) != own {
+            if !way.is_of(own) {
                 members.push((way.at, (way.tag >> bits) as u8));
             }
         }
@@ -161,19 +212,15 @@ impl Cache {
         }
         // Of a front that was forgotten meanwhile nobody knows the other members.
         let base = if goes_on || !has_detours { next } else { UNKNOWN };
+        let rank = self.next_rank(id.bucket);
         match self.find(id) {
             Some(way) => {
                 let set = self.set(id.bucket);
-                (set[way].at, set[way].base) = (at, base);
+                let more = set[way].more & !RANK | rank;
+                set[way] = Way { more, at, base, ..set[way] };
                 set[..=way].rotate_right(1);
             }
-            None => {
-                self.insert(id, at, base, 0);
-                // It may have been its own front that made room.
-                if goes_on && self.of_bucket(id.bucket).filter(|way| way.base == base).count() < 2 {
-                    self.forget_front(id.bucket);
-                }
-            }
+            None => self.insert(id, at, base, rank, 0),
         }
     }
 
@@ -267,16 +314,55 @@ mod tests {
         cache.publish(id(4, 2), 62, 61, false);
         let front = cache.front(id(1, 2), 62).unwrap();
         assert_eq!(front, Front { members: vec![(62, 4)], base: 61 });
-        // A member that makes room takes its front with it.
-        for key in 100..115 {
-            cache.publish(id(key, 0), key as u32, NONE, true);
+    }
+
+    /// Sixteen keys of another bucket, of the same set, push the rest out but for what is used meanwhile.
+    fn crowd(cache: &mut Cache, used: &[Id]) {
+        for key in 0..16 {
+            cache.publish(id(1000 + key, 0), 5000 + key as u32, NONE, true);
+            used.iter().for_each(|id| drop(cache.get(*id)));
         }
-        cache.get(id(4, 2));
-        assert_eq!(cache.front(id(1, 2), 62).map(|front| front.base), Some(61));
-        for key in 200..216 {
-            cache.publish(id(key, 0), key as u32, NONE, true);
+    }
+
+    #[test]
+    fn a_member_that_makes_room_is_the_base_of_those_after_it() {
+        let mut cache = Cache::new(16, 4);
+        let (a, b, c) = (id(1 << 8, 2), id(2 << 8, 2), id(3 << 8, 2));
+        cache.publish(a, 60, 50, false);
+        cache.publish(b, 61, 50, true);
+        cache.publish(c, 62, 50, true);
+        crowd(&mut cache, &[a, c]);
+        // The one before it stays, but not in the front: the base leads to it.
+        assert_eq!(cache.get(a), Some(60));
+        assert_eq!(cache.front(c, 62), Some(Front { members: vec![], base: 61 }));
+        assert_eq!(cache.front(id(9, 2), 62), Some(Front { members: vec![(62, 3)], base: 61 }));
+        // The head itself: nothing is known of what was put.
+        crowd(&mut cache, &[a]);
+        assert_eq!((cache.front(a, 62), cache.get(a)), (None, Some(60)));
+    }
+
+    #[test]
+    fn the_own_front_may_make_room_for_a_new_member() {
+        let mut cache = Cache::new(16, 4);
+        cache.publish(id(1, 2), 60, 50, false);
+        cache.publish(id(2, 2), 61, 50, true);
+        for key in 0..14 {
+            cache.publish(id(1000 + key, 0), 5000 + key as u32, NONE, true);
         }
-        assert_eq!(cache.front(id(1, 2), 62), None);
+        cache.publish(id(3, 2), 62, 50, true);
+        let front = cache.front(id(9, 2), 62).unwrap();
+        assert_eq!((front.base, front.members.len()), (60, 2));
+    }
+
+    #[test]
+    fn ranks_of_a_front_begin_anew_when_they_end() {
+        let mut cache = Cache::new(16, 4);
+        for turn in 0..100 {
+            cache.publish(id(turn % 3, 2), 60 + turn as u32, 50, turn > 0);
+        }
+        crowd(&mut cache, &[id(97 % 3, 2), id(99 % 3, 2)]);
+        let front = cache.front(id(9, 2), 159).unwrap();
+        assert_eq!((front.base, front.members), (158, vec![(159, 0)]));
     }
 
     #[test]
@@ -284,15 +370,6 @@ mod tests {
         let mut cache = Cache::new(16, 4);
         cache.publish(id(1, 2), 60, 50, false);
         cache.forget_front(2);
-        cache.publish(id(2, 2), 61, 50, true);
-        assert_eq!(cache.front(id(3, 2), 61), None);
-        // Its own coming may be what makes room.
-        let mut cache = Cache::new(16, 4);
-        cache.publish(id(1, 2), 60, 50, false);
-        for key in 100..115 {
-            cache.publish(id(key, 0), key as u32, NONE, true);
-        }
-        assert!(cache.front(id(2, 2), 60).is_some());
         cache.publish(id(2, 2), 61, 50, true);
         assert_eq!(cache.front(id(3, 2), 61), None);
     }
