@@ -104,7 +104,7 @@ fn next_of(groups: &[Group], inner: &Inner) -> Option<Next> {
 
 /// Buckets that a step of a sweep remaps: their chains are read side by side, and their copies lie together, so that
 /// next time a page of them is read once. A writer waits for all of them.
-const RUN: usize = 16;
+const RUN: usize = 4;
 /// A page is programmed with a share of one in so many free if that keeps a group in one page.
 const MOST_LEFT: usize = 4;
 /// The share of the pages programmed that copies are at most, if the device does not get full by it.
