@@ -63,7 +63,7 @@ impl Experiment for SkimpyThroughput {
                     _ => table.run(*puts, 2 * keys)?,
                 };
                 rates[at].push(run.per_second);
-                notes.push(format!("{mapping} at {puts} % puts: {}", run.told()));
+                notes.push(format!("{mapping} at {puts} % puts: {}", run.device.told()));
                 if *mapping == "skimpy" && *puts == 0 {
                     let (hits, reads) = (100.0 * run.hit_rate, run.reads_per_get);
                     notes
