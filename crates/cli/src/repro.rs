@@ -2,6 +2,7 @@
 //!
 //! The experiments are the lab's. Exit status 1 says that a claim does not hold.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -13,6 +14,9 @@ use siltstone_lab::repro::{self, EXPERIMENTS, Experiment, Finding, Verdict};
 
 use crate::bench::{check_writable, write_picture};
 use crate::{CommandResult, Failure, Outcome, progress};
+
+/// The page's name in its directory.
+const PAGE: &str = "index.html";
 
 /// Repeat an experiment of a paper and compare its figure with ours
 #[derive(Args)]
@@ -44,9 +48,13 @@ struct Run {
     /// Run every experiment, one after the other: hours at scale 1
     #[arg(long, requires = "report", conflicts_with_all = ["id", "json", "plot"])]
     all: bool,
-    /// Write a page with every claim, number and picture to index.html in this directory
+    /// Write a page with every claim, number and picture to index.html in this directory, and what was
+    /// found to ID.json beside it; findings that are there stay on the page until they are run again
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
+    /// Run only what the report has no finding of at this scale: go on where a run was stopped
+    #[arg(long, requires = "all")]
+    resume: bool,
     /// Its size, as a share of its own full size
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
@@ -98,27 +106,36 @@ impl Run {
         if let Some(path) = &self.plot {
             check_writable(path)?;
         }
-        let mut report = self.report.as_deref().map(Report::begin).transpose()?;
+        let mut report = self.report.as_deref().map(Report::open).transpose()?;
         let mut outcome = Outcome::Done;
-        for experiment in &experiments {
+        for &experiment in &experiments {
+            if self.resume
+                && let Some(entry) = report.as_ref().and_then(|report| report.get(experiment.id()))
+                && entry.scale == self.scale
+                && let Some(verdict) = entry.verdict
+            {
+                println!("{:<22} {}, before", entry.id, verdict.name());
+                if verdict == Verdict::DoesNotHold {
+                    outcome = Outcome::No;
+                }
+                continue;
+            }
             let began = Instant::now();
-            let found = self.measure(*experiment);
+            let found = self.measure(experiment);
             if !found.as_ref().is_ok_and(|finding| finding.verdict != Verdict::DoesNotHold) {
                 outcome = Outcome::No;
             }
             if let Ok(finding) = &found {
                 self.show(finding)?;
             }
-            match &mut report {
+            if let Some(report) = &mut report {
+                let seconds = began.elapsed().as_secs_f64();
+                report.add(Entry::of(experiment, self.scale, found.as_ref(), seconds))?;
+            }
+            match found {
                 // The others can still run.
-                Some(report) if self.all => {
-                    if let Err(error) = &found {
-                        eprintln!("{}: {error}", experiment.id());
-                    }
-                    report.add(*experiment, found, began, experiments.len())?;
-                }
-                Some(report) => report.add(*experiment, Ok(found?), began, experiments.len())?,
-                None => _ = found?,
+                Err(error) if self.all => eprintln!("{}: {error}", experiment.id()),
+                found => _ = found?,
             }
         }
         Ok(outcome)
@@ -149,38 +166,68 @@ impl Run {
     }
 }
 
-/// The page of what has run, written anew after each experiment.
+/// The page of what has run, written anew after each experiment, and the findings that it is made of.
 struct Report {
-    path: PathBuf,
+    directory: PathBuf,
     made: String,
     entries: Vec<Entry>,
 }
 
 impl Report {
-    fn begin(directory: &Path) -> Result<Self, Failure> {
-        let path = directory.join("index.html");
-        let fault = |error| Failure::file("write", &path.display().to_string(), &error);
+    /// With the findings that are in the directory.
+    fn open(directory: &Path) -> Result<Self, Failure> {
+        let page = directory.join(PAGE);
+        let fault = |error| Failure::file("write", &page.display().to_string(), &error);
         std::fs::create_dir_all(directory).map_err(fault)?;
-        check_writable(&path)?;
+        check_writable(&page)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let made = format!(
             "Measured by siltstone {} on a machine with {cores} cores for it.",
             env!("CARGO_PKG_VERSION")
         );
-        Ok(Report { path, made, entries: Vec::new() })
+        let mut entries = Vec::new();
+        for experiment in EXPERIMENTS {
+            entries.extend(kept(&entry_path(directory, experiment.id()))?);
+        }
+        Ok(Report { directory: directory.to_owned(), made, entries })
     }
 
-    fn add(
-        &mut self,
-        experiment: &'static dyn Experiment,
-        found: Result<Finding, Error>,
-        began: Instant,
-        total: usize,
-    ) -> Result<(), Failure> {
-        let outcome = found.map_err(|error| error.to_string());
-        let seconds = began.elapsed().as_secs_f64();
-        self.entries.push(Entry { experiment, outcome, seconds });
-        std::fs::write(&self.path, page(&self.entries, total, &self.made))
-            .map_err(|error| Failure::file("write", &self.path.display().to_string(), &error))
+    fn get(&self, id: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.id == id)
     }
+
+    /// Puts a finding in the place of one of the same experiment.
+    fn add(&mut self, entry: Entry) -> Result<(), Failure> {
+        write(&entry_path(&self.directory, &entry.id), &json!(entry).to_string())?;
+        self.entries.retain(|other| other.id != entry.id);
+        self.entries.push(entry);
+        let place = |entry: &Entry| EXPERIMENTS.iter().position(|other| other.id() == entry.id);
+        self.entries.sort_by_key(place);
+        let page = page(&self.entries, EXPERIMENTS.len(), &self.made);
+        write(&self.directory.join(PAGE), &page)
+    }
+}
+
+fn entry_path(directory: &Path, id: &str) -> PathBuf {
+    directory.join(id).with_extension("json")
+}
+
+/// A finding from before, if there is one.
+fn kept(path: &Path) -> Result<Option<Entry>, Failure> {
+    let name = path.display().to_string();
+    let text = match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        text => text.map_err(|error| Failure::file("read", &name, &error))?,
+    };
+    let entry = serde_json::from_str(&text);
+    entry.map(Some).map_err(|error| {
+        Failure::Usage(format!(
+            "{name} is no finding of an experiment: {error}; remove it to go on"
+        ))
+    })
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    let fault = |error| Failure::file("write", &path.display().to_string(), &error);
+    std::fs::write(path, text).map_err(fault)
 }

@@ -1,7 +1,8 @@
 //! Findings as one HTML page: every claim with its picture, the paper's number, ours, and how to repeat it.
 //!
 //! The page needs nothing beside it: styles and pictures are in it. It is made of whatever has run so far, so
-//! that a long run leaves a page behind whenever it is stopped.
+//! that a long run leaves a page behind whenever it is stopped; an [`Entry`] can be kept as JSON, so that a
+//! run can go on where another was stopped.
 //!
 //! Invariant: what the page says is what the findings hold; text from them is escaped.
 //!
@@ -9,17 +10,45 @@
 
 use std::fmt::Write;
 
+use serde::{Deserialize, Serialize};
+use siltstone_engine::Error;
+
 use super::text::number;
 use super::{Experiment, Finding, Verdict};
 
 /// An experiment that was run, and what came of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// The experiment.
-    pub experiment: &'static dyn Experiment,
-    /// What it found, or why it could not run.
-    pub outcome: Result<Finding, String>,
+    /// The experiment's name.
+    pub id: String,
+    /// The size at which it was run, as a share of its own full size.
+    pub scale: f64,
+    /// What it found; `None`: it could not run.
+    pub verdict: Option<Verdict>,
     /// How long it took.
     pub seconds: f64,
+    figure: String,
+    /// Its part of the page.
+    section: String,
+}
+
+impl Entry {
+    /// Of what an experiment found, or why it could not run.
+    pub fn of(
+        experiment: &dyn Experiment,
+        scale: f64,
+        outcome: Result<&Finding, &Error>,
+        seconds: f64,
+    ) -> Self {
+        Entry {
+            id: experiment.id().to_owned(),
+            scale,
+            verdict: outcome.ok().map(|finding| finding.verdict),
+            seconds,
+            figure: experiment.figure().to_owned(),
+            section: section(experiment, outcome),
+        }
+    }
 }
 
 const STYLE: &str = "
@@ -48,24 +77,22 @@ pub fn page(entries: &[Entry], total: usize, made: &str) -> String {
     for entry in entries {
         put(&format!(
             "<tr><td><a href=\"#{id}\">{id}</a></td><td>{}</td><td>{}</td><td class=\"n\">{:.0}</td></tr>\n",
-            escaped(entry.experiment.figure()),
-            verdict(entry.outcome.as_ref().map_or(Verdict::DoesNotHold, |finding| finding.verdict)),
+            escaped(&entry.figure),
+            verdict(entry.verdict.unwrap_or(Verdict::DoesNotHold)),
             entry.seconds,
-            id = entry.experiment.id(),
+            id = escaped(&entry.id),
         ));
     }
     put("</table>\n");
-    entries.iter().for_each(|entry| put(&section(entry)));
+    entries.iter().for_each(|entry| put(&entry.section));
     put("</body></html>\n");
     out
 }
 
 fn summary(entries: &[Entry], total: usize) -> String {
-    let count = |wanted: Verdict| {
-        let is = |entry: &&Entry| entry.outcome.as_ref().is_ok_and(|f| f.verdict == wanted);
-        entries.iter().filter(is).count()
-    };
-    let failed = entries.iter().filter(|entry| entry.outcome.is_err()).count();
+    let count =
+        |wanted: Verdict| entries.iter().filter(|entry| entry.verdict == Some(wanted)).count();
+    let failed = entries.iter().filter(|entry| entry.verdict.is_none()).count();
     let mut text = format!(
         "<p>{} of {total} experiments have run: {} hold, {} hold in direction, {} do not hold",
         entries.len(),
@@ -79,8 +106,7 @@ fn summary(entries: &[Entry], total: usize) -> String {
     text + ".</p>\n"
 }
 
-fn section(entry: &Entry) -> String {
-    let experiment = entry.experiment;
+fn section(experiment: &dyn Experiment, outcome: Result<&Finding, &Error>) -> String {
     let mut text = format!(
         "<section id=\"{id}\"><h2>{id}</h2>\n<p class=\"paper\">{}, {}</p>\n<p>Claim: {}.</p>\n",
         escaped(experiment.paper()),
@@ -88,9 +114,10 @@ fn section(entry: &Entry) -> String {
         escaped(experiment.claim()),
         id = experiment.id(),
     );
-    match &entry.outcome {
-        Err(reason) => {
-            let _ = writeln!(text, "<p class=\"fails\">It could not run: {}</p>", escaped(reason));
+    match outcome {
+        Err(error) => {
+            let reason = escaped(&error.to_string());
+            let _ = writeln!(text, "<p class=\"fails\">It could not run: {reason}</p>");
         }
         Ok(finding) => text.push_str(&found(finding)),
     }
@@ -166,10 +193,13 @@ mod tests {
         finding.verdict = Verdict::of(&finding.checks);
         finding.cause = Some("it is <made> so");
         let svg = finding.plot.as_ref().map(crate::plot::Plot::svg);
+        let error = Error::Invalid("no \"disk\"".into());
         let entries = [
-            Entry { experiment: *experiment, outcome: Ok(finding), seconds: 1.0 },
-            Entry { experiment: *experiment, outcome: Err("no \"disk\"".to_owned()), seconds: 0.0 },
+            Entry::of(*experiment, 0.01, Ok(&finding), 1.0),
+            Entry::of(*experiment, 0.01, Err(&error), 0.0),
         ];
+        let kept = serde_json::to_string(&entries).unwrap();
+        let entries: Vec<Entry> = serde_json::from_str(&kept).unwrap();
         let page = page(&entries, 5, "made here");
         for part in [
             "2 of 5 experiments have run: 0 hold, 0 hold in direction, 1 do not hold, 1 could not run",

@@ -13,16 +13,19 @@
 //!
 //! Source: ours.
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// What the numbers say, best first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Verdict {
     /// Every number is within its tolerance.
+    #[serde(rename = "holds")]
     Holds,
     /// Every number is at least on the side that the claim is about.
+    #[serde(rename = "holds in direction")]
     HoldsInDirection,
     /// A number is not, or there is none.
+    #[serde(rename = "does not hold")]
     DoesNotHold,
 }
 
@@ -39,12 +42,6 @@ impl Verdict {
             Verdict::HoldsInDirection => "holds in direction",
             Verdict::DoesNotHold => "does not hold",
         }
-    }
-}
-
-impl Serialize for Verdict {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
     }
 }
 
