@@ -411,7 +411,7 @@ mod tests {
     fn ranks_of_a_front_begin_anew_when_they_end() {
         let mut cache = Cache::new(16, 4);
         for turn in 0..100 {
-            cache.publish(id(turn % 3 << 8, 2), 60 + turn as u32, 50, turn > 0);
+            cache.publish(id((turn % 3) << 8, 2), 60 + turn as u32, 50, turn > 0);
         }
         // The last three were of keys 1, 2 and 0.
         leave(&mut cache, id(2 << 8, 2));
