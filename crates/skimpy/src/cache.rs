@@ -327,6 +327,16 @@ mod tests {
     }
 
     #[test]
+    fn keys_whose_tags_are_alike_are_told_apart_by_their_other_hash() {
+        let mut cache = Cache::new(16, 4);
+        let one = Id { more: 1 << 4, ..id(7, 2) };
+        let other = Id { more: 2 << 4, ..one };
+        cache.publish(one, 60, 50, false);
+        assert_eq!(cache.get(other), None);
+        assert_eq!(cache.front(other, 60).unwrap().members.len(), 1);
+    }
+
+    #[test]
     fn buckets_of_one_set_have_tags_of_their_own() {
         let mut cache = Cache::new(32, 1000);
         for bucket in (0..1000).step_by(2).take(16) {
