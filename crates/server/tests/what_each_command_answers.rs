@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::time::Duration;
+
+use siltstone::{Clock, Db, DbOptions, SystemClock};
 use support::Running;
 
 #[test]
@@ -352,4 +355,43 @@ fn the_connection_and_the_server() {
     assert!(other.is_closed());
     assert_eq!(client.call("QUIT"), "+OK");
     assert!(client.is_closed());
+}
+
+#[test]
+fn values_as_they_were() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::open_or_create(directory.path().join("db"), DbOptions::default()).unwrap();
+    let options = [("retention", "1h"), ("capacity", "64MiB")];
+    let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let prices = db.table_or_create("prices", "skimpy", &options.into_iter().collect()).unwrap();
+    let server = Running::over(Some(prices.engine().clone()), |_| ());
+    let mut client = server.client();
+    client.expect(&[("SET price 100", "+OK"), ("SET price 110", "+OK")]);
+    std::thread::sleep(Duration::from_millis(30));
+    let between = SystemClock.now() - 10;
+    client.expect(&[("SET price 120", "+OK"), ("GET price", "\"120\"")]);
+    assert_eq!(client.call(&format!("GETAT price {between}")), "\"110\"");
+    assert_eq!(client.call(&format!("GETAT other {between}")), "nil");
+    assert_eq!(client.call("GETAT price -30m"), "nil");
+    assert_eq!(client.call("DEL price"), ":1");
+    assert_eq!(client.call(&format!("GETAT price {between}")), "\"110\"");
+    let then = format!("GETAT price {between}");
+    client.expect(&[
+        ("MULTI", "+OK"),
+        ("SET price 130", "+QUEUED"),
+        (&then, "+QUEUED"),
+        ("EXEC", "[+OK, \"110\"]"),
+        (
+            "GETAT price soon",
+            "-ERR 'soon' is not a time; give milliseconds since 1970, or -10s for ten seconds ago",
+        ),
+        ("GETAT price", "-ERR wrong number of arguments for 'getat' command"),
+    ]);
+    assert_eq!(client.call("GETAT price 5"), "nil", "nothing was there then, and nothing is gone");
+    let late = client.call(&format!("GETAT price {}", SystemClock.now() + 60_000));
+    assert!(late.contains("is in the future"), "{late}");
+    client.expect(&[
+        ("SELECT 1", "+OK"),
+        ("GETAT price 5", "-ERR the map engine does not support reads at a time in the past"),
+    ]);
 }

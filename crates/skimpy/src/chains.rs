@@ -48,8 +48,10 @@ pub(crate) struct Chains {
     index: Mutex<Index>,
     /// Pages of the log for one step of the stamps.
     granule: u64,
-    /// A bucket whose chain was found to be long, and 1.
+    /// A bucket that is to be collected for its readers' sake, and 1.
     long: AtomicU64,
+    /// Pages that lookups have read beyond the first, and nothing was collected for yet.
+    owed: AtomicU64,
     tidy: u64,
     /// Under which keys have fingerprints, so that nobody can make two that share one.
     secret: u64,
@@ -130,6 +132,7 @@ impl Chains {
             // A window of 128 granules covers all pages that the device can have.
             granule: log_pages.div_ceil(100).max(1),
             long: AtomicU64::new(0),
+            owed: AtomicU64::new(0),
             tidy,
             secret: RandomState::new().hash_one(0),
             hits: AtomicU64::new(0),
@@ -173,6 +176,20 @@ impl Chains {
             return Err(inner.device.corrupt(page, "a chain leads to another bucket's record"));
         }
         Ok(Met::Record(Arc::new(record)))
+    }
+
+    /// Charges a bucket with pages that a lookup has read beyond the first. When buckets owe together what collecting
+    /// one costs, the one that was charged last is to be collected: as likely each as it was charged.
+    fn charge(&self, bucket: u32, pages: u64) {
+        if self.tidy == 0 || pages == 0 {
+            return;
+        }
+        let owed = self.owed.fetch_add(pages, Relaxed) + pages;
+        // If somebody else charges meanwhile it is due the next time.
+        let paid = |owed| self.owed.compare_exchange(owed, owed - self.tidy, Relaxed, Relaxed);
+        if owed >= self.tidy && paid(owed).is_ok() {
+            self.long.store(u64::from(bucket) + 1, Relaxed);
+        }
     }
 
     /// Looks for the key once; `None` if the chain moved underfoot.
@@ -359,9 +376,7 @@ impl Mapping for Chains {
         let _pin = inner.pins.enter();
         loop {
             let Some((found, met_younger)) = self.look(inner, &mut search)? else { continue };
-            if self.tidy > 0 && search.pages.read > self.tidy {
-                self.long.store(u64::from(bucket) + 1, Relaxed);
-            }
+            self.charge(bucket, search.pages.read.saturating_sub(1));
             let Some(found) = found else { return Ok((None, met_younger)) };
             let mut record = Arc::try_unwrap(found).unwrap_or_else(|shared| own(&shared));
             search.pages.load(&mut record, true)?;

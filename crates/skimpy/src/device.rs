@@ -8,7 +8,7 @@ use siltstone_engine::{Error, Purpose, Result};
 use siltstone_media::flash::{Flash, FlashError, Geometry};
 
 use crate::location::{Location, Slots};
-use crate::page::{self, Page};
+use crate::page::{self, Page, Unfit};
 use crate::record::{Content, Record};
 
 pub(crate) struct Device {
@@ -69,19 +69,34 @@ impl Device {
     }
 
     fn parse(&self, page: u32, bytes: Vec<u8>) -> Result<Page> {
-        Page::parse(page, bytes, &self.name).map_err(|reason| self.corrupt(page, reason))
+        Page::parse(page, bytes, &self.name).map_err(|unfit| self.corrupt(page, unfit.told()))
     }
 
     /// A page that may be torn or erased: `None` then.
+    ///
+    /// # Errors
+    /// `Refused` if it is of another version of the format.
     pub(crate) fn look(&self, page: u32, purpose: Purpose) -> Result<Option<Page>> {
-        let bytes = self.bytes(page, purpose)?;
-        Ok(bytes.and_then(|bytes| Page::parse(page, bytes, &self.name).ok()))
+        let Some(bytes) = self.bytes(page, purpose)? else { return Ok(None) };
+        self.held(page, Page::parse(page, bytes, &self.name))
+    }
+
+    /// What is torn or damaged is not there; what holds but can't be understood is refused.
+    fn held(&self, number: u32, parsed: Result<Page, Unfit>) -> Result<Option<Page>> {
+        match parsed {
+            Ok(page) => Ok(Some(page)),
+            Err(Unfit::Damaged(_)) => Ok(None),
+            Err(foreign @ Unfit::Foreign(_)) => {
+                let reason = format!("page {number}: {}", foreign.told());
+                Err(Error::Refused { path: self.name.to_string(), reason })
+            }
+        }
     }
 
     /// The same, whatever number the page says it has.
     pub(crate) fn look_as_any(&self, page: u32, purpose: Purpose) -> Result<Option<Page>> {
-        let bytes = self.bytes(page, purpose)?;
-        Ok(bytes.and_then(|bytes| Page::parse_any(bytes, &self.name).ok()))
+        let Some(bytes) = self.bytes(page, purpose)? else { return Ok(None) };
+        self.held(page, Page::parse_any(bytes, &self.name))
     }
 
     fn bytes(&self, page: u32, purpose: Purpose) -> Result<Option<Vec<u8>>> {

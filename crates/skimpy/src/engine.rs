@@ -207,6 +207,9 @@ impl Inner {
         let hold = self.own_hold(point)?;
         self.counters.gets.fetch_add(1, Relaxed);
         let (found, _) = self.mapping.find(self, key, hold.at(), Purpose::Get)?;
+        if self.mapping.is_untidy() {
+            self.tidy();
+        }
         let entry = found.and_then(|record| record.into_entry(self.env.clock.now()));
         self.counters.gets_found.fetch_add(u64::from(entry.is_some()), Relaxed);
         Ok(entry)

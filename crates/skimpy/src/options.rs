@@ -25,7 +25,7 @@ pub struct Options {
     /// made.
     pub buckets: u32,
     /// Keys whose newest version's place is kept in memory (`cache`, 0: a tenth of the keys that the buckets are
-    /// made for), 8 bytes each, and an eighth as many keys in full.
+    /// made for), 16 bytes each.
     pub cache_keys: u64,
     /// How old a page that is not full gets before the next write programs it as it is (`pack`, 1ms).
     pub pack: Duration,
@@ -34,8 +34,8 @@ pub struct Options {
     pub retention: Duration,
     /// The share of the blocks that collection keeps free (`free`, 0.1), of 0.05 to 0.9.
     pub free: f64,
-    /// A lookup that read more pages than this has its bucket collected (`tidy`, 4; 0: never): reads pay once
-    /// for what writes made long.
+    /// After so many pages that lookups have read beyond the first the last one's bucket is collected (`tidy`, 16;
+    /// 0: never). Collecting one costs some ten pages; fewer make lookups shorter and writes dearer.
     pub tidy: u64,
     /// Blocks that are programmed in turn (`lanes`, 1): as many as the device has channels.
     pub lanes: u32,
@@ -82,7 +82,7 @@ impl Default for Options {
             pack: Duration::from_millis(1),
             retention: Duration::ZERO,
             free: 0.1,
-            tidy: 4,
+            tidy: 16,
             lanes: 1,
         }
     }

@@ -16,8 +16,9 @@
 //!                 checkpoint: see `checkpoint`
 //! ```
 //!
-//! All numbers are little-endian. *Upgrade rule:* a reader takes its own version alone; a new form of
-//! anything in pages is a new version, and its reader says what it does with older ones.
+//! All numbers are little-endian. *Upgrade rule:* a reader takes its own version alone, and refuses a device with
+//! pages of another by its number; checksum, kind and version stay where they are. A new form of anything in pages
+//! is a new version, and its reader says what it does with older ones.
 //!
 //! Source: ours.
 
@@ -48,6 +49,28 @@ pub(crate) struct Header {
     pub(crate) durable: u64,
     pub(crate) floor: u64,
     pub(crate) sequence: u64,
+}
+
+/// Why a page can't be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    /// It does not hold.
+    Damaged(&'static str),
+    /// It holds, and is of this version of the format.
+    Foreign(u8),
+}
+
+impl Unfit {
+    /// In words.
+    pub(crate) fn told(self) -> String {
+        match self {
+            Unfit::Damaged(reason) => reason.to_owned(),
+            Unfit::Foreign(version) => format!(
+                "the page is of version {version} of the format, and this program reads version {VERSION}: \
+                 export the table with the program that wrote it"
+            ),
+        }
+    }
 }
 
 /// A page that holds.
@@ -104,34 +127,27 @@ impl Page {
         page: u32,
         bytes: Vec<u8>,
         device: &std::sync::Arc<str>,
-    ) -> Result<Self, &'static str> {
+    ) -> Result<Self, Unfit> {
         Self::parse_as(page, bytes, device)
     }
 
     /// The same for a page that says its number itself.
-    pub(crate) fn parse_any(
-        bytes: Vec<u8>,
-        device: &std::sync::Arc<str>,
-    ) -> Result<Self, &'static str> {
+    pub(crate) fn parse_any(bytes: Vec<u8>, device: &std::sync::Arc<str>) -> Result<Self, Unfit> {
         Self::parse_as(u32_at(&bytes, 16), bytes, device)
     }
 
-    fn parse_as(
-        page: u32,
-        bytes: Vec<u8>,
-        device: &std::sync::Arc<str>,
-    ) -> Result<Self, &'static str> {
+    fn parse_as(page: u32, bytes: Vec<u8>, device: &std::sync::Arc<str>) -> Result<Self, Unfit> {
         if u32_at(&bytes, 0) != sum(&bytes, page) {
-            return Err("the page's checksum does not hold");
+            return Err(Unfit::Damaged("the page's checksum does not hold"));
         }
         if bytes[5] != VERSION {
-            return Err("the page is of another version");
+            return Err(Unfit::Foreign(bytes[5]));
         }
         let kind = match bytes[4] {
             1 => Kind::Records,
             2 => Kind::Payload,
             3 => Kind::Checkpoint,
-            _ => return Err("the page is of no known kind"),
+            _ => return Err(Unfit::Damaged("the page is of no known kind")),
         };
         let header = Header {
             kind,

@@ -196,6 +196,12 @@ impl Record {
             }
     }
 
+    /// Bytes that a copy takes in a page as the first of a group, without detours.
+    pub(crate) fn copied_bytes(&self) -> usize {
+        let since = if begins_remapped(self.marks) { 0 } else { SINCE_BYTES };
+        self.encoded_bytes() + since - detours_bytes(self.detours.len())
+    }
+
     /// Bytes that it takes in pages, its payload's too.
     pub(crate) fn total_bytes(&self) -> u64 {
         let payload = self.payload.as_ref().map_or(0, |it| it.key_bytes + it.value_bytes);

@@ -74,10 +74,16 @@ pub(super) struct Run {
     pub(super) per_second: f64,
     pub(super) hit_rate: f64,
     pub(super) reads_per_get: f64,
+    pub(super) device: DeviceTime,
+}
+
+/// What the device has done.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct DeviceTime {
     /// Microseconds of the device for each operation, by [`CAUSES`].
-    pub(super) micros: [f64; 5],
+    micros: [f64; 5],
     /// The share of their time that the channels are busy.
-    pub(super) busy: f64,
+    busy: f64,
 }
 
 /// What the device spends its time on.
@@ -91,9 +97,35 @@ impl Run {
             per_second: 1.0 / mean(&|run| 1.0 / run.per_second),
             hit_rate: mean(&|run| run.hit_rate),
             reads_per_get: mean(&|run| run.reads_per_get),
-            micros: [0, 1, 2, 3, 4].map(|cause: usize| mean(&|run| run.micros[cause])),
-            busy: mean(&|run| run.busy),
+            device: DeviceTime {
+                micros: [0, 1, 2, 3, 4].map(|cause: usize| mean(&|run| run.device.micros[cause])),
+                busy: mean(&|run| run.device.busy),
+            },
         }
+    }
+}
+
+impl DeviceTime {
+    /// What the device did between two readings of the table's counters for so many operations.
+    pub(super) fn between(before: &Stats, after: &Stats, operations: u64, took: Duration) -> Self {
+        let io = |purpose: &str, of: &dyn Fn(&IoCounts) -> u64| {
+            let count = |stats: &Stats| stats.io.get(purpose).map_or(0, of);
+            (count(after) - count(before)) as f64
+        };
+        let operations = operations as f64;
+        let micros = |count: f64, each: Duration| count * each.as_secs_f64() * 1e6 / operations;
+        let Timing { read, program, erase, .. } = Timing::PAPER;
+        let programs = |purpose: &str| micros(io(purpose, &|io| io.writes), program);
+        let erased = of(after, "blocks_erased") - of(before, "blocks_erased");
+        let micros = [
+            micros(io("get", &|io| io.reads), read),
+            programs("flush") + programs("manifest"),
+            micros(io("compaction", &|io| io.reads), read),
+            programs("compaction"),
+            micros(erased as f64, erase),
+        ];
+        let busy = micros.iter().sum::<f64>() / 1e6 * operations;
+        DeviceTime { micros, busy: busy / took.as_secs_f64() / f64::from(LANES) }
     }
 
     /// In words.
@@ -193,26 +225,9 @@ impl FlashTable {
         let (hits, misses) = (more("translation_cache_hits"), more("translation_cache_misses"));
         let reads = |stats: &Stats| stats.io.get("get").map_or(0, |io| io.reads);
         let gets = (after.gets - before.gets).max(1) as f64;
-        let io = |purpose: &str, of: &dyn Fn(&IoCounts) -> u64| {
-            let count = |stats: &Stats| stats.io.get(purpose).map_or(0, of);
-            (count(&after) - count(&before)) as f64
-        };
-        let micros =
-            |count: f64, each: Duration| count * each.as_secs_f64() * 1e6 / operations as f64;
-        let Timing { read, program, erase, .. } = Timing::PAPER;
-        let programs = |purpose: &str| micros(io(purpose, &|io| io.writes), program);
-        let micros = [
-            micros(io("get", &|io| io.reads), read),
-            programs("flush") + programs("manifest"),
-            micros(io("compaction", &|io| io.reads), read),
-            programs("compaction"),
-            micros(more("blocks_erased"), erase),
-        ];
         let seconds = (end - start).as_secs_f64();
-        let busy = micros.iter().sum::<f64>() / 1e6 * operations as f64;
         Ok(Run {
-            micros,
-            busy: busy / seconds / f64::from(LANES),
+            device: DeviceTime::between(&before, &after, operations, end - start),
             per_second: operations as f64 / seconds,
             hit_rate: hits / (hits + misses).max(1.0),
             reads_per_get: (reads(&after) - reads(&before)) as f64 / gets,

@@ -82,13 +82,29 @@ impl<'a> Context<'a> {
             Some(written) => written.filter(|entry| !entry.is_expired(self.now())).cloned(),
             None => self.shared.databases[table].engine.get(key)?,
         };
-        if let Some(entry) = &mut entry
+        self.bare(table, &mut entry);
+        Ok(entry)
+    }
+
+    /// The entry that a key of the selected table had at a time, in milliseconds since 1970.
+    pub(crate) fn get_at(&self, key: &[u8], time: Timestamp) -> Result<Option<Entry>> {
+        let engine = &self.database().engine;
+        let point = engine.at(time)?;
+        if key.is_empty() {
+            return Ok(None);
+        }
+        let mut entry = engine.get_at(key, &point)?;
+        self.bare(self.session.table, &mut entry);
+        Ok(entry)
+    }
+
+    /// Flags are for memcached's clients; the value is what stands before them.
+    fn bare(&self, table: usize, entry: &mut Option<Entry>) {
+        if let Some(entry) = entry
             && self.shared.databases[table].has_annexes()
         {
-            // Flags are for memcached's clients; the value is what stands before them.
             annex::take(&mut entry.value);
         }
-        Ok(entry)
     }
 
     /// Whether a key is there.

@@ -7,6 +7,7 @@
 //! | [`failure`] | errors in Redis's words |
 //! | [`session`] | what the server remembers of a client |
 //! | [`strings`], [`numbers`], [`ranges`] | values: whole, as numbers, in part |
+//! | [`history`] | values as they were |
 //! | [`keys`], [`expiry`], [`scan`] | keys: whole, in time, all of them |
 //! | [`transactions`] | MULTI, EXEC, WATCH |
 //! | [`connection`], [`client`] | the client itself |
@@ -21,6 +22,7 @@ mod decimal;
 mod execute;
 mod expiry;
 mod failure;
+mod history;
 mod info;
 mod introspect;
 mod keys;
@@ -162,6 +164,7 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
         ranges::commands(),
         scan::commands(),
         strings::commands(),
+        history::commands(),
         transactions::commands(),
     ];
     let mut commands: Vec<Command> = families.into_iter().flatten().collect();

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use siltstone_engine::{Purpose, Result};
+use siltstone_engine::{Purpose, Result, Timestamp};
 
 use super::walk::{Walk, Way};
 use super::{Chains, Index, Met, own};
@@ -32,6 +32,7 @@ use crate::engine::Inner;
 use crate::location::{self, Location, NONE, UNKNOWN};
 use crate::log::Writer;
 use crate::mapping::Swept;
+use crate::page::HEADER_BYTES;
 use crate::record::{Content, FIRST, LAST, REMAPPED, Record};
 use crate::space::LogBlock;
 
@@ -47,9 +48,65 @@ pub(super) struct Versions {
     by_key: HashMap<Vec<u8>, BTreeMap<u64, Arc<Record>>>,
 }
 
+impl Versions {
+    /// What stays, from the oldest to the newest over all keys.
+    fn wanted(&self, watermark: u64, now: Timestamp) -> BTreeMap<(u64, &[u8]), Wanted<'_>> {
+        let mut wanted = BTreeMap::new();
+        for (key, of_key) in &self.by_key {
+            let newest = of_key.keys().next_back().copied();
+            for (timestamp, record) in of_key.iter().rev() {
+                let is_below = *timestamp <= watermark;
+                if !(is_below && record.is_gone(now)) {
+                    let is_newest = Some(*timestamp) == newest;
+                    wanted.insert((*timestamp, key.as_slice()), (record, is_newest));
+                }
+                if is_below {
+                    break;
+                }
+            }
+        }
+        wanted
+    }
+}
+
+/// A bucket that is to be remapped: what it holds, and what was wanted of it when that was read.
+struct Group {
+    bucket: u32,
+    versions: Versions,
+    watermark: u64,
+    now: Timestamp,
+    /// What its copies take in pages, but for payloads.
+    bytes: usize,
+}
+
+/// The group that goes to the log next, and whether the page before it is programmed as it is.
+struct Next {
+    index: usize,
+    ends_page: bool,
+}
+
+/// A group in one page is found by one read. So the largest goes next that the present page has room for; where none
+/// fits, the page ends if little of it is left.
+fn next_of(groups: &[Group], inner: &Inner) -> Option<Next> {
+    let body = inner.device.geometry.page_bytes() - HEADER_BYTES;
+    let room = body.saturating_sub(inner.pending.bytes());
+    let largest = |most: usize| {
+        let fitting = (0..groups.len()).filter(|index| groups[*index].bytes <= most);
+        fitting.max_by_key(|index| groups[*index].bytes)
+    };
+    if let Some(index) = largest(room) {
+        return Some(Next { index, ends_page: false });
+    }
+    let in_new = largest(body).filter(|_| room <= body / MOST_LEFT);
+    let index = in_new.or_else(|| largest(usize::MAX))?;
+    Some(Next { index, ends_page: in_new.is_some() })
+}
+
 /// Buckets that a step of a sweep remaps: their chains are read side by side, and their copies lie together, so that
 /// next time a page of them is read once. A writer waits for all of them.
 const RUN: usize = 4;
+/// A page is programmed with a share of one in so many free if that keeps a group in one page.
+const MOST_LEFT: usize = 4;
 /// The share of the pages programmed that copies are at most, if the device does not get full by it.
 const MOST_COPIED: f64 = 0.9;
 /// Pages that are kept for each bucket of a run: more than most chains lie in.
@@ -106,9 +163,16 @@ impl Chains {
         let room = PAGES_A_BUCKET * run.len();
         let mut kept = Pages::with_room(&inner.device, Purpose::Compaction, room);
         self.read_ahead(inner, &mut kept, &run)?;
-        let before = writer.number;
+        let mut groups = Vec::with_capacity(run.len());
         for bucket in run {
-            self.collect_bucket(inner, writer, &mut kept, bucket)?;
+            groups.extend(self.group(inner, &mut kept, bucket)?);
+        }
+        let before = writer.number;
+        while let Some(next) = next_of(&groups, inner) {
+            if next.ends_page {
+                writer.place(inner, true)?;
+            }
+            self.remap(inner, writer, groups.swap_remove(next.index))?;
         }
         // Copies are pages of the log, too: they must not make as many more of them due.
         let copied = (writer.number - before) as f64;
@@ -149,26 +213,28 @@ impl Chains {
         pages: &mut Pages<'_>,
         bucket: u32,
     ) -> Result<()> {
+        match self.group(inner, pages, bucket)? {
+            Some(group) => self.remap(inner, writer, group),
+            None => Ok(()),
+        }
+    }
+
+    /// What is wanted of a bucket; `None` if it is empty.
+    fn group(&self, inner: &Inner, pages: &mut Pages<'_>, bucket: u32) -> Result<Option<Group>> {
         if self.index().heads[bucket as usize] == NONE {
-            return Ok(());
+            return Ok(None);
         }
         let watermark = inner.watermark();
         let now = inner.env.clock.now();
         let versions = self.versions(inner, pages, bucket, watermark)?;
-        // From the oldest to the newest over all keys; whether it is the newest of its key.
-        let mut wanted: BTreeMap<(u64, &[u8]), Wanted<'_>> = BTreeMap::new();
-        for (key, of_key) in &versions.by_key {
-            let newest = of_key.keys().next_back().copied();
-            for (timestamp, record) in of_key.iter().rev() {
-                let is_below = *timestamp <= watermark;
-                if !(is_below && record.is_gone(now)) {
-                    wanted.insert((*timestamp, key), (record, Some(*timestamp) == newest));
-                }
-                if is_below {
-                    break;
-                }
-            }
-        }
+        let bytes = versions.wanted(watermark, now).values().map(|(it, _)| it.copied_bytes()).sum();
+        Ok(Some(Group { bucket, versions, watermark, now, bytes }))
+    }
+
+    /// Writes what is wanted of a bucket anew.
+    fn remap(&self, inner: &Inner, writer: &mut Writer, group: Group) -> Result<()> {
+        let Group { bucket, versions, watermark, now, .. } = group;
+        let wanted = versions.wanted(watermark, now);
         inner
             .check_copies(writer, wanted.values().map(|(record, _)| record.total_bytes()).sum())?;
         // Payloads are programmed first, and they are part of what must not seem older than this.
