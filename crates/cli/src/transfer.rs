@@ -11,6 +11,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use siltstone::{Durability, Table, WriteBatch};
 
+use crate::format::quotes::Quotes;
 use crate::format::{self, Format, Row, json_row, tsv};
 use crate::store::{NewStoreArgs, StoreArgs};
 use crate::{CommandResult, Failure, Outcome, progress};
@@ -138,7 +139,7 @@ impl Import {
         let mut reader = csv::ReaderBuilder::new()
             .has_headers(self.reading.header)
             .flexible(false)
-            .from_reader(input);
+            .from_reader(Quotes::of(input));
         let malformed = |e: csv::Error| {
             let line = e.position().map_or(0, csv::Position::line);
             self.bad_row(line, &e.to_string())
@@ -155,7 +156,10 @@ impl Import {
             self.check(&row, line)?;
             take(row)?;
         }
-        Ok(())
+        match reader.get_ref().open() {
+            Some(line) => Err(self.bad_row(line, "a quote opens here and is never closed")),
+            None => Ok(()),
+        }
     }
 
     /// A row that the store would refuse is refused with its line.

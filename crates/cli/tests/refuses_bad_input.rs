@@ -134,6 +134,7 @@ fn files_to_import_with_a_bad_row() {
         ("rows.tsv", "a\t1\n\t2\n", "line 2"),
         ("rows.jsonl", "{\"key\":\"a\"}\n{\"kee\":\"b\"}\n", "line 2"),
         ("rows.csv", "a,1\nb,2,3\n", "line"),
+        ("rows.csv", "a,1\nb,\"2\nc,3\n", "line 2: a quote opens here and is never closed"),
     ] {
         let file = scratch.path().join(name);
         std::fs::write(&file, rows).unwrap();

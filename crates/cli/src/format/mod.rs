@@ -11,6 +11,7 @@
 
 pub(crate) mod csv;
 pub(crate) mod jsonl;
+pub(crate) mod quotes;
 pub(crate) mod tsv;
 
 use std::io::BufRead;
