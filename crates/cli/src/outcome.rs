@@ -43,6 +43,9 @@ impl From<Error> for Failure {
             | Error::BadOptions(_)
             | Error::Unsupported { .. }
             | Error::Invalid(_) => Failure::Usage(text),
+            _ if error.is_corruption() => Failure::Store(format!(
+                "{text}\n(`siltstone verify DIR` tells what is damaged; `siltstone repair DIR` saves what can be saved)"
+            )),
             _ => Failure::Store(text),
         }
     }
