@@ -61,10 +61,11 @@ impl Experiment for LsmRocksDb {
     fn cause(&self) -> Option<&'static str> {
         Some(
             "p99.9 of our writes is no more the log's (an append of 132 bytes: 0.1 µs where 6 were when it was \
-             written; `cargo bench -p siltstone-media --bench append`); of page faults in the memtable and \
-             threads in the background on the same two cores, which it is was not measured, nor what \
-             bounds the throughput of values of 1 KiB. RocksDB writes less with a smaller level 1 than with \
-             ours.",
+             written; `cargo bench -p siltstone-media --bench append`). On two cores the writer shares them with \
+             threads in the background and is made to wait some 200 times a second (`perf sched timehist`), \
+             which with interrupts is about as many as the slowest thousandth has; and compactions read each \
+             value of a log by a call of its own. What bounds the throughput of values of 1 KiB was not \
+             measured. RocksDB writes less with a smaller level 1 than with ours.",
         )
     }
 

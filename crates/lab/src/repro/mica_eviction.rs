@@ -86,6 +86,13 @@ impl Experiment for MicaReinsertion {
          here, hits within 1 % of an exact LRU's"
     }
 
+    fn cause(&self) -> Option<&'static str> {
+        Some(
+            "`lru` appends an item at each hit and leaves a hole where it was, so the log has the keys of the last \
+             so many requests, not the last so many keys; what is appended when the head comes leaves none",
+        )
+    }
+
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
         compare(scale, progress, |ratio| {
             let lru = ratio("")?;

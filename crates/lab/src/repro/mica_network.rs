@@ -92,6 +92,14 @@ impl Experiment for MicaNetwork {
         }
     }
 
+    fn cause(&self) -> Option<&'static str> {
+        Some(
+            "under Zipf the peers find what is asked for in the processor's caches and do two to three times as \
+             much; here half of a request was the kernel's network before datagrams travelled in trains, and past \
+             the kernel a fifth of the server's samples wait for lines of the index (`perf record`)",
+        )
+    }
+
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
         let items = (ITEMS * scale) as u64;
         let memory = (MEMORY_MIB * scale).ceil() as u64 + 64;

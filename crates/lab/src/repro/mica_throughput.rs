@@ -35,6 +35,14 @@ impl Experiment for MicaThroughput {
         "76.9 M operations/s on 16 cores at the network, 4.8 M a core; skewed at least 86 % of uniform"
     }
 
+    fn cause(&self) -> Option<&'static str> {
+        Some(
+            "a request waits for memory: on some days the machine did 10 M and more, on others a third less, and \
+             then the program of an earlier day did as much in the same sitting, and prefetching twice as far \
+             ahead changed nothing; why its memory differs was not found",
+        )
+    }
+
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
         let items = (ITEMS * scale) as u64;
         let memory = items * 60 + (8 << 20);
