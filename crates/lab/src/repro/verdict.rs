@@ -138,4 +138,13 @@ mod tests {
         assert_eq!(checks(&[9.0, 5.9, 4.0]), Verdict::DoesNotHold);
         assert_eq!(checks(&[]), Verdict::DoesNotHold);
     }
+
+    #[test]
+    fn a_verdict_is_written_as_it_is_called() {
+        for verdict in [Verdict::Holds, Verdict::HoldsInDirection, Verdict::DoesNotHold] {
+            let written = serde_json::to_value(verdict).unwrap();
+            assert_eq!(written, verdict.name());
+            assert_eq!(serde_json::from_value::<Verdict>(written).unwrap(), verdict);
+        }
+    }
 }
