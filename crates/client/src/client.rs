@@ -93,7 +93,6 @@ impl Client {
             answer_bytes: options.answer_bytes.clamp(hello::BYTES, MAX_PACKET_BYTES),
             batch: options.batch.clamp(1, 2048),
             window: options.window.clamp(1, 1024),
-            train: options.train.clamp(1, 64),
             ..options
         };
         let mut link = open(server, &options)?;
