@@ -1,5 +1,6 @@
 //! What the tree counts as it runs.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use siltstone_engine::StallCounters;
@@ -42,6 +43,8 @@ pub(crate) struct Counters {
     pub(crate) nvm_comparisons: AtomicU64,
     pub(crate) nvm_lines: AtomicU64,
     pub(crate) stalls: StallCounters,
+    /// What running compactions hold of logs, in bytes.
+    pub(crate) held_ahead: Arc<AtomicU64>,
     /// Bytes of tables written into each level.
     level_bytes_written: [AtomicU64; LEVELS],
 }

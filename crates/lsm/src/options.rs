@@ -66,6 +66,10 @@ pub struct TriadOptions {
     /// in it (`triad_log`, on). Saves the flush of the values; scans of fresh data and the first
     /// compaction read values by position, and a log stays until the cursor has passed all of it.
     pub log: bool,
+    /// Bytes of records that a compaction holds of such logs at most, in memory (`log_ahead`, four
+    /// memtables): it reads them in the order of the log, many at once, and wants them in the order of keys.
+    /// Less: more reads, each for less. With 0 it reads one record at a time.
+    pub log_ahead_bytes: Option<u64>,
     /// Level 0 is compacted once its rows and the tables under them share enough keys, or when it
     /// has `l0_compact` rows (`triad_disk`, off).
     pub disk: bool,
@@ -170,7 +174,15 @@ pub enum HotBudget {
 impl Default for TriadOptions {
     fn default() -> Self {
         let (hot, flush_threshold) = (HotBudget::Auto, 0.5);
-        TriadOptions { mem: false, hot, flush_threshold, log: true, disk: false, overlap: 0.4 }
+        TriadOptions {
+            mem: false,
+            hot,
+            flush_threshold,
+            log: true,
+            log_ahead_bytes: None,
+            disk: false,
+            overlap: 0.4,
+        }
     }
 }
 
@@ -200,6 +212,11 @@ impl Default for FileOptions {
 /// A pool for fewer pages would have room for no row to speak of.
 const MIN_POOL_BYTES: u64 = 16 * PmemPool::DEFAULT_PAGE_BYTES as u64;
 const MAX_POOL_BYTES: u64 = 8 << 40;
+
+/// A side has as many bytes, by default, so that each log is read once for all of it.
+const AHEAD_MEMTABLES: u64 = 4;
+/// What is held is addressed by 32 bits.
+const MOST_AHEAD: u64 = 2 << 30;
 
 const DEFAULT_CONTAINER: u64 = 512 << 20;
 
@@ -246,6 +263,7 @@ impl Options {
         reader.value("jobs", &mut o.jobs);
         reader.value("subcompactions", &mut o.subcompactions);
         reader.with("triad_log", &mut o.triad.log, on_or_off);
+        reader.with("log_ahead", &mut o.triad.log_ahead_bytes, |text| parse_size(text).map(Some));
         reader.with("triad_mem", &mut o.triad.mem, on_or_off);
         reader.with("hot", &mut o.triad.hot, |text| match (text, text.parse()) {
             ("auto", _) => Ok(HotBudget::Auto),
@@ -285,6 +303,11 @@ impl Options {
     /// Bytes of keys and values that a memtable which stands for persistent memory takes.
     pub(crate) fn large_memtable(&self) -> u64 {
         self.nvm_bytes / 2
+    }
+
+    /// Bytes of logs that one compaction holds at most.
+    pub(crate) fn log_ahead(&self) -> u64 {
+        self.triad.log_ahead_bytes.unwrap_or(AHEAD_MEMTABLES * self.memtable()).min(MOST_AHEAD)
     }
 
     /// Whether a full memtable's log is to be its row. A log that two memtables share cannot.

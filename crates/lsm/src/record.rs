@@ -98,6 +98,27 @@ pub(crate) fn find(record: &[u8], sequence: u64) -> Result<Op<'_>, String> {
     operations(header.body).nth(at as usize).unwrap_or_else(|| Err("a record is cut off".into()))
 }
 
+/// Appends to `out` a record in which [`find`] finds the operation `sequence` of `record`, and little or
+/// nothing else; `false`: it has none. `scratch` is any batch, for its memory.
+pub(crate) fn cut_out(
+    record: &[u8],
+    sequence: u64,
+    scratch: &mut WriteBatch,
+    out: &mut Vec<u8>,
+) -> bool {
+    let Ok(op) = find(record, sequence) else { return false };
+    match Header::decode(record) {
+        Ok(Header { count: 1, .. }) => out.extend_from_slice(record),
+        _ => {
+            scratch.clear();
+            scratch.push(op);
+            push_header(out, sequence, 1, true);
+            out.extend_from_slice(scratch.as_bytes());
+        }
+    }
+    true
+}
+
 /// What comes before the operations of a record.
 struct Header<'a> {
     sequences: Sequences<'a>,
@@ -224,10 +245,17 @@ mod tests {
         for (i, op) in batch.iter().enumerate() {
             assert_eq!(find(&consecutive, 100 + i as u64), Ok(op));
             assert_eq!(find(&carried, scattered[i]), Ok(op));
+            for (record, sequence) in [(&consecutive, 100 + i as u64), (&carried, scattered[i])] {
+                let mut alone = Vec::new();
+                assert!(cut_out(record, sequence, &mut batch.clone(), &mut alone));
+                assert_eq!(find(&alone, sequence), Ok(op));
+                assert!(alone.len() < 30);
+            }
         }
         for absent in [99, 109, u64::MAX] {
             assert!(find(&consecutive, absent).is_err());
             assert!(find(&carried, absent).is_err());
+            assert!(!cut_out(&carried, absent, &mut WriteBatch::new(), &mut Vec::new()));
         }
         let Ok(Record::Carried { sequences, batch: back }) = Record::decode(&carried) else {
             panic!("not read back");

@@ -77,6 +77,7 @@ impl Inner {
             ("filter", tables().map(|table| table.filter_bytes() as u64).sum()),
             ("index", tables().map(|table| table.index_bytes() as u64).sum()),
             ("block_cache", self.cache.resident_bytes()),
+            ("log_ahead", c.held_ahead.load(Relaxed)),
             ("row", view.version.nvm_rows().map(|row| row.memory_bytes() as u64).sum()),
         ];
         let held = view.version.nvm_rows().map(|row| row.held_bytes());

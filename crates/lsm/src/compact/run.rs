@@ -15,9 +15,9 @@ use siltstone_table::{EntryRef, FileNumber, IterOptions, Kind, TableWriter};
 
 use super::Compaction;
 use crate::engine::Inner;
-use crate::read::{LevelIter, Merge, Source};
+use crate::read::{AheadShare, LevelIter, Merge, Source};
 use crate::retain::Retain;
-use crate::version::{FileEntry, Row, TableFile};
+use crate::version::{FileEntry, TableFile};
 
 /// A piece below this size is not worth a thread.
 const PIECE_BYTES: u64 = 16 << 20;
@@ -120,12 +120,13 @@ impl Inner {
 
     fn merge_piece(&self, pieces: &Pieces, piece: usize) -> Result<Vec<FileEntry>> {
         let compaction = &pieces.compaction;
-        let mut merge = Merge::new(runs(compaction)?, self.options.hints);
+        let end = pieces.cuts.get(piece);
+        let runs = runs(compaction, end.map(Vec::as_slice), &self.ahead_share(pieces))?;
+        let mut merge = Merge::new(runs, self.options.hints);
         match piece.checked_sub(1).map(|before| &pieces.cuts[before]) {
             None => merge.first()?,
             Some(start) => merge.seek(start, u64::MAX)?,
         }
-        let end = pieces.cuts.get(piece);
         let mut output =
             Output { inner: self, compaction, table: None, done: Vec::new(), grandparents: 0..0 };
         let merged = self.merge_run(pieces, &mut merge, end, &mut output);
@@ -136,6 +137,14 @@ impl Inner {
                 Err(error)
             }
         }
+    }
+
+    /// What each row that is a log may hold of it for a piece.
+    fn ahead_share(&self, pieces: &Pieces) -> AheadShare {
+        let logs = pieces.compaction.rows.iter().filter(|row| row.log().is_some()).count() as u64;
+        let pieces = pieces.cuts.len() as u64 + 1;
+        let bytes = self.options.log_ahead() / (logs * pieces).max(1);
+        AheadShare { bytes, held: self.counters.held_ahead.clone() }
     }
 
     fn merge_run(
@@ -183,17 +192,15 @@ impl Inner {
     }
 }
 
-/// The runs to merge: each row of level 0 by itself, deeper levels each as one.
-fn runs(compaction: &Compaction) -> Result<Vec<Source>> {
+/// The runs to merge: each row of level 0 by itself, deeper levels each as one. What lies at `end` and
+/// behind need not be there.
+fn runs(compaction: &Compaction, end: Option<&[u8]>, share: &AheadShare) -> Result<Vec<Source>> {
     let options = IterOptions::COMPACTION;
     let level = |tables: &[Arc<TableFile>]| {
         Source::Level(Box::new(LevelIter::new(tables.to_vec(), Purpose::Compaction, options)))
     };
-    let row = |row: &Row| match &compaction.side {
-        None => Ok(Source::of_row(row, Purpose::Compaction, options)),
-        Some(to) => Source::of_side(row, to.as_deref(), Purpose::Compaction, options),
-    };
-    let rows = compaction.rows.iter().map(row);
+    let side = compaction.side.as_ref().map(|to| end.or(to.as_deref()));
+    let rows = compaction.rows.iter().map(|row| Source::of_input(row, side, share));
     rows.chain([level(&compaction.inputs), level(&compaction.below)].map(Ok)).collect()
 }
 

@@ -7,12 +7,14 @@
 //!
 //! A view is one pointer, loaded without a lock; nothing it names goes away while it is held.
 
+mod ahead;
 mod cursor;
 mod level;
 mod merge;
 mod row;
 mod source;
 
+pub(crate) use ahead::AheadShare;
 pub(crate) use cursor::TreeCursor;
 pub(crate) use level::LevelIter;
 pub(crate) use merge::Merge;
@@ -138,9 +140,9 @@ impl From<InRow> for Seen {
         match found {
             InRow::Table(found) => found.into(),
             InRow::Nvm(found) => found.into(),
-            InRow::Log(logged) => {
+            InRow::Log(logged, record) => {
                 let (kind, expires_at) = (logged.kind(), logged.expires_at);
-                Seen { kind, expires_at, value: logged.into_value() }
+                Seen { kind, expires_at, value: logged.cut_out(record) }
             }
         }
     }

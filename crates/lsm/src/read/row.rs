@@ -4,13 +4,16 @@
 //!
 //! Moving touches keys alone. Who wants the kind, expiry or value of the entry under the iterator
 //! calls [`resolve`](RowIter::resolve) first, so that versions which a merge passes over cost no
-//! read of the log.
+//! read of the log. A compaction, which wants nearly all, fetches many at once (see
+//! [`ahead`](super::ahead)).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use siltstone_engine::{Purpose, Result};
 use siltstone_table::{IterOptions, Kind, TableIter};
 
+use super::ahead::{AheadShare, LogAhead};
 use crate::live_range::LiveRange;
 use crate::version::{LogFile, Logged, Row, TableFile};
 
@@ -20,9 +23,22 @@ pub(crate) struct RowIter {
     log: Option<Arc<LogFile>>,
     live: LiveRange,
     is_valid: bool,
-    is_resolved: bool,
+    value: Found,
     logged: Logged,
+    /// The record that was read for the entry.
+    record: Vec<u8>,
+    ahead: Option<LogAhead>,
     purpose: Purpose,
+}
+
+/// Where the value of the entry under the iterator is.
+enum Found {
+    /// In the table, or not yet found.
+    Table,
+    /// In the record that was read for it.
+    Record,
+    /// In one that was fetched before.
+    Ahead(Range<usize>),
 }
 
 impl RowIter {
@@ -33,10 +49,20 @@ impl RowIter {
             log: row.log().cloned(),
             live: row.live().clone(),
             is_valid: false,
-            is_resolved: false,
+            value: Found::Table,
             logged: Logged::default(),
+            record: Vec::new(),
+            ahead: None,
             purpose,
         }
+    }
+
+    /// Fetches values from the log ahead of the walk, which goes forwards.
+    pub(crate) fn with_ahead(mut self, row: &Row, share: &AheadShare) -> Self {
+        let mean_bytes = row.data_bytes() as f64 / row.entries().max(1) as f64;
+        let ahead = |_| LogAhead::new(&self.table, mean_bytes, share.clone());
+        self.ahead = self.log.as_ref().map(ahead);
+        self
     }
 
     /// Without the keys from `to` on (`None`: to the last key): a side of the row, from the cursor
@@ -88,34 +114,51 @@ impl RowIter {
         self.table.sequence()
     }
 
-    /// Makes kind, expiry and value known. Cost: a read of the log if the value is there.
+    /// Makes kind, expiry and value known. Cost: a read of the log if the value is there and was not
+    /// fetched ahead.
     pub(crate) fn resolve(&mut self) -> Result<()> {
-        if self.is_resolved || self.table.kind() != Kind::Position {
+        if !matches!(self.value, Found::Table) || self.table.kind() != Kind::Position {
             return Ok(());
         }
         // A position without a log is damage: no flush writes one. It is told as such by its kind.
         let Some(log) = &self.log else { return Ok(()) };
-        let (key, sequence) = (self.table.key(), self.table.sequence());
-        log.read(self.table.value(), key, sequence, &mut self.logged, self.purpose)?;
-        self.is_resolved = true;
+        let version = (self.table.key(), self.table.sequence());
+        let position = log.position(self.table.value())?;
+        if let Some(ahead) = &mut self.ahead
+            && let Some(place) = ahead.record(log.access(), &self.live, position, version)
+        {
+            self.logged = log.find(position, version, &ahead.bytes()[place.clone()])?;
+            self.value = Found::Ahead(place);
+            return Ok(());
+        }
+        self.logged = log.read(position, version, &mut self.record, self.purpose)?;
+        self.value = Found::Record;
         Ok(())
     }
 
     pub(crate) fn kind(&self) -> Kind {
-        if self.is_resolved { self.logged.kind() } else { self.table.kind() }
+        if self.is_resolved() { self.logged.kind() } else { self.table.kind() }
     }
 
     pub(crate) fn expires_at(&self) -> u64 {
-        if self.is_resolved { self.logged.expires_at } else { self.table.expires_at() }
+        if self.is_resolved() { self.logged.expires_at } else { self.table.expires_at() }
     }
 
     pub(crate) fn value(&self) -> &[u8] {
-        if self.is_resolved { self.logged.value() } else { self.table.value() }
+        match (&self.value, &self.ahead) {
+            (Found::Record, _) => self.logged.value(&self.record),
+            (Found::Ahead(place), Some(ahead)) => self.logged.value(&ahead.bytes()[place.clone()]),
+            _ => self.table.value(),
+        }
+    }
+
+    fn is_resolved(&self) -> bool {
+        !matches!(self.value, Found::Table)
     }
 
     /// From where the table stands, to the first entry whose key is live.
     fn go_on(&mut self) -> Result<()> {
-        self.is_resolved = false;
+        self.value = Found::Table;
         self.is_valid = self.table.valid();
         if self.is_valid && !self.live.contains(self.table.key()) {
             match self.live.after(self.table.key()) {
@@ -130,7 +173,7 @@ impl RowIter {
 
     /// From where the table stands, back to the last entry whose key is live.
     fn go_back(&mut self) -> Result<()> {
-        self.is_resolved = false;
+        self.value = Found::Table;
         self.is_valid = self.table.valid();
         if self.is_valid && !self.live.contains(self.table.key()) {
             match self.live.before(self.table.key()) {

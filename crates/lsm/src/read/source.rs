@@ -10,6 +10,7 @@ use siltstone_engine::{Purpose, Result};
 use siltstone_structures as structures;
 use siltstone_table::{IterOptions, Kind};
 
+use super::ahead::AheadShare;
 use super::level::LevelIter;
 use super::row::RowIter;
 use crate::memtable::kind_of;
@@ -47,21 +48,24 @@ impl Source {
         Source::RowTable(Box::new(rowtable::RowIter::new(table.clone(), purpose)))
     }
 
-    /// The same of the part from the cursor over level 0 to before `to` (`None`: to the last key):
-    /// a side of the row. What the cursor will come to only after the turn is not part of it.
+    /// A run over the live part of a row for a compaction, or over the part from the cursor over
+    /// level 0 to before `side` (`Some(None)`: to the last key): a side of the row. What the cursor will
+    /// come to only after the turn is not part of it. `share`: for values that are in a log.
     ///
     /// # Errors
     /// `Corruption` in what is searched.
-    pub(crate) fn of_side(
+    pub(crate) fn of_input(
         row: &Row,
-        to: Option<&[u8]>,
-        purpose: Purpose,
-        options: IterOptions,
+        side: Option<Option<&[u8]>>,
+        share: &AheadShare,
     ) -> Result<Self> {
+        let (purpose, options) = (Purpose::Compaction, IterOptions::COMPACTION);
         if let Some(file) = row.file() {
-            let row = RowIter::new(row, file, purpose, options).up_to(to);
-            return Ok(Source::Row(Box::new(row)));
+            let whole = RowIter::new(row, file, purpose, options);
+            let part = if let Some(to) = side { whole.up_to(to) } else { whole };
+            return Ok(Source::Row(Box::new(part.with_ahead(row, share))));
         }
+        let Some(to) = side else { return Ok(Source::of_row(row, purpose, options)) };
         let table = row.nvm().expect("a row without a table is in persistent memory");
         let side = Arc::new(table.trim(row.live().up_to(to))?);
         Ok(Source::RowTable(Box::new(rowtable::RowIter::new(side, purpose))))

@@ -29,13 +29,12 @@ pub(crate) struct LogFile {
     obsolete: AtomicBool,
 }
 
-/// What a log says of one version of a key, copied out of it.
+/// What a log says of one version of a key.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Logged {
     pub(crate) expires_at: u64,
     pub(crate) is_expiring: bool,
-    /// The record as it was read; the value lies in it.
-    record: Vec<u8>,
+    /// Where in the record the value lies.
     value: std::ops::Range<usize>,
 }
 
@@ -44,14 +43,16 @@ impl Logged {
         if self.is_expiring { Kind::PutExpiring } else { Kind::Put }
     }
 
-    pub(crate) fn value(&self) -> &[u8] {
-        &self.record[self.value.clone()]
+    /// The value, in the record that it was found in.
+    pub(crate) fn value<'r>(&self, record: &'r [u8]) -> &'r [u8] {
+        &record[self.value.clone()]
     }
 
-    pub(crate) fn into_value(mut self) -> Vec<u8> {
-        self.record.truncate(self.value.end);
-        self.record.drain(..self.value.start);
-        self.record
+    /// The value alone.
+    pub(crate) fn cut_out(self, mut record: Vec<u8>) -> Vec<u8> {
+        record.truncate(self.value.end);
+        record.drain(..self.value.start);
+        record
     }
 }
 
@@ -68,36 +69,59 @@ impl LogFile {
         Ok(Arc::new(LogFile { number, bytes, access, media, obsolete: AtomicBool::new(false) }))
     }
 
-    /// Replaces `out` by the operation that wrote (`key`, `sequence`), found by the bytes of its
-    /// position. Cost: one read.
+    /// The position of which a row's table has these bytes.
+    ///
+    /// # Errors
+    /// `Corruption` if they are none.
+    pub(crate) fn position(&self, bytes: &[u8]) -> Result<Position> {
+        let malformed = "a row names a malformed position in this log";
+        Position::decode(bytes).ok_or_else(|| Error::corruption(self.name(), 0, malformed))
+    }
+
+    /// Replaces `record` by the one at `position`, and finds in it the operation that wrote (`key`,
+    /// `sequence`). Cost: one read.
     ///
     /// # Errors
     /// `Corruption` if anything else is there.
     pub(crate) fn read(
         &self,
-        position: &[u8],
-        key: &[u8],
-        sequence: u64,
-        out: &mut Logged,
+        position: Position,
+        version: (&[u8], u64),
+        record: &mut Vec<u8>,
         purpose: Purpose,
-    ) -> Result<()> {
-        let wrong = |at: u64, reason: String| Err(Error::corruption(self.name(), at, reason));
-        let Some(position) = Position::decode(position) else {
-            return wrong(0, "a row names a malformed position in this log".to_owned());
-        };
-        let at = position.offset();
-        self.access.read(at, position.expected_bytes(), &mut out.record, purpose)?;
-        match record::find(&out.record, sequence) {
+    ) -> Result<Logged> {
+        self.access.read(position.offset(), position.expected_bytes(), record, purpose)?;
+        self.find(position, version, record)
+    }
+
+    /// Finds the operation that wrote (`key`, `sequence`) in the record that was read at `position`.
+    ///
+    /// # Errors
+    /// `Corruption` if anything else is there.
+    pub(crate) fn find(
+        &self,
+        position: Position,
+        (key, sequence): (&[u8], u64),
+        record: &[u8],
+    ) -> Result<Logged> {
+        let wrong = |reason: String| Err(Error::corruption(self.name(), position.offset(), reason));
+        match record::find(record, sequence) {
             Ok(Op::Put { key: found, value, expires_at }) if found == key => {
-                let start = value.as_ptr().addr() - out.record.as_ptr().addr();
-                out.value = start..start + value.len();
-                out.is_expiring = expires_at.is_some();
-                out.expires_at = expires_at.unwrap_or(0);
-                Ok(())
+                let start = value.as_ptr().addr() - record.as_ptr().addr();
+                Ok(Logged {
+                    value: start..start + value.len(),
+                    is_expiring: expires_at.is_some(),
+                    expires_at: expires_at.unwrap_or(0),
+                })
             }
-            Ok(_) => wrong(at, "another operation stands where a row points".to_owned()),
-            Err(reason) => wrong(at, reason),
+            Ok(_) => wrong("another operation stands where a row points".to_owned()),
+            Err(reason) => wrong(reason),
         }
+    }
+
+    /// To read its records.
+    pub(crate) fn access(&self) -> &LogAccess {
+        &self.access
     }
 
     /// Reads every record of the row's bytes.

@@ -43,7 +43,7 @@ enum Body {
 /// A version of a key that a lookup found in a row.
 pub(crate) enum InRow {
     Table(Found),
-    Log(Logged),
+    Log(Logged, Vec<u8>),
     Nvm(RowVersion),
 }
 
@@ -132,9 +132,10 @@ impl Row {
         let Some(found) = file.get(key, hash, at)? else { return Ok(None) };
         match (log, found.kind) {
             (Some(log), Kind::Position) => {
-                let mut logged = Logged::default();
-                log.read(found.value(), key, found.sequence, &mut logged, Purpose::Get)?;
-                Ok(Some(InRow::Log(logged)))
+                let (position, mut record) = (log.position(found.value())?, Vec::new());
+                let version = (key, found.sequence);
+                let logged = log.read(position, version, &mut record, Purpose::Get)?;
+                Ok(Some(InRow::Log(logged, record)))
             }
             _ => Ok(Some(InRow::Table(found))),
         }
@@ -223,7 +224,7 @@ impl Row {
     }
 
     /// Keys and values of the whole row, in bytes.
-    fn data_bytes(&self) -> u64 {
+    pub(crate) fn data_bytes(&self) -> u64 {
         self.told().row.as_ref().map_or(0, |row| row.data_bytes)
     }
 

@@ -6,7 +6,9 @@
 //! ```
 //!
 //! A record costs a copy, and a read only where it is not in the chunk: a sweep over most records of a
-//! log reads the log once, in order; one over few records skips what lies between them.
+//! log reads the log once, in order; one over few records skips what lies between them. Whoever knows
+//! where the records end that are close to each other says so ([`LogSweep::go_to`]), and nothing is
+//! read behind them.
 //!
 //! Invariant: a record is checked in the same way as by [`LogAccess::read`], and is the same.
 //!
@@ -24,15 +26,51 @@ const CHUNK: u64 = 16 * BLOCK;
 pub struct LogSweep<'a> {
     log: &'a LogAccess,
     purpose: Purpose,
+    /// A chunk has at most so many bytes.
+    most: u64,
     chunk: Vec<u8>,
-    /// Where the chunk lies in the file: the start of a block.
+    /// Where the chunk lies in the file.
     chunk_at: u64,
+    /// A chunk ends here at the latest, unless a record goes on behind it.
+    end: u64,
+    /// A record of several fragments.
+    assembled: Vec<u8>,
 }
 
 impl<'a> LogSweep<'a> {
     /// A sweep over `log`. Memory: a chunk of 512 KiB.
     pub fn new(log: &'a LogAccess, purpose: Purpose) -> Self {
-        LogSweep { log, purpose, chunk: Vec::new(), chunk_at: 0 }
+        Self::reusing(log, purpose, CHUNK, Vec::new())
+    }
+
+    /// The same with chunks of at most `most` bytes, but for one with a block or a part of it, in the memory
+    /// of an earlier sweep ([`into_memory`](Self::into_memory)).
+    pub fn reusing(
+        log: &'a LogAccess,
+        purpose: Purpose,
+        most: u64,
+        mut memory: Vec<u8>,
+    ) -> LogSweep<'a> {
+        memory.clear();
+        LogSweep {
+            log,
+            purpose,
+            most,
+            chunk: memory,
+            chunk_at: 0,
+            end: u64::MAX,
+            assembled: Vec::new(),
+        }
+    }
+
+    /// What comes next are records before `end`: of what lies behind, no more is read than they need.
+    pub fn go_to(&mut self, end: u64) {
+        self.end = end;
+    }
+
+    /// The memory of the chunk, for another sweep.
+    pub fn into_memory(self) -> Vec<u8> {
+        self.chunk
     }
 
     /// Appends the record at `position` to `out`. Cost: one read a chunk.
@@ -40,7 +78,17 @@ impl<'a> LogSweep<'a> {
     /// # Errors
     /// `Corruption` if there is no whole record at `position`; the medium's.
     pub fn read(&mut self, position: u64, out: &mut Vec<u8>) -> Result<()> {
+        out.extend_from_slice(self.get(position)?);
+        Ok(())
+    }
+
+    /// Lends the record at `position`. Cost: one read a chunk.
+    ///
+    /// # Errors
+    /// `Corruption` if there is no whole record at `position`; the medium's.
+    pub fn get(&mut self, position: u64) -> Result<&[u8]> {
         let (mut at, mut first) = (position, true);
+        self.assembled.clear();
         loop {
             let in_block = at % BLOCK;
             if in_block < HEADER || !fits_fragment(in_block) {
@@ -51,34 +99,60 @@ impl<'a> LogSweep<'a> {
             let end = self.chunk.len().min(from + (BLOCK - in_block) as usize);
             let fragment = self.log.sum().parse_fragment(at, &self.chunk[from..end]);
             let fragment = fragment.map_err(|reason| self.corruption(at, reason))?;
+            let payload = from + FRAGMENT as usize;
+            let payload = payload..payload + fragment.len;
             match (fragment.part, first) {
-                (Part::Full | Part::First, true) | (Part::Middle | Part::Last, false) => {}
+                (Part::Full, true) => return Ok(&self.chunk[payload]),
+                (Part::First, true) | (Part::Middle | Part::Last, false) => {}
                 _ => return Err(self.corruption(at, "no record starts here")),
             }
-            let payload = from + FRAGMENT as usize;
-            out.extend_from_slice(&self.chunk[payload..payload + fragment.len]);
-            if matches!(fragment.part, Part::Full | Part::Last) {
-                return Ok(());
+            self.assembled.extend_from_slice(&self.chunk[payload]);
+            if fragment.part == Part::Last {
+                return Ok(&self.assembled);
             }
             at = (at / BLOCK + 1) * BLOCK + HEADER;
             first = false;
         }
     }
 
-    /// Makes the block of `at` present.
+    /// Makes the fragment at `at` present, or all that is left of its block.
     fn load(&mut self, at: u64) -> Result<()> {
-        if (self.chunk_at..self.chunk_at + self.chunk.len() as u64).contains(&at) {
+        if self.has_fragment(at) {
             return Ok(());
         }
-        let (block, len) = (at - at % BLOCK, self.log.file_bytes());
-        if at >= len {
+        if at >= self.log.file_bytes() {
             return Err(self.corruption(at, "no record can be here"));
         }
+        if at < self.end {
+            self.fill(at, self.end.min(at.saturating_add(self.most)))?;
+        }
+        if self.has_fragment(at) { Ok(()) } else { self.fill(at, (at / BLOCK + 1) * BLOCK) }
+    }
+
+    /// Whether the fragment at `at` is whole in the chunk, or as much of it as its block or the log has.
+    fn has_fragment(&self, at: u64) -> bool {
+        let chunk_end = self.chunk_at + self.chunk.len() as u64;
+        if !(self.chunk_at..chunk_end).contains(&at) {
+            return false;
+        }
+        let block_end = (at / BLOCK + 1) * BLOCK;
+        let rest = &self.chunk[(at - self.chunk_at) as usize..];
+        let is_whole = match *rest {
+            [_, _, _, _, a, b, _, ..] => {
+                rest.len() as u64 >= FRAGMENT + u64::from(u16::from_le_bytes([a, b]))
+            }
+            _ => false,
+        };
+        is_whole || chunk_end >= block_end.min(self.log.file_bytes())
+    }
+
+    fn fill(&mut self, from: u64, to: u64) -> Result<()> {
+        let to = to.min(self.log.file_bytes());
         // Empty while it is being filled: a failed read must not leave old bytes at a new place.
         let mut chunk = std::mem::take(&mut self.chunk);
-        chunk.resize(CHUNK.min(len - block) as usize, 0);
-        self.log.file().read_at(block, &mut chunk, self.purpose)?;
-        (self.chunk, self.chunk_at) = (chunk, block);
+        chunk.resize((to - from) as usize, 0);
+        self.log.file().read_at(from, &mut chunk, self.purpose)?;
+        (self.chunk, self.chunk_at) = (chunk, from);
         Ok(())
     }
 
@@ -116,6 +190,17 @@ mod tests {
             assert_eq!(swept, alone);
         }
         assert!(reads() <= log.len().div_ceil(CHUNK) + 1, "{} reads", reads());
+        // With ends that cut records, and chunks that do.
+        for (most, ahead) in [(100, 1), (5_000, 1_000), (70_000, 40_000), (1 << 20, 200_000)] {
+            let mut sweep = LogSweep::reusing(&access, Purpose::Flush, most, vec![1; 9]);
+            for (i, &position) in positions.iter().enumerate().step_by(3) {
+                sweep.go_to(position + ahead);
+                swept.clear();
+                sweep.read(position, &mut swept).unwrap();
+                assert_eq!(swept, record(i), "{most} {ahead}");
+            }
+            assert!(!sweep.into_memory().is_empty());
+        }
         // Backwards, beside a record, and behind the end.
         for (i, &position) in positions.iter().enumerate().rev().step_by(7) {
             swept.clear();
