@@ -66,7 +66,7 @@ pub struct TriadOptions {
     /// in it (`triad_log`, on). Saves the flush of the values; scans of fresh data and the first
     /// compaction read values by position, and a log stays until the cursor has passed all of it.
     pub log: bool,
-    /// Bytes of records that a compaction holds of such logs at most, in memory (`log_ahead`, four
+    /// Bytes of records that a compaction holds of such logs at most, in memory (`log_ahead`, two
     /// memtables): it reads them in the order of the log, many at once, and wants them in the order of keys.
     /// Less: more reads, each for less. With 0 it reads one record at a time.
     pub log_ahead_bytes: Option<u64>,
@@ -214,7 +214,7 @@ const MIN_POOL_BYTES: u64 = 16 * PmemPool::DEFAULT_PAGE_BYTES as u64;
 const MAX_POOL_BYTES: u64 = 8 << 40;
 
 /// A side has as many bytes, by default, so that each log is read once for all of it.
-const AHEAD_MEMTABLES: u64 = 4;
+const AHEAD_MEMTABLES: u64 = 2;
 /// What is held is addressed by 32 bits.
 const MOST_AHEAD: u64 = 2 << 30;
 

@@ -8,7 +8,7 @@
 //! **By right-angle sides** (`level0=triangle`): rows stack up in a container; from the share
 //! [`BEGIN_AT`] of its capacity on, a *side* is compacted: what all rows hold from the cursor on, up
 //! to a border of level 1 at which there are between AF·S/2 and AF·S bytes (AF: how much larger the
-//! second level is than the first; S: the size of a table). Then the cursor moves there, and round
+//! second level is than the first; S: the size of a table), but at most an eighth of the container. Then the cursor moves there, and round
 //! at the end. So a compaction of level 0 is always small, and rows may be many.
 //!
 //! ```text
@@ -50,6 +50,11 @@ pub(super) const BEGIN_AT: f64 = 0.6;
 /// The share of a container from which writers are slowed down.
 const SLOW_AT: f64 = 0.85;
 
+/// A side is at most the container by this. The fewer sides a turn has, the less lies in the container when
+/// it is as full as may be, for what was taken is empty at once: of level 1 more is rewritten for the same
+/// bytes. The more it has, the farther apart lies in a log what one side takes of it.
+const LEAST_SIDES: u64 = 8;
+
 /// What the smallest of rows counts as.
 const LEAST_ROW: f64 = 0.25;
 
@@ -86,7 +91,7 @@ impl Level0 {
         rows.map(Row::held_bytes).sum::<u64>() as f64 / room as f64
     }
 
-    fn is_container(&self) -> bool {
+    pub(super) fn is_container(&self) -> bool {
         matches!(self.options.shape(), Shape::Triangle | Shape::Matrix)
     }
 
@@ -179,7 +184,7 @@ impl Level0 {
         anchors.into_iter().nth(at)
     }
 
-    /// AF·S, but never more than a quarter of the container.
+    /// AF·S, but never more than a certain share of the container.
     fn side_bytes(&self) -> u64 {
         let levels = &self.options.level_bytes;
         let factor = match levels[..] {
@@ -187,7 +192,7 @@ impl Level0 {
             _ => 10,
         };
         let container = self.options.container();
-        (factor * self.options.table_bytes).min(container / 4).max(1)
+        (factor * self.options.table_bytes).min(container / LEAST_SIDES).max(1)
     }
 }
 

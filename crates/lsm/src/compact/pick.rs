@@ -6,6 +6,9 @@
 //! `kMinOverlappingRatio`; the thesis, section 4.7, compares such choices), then grown to every table
 //! of its level that fits in without widening what lies under it.
 //!
+//! What a turning cursor over level 0 comes to next is rewritten next, and what it has just passed was just
+//! rewritten: of tables of level 1 with about as much under them the ones ahead of it go down.
+//!
 //! Scans pay for level 0: each cursor placed looks into every row, so it is charged what a table's
 //! worth of compaction would cost; when the charges reach the cost of compacting level 0, it is due
 //! whatever its size (LevelDB's seek compaction, whose exchange rate this is: one seek costs as
@@ -23,6 +26,12 @@ use crate::version::{TableFile, Version};
 
 /// One look into one row costs as much as compacting this many bytes.
 const SEEK_COST_BYTES: u64 = 16 << 10;
+
+/// What a whole turn of the cursor over level 0 counts against a table of level 1, in bytes under it for each
+/// of its own. The table that stays is rewritten once a turn, but so is what comes in its place. Measured with
+/// values of 1 KiB: a first load writes a tenth less with 0.25 than with 0, one over a full level 2 about the
+/// same up to 1 and more with 3; an overwrite after a first load a twentieth more.
+const TURN_WEIGHT: f64 = 0.25;
 
 /// Chooses compactions.
 pub(crate) trait Strategy: Send + Sync {
@@ -107,8 +116,17 @@ impl Leveled {
                     let under: u64 = below.iter().map(|below| below.bytes()).sum();
                     under as f64 / table.bytes().max(1) as f64
                 };
+                // Where the cursor over level 0 comes next.
+                let next = tables.partition_point(|table| table.largest() < &*version.cursor);
+                let turn = |at: usize| {
+                    let ahead = (at + tables.len() - next) % tables.len();
+                    ahead as f64 / tables.len() as f64
+                };
+                let is_under_sides = level == 1 && self.level0.is_container();
+                let weight = if is_under_sides { TURN_WEIGHT } else { 0.0 };
+                let cost = |at: usize| overlap(&tables[at]) + weight * turn(at);
                 let free = (0..tables.len()).filter(|&at| is_free(&tables[at]));
-                free.min_by(|&a, &b| overlap(&tables[a]).total_cmp(&overlap(&tables[b])))
+                free.min_by(|&a, &b| cost(a).total_cmp(&cost(b)))
             }
         }?;
         let compaction = complete(version, level, Vec::new(), vec![tables[seed].clone()], None);

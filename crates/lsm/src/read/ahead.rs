@@ -29,7 +29,7 @@ use crate::live_range::LiveRange;
 use crate::record::{self, Position};
 
 /// A gap in the log below this is cheaper to read than to jump over: copying it costs about a call.
-const MOST_GAP: u64 = 4 << 10;
+const MOST_GAP: u64 = 2 << 10;
 /// Fewer records than this are no run.
 const LEAST_RUN: usize = 4;
 /// A run is read in chunks of this size, so that they stay in the processor's cache.
