@@ -63,9 +63,9 @@ impl Experiment for LsmRocksDb {
             "p99.9 of our writes is no more the log's (an append of 132 bytes: 0.1 µs where 6 were when it was \
              written; `cargo bench -p siltstone-media --bench append`). On two cores the writer shares them with \
              threads in the background and is made to wait some 200 times a second (`perf sched timehist`), \
-             which with interrupts is about as many as the slowest thousandth has; and compactions read each \
-             value of a log by a call of its own. What bounds the throughput of values of 1 KiB was not \
-             measured. RocksDB writes less with a smaller level 1 than with ours.",
+             which with interrupts is about as many as the slowest thousandth has. What bounds the throughput of \
+             values of 1 KiB was not measured; of what they write, level 1 is rewritten about once by the sides of \
+             level 0, the log takes as much, and the rest is little. RocksDB writes less with a smaller level 1 than with ours.",
         )
     }
 
