@@ -184,3 +184,33 @@ fn a_checkpoint_over_what_is_there() {
     let catalogue = format!("{}/CATALOG", store.dir);
     assert_eq!(contents(Path::new(&store.dir))[&catalogue], before[&catalogue]);
 }
+
+#[test]
+fn mistyped_names_are_answered_with_what_was_meant() {
+    refused(&siltstone(&["bnech"]), 2, &["'bnech'", "'bench'", "The commands are serve, top"]);
+    refused(&siltstone(&["bench", "--workload", "fillrandm"]), 2, &["did you mean fillrandom?"]);
+    refused(&siltstone(&["bench", "--workload", "load", "--engine", "slit"]), 2, &["silt"]);
+    refused(&siltstone(&["repro", "run", "tria"]), 2, &["did you mean triad?", "repro list"]);
+    let store = store();
+    let table = siltstone(&["get", &store.dir, "k", "--table", "defualt"]);
+    refused(&table, 2, &["no table 'defualt'", "did you mean default?"]);
+    let option = ["put", &store.dir, "k", "v", "--table", "t=lsm,memtabel=4MiB"];
+    refused(&siltstone(&option), 2, &["did you mean memtable?"]);
+}
+
+#[test]
+fn counts_and_pictures_that_cannot_be() {
+    let bench = |more: &[&str]| siltstone(&[&["bench", "--workload", "load"], more].concat());
+    refused(&bench(&["--keys", "1MiB"]), 2, &["'1MiB' is not a count", "20M"]);
+    refused(&bench(&["--plot", "fill.png"]), 2, &["pictures are SVG", "fill.svg"]);
+}
+
+#[test]
+fn a_store_that_another_process_has_open() {
+    let store = store();
+    let held = siltstone::Db::open(&store.dir, Default::default()).unwrap();
+    let process = format!("process {}", std::process::id());
+    refused(&siltstone(&["get", &store.dir, "k"]), 3, &["LOCK", &process, "redis-cli"]);
+    drop(held);
+    assert!(siltstone(&["get", &store.dir, "k"]).status.success());
+}

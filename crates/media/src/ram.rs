@@ -204,7 +204,10 @@ impl Media for Ram {
         }
         directory.names.file("lock", &self.name, name)?;
         if !directory.locked.insert(name.to_owned()) {
-            return Err(Error::Locked { path: join(&self.name, name), holder: Some(std::process::id()) });
+            return Err(Error::Locked {
+                path: join(&self.name, name),
+                holder: Some(std::process::id()),
+            });
         }
         Ok(LockGuard::new(Held { directory: self.directory.clone(), name: name.to_owned() }))
     }
