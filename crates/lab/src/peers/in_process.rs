@@ -8,7 +8,7 @@ use std::sync::Arc;
 use siltstone_engine::{Engine, Result};
 
 use super::asked::Asked;
-use super::{Task, bad, fjall, leveldb, librocksdb, lmdb, redb, no_such};
+use super::{Task, bad, fjall, leveldb, librocksdb, lmdb, no_such, redb};
 use crate::engines::{Opened, fresh_directory};
 use crate::report::Report;
 use crate::run::{OnProgress, Session};
