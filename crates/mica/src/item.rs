@@ -133,7 +133,9 @@ impl NewItem<'_> {
 /// Where the key begins, in words.
 #[inline(always)]
 fn key_at(header: u64) -> usize {
-    2 + (header & (EXPIRES | STAMPED | FLAGGED)).count_ones() as usize
+    // By the bits; to count them costs fifteen instructions on processors without one for it.
+    const BY_BITS: [u8; 8] = [2, 3, 3, 4, 3, 4, 4, 5];
+    BY_BITS[(header >> FLAG_AT) as usize & 7] as usize
 }
 
 /// Words in all of the item with this header.

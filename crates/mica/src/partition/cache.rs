@@ -39,7 +39,7 @@ use siltstone_engine::Damage;
 
 use super::{Change, Found, Journal, Memory};
 use crate::counters::Tally;
-use crate::index::lossy::LossyIndex;
+use crate::index::lossy::{self, LossyIndex};
 use crate::index::{entry, offset_of};
 use crate::item::{self, Item, NewItem};
 use crate::mapping::Mapping;
@@ -166,12 +166,13 @@ impl Cache {
     ) -> bool {
         let Some(item) = self.log.item(offset) else { return false };
         let hash = item.hash();
-        let header = self.header(hash);
+        let bucket = self.index.of(hash);
+        let header = &bucket[0];
         let is_own = std::ptr::eq(header, own);
         if !is_own && !version::try_begin_write(header, access) {
             return false;
         }
-        let slot = self.index.find(hash, None, |slot, at| (at == offset).then_some(slot));
+        let slot = self.index.find(bucket, hash, None, |slot, at| (at == offset).then_some(slot));
         if let Some(slot) = slot {
             let mark = if self.eviction == Eviction::Lru { item.mark() } else { 0 };
             let copy = Held::of(&item, mark);
@@ -230,7 +231,7 @@ impl Cache {
 
     /// Which item goes next; those before it, so many at most, are to be spared.
     fn victim(&self, most: usize) -> Option<u64> {
-        let mut items = self.log.from_oldest().filter(|item| !item::is_dead(item.1)).take(most + 1);
+        let mut items = self.log.items().filter(|item| !item::is_dead(item.1)).take(most + 1);
         let victim = match self.eviction {
             Eviction::Fifo => items.next(),
             Eviction::Approximate | Eviction::Clock => {
@@ -284,23 +285,26 @@ impl Cache {
 }
 
 impl Memory for Cache {
+    type Bucket = [AtomicU64; lossy::WORDS];
+
     #[inline(always)]
-    fn header(&self, hash: u64) -> &AtomicU64 {
-        &self.index.of(hash)[0]
+    fn bucket(&self, hash: u64) -> &Self::Bucket {
+        self.index.of(hash)
     }
 
-    fn header_of(&self, bucket: usize) -> &AtomicU64 {
-        &self.index.main(bucket)[0]
+    fn main(&self, number: usize) -> &Self::Bucket {
+        self.index.main(number)
     }
 
     #[inline(always)]
     fn find<'m, T>(
         &'m self,
+        bucket: &'m Self::Bucket,
         hash: u64,
         seen: Option<u64>,
         is_it: impl FnMut(&'m AtomicU64, u64) -> Option<T>,
     ) -> Option<T> {
-        self.index.find(hash, seen, is_it)
+        self.index.find(bucket, hash, seen, is_it)
     }
 
     #[inline(always)]
@@ -339,7 +343,7 @@ impl Memory for Cache {
             }
             self.die(found.offset);
         }
-        let (offset, place) = self.append(access, self.header(new.hash), words, tally);
+        let (offset, place) = self.append(access, &self.index.of(new.hash)[0], words, tally);
         new.write(place, words);
         if self.eviction == Eviction::Lru {
             // By the clock a new item has yet to be used.
@@ -397,13 +401,13 @@ impl Memory for Cache {
     }
 
     #[inline(always)]
-    fn prefetch_bucket(&self, hash: u64) {
-        self.index.prefetch(hash);
+    fn prefetch_bucket(&self, bucket: &Self::Bucket) {
+        self.index.prefetch(bucket);
     }
 
     #[inline(always)]
-    fn prefetch_items(&self, hash: u64) {
-        self.index.find(hash, None, |_, offset| {
+    fn prefetch_items(&self, bucket: &Self::Bucket, hash: u64) {
+        self.index.find(bucket, hash, None, |_, offset| {
             self.log.prefetch(offset);
             None::<()>
         });

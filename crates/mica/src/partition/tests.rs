@@ -95,11 +95,17 @@ fn ask<M: Memory>(
     let needs_lock =
         access == Access::Erew || (access == Access::Crew && request.action.is_write());
     let _lock = needs_lock.then(|| partition.lock());
+    let bucket = partition.memory.bucket(request.hash);
     let answer = match request.action.is_write() {
-        true => partition.write(&request, &context, tally, None),
-        false => partition.get(0, &request, &context, &mut value, tally),
+        true => partition.write(&request, bucket, &context, tally, None),
+        false => partition.get(0, &request, bucket, &context, &mut value, tally),
     };
     (answer, value)
+}
+
+fn lookup<M: Memory>(partition: &Partition<M>, key: u64) -> Option<Found<'_>> {
+    let hash = hash_of(key);
+    partition.find(partition.memory.bucket(hash), hash, &key.to_le_bytes(), None)
 }
 
 const EVICTIONS: [Eviction; 4] =
@@ -291,7 +297,8 @@ proptest! {
             let bytes = key.to_le_bytes();
             let request = Request { hash: hash_of(key), key: &bytes, action };
             let context = context(Access::Erew, &bench.clock);
-            bench.partition.write(&request, &context, &mut bench.tally, Some(&mut journal));
+            let bucket = bench.partition.memory.bucket(request.hash);
+            bench.partition.write(&request, bucket, &context, &mut bench.tally, Some(&mut journal));
         }
         bench.partition.memory.take_back(Access::Erew, &mut journal);
         prop_assert_eq!(bench.partition.memory.damage("x"), Vec::new());
@@ -430,7 +437,7 @@ fn outlives(eviction: Eviction, read_after: [u64; 4]) -> bool {
     }
     put(&mut bench, 37);
     assert_eq!(bench.tally.evictions, 1);
-    bench.partition.find(hash_of(0), &0u64.to_le_bytes(), None).is_some()
+    lookup(&bench.partition, 0).is_some()
 }
 
 #[test]
@@ -480,9 +487,11 @@ fn does_lru_hit_as_often_as_an_exact_list() {
         let mut of = |action: Action<'_>| {
             let request = Request { hash, key: &bytes, action };
             let (context, mut value) = (context(Access::Erew, &bench.clock), Vec::new());
+            let (partition, tally) = (&bench.partition, &mut bench.tally);
+            let bucket = partition.memory.bucket(hash);
             match action.is_write() {
-                true => bench.partition.write(&request, &context, &mut bench.tally, None),
-                false => bench.partition.get(0, &request, &context, &mut value, &mut bench.tally),
+                true => partition.write(&request, bucket, &context, tally, None),
+                false => partition.get(0, &request, bucket, &context, &mut value, tally),
             }
         };
         let is_hit = of(Action::Get).outcome == Outcome::Found;
@@ -518,7 +527,7 @@ fn is_who_lies_where_an_item_was_found_left_alone() {
                 let action = Action::Put(Value { bytes: &value, ..Value::default() });
                 ask(&partition, &clock, Access::Crcw, key, action, &mut tally)
             };
-            let find = |key: u64| partition.find(hash_of(key), &key.to_le_bytes(), None);
+            let find = |key: u64| lookup(&partition, key);
             put(0, 1);
             put(1, 6);
             let stale = find(1).unwrap();

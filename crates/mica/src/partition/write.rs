@@ -27,15 +27,16 @@ impl<M: Memory> Partition<M> {
     pub(crate) fn write(
         &self,
         request: &Request<'_>,
+        bucket: &M::Bucket,
         context: &Context<'_>,
         tally: &mut Tally,
         journal: Option<&mut Journal>,
     ) -> Answer {
         tally.writes += 1;
         let access = context.access;
-        let header = self.memory.header(request.hash);
+        let header = M::header(bucket);
         version::begin_write(header, access);
-        let outcome = self.decide(request, context, tally, journal);
+        let outcome = self.decide(request, bucket, context, tally, journal);
         version::end_write(header, access);
         self.memory.after_write(access, tally);
         let answer = outcome.unwrap_or_else(Answer::of);
@@ -54,11 +55,12 @@ impl<M: Memory> Partition<M> {
     fn decide(
         &self,
         request: &Request<'_>,
+        bucket: &M::Bucket,
         context: &Context<'_>,
         tally: &mut Tally,
         journal: Option<&mut Journal>,
     ) -> Result<Answer, Outcome> {
-        let found = self.find(request.hash, request.key, None);
+        let found = self.find(bucket, request.hash, request.key, None);
         // What has expired, or was overwritten in the log while it was looked at, is not there.
         let old = found.and_then(|found| {
             let meta = found.item.meta();

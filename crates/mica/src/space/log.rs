@@ -108,7 +108,7 @@ impl CircularLog {
     }
 
     /// Offsets and headers of all items, the oldest first.
-    pub(crate) fn from_oldest(&self) -> impl Iterator<Item = (u64, u64)> {
+    pub(crate) fn items(&self) -> impl Iterator<Item = (u64, u64)> {
         let (mut at, mut left) = (self.head.load(Relaxed), self.used());
         std::iter::from_fn(move || {
             let header = self.region[self.ring.position(at) as usize].load(Relaxed);
