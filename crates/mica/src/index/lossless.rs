@@ -18,7 +18,6 @@ use parking_lot::Mutex;
 
 use super::{Buckets, entry, offset_of};
 use crate::keyhash;
-use crate::lines;
 use crate::prefetch::prefetch;
 use crate::ring::OFFSET_BITS;
 
@@ -140,7 +139,6 @@ impl LosslessIndex {
     pub(crate) fn prefetch_items(&self, main: &Bucket, hash: u64, words: &[AtomicU64]) {
         let tag = keyhash::tag(hash);
         self.buckets.near(main, |slot| {
-            lines::touch_one(slot);
             let entry = slot.load(Relaxed);
             if entry >> OFFSET_BITS == tag {
                 let at = offset_of(entry) as usize;

@@ -129,15 +129,15 @@ impl<const W: usize> Buckets<W> {
         let tag = keyhash::tag(hash);
         let mut bucket = main;
         let mut look = |slot: &'b AtomicU64| {
-            lines::touch_one(slot);
             let entry = slot.load(Relaxed);
             if entry >> OFFSET_BITS == tag { is_it(slot, offset_of(entry)) } else { None }
         };
         loop {
-            lines::touch_one(&bucket[0]);
             // Line by line, so that how many entries to look at is known when this is compiled.
+            lines::touch_one(&bucket[0]);
             let mut found = bucket[1..LINE].iter().find_map(&mut look);
             if found.is_none() && Self::is_wide(bucket) {
+                lines::touch_one(&bucket[LINE]);
                 found = bucket[LINE..].iter().find_map(&mut look);
             }
             if found.is_some() {
@@ -154,8 +154,10 @@ impl<const W: usize> Buckets<W> {
     /// at: a chain that is changed meanwhile may lead through all the buckets that nobody uses.
     #[inline(always)]
     pub(crate) fn near(&self, main: &[AtomicU64; W], mut see: impl FnMut(&AtomicU64)) {
+        lines::touch_one(&main[0]);
         main[1..].iter().for_each(&mut see);
         if let Some(next) = self.next(main[0].load(Relaxed)) {
+            lines::touch_one(&next[0]);
             next[1..].iter().for_each(see);
         }
     }
