@@ -19,7 +19,6 @@ use parking_lot::Mutex;
 use super::{Buckets, entry, offset_of};
 use crate::keyhash;
 use crate::prefetch::prefetch;
-use crate::ring::OFFSET_BITS;
 
 /// Words of a bucket: one cache line.
 pub(crate) const WORDS: usize = 8;
@@ -137,15 +136,10 @@ impl LosslessIndex {
     /// bucket and of the first spare one, which are nearly all.
     #[inline(always)]
     pub(crate) fn prefetch_items(&self, main: &Bucket, hash: u64, words: &[AtomicU64]) {
-        let tag = keyhash::tag(hash);
-        self.buckets.near(main, |slot| {
-            let entry = slot.load(Relaxed);
-            if entry >> OFFSET_BITS == tag {
-                let at = offset_of(entry) as usize;
-                prefetch(&words[at]);
-                // The line where an item of 32 bytes ends, if it is another.
-                words.get(at + 3).into_iter().for_each(prefetch);
-            }
+        self.buckets.near(main, keyhash::tag(hash), |offset| {
+            let at = offset as usize;
+            // The last line where an item of 32 bytes ends, if it is another.
+            [at, at + 3].iter().filter_map(|&at| words.get(at)).for_each(prefetch);
         });
     }
 
@@ -230,7 +224,8 @@ mod tests {
         let index = LosslessIndex::new(1, 1000).unwrap();
         set_next(index.buckets.main(0), 1);
         let mut seen = 0;
-        index.buckets.near(index.buckets.main(0), |_| seen += 1);
+        // Empty entries have the tag that no hash has.
+        index.buckets.near(index.buckets.main(0), 0, |_| seen += 1);
         assert_eq!(seen, 2 * (WORDS - 1));
     }
 

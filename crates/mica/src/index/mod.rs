@@ -102,6 +102,20 @@ impl<const W: usize> Buckets<W> {
         W > LINE && bucket[0].load(Relaxed) & IS_WIDE != 0
     }
 
+    /// The entries of a bucket with a tag, a bit each. Where the one that is looked for stands nobody can
+    /// predict, so all are compared and no branch depends on it.
+    #[inline(always)]
+    fn hits(bucket: &[AtomicU64; W], tag: u64) -> u32 {
+        lines::touch_one(&bucket[0]);
+        let is_hit = |at: usize| u32::from(bucket[at].load(Relaxed) >> OFFSET_BITS == tag) << at;
+        let mut hits = (1..LINE).fold(0, |hits, at| hits | is_hit(at));
+        if Self::is_wide(bucket) {
+            lines::touch_one(&bucket[LINE]);
+            hits |= (LINE..W).fold(0, |hits, at| hits | is_hit(at));
+        }
+        hits
+    }
+
     /// Notes in a bucket that is begun to be written whether its second line has entries.
     fn set_wide(&self, bucket: &[AtomicU64; W], is_wide: bool) {
         let header = bucket[0].load(Relaxed);
@@ -128,20 +142,17 @@ impl<const W: usize> Buckets<W> {
     ) -> Option<T> {
         let tag = keyhash::tag(hash);
         let mut bucket = main;
-        let mut look = |slot: &'b AtomicU64| {
-            let entry = slot.load(Relaxed);
-            if entry >> OFFSET_BITS == tag { is_it(slot, offset_of(entry)) } else { None }
-        };
         loop {
-            // Line by line, so that how many entries to look at is known when this is compiled.
-            lines::touch_one(&bucket[0]);
-            let mut found = bucket[1..LINE].iter().find_map(&mut look);
-            if found.is_none() && Self::is_wide(bucket) {
-                lines::touch_one(&bucket[LINE]);
-                found = bucket[LINE..].iter().find_map(&mut look);
-            }
-            if found.is_some() {
-                return found;
+            let mut hits = Self::hits(bucket, tag);
+            while hits != 0 {
+                let slot = &bucket[hits.trailing_zeros() as usize];
+                let entry = slot.load(Relaxed);
+                if entry >> OFFSET_BITS == tag
+                    && let Some(found) = is_it(slot, offset_of(entry))
+                {
+                    return Some(found);
+                }
+                hits &= hits - 1;
             }
             bucket = self.next(bucket[0].load(Relaxed))?;
             if seen.is_some_and(|seen| !version::is_still(&main[0], seen)) {
@@ -150,15 +161,19 @@ impl<const W: usize> Buckets<W> {
         }
     }
 
-    /// Shows the entries of a main bucket and of the first spare one behind it. For who has no version to look
-    /// at: a chain that is changed meanwhile may lead through all the buckets that nobody uses.
+    /// Shows the offsets with a tag of a main bucket and of the first spare one behind it. For who has no
+    /// version to look at: a chain that is changed meanwhile may lead through all the buckets that nobody uses.
     #[inline(always)]
-    pub(crate) fn near(&self, main: &[AtomicU64; W], mut see: impl FnMut(&AtomicU64)) {
-        lines::touch_one(&main[0]);
-        main[1..].iter().for_each(&mut see);
-        if let Some(next) = self.next(main[0].load(Relaxed)) {
-            lines::touch_one(&next[0]);
-            next[1..].iter().for_each(see);
+    pub(crate) fn near(&self, main: &[AtomicU64; W], tag: u64, mut see: impl FnMut(u64)) {
+        let mut bucket = Some(main);
+        for _ in 0..2 {
+            let Some(here) = bucket else { return };
+            let mut hits = Self::hits(here, tag);
+            while hits != 0 {
+                see(offset_of(here[hits.trailing_zeros() as usize].load(Relaxed)));
+                hits &= hits - 1;
+            }
+            bucket = self.next(here[0].load(Relaxed));
         }
     }
 

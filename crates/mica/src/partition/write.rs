@@ -10,7 +10,7 @@ use super::{Context, Found, Journal, Memory, Partition};
 use crate::counters::Tally;
 use crate::item::{Meta, NewItem};
 use crate::request::{Action, Answer, Outcome, Request, Value};
-use crate::version;
+use crate::version::{self, Access};
 
 /// What an item is to become.
 enum Next<'a> {
@@ -132,7 +132,7 @@ impl<M: Memory> Partition<M> {
             return Err(Outcome::TooLarge);
         }
         let stamp = match context.keeps_stamps {
-            true => self.stamp.fetch_add(1, Relaxed),
+            true => self.next_stamp(context.access),
             false => 0,
         };
         let Value { expires_at, flags, marks, .. } = value;
@@ -141,6 +141,18 @@ impl<M: Memory> Partition<M> {
             NewItem { hash: request.hash, key: request.key, value: value.bytes, meta: answer.meta };
         self.memory.put(context.access, found, &new, tally, journal)?;
         Ok(answer)
+    }
+
+    /// Another stamp than any before.
+    #[inline(always)]
+    fn next_stamp(&self, access: Access) -> u64 {
+        if access == Access::Crcw {
+            return self.stamp.fetch_add(1, Relaxed);
+        }
+        // Whoever writes has the partition's lock.
+        let stamp = self.stamp.load(Relaxed);
+        self.stamp.store(stamp + 1, Relaxed);
+        stamp
     }
 
     /// The value of an item that is there, copied.
