@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::{Buckets, entry, offset_of};
+use super::{Buckets, entry};
 use crate::keyhash;
 use crate::prefetch::prefetch;
 
@@ -166,6 +166,7 @@ impl LosslessIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::offset_of;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
