@@ -13,8 +13,8 @@ use crate::mapping::WORD;
 
 /// Words that so many bytes take.
 #[inline(always)]
+#[expect(clippy::manual_div_ceil, reason = "no length is near the largest number: half the instructions")]
 pub(crate) fn words_for(bytes: usize) -> usize {
-    // No length is near the largest number, so there is no carry to look at as `div_ceil` does.
     (bytes + (WORD - 1)) / WORD
 }
 
