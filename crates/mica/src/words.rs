@@ -13,7 +13,10 @@ use crate::mapping::WORD;
 
 /// Words that so many bytes take.
 #[inline(always)]
-#[expect(clippy::manual_div_ceil, reason = "no length is near the largest number: half the instructions")]
+#[expect(
+    clippy::manual_div_ceil,
+    reason = "no length is near the largest number: half the instructions"
+)]
 pub(crate) fn words_for(bytes: usize) -> usize {
     (bytes + (WORD - 1)) / WORD
 }

@@ -101,8 +101,9 @@ impl Experiment for MicaNetwork {
             }
             false => {
                 "under Zipf the peers find what is asked for in the processor's caches and do two to three times as \
-                 much, so what each request costs at both ends counts: with some 50 instructions more in a look-up \
-                 and a branch that nobody predicts it was 3.9 times"
+                 much, so what each request costs at both ends counts: when the server compared the tags of a bucket \
+                 one after the other, which branches that nobody predicts, and had no room ready for a burst's \
+                 requests, it was 3.9 times"
             }
         })
     }
