@@ -138,7 +138,7 @@ impl LosslessIndex {
     pub(crate) fn prefetch_items(&self, main: &Bucket, hash: u64, words: &[AtomicU64]) {
         self.buckets.near(main, keyhash::tag(hash), |offset| {
             let at = offset as usize;
-            // The last line where an item of 32 bytes ends, if it is another.
+            // Where an item of 32 bytes ends may be another line.
             [at, at + 3].iter().filter_map(|&at| words.get(at)).for_each(prefetch);
         });
     }

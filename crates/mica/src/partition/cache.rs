@@ -15,7 +15,7 @@
 //! The thesis appends again at once: with LRU whatever is read, with its approximation what lies nearer
 //! to the head. That leaves the old place to the head, room that holds nothing until it comes, and costs
 //! a tenth of an LRU's hits. Here all waits for the head: the place of what it moves is free at that
-//! moment, so nothing is ever empty, and a read changes one word at most. In return the head has to look
+//! moment, so no read leaves anything empty or changes more than a word. In return the head has to look
 //! the item up; and an item that it spares goes to the tail, though others were used since. So what is
 //! exactly least recently used is known among the next few items only, and only by quarters: that hits as
 //! often as a list in the order of use does, within 1 % (`repro run mica-reinsertion`).
