@@ -7,6 +7,8 @@
 //! Source: ours.
 
 use std::sync::atomic::AtomicU64;
+#[cfg(feature = "lines")]
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 #[cfg(feature = "lines")]
 thread_local! {
@@ -14,10 +16,25 @@ thread_local! {
     static TOUCHED: std::cell::RefCell<Option<Vec<usize>>> = const { std::cell::RefCell::new(None) };
 }
 
+/// How many threads count. A program that could count and does not shall be as fast as one that cannot, and
+/// a thread's own word would be asked for dozens of times an operation.
+#[cfg(feature = "lines")]
+static COUNTING: AtomicUsize = AtomicUsize::new(0);
+
 /// Notes the lines of these words.
 #[inline(always)]
 pub(crate) fn touch(words: &[AtomicU64]) {
     #[cfg(feature = "lines")]
+    if COUNTING.load(Relaxed) > 0 {
+        note(words);
+    }
+    #[cfg(not(feature = "lines"))]
+    let _ = words;
+}
+
+#[cfg(feature = "lines")]
+#[cold]
+fn note(words: &[AtomicU64]) {
     TOUCHED.with_borrow_mut(|touched| {
         let Some(touched) = touched else { return };
         for word in words {
@@ -27,8 +44,6 @@ pub(crate) fn touch(words: &[AtomicU64]) {
             }
         }
     });
-    #[cfg(not(feature = "lines"))]
-    let _ = words;
 }
 
 /// Notes the line of this word.
@@ -40,13 +55,16 @@ pub(crate) fn touch_one(word: &AtomicU64) {
 /// Begins to count what this thread touches.
 pub fn begin() {
     #[cfg(feature = "lines")]
-    TOUCHED.set(Some(Vec::new()));
+    COUNTING.fetch_add(usize::from(TOUCHED.replace(Some(Vec::new())).is_none()), Relaxed);
 }
 
 /// Lines touched by this thread since it began to count; `None` if they are not counted.
 pub fn end() -> Option<usize> {
     #[cfg(feature = "lines")]
-    return TOUCHED.take().map(|touched| touched.len());
+    return TOUCHED.take().map(|touched| {
+        COUNTING.fetch_sub(1, Relaxed);
+        touched.len()
+    });
     #[cfg(not(feature = "lines"))]
     None
 }

@@ -55,9 +55,10 @@ pub enum Mapping {
 #[derive(Debug)]
 pub(crate) struct Region {
     base: NonNull<AtomicU64>,
-    /// Words of memory; a mirrored region has twice as many addresses.
+    /// Words of memory.
     words: usize,
-    is_mirrored: bool,
+    /// Words of addresses: twice as many in a mirrored region.
+    addresses: usize,
 }
 
 // SAFETY: the mapping belongs to no thread, and everything in it is atomic.
@@ -177,16 +178,12 @@ impl Region {
 
     fn new(base: *mut AtomicU64, words: usize, is_mirrored: bool) -> io::Result<Self> {
         let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Region { base, words, is_mirrored })
-    }
-
-    fn addresses(&self) -> usize {
-        self.words << usize::from(self.is_mirrored)
+        Ok(Region { base, words, addresses: words << usize::from(is_mirrored) })
     }
 
     /// Whether the end is followed by the beginning.
     pub(crate) fn is_mirrored(&self) -> bool {
-        self.is_mirrored
+        self.addresses > self.words
     }
 
     /// Bytes of memory.
@@ -202,14 +199,14 @@ impl Deref for Region {
     fn deref(&self) -> &[AtomicU64] {
         // SAFETY: `base` is a live mapping of as many words until the drop, aligned to pages, of
         // zeros or what was stored atomically; words of a mirror are words of memory like others.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.addresses()) }
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.addresses) }
     }
 }
 
 impl Drop for Region {
     #[cfg(not(miri))]
     fn drop(&mut self) {
-        let bytes = (self.addresses() * WORD).next_multiple_of(SMALL_PAGE);
+        let bytes = (self.addresses * WORD).next_multiple_of(SMALL_PAGE);
         // SAFETY: mapped with this length, and no borrow outlives the region. A failure would leave
         // it mapped, which hurts nobody.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), bytes) };

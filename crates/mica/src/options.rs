@@ -57,7 +57,7 @@ pub struct Options {
     pub keeps_stamps: bool,
     /// How the end of a log is mapped (`mapping`, auto).
     pub mapping: Mapping,
-    /// Requests between the stages of the pipeline, 1 to 16 (`gap`, 4).
+    /// Requests between the stages of the pipeline, 1 to 16 (`gap`, 8).
     pub gap: usize,
     /// Seeds the hash of keys (`hash_seed`); drawn at open if it is not given.
     pub hash_seed: Option<u64>,
@@ -81,7 +81,7 @@ impl Default for Options {
             spare: 0.1,
             keeps_stamps: false,
             mapping: Mapping::Auto,
-            gap: 4,
+            gap: 8,
             hash_seed: None,
             offset_bits: OFFSET_BITS,
             buckets: 0,

@@ -116,6 +116,16 @@ impl Ring {
         whole.wrapping_add(self.position(to)).wrapping_sub(self.position(from))
     }
 
+    /// Quarters of the log that the tail has been through. Counts modulo four times [`laps`](Self::laps),
+    /// which 16 divides.
+    #[inline]
+    pub fn quarters(&self) -> u64 {
+        let tail = self.tail();
+        let at = self.position(tail) * 4;
+        let passed = [1, 2, 3].iter().filter(|&&quarter| at >= self.words * quarter).count();
+        self.lap(tail) * 4 + passed as u64
+    }
+
     /// The offset so many words on, at most a log's length.
     #[inline]
     pub fn after(&self, offset: u64, words: u64) -> u64 {
@@ -157,6 +167,7 @@ mod tests {
                 known.push((ring.tail(), total));
                 ring.advance(len);
                 total += len;
+                prop_assert_eq!(ring.quarters(), total * 4 / words % (ring.laps() * 4));
                 // What is older than all offsets but one log's length is for the sweep.
                 known.retain(|&(_, at)| total - at <= words * (ring.laps() - 1));
                 for &(offset, at) in &known {

@@ -39,6 +39,8 @@ use crate::version::Access;
 
 /// Slots of the turnstile: threads beyond share them.
 const SLOTS: usize = 32;
+/// Requests of a burst between the first stage and the last, in a power of two: two gaps and one.
+const UNDER_WAY: usize = 64;
 /// Without a lock one read in so many is noted for eviction, as if the reads went to so many cores
 /// in turn.
 const NOTED: u64 = 16;
@@ -240,24 +242,40 @@ impl Store {
         context: &Context<'_>,
         tally: &mut Tally,
     ) {
-        let of = |request: &Request<'_>| &partitions[self.partition_of(request.hash)].memory;
         let gap = self.options.gap;
         let mut held: Option<(usize, MutexGuard<'_, ()>)> = None;
+        let aim = |request: &Request<'_>| {
+            let at = self.partition_of(request.hash);
+            (at, partitions[at].memory.bucket(request.hash))
+        };
+        let Some(first) = requests.first() else { return };
+        // Of the requests under way, each at its number modulo the length.
+        let mut aims = [aim(first); UNDER_WAY];
         if requests.len() > 1 {
-            requests.iter().take(2 * gap).for_each(|r| of(r).prefetch_bucket(r.hash));
-            requests.iter().take(gap).for_each(|r| of(r).prefetch_items(r.hash));
+            for (number, request) in requests.iter().enumerate().take(2 * gap) {
+                let (at, bucket) = aim(request);
+                aims[number % UNDER_WAY] = (at, bucket);
+                partitions[at].memory.prefetch_bucket(bucket);
+            }
+            for (number, request) in requests.iter().enumerate().take(gap) {
+                let (at, bucket) = aims[number % UNDER_WAY];
+                partitions[at].memory.prefetch_items(bucket, request.hash);
+            }
         }
         for (number, (request, answer)) in requests.iter().zip(answers).enumerate() {
             if let Some(later) = requests.get(number + 2 * gap) {
-                of(later).prefetch_bucket(later.hash);
+                let (at, bucket) = aim(later);
+                aims[(number + 2 * gap) % UNDER_WAY] = (at, bucket);
+                partitions[at].memory.prefetch_bucket(bucket);
             }
             if let Some(later) = requests.get(number + gap) {
-                of(later).prefetch_items(later.hash);
+                let (at, bucket) = aims[(number + gap) % UNDER_WAY];
+                partitions[at].memory.prefetch_items(bucket, later.hash);
             }
-            *answer = match self.refusal(only, request, tally) {
+            let (at, bucket) = aims[number % UNDER_WAY];
+            *answer = match self.refusal(only, at, request, tally) {
                 Some(outcome) => Answer::of(outcome),
                 None => {
-                    let at = self.partition_of(request.hash);
                     let partition = &partitions[at];
                     let is_write = request.action.is_write();
                     let needs_lock = match context.access {
@@ -271,8 +289,8 @@ impl Store {
                         held = Some((at, partition.lock()));
                     }
                     match is_write {
-                        true => partition.write(request, context, tally, None),
-                        false => partition.get(number, request, context, output, tally),
+                        true => partition.write(request, bucket, context, tally, None),
+                        false => partition.get(number, request, bucket, context, output, tally),
                     }
                 }
             };
@@ -284,10 +302,11 @@ impl Store {
     fn refusal(
         &self,
         only: Option<usize>,
+        at: usize,
         request: &Request<'_>,
         tally: &mut Tally,
     ) -> Option<Outcome> {
-        if only.is_some_and(|only| only != self.partition_of(request.hash)) {
+        if only.is_some_and(|only| only != at) {
             tally.misdirected += 1;
             return Some(Outcome::Elsewhere);
         }
@@ -340,7 +359,7 @@ impl Store {
         context: &Context<'_>,
         tally: &mut Tally,
     ) -> Outcome {
-        let refused = requests.iter().find_map(|request| self.refusal(None, request, tally));
+        let refused = requests.iter().find_map(|request| self.refusal(None, 0, request, tally));
         if let Some(outcome) = refused {
             return outcome;
         }
@@ -349,7 +368,8 @@ impl Store {
         for request in requests {
             let at = self.partition_of(request.hash);
             let journal = journals.entry(at).or_default();
-            let answer = partitions[at].write(request, context, tally, Some(journal));
+            let bucket = partitions[at].memory.bucket(request.hash);
+            let answer = partitions[at].write(request, bucket, context, tally, Some(journal));
             let is_done = match request.action {
                 Action::Delete(None) => true,
                 _ => answer.outcome == Outcome::Stored,
@@ -416,8 +436,8 @@ impl Store {
                             let is_here = self.partition_of(hash) == number
                                 && keyhash::tag(hash) == entry >> crate::ring::OFFSET_BITS
                                 && std::ptr::eq(
-                                    partition.memory.header(hash),
-                                    partition.memory.header_of(bucket),
+                                    partition.memory.bucket(hash),
+                                    partition.memory.main(bucket),
                                 );
                             if !is_here {
                                 let offset = crate::index::offset_of(entry);
@@ -444,7 +464,7 @@ impl Store {
                         places.push((item.hash(), crate::index::offset_of(entry)));
                     });
                     for (hash, offset) in places {
-                        let found = memory.find(hash, None, |slot, at| {
+                        let found = memory.find(memory.bucket(hash), hash, None, |slot, at| {
                             let item = memory.item(at).filter(|_| at == offset)?;
                             Some(Found { slot, offset, item })
                         });

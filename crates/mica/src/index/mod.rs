@@ -96,11 +96,24 @@ impl<const W: usize> Buckets<W> {
         (number > 0).then(|| &self.all()[self.main + number - 1])
     }
 
-    /// The entries of a bucket that may be in use.
+    /// Whether the second line of a bucket may have entries.
     #[inline(always)]
-    fn entries(bucket: &[AtomicU64; W]) -> &[AtomicU64] {
-        let is_narrow = W > LINE && bucket[0].load(Relaxed) & IS_WIDE == 0;
-        &bucket[1..if is_narrow { LINE } else { W }]
+    fn is_wide(bucket: &[AtomicU64; W]) -> bool {
+        W > LINE && bucket[0].load(Relaxed) & IS_WIDE != 0
+    }
+
+    /// The entries of a bucket with a tag, a bit each. Where the one that is looked for stands nobody can
+    /// predict, so all are compared and no branch depends on it.
+    #[inline(always)]
+    fn hits(bucket: &[AtomicU64; W], tag: u64) -> u32 {
+        lines::touch_one(&bucket[0]);
+        let is_hit = |at: usize| u32::from(bucket[at].load(Relaxed) >> OFFSET_BITS == tag) << at;
+        let mut hits = (1..LINE).fold(0, |hits, at| hits | is_hit(at));
+        if Self::is_wide(bucket) {
+            lines::touch_one(&bucket[LINE]);
+            hits |= (LINE..W).fold(0, |hits, at| hits | is_hit(at));
+        }
+        hits
     }
 
     /// Notes in a bucket that is begun to be written whether its second line has entries.
@@ -114,30 +127,32 @@ impl<const W: usize> Buckets<W> {
         bucket[0].store(header ^ IS_WIDE, Relaxed);
     }
 
-    /// Asks `is_it` about each entry of the chain with the hash's tag, until it has an answer.
+    /// Asks `is_it` about each entry with the hash's tag in the chain of its main bucket, until it has an
+    /// answer.
     ///
     /// Who reads beside writers gives what it has seen of the main bucket's header: a chain that is
     /// changed meanwhile is left, whatever it was leading to.
     #[inline(always)]
     pub(crate) fn find<'b, T>(
         &'b self,
+        main: &'b [AtomicU64; W],
         hash: u64,
         seen: Option<u64>,
         mut is_it: impl FnMut(&'b AtomicU64, u64) -> Option<T>,
     ) -> Option<T> {
         let tag = keyhash::tag(hash);
-        let main = self.of(hash);
         let mut bucket = main;
         loop {
-            lines::touch_one(&bucket[0]);
-            for slot in Self::entries(bucket) {
-                lines::touch_one(slot);
+            let mut hits = Self::hits(bucket, tag);
+            while hits != 0 {
+                let slot = &bucket[hits.trailing_zeros() as usize];
                 let entry = slot.load(Relaxed);
                 if entry >> OFFSET_BITS == tag
                     && let Some(found) = is_it(slot, offset_of(entry))
                 {
                     return Some(found);
                 }
+                hits &= hits - 1;
             }
             bucket = self.next(bucket[0].load(Relaxed))?;
             if seen.is_some_and(|seen| !version::is_still(&main[0], seen)) {
@@ -146,12 +161,20 @@ impl<const W: usize> Buckets<W> {
         }
     }
 
-    /// The main bucket of a hash and the first spare one behind it. For who has no version to look at: a
-    /// chain that is changed meanwhile may lead through all the buckets that nobody uses.
+    /// Shows the offsets with a tag of a main bucket and of the first spare one behind it. For who has no
+    /// version to look at: a chain that is changed meanwhile may lead through all the buckets that nobody uses.
     #[inline(always)]
-    pub(crate) fn near(&self, hash: u64) -> impl Iterator<Item = &[AtomicU64; W]> {
-        let main = self.of(hash);
-        [main].into_iter().chain(self.next(main[0].load(Relaxed)))
+    pub(crate) fn near(&self, main: &[AtomicU64; W], tag: u64, mut see: impl FnMut(u64)) {
+        let mut bucket = Some(main);
+        for _ in 0..2 {
+            let Some(here) = bucket else { return };
+            let mut hits = Self::hits(here, tag);
+            while hits != 0 {
+                see(offset_of(here[hits.trailing_zeros() as usize].load(Relaxed)));
+                hits &= hits - 1;
+            }
+            bucket = self.next(here[0].load(Relaxed));
+        }
     }
 
     /// All entries of the chain of a main bucket.
@@ -161,10 +184,9 @@ impl<const W: usize> Buckets<W> {
             .flat_map(|bucket| &bucket[1..])
     }
 
-    /// Fetches the main bucket of a hash.
+    /// Fetches a main bucket.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, hash: u64) {
-        let bucket = self.of(hash);
+    pub(crate) fn prefetch(&self, bucket: &[AtomicU64; W]) {
         prefetch(&bucket[0]);
         // The second line is fetched in vain where few have one.
         if W > LINE && self.wide.load(Relaxed) > self.main as u64 / 4 {

@@ -1,19 +1,24 @@
 //! Cache mode: a circular log under a lossy index. The oldest items go for the newest.
 //!
 //! ```text
-//! what a read, or a write in place, does by scheme
-//!   fifo          nothing
-//!   lru           appends the item again, unless it is the newest
-//!   approximate   marks it if it is nearer to the head than to the tail
-//!   clock         marks it
-//! what is marked is appended again when the head comes, unmarked
+//!               mark of an item that is read,       the head
+//!               or written in place
+//!   fifo          none                              takes what it meets
+//!   clock         that it was used                  spares what is marked, and takes the mark off
+//!   approximate   the same, if the item lies        the same
+//!                 nearer to the head than to the tail
+//!   lru           when: in quarters of turns        of the next four items takes the one that was
+//!                                                   used least recently, and spares those before it
+//! what is spared is appended again
 //! ```
 //!
-//! An item that is appended again when it is read leaves its old place to the head, which is the price of
-//! `lru`: room that holds nothing. To wait for the head costs none, since the place of what it moves is free
-//! at that moment; but the head has to look the item up. So the thesis's approximation, which appends at
-//! once what is nearer to the head, is put off here: the same items are appended again, half a turn later at
-//! most.
+//! The thesis appends again at once: with LRU whatever is read, with its approximation what lies nearer
+//! to the head. That leaves the old place to the head, room that holds nothing until it comes, and costs
+//! a tenth of an LRU's hits. Here all waits for the head: the place of what it moves is free at that
+//! moment, so no read leaves anything empty or changes more than a word. In return the head has to look
+//! the item up; and an item that it spares goes to the tail, though others were used since. So what is
+//! exactly least recently used is known among the next few items only, and only by quarters: that hits as
+//! often as a list in the order of use does, within 1 % (`repro run mica-reinsertion`).
 //!
 //! The sweep empties dangling entries, bucket by bucket, a whole turn in half the time in which
 //! offsets repeat.
@@ -24,6 +29,7 @@
 //! Source: thesis, section 5.3.3; the clock: Corbató, "A Paging Experiment with the Multics System",
 //! 1968.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -33,7 +39,7 @@ use siltstone_engine::Damage;
 
 use super::{Change, Found, Journal, Memory};
 use crate::counters::Tally;
-use crate::index::lossy::LossyIndex;
+use crate::index::lossy::{self, LossyIndex};
 use crate::index::{entry, offset_of};
 use crate::item::{self, Item, NewItem};
 use crate::mapping::Mapping;
@@ -46,7 +52,7 @@ use crate::version::{self, Access};
 pub enum Eviction {
     /// The ones written first.
     Fifo,
-    /// Any use renews.
+    /// The ones used least recently, of the next few.
     Lru,
     /// What was used in the older half stays for another turn.
     Approximate,
@@ -56,6 +62,13 @@ pub enum Eviction {
 
 /// Items that the head may spare for one append: what is read all the time must not hold up writes.
 const CHANCES: usize = 16;
+/// The mark of what was used, where it does not matter when.
+const USED: u64 = 1;
+/// Of so many items at the head `lru` takes the one that was used least recently.
+const WINDOW: usize = 4;
+/// Quarters since an item's last use beyond which `lru` counts no further: after a turn more its mark
+/// would read as a new one.
+const LONGEST: u64 = item::MARKS - 4;
 
 /// A partition's memory in cache mode.
 pub(crate) struct Cache {
@@ -107,17 +120,18 @@ impl Cache {
         words: usize,
         tally: &mut Tally,
     ) -> (u64, &[AtomicU64]) {
-        let mut chances = if self.has_marks() { CHANCES } else { 0 };
+        let (mut chances, mut victim) = (CHANCES, None);
         while !self.log.has_room(words) {
             let (offset, header) = self.log.oldest();
             let size = item::size_of(header);
-            let is_spared = chances > 0
-                && item::is_used(header)
-                && !item::is_dead(header)
-                && self.spare(access, own, offset, size, tally);
-            if is_spared {
+            victim = victim.or_else(|| self.victim(chances));
+            let goes = victim == Some(offset);
+            if !goes && !item::is_dead(header) && self.spare(access, own, offset, size, tally) {
                 chances -= 1;
                 continue;
+            }
+            if goes {
+                victim = None;
             }
             self.log.pass(size);
             if !item::is_dead(header) {
@@ -152,14 +166,16 @@ impl Cache {
     ) -> bool {
         let Some(item) = self.log.item(offset) else { return false };
         let hash = item.hash();
-        let header = self.header(hash);
+        let bucket = self.index.of(hash);
+        let header = &bucket[0];
         let is_own = std::ptr::eq(header, own);
         if !is_own && !version::try_begin_write(header, access) {
             return false;
         }
-        let slot = self.index.find(hash, None, |slot, at| (at == offset).then_some(slot));
+        let slot = self.index.find(bucket, hash, None, |slot, at| (at == offset).then_some(slot));
         if let Some(slot) = slot {
-            let copy = Held::of(&item);
+            let mark = if self.eviction == Eviction::Lru { item.mark() } else { 0 };
+            let copy = Held::of(&item, mark);
             self.log.pass(size);
             if self.log.has_room(size) {
                 let (offset, place) = self.claim(size);
@@ -184,7 +200,7 @@ impl Cache {
     }
 
     /// Whether an item counts among the live ones: it is there, and the head has not passed it.
-    fn is_live(&self, offset: u64) -> bool {
+    pub(super) fn is_live(&self, offset: u64) -> bool {
         self.log.ring().contains(offset) && self.log.ring().age(offset) <= self.log.used()
     }
 
@@ -202,30 +218,50 @@ impl Cache {
         (access == Access::Crcw).then(|| self.writer.lock())
     }
 
-    /// Whether the head spares what is marked.
+    /// The mark of an item that is used now.
     #[inline(always)]
-    fn has_marks(&self) -> bool {
-        matches!(self.eviction, Eviction::Approximate | Eviction::Clock)
+    fn mark(&self, found: &Found<'_>) -> u64 {
+        match self.eviction {
+            Eviction::Fifo => 0,
+            Eviction::Lru => self.time(),
+            Eviction::Approximate if !self.is_older(found.offset) => found.item.mark(),
+            Eviction::Approximate | Eviction::Clock => USED,
+        }
     }
 
-    /// Whether an item is to be appended again when it is used.
-    #[inline(always)]
-    fn renews(&self, found: &Found<'_>) -> bool {
-        self.eviction == Eviction::Lru
-            && self.log.ring().age(found.offset) > found.item.size() as u64
-    }
-
-    /// Whether an item is to be marked when it is used.
-    #[inline(always)]
-    fn marks(&self, found: &Found<'_>) -> bool {
-        let is_due = match self.eviction {
-            Eviction::Fifo | Eviction::Lru => false,
-            Eviction::Approximate => {
-                self.log.ring().age(found.offset) > self.log.ring().words() / 2
+    /// Which item goes next; those before it, so many at most, are to be spared.
+    fn victim(&self, most: usize) -> Option<u64> {
+        let mut items = self.log.items().filter(|item| !item::is_dead(item.1)).take(most + 1);
+        let victim = match self.eviction {
+            Eviction::Fifo => items.next(),
+            Eviction::Approximate | Eviction::Clock => {
+                let mut last = None;
+                let unused = items.find(|item| {
+                    last = Some(*item);
+                    item::mark_of(item.1) != USED
+                });
+                unused.or(last)
             }
-            Eviction::Clock => true,
+            Eviction::Lru => {
+                let time = self.time();
+                let unused = |header| time.wrapping_sub(item::mark_of(header)) % item::MARKS;
+                // Of several the first.
+                items.take(WINDOW).min_by_key(|item| Reverse(unused(item.1).min(LONGEST)))
+            }
         };
-        is_due && !found.item.is_used()
+        victim.map(|item| item.0)
+    }
+
+    /// What time it is for marks: quarters of turns.
+    #[inline(always)]
+    fn time(&self) -> u64 {
+        self.log.ring().quarters() % item::MARKS
+    }
+
+    /// Whether an item lies nearer to the head than to the tail.
+    #[inline(always)]
+    fn is_older(&self, offset: u64) -> bool {
+        self.log.ring().age(offset) > self.log.ring().words() / 2
     }
 
     /// Empties what dangles in a bucket.
@@ -249,23 +285,26 @@ impl Cache {
 }
 
 impl Memory for Cache {
+    type Bucket = [AtomicU64; lossy::WORDS];
+
     #[inline(always)]
-    fn header(&self, hash: u64) -> &AtomicU64 {
-        &self.index.of(hash)[0]
+    fn bucket(&self, hash: u64) -> &Self::Bucket {
+        self.index.of(hash)
     }
 
-    fn header_of(&self, bucket: usize) -> &AtomicU64 {
-        &self.index.main(bucket)[0]
+    fn main(&self, number: usize) -> &Self::Bucket {
+        self.index.main(number)
     }
 
     #[inline(always)]
     fn find<'m, T>(
         &'m self,
+        bucket: &'m Self::Bucket,
         hash: u64,
         seen: Option<u64>,
         is_it: impl FnMut(&'m AtomicU64, u64) -> Option<T>,
     ) -> Option<T> {
-        self.index.find(hash, seen, is_it)
+        self.index.find(bucket, hash, seen, is_it)
     }
 
     #[inline(always)]
@@ -293,18 +332,23 @@ impl Memory for Cache {
         let _writer = self.lock(access);
         if let Some(found) = found.filter(|found| self.log.ring().contains(found.offset)) {
             let size = found.item.size();
-            if words <= size && !self.renews(&found) {
+            if words <= size {
                 new.write(found.item.words(), size);
-                // To be written is to be used; a new item has yet to be.
-                if found.item.is_used() || self.marks(&found) {
-                    self.log.item(found.offset).iter().for_each(Item::be_used);
-                }
+                // To be written is to be used.
+                self.log
+                    .item(found.offset)
+                    .iter()
+                    .for_each(|item| item.set_mark(self.mark(&found)));
                 return Ok(());
             }
             self.die(found.offset);
         }
-        let (offset, place) = self.append(access, self.header(new.hash), words, tally);
+        let (offset, place) = self.append(access, &self.index.of(new.hash)[0], words, tally);
         new.write(place, words);
+        if self.eviction == Eviction::Lru {
+            // By the clock a new item has yet to be used.
+            place[0].store(item::marked(place[0].load(Relaxed), self.time()), Relaxed);
+        }
         self.count(1);
         match found {
             Some(found) => found.slot.store(entry(new.hash, offset), Relaxed),
@@ -326,26 +370,14 @@ impl Memory for Cache {
 
     #[inline(always)]
     fn wants_note(&self, found: &Found<'_>) -> bool {
-        self.marks(found) || self.renews(found)
+        self.mark(found) != found.item.mark()
     }
 
-    fn note(&self, access: Access, found: Found<'_>, tally: &mut Tally) {
+    fn note(&self, access: Access, found: Found<'_>, _tally: &mut Tally) {
         let _writer = self.lock(access);
-        if !self.log.ring().contains(found.offset) {
-            return;
+        if self.log.ring().contains(found.offset) {
+            found.item.set_mark(self.mark(&found));
         }
-        if self.has_marks() {
-            found.item.be_used();
-            return;
-        }
-        let copy = Held::of(&found.item);
-        let hash = found.item.hash();
-        self.die(found.offset);
-        let (offset, place) = self.append(access, self.header(hash), found.item.size(), tally);
-        copy.write(place);
-        self.count(1);
-        found.slot.store(entry(hash, offset), Relaxed);
-        tally.renewals += 1;
     }
 
     #[inline(always)]
@@ -369,13 +401,13 @@ impl Memory for Cache {
     }
 
     #[inline(always)]
-    fn prefetch_bucket(&self, hash: u64) {
-        self.index.prefetch(hash);
+    fn prefetch_bucket(&self, bucket: &Self::Bucket) {
+        self.index.prefetch(bucket);
     }
 
     #[inline(always)]
-    fn prefetch_items(&self, hash: u64) {
-        self.index.find(hash, None, |_, offset| {
+    fn prefetch_items(&self, bucket: &Self::Bucket, hash: u64) {
+        self.index.find(bucket, hash, None, |_, offset| {
             self.log.prefetch(offset);
             None::<()>
         });
@@ -444,8 +476,8 @@ struct Held {
 impl Held {
     const FEW: usize = 32;
 
-    /// The item as it is when it goes round once more.
-    fn of(item: &Item<'_>) -> Self {
+    /// The item as it is when it goes round once more, with this mark.
+    fn of(item: &Item<'_>, mark: u64) -> Self {
         let mut copy = Held { few: [0; Held::FEW], many: Vec::new() };
         let words = item.words();
         if words.len() > Held::FEW {
@@ -455,7 +487,7 @@ impl Held {
         for (to, word) in to.iter_mut().zip(words) {
             *to = word.load(Relaxed);
         }
-        to[0] = item::renewed(to[0]);
+        to[0] = item::marked(to[0], mark);
         copy
     }
 

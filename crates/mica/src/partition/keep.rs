@@ -18,7 +18,7 @@ use siltstone_engine::Damage;
 
 use super::{Change, Found, Journal, Memory};
 use crate::counters::Tally;
-use crate::index::lossless::LosslessIndex;
+use crate::index::lossless::{self, LosslessIndex};
 use crate::index::{entry, offset_of};
 use crate::item::{Item, NewItem};
 use crate::request::Outcome;
@@ -48,7 +48,7 @@ impl Keep {
 
     /// The entry of a hash that leads to an offset; it is there.
     fn slot(&self, hash: u64, offset: u64) -> Option<&AtomicU64> {
-        self.find(hash, None, |slot, at| (at == offset).then_some(slot))
+        self.find(self.bucket(hash), hash, None, |slot, at| (at == offset).then_some(slot))
     }
 
     fn undo(&self, change: Change) {
@@ -74,23 +74,26 @@ impl Keep {
 }
 
 impl Memory for Keep {
+    type Bucket = [AtomicU64; lossless::WORDS];
+
     #[inline(always)]
-    fn header(&self, hash: u64) -> &AtomicU64 {
-        &self.index.buckets.of(hash)[0]
+    fn bucket(&self, hash: u64) -> &Self::Bucket {
+        self.index.buckets.of(hash)
     }
 
-    fn header_of(&self, bucket: usize) -> &AtomicU64 {
-        &self.index.buckets.main(bucket)[0]
+    fn main(&self, number: usize) -> &Self::Bucket {
+        self.index.buckets.main(number)
     }
 
     #[inline(always)]
     fn find<'m, T>(
         &'m self,
+        bucket: &'m Self::Bucket,
         hash: u64,
         seen: Option<u64>,
         is_it: impl FnMut(&'m AtomicU64, u64) -> Option<T>,
     ) -> Option<T> {
-        self.index.buckets.find(hash, seen, is_it)
+        self.index.buckets.find(bucket, hash, seen, is_it)
     }
 
     #[inline(always)]
@@ -177,7 +180,7 @@ impl Memory for Keep {
             let (Change::Entered { hash, .. }
             | Change::Swapped { hash, .. }
             | Change::Removed { hash, .. }) = change;
-            let header = self.header(hash);
+            let header = Self::header(self.bucket(hash));
             version::begin_write(header, access);
             self.undo(change);
             version::end_write(header, access);
@@ -185,13 +188,13 @@ impl Memory for Keep {
     }
 
     #[inline(always)]
-    fn prefetch_bucket(&self, hash: u64) {
-        self.index.buckets.prefetch(hash);
+    fn prefetch_bucket(&self, bucket: &Self::Bucket) {
+        self.index.buckets.prefetch(bucket);
     }
 
     #[inline(always)]
-    fn prefetch_items(&self, hash: u64) {
-        self.index.prefetch_items(hash, self.fits.words());
+    fn prefetch_items(&self, bucket: &Self::Bucket, hash: u64) {
+        self.index.prefetch_items(bucket, hash, self.fits.words());
     }
 
     fn items(&self) -> u64 {

@@ -54,15 +54,25 @@ pub(crate) type Journal = Vec<Change>;
 /// Index and items of a partition. Methods that write ask that the bucket of the hash is begun to be
 /// written.
 pub(crate) trait Memory: Send + Sync {
-    /// The word with the version that stands for a hash.
-    fn header(&self, hash: u64) -> &AtomicU64;
+    /// A main bucket. Its first word has the version that stands for its chain.
+    type Bucket: AsRef<[AtomicU64]>;
 
-    /// The word with the version of this main bucket.
-    fn header_of(&self, bucket: usize) -> &AtomicU64;
+    /// The main bucket of a hash: computed once for all stages of a request.
+    fn bucket(&self, hash: u64) -> &Self::Bucket;
+
+    /// The main bucket of this number.
+    fn main(&self, number: usize) -> &Self::Bucket;
+
+    /// The word with the version.
+    #[inline(always)]
+    fn header(bucket: &Self::Bucket) -> &AtomicU64 {
+        &bucket.as_ref()[0]
+    }
 
     /// Asks about entries with the hash's tag, as `Buckets::find`.
     fn find<'m, T>(
         &'m self,
+        bucket: &'m Self::Bucket,
         hash: u64,
         seen: Option<u64>,
         is_it: impl FnMut(&'m AtomicU64, u64) -> Option<T>,
@@ -102,11 +112,11 @@ pub(crate) trait Memory: Send + Sync {
     /// Takes a batch's changes back.
     fn take_back(&self, access: Access, journal: &mut Journal);
 
-    /// Fetches the bucket of a hash.
-    fn prefetch_bucket(&self, hash: u64);
+    /// Fetches a bucket.
+    fn prefetch_bucket(&self, bucket: &Self::Bucket);
 
-    /// Fetches the items that the bucket of a hash leads to.
-    fn prefetch_items(&self, hash: u64);
+    /// Fetches the items that a bucket leads to by a hash.
+    fn prefetch_items(&self, bucket: &Self::Bucket, hash: u64);
 
     /// Items that are stored, those that have expired among them.
     fn items(&self) -> u64;
@@ -178,8 +188,14 @@ impl<M: Memory> Partition<M> {
 
     /// The item of a key.
     #[inline(always)]
-    fn find(&self, hash: u64, key: &[u8], seen: Option<u64>) -> Option<Found<'_>> {
-        self.memory.find(hash, seen, |slot, offset| {
+    fn find<'m>(
+        &'m self,
+        bucket: &'m M::Bucket,
+        hash: u64,
+        key: &[u8],
+        seen: Option<u64>,
+    ) -> Option<Found<'m>> {
+        self.memory.find(bucket, hash, seen, |slot, offset| {
             let item = self.memory.item(offset)?;
             item.is_of(hash, key).then_some(Found { slot, offset, item })
         })
@@ -191,14 +207,15 @@ impl<M: Memory> Partition<M> {
         &self,
         number: usize,
         request: &Request<'_>,
+        bucket: &M::Bucket,
         context: &Context<'_>,
         output: &mut impl Output,
         tally: &mut Tally,
     ) -> Answer {
         tally.gets += 1;
         let answer = match context.access {
-            Access::Erew => self.get_alone(number, request, context, output, tally),
-            _ => self.get_among_writers(number, request, context, output, tally),
+            Access::Erew => self.get_alone(number, request, bucket, context, output, tally),
+            _ => self.get_among_writers(number, request, bucket, context, output, tally),
         };
         tally.gets_found += u64::from(answer.outcome == Outcome::Found);
         answer
@@ -209,11 +226,12 @@ impl<M: Memory> Partition<M> {
         &self,
         number: usize,
         request: &Request<'_>,
+        bucket: &M::Bucket,
         context: &Context<'_>,
         output: &mut impl Output,
         tally: &mut Tally,
     ) -> Answer {
-        let Some(found) = self.find(request.hash, request.key, None) else {
+        let Some(found) = self.find(bucket, request.hash, request.key, None) else {
             return Answer::default();
         };
         let answer = read(number, &found.item, context, output);
@@ -229,14 +247,15 @@ impl<M: Memory> Partition<M> {
         &self,
         number: usize,
         request: &Request<'_>,
+        bucket: &M::Bucket,
         context: &Context<'_>,
         output: &mut impl Output,
         tally: &mut Tally,
     ) -> Answer {
-        let header = self.memory.header(request.hash);
+        let header = M::header(bucket);
         loop {
             let seen = version::begin_read(header);
-            let found = self.find(request.hash, request.key, Some(seen));
+            let found = self.find(bucket, request.hash, request.key, Some(seen));
             let answer = match &found {
                 None => Answer::default(),
                 Some(found) => read(number, &found.item, context, output),
@@ -245,7 +264,7 @@ impl<M: Memory> Partition<M> {
             if held && version::is_still(header, seen) {
                 let notes = context.notes_reads && answer.outcome == Outcome::Found;
                 if notes && found.is_some_and(|found| self.memory.wants_note(&found)) {
-                    self.note_read(request, context, tally);
+                    self.note_read(request, bucket, context, tally);
                 }
                 return answer;
             }
@@ -254,14 +273,20 @@ impl<M: Memory> Partition<M> {
     }
 
     /// Notes a read that was done without a lock, as a write of its own; not if it had to wait.
-    fn note_read(&self, request: &Request<'_>, context: &Context<'_>, tally: &mut Tally) {
+    fn note_read(
+        &self,
+        request: &Request<'_>,
+        bucket: &M::Bucket,
+        context: &Context<'_>,
+        tally: &mut Tally,
+    ) {
         let lock = (context.access == Access::Crew).then(|| self.lock.try_lock());
         if lock.as_ref().is_some_and(Option::is_none) {
             return;
         }
-        let header = self.memory.header(request.hash);
+        let header = M::header(bucket);
         if version::try_begin_write(header, context.access) {
-            let found = self.find(request.hash, request.key, None);
+            let found = self.find(bucket, request.hash, request.key, None);
             if let Some(found) = found.filter(|found| self.memory.wants_note(found)) {
                 self.memory.note(context.access, found, tally);
             }

@@ -10,7 +10,7 @@ use super::{Context, Found, Journal, Memory, Partition};
 use crate::counters::Tally;
 use crate::item::{Meta, NewItem};
 use crate::request::{Action, Answer, Outcome, Request, Value};
-use crate::version;
+use crate::version::{self, Access};
 
 /// What an item is to become.
 enum Next<'a> {
@@ -27,15 +27,16 @@ impl<M: Memory> Partition<M> {
     pub(crate) fn write(
         &self,
         request: &Request<'_>,
+        bucket: &M::Bucket,
         context: &Context<'_>,
         tally: &mut Tally,
         journal: Option<&mut Journal>,
     ) -> Answer {
         tally.writes += 1;
         let access = context.access;
-        let header = self.memory.header(request.hash);
+        let header = M::header(bucket);
         version::begin_write(header, access);
-        let outcome = self.decide(request, context, tally, journal);
+        let outcome = self.decide(request, bucket, context, tally, journal);
         version::end_write(header, access);
         self.memory.after_write(access, tally);
         let answer = outcome.unwrap_or_else(Answer::of);
@@ -54,11 +55,12 @@ impl<M: Memory> Partition<M> {
     fn decide(
         &self,
         request: &Request<'_>,
+        bucket: &M::Bucket,
         context: &Context<'_>,
         tally: &mut Tally,
         journal: Option<&mut Journal>,
     ) -> Result<Answer, Outcome> {
-        let found = self.find(request.hash, request.key, None);
+        let found = self.find(bucket, request.hash, request.key, None);
         // What has expired, or was overwritten in the log while it was looked at, is not there.
         let old = found.and_then(|found| {
             let meta = found.item.meta();
@@ -130,7 +132,7 @@ impl<M: Memory> Partition<M> {
             return Err(Outcome::TooLarge);
         }
         let stamp = match context.keeps_stamps {
-            true => self.stamp.fetch_add(1, Relaxed),
+            true => self.next_stamp(context.access),
             false => 0,
         };
         let Value { expires_at, flags, marks, .. } = value;
@@ -139,6 +141,18 @@ impl<M: Memory> Partition<M> {
             NewItem { hash: request.hash, key: request.key, value: value.bytes, meta: answer.meta };
         self.memory.put(context.access, found, &new, tally, journal)?;
         Ok(answer)
+    }
+
+    /// Another stamp than any before.
+    #[inline(always)]
+    fn next_stamp(&self, access: Access) -> u64 {
+        if access == Access::Crcw {
+            return self.stamp.fetch_add(1, Relaxed);
+        }
+        // Whoever writes has the partition's lock.
+        let stamp = self.stamp.load(Relaxed);
+        self.stamp.store(stamp + 1, Relaxed);
+        stamp
     }
 
     /// The value of an item that is there, copied.

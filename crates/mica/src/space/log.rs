@@ -107,6 +107,18 @@ impl CircularLog {
         (head, self.region[self.ring.position(head) as usize].load(Relaxed))
     }
 
+    /// Offsets and headers of all items, the oldest first.
+    pub(crate) fn items(&self) -> impl Iterator<Item = (u64, u64)> {
+        let (mut at, mut left) = (self.head.load(Relaxed), self.used());
+        std::iter::from_fn(move || {
+            let header = self.region[self.ring.position(at) as usize].load(Relaxed);
+            let (offset, size) = (at, item::size_of(header) as u64);
+            left = left.checked_sub(size).filter(|_| size > 0)?;
+            at = self.ring.after(at, size);
+            Some((offset, header))
+        })
+    }
+
     /// Words in all of the item at an offset that is within the log.
     pub(crate) fn size_at(&self, offset: u64) -> usize {
         item::size_of(self.region[self.ring.position(offset) as usize].load(Relaxed))

@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use siltstone_client::segments::Outgoing;
 use siltstone_client::wire::answer::{self, Told};
 use siltstone_client::wire::hello::{self, Welcome};
-use siltstone_client::wire::request::Asked;
+use siltstone_client::wire::request::{Asked, FIXED_BYTES};
 use siltstone_client::wire::{HEADER_BYTES, Header, Kind, MAX_PACKET_BYTES, Mistake, stranger};
 use siltstone_mica::{Access, Answer, Outcome, Output, Request, Store};
 
@@ -32,6 +32,9 @@ use super::handover::{Handed, Parcels};
 use super::sessions::{Seen, Sessions};
 use crate::command::is_same;
 use crate::shared::Shared;
+
+/// Bytes of a request with a key of eight bytes and no value: with smaller ones room has to grow.
+const SMALL_REQUEST: usize = FIXED_BYTES + 8;
 
 /// A datagram that has come, or a part of one that another port's thread has handed over.
 #[derive(Debug, Clone, Copy)]
@@ -207,7 +210,8 @@ impl Desk {
         parcels: &mut Parcels,
     ) {
         answers.clear();
-        let mut work = Work::default();
+        let bytes: usize = incoming.iter().map(|incoming| incoming.bytes.len()).sum();
+        let mut work = Work::with_room(bytes / SMALL_REQUEST);
         for incoming in incoming {
             if let Err(mistake) = self.take_in(incoming, answers, parcels, &mut work) {
                 let tallies = &self.shared.udp;
@@ -490,7 +494,6 @@ enum Owner {
 }
 
 /// The requests of a burst.
-#[derive(Default)]
 struct Work<'a> {
     plans: Vec<Plan>,
     requests: Vec<Request<'a>>,
@@ -500,6 +503,16 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
+    /// No requests yet, and room for so many.
+    fn with_room(requests: usize) -> Self {
+        Work {
+            plans: Vec::with_capacity(requests),
+            requests: Vec::with_capacity(requests),
+            asked: Vec::with_capacity(requests),
+            open: Vec::new(),
+        }
+    }
+
     /// Answers the writes from these on that they are forgotten, instead of doing them.
     fn forget_writes(&mut self, first_request: usize) {
         let mut kept = first_request;

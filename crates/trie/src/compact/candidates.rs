@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   full      containers above the last level to be emptied    most tables first, then nearest to the root
+//!             or, while nothing lies beneath, collected
 //!   due       containers of the last level to be looked into or collected          in their order
 //!   filters   containers of the last level that have filters in memory             most bytes first
 //! ```
@@ -24,8 +25,8 @@ use crate::version::Place;
 /// What one container wants.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Wish {
-    /// It is to be emptied, and has so many tables.
-    pub(crate) full: Option<usize>,
+    /// It is above the last level and full, has so many tables, and this makes room in it.
+    pub(crate) full: Option<(usize, Task)>,
     /// What is due in it at the last level.
     pub(crate) due: Option<Task>,
     /// Bytes of its filters in memory.
@@ -38,7 +39,7 @@ pub(crate) struct Wish {
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Candidates {
     wishes: HashMap<Place, Wish>,
-    full: BTreeSet<(Reverse<usize>, Place)>,
+    full: BTreeMap<(Reverse<usize>, Place), Task>,
     due: BTreeMap<Place, Task>,
     filters: BTreeSet<(Reverse<u64>, Place)>,
     filter_bytes: u64,
@@ -48,7 +49,7 @@ impl Candidates {
     /// The container wants this from now on.
     pub(crate) fn set(&mut self, place: Place, wish: Wish) {
         if let Some(Wish { full, due, filter_bytes, .. }) = self.wishes.remove(&place) {
-            full.map(|tables| self.full.remove(&(Reverse(tables), place)));
+            full.map(|(tables, _)| self.full.remove(&(Reverse(tables), place)));
             due.map(|_| self.due.remove(&place));
             self.filters.remove(&(Reverse(filter_bytes), place));
             self.filter_bytes -= filter_bytes;
@@ -56,7 +57,7 @@ impl Candidates {
         if wish == Wish::default() {
             return;
         }
-        wish.full.map(|tables| self.full.insert((Reverse(tables), place)));
+        wish.full.map(|(tables, task)| self.full.insert((Reverse(tables), place), task));
         wish.due.map(|task| self.due.insert(place, task));
         if wish.may_gather && wish.filter_bytes > 0 {
             self.filters.insert((Reverse(wish.filter_bytes), place));
@@ -65,9 +66,9 @@ impl Candidates {
         self.wishes.insert(place, wish);
     }
 
-    /// The most tables that a container to be emptied has.
+    /// The most tables that a full container has.
     pub(crate) fn most_tables(&self) -> usize {
-        self.full.first().map_or(0, |(tables, _)| tables.0)
+        self.full.first_key_value().map_or(0, |((tables, _), _)| tables.0)
     }
 
     /// The first thing to do that is allowed; filters are gathered when all together take more bytes than
@@ -78,9 +79,8 @@ impl Candidates {
         mut is_allowed: impl FnMut(Task) -> bool,
     ) -> Option<Task> {
         let is_over = self.filter_bytes > filter_memory;
-        let spills = self.full.iter().map(|&(_, place)| Task::Spill(place));
         let gathers = self.filters.iter().map(|&(_, place)| Task::Gather(place));
-        let tasks = spills.chain(self.due.values().copied());
+        let tasks = self.full.values().chain(self.due.values()).copied();
         tasks.chain(gathers.filter(|_| is_over)).find(|&task| is_allowed(task))
     }
 }

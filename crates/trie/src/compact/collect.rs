@@ -1,12 +1,12 @@
-//! Garbage collection at the last level, and the merge into a dense run.
+//! Garbage collection where nothing lies beneath, and the merge into a dense run at the last level.
 //!
 //! ```text
 //!   sub-levels   [t9] [t8] [t7] … [t1]   ──▶   [one table]      what was overwritten, deleted or
 //!                                              or [one run]     expired is gone
 //! ```
 //!
-//! Nothing moves on from the last level, so items of one key gather there. How much of a container
-//! is garbage is told from samples: at some places of the hash order the buckets of all tables are
+//! Nothing moves on from the last level, so items of one key gather there, and so they do in a full container
+//! above it that has not been emptied yet. How much of a container is garbage is told from samples: at some places of the hash order the buckets of all tables are
 //! read, and the items of a short stretch there counted. Deletions end here, since the merge takes
 //! all tables and nothing lies deeper.
 //!
@@ -50,8 +50,8 @@ impl Inner {
     fn collected(&self, version: &Version, place: Place) -> Result<Option<Edit>> {
         let Some(container) = version.at(place) else { return Ok(None) };
         let layout = match self.options.run_at {
-            0 => self.options.layout(),
-            _ => Layout::Run,
+            1.. if place.level >= self.last_level => Layout::Run,
+            _ => self.options.layout(),
         };
         let mut edit = Edit {
             removed: container.tables.iter().map(|table| (place, table.number())).collect(),
@@ -64,7 +64,8 @@ impl Inner {
             Merge::new(&container.tables, self.versions.shape.hash, Purpose::Compaction);
         let (build, expected) = (self.options.build(layout), merge.expected());
         let (how, what) = ((build, Purpose::Compaction), (merge.last_sequence(), expected));
-        let mut output = Output::new(self, place, how, what, false);
+        let hides = version.has_beneath(place, self.versions.shape.fanout_bits);
+        let mut output = Output::new(self, place, how, what, hides);
         while merge.next_stretch()? {
             self.background.check_stopping()?;
             merge.each(|hash, item| output.push(hash, item))?;

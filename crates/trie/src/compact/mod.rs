@@ -1,6 +1,6 @@
 //! Background work on containers: what is due ([`pick`], [`candidates`]), how tables are merged ([`merge`]) and written
-//! ([`output`]), and the jobs: [`spill`] a full container into its children, [`collect`] one of the last level, gather its
-//! filters into a cluster ([`gather`]).
+//! ([`output`]), and the jobs: [`spill`] a full container into its children, [`collect`] one that has none, gather the
+//! filters of one of the last level into a cluster ([`gather`]).
 //!
 //! ```text
 //!   container 5 of level 1     [t9] [t8] [t7] [t5] ……            all of them, merged
@@ -41,9 +41,9 @@ use crate::version::{Edit, Place};
 pub(crate) enum Task {
     /// Empty the container into its children.
     Spill(Place),
-    /// Merge all tables of a container of the last level into one.
+    /// Merge all tables of a container with nothing beneath it into one.
     Collect(Place),
-    /// Estimate how much of a container of the last level is garbage.
+    /// Estimate how much of such a container is garbage.
     Sample(Place),
     /// Move the filters of a container of the last level to a cluster.
     Gather(Place),
@@ -97,9 +97,9 @@ impl Inner {
             let Some(task) = self.pick(&state) else { return };
             state.busy.tasks.push(task);
             state.compactions += 1;
-            let priority = match task {
-                Task::Spill(Place { level: 0, .. }) => Priority::Urgent,
-                Task::Spill(_) => Priority::Compaction,
+            let priority = match task.place().level {
+                0 => Priority::Urgent,
+                level if level < self.last_level => Priority::Compaction,
                 _ => Priority::Idle,
             };
             let weak = self.me.clone();

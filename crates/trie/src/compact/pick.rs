@@ -4,13 +4,17 @@
 //! most of them, or twice as many tables in any case: emptied earlier it would make small tables. Of
 //! several the one with the most tables goes first, then the one nearest to the root.
 //!
+//! A full container with nothing beneath it is emptied only if most of it is no garbage. Else it is
+//! collected as those of the last level are: that writes the same items, to one table instead of to eight, and
+//! the trie gets as deep as its live items need, however often they are overwritten.
+//!
 //! A container is judged when it changes, by [`reconsider`](Inner::reconsider); what all of them want is kept in
 //! order by [`Candidates`](super::Candidates), so that choosing does not look at them all.
 //!
 //! Invariant: what is picked is allowed by the jobs that run, and doing it makes it undue.
 //!
 //! Source: LSM-trie paper, sections 2.2 and 2.4.3 ("between 0 and 16 sub-levels, 8 on average"); the
-//! order is ours.
+//! order is ours, and so is collection above the last level.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -21,6 +25,9 @@ use crate::version::{Container, Place, Version};
 
 /// A container's tables are worth emptying at this share of their full size.
 const FULL_ENOUGH: f64 = 0.7;
+/// A full container with nothing beneath is collected from this share of garbage on, when what stays is
+/// rewritten at most once for each item that comes.
+const WORTH_COLLECTING: f64 = 0.5;
 
 impl Inner {
     fn is_full(&self, container: &Container) -> bool {
@@ -35,17 +42,40 @@ impl Inner {
     /// Judges a container anew: `version` is the first in which its tables or its cluster are others, or
     /// something was learnt of its garbage.
     pub(crate) fn reconsider(&self, state: &mut State, version: &Version, place: Place) {
-        let wish = version.at(place).map(|container| self.wish(place, container, &state.busy));
+        let container = version.at(place);
+        let wish = container.map(|of| self.wish(version, place, of, &state.busy));
         state.candidates.set(place, wish.unwrap_or_default());
     }
 
-    fn wish(&self, place: Place, container: &Container, busy: &Busy) -> Wish {
+    fn wish(&self, version: &Version, place: Place, container: &Container, busy: &Busy) -> Wish {
         let is_last = place.level >= self.last_level;
+        let full = || (container.tables.len(), self.due_in_full(version, place, container, busy));
         Wish {
-            full: (!is_last && self.is_full(container)).then_some(container.tables.len()),
+            full: (!is_last && self.is_full(container)).then(full),
             due: if is_last { self.due_at_last(place, container, busy) } else { None },
             filter_bytes: container.filter_bytes(),
             may_gather: is_last,
+        }
+    }
+
+    /// What makes room in a full container above the last level.
+    fn due_in_full(
+        &self,
+        version: &Version,
+        place: Place,
+        container: &Container,
+        busy: &Busy,
+    ) -> Task {
+        let never = self.options.garbage >= 1.0;
+        if never || version.has_beneath(place, self.versions.shape.fanout_bits) {
+            return Task::Spill(place);
+        }
+        match busy.garbage(place, container.tables.len()) {
+            None => Task::Sample(place),
+            Some(ratio) if ratio >= self.options.garbage.max(WORTH_COLLECTING) => {
+                Task::Collect(place)
+            }
+            Some(_) => Task::Spill(place),
         }
     }
 
@@ -122,11 +152,12 @@ mod tests {
         for (place, container) in version.containers() {
             let (tables, bytes) = (container.tables.len(), container.filter_bytes());
             filters += bytes;
-            let (spill, gather) = (Task::Spill(place), Task::Gather(place));
+            let gather = Task::Gather(place);
             if place.level < last {
                 let is_more = fullest.is_none_or(|(most, _)| tables > most);
-                if is_more && inner.is_full(container) && busy.allows(spill, bits) {
-                    fullest = Some((tables, spill));
+                let task = inner.due_in_full(version, place, container, busy);
+                if is_more && inner.is_full(container) && busy.allows(task, bits) {
+                    fullest = Some((tables, task));
                 }
                 continue;
             }
@@ -204,11 +235,35 @@ mod tests {
             let counters = trie.stats().counters;
             (containers, counters["candidates_seen"] as f64 / counters["choices"] as f64)
         };
-        let ((few, small), (many, large)) = (seen(4_000), seen(150_000));
+        let ((few, small), (many, large)) = (seen(4_000), seen(250_000));
         println!("{few} containers, {small:.2} candidates a choice; {many}, {large:.2}");
         assert!(many >= 10 * few, "{few} and {many} containers");
         // A job is in the way of itself and of nine containers around it, at most.
         assert!(large < small + 2.0, "{small:.2} candidates a choice, then {large:.2}");
+    }
+
+    /// A few keys written for ever: as their garbage sinks, so would the trie deepen, with hardly an item in
+    /// each of its many tables.
+    #[test]
+    fn does_a_small_store_that_is_overwritten_stay_small() {
+        let trie = open("table=4KiB bucket=512 fanout_bits=3 levels=5 jobs=2");
+        let mut dice = Dice::new(1);
+        let mut most = 0;
+        for _ in 0..60 {
+            put(&trie, (0..2_000).map(|_| dice.below(500)).collect::<Vec<_>>().into_iter());
+            most = most.max(trie.inner.view.load().version.tables().count());
+        }
+        trie.maintain().unwrap();
+        let version = trie.inner.view.load().version.clone();
+        let bytes: u64 = version.tables().map(|table| table.bytes()).sum();
+        println!(
+            "{most} tables at most, {} in the end, of {bytes} bytes",
+            version.tables().count()
+        );
+        // 500 items of some 50 bytes: a container of the first level holds them twice and more.
+        assert!(most <= 40, "{most} tables");
+        assert!(bytes <= 3 * 500 * 60, "{bytes} bytes");
+        assert!((0..500).all(|key: u64| trie.get(&key.to_le_bytes()).unwrap().is_some()));
     }
 
     #[test]
@@ -217,7 +272,7 @@ mod tests {
         candidates.set(
             place,
             Wish {
-                full: Some(9),
+                full: Some((9, Task::Spill(place))),
                 due: Some(Task::Sample(place)),
                 filter_bytes: 5,
                 may_gather: true,

@@ -117,13 +117,18 @@ impl Version {
         self.containers().filter_map(|(_, container)| container.cluster.as_ref())
     }
 
-    /// Whether anything lies in or below the container.
-    pub(crate) fn has_below(&self, place: Place, bits: u32) -> bool {
-        self.levels.iter().enumerate().skip(place.level).any(|(level, containers)| {
+    /// Whether anything lies below the container.
+    pub(crate) fn has_beneath(&self, place: Place, bits: u32) -> bool {
+        self.levels.iter().enumerate().skip(place.level + 1).any(|(level, containers)| {
             let shift = (level - place.level) as u32 * bits;
             let first = place.id << shift;
             containers.range(first..=first + ((1u64 << shift) - 1)).next().is_some()
         })
+    }
+
+    /// Whether anything lies in or below the container.
+    pub(crate) fn has_below(&self, place: Place, bits: u32) -> bool {
+        self.at(place).is_some() || self.has_beneath(place, bits)
     }
 
     /// What a manifest written anew would say of the files.

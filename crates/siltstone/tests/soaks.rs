@@ -1,0 +1,235 @@
+//! Whether a store that has run for long still answers rightly, and takes no more than at its start.
+//!
+//! A store on the machine's disk has a table on each engine, and a thread for each of them: puts, batches,
+//! deletions, lookups, walks, snapshots held for a while, transactions, flushes, every answer compared with a
+//! map's. After each of sixteen rounds all tables are closed, opened again and looked through; resident memory, open
+//! files, threads and bytes on the disk are noted then. Those of the last rounds must not be above those
+//! of the fourth, give or take what allocators and collections leave.
+//!
+//! Three seconds by default; `SILTSTONE_SOAK_SECONDS=3600 cargo test --release -p siltstone --test soaks --
+//! --nocapture` soaks for an hour.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use siltstone::{Db, DbOptions, Durability, Snapshot, Table, WriteBatch};
+use siltstone_testkit::Dice;
+
+/// Tables: engine and options, small, so that all that works in the background has much to do.
+const TABLES: [(&str, &[(&str, &str)]); 5] = [
+    (
+        "lsm",
+        &[("memtable", "256KiB"), ("container", "4MiB"), ("table", "256KiB"), ("cache", "1MiB")],
+    ),
+    ("trie", &[("table", "64KiB")]),
+    ("silt", &[("slots", "1024"), ("hash_stores", "8"), ("sort", "4MiB")]),
+    ("skimpy", &[("capacity", "64MiB")]),
+    ("mica", &[("mode", "store"), ("memory", "64MiB"), ("item", "400")]),
+];
+const KEYS: u64 = 10_000;
+const ROUNDS: usize = 16;
+/// The round whose state the last ones' is compared with: before it caches and buffers fill.
+const WARM: usize = 3;
+
+/// What a key should hold: the seed of its value.
+type Expected = BTreeMap<u64, u64>;
+
+/// What the process and the store take.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    resident: u64,
+    files: usize,
+    threads: usize,
+    on_disk: u64,
+}
+
+#[test]
+fn does_a_store_take_no_more_after_long_use_and_still_answer_rightly() {
+    let seconds = std::env::var("SILTSTONE_SOAK_SECONDS").map_or(3.0, |text| text.parse().unwrap());
+    let round = Duration::from_secs_f64(seconds / ROUNDS as f64);
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("store");
+    let mut expected: [Expected; TABLES.len()] = Default::default();
+    let mut dice: [Dice; TABLES.len()] = std::array::from_fn(|t| Dice::of(1, t as u64));
+    let (mut operations, mut taken) = (0, Vec::new());
+    for r in 0..ROUNDS {
+        let db = Db::open_or_create(&dir, DbOptions::default()).unwrap();
+        std::thread::scope(|scope| {
+            let each = TABLES.iter().zip(&mut expected).zip(&mut dice);
+            let running: Vec<_> = each
+                .map(|(((engine, options), expected), dice)| {
+                    let options = options.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+                    let table = db.table_or_create(engine, engine, &options.collect()).unwrap();
+                    scope.spawn(move || soak(&table, expected, dice, round))
+                })
+                .collect();
+            operations += running.into_iter().map(|thread| thread.join().unwrap()).sum::<u64>();
+        });
+        taken.push(Taken::now(&dir));
+        if r % 5 == 4 {
+            for (engine, _) in TABLES.iter().filter(|(engine, _)| *engine != "mica") {
+                let report = db.table(engine).unwrap().verify(&mut |_, _| {}).unwrap();
+                assert!(report.damage.is_empty(), "{engine}: {report:?}");
+            }
+        }
+        db.close().unwrap();
+    }
+    println!("{operations} operations in {ROUNDS} rounds, {seconds} s without reopenings");
+    for (round, taken) in taken.iter().enumerate() {
+        println!("round {round:>2}: {taken:?}");
+    }
+    let (warm, last) = (taken[WARM], &taken[ROUNDS - 4..]);
+    let least = |of: fn(&Taken) -> u64| last.iter().map(of).min().unwrap();
+    let resident = least(|taken| taken.resident);
+    assert!(resident <= warm.resident + warm.resident / 4 + (32 << 20), "memory has grown");
+    assert!(least(|taken| taken.files as u64) <= 2 * warm.files as u64 + 32, "files stay open");
+    assert!(least(|taken| taken.threads as u64) <= warm.threads as u64, "threads stay");
+    assert!(
+        least(|taken| taken.on_disk) <= 2 * warm.on_disk + (64 << 20),
+        "space does not come back"
+    );
+}
+
+/// Works on a table for a while; answers how many operations it did.
+fn soak(table: &Table, expected: &mut Expected, dice: &mut Dice, time: Duration) -> u64 {
+    let capabilities = table.engine().capabilities();
+    if !capabilities.durable {
+        expected.clear();
+    }
+    let began = Instant::now();
+    let mut snapshots: VecDeque<(Snapshot, Expected)> = VecDeque::new();
+    look_through(table, expected);
+    let mut operations = 0;
+    while began.elapsed() < time {
+        operations += 1;
+        match dice.below(1000) {
+            0..400 => write(table, expected, dice),
+            400..960 => {
+                let n = dice.below(KEYS);
+                let found = table.get(&key(n)).unwrap();
+                assert_eq!(found, expected.get(&n).map(|seed| value(*seed)), "key {n}");
+            }
+            960..990 if capabilities.ordered => walk(table, expected, dice),
+            990..998 if capabilities.versioned => transact(table, expected, dice),
+            998 if capabilities.versioned => {
+                // Few at once: each keeps a copy of the map here.
+                if snapshots.len() == 2 {
+                    let (snapshot, then) = snapshots.pop_front().unwrap();
+                    for _ in 0..200 {
+                        let n = dice.below(KEYS);
+                        let found = snapshot.get(&key(n)).unwrap();
+                        assert_eq!(found, then.get(&n).map(|seed| value(*seed)), "key {n}, then");
+                    }
+                }
+                snapshots.push_back((table.snapshot().unwrap(), expected.clone()));
+            }
+            999 if dice.one_in(20) => table.flush().unwrap(),
+            _ => {}
+        }
+    }
+    drop(snapshots);
+    look_through(table, expected);
+    operations
+}
+
+/// One batch of puts and deletions, mostly of one key.
+fn write(table: &Table, expected: &mut Expected, dice: &mut Dice) {
+    let mut batch = WriteBatch::new();
+    let most = if dice.one_in(8) { 12 } else { 1 };
+    for _ in 0..most {
+        // A quarter of the keys takes three quarters of the writes.
+        let keys = if dice.one_in(4) { KEYS } else { KEYS / 4 };
+        let n = dice.below(keys);
+        if dice.one_in(6) {
+            batch.delete(&key(n));
+            expected.remove(&n);
+        } else {
+            let seed = dice.draw();
+            batch.put(&key(n), &value(seed));
+            expected.insert(n, seed);
+        }
+    }
+    let durability = if dice.one_in(500) { Durability::Synced } else { Durability::Buffered };
+    table.write(&batch, durability).unwrap();
+}
+
+/// Some keys in order, from somewhere on.
+fn walk(table: &Table, expected: &Expected, dice: &mut Dice) {
+    let from = dice.below(KEYS);
+    let entries = table.range(key(from)..).unwrap().take(30);
+    let found: Vec<_> = entries.map(|entry| entry.unwrap()).map(|(k, e)| (k, e.value)).collect();
+    let there: Vec<_> =
+        expected.range(from..).take(30).map(|(n, seed)| (key(*n).to_vec(), value(*seed))).collect();
+    assert!(found == there, "a walk from {from}");
+}
+
+/// Moves one key's value to another. Nobody else writes, so it succeeds at once.
+fn transact(table: &Table, expected: &mut Expected, dice: &mut Dice) {
+    let (from, to) = (dice.below(KEYS), dice.below(KEYS));
+    table
+        .transact(|tx| {
+            let moved = tx.get(&key(from))?;
+            tx.delete(&key(from))?;
+            match moved {
+                Some(moved) => tx.put(&key(to), &moved),
+                None => tx.delete(&key(to)),
+            }
+        })
+        .unwrap();
+    match expected.remove(&from) {
+        Some(seed) => _ = expected.insert(to, seed),
+        None => _ = expected.remove(&to),
+    }
+}
+
+fn look_through(table: &Table, expected: &Expected) {
+    for n in 0..KEYS {
+        let found = table.get(&key(n)).unwrap();
+        assert!(found == expected.get(&n).map(|seed| value(*seed)), "{}: key {n}", table.name());
+    }
+}
+
+fn key(n: u64) -> [u8; 12] {
+    let mut key = *b"key-\0\0\0\0\0\0\0\0";
+    key[4..].copy_from_slice(&n.to_be_bytes());
+    key
+}
+
+/// 8 to 400 bytes that follow from their seed.
+fn value(seed: u64) -> Vec<u8> {
+    let mut dice = Dice::new(seed);
+    let len = 8 + dice.index(393);
+    dice.bytes(len)
+}
+
+impl Taken {
+    fn now(dir: &Path) -> Self {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let number = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name));
+            line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0u64)
+        };
+        Taken {
+            resident: number("VmRSS:") << 10,
+            files: std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count),
+            threads: number("Threads:") as usize,
+            on_disk: bytes_below(dir),
+        }
+    }
+}
+
+/// Bytes that are allocated: files may have holes.
+fn bytes_below(dir: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    let size = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => bytes_below(&entry.path()),
+        Ok(metadata) => 512 * metadata.blocks(),
+        // Removed meanwhile.
+        Err(_) => 0,
+    };
+    entries.map(size).sum()
+}
