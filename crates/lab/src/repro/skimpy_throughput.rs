@@ -10,14 +10,14 @@
 
 use siltstone_engine::Result;
 
-use super::skimpy_flash::{CAUSES, FlashTable, KEYS, LEAST_KEYS, PAPER};
+use super::skimpy_flash::{FlashTable, KEYS, LEAST_KEYS, PAPER, PARTS};
 use super::{Check, Direction, Experiment, Measured};
 use crate::plot::{Line, Lines, Plot};
 
-const MIXES: [u32; 6] = [0, 10, 25, 50, 75, 100];
-const MAPPINGS: [&str; 3] = ["semel", "skimpy", "vftl"];
+pub(super) const MIXES: [u32; 6] = [0, 10, 25, 50, 75, 100];
+pub(super) const MAPPINGS: [&str; 3] = ["semel", "skimpy", "vftl"];
 /// The paper's least and its best, of SEMEL's throughput.
-const LEAST: f64 = 0.72;
+pub(super) const LEAST: f64 = 0.72;
 
 pub(super) struct SkimpyThroughput;
 
@@ -109,7 +109,7 @@ impl Experiment for SkimpyThroughput {
         });
         notes.extend(told);
         let scale = format!(
-            "{keys} keys of 512 bytes, 128 clients; microseconds of the device an operation ({CAUSES}): {}",
+            "{keys} keys of 512 bytes, 128 clients; microseconds of the device an operation ({PARTS}): {}",
             notes.join("; ")
         );
         Ok(Measured { scale, checks, plot: Some(Plot::Lines(plot)) })
