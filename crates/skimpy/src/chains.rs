@@ -420,8 +420,7 @@ impl Mapping for Chains {
             0 => Ok(()),
             bucket => {
                 let mut pages = Pages::new(&inner.device, Purpose::Compaction);
-                let collected =
-                    self.collect_bucket(inner, writer, &mut pages, (bucket - 1) as u32);
+                let collected = self.collect_bucket(inner, writer, &mut pages, (bucket - 1) as u32);
                 self.tidied.fetch_add(1, Relaxed);
                 self.tidied_pages.fetch_add(pages.read, Relaxed);
                 collected

@@ -172,9 +172,7 @@ impl PageMapped {
                 return Ok(());
             }
             // Erased at once: of two copies in two blocks opening could not tell which is garbage.
-            let moved = self
-                .copy_block(state, victim)
-                .and_then(|()| self.erase(state, victim));
+            let moved = self.copy_block(state, victim).and_then(|()| self.erase(state, victim));
             if let Err(FlashError::WornOut { .. }) = moved {
                 continue;
             }

@@ -249,6 +249,11 @@ fn mapping(
     }
 }
 
+/// The newest checkpoint that is whole, if any is.
+pub(crate) fn newest_whole_checkpoint(device: &Device) -> Result<Option<Checkpoint>> {
+    Ok(newest_checkpoint(device, &survey(device)?)?.map(|(_, checkpoint)| checkpoint))
+}
+
 /// The newest checkpoint that is whole, with its number.
 fn newest_checkpoint(device: &Device, survey: &Survey) -> Result<Option<(u64, Checkpoint)>> {
     for (number, parts) in survey.checkpoints.iter().rev() {

@@ -136,7 +136,8 @@ impl DeviceTime {
         let (put, remapped) = ((after.writes - before.writes) as f64, more("versions_remapped"));
         // Records of both kinds may share a page.
         let pages = io("flush", &|io| io.writes) + io("compaction", &|io| io.writes) - below;
-        let of_records = |records: f64| micros(pages * records / (put + remapped).max(1.0), program);
+        let of_records =
+            |records: f64| micros(pages * records / (put + remapped).max(1.0), program);
         let for_readers = more("pages_read_for_readers");
         let collected = io("compaction", &|io| io.reads) - below - for_readers;
         let erased = match after.counters.contains_key("blocks_erased_below") {
