@@ -35,6 +35,14 @@ impl Experiment for SkimpyAccount {
         "72 % of SEMEL's throughput at least, by the time that the device works for an operation"
     }
 
+    fn cause(&self) -> Option<&'static str> {
+        Some(
+            "with many puts collection decides, and a bucket has to be read to find out what in it is hidden: see \
+             skimpy-throughput for what is read. By these times SkimpyFTL would fall short of the share where a device is \
+             never idle, as with a collection in the background that keeps up",
+        )
+    }
+
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
         let keys = ((KEYS * scale) as u64).max(LEAST_KEYS);
         let total = (MAPPINGS.len() * MIXES.len()) as u64;

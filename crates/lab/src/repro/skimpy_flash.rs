@@ -85,7 +85,7 @@ pub(super) struct DeviceTime {
     /// Records in a page of records, of eight that it has room for.
     pub(super) packed: f64,
     /// The share of their time that the channels are busy.
-    busy: f64,
+    pub(super) busy: f64,
 }
 
 /// What the device spends its time on.
