@@ -196,6 +196,24 @@ fn nothing_is_lost_where_no_record_was_damaged() {
 }
 
 #[test]
+fn a_page_that_was_durable_is_missed_if_only_the_last_one_tells_of_it() {
+    for mapping in MAPPINGS {
+        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        let table = open(&media, mapping).unwrap();
+        for key in [b"first", b"other"] {
+            table.write(WriteBatch::new().put(key, b"value"), Durability::Synced).unwrap();
+        }
+        drop(table);
+        let first = (0..256).find(|page| is_kind(&media, *page, 1)).unwrap();
+        flip(&media, "flash", byte_of(first));
+        assert!(matches!(open(&media, mapping), Err(Error::Corruption { .. })), "{mapping}");
+        repair(&media, env(), &options(mapping)).unwrap();
+        let found = read(&open(&media, mapping).unwrap());
+        assert_eq!(found.into_keys().collect::<Vec<_>>(), [b"other"], "{mapping}");
+    }
+}
+
+#[test]
 fn versions_keep_their_times() {
     for mapping in MAPPINGS {
         let media: Arc<dyn Media> = Arc::new(Ram::new());
