@@ -4,21 +4,21 @@
 //! object or a picture. All that can be refused is refused before anything is measured.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 use siltstone::Durability;
-use siltstone::options::parse_size;
+use siltstone::options::{parse_count, parse_size};
 use siltstone_lab::engines::{Medium, Target, default_directory};
 use siltstone_lab::generate::ValueSize;
 use siltstone_lab::peers::{self, Task};
-use siltstone_lab::report::{Report, picture, table};
+use siltstone_lab::report::{Report, picture as throughput_picture, table};
 use siltstone_lab::run::{Settings, bench};
 use siltstone_lab::trace::Trace;
 use siltstone_lab::workload::{Choices, NAMES, Workload};
 
-use crate::{CommandResult, Failure, Outcome, progress};
+use crate::{CommandResult, Failure, Outcome, picture, progress};
 
 /// Measure an engine under a workload
 ///
@@ -49,7 +49,7 @@ pub(crate) struct Bench {
     #[arg(long)]
     peer: Option<String>,
     /// Write a picture of the throughput over time
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = picture::file)]
     plot: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
@@ -59,8 +59,8 @@ pub(crate) struct Bench {
 /// How many keys, and how large.
 #[derive(Args)]
 struct Size {
-    /// Keys of the key space
-    #[arg(long, default_value_t = 1_000_000)]
+    /// Keys of the key space, e.g. 20M
+    #[arg(long, default_value_t = 1_000_000, value_parser = parse_count)]
     keys: u64,
     /// Bytes of a key: 4 to 64KiB
     #[arg(long, default_value = "16", value_parser = parse_size)]
@@ -77,10 +77,10 @@ struct Size {
 #[derive(Args)]
 struct Load {
     /// Operations of each workload; as many as keys if not given
-    #[arg(long)]
+    #[arg(long, value_parser = parse_count)]
     ops: Option<u64>,
     /// Operations of each workload that only reads
-    #[arg(long)]
+    #[arg(long, value_parser = parse_count)]
     reads: Option<u64>,
     /// Threads of each workload
     #[arg(long, default_value_t = 1)]
@@ -95,7 +95,7 @@ struct Load {
     #[arg(long)]
     rate: Option<f64>,
     /// Operations before those that are measured
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = parse_count)]
     warmup: u64,
     /// Where all random choices come from
     #[arg(long, default_value_t = 1)]
@@ -151,11 +151,11 @@ impl Bench {
             peers::check(peer, &task)?;
         }
         if let Some(path) = &self.plot {
-            check_writable(path)?;
+            picture::check_writable(path)?;
         }
         let report = self.measure(&task)?;
         if let Some(path) = &self.plot {
-            write_picture(path, &picture(&report))?;
+            picture::write(path, &throughput_picture(&report))?;
         }
         if self.json {
             println!("{}", serde_json::json!(report));
@@ -212,18 +212,6 @@ impl Bench {
     }
 }
 
-/// Writes a picture to a file.
-pub(crate) fn write_picture(path: &Path, plot: &siltstone_lab::plot::Plot) -> Result<(), Failure> {
-    std::fs::write(path, plot.svg())
-        .map_err(|e| Failure::file("write", &path.display().to_string(), &e))
-}
-
-/// Finds out before a long run, not after it, that a file cannot be written; leaves what is in it.
-pub(crate) fn check_writable(path: &Path) -> Result<(), Failure> {
-    let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
-    opened.map(drop).map_err(|e| Failure::file("write", &path.display().to_string(), &e))
-}
-
 fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
@@ -245,15 +233,5 @@ mod tests {
         assert_eq!(key_value("levels=1MiB:10MiB"), pair("levels", "1MiB:10MiB"));
         assert_eq!(key_value("a=b=c"), pair("a", "b=c"));
         assert!(key_value("memtable").is_err() && key_value("=1").is_err());
-    }
-
-    #[test]
-    fn a_file_that_is_there_keeps_its_bytes_until_the_picture_is_ready() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("old.svg");
-        std::fs::write(&path, "old").unwrap();
-        check_writable(&path).unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"old");
-        assert!(check_writable(&directory.path().join("no/such.svg")).is_err());
     }
 }

@@ -16,6 +16,7 @@ mod inspect;
 mod limits;
 mod model;
 mod outcome;
+mod picture;
 mod progress;
 mod repro;
 mod serve;
@@ -27,7 +28,8 @@ mod verify;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 
 use outcome::{Failure, Outcome};
 
@@ -88,7 +90,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
     limits::raise_open_files();
     let outcome = match cli.command {
         Command::Serve(command) => command.run(),
@@ -110,6 +112,19 @@ fn main() -> ExitCode {
         Command::Inspect(command) => command.run(),
     };
     outcome::exit(outcome)
+}
+
+/// Prints why the command line was refused, or the help that was asked for, and leaves.
+fn refuse(error: &clap::Error) -> ! {
+    let is_asked_for = !error.use_stderr();
+    if error.kind() == ErrorKind::InvalidSubcommand {
+        let cli = Cli::command();
+        let names: Vec<_> = cli.get_subcommands().map(clap::Command::get_name).collect();
+        eprint!("{error}\nThe commands are {}.\n", names.join(", "));
+        std::process::exit(2);
+    }
+    let printed = error.print();
+    std::process::exit(if is_asked_for && printed.is_ok() { 0 } else { 2 })
 }
 
 /// The result of a command.

@@ -5,7 +5,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Cell, CellAlignment, Table as Grid, presets};
 use serde_json::json;
-use siltstone::options::parse_size;
+use siltstone::options::{parse_count, parse_size};
 use siltstone_model::optimize::optimize_levels;
 use siltstone_model::simulate::{Selection, Simulation};
 use siltstone_model::{
@@ -33,9 +33,9 @@ enum ModelCommand {
 
 #[derive(Args)]
 struct Workload {
-    /// Distinct keys, e.g. 100000000
-    #[arg(long)]
-    keys: f64,
+    /// Distinct keys, e.g. 100M
+    #[arg(long, value_parser = parse_count)]
+    keys: u64,
     /// Zipf's exponent; 0 is uniform
     #[arg(long, default_value_t = 0.0)]
     skew: f64,
@@ -203,13 +203,13 @@ impl Model {
 
 impl Workload {
     fn popularity(&self) -> Result<Popularity, BadParameter> {
-        Popularity::zipf(self.keys, self.skew)
+        Popularity::zipf(self.keys as f64, self.skew)
     }
 }
 
 impl Levels {
     fn design(&self, workload: &Workload) -> Result<LevelDb, BadParameter> {
-        let standard = LevelDb::standard(workload.keys, workload.item_size, self.levels)?;
+        let standard = LevelDb::standard(workload.keys as f64, workload.item_size, self.levels)?;
         let items = |bytes: &u64| *bytes as f64 / workload.item_size;
         Ok(LevelDb {
             log_items: items(&self.log),
@@ -254,6 +254,7 @@ impl Wa {
         at_least_one("item_size", self.workload.item_size)?;
         at_least_one("instances", self.instances)?;
         let Workload { keys, item_size, skew } = self.workload;
+        let keys = keys as f64;
         let popularity = || self.workload.popularity();
         let tree = || self.levels.design(&self.workload);
         let levels = u32::try_from(self.levels.levels).unwrap_or(u32::MAX);
@@ -325,7 +326,7 @@ impl Optimize {
 impl Simulate {
     fn run(self) -> CommandResult {
         let design = self.levels.design(&self.workload)?;
-        let keys = self.workload.keys;
+        let keys = self.workload.keys as f64;
         if !(2.0..=4e9).contains(&keys) {
             return Err(Failure::Usage(format!("keys is {keys}: simulate 2 to 4·10^9 keys")));
         }

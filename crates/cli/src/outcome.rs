@@ -46,6 +46,9 @@ impl From<Error> for Failure {
             _ if error.is_corruption() => Failure::Store(format!(
                 "{text}\n(`siltstone verify DIR` tells what is damaged; `siltstone repair DIR` saves what can be saved)"
             )),
+            Error::Locked { .. } => Failure::Store(format!(
+                "{text}\n(if that is `siltstone serve`, its clients reach the store: `redis-cli -p PORT get KEY`)"
+            )),
             _ => Failure::Store(text),
         }
     }

@@ -12,8 +12,7 @@ use siltstone::Error;
 use siltstone_lab::repro::page::{Entry, page};
 use siltstone_lab::repro::{self, EXPERIMENTS, Experiment, Finding, Verdict};
 
-use crate::bench::{check_writable, write_picture};
-use crate::{CommandResult, Failure, Outcome, progress};
+use crate::{CommandResult, Failure, Outcome, picture, progress};
 
 /// The page's name in its directory.
 const PAGE: &str = "index.html";
@@ -62,7 +61,7 @@ struct Run {
     #[arg(long)]
     json: bool,
     /// Write a picture of what was measured
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = picture::file)]
     plot: Option<PathBuf>,
 }
 
@@ -104,7 +103,7 @@ impl Run {
             None => EXPERIMENTS.to_vec(),
         };
         if let Some(path) = &self.plot {
-            check_writable(path)?;
+            picture::check_writable(path)?;
         }
         let mut report = self.report.as_deref().map(Report::open).transpose()?;
         let mut outcome = Outcome::Done;
@@ -153,7 +152,7 @@ impl Run {
 
     fn show(&self, finding: &Finding) -> Result<(), Failure> {
         if let (Some(path), Some(plot)) = (&self.plot, &finding.plot) {
-            write_picture(path, plot)?;
+            picture::write(path, plot)?;
         }
         if self.all {
             println!("{:<22} {}", finding.id, finding.verdict.name());
@@ -179,7 +178,7 @@ impl Report {
         let page = directory.join(PAGE);
         let fault = |error| Failure::file("write", &page.display().to_string(), &error);
         std::fs::create_dir_all(directory).map_err(fault)?;
-        check_writable(&page)?;
+        picture::check_writable(&page)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let made = format!(
             "Measured by siltstone {} on a machine with {cores} cores for it.",

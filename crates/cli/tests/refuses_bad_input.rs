@@ -105,9 +105,12 @@ fn a_second_process_on_the_same_directory() {
     let stderr = server.stderr.take().unwrap();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(stderr), &mut line).unwrap();
     assert!(line.starts_with("serving"), "{line}");
-    refused(&siltstone(&["put", &store.dir, "k", "w"]), 3, &[&store.dir, "another process"]);
+    let attempt = siltstone(&["put", &store.dir, "k", "w"]);
+    // First, or a failure would leave the server behind.
     server.kill().unwrap();
     server.wait().unwrap();
+    let process = format!("process {}", server.id());
+    refused(&attempt, 3, &[&store.dir, &process, "redis-cli"]);
     let output = siltstone(&["get", &store.dir, "k"]);
     assert_eq!(output.stdout, b"v\n");
 }
@@ -183,4 +186,24 @@ fn a_checkpoint_over_what_is_there() {
     refused(&siltstone(&["checkpoint", &none, &store.dir]), 3, &["no such directory"]);
     let catalogue = format!("{}/CATALOG", store.dir);
     assert_eq!(contents(Path::new(&store.dir))[&catalogue], before[&catalogue]);
+}
+
+#[test]
+fn mistyped_names_are_answered_with_what_was_meant() {
+    refused(&siltstone(&["bnech"]), 2, &["'bnech'", "'bench'", "The commands are serve, top"]);
+    refused(&siltstone(&["bench", "--workload", "fillrandm"]), 2, &["did you mean fillrandom?"]);
+    refused(&siltstone(&["bench", "--workload", "load", "--engine", "slit"]), 2, &["silt"]);
+    refused(&siltstone(&["repro", "run", "tria"]), 2, &["did you mean triad?", "repro list"]);
+    let store = store();
+    let table = siltstone(&["get", &store.dir, "k", "--table", "defualt"]);
+    refused(&table, 2, &["no table 'defualt'", "did you mean default?"]);
+    let option = ["put", &store.dir, "k", "v", "--table", "t=lsm,memtabel=4MiB"];
+    refused(&siltstone(&option), 2, &["did you mean memtable?"]);
+}
+
+#[test]
+fn counts_and_pictures_that_cannot_be() {
+    let bench = |more: &[&str]| siltstone(&[&["bench", "--workload", "load"], more].concat());
+    refused(&bench(&["--keys", "1MiB"]), 2, &["'1MiB' is not a count", "20M"]);
+    refused(&bench(&["--plot", "fill.png"]), 2, &["pictures are SVG", "fill.svg"]);
 }

@@ -84,11 +84,13 @@ pub enum Error {
         reason: String,
     },
 
-    /// Another process has the store open.
-    #[error("{path} is in use by another process: a store serves one process at a time")]
+    /// Another process has the store open, or this one has already.
+    #[error("{path} is in use by {}: a store serves one process at a time", holder_in_words(*.holder))]
     Locked {
-        /// The directory of the store.
+        /// The lock file.
         path: String,
+        /// The process that holds it, if the system tells.
+        holder: Option<u32>,
     },
 
     /// An earlier fault made it unsafe to go on writing: the store reads on and refuses writes
@@ -182,6 +184,15 @@ fn show_key(key: &[u8]) -> String {
     match key.get(..SHOWN) {
         Some(start) => format!("key '{}…' of {} bytes", start.escape_ascii(), key.len()),
         None => format!("key '{}'", key.escape_ascii()),
+    }
+}
+
+/// Who holds a lock, e.g. `process 4711`.
+fn holder_in_words(holder: Option<u32>) -> String {
+    match holder {
+        Some(id) if id == std::process::id() => "this process already".to_owned(),
+        Some(id) => format!("process {id}"),
+        None => "another process".to_owned(),
     }
 }
 

@@ -34,6 +34,7 @@ mod forward;
 pub mod group;
 pub mod inspection;
 pub mod io;
+pub mod names;
 pub mod options;
 pub mod pressure;
 pub mod rate;

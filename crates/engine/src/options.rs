@@ -1,11 +1,12 @@
 //! Options as `key=value`, refused whole with every mistake named.
 //!
 //! Engines keep their options as structs with `Default`; this reader is how such a struct is filled
-//! from a command line, a catalogue or a test matrix. Sizes take `4KiB`, `1GB`; durations `10ms`.
+//! from a command line, a catalogue or a test matrix. Sizes take `4KiB`, `1GB`; counts `20M`; durations `10ms`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::names::meant;
 use crate::{Error, OptionMistake, Result};
 
 /// Reads named options one by one and collects every mistake.
@@ -78,7 +79,8 @@ impl<'a> OptionReader<'a> {
     /// [`Error::BadOptions`] with all of them.
     pub fn finish(mut self) -> Result<()> {
         for name in std::mem::take(&mut self.given).into_keys() {
-            let reason = format!("unknown; the options are {}", self.known.join(", "));
+            let meant = meant(name, self.known.iter().copied());
+            let reason = format!("unknown{meant} (the options are {})", self.known.join(", "));
             self.mistakes.push(OptionMistake { option: name.to_owned(), reason });
         }
         if self.mistakes.is_empty() { Ok(()) } else { Err(Error::BadOptions(self.mistakes)) }
@@ -113,6 +115,38 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         return Err(format!("'{text}' is larger than 2^64 bytes"));
     }
     Ok(bytes.round() as u64)
+}
+
+/// Parses a number of things: `1000`, `1_000`, `20M`, `1e8`, `1.5k`. k, M, G and T are powers of 1,000, as
+/// people count, where those of [`parse_size`] are of 1,024.
+///
+/// # Errors
+/// A text that says what is allowed.
+pub fn parse_count(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is not a count; write it like 1000, 20M or 1e8");
+    let digits = text.replace('_', "");
+    let (number, factor) = match digits.char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (&digits[..at], 1e3),
+        Some((at, 'M' | 'm')) => (&digits[..at], 1e6),
+        Some((at, 'G' | 'g' | 'B' | 'b')) => (&digits[..at], 1e9),
+        Some((at, 'T' | 't')) => (&digits[..at], 1e12),
+        _ => (&*digits, 1.0),
+    };
+    if let (Ok(exact), 1.0) = (number.parse(), factor) {
+        return Ok(exact);
+    }
+    // The type's parser takes `inf` and `nan`, too.
+    if !number.starts_with(|c: char| c.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let count: f64 = number.parse::<f64>().map_err(|_| wrong())? * factor;
+    if count >= u64::MAX as f64 {
+        return Err(format!("'{text}' is 2^64 or more"));
+    }
+    if count.fract() != 0.0 {
+        return Err(format!("'{text}' is not a whole number"));
+    }
+    Ok(count as u64)
 }
 
 /// Parses `10ms`, `5s`, `2m`, `1h`, `3d`, `250us`.
@@ -164,6 +198,23 @@ mod tests {
         assert_eq!(parse_size("7"), Ok(7));
         for bad in ["", "x", "4QiB", "-1", "1e99GB", "..", "99999999999TiB"] {
             assert!(parse_size(bad).is_err(), "{bad}");
+        }
+        for (text, count) in [
+            ("0", 0),
+            ("1000", 1000),
+            ("1_000", 1000),
+            ("20M", 20_000_000),
+            ("1e8", 100_000_000),
+            ("1.5k", 1500),
+            ("2g", 2_000_000_000),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(parse_count(text), Ok(count), "{text}");
+        }
+        for bad in
+            ["", "M", "-1", "1.5", "inf", "nan", "1MiB", "1e20", "18446744073709551616", "ten"]
+        {
+            assert!(parse_count(bad).is_err(), "{bad}");
         }
         assert_eq!(parse_duration("10ms"), Ok(Duration::from_millis(10)));
         assert_eq!(parse_duration("2h"), Ok(Duration::from_secs(7200)));

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use siltstone_engine::names::unknown;
 use siltstone_engine::{Engine, Env, Error, OptionMistake, Result};
 use siltstone_lsm::{Lsm, Options as LsmOptions};
 use siltstone_media::{Disk, DiskOptions, Media, Metered, Ram};
@@ -49,9 +50,7 @@ impl Medium {
             "disk" => Ok(Medium::Disk(directory.to_owned())),
             "direct" => Ok(Medium::Direct(directory.to_owned())),
             "pmem" => Ok(Medium::Pmem(directory.to_owned())),
-            _ => {
-                Err(bad("media", format!("'{name}' is unknown; there are disk, direct, ram, pmem")))
-            }
+            _ => Err(bad("media", unknown(name, &["disk", "direct", "ram", "pmem"]))),
         }
     }
 
@@ -125,9 +124,7 @@ impl Target {
             "mica" => MicaOptions::from_map(&self.options).map(drop),
             "trie" => TrieOptions::from_map(&self.options).map(drop),
             "skimpy" => SkimpyOptions::from_map(&self.options).map(drop),
-            name => {
-                Err(bad("engine", format!("'{name}' is unknown; there are {}", NAMES.join(", "))))
-            }
+            name => Err(bad("engine", unknown(name, NAMES))),
         }
     }
 

@@ -23,6 +23,7 @@
 
 use std::sync::Arc;
 
+use siltstone_engine::names::unknown;
 use siltstone_engine::{Error, OptionMistake, Result};
 
 use crate::generate::{Draw, Mix, Operation};
@@ -213,10 +214,7 @@ impl Workload {
             "ws1" => Draw::Hotspot { keys: 0.01, operations: 0.99 },
             "ws2" => Draw::Hotspot { keys: 0.20, operations: 0.80 },
             "ws3" => Draw::Uniform,
-            _ => {
-                let all = NAMES.join(", ");
-                return Err(bad("workload", format!("'{name}' is unknown; there are {all}")));
-            }
+            _ => return Err(bad("workload", unknown(name, NAMES))),
         };
         if choices.skew.is_some() {
             return Err(bad("skew", format!("{name} is defined by a skew of its own")));

@@ -204,7 +204,10 @@ impl Media for Ram {
         }
         directory.names.file("lock", &self.name, name)?;
         if !directory.locked.insert(name.to_owned()) {
-            return Err(Error::Locked { path: join(&self.name, name) });
+            return Err(Error::Locked {
+                path: join(&self.name, name),
+                holder: Some(std::process::id()),
+            });
         }
         Ok(LockGuard::new(Held { directory: self.directory.clone(), name: name.to_owned() }))
     }
@@ -231,7 +234,7 @@ impl Media for Ram {
         let name = join(&self.name, name);
         let mut content = content.write();
         if content.is_mapped() {
-            return Err(Error::Locked { path: name });
+            return Err(Error::Locked { path: name, holder: Some(std::process::id()) });
         }
         if content.len() > bytes {
             return Err(too_long(&name, content.len(), bytes));

@@ -249,7 +249,10 @@ fn a_lock_is_taken_once_until_it_is_dropped() {
     on_every_medium(|media| {
         let guard = media.lock("LOCK").unwrap();
         match media.lock("LOCK").map(drop) {
-            Err(Error::Locked { path }) => assert!(path.ends_with("LOCK")),
+            Err(Error::Locked { path, holder }) => {
+                assert!(path.ends_with("LOCK"));
+                assert_eq!(holder, Some(std::process::id()));
+            }
             other => panic!("taken twice: {other:?}"),
         }
         let other = media.lock("OTHER").unwrap();

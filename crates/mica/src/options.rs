@@ -14,6 +14,7 @@
 
 use std::collections::BTreeMap;
 
+use siltstone_engine::names::unknown;
 use siltstone_engine::{MAX_KEY_BYTES, OptionReader, Result};
 
 use crate::index::{lossless, lossy};
@@ -213,7 +214,7 @@ fn named<T: Copy>(text: &str, all: &[(&'static str, T)]) -> Result<T, String> {
     let found = all.iter().find(|(name, _)| *name == text);
     found.map(|found| found.1).ok_or_else(|| {
         let names: Vec<_> = all.iter().map(|(name, _)| *name).collect();
-        format!("'{text}' is unknown; there are {}", names.join(", "))
+        unknown(text, &names)
     })
 }
 

@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use siltstone_engine::names::meant;
 use siltstone_engine::{Env, Error, Result};
 use siltstone_media::{Disk, DiskOptions, LockGuard, Media, Metered};
 
@@ -187,8 +188,9 @@ impl Db {
         let Some(spec) = open.catalogue.tables.get(name).cloned() else {
             let names: Vec<_> = open.catalogue.tables.keys().map(String::as_str).collect();
             let others = if names.is_empty() { "none".into() } else { names.join(", ") };
+            let meant = meant(name, names.iter().copied());
             return Err(Error::Invalid(format!(
-                "no table '{name}' in {} (tables: {others})",
+                "no table '{name}' in {}{meant} (tables: {others})",
                 self.inner.media.name()
             )));
         };

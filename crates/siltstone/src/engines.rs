@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use siltstone_engine::Inspection;
+use siltstone_engine::names::unknown as unknown_name;
 use siltstone_engine::{Engine, Env, Error, OptionMistake, Result};
 use siltstone_media::{Disk, Media};
 
@@ -149,6 +150,6 @@ fn catalogue(media: &dyn Media) -> Result<Inspection> {
 fn unknown(name: &str) -> Error {
     Error::BadOptions(vec![OptionMistake {
         option: "engine".to_owned(),
-        reason: format!("'{name}' is unknown; the engines are {}", NAMES.join(", ")),
+        reason: unknown_name(name, NAMES),
     }])
 }

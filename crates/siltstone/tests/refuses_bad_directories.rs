@@ -76,7 +76,7 @@ fn bad_options_are_all_named_and_nothing_is_made() {
     let error = db.table_or_create("t", "lsm", &options).map(drop).unwrap_err().to_string();
     assert!(error.contains("memtable") && error.contains("colour"), "{error}");
     let unknown = db.table_or_create("t", "btree", &Default::default()).map(drop);
-    assert!(unknown.unwrap_err().to_string().contains("the engines are lsm"));
+    assert!(unknown.unwrap_err().to_string().contains("there are lsm"));
     assert!(db.table_or_create("a/b", "lsm", &Default::default()).is_err());
     assert_eq!(listing(scratch.path()), before);
     assert!(db.table_names().unwrap().is_empty());

@@ -11,10 +11,10 @@ use clap::Args;
 use comfy_table::{Cell, CellAlignment, Table as Grid, presets};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
-use siltstone::options::parse_size;
-use siltstone_lab::advice::{CHECKED_KEYS, Checked, check};
+use siltstone::options::{parse_count, parse_size};
+use siltstone_lab::advice::{CHECKED_KEYS, Checked, Figures, check};
 use siltstone_model::Popularity;
-use siltstone_model::advise::{Advice, Candidate, Device, Needs, Wanted, advise};
+use siltstone_model::advise::{Advice, Candidate, Device, Needs, Wanted, advise, preference};
 
 use crate::{CommandResult, Failure, Outcome, progress};
 
@@ -24,13 +24,13 @@ use crate::{CommandResult, Failure, Outcome, progress};
 /// the store has been overwritten for long, and why other engines are ruled out.
 #[derive(Args)]
 #[command(after_help = "Try:\n  \
-    siltstone advise --keys 100000000 --value-size 100 --reads 0.5 --skew 0.99 --memory 4GiB\n  \
-    siltstone advise --keys 1000000000 --value-size 40 --reads 0.9 --memory 1GiB --check\n  \
+    siltstone advise --keys 100M --value-size 100 --reads 0.5 --skew 0.99 --memory 4GiB\n  \
+    siltstone advise --keys 1G --value-size 40 --reads 0.9 --memory 1GiB --check\n  \
     siltstone advise --trace requests.txt     # lines: get KEY, put KEY BYTES, del KEY, scan KEY")]
 pub(crate) struct Advise {
-    /// Distinct keys, e.g. 100000000
-    #[arg(long, required_unless_present = "trace")]
-    keys: Option<f64>,
+    /// Distinct keys, e.g. 100M
+    #[arg(long, required_unless_present = "trace", value_parser = parse_count)]
+    keys: Option<u64>,
     /// Bytes of a key
     #[arg(long, default_value = "16", value_parser = parse_size)]
     key_size: u64,
@@ -83,8 +83,8 @@ struct DeviceArgs {
     #[arg(long, value_parser = parse_size)]
     flash: Option<u64>,
     /// Operations a second, to tell how long the flash lasts
-    #[arg(long)]
-    ops: Option<f64>,
+    #[arg(long, value_parser = parse_count)]
+    ops: Option<u64>,
     /// Reads of 4 KiB that the device does in a second
     #[arg(long, default_value_t = Device::default().reads_per_second)]
     read_iops: f64,
@@ -110,6 +110,7 @@ impl Advise {
             print_advice(&wanted, &advice);
             if let Some(checked) = &checked {
                 print_checked(checked);
+                print_judged(&wanted, &advice, checked);
             }
         }
         Ok(if advice.candidates.is_empty() { Outcome::No } else { Outcome::Done })
@@ -120,12 +121,12 @@ impl Advise {
         let mut wanted = match &self.trace {
             Some(path) => trace::read(path)?,
             None => {
-                let keys = Popularity::zipf(self.keys.unwrap_or_default(), self.skew)?;
+                let keys = Popularity::zipf(self.keys.unwrap_or_default() as f64, self.skew)?;
                 let reads = self.reads;
                 Wanted { reads, scans: self.scans, ..Wanted::new(keys, key_bytes, value_bytes) }
             }
         };
-        wanted.ops_per_second = self.device.ops;
+        wanted.ops_per_second = self.device.ops.map(|ops| ops as f64);
         wanted.memory_bytes = self.memory.map(|bytes| bytes as f64);
         wanted.flash_bytes = self.device.flash.map(|bytes| bytes as f64);
         wanted.device = Device {
@@ -218,6 +219,12 @@ fn print_advice(wanted: &Wanted, advice: &Advice) {
         Some(first) => {
             println!("Take {}:\n\n  {}\n", first.engine, configuration(first));
             println!("{grid}");
+            let order: Vec<_> = preference().collect();
+            println!(
+                "The device's time for an operation decides: a lookup's reads at --read-iops, a write's bytes at\n\
+                 --write-bandwidth. Of {} the first is taken that no other beats by a fifth.\n",
+                order.join(", ")
+            );
         }
         None => println!("No engine can serve this."),
     }
@@ -244,4 +251,21 @@ fn print_checked(checked: &Checked) {
         grid.add_row([what.to_owned(), format!("{ours:.3}"), format!("{measured:.3}"), off]);
     }
     println!("\n{} with {} keys, everything in proportion:\n{grid}", checked.engine, checked.keys);
+}
+
+/// How much device time an operation costs by the measurement, and which engine that speaks for.
+fn print_judged(wanted: &Wanted, advice: &Advice, checked: &Checked) {
+    let time = |f: &Figures| wanted.device_us(f.write_amplification, f.reads_per_lookup);
+    let (predicted, measured) = (time(&checked.predicted), time(&checked.measured));
+    // What needs no device stays at none.
+    let factor = if predicted > 0.0 { measured / predicted } else { 1.0 };
+    let choice = advice.choice_if_off_by(factor).unwrap_or_default();
+    let stands = if choice == checked.engine {
+        format!("{choice} stays the one to take")
+    } else {
+        format!("if that holds at full size, take {choice} instead")
+    };
+    println!(
+        "\nAn operation keeps the device busy for {measured:.2} µs where {predicted:.2} were predicted: {stands}."
+    );
 }

@@ -57,11 +57,10 @@ impl Widget for Frame<'_> {
 pub(super) fn plain(address: &str, server: &Server) -> String {
     let mut text = head(address, server).to_string();
     for shown in &server.tables {
-        let more = usize::from(shown.container.is_some()) + usize::from(shown.cursor.is_some());
-        let above = shown.levels.len().max(1) + more;
+        let above = levels(shown).len();
         let right = 7 + shown.stalls.len() + shown.hits.len();
         let lines =
-            u16::try_from(4 + above + right.max(shown.memory.len())).unwrap_or(u16::MAX / 2);
+            u16::try_from(3 + above + right.max(shown.memory.len())).unwrap_or(u16::MAX / 2);
         let mut buffer = Buffer::empty(Rect::new(0, 0, PLAIN_WIDTH, lines));
         table(shown, buffer.area, &mut buffer);
         for y in 0..lines {
@@ -99,30 +98,12 @@ fn table(table: &Table, area: Rect, buffer: &mut Buffer) {
     let inner = frame.inner(area);
     frame.render(area, buffer);
 
-    let mut lines = vec![heading("levels")];
-    let largest = table.levels.iter().map(|level| level.bytes).fold(0.0, f64::max);
-    lines.extend(table.levels.iter().map(|level| level_line(level, largest)));
-    if let Some(container) = &table.container {
-        let text = format!(" {:.0} %, {} rows", 100.0 * container.fill, container.rows);
-        let pieces = [Span::from(label("container")), bar(container.fill, Color::Cyan)];
-        lines.push(Line::from_iter(pieces.into_iter().chain([Span::from(text)])));
-    }
-    if let Some(cursor) = table.cursor {
-        // The triangle: what the cursor has passed is compacted, and newer rows fill it again.
-        let at = ((BAR - 1) as f64 * cursor).round() as usize;
-        let marked = format!("{}▲{}", "─".repeat(at), "─".repeat(BAR - 1 - at));
-        let text = format!(" {:.0} % of level 1", 100.0 * cursor);
-        let pieces = [Span::from(label("cursor")), Span::from(marked).cyan(), Span::from(text)];
-        lines.push(Line::from_iter(pieces));
-    }
-    if table.levels.is_empty() {
-        lines.push(Line::from(" none: all in memory").dim());
-    }
+    let lines = levels(table);
     let rows = [Constraint::Length(lines.len() as u16), Constraint::Fill(1)];
-    let [levels, below] = Layout::vertical(rows).areas(inner);
+    let [above, below] = Layout::vertical(rows).areas(inner);
     let columns = [Constraint::Fill(5), Constraint::Length(1), Constraint::Fill(4)];
     let [left, _, right] = Layout::horizontal(columns).areas(below);
-    Paragraph::new(lines).render(levels, buffer);
+    Paragraph::new(lines).render(above, buffer);
 
     let total: f64 = table.memory.iter().map(|(_, bytes)| bytes).sum();
     let mut lines = vec![heading(&format!("memory {}", bytes(total)))];
@@ -151,6 +132,40 @@ fn table(table: &Table, area: Rect, buffer: &mut Buffer) {
     let percent = |value: f64| format!("{:.1} %", 100.0 * value);
     lines.extend(table.hits.iter().map(|(name, hits)| row(name, ratio(*hits, percent))));
     Paragraph::new(lines).render(right, buffer);
+}
+
+/// The levels, the triangle among them. Those below the last that has anything share a line.
+fn levels(table: &Table) -> Vec<Line<'static>> {
+    let mut lines = vec![heading("levels")];
+    let largest = table.levels.iter().map(|level| level.bytes).fold(0.0, f64::max);
+    let held = table.levels.iter().rposition(|level| level.files > 0.0).map_or(0, |last| last + 1);
+    let (held, empty) = table.levels.split_at(held);
+    lines.extend(held.iter().map(|level| level_line(level, largest)));
+    match empty {
+        [] => {}
+        [one] => lines.push(level_line(one, largest)),
+        [first, .., last] => {
+            let text = format!(" {} to {}: empty", first.name, last.name);
+            lines.push(Line::from(text).dim());
+        }
+    }
+    if let Some(container) = &table.container {
+        let text = format!(" {:.0} %, {} rows", 100.0 * container.fill, container.rows);
+        let pieces = [Span::from(label("container")), bar(container.fill, Color::Cyan)];
+        lines.push(Line::from_iter(pieces.into_iter().chain([Span::from(text)])));
+    }
+    if let Some(cursor) = table.cursor {
+        // The triangle: what the cursor has passed is compacted, and newer rows fill it again.
+        let at = ((BAR - 1) as f64 * cursor).round() as usize;
+        let marked = format!("{}▲{}", "─".repeat(at), "─".repeat(BAR - 1 - at));
+        let text = format!(" {:.0} % of level 1", 100.0 * cursor);
+        let pieces = [Span::from(label("cursor")), Span::from(marked).cyan(), Span::from(text)];
+        lines.push(Line::from_iter(pieces));
+    }
+    if table.levels.is_empty() {
+        lines.push(Line::from(" none: all in memory").dim());
+    }
+    lines
 }
 
 /// A bar is full when the level is at its aim; without aims, the largest level's is.
@@ -246,12 +261,13 @@ mod tests {
 
     #[test]
     fn a_frame_shows_levels_rates_memory_stalls_and_hits() {
-        let text = drawn(100, 21, 0, None);
+        let text = drawn(100, 22, 0, None);
         for part in [
             "siltstone host:1  up 1m 44s  3 clients  750/s commands  in 2.00 KiB/s  out 1.00 KiB/s",
             "fruit · lsm · about 20.0 M keys · 2.79 GiB",
             " L0            ████████░░░░░░░░ 512.00 MiB, 14 files",
             " L1            ████████████████ 1.00 GiB of 1.00 GiB, 64 files",
+            " L2 to L3: empty",
             " container     ████████████░░░░ 75 %, 11 rows",
             " cursor        ────▲─────────── 25 % of level 1",
             " memtable      ███████████░░░░░ 57.22 MiB",

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use siltstone_engine::{Engine, Result};
 
 use super::asked::Asked;
-use super::{Task, bad, fjall, leveldb, librocksdb, lmdb, redb, unknown};
+use super::{Task, bad, fjall, leveldb, librocksdb, lmdb, no_such, redb};
 use crate::engines::{Opened, fresh_directory};
 use crate::report::Report;
 use crate::run::{OnProgress, Session};
@@ -79,7 +79,7 @@ fn open(name: &str, asked: &Asked) -> Result<(Arc<dyn Engine>, BTreeMap<String, 
         "lmdb" => lmdb::open(asked),
         "fjall" => fjall::open(asked),
         "redb" => redb::open(asked),
-        _ => Err(unknown(name)),
+        _ => Err(no_such(name)),
     }
 }
 

@@ -17,6 +17,7 @@
 //!
 //! Source: ours.
 
+use siltstone_engine::names::unknown;
 use siltstone_engine::{Error, OptionMistake, Result};
 
 use crate::engines::Target;
@@ -76,14 +77,14 @@ pub struct Task<'a> {
 /// [`Error::BadOptions`] for what it cannot do; [`Error::Refused`] if its program or library is missing.
 pub fn check(name: &str, task: &Task<'_>) -> Result<()> {
     if !NAMES.contains(&name) {
-        return Err(unknown(name));
+        return Err(no_such(name));
     }
     match name {
         "rocksdb" => rocksdb::check(task),
         #[cfg(feature = "peers")]
         _ => in_process::check(name, task),
         #[cfg(not(feature = "peers"))]
-        _ => Err(unknown(name)),
+        _ => Err(no_such(name)),
     }
 }
 
@@ -98,13 +99,13 @@ pub fn run(name: &str, task: &Task<'_>, on_phase: &mut dyn FnMut(&str)) -> Resul
         #[cfg(feature = "peers")]
         _ => in_process::run(name, task, on_phase),
         #[cfg(not(feature = "peers"))]
-        _ => Err(unknown(name)),
+        _ => Err(no_such(name)),
     }
 }
 
-fn unknown(name: &str) -> Error {
+fn no_such(name: &str) -> Error {
     let more = if cfg!(feature = "peers") { "" } else { "; more with --features peers" };
-    bad("peer", format!("'{name}' is unknown; there are {}{more}", NAMES.join(", ")))
+    bad("peer", unknown(name, NAMES) + more)
 }
 
 fn bad(option: &str, reason: String) -> Error {

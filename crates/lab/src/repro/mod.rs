@@ -10,6 +10,7 @@
 //! Source: the experiments name theirs.
 
 use serde::Serialize;
+use siltstone_engine::names::meant;
 use siltstone_engine::{Error, OptionMistake, Result};
 
 mod advice;
@@ -215,8 +216,8 @@ pub struct Finding {
 pub fn find(id: &str) -> Result<&'static dyn Experiment> {
     let found = EXPERIMENTS.iter().find(|experiment| experiment.id() == id).copied();
     found.ok_or_else(|| {
-        let all: Vec<_> = EXPERIMENTS.iter().map(|experiment| experiment.id()).collect();
-        bad("id", format!("'{id}' is unknown; there are {}", all.join(", ")))
+        let meant = meant(id, EXPERIMENTS.iter().map(|experiment| experiment.id()));
+        bad("id", format!("'{id}' is unknown{meant} (`siltstone repro list` names all)"))
     })
 }
 

@@ -12,6 +12,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use parking_lot::Mutex;
@@ -63,7 +64,9 @@ impl Drop for Held {
 /// Takes the lock file at a canonical path, created if it is not there.
 pub(super) fn lock(path: PathBuf) -> Result<Held> {
     let name = path.display().to_string();
-    let Some(claim) = Claim::new(path) else { return Err(Error::Locked { path: name }) };
+    let Some(claim) = Claim::new(path) else {
+        return Err(Error::Locked { path: name, holder: Some(std::process::id()) });
+    };
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     let file = options.open(&claim.0).map_err(|error| Error::io("lock", &*name, &error))?;
@@ -71,10 +74,32 @@ pub(super) fn lock(path: PathBuf) -> Result<Held> {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(Held { file, _claim: claim }),
             Err(Errno::INTR) => {}
-            Err(Errno::WOULDBLOCK) => return Err(Error::Locked { path: name }),
+            Err(Errno::WOULDBLOCK) => {
+                return Err(Error::Locked { path: name, holder: holder(&file) });
+            }
             Err(errno) => return Err(Error::io("lock", name, &errno.into())),
         }
     }
+}
+
+/// The process that holds the lock of a file, where Linux tells in `/proc/locks`, a line a lock:
+///
+/// ```text
+/// 7: FLOCK  ADVISORY  WRITE 4711 fe:00:613 0 EOF       device in hexadecimal, inode in decimal
+/// ```
+fn holder(file: &File) -> Option<u32> {
+    let file = file.metadata().ok()?;
+    let device = rustix::fs::major(file.dev());
+    let place = format!("{device:02x}:{:02x}:{}", rustix::fs::minor(file.dev()), file.ino());
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    let of_line = |line: &str| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        match fields[..] {
+            [_, "FLOCK", _, _, process, at, ..] if at == place => process.parse().ok(),
+            _ => None,
+        }
+    };
+    locks.lines().find_map(of_line)
 }
 
 #[cfg(test)]
@@ -93,7 +118,12 @@ mod tests {
         assert_eq!(attempt(), Err(Errno::WOULDBLOCK));
         drop(held);
         attempt().unwrap();
-        assert!(matches!(lock(path.clone()), Err(Error::Locked { .. })));
+        // Here and now another process is this one.
+        let holder = match lock(path.clone()).map(drop) {
+            Err(Error::Locked { holder, .. }) => holder,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(holder, std::path::Path::new("/proc/locks").exists().then(std::process::id));
         flock(&stranger, FlockOperation::Unlock).unwrap();
         lock(path).unwrap();
     }

@@ -31,7 +31,7 @@ pub(super) fn map(medium: &Faulty, name: &str, bytes: u64) -> Result<Mapping> {
     let is_short = {
         let file = state.lock();
         if file.mapped.strong_count() > 0 {
-            return Err(Error::Locked { path: name });
+            return Err(Error::Locked { path: name, holder: Some(std::process::id()) });
         }
         if file.current.len() > bytes {
             return Err(too_long(&name, file.current.len(), bytes));
@@ -53,7 +53,7 @@ pub(super) fn map(medium: &Faulty, name: &str, bytes: u64) -> Result<Mapping> {
     let mut file = state.lock();
     // Again: another thread may have been quicker.
     if file.mapped.strong_count() > 0 {
-        return Err(Error::Locked { path: name });
+        return Err(Error::Locked { path: name, holder: Some(std::process::id()) });
     }
     match verdict {
         Verdict::Go => file.sync(),

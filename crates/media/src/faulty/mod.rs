@@ -305,7 +305,10 @@ impl Media for Faulty {
         }
         let _world = self.begin(FaultKind::Read, "lock", name)?;
         if !self.directory.lock().locked.insert(name.to_owned()) {
-            return Err(Error::Locked { path: join(&self.name, name) });
+            return Err(Error::Locked {
+                path: join(&self.name, name),
+                holder: Some(std::process::id()),
+            });
         }
         Ok(LockGuard::new(Held { directory: self.directory.clone(), name: name.to_owned() }))
     }

@@ -122,6 +122,11 @@ struct Design {
 /// In the order of preference.
 const DESIGNS: [Design; 4] = [lsm::DESIGN, silt::DESIGN, trie::DESIGN, mica::DESIGN];
 
+/// The engines in the order in which they are preferred, costs being alike.
+pub fn preference() -> impl Iterator<Item = &'static str> {
+    DESIGNS.iter().map(|design| design.engine)
+}
+
 /// Every engine's settings and costs, or why it cannot serve.
 ///
 /// # Errors
@@ -140,18 +145,33 @@ pub fn advise(wanted: &Wanted) -> Result<Advice, BadParameter> {
             }
         }
     }
-    if let Some(best) = best(&advice.candidates) {
+    let times: Vec<_> = advice.candidates.iter().map(|candidate| candidate.device_us).collect();
+    if let Some(best) = best(&times) {
         let chosen = advice.candidates.remove(best);
         advice.candidates.insert(0, chosen);
     }
     Ok(advice)
 }
 
-/// The first that no other beats clearly.
-fn best(candidates: &[Candidate]) -> Option<usize> {
-    let least =
-        candidates.iter().map(|candidate| candidate.device_us).fold(f64::INFINITY, f64::min);
-    candidates.iter().position(|candidate| candidate.device_us * CLEARLY_LESS <= least)
+/// Of the times of designs in the order of preference, the first that no other beats clearly.
+fn best(times: &[f64]) -> Option<usize> {
+    let least = times.iter().copied().fold(f64::INFINITY, f64::min);
+    times.iter().position(|time| time * CLEARLY_LESS <= least)
+}
+
+impl Advice {
+    /// The engine to take if the recommended one keeps the device busy for `factor` times what was predicted,
+    /// and the others are as predicted.
+    pub fn choice_if_off_by(&self, factor: f64) -> Option<&'static str> {
+        let recommended = self.candidates.first()?.engine;
+        let in_order = DESIGNS.iter().filter_map(|design| {
+            let found = self.candidates.iter().find(|found| found.engine == design.engine)?;
+            let off = if found.engine == recommended { factor } else { 1.0 };
+            Some((found.engine, found.device_us * off))
+        });
+        let (engines, times): (Vec<_>, Vec<_>) = in_order.unzip();
+        best(&times).map(|best| engines[best])
+    }
 }
 
 impl Design {
@@ -183,7 +203,7 @@ fn fit(design: &Design, wanted: &Wanted) -> Result<Candidate, Vec<String>> {
     if !reasons.is_empty() {
         return Err(reasons);
     }
-    let device_us = wanted.device_us(&costs);
+    let device_us = wanted.device_us(costs.write_amplification, costs.reads_per_lookup);
     let lifetime_years = wanted.lifetime_years(&costs);
     Ok(Candidate { engine: design.engine, settings, costs, device_us, lifetime_years })
 }
@@ -242,6 +262,17 @@ mod tests {
         let advice = advise(&w).unwrap();
         assert!(advice.candidates.is_empty());
         assert!(advice.ruled_out.iter().all(|out| !out.reasons.is_empty()));
+    }
+
+    #[test]
+    fn a_recommendation_that_is_far_off_falls_to_the_next() {
+        let advice = advise(&wanted(1e7, 0.0)).unwrap();
+        let [first, second, ..] = &advice.candidates[..] else { panic!("{advice:?}") };
+        assert_eq!(advice.choice_if_off_by(1.0), Some(first.engine));
+        let lead = second.device_us / first.device_us / CLEARLY_LESS;
+        assert_eq!(advice.choice_if_off_by(0.99 * lead), Some(first.engine), "{advice:?}");
+        assert_ne!(advice.choice_if_off_by(100.0), Some(first.engine), "{advice:?}");
+        assert_eq!(Advice::default().choice_if_off_by(1.0), None);
     }
 
     #[test]

@@ -125,12 +125,11 @@ impl Wanted {
         Ok(())
     }
 
-    /// Microseconds that the device is busy for an operation. A scan is a lookup here: how long it is,
-    /// nobody said.
-    pub(super) fn device_us(&self, costs: &Costs) -> f64 {
-        let reads =
-            (self.reads + self.scans) * costs.reads_per_lookup / self.device.reads_per_second;
-        let written = self.writes() * self.item_bytes() * costs.write_amplification;
+    /// Microseconds that the device is busy for an operation, on average, of a store with these costs. A scan
+    /// is a lookup here: how long it is, nobody said.
+    pub fn device_us(&self, write_amplification: f64, reads_per_lookup: f64) -> f64 {
+        let reads = (self.reads + self.scans) * reads_per_lookup / self.device.reads_per_second;
+        let written = self.writes() * self.item_bytes() * write_amplification;
         (reads + written / self.device.written_bytes_per_second) * 1e6
     }
 
