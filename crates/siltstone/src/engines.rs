@@ -98,7 +98,10 @@ pub fn repair(
         "trie" => siltstone_trie::repair(media, &siltstone_trie::Options::from_map(options)?),
         "silt" => siltstone_silt::repair(media),
         "mica" => Err(Error::Unsupported { engine: "mica", operation: "repair" }),
-        "skimpy" => Err(Error::Unsupported { engine: "skimpy", operation: "repair" }),
+        "skimpy" => {
+            let options = siltstone_skimpy::Options::from_map(options)?;
+            siltstone_skimpy::repair(media, Env::system(1), &options)
+        }
         _ => Err(unknown(name)),
     }
 }

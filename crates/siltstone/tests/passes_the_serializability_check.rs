@@ -134,10 +134,7 @@ fn histories_of_threads_are_strictly_serializable() {
             let is_list = |e: &Event| matches!(e, Event::List(..) | Event::Append(..));
             history.transactions.iter_mut().for_each(|t| t.events.retain(is_list));
         }
-        if let Some(directory) = std::env::var_os("SILTSTONE_EDN") {
-            let file = std::path::Path::new(&directory).join(format!("history-{}.edn", case.seed));
-            std::fs::write(file, edn::list_append(&history)).unwrap();
-        }
+        edn::keep(&history, &format!("history-{name}-{}", case.seed)).unwrap();
         if let Err(anomaly) = serial::check(&history, true) {
             panic!("{anomaly}\n{case}");
         }

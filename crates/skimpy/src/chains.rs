@@ -58,7 +58,13 @@ pub(crate) struct Chains {
     hits: AtomicU64,
     misses: AtomicU64,
     collected: AtomicU64,
+    copied: AtomicU64,
     dropped: AtomicU64,
+    /// Pages that lookups have read beyond their first.
+    chased: AtomicU64,
+    /// Buckets that were collected for readers' sake, and the pages read for it.
+    tidied: AtomicU64,
+    tidied_pages: AtomicU64,
 }
 
 struct Index {
@@ -138,7 +144,11 @@ impl Chains {
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             collected: AtomicU64::new(0),
+            copied: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            chased: AtomicU64::new(0),
+            tidied: AtomicU64::new(0),
+            tidied_pages: AtomicU64::new(0),
         }
     }
 
@@ -376,7 +386,9 @@ impl Mapping for Chains {
         let _pin = inner.pins.enter();
         loop {
             let Some((found, met_younger)) = self.look(inner, &mut search)? else { continue };
-            self.charge(bucket, search.pages.read.saturating_sub(1));
+            let further = search.pages.read.saturating_sub(1);
+            self.chased.fetch_add(further, Relaxed);
+            self.charge(bucket, further);
             let Some(found) = found else { return Ok((None, met_younger)) };
             let mut record = Arc::try_unwrap(found).unwrap_or_else(|shared| own(&shared));
             search.pages.load(&mut record, true)?;
@@ -408,7 +420,10 @@ impl Mapping for Chains {
             0 => Ok(()),
             bucket => {
                 let mut pages = Pages::new(&inner.device, Purpose::Compaction);
-                self.collect_bucket(inner, writer, &mut pages, (bucket - 1) as u32)
+                let collected = self.collect_bucket(inner, writer, &mut pages, (bucket - 1) as u32);
+                self.tidied.fetch_add(1, Relaxed);
+                self.tidied_pages.fetch_add(pages.read, Relaxed);
+                collected
             }
         }
     }
@@ -479,6 +494,10 @@ impl Mapping for Chains {
             ("translation_cache_hits", get(&self.hits)),
             ("translation_cache_misses", get(&self.misses)),
             ("buckets_collected", get(&self.collected)),
+            ("buckets_collected_for_readers", get(&self.tidied)),
+            ("pages_read_for_readers", get(&self.tidied_pages)),
+            ("pages_read_beyond_first", get(&self.chased)),
+            ("versions_remapped", get(&self.copied)),
             ("versions_discarded", get(&self.dropped)),
         ]
     }

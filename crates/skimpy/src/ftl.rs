@@ -53,6 +53,9 @@ struct State {
     turn: usize,
     /// Full blocks by how many of their pages are valid.
     full: BTreeSet<(u32, u32)>,
+    /// Pages that collection has copied, and blocks that were erased.
+    copied: u64,
+    erased: u64,
 }
 
 impl PageMapped {
@@ -72,6 +75,8 @@ impl PageMapped {
             open: vec![None; lanes as usize],
             turn: 0,
             full: BTreeSet::new(),
+            copied: 0,
+            erased: 0,
         };
         let device = Device::new(under.clone());
         let mut newest = vec![(0, 0); geometry.pages() as usize];
@@ -142,7 +147,7 @@ impl PageMapped {
                 return Err(FlashError::Medium(full));
             };
             if self.under.programmed(block)? > 0 {
-                match self.under.erase(block, Purpose::Compaction) {
+                match self.erase(state, block) {
                     Err(FlashError::WornOut { .. }) => continue,
                     Err(other) => {
                         state.free.insert((erases, block));
@@ -167,9 +172,7 @@ impl PageMapped {
                 return Ok(());
             }
             // Erased at once: of two copies in two blocks opening could not tell which is garbage.
-            let moved = self
-                .copy_block(state, victim)
-                .and_then(|()| self.under.erase(victim, Purpose::Compaction));
+            let moved = self.copy_block(state, victim).and_then(|()| self.erase(state, victim));
             if let Err(FlashError::WornOut { .. }) = moved {
                 continue;
             }
@@ -182,26 +185,49 @@ impl PageMapped {
         Ok(())
     }
 
+    /// Copies what is valid in a block; its pages are asked for at once.
     fn copy_block(&self, state: &mut State, victim: u32) -> FlashResult<()> {
         let physical = self.under.geometry();
         let ppb = physical.pages_per_block();
-        let mut bytes = vec![0; physical.page_bytes()];
-        let mut done = Vec::new();
+        let mut read = Vec::new();
         for index in 0..ppb {
             let from = physical.page(victim, index);
             let logical = state.owners[from as usize];
-            if logical == NONE {
-                continue;
+            if logical != NONE {
+                let mut bytes = vec![0; physical.page_bytes()];
+                let reading = self.under.submit_read(from, &mut bytes, Purpose::Compaction)?;
+                read.push((logical, bytes, reading));
             }
-            self.under.read(from, &mut bytes, Purpose::Compaction)?;
+        }
+        let mut done = Vec::with_capacity(read.len());
+        for (logical, bytes, reading) in read {
+            self.under.wait(reading)?;
             let to = self.next_page(state)?;
             done.push(self.under.submit_program(to, &bytes, Purpose::Compaction)?);
             state.map(logical, to, ppb);
+            state.copied += 1;
         }
         for completion in done {
             self.under.wait(completion)?;
         }
         self.under.flush(Purpose::Compaction)
+    }
+
+    fn erase(&self, state: &mut State, block: u32) -> FlashResult<()> {
+        self.under.erase(block, Purpose::Compaction)?;
+        state.erased += 1;
+        Ok(())
+    }
+
+    /// Bytes of the map: four for each logical page.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        4 * self.geometry.pages()
+    }
+
+    /// Pages that collection has copied, and blocks that were erased.
+    pub(crate) fn work(&self) -> (u64, u64) {
+        let state = self.state();
+        (state.copied, state.erased)
     }
 
     fn check(&self, page: u32) -> FlashResult<(u32, u32)> {

@@ -73,6 +73,7 @@ mod pending;
 mod pins;
 mod record;
 mod recover;
+mod repair;
 mod space;
 mod stage;
 mod stats;
@@ -85,6 +86,7 @@ mod write;
 pub use engine::Skimpy;
 pub use inspect::inspect;
 pub use options::{Mapping, Options};
+pub use repair::repair;
 
 /// The largest value: 1 MiB, so that one write leaves room for others on the device.
 pub const MAX_VALUE_BYTES: usize = 1 << 20;

@@ -142,10 +142,11 @@ pub(crate) fn open(
     env: Env,
     options: Options,
 ) -> Result<Arc<Inner>> {
-    let flash: Arc<dyn Flash> = match options.mapping {
-        options::Mapping::Vftl => Arc::new(PageMapped::open(flash, options.lanes)?),
-        _ => flash,
+    let under = match options.mapping {
+        options::Mapping::Vftl => Some(Arc::new(PageMapped::open(flash.clone(), options.lanes)?)),
+        _ => None,
     };
+    let flash = under.clone().map_or(flash, |under| under as Arc<dyn Flash>);
     let device = Device::new(flash);
     let survey = survey(&device)?;
     let has_stage = match &media {
@@ -171,7 +172,7 @@ pub(crate) fn open(
         None => return Err(device.corrupt(0, "no checkpoint of the device is whole")),
     };
     Inner::check_kept(device.name(), options.mapping, &found)?;
-    let mapping = mapping(&options, &device, found.buckets);
+    let mapping = mapping(&options, &device, found.buckets, under);
     if !is_new {
         mapping.decode(&found.kept).map_err(|reason| device.corrupt(0, reason))?;
     }
@@ -233,14 +234,24 @@ pub(crate) fn open(
     Ok(Arc::new(inner))
 }
 
-fn mapping(options: &Options, device: &Device, buckets: u32) -> Box<dyn Mapping> {
+fn mapping(
+    options: &Options,
+    device: &Device,
+    buckets: u32,
+    under: Option<Arc<PageMapped>>,
+) -> Box<dyn Mapping> {
     match options.mapping {
         options::Mapping::Skimpy => {
             let (cache, pages) = (options.cache_of(buckets), device.geometry.pages());
             Box::new(Chains::new(buckets, cache, pages, options.tidy))
         }
-        options::Mapping::Semel | options::Mapping::Vftl => Box::new(Versions::new(buckets)),
+        options::Mapping::Semel | options::Mapping::Vftl => Box::new(Versions::new(buckets, under)),
     }
+}
+
+/// The newest checkpoint that is whole, if any is.
+pub(crate) fn newest_whole_checkpoint(device: &Device) -> Result<Option<Checkpoint>> {
+    Ok(newest_checkpoint(device, &survey(device)?)?.map(|(_, checkpoint)| checkpoint))
 }
 
 /// The newest checkpoint that is whole, with its number.

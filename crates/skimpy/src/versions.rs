@@ -34,6 +34,7 @@ use siltstone_engine::{Purpose, Result};
 use crate::chains::own;
 use crate::device::Pages;
 use crate::engine::Inner;
+use crate::ftl::PageMapped;
 use crate::location::{self, Location, NONE};
 use crate::log::Writer;
 use crate::mapping::Mapping;
@@ -67,6 +68,8 @@ impl Entry {
 /// The mapping.
 pub(crate) struct Versions {
     steps: u32,
+    /// VFTL's translation layer, for what it takes and does.
+    under: Option<Arc<PageMapped>>,
     index: Mutex<Index>,
     collected: AtomicU64,
     dropped: AtomicU64,
@@ -149,9 +152,11 @@ enum Fate {
 }
 
 impl Versions {
-    pub(crate) fn new(steps: u32) -> Self {
+    /// SEMEL's, or VFTL's if it is over a translation layer.
+    pub(crate) fn new(steps: u32, under: Option<Arc<PageMapped>>) -> Self {
         Versions {
             steps,
+            under,
             index: Mutex::default(),
             collected: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
@@ -473,16 +478,23 @@ impl Mapping for Versions {
         let entries = (index.entries.len() - index.free.len()) * size_of::<Entry>();
         // A number and a hash; what the tree takes beyond that is not counted.
         let heads = index.heads.len() * 12;
-        vec![("version map", entries as u64), ("version heads", heads as u64)]
+        let mut memory = vec![("version map", entries as u64), ("version heads", heads as u64)];
+        memory.extend(self.under.iter().map(|under| ("page map", under.memory_bytes())));
+        memory
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let index = self.index();
-        vec![
+        let mut counters = vec![
             ("versions", (index.entries.len() - index.free.len()) as u64),
             ("versions_remapped", self.collected.load(Relaxed)),
             ("versions_discarded", self.dropped.load(Relaxed)),
-        ]
+        ];
+        if let Some(under) = &self.under {
+            let (copied, erased) = under.work();
+            counters.extend([("pages_copied_below", copied), ("blocks_erased_below", erased)]);
+        }
+        counters
     }
 }
 
@@ -492,7 +504,7 @@ mod tests {
 
     #[test]
     fn what_was_cut_off_stays_so_as_long_as_it_is_there() {
-        let versions = Versions::new(1);
+        let versions = Versions::new(1, None);
         versions.cut(3, 1, 2, &BTreeSet::from([3]));
         versions.cut(4, 9, 5, &BTreeSet::from([3, 4]));
         assert!(versions.is_cut_off(3, 2) && versions.is_cut_off(4, 9));

@@ -116,6 +116,7 @@ fn anomalies(isolation: Isolation, runs: u64) -> Vec<Kind> {
         let store = Weak { engine, isolation, commit: Mutex::new(()) };
         let mut history = random::record(&store, seed, 4).unwrap();
         history.orders = random::orders(&store.engine);
+        serial::edn::keep(&history, &format!("weak-{isolation:?}-{seed}")).unwrap();
         serial::check(&history, true).err().map(|anomaly| anomaly.kind)
     };
     (0..runs).filter_map(run).collect()

@@ -51,6 +51,7 @@ mod silt_reads;
 mod silt_stores;
 mod silt_table;
 mod silt_write_amplification;
+mod skimpy_account;
 mod skimpy_buckets;
 mod skimpy_flash;
 mod skimpy_memory;
@@ -129,6 +130,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &trie_frontier::TrieFrontier,
     &skimpy_memory::SkimpyMemory,
     &skimpy_throughput::SkimpyThroughput,
+    &skimpy_account::SkimpyAccount,
     &skimpy_buckets::SkimpyBuckets,
     &triangle::Triangle,
     &write_stalls::WriteStalls,

@@ -81,13 +81,27 @@ pub(super) struct Run {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct DeviceTime {
     /// Microseconds of the device for each operation, by [`CAUSES`].
-    micros: [f64; 5],
+    pub(super) micros: [f64; CAUSES.len()],
+    /// Records in a page of records, of eight that it has room for.
+    pub(super) packed: f64,
     /// The share of their time that the channels are busy.
-    busy: f64,
+    pub(super) busy: f64,
 }
 
 /// What the device spends its time on.
-pub(super) const CAUSES: &str = "gets, programs, collection's reads, its programs, erases";
+pub(super) const CAUSES: [&str; 9] = [
+    "gets, their first page",
+    "gets, further pages of chains",
+    "programs of what was put",
+    "programs of what was remapped",
+    "programs of checkpoints",
+    "reads of collection, for space",
+    "reads of collection, for readers",
+    "copies of the layer below",
+    "erases",
+];
+/// The same in fewer words, for [`DeviceTime::told`].
+pub(super) const PARTS: &str = "gets, programs, collection's reads, copies below, erases";
 
 impl Run {
     /// One run of all, as long as they are together. Each has as many operations.
@@ -98,7 +112,8 @@ impl Run {
             hit_rate: mean(&|run| run.hit_rate),
             reads_per_get: mean(&|run| run.reads_per_get),
             device: DeviceTime {
-                micros: [0, 1, 2, 3, 4].map(|cause: usize| mean(&|run| run.device.micros[cause])),
+                micros: std::array::from_fn(|cause| mean(&|run| run.device.micros[cause])),
+                packed: mean(&|run| run.device.packed),
                 busy: mean(&|run| run.device.busy),
             },
         }
@@ -112,27 +127,55 @@ impl DeviceTime {
             let count = |stats: &Stats| stats.io.get(purpose).map_or(0, of);
             (count(after) - count(before)) as f64
         };
+        let more = |counter: &str| (of(after, counter) - of(before, counter)) as f64;
         let operations = operations as f64;
         let micros = |count: f64, each: Duration| count * each.as_secs_f64() * 1e6 / operations;
         let Timing { read, program, erase, .. } = Timing::PAPER;
-        let programs = |purpose: &str| micros(io(purpose, &|io| io.writes), program);
-        let erased = of(after, "blocks_erased") - of(before, "blocks_erased");
+        let (below, further) = (more("pages_copied_below"), more("pages_read_beyond_first"));
+        let gets = io("get", &|io| io.reads);
+        let (put, remapped) = ((after.writes - before.writes) as f64, more("versions_remapped"));
+        // Records of both kinds may share a page.
+        let pages = io("flush", &|io| io.writes) + io("compaction", &|io| io.writes) - below;
+        let of_records =
+            |records: f64| micros(pages * records / (put + remapped).max(1.0), program);
+        let for_readers = more("pages_read_for_readers");
+        let collected = io("compaction", &|io| io.reads) - below - for_readers;
+        let erased = match after.counters.contains_key("blocks_erased_below") {
+            true => more("blocks_erased_below"),
+            false => more("blocks_erased"),
+        };
         let micros = [
-            micros(io("get", &|io| io.reads), read),
-            programs("flush") + programs("manifest"),
-            micros(io("compaction", &|io| io.reads), read),
-            programs("compaction"),
-            micros(erased as f64, erase),
+            micros(gets - further, read),
+            micros(further, read),
+            of_records(put),
+            of_records(remapped),
+            micros(io("manifest", &|io| io.writes), program),
+            micros(collected, read),
+            micros(for_readers, read),
+            micros(below, read + program),
+            micros(erased, erase),
         ];
         let busy = micros.iter().sum::<f64>() / 1e6 * operations;
-        DeviceTime { micros, busy: busy / took.as_secs_f64() / f64::from(LANES) }
+        DeviceTime {
+            micros,
+            packed: (put + remapped) / pages.max(1.0),
+            busy: busy / took.as_secs_f64() / f64::from(LANES),
+        }
     }
 
-    /// In words.
+    /// Microseconds of the device for each operation.
+    pub(super) fn sum(&self) -> f64 {
+        self.micros.iter().sum()
+    }
+
+    /// In words: see [`PARTS`].
     pub(super) fn told(&self) -> String {
-        let parts = self.micros.map(|micros| format!("{micros:.1}")).join(" + ");
-        let sum: f64 = self.micros.iter().sum();
-        format!("{sum:.1} = {parts}, {:.0} % busy", 100.0 * self.busy)
+        let sum = |parts: &[f64]| parts.iter().sum::<f64>();
+        let micros = &self.micros;
+        let parts =
+            [sum(&micros[..2]), sum(&micros[2..5]), sum(&micros[5..7]), micros[7], micros[8]];
+        let parts = parts.map(|micros| format!("{micros:.1}")).join(" + ");
+        format!("{:.1} = {parts}, {:.0} % busy", self.sum(), 100.0 * self.busy)
     }
 }
 

@@ -19,7 +19,7 @@ use siltstone::{Snapshot, Table, Transaction, TransactionOptions};
 use siltstone_engine::{Durability, Error, ManualClock, Result};
 use siltstone_media::flash::{DeviceClock, VirtualTime};
 
-use super::skimpy_flash::{CAUSES, DeviceTime, FlashTable, KEYS, LEAST_KEYS, PAPER};
+use super::skimpy_flash::{DeviceTime, FlashTable, KEYS, LEAST_KEYS, PAPER, PARTS};
 use super::txn_social::{Client, Drawn};
 use super::{Check, Direction, Experiment, Measured};
 use crate::plot::{Line, Lines, Plot};
@@ -116,7 +116,7 @@ impl Experiment for TxnYcsb {
         Ok(Measured {
             scale: format!(
                 "{keys} keys of 512 bytes, {transactions} transactions at each load, {} to {} clients; \
-                 peaks: transactions a second, with the microseconds of the device for each ({CAUSES}): {}",
+                 peaks: transactions a second, with the microseconds of the device for each ({PARTS}): {}",
                 LOADS[0],
                 LOADS[LOADS.len() - 1],
                 told.join(", ")

@@ -82,6 +82,15 @@ impl Emulator {
         Ok(Self::over(Box::new(cells), options))
     }
 
+    /// Makes a damaged device in the file `name` open again: writes its label, its length and headers of blocks anew
+    /// where they don't hold, and leaves the pages as they are. The answer tells what was done.
+    ///
+    /// # Errors
+    /// `Refused`: not a device of this geometry. `Io`: the medium's.
+    pub fn mend(media: &dyn Media, name: &str, geometry: Geometry) -> Result<Vec<String>> {
+        FileCells::mend(media, name, geometry)
+    }
+
     /// The geometry of the device in the file `name`.
     ///
     /// # Errors

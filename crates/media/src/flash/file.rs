@@ -63,6 +63,40 @@ impl FileCells {
         Ok(FileCells { name, file, geometry })
     }
 
+    /// Writes anew what is damaged of all but the pages: label, length, headers of blocks. A header's life is then
+    /// the latest that a slot tells. What was done is told, line by line.
+    pub(super) fn mend(
+        media: &dyn Media,
+        file_name: &str,
+        geometry: Geometry,
+    ) -> Result<Vec<String>> {
+        let name = join(&media.name(), file_name);
+        let file = media.open(file_name, Mode::ReadWrite)?;
+        let mut story = Vec::new();
+        match label::check(&*file, &name, &geometry, Form::OneFile) {
+            Err(Error::Corruption { .. }) => {
+                label::write(&*file, &geometry, Form::OneFile)?;
+                story.push(format!("{name}: the label was damaged, and is written anew"));
+            }
+            checked => checked?,
+        }
+        let bytes = LABEL_BYTES + u64::from(geometry.blocks()) * block_bytes(&geometry);
+        let is = file.len()?;
+        if is < bytes {
+            file.set_len(bytes)?;
+            story.push(format!("{name}: {} bytes were cut off its end, and are lost", bytes - is));
+        }
+        let cells = FileCells { name, file, geometry };
+        for block in 0..geometry.blocks() {
+            if let Err(damage @ Error::Corruption { .. }) = cells.header_life(block) {
+                cells.file.write_at(cells.block_offset(block), &[0; 16], Purpose::Maintenance)?;
+                story.push(format!("{damage}: it is written anew by what its pages tell"));
+            }
+        }
+        cells.file.sync(Purpose::Maintenance)?;
+        Ok(story)
+    }
+
     fn block_offset(&self, block: u32) -> u64 {
         LABEL_BYTES + u64::from(block) * block_bytes(&self.geometry)
     }

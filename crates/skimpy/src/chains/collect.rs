@@ -266,6 +266,7 @@ impl Chains {
             }
         }
         let discarded = versions.met.saturating_sub(copies.len());
+        self.copied.fetch_add(copies.len() as u64, Relaxed);
         if copies.is_empty() {
             let empty = Record::new(0, 0, Vec::new(), Content::EmptyBucket(bucket));
             copies.push(Record { marks: FIRST | LAST | REMAPPED, since, ..empty });

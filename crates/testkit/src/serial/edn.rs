@@ -7,7 +7,7 @@
 //!
 //! `:ok` is committed, `:fail` aborted, `:info` unknown. Registers are left out: Elle would have to guess
 //! the order of their versions. Run `elle-cli --model list-append --consistency-models
-//! strict-serializable FILE`.
+//! strict-serializable FILE`. In `outside/` of this crate is a checker that stands on Porcupine.
 //!
 //! Source: the documentation of Elle and elle-cli.
 
@@ -45,6 +45,20 @@ pub fn list_append(history: &History) -> String {
         let _ = writeln!(text, "{{:index {index} {line}}}");
     }
     text
+}
+
+/// Keeps the history as `NAME.edn` in the directory that `SILTSTONE_EDN` names, if it names one.
+///
+/// # Errors
+/// What writing the file meets.
+pub fn keep(history: &History, name: &str) -> std::io::Result<()> {
+    match std::env::var_os("SILTSTONE_EDN") {
+        Some(directory) => {
+            let file = std::path::Path::new(&directory).join(format!("{name}.edn"));
+            std::fs::write(file, list_append(history))
+        }
+        None => Ok(()),
+    }
 }
 
 fn events(events: &[Event], is_answered: bool) -> String {

@@ -1,0 +1,273 @@
+//! Whether `repair` saves what can be saved, tells what cannot, and lies about neither: with each mapping.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, Purpose, WriteBatch};
+use siltstone_media::{Media, Mode, Ram};
+use siltstone_skimpy::{Options, Skimpy, repair};
+use siltstone_testkit::Dice;
+
+const MAPPINGS: [&str; 3] = ["skimpy", "semel", "vftl"];
+const PAGE: u64 = 4096;
+/// A page with its head, and a block with its header, in the device's file.
+const SLOT: u64 = PAGE + 16;
+const BLOCK: u64 = (512 + 4 * SLOT).next_multiple_of(512);
+const LABEL: u64 = 512;
+
+fn options(mapping: &str) -> Options {
+    let text = format!("capacity=1MiB block=4 buckets=8 free=0.5 mapping={mapping}");
+    Options::from_map(&siltstone_testkit::subject::options([text.as_str()])).unwrap()
+}
+
+fn env() -> Env {
+    Env::replayable(Arc::new(ManualClock::at(10_000)), 1)
+}
+
+fn open(media: &Arc<dyn Media>, mapping: &str) -> siltstone_engine::Result<Skimpy> {
+    Skimpy::open(media.clone(), env(), options(mapping))
+}
+
+/// What each key was set to, in order; `None`: deleted.
+type History = BTreeMap<Vec<u8>, Vec<Option<Vec<u8>>>>;
+
+fn now(history: &History) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let last = |values: &Vec<Option<Vec<u8>>>| values.last().unwrap().clone();
+    history.iter().filter_map(|(key, values)| Some((key.clone(), last(values)?))).collect()
+}
+
+/// A table that was written round its device, its keys overwritten and deleted, some values larger than a page; the
+/// last writes are staged if it is `left` without being closed.
+fn filled(mapping: &str, seed: u64, left: bool) -> (Arc<dyn Media>, History) {
+    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    let table = open(&media, mapping).unwrap();
+    let (mut dice, mut history) = (Dice::of(seed, 3), History::new());
+    for turn in 0..1500u64 {
+        let mut batch = WriteBatch::new();
+        for _ in 0..1 + dice.below(3) {
+            let key = dice.below(60).to_le_bytes();
+            let value = match dice.below(8) {
+                0 => None,
+                1 if turn % 16 == 0 => Some(vec![turn as u8; 9000]),
+                _ => Some([&turn.to_le_bytes()[..], &vec![7; dice.below(600) as usize]].concat()),
+            };
+            match &value {
+                Some(value) => batch.put(&key, value),
+                None => batch.delete(&key),
+            };
+            let values = history.entry(key.to_vec()).or_default();
+            values.push(value);
+        }
+        let durability = [Durability::Buffered, Durability::Synced][usize::from(turn % 9 == 0)];
+        table.write(&batch, durability).unwrap();
+    }
+    if left {
+        table.write(WriteBatch::new().put(b"staged", b"last"), Durability::Buffered).unwrap();
+        history.entry(b"staged".to_vec()).or_default().push(Some(b"last".to_vec()));
+    } else {
+        table.close().unwrap();
+    }
+    (media, history)
+}
+
+fn read(table: &Skimpy) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut rows = BTreeMap::new();
+    let mut cursor = table.iter().unwrap();
+    let mut is_there = cursor.first().unwrap();
+    while is_there {
+        rows.insert(cursor.key().to_vec(), cursor.value().to_vec());
+        is_there = cursor.next().unwrap();
+    }
+    rows
+}
+
+fn flip(media: &Arc<dyn Media>, name: &str, at: u64) {
+    let file = media.open(name, Mode::ReadWrite).unwrap();
+    let mut byte = [0];
+    file.read_at(at, &mut byte, Purpose::Maintenance).unwrap();
+    file.write_at(at, &[byte[0] ^ 0x20], Purpose::Maintenance).unwrap();
+}
+
+/// A byte of a page of the device.
+fn byte_of(page: u64) -> u64 {
+    LABEL + page / 4 * BLOCK + 512 + page % 4 * SLOT + 16 + 100
+}
+
+/// Bytes of the kind of page, and whether it is of this kind.
+fn is_kind(media: &Arc<dyn Media>, page: u64, kind: u8) -> bool {
+    let mut byte = [0];
+    let file = media.open("flash", Mode::Read).unwrap();
+    file.read_at(byte_of(page) - 100 + 4, &mut byte, Purpose::Maintenance).unwrap();
+    byte[0] == kind
+}
+
+/// Repairs; the table then opens, is sound, takes writes, and holds nothing that was never there. What it holds of
+/// what it should, and the story.
+fn repaired(media: &Arc<dyn Media>, mapping: &str, history: &History) -> (usize, String) {
+    let story = repair(media, env(), &options(mapping)).unwrap().join("\n");
+    let table = open(media, mapping).unwrap();
+    assert!(table.verify(&mut |_, _| ()).unwrap().is_sound(), "{story}");
+    let found = read(&table);
+    for (key, value) in &found {
+        assert!(history[key].contains(&Some(value.clone())), "{:?}: {story}", key.escape_ascii());
+    }
+    table.write(WriteBatch::new().put(b"later", b"too"), Durability::Synced).unwrap();
+    table.maintain().unwrap();
+    table.close().unwrap();
+    assert_eq!(open(media, mapping).unwrap().get(b"later").unwrap().unwrap().value, b"too");
+    assert_eq!(
+        repair(media, env(), &options(mapping)).unwrap(),
+        ["everything on the device is sound"]
+    );
+    let wanted = now(history);
+    let same = wanted.iter().filter(|(key, value)| found.get(*key) == Some(value)).count();
+    (same, story)
+}
+
+#[test]
+fn a_sound_table_stays_as_it_is() {
+    for mapping in MAPPINGS {
+        let (media, history) = filled(mapping, 1, false);
+        let names = media.list().unwrap();
+        assert_eq!(repair(&media, env(), &options(mapping)).unwrap().len(), 1);
+        assert_eq!(media.list().unwrap(), names);
+        assert_eq!(read(&open(&media, mapping).unwrap()), now(&history));
+    }
+}
+
+#[test]
+fn what_is_on_other_pages_is_saved_and_the_damaged_device_kept() {
+    for mapping in MAPPINGS {
+        let mut damaged = 0;
+        for seed in 0..12 {
+            let (media, history) = filled(mapping, seed, seed % 2 == 0);
+            let mut dice = Dice::of(seed, 9);
+            let pages = 256;
+            for _ in 0..1 + seed % 3 {
+                flip(&media, "flash", byte_of(dice.below(pages)));
+            }
+            let (same, story) = repaired(&media, mapping, &history);
+            let wanted = now(&history).len();
+            // A page has eight records or so, and one of a payload that several pages share a few.
+            assert!(same + 40 >= wanted, "{mapping}, {seed}: {same} of {wanted}: {story}");
+            if story.contains("new device") {
+                damaged += 1;
+                assert!(
+                    media.exists("flash.damaged").unwrap() && story.contains("kept"),
+                    "{story}"
+                );
+            } else {
+                assert_eq!(same, wanted, "{mapping}, {seed}: {story}");
+            }
+        }
+        assert!(damaged > 2, "{mapping}: {damaged}");
+    }
+}
+
+#[test]
+fn nothing_is_lost_where_no_record_was_damaged() {
+    for mapping in MAPPINGS {
+        for what in ["label", "header", "checkpoints", "end"] {
+            let (media, history) = filled(mapping, 4, what == "label");
+            let file = media.open("flash", Mode::ReadWrite).unwrap();
+            match what {
+                "label" => flip(&media, "flash", 29),
+                "header" => (0..64).for_each(|block| {
+                    let at = LABEL + block * BLOCK;
+                    file.write_at(at, &[0xee; 16], Purpose::Maintenance).unwrap();
+                }),
+                "checkpoints" => (0..256)
+                    .filter(|page| is_kind(&media, *page, 3))
+                    .for_each(|page| flip(&media, "flash", byte_of(page))),
+                _ => file.set_len(file.len().unwrap() - 600).unwrap(),
+            }
+            let (same, story) = repaired(&media, mapping, &history);
+            let wanted = now(&history).len();
+            match what {
+                "end" => assert!(same + 16 >= wanted && story.contains("cut off"), "{story}"),
+                _ => assert_eq!(same, wanted, "{mapping}, {what}: {story}"),
+            }
+            let told = ["label", "header", "checkpoint", "cut off"];
+            assert!(told.iter().any(|word| story.contains(word)), "{mapping}, {what}: {story}");
+        }
+    }
+}
+
+#[test]
+fn a_page_that_was_durable_is_missed_if_only_the_last_one_tells_of_it() {
+    for mapping in MAPPINGS {
+        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        let table = open(&media, mapping).unwrap();
+        for key in [b"first", b"other"] {
+            table.write(WriteBatch::new().put(key, b"value"), Durability::Synced).unwrap();
+        }
+        drop(table);
+        let first = (0..256).find(|page| is_kind(&media, *page, 1)).unwrap();
+        flip(&media, "flash", byte_of(first));
+        assert!(matches!(open(&media, mapping), Err(Error::Corruption { .. })), "{mapping}");
+        repair(&media, env(), &options(mapping)).unwrap();
+        let found = read(&open(&media, mapping).unwrap());
+        assert_eq!(found.into_keys().collect::<Vec<_>>(), [b"other"], "{mapping}");
+    }
+}
+
+#[test]
+fn versions_keep_their_times() {
+    for mapping in MAPPINGS {
+        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        let clock = Arc::new(ManualClock::at(10_000));
+        let mut options = options(mapping);
+        options.retention = std::time::Duration::from_secs(3600);
+        let env = Env::replayable(clock.clone(), 1);
+        let table = Skimpy::open(media.clone(), env.clone(), options.clone()).unwrap();
+        for value in 0..20u64 {
+            clock.set(10_000 + value * 1000);
+            let mut batch = WriteBatch::new();
+            batch.put(b"key", &value.to_le_bytes()).put_until(b"gone", b"x", 5_000_000 + value);
+            table.write(&batch, Durability::Synced).unwrap();
+        }
+        clock.set(60_000);
+        table.write(WriteBatch::new().delete(b"key"), Durability::Synced).unwrap();
+        table.close().unwrap();
+        flip(&media, "flash", 29);
+        let story = repair(&media, env.clone(), &options).unwrap();
+        let table = Skimpy::open(media, env, options).unwrap();
+        for value in 0..20u64 {
+            let point = table.at(10_000 + value * 1000 + 500).unwrap();
+            let found = table.get_at(b"key", &point).unwrap();
+            let wanted = value.to_le_bytes().to_vec();
+            assert_eq!(
+                found.map(|entry| entry.value),
+                Some(wanted),
+                "{mapping}: {value}, {story:?}"
+            );
+            let until = table.get_at(b"gone", &point).unwrap().unwrap().expires_at;
+            assert_eq!(until, Some(5_000_000 + value));
+        }
+        assert!(table.get(b"key").unwrap().is_none());
+    }
+}
+
+#[test]
+fn a_repair_that_broke_off_is_ended_or_done_anew() {
+    for mapping in MAPPINGS {
+        let (media, history) = filled(mapping, 5, false);
+        flip(&media, "flash", 29);
+        // A draft of an earlier try is no device.
+        media.create("flash.repaired").unwrap().set_len(77).unwrap();
+        let (same, _) = repaired(&media, mapping, &history);
+        assert_eq!(same, now(&history).len());
+        // It broke off after the old device had got its new name.
+        media.rename("flash", "flash.repaired").unwrap();
+        assert!(matches!(open(&media, mapping), Err(Error::Refused { .. })));
+        let story = repair(&media, env(), &options(mapping)).unwrap();
+        assert!(story[0].contains("broken off"), "{story:?}");
+        assert_eq!(read(&open(&media, mapping).unwrap()).len(), now(&history).len() + 1);
+        // Of two damaged devices both are kept.
+        flip(&media, "flash", 29);
+        repair(&media, env(), &options(mapping)).unwrap();
+        assert!(media.exists("flash.damaged").unwrap() && media.exists("flash.damaged-2").unwrap());
+    }
+}
