@@ -9,9 +9,10 @@
 //! While one request is done, the bucket of a later one and the items that it may lead to are on
 //! their way from memory. The gap g is an option.
 //!
-//! A burst goes in by the turnstile once. Under EREW it takes a partition's lock for all requests in
-//! a row that are that partition's, under CREW for writes; so who serves one partition
-//! ([`Store::burst_to`]) takes one lock a burst that nobody else wants.
+//! A burst goes in by the turnstile once. Under EREW it keeps the locks of the last few partitions that it
+//! worked on, under CREW that of the last one that it wrote to; so who serves one partition
+//! ([`Store::burst_to`]) or a few takes each lock once a burst, and nobody else wants it. To take one costs
+//! more than the call: whatever was stored before has to arrive first.
 //!
 //! Source: thesis, sections 5.3.1 and 5.3.3.
 
@@ -39,11 +40,45 @@ use crate::version::Access;
 
 /// Slots of the turnstile: threads beyond share them.
 const SLOTS: usize = 32;
+/// Locks that a burst keeps.
+const HELD: usize = 4;
 /// Requests of a burst between the first stage and the last, in a power of two: two gaps and one.
 const UNDER_WAY: usize = 64;
 /// Without a lock one read in so many is noted for eviction, as if the reads went to so many cores
 /// in turn.
 const NOTED: u64 = 16;
+
+/// The locks of partitions that a burst keeps.
+struct Held<'p> {
+    locks: [Option<(usize, MutexGuard<'p, ()>)>; HELD],
+    /// How many may be kept. Under CREW one: a read of a partition is not noted while it is locked.
+    most: usize,
+    /// Where the next goes.
+    next: usize,
+}
+
+impl<'p> Held<'p> {
+    fn of(access: Access) -> Self {
+        let most = if access == Access::Erew { HELD } else { 1 };
+        Held { locks: Default::default(), most, next: 0 }
+    }
+
+    /// Takes the lock of a partition, if it is not held. Nobody waits for one while holding another: if this is
+    /// not to be had at once, all others are let go first.
+    #[inline(always)]
+    fn take<M: Memory>(&mut self, at: usize, partition: &'p Partition<M>) {
+        if self.locks.iter().flatten().any(|held| held.0 == at) {
+            return;
+        }
+        self.locks[self.next] = None;
+        let lock = partition.try_lock().unwrap_or_else(|| {
+            self.locks = Default::default();
+            partition.lock()
+        });
+        self.locks[self.next] = Some((at, lock));
+        self.next = (self.next + 1) % self.most;
+    }
+}
 
 /// A store in memory. All methods may be called from any thread.
 pub struct Store {
@@ -243,7 +278,7 @@ impl Store {
         tally: &mut Tally,
     ) {
         let gap = self.options.gap;
-        let mut held: Option<(usize, MutexGuard<'_, ()>)> = None;
+        let mut held = Held::of(context.access);
         let aim = |request: &Request<'_>| {
             let at = self.partition_of(request.hash);
             (at, partitions[at].memory.bucket(request.hash))
@@ -283,10 +318,8 @@ impl Store {
                         Access::Crew => is_write,
                         Access::Crcw => false,
                     };
-                    if needs_lock && held.as_ref().is_none_or(|held| held.0 != at) {
-                        // The one before is let go first: nobody waits for one while holding another.
-                        drop(held.take());
-                        held = Some((at, partition.lock()));
+                    if needs_lock {
+                        held.take(at, partition);
                     }
                     match is_write {
                         true => partition.write(request, bucket, context, tally, None),

@@ -186,6 +186,11 @@ impl<M: Memory> Partition<M> {
         self.lock.lock()
     }
 
+    /// The lock, if nobody has it.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, ()>> {
+        self.lock.try_lock()
+    }
+
     /// The item of a key.
     #[inline(always)]
     fn find<'m>(
@@ -280,7 +285,7 @@ impl<M: Memory> Partition<M> {
         context: &Context<'_>,
         tally: &mut Tally,
     ) {
-        let lock = (context.access == Access::Crew).then(|| self.lock.try_lock());
+        let lock = (context.access == Access::Crew).then(|| self.try_lock());
         if lock.as_ref().is_some_and(Option::is_none) {
             return;
         }
