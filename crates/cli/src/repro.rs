@@ -44,7 +44,7 @@ struct Run {
     /// The experiment, as `repro list` names it
     #[arg(required_unless_present = "all")]
     id: Option<String>,
-    /// Run every experiment, one after the other: hours at scale 1
+    /// Run every experiment, one after the other: more than half an hour at scale 1
     #[arg(long, requires = "report", conflicts_with_all = ["id", "json", "plot"])]
     all: bool,
     /// Write a page with every claim, number and picture to index.html in this directory, and what was
