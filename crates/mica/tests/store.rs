@@ -198,6 +198,39 @@ fn does_the_mode_change_while_threads_work() {
     });
 }
 
+/// Under EREW a burst keeps locks of partitions: two that go through them in opposite orders would wait for
+/// each other for ever if one that holds a lock waited for another.
+#[test]
+fn do_bursts_that_cross_both_end() {
+    let text = "mode=store access=erew memory=64MiB partitions=8";
+    let store = Arc::new(Store::new(&env(), options(text)).unwrap());
+    let (done, ended) = std::sync::mpsc::channel();
+    for is_backwards in [false, true] {
+        let (store, done) = (store.clone(), done.clone());
+        std::thread::spawn(move || {
+            let mut keys: Vec<_> = (0..64u64).map(u64::to_le_bytes).collect();
+            keys.sort_by_key(|key| store.partition_of(store.hash(key)));
+            if is_backwards {
+                keys.reverse();
+            }
+            let value = Value { bytes: &[is_backwards.into()], ..Value::default() };
+            let put = |key| Request { hash: store.hash(key), key, action: Action::Put(value) };
+            let requests: Vec<_> = keys.iter().map(|key| put(key)).collect();
+            let mut answers = [Answer::default(); 64];
+            for _ in 0..20_000 {
+                store.burst(&requests, &mut answers, &mut ());
+                assert!(answers.iter().all(|answer| answer.outcome == Outcome::Stored));
+            }
+            done.send(()).unwrap();
+        });
+    }
+    for _ in 0..2 {
+        let a_minute = std::time::Duration::from_secs(60);
+        ended.recv_timeout(a_minute).expect("both bursts end");
+    }
+    assert!((0..64u64).all(|key| get(&store, &key.to_le_bytes()).is_some()));
+}
+
 #[test]
 fn is_everything_gone_when_it_is_cleared() {
     for mode in ["cache", "store"] {
