@@ -118,8 +118,13 @@ fn main() -> ExitCode {
 fn refuse(error: &clap::Error) -> ! {
     let is_asked_for = !error.use_stderr();
     if error.kind() == ErrorKind::InvalidSubcommand {
-        let cli = Cli::command();
-        let names: Vec<_> = cli.get_subcommands().map(clap::Command::get_name).collect();
+        // Of the command that had it, at whatever depth: the words before are commands, too.
+        let mut command = Cli::command();
+        for word in std::env::args().skip(1) {
+            let Some(inner) = command.find_subcommand(&word).cloned() else { break };
+            command = inner;
+        }
+        let names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
         eprint!("{error}\nThe commands are {}.\n", names.join(", "));
         std::process::exit(2);
     }

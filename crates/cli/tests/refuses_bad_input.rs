@@ -191,6 +191,7 @@ fn a_checkpoint_over_what_is_there() {
 #[test]
 fn mistyped_names_are_answered_with_what_was_meant() {
     refused(&siltstone(&["bnech"]), 2, &["'bnech'", "'bench'", "The commands are serve, top"]);
+    refused(&siltstone(&["repro", "lsit"]), 2, &["'lsit'", "The commands are list, run."]);
     refused(&siltstone(&["bench", "--workload", "fillrandm"]), 2, &["did you mean fillrandom?"]);
     refused(&siltstone(&["bench", "--workload", "load", "--engine", "slit"]), 2, &["silt"]);
     refused(&siltstone(&["repro", "run", "tria"]), 2, &["did you mean triad?", "repro list"]);
