@@ -12,8 +12,8 @@ use std::fmt::Write;
 
 use siltstone_engine::Result;
 
-use super::skimpy_flash::{CAUSES, DeviceTime, FlashTable, KEYS, LEAST_KEYS, PAPER};
-use super::skimpy_throughput::{LEAST, MAPPINGS, MIXES};
+use super::skimpy_flash::{CAUSES, DeviceTime, KEYS, LEAST_KEYS, PAPER};
+use super::skimpy_throughput::{LEAST, MAPPINGS, MIXES, each_mix};
 use super::{Check, Direction, Experiment, Measured};
 
 pub(super) struct SkimpyAccount;
@@ -45,21 +45,8 @@ impl Experiment for SkimpyAccount {
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
         let keys = ((KEYS * scale) as u64).max(LEAST_KEYS);
-        let total = (MAPPINGS.len() * MIXES.len()) as u64;
         let mut times = vec![Vec::new(); MAPPINGS.len()];
-        for (at, mapping) in MAPPINGS.iter().enumerate() {
-            let mut table = FlashTable::open(mapping, keys, 5)?;
-            table.condition()?;
-            for (mix, puts) in MIXES.iter().enumerate() {
-                table.run(*puts, keys / 2)?;
-                let run = match puts {
-                    0 => table.gets_of_places(2 * keys)?,
-                    _ => table.run(*puts, 2 * keys)?,
-                };
-                times[at].push(run.device);
-                progress((at * MIXES.len() + mix) as u64 + 1, total);
-            }
-        }
+        each_mix(keys, progress, |at, _, run| times[at].push(run.device))?;
         let check = |(mix, puts): (usize, &u32)| Check {
             what: format!("SEMEL's time of the device over SkimpyFTL's, {puts} % puts"),
             claimed: LEAST,

@@ -10,7 +10,7 @@
 
 use siltstone_engine::Result;
 
-use super::skimpy_flash::{FlashTable, KEYS, LEAST_KEYS, PAPER, PARTS};
+use super::skimpy_flash::{FlashTable, KEYS, LEAST_KEYS, PAPER, PARTS, Run};
 use super::{Check, Direction, Experiment, Measured};
 use crate::plot::{Line, Lines, Plot};
 
@@ -53,29 +53,17 @@ impl Experiment for SkimpyThroughput {
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
         let keys = ((KEYS * scale) as u64).max(LEAST_KEYS);
-        let total = (MAPPINGS.len() * MIXES.len()) as u64;
         let mut rates = vec![Vec::new(); MAPPINGS.len()];
         let mut notes = Vec::new();
-        for (at, mapping) in MAPPINGS.iter().enumerate() {
-            let mut table = FlashTable::open(mapping, keys, 5)?;
-            table.condition()?;
-            for (mix, puts) in MIXES.iter().enumerate() {
-                // A part of the mix brings the device into its balance, and is not counted.
-                table.run(*puts, keys / 2)?;
-                let run = match puts {
-                    0 => table.gets_of_places(2 * keys)?,
-                    _ => table.run(*puts, 2 * keys)?,
-                };
-                rates[at].push(run.per_second);
-                notes.push(format!("{mapping} at {puts} % puts: {}", run.device.told()));
-                if *mapping == "skimpy" && *puts == 0 {
-                    let (hits, reads) = (100.0 * run.hit_rate, run.reads_per_get);
-                    notes
-                        .push(format!("{hits:.1} % hits, {reads:.2} page reads a get at 0 % puts"));
-                }
-                progress((at * MIXES.len() + mix) as u64 + 1, total);
+        each_mix(keys, progress, |at, puts, run| {
+            let mapping = MAPPINGS[at];
+            rates[at].push(run.per_second);
+            notes.push(format!("{mapping} at {puts} % puts: {}", run.device.told()));
+            if mapping == "skimpy" && puts == 0 {
+                let (hits, reads) = (100.0 * run.hit_rate, run.reads_per_get);
+                notes.push(format!("{hits:.1} % hits, {reads:.2} page reads a get at 0 % puts"));
             }
-        }
+        })?;
         let mut checks = Vec::new();
         for (mix, puts) in MIXES.iter().enumerate() {
             let [semel, skimpy, vftl] = [0, 1, 2].map(|at: usize| rates[at][mix]);
@@ -116,4 +104,28 @@ impl Experiment for SkimpyThroughput {
         );
         Ok(Measured { scale, checks, plot: Some(Plot::Lines(plot)) })
     }
+}
+
+/// Runs every mix on every mapping, and shows what was measured: the mapping's place, the puts, the run.
+pub(super) fn each_mix(
+    keys: u64,
+    progress: &mut dyn FnMut(u64, u64),
+    mut see: impl FnMut(usize, u32, &Run),
+) -> Result<()> {
+    let total = (MAPPINGS.len() * MIXES.len()) as u64;
+    for (at, mapping) in MAPPINGS.iter().enumerate() {
+        let mut table = FlashTable::open(mapping, keys, 5)?;
+        table.condition()?;
+        for (mix, puts) in MIXES.into_iter().enumerate() {
+            // A part of the mix brings the device into its balance, and is not counted.
+            table.run(puts, keys / 2)?;
+            let run = match puts {
+                0 => table.gets_of_places(2 * keys)?,
+                _ => table.run(puts, 2 * keys)?,
+            };
+            see(at, puts, &run);
+            progress((at * MIXES.len() + mix) as u64 + 1, total);
+        }
+    }
+    Ok(())
 }
