@@ -39,6 +39,8 @@ impl Inner {
         }
         self.counters.items_in.fetch_add(items_in, Relaxed);
         self.finish_job(edit)?;
+        // It has children now, and nothing of what was known.
+        self.learn(place, None);
         self.counters.compactions.fetch_add(1, Relaxed);
         Ok(())
     }
