@@ -273,9 +273,9 @@ impl Client {
             let mut heard = Ok(Heeded::Nothing);
             let mut unsent = 0;
             for slot in &slots[..count] {
-                for (sender, packet) in slot.from() {
+                for packet in slot.packets() {
                     unsent += 1;
-                    match self.heed(sender, packet, call, hear) {
+                    match self.heed(slot.sender(), packet, call, hear) {
                         Ok(Heeded::Nothing) => {}
                         Ok(other) => heard = Ok(other),
                         Err(error) => heard = Err(error),
@@ -381,22 +381,27 @@ impl Client {
         }
         let (flights, server) = (&mut self.flights, self.server);
         // A packet at a time is lent, since they lie in one queue.
-        let lent: Vec<(Vec<u8>, SocketAddr)> = packets
+        let lent: Vec<(Vec<u8>, SocketAddr, usize)> = packets
             .iter()
             .filter_map(|(sequence, port)| {
                 let flight = flights.get(*sequence)?;
                 let mut address = server;
                 address.set_port(*port);
-                Some((std::mem::take(&mut flight.packet), address))
+                Some((std::mem::take(&mut flight.packet), address, flight.shares()))
             })
             .collect();
         let most = self.options.packet_bytes;
         let mut outgoing: Vec<_> = lent
             .iter()
-            .map(|(bytes, to)| Outgoing { bytes, to: *to, most: bytes.len().max(most) })
+            .map(|(bytes, to, shares)| Outgoing {
+                bytes,
+                to: *to,
+                most: bytes.len().max(most),
+                shares: *shares,
+            })
             .collect();
         let sent = self.link.send(&mut outgoing);
-        for ((sequence, _), (packet, _)) in packets.iter().zip(lent) {
+        for ((sequence, _), (packet, ..)) in packets.iter().zip(lent) {
             if let Some(flight) = flights.get(*sequence) {
                 flight.packet = packet;
             }

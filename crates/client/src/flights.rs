@@ -46,6 +46,12 @@ pub struct Flight {
 }
 
 impl Flight {
+    /// Bytes of a datagram that it may share with others: it goes alone once it seems to be lost, for the way
+    /// may not take long ones.
+    pub fn shares(&self) -> usize {
+        if self.header.attempt == 0 { MAX_PACKET_BYTES } else { 0 }
+    }
+
     /// Whether it is one request with all the room for its answer that there can be.
     pub fn is_alone(&self) -> bool {
         self.items.len() == 1 && usize::from(self.header.room) == MAX_PACKET_BYTES
@@ -258,8 +264,10 @@ mod tests {
         let (now, mut flights) = (Instant::now(), Flights::new(1, 0));
         launch(&mut flights, 1, now);
         assert!(flights.overdue(now + FIRST / 2, false).is_empty());
+        assert_eq!(flights.get(0).unwrap().shares(), MAX_PACKET_BYTES);
         assert_eq!(flights.overdue(now + FIRST, false), [0]);
         assert_eq!(header(&mut flights, 0).attempt, 1);
+        assert_eq!(flights.get(0).unwrap().shares(), 0, "it may be the others that were too much");
         assert!(flights.overdue(now + FIRST * 2, false).is_empty());
         assert_eq!(flights.overdue(now + FIRST * 3, false), [0]);
         flights.use_cookie(9);

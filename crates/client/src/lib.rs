@@ -23,6 +23,7 @@
 //! | [`link`] | a port: a socket, and a queue past the kernel where there is one |
 //! | [`mmsg`], [`slot`] | datagrams in bursts, and room for them |
 //! | [`segments`] | datagrams that the system carries as one |
+//! | [`bundle`] | packets that share a datagram |
 //! | `address` | addresses as the system has them |
 //! | [`xdp`] | past the kernel's network |
 //!
@@ -38,6 +39,7 @@
 //! Capacity", CMU-CS-15-132, 2015, section 5.3.2.
 
 mod address;
+pub mod bundle;
 pub mod client;
 pub mod error;
 pub mod flights;

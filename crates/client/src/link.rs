@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! receive   queue or socket, for so long without sleeping ─ then all there is, asleep
-//! send      queue ── too large, or to somebody unheard ──▶ socket
+//! send      queue, many packets in a frame ── too large, or to somebody unheard ──▶ socket
 //! ```
 //!
 //! With a queue most datagrams come by it. Some come by the socket still (fragments, other interfaces),
@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::bundle;
 use crate::mmsg::{Bursts, MAX_BURST};
 use crate::segments::Outgoing;
 use crate::slot::Slot;
@@ -37,12 +38,14 @@ pub struct Link {
     queue: Option<Box<Queue>>,
     /// How long to sleep for a datagram.
     patience: Duration,
+    /// The most packets that go together.
+    train: usize,
     turn: u32,
 }
 
 impl Link {
-    /// A port; receiving waits for so long. The socket sends so many datagrams as one at most, and takes
-    /// in as one what came so; 1 for neither.
+    /// A port; receiving waits for so long. So many packets go together at most: the socket sends their
+    /// datagrams as one, and takes in as one what came so; the queue sends them in one frame. 1 for none.
     ///
     /// # Errors
     /// What the socket says.
@@ -53,7 +56,7 @@ impl Link {
         train: usize,
     ) -> io::Result<Self> {
         let socket = Bursts::new(socket, patience, train)?;
-        Ok(Link { socket, queue: queue.map(Box::new), patience, turn: 0 })
+        Ok(Link { socket, queue: queue.map(Box::new), patience, train, turn: 0 })
     }
 
     /// Bytes of the largest datagram that goes past the kernel, if any does.
@@ -121,15 +124,17 @@ impl Link {
     /// As [`Bursts::send`].
     pub fn send(&mut self, packets: &mut [Outgoing<'_>]) -> io::Result<usize> {
         let Some(queue) = &mut self.queue else { return self.socket.send(packets) };
-        let (mut sent, mut others) = (0, Vec::new());
-        for packet in packets {
-            match queue.send(packet.bytes, packet.to) {
-                true => sent += 1,
-                false => others.push(*packet),
+        let (mut rest, mut others) = (&packets[..], Vec::new());
+        while !rest.is_empty() {
+            let count = bundle::first(rest, self.train, queue.payload_bytes());
+            let (together, behind) = rest.split_at(count);
+            if !queue.send(together) {
+                others.extend_from_slice(together);
             }
+            rest = behind;
         }
         queue.flush()?;
-        Ok(sent + self.socket.send(&mut others)?)
+        Ok(packets.len() - others.len() + self.socket.send(&mut others)?)
     }
 }
 

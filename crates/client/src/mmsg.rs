@@ -294,8 +294,10 @@ mod tests {
         let there = Bursts::new(there, PATIENCE, trains[1]).unwrap();
         let packets: Vec<Vec<u8>> =
             lens.iter().enumerate().map(|(at, len)| vec![at as u8 + 1; *len]).collect();
-        let mut outgoing: Vec<_> =
-            packets.iter().map(|bytes| Outgoing { bytes, to, most: bytes.len() + grows }).collect();
+        let mut outgoing: Vec<_> = packets
+            .iter()
+            .map(|bytes| Outgoing { bytes, to, most: bytes.len() + grows, shares: 0 })
+            .collect();
         assert_eq!(here.send(&mut outgoing).unwrap(), packets.len());
         let mut slots: Vec<_> = (0..40).map(|_| Slot::new(crate::slot::SLOT_BYTES)).collect();
         let (mut seen, mut used) = (0, 0);
@@ -356,7 +358,7 @@ mod tests {
         let mut here = Bursts::new(here, PATIENCE, 8).unwrap();
         let there = Bursts::new(there, PATIENCE, 1).unwrap();
         let bytes: Vec<u8> = (0..40).collect();
-        let packet = |at: usize| Outgoing { bytes: &bytes[..at + 1], to, most: 100 };
+        let packet = |at: usize| Outgoing { bytes: &bytes[..at + 1], to, most: 100, shares: 0 };
         assert_eq!(here.send(&mut std::array::from_fn::<_, 30, _>(packet)).unwrap(), 30);
         let mut slots = [Slot::new(100)];
         for at in 0..30 {

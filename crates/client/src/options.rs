@@ -17,8 +17,9 @@ pub struct ClientOptions {
     pub window: usize,
     /// How long a call may take.
     pub deadline: Duration,
-    /// Packets that the system may carry as one, both ways, where it can (UDP's segmentation offload); 1
-    /// for none. Of a window at most half is sent so.
+    /// Packets that go together, both ways; 1 for none. Of a window at most half is sent so. The system
+    /// carries them as one where it can (UDP's segmentation offload); past its network a frame takes as many
+    /// as it has room for, so all of the way should take frames as long as the interface does.
     pub train: usize,
     /// The interface and its queue by which to go past the kernel's network (AF_XDP). The server is then
     /// reached over this interface, by IPv4, and packets fit its frames.

@@ -36,12 +36,14 @@ pub struct Outgoing<'p> {
     pub to: SocketAddr,
     /// The length to which zeros may make it longer.
     pub most: usize,
+    /// Bytes of a datagram that it may share with others.
+    pub shares: usize,
 }
 
 impl<'p> Outgoing<'p> {
-    /// A datagram that stays as long as it is.
+    /// A datagram that stays as long as it is, by itself.
     pub fn exact(bytes: &'p [u8], to: SocketAddr) -> Self {
-        Outgoing { bytes, to, most: bytes.len() }
+        Outgoing { bytes, to, most: bytes.len(), shares: 0 }
     }
 }
 
@@ -119,7 +121,12 @@ mod tests {
         let bytes = [1; MAX_BYTES];
         let packets: Vec<_> = packets
             .iter()
-            .map(|&(len, port, most)| Outgoing { bytes: &bytes[..len], to: to(port), most })
+            .map(|&(len, port, most)| Outgoing {
+                bytes: &bytes[..len],
+                to: to(port),
+                most,
+                shares: 0,
+            })
             .collect();
         let (mut rest, mut trains) = (&packets[..], Vec::new());
         while !rest.is_empty() {

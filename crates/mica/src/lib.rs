@@ -29,8 +29,11 @@
 //! | [`version`] | reads without a store, writes that readers notice |
 //! | [`ring`] | offsets that tell what was overwritten |
 //! | [`turnstile`] | many inside, or one alone |
+//! | [`held`] | the locks that a burst keeps |
+//! | [`visits`] | who does bursts, or who reads, thinks and writes |
 //! | `mapping`, `prefetch` | memory of huge pages; cache lines before they are needed |
 //! | `item`, `words`, `keyhash` | layouts |
+//! | [`sync`] | atomics and locks, real ones or loom's |
 //! | [`options`], `counters`, [`lines`], `cursor`, `engine` | the rest |
 //!
 //! # What is promised
@@ -45,10 +48,12 @@
 //! Capacity", CMU-CS-15-132, 2015, chapter 5; H. Lim, D. Han, D. G. Andersen, M. Kaminsky, "MICA",
 //! NSDI 2014.
 
+pub mod held;
 pub mod ring;
-mod sync;
+pub mod sync;
 pub mod turnstile;
 pub mod version;
+pub mod visits;
 
 #[cfg(not(loom))]
 mod counters;

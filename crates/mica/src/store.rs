@@ -9,10 +9,8 @@
 //! While one request is done, the bucket of a later one and the items that it may lead to are on
 //! their way from memory. The gap g is an option.
 //!
-//! A burst goes in by the turnstile once. Under EREW it keeps the locks of the last few partitions that it
-//! worked on, under CREW that of the last one that it wrote to; so who serves one partition
-//! ([`Store::burst_to`]) or a few takes each lock once a burst, and nobody else wants it. To take one costs
-//! more than the call: whatever was stored before has to arrive first.
+//! A burst goes in by the turnstile once, and keeps the locks of the last few partitions that it worked on
+//! ([`crate::held`]).
 //!
 //! Source: thesis, sections 5.3.1 and 5.3.3.
 
@@ -21,13 +19,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
-use parking_lot::MutexGuard;
 use siltstone_engine::{
     Clock, Damage, Env, Error, MAX_KEY_BYTES, OptionMistake, Result, Timestamp,
 };
 use siltstone_structures::hash::hash64_seeded;
 
 use crate::counters::{Counts, Tally};
+use crate::held::Held;
 use crate::item::Item;
 use crate::keyhash;
 use crate::options::{Mode, Options};
@@ -40,45 +38,11 @@ use crate::version::Access;
 
 /// Slots of the turnstile: threads beyond share them.
 const SLOTS: usize = 32;
-/// Locks that a burst keeps.
-const HELD: usize = 4;
 /// Requests of a burst between the first stage and the last, in a power of two: two gaps and one.
 const UNDER_WAY: usize = 64;
 /// Without a lock one read in so many is noted for eviction, as if the reads went to so many cores
 /// in turn.
 const NOTED: u64 = 16;
-
-/// The locks of partitions that a burst keeps.
-struct Held<'p> {
-    locks: [Option<(usize, MutexGuard<'p, ()>)>; HELD],
-    /// How many may be kept. Under CREW one: a read of a partition is not noted while it is locked.
-    most: usize,
-    /// Where the next goes.
-    next: usize,
-}
-
-impl<'p> Held<'p> {
-    fn of(access: Access) -> Self {
-        let most = if access == Access::Erew { HELD } else { 1 };
-        Held { locks: Default::default(), most, next: 0 }
-    }
-
-    /// Takes the lock of a partition, if it is not held. Nobody waits for one while holding another: if this is
-    /// not to be had at once, all others are let go first.
-    #[inline(always)]
-    fn take<M: Memory>(&mut self, at: usize, partition: &'p Partition<M>) {
-        if self.locks.iter().flatten().any(|held| held.0 == at) {
-            return;
-        }
-        self.locks[self.next] = None;
-        let lock = partition.try_lock().unwrap_or_else(|| {
-            self.locks = Default::default();
-            partition.lock()
-        });
-        self.locks[self.next] = Some((at, lock));
-        self.next = (self.next + 1) % self.most;
-    }
-}
 
 /// A store in memory. All methods may be called from any thread.
 pub struct Store {
@@ -319,7 +283,7 @@ impl Store {
                         Access::Crcw => false,
                     };
                     if needs_lock {
-                        held.take(at, partition);
+                        held.take(at, &partition.lock);
                     }
                     match is_write {
                         true => partition.write(request, bucket, context, tally, None),
@@ -372,7 +336,7 @@ impl Store {
                 numbers.dedup();
                 // In order, so that two batches never wait for each other.
                 let _locks: Vec<_> = with_partitions!(self, partitions => {
-                    numbers.iter().map(|&number| partitions[number].lock()).collect()
+                    numbers.iter().map(|&number| partitions[number].lock.lock()).collect()
                 });
                 let (outcome, tally) = whole(Access::Erew);
                 inside.counts().add(&tally);

@@ -14,13 +14,8 @@
 //! Source: ours; it is the reader-biased lock of Hsieh and Weihl, "Scalable Reader-Writer Locks for
 //! Parallel Systems", IPPS 1992.
 
-#[cfg(loom)]
-use loom::sync::{Mutex, MutexGuard};
-#[cfg(not(loom))]
-use parking_lot::{Mutex, MutexGuard};
-
 use crate::sync::Ordering::{Release, SeqCst};
-use crate::sync::{AtomicBool, AtomicU32, pause};
+use crate::sync::{AtomicBool, AtomicU32, Lock, Locked, in_order, pause};
 
 /// A cache line that is shared with nothing else; two, because they are fetched in pairs.
 #[derive(Debug, Default)]
@@ -35,7 +30,7 @@ struct Slot<T> {
 pub struct Turnstile<T> {
     slots: Vec<Slot<T>>,
     shut: AtomicBool,
-    alone: Mutex<()>,
+    alone: Lock,
 }
 
 /// Being inside, with others. Dropping it goes out.
@@ -47,7 +42,7 @@ pub struct Inside<'t, T> {
 /// Being inside alone. Dropping it opens the door.
 pub struct Alone<'t, T> {
     turnstile: &'t Turnstile<T>,
-    _one: MutexGuard<'t, ()>,
+    _one: Locked<'t>,
 }
 
 impl<T: Default> Turnstile<T> {
@@ -56,7 +51,7 @@ impl<T: Default> Turnstile<T> {
         Turnstile {
             slots: (0..slots).map(|_| Slot::default()).collect(),
             shut: AtomicBool::new(false),
-            alone: Mutex::new(()),
+            alone: Lock::default(),
         }
     }
 
@@ -66,23 +61,20 @@ impl<T: Default> Turnstile<T> {
         let slot = &self.slots[number % self.slots.len()];
         loop {
             slot.inside.fetch_add(1, SeqCst);
-            // Loom orders only fences, not accesses, in one total order.
-            #[cfg(loom)]
-            crate::sync::fence(SeqCst);
+            in_order();
             if !self.shut.load(SeqCst) {
                 return Inside { slot };
             }
             slot.inside.fetch_sub(1, Release);
-            drop(self.lock());
+            drop(self.alone.lock());
         }
     }
 
     /// Waits until nobody is inside and keeps everybody out.
     pub fn alone(&self) -> Alone<'_, T> {
-        let one = self.lock();
+        let one = self.alone.lock();
         self.shut.store(true, SeqCst);
-        #[cfg(loom)]
-        crate::sync::fence(SeqCst);
+        in_order();
         for slot in &self.slots {
             let mut round = 0;
             while slot.inside.load(SeqCst) != 0 {
@@ -90,16 +82,6 @@ impl<T: Default> Turnstile<T> {
             }
         }
         Alone { turnstile: self, _one: one }
-    }
-
-    #[cfg(not(loom))]
-    fn lock(&self) -> MutexGuard<'_, ()> {
-        self.alone.lock()
-    }
-
-    #[cfg(loom)]
-    fn lock(&self) -> MutexGuard<'_, ()> {
-        self.alone.lock().expect("no thread panics")
     }
 
     /// What the slots hold.

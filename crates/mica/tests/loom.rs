@@ -1,7 +1,7 @@
-//! Do the version counters, the log's tail and the turnstile hold under every interleaving and every
-//! reordering that the memory model allows?
+//! Do the version counters, the log's tail, the turnstile, the locks that bursts keep and the visits hold under
+//! every interleaving and every reordering that the memory model allows?
 //!
-//! Small instances, explored exhaustively up to a bound of preemptions:
+//! Small instances, explored exhaustively up to a bound of preemptions, in seconds:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p siltstone-mica --test loom --release
@@ -13,9 +13,12 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use loom::thread;
 use siltstone_mica::Access;
+use siltstone_mica::held::Held;
 use siltstone_mica::ring::Ring;
+use siltstone_mica::sync::Lock;
 use siltstone_mica::turnstile::Turnstile;
 use siltstone_mica::version::{begin_read, begin_write, end_write, is_still, try_begin_write};
+use siltstone_mica::visits::Visits;
 
 fn explore(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
@@ -156,5 +159,93 @@ fn is_who_is_alone_alone() {
             assert_eq!(first, words.1.load(Relaxed), "somebody was inside with who was alone");
         }
         alone.join().unwrap();
+    });
+}
+
+/// Reads, thinks and writes: one is lost if somebody else comes between.
+fn add_one(word: &AtomicU64) {
+    let seen = word.load(Relaxed);
+    word.store(seen + 1, Relaxed);
+}
+
+/// Bursts that want the same partitions in opposite orders: none waits for ever, none loses a write.
+#[test]
+fn do_bursts_that_keep_locks_never_wait_for_one_another() {
+    for access in [Access::Erew, Access::Crew] {
+        explore(2, move || {
+            let partitions = Arc::new([0, 1].map(|_| (Lock::default(), AtomicU64::new(0))));
+            let burst = move |partitions: &[(Lock, AtomicU64); 2], order: [usize; 3]| {
+                let mut held = Held::of(access);
+                for number in order {
+                    let (lock, word) = &partitions[number];
+                    held.take(number, lock);
+                    add_one(word);
+                }
+            };
+            let others = Arc::clone(&partitions);
+            let other = thread::spawn(move || burst(&others, [1, 0, 1]));
+            burst(&partitions, [0, 1, 0]);
+            other.join().unwrap();
+            assert_eq!(partitions.each_ref().map(|(_, word)| word.load(Relaxed)), [3, 3]);
+        });
+    }
+}
+
+/// A table with visitors, its holders' lock, and a word for each visitor's partition.
+type Table = (Visits, Lock, [AtomicU64; 2]);
+
+fn table() -> Table {
+    (Visits::new(2), Lock::default(), [0, 1].map(|_| AtomicU64::new(0)))
+}
+
+fn hold((visits, lock, words): &Table, word: usize) {
+    let _holding = visits.hold();
+    let _lock = lock.lock();
+    add_one(&words[word]);
+}
+
+/// Whether it came to a visit.
+fn visit(table: &Table, thread: usize) -> bool {
+    let visit = table.0.visit(thread);
+    if visit.is_some() {
+        add_one(&table.2[thread]);
+    }
+    visit.is_some()
+}
+
+/// A visitor that may not takes the lock like the holder.
+#[test]
+fn is_nobody_visited_who_holds() {
+    explore(3, || {
+        let table = Arc::new(table());
+        let other = Arc::clone(&table);
+        let visitor = thread::spawn(move || {
+            for _ in 0..2 {
+                if !visit(&other, 0) {
+                    hold(&other, 0);
+                }
+            }
+        });
+        hold(&table, 0);
+        visitor.join().unwrap();
+        assert_eq!(table.2[0].load(Relaxed), 3);
+    });
+}
+
+/// Of two visitors none, one or both may have to go; what they do is done all the same.
+#[test]
+fn does_a_holder_wait_for_all_visitors() {
+    explore(2, || {
+        let table = Arc::new(table());
+        let visitors: Vec<_> = (0..2)
+            .map(|thread| {
+                let table = Arc::clone(&table);
+                thread::spawn(move || visit(&table, thread))
+            })
+            .collect();
+        hold(&table, 1);
+        let visits: Vec<_> = visitors.into_iter().map(|visitor| visitor.join().unwrap()).collect();
+        let words = table.2.each_ref().map(|word| word.load(Relaxed));
+        assert_eq!(words, [u64::from(visits[0]), 1 + u64::from(visits[1])]);
     });
 }

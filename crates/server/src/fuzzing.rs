@@ -8,10 +8,12 @@
 //!
 //! Source: ours.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use siltstone::{Env, ManualClock, Table};
+use siltstone_client::bundle;
 use siltstone_client::wire::{HEADER_BYTES, Header, Kind};
 use siltstone_mica::{Mica, Options};
 
@@ -140,34 +142,39 @@ impl UdpBench {
         Ok(UdpBench { side, desk, cookies, answers, parcels })
     }
 
-    /// Gives the port these packets in one burst, each from a client with a port number, and with
+    /// Gives the port these datagrams in one burst, each from a client with a port number, and its packets with
     /// the right cookie if it is to be known. Bytes of all answers.
     ///
     /// # Panics
     /// If an answer is larger than it may be, or something is kept that must not be: bugs.
-    pub fn burst(&mut self, packets: &mut [(Vec<u8>, u16, bool)]) -> usize {
+    pub fn burst(&mut self, datagrams: &mut [(Vec<u8>, u16, bool)]) -> usize {
         let now = self.side.server.shared().options.clock.now();
         let address = |port: u16| SocketAddr::from(([10, 0, 0, 1], port));
         let mut allowed = 0;
-        for (packet, client, is_known) in &mut *packets {
-            if *is_known && packet.len() >= HEADER_BYTES {
-                packet[16..24]
-                    .copy_from_slice(&self.cookies.of(address(*client), now).to_le_bytes());
-            }
-            allowed += match Header::parse(packet) {
-                Ok((header, _)) if header.kind == Kind::Requests && *is_known => {
-                    usize::from(header.room)
+        let mut longest = HashMap::new();
+        for (datagram, client, is_known) in &mut *datagrams {
+            let to = address(*client);
+            let lens: Vec<_> = bundle::packets(datagram).map(<[u8]>::len).collect();
+            let mut start = 0;
+            for len in lens {
+                let packet = &mut datagram[start..start + len];
+                start += len;
+                if *is_known && len >= HEADER_BYTES {
+                    packet[16..24].copy_from_slice(&self.cookies.of(to, now).to_le_bytes());
                 }
-                _ => packet.len(),
-            };
+                allowed += match Header::parse(packet) {
+                    Ok((header, _)) if header.kind == Kind::Requests && *is_known => {
+                        usize::from(header.room)
+                    }
+                    _ => len,
+                };
+            }
+            let longest: &mut usize = longest.entry(to).or_default();
+            *longest = datagram.len().max(*longest);
         }
-        let incoming: Vec<_> = packets
+        let incoming: Vec<_> = datagrams
             .iter()
-            .map(|(bytes, client, _)| Incoming {
-                bytes,
-                sender: address(*client),
-                is_handed: false,
-            })
+            .flat_map(|(bytes, client, _)| Incoming::of(bytes, address(*client)))
             .collect();
         self.desk.serve(&incoming, &mut self.answers, &mut self.parcels);
         let mut all = 0;
@@ -178,6 +185,7 @@ impl UdpBench {
             // An answer names the room that its client has named.
             assert!(header.kind != Kind::Answers || answer.most <= header.room.into());
             assert!(packet.len() <= answer.most);
+            assert!(answer.shares <= longest[&answer.to], "longer than what has come");
             all += answer.most;
         }
         assert!(all <= allowed, "{all} bytes of answers where {allowed} are allowed");

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
+use siltstone_client::bundle;
 use siltstone_client::wire::hello::{self, Welcome};
 use siltstone_client::wire::request::Asked;
 use siltstone_client::wire::{HEADER_BYTES, Header, Kind};
@@ -108,14 +109,19 @@ fn fuzzed_packets() {
             let mut burst: Vec<_> = (0..count)
                 .map(|_| {
                     let client = dice.below(300) as u16;
-                    (packet(&mut dice, &bench), client, dice.below(8) != 0)
+                    let mut datagram = packet(&mut dice, &bench);
+                    // Some have company.
+                    while dice.below(4) == 0 {
+                        datagram.extend(packet(&mut dice, &bench));
+                    }
+                    (datagram, client, dice.below(8) != 0)
                 })
                 .collect();
             if dice.below(4) == 0 {
                 // The same again, in the same burst.
                 burst.push(burst[0].clone());
             }
-            done += burst.len();
+            done += burst.iter().map(|(bytes, ..)| bundle::packets(bytes).count()).sum::<usize>();
             answered += usize::from(bench.burst(&mut burst) > 0);
         }
         assert!(answered > done / 20, "{answered} of {done}: hardly anything was looked at");

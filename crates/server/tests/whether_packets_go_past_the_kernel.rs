@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use siltstone::{Env, Table};
 use siltstone_client::xdp::veth::{INTERFACE, Side, Wire};
-use siltstone_client::{Action, Client, ClientOptions, Outcome, Value};
+use siltstone_client::{Action, Client, ClientOptions, Outcome, Reply, Value};
 use siltstone_mica::{Mica, Options};
 use siltstone_server::{Server, ServerOptions, StopHandle};
 use siltstone_testkit::Dice;
@@ -91,10 +91,15 @@ impl AtTheOtherEnd {
     }
 
     fn client(&self, past: bool) -> Client {
+        self.client_of(past, 64)
+    }
+
+    fn client_of(&self, past: bool, train: usize) -> Client {
         let options = ClientOptions {
             password: Some(PASSWORD.to_owned()),
             xdp: past.then(|| (INTERFACE.to_owned(), 0)),
             deadline: Duration::from_secs(10),
+            train,
             ..ClientOptions::default()
         };
         Client::connect(self.udp, options).unwrap()
@@ -168,6 +173,35 @@ fn is_the_kernel_s_network_left_out() {
     });
 }
 
+/// Counts frames, by what the interface says: of 8 packets that may wait 4 share one. Answers are shorter, and
+/// share a frame that is no longer than the requests'.
+#[test]
+fn do_packets_share_frames_as_far_as_their_client_wants() {
+    let Some(server) = start(false, true) else { return };
+    server.here(|| {
+        let frames = || -> [u64; 2] {
+            let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+            let line = text.lines().find(|line| line.contains(INTERFACE)).unwrap().to_owned();
+            let fields: Vec<_> = line.split_whitespace().collect();
+            // Received and sent.
+            [2, 10].map(|field| fields[field].parse().unwrap())
+        };
+        for (train, shares) in [(1, [0.5..1.1, 1.0..1.1]), (64, [0.12..0.5, 0.25..0.5])] {
+            let mut client = server.client_of(true, train);
+            let keys: Vec<_> = (0..20_000u32).map(u32::to_be_bytes).collect();
+            let gets: Vec<_> = keys.iter().map(|key| (&key[..], Action::Get)).collect();
+            let (packets, before) = (client.counters().packets, frames());
+            let missing = |_, reply: Reply<'_>| assert_eq!(reply.answer.outcome, Outcome::Missing);
+            client.ask(&gets, missing).unwrap();
+            let packets = (client.counters().packets - packets) as f64;
+            for ((before, after), expected) in before.into_iter().zip(frames()).zip(shares) {
+                let share = (after - before) as f64 / packets;
+                assert!(expected.contains(&share), "{share} frames a packet, trains of {train}");
+            }
+        }
+    });
+}
+
 /// A socket of the kernel's sends what is no packet, too large for a frame, or to a port nearby.
 #[test]
 fn does_garbage_leave_the_server_whole() {
@@ -179,7 +213,7 @@ fn does_garbage_leave_the_server_whole() {
             let len = if round % 100 == 0 { 20_000 } else { dice.below(3000) as usize };
             let mut bytes = dice.bytes(len);
             if round % 2 == 0 && len > 4 {
-                bytes[..4].copy_from_slice(b"Sm\x01\x03");
+                bytes[..4].copy_from_slice(b"Sm\x03\x03");
             }
             let _ = socket.send_to(&bytes, server.udp);
             if round % 500 == 0 {

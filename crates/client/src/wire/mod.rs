@@ -1,17 +1,17 @@
 //! The packets that a client and a mica table's server exchange, byte by byte.
 //!
-//! Every packet is one UDP datagram and begins with the same 32 bytes. All integers are
-//! little-endian.
+//! A UDP datagram holds a packet or several, one behind the other ([`crate::bundle`]), and each begins with
+//! the same 32 bytes. All integers are little-endian.
 //!
 //! ```text
 //! 0        2         3       4          6         8              16           24          28       30
 //! "Sm"     version   kind    length     count     sequence       cookie       behind      room     attempt
-//! u8 ×2    u8 = 2    u8      u16        u16       u64            u64          u32         u16      u16
+//! u8 ×2    u8 = 3    u8      u16        u16       u64            u64          u32         u16      u16
 //! ```
 //!
 //! | field | what it says |
 //! | --- | --- |
-//! | length | bytes of the whole packet; zeros may follow to the datagram's end, and nothing else may |
+//! | length | bytes of the whole packet; another may follow, or zeros to the datagram's end, and nothing else |
 //! | count | requests, or answers, that follow |
 //! | sequence | the client's number of this packet; its answer has the same |
 //! | cookie | proves that the client receives what is sent to its address ([`hello`]) |
@@ -33,7 +33,8 @@
 //!
 //! **Versions.** A server answers a packet of another version with `stranger` in its own, so a client
 //! can say what it met. Fields are only ever added behind a new version number. Version 2 allows zeros
-//! behind a packet, so that packets of one length can travel together ([`crate::segments`]).
+//! behind a packet, so that packets of one length can travel together ([`crate::segments`]); version 3 allows
+//! packets.
 //!
 //! UDP's own checksum covers all of it; there is none besides.
 //!
@@ -49,7 +50,7 @@ use std::fmt;
 /// The first bytes of every packet.
 pub const MAGIC: [u8; 2] = *b"Sm";
 /// The version that this module reads and writes.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// Bytes of a packet's header.
 pub const HEADER_BYTES: usize = 32;
 /// The largest packet: what a UDP datagram over IPv4 can carry.
@@ -144,7 +145,15 @@ impl fmt::Display for Mistake {
 impl std::error::Error for Mistake {}
 
 impl Header {
-    /// Reads the header of a datagram, and what follows it.
+    /// Where the packet ends that these bytes begin with, if they are long enough for one.
+    pub fn end(bytes: &[u8]) -> Option<usize> {
+        let header = bytes.first_chunk::<HEADER_BYTES>()?;
+        let length = usize::from(u16_at(header, 4));
+        let is_ours = header[..2] == MAGIC && header[2] == VERSION;
+        (is_ours && (HEADER_BYTES..=bytes.len()).contains(&length)).then_some(length)
+    }
+
+    /// Reads the header of a packet, and what follows it.
     ///
     /// # Errors
     /// What is wrong with it; nothing more than the header was looked at.

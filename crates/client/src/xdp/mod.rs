@@ -30,10 +30,11 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
+use crate::segments::Outgoing;
 use crate::slot::Slot;
 use frame::{End, HEADERS_BYTES, Hardware};
 use program::Program;
-use rings::{MAX_FRAME_BYTES, Rings};
+use rings::Rings;
 
 /// Neighbours that are remembered.
 const NEIGHBOURS: usize = 1024;
@@ -42,8 +43,8 @@ const NEIGHBOURS: usize = 1024;
 pub struct Interface {
     number: u32,
     hardware: Hardware,
-    /// Bytes of the largest payload of a datagram in one frame.
-    payload_bytes: usize,
+    /// Bytes of the largest frame that it carries.
+    frame_bytes: usize,
     program: Program,
 }
 
@@ -72,9 +73,7 @@ impl Interface {
         let mtu = asked(&socket, name, libc::SIOCGIFMTU).map_err(failed("the MTU"))?;
         let mtu = u32::from_ne_bytes([mtu[0], mtu[1], mtu[2], mtu[3]]) as usize;
         let program = Program::attach(number, address, ports).map_err(failed("an XDP program"))?;
-        let payload_bytes =
-            mtu.saturating_sub(frame::IP_UDP_BYTES).min(MAX_FRAME_BYTES - HEADERS_BYTES);
-        Ok(Arc::new(Interface { number, hardware, payload_bytes, program }))
+        Ok(Arc::new(Interface { number, hardware, frame_bytes: frame::bytes(mtu), program }))
     }
 }
 
@@ -98,7 +97,8 @@ fn asked(socket: &UdpSocket, name: &str, what: libc::Ioctl) -> io::Result<[u8; 2
 
 /// A queue of an interface, for one address and port.
 pub struct Queue {
-    interface: Arc<Interface>,
+    /// Its program sends the frames here as long as it lives.
+    _interface: Arc<Interface>,
     rings: Rings,
     here: End,
     neighbours: Neighbours,
@@ -113,45 +113,53 @@ impl Queue {
         let failed = |error: io::Error| {
             io::Error::new(error.kind(), format!("queue {queue} of the interface: {error}"))
         };
-        let rings = Rings::open(interface.number, queue).map_err(failed)?;
+        let (frame_bytes, in_pieces) = (interface.frame_bytes, interface.program.takes_pieces());
+        let rings = Rings::open(interface.number, queue, frame_bytes, in_pieces).map_err(failed)?;
         interface.program.direct(queue, rings.as_fd()).map_err(failed)?;
         let here = End { hardware: interface.hardware, address: here };
         let neighbours = Neighbours::default();
-        Ok(Queue { interface: interface.clone(), rings, here, neighbours })
+        Ok(Queue { _interface: interface.clone(), rings, here, neighbours })
     }
 
     /// Bytes of the largest datagram that goes in a frame.
     pub fn payload_bytes(&self) -> usize {
-        self.interface.payload_bytes
+        self.rings.frame_bytes().saturating_sub(HEADERS_BYTES)
     }
 
     /// Takes datagrams that have come into slots, from the first on; how many.
     pub(crate) fn receive(&mut self, slots: &mut [Slot]) -> usize {
         let (here, neighbours) = (self.here, &mut self.neighbours);
-        let most = slots.len();
-        let mut slots = slots.iter_mut();
-        let mut count = 0;
-        self.rings.receive(most, |bytes| {
-            let Some(datagram) = frame::parse(bytes, here) else { return };
-            if let Some(slot) = slots.next() {
-                neighbours.note(datagram.from);
-                slot.fill(datagram.payload, datagram.from.address.into());
-                count += 1;
+        let (mut count, mut len) = (0, 0);
+        self.rings.receive(slots.len(), |piece, is_last| {
+            let slot = &mut slots[count];
+            if let Some(place) = slot.buffer.get_mut(len..len + piece.len()) {
+                place.copy_from_slice(piece);
             }
+            len += piece.len();
+            if !is_last {
+                return;
+            }
+            let frame = slot.buffer.get(..std::mem::take(&mut len));
+            let Some(datagram) = frame.and_then(|frame| frame::parse(frame, here)) else { return };
+            let (from, end) = (datagram.from, HEADERS_BYTES + datagram.payload.len());
+            neighbours.note(from);
+            slot.keep(HEADERS_BYTES..end, from.address.into());
+            count += 1;
         });
         count
     }
 
-    /// Takes a datagram to be sent with the next [`flush`](Self::flush). False if it must go by a
-    /// socket: it is too large, its receiver is none that was heard of, or all frames are under way.
-    pub(crate) fn send(&mut self, payload: &[u8], to: SocketAddr) -> bool {
-        let SocketAddr::V4(address) = to else { return false };
-        if payload.len() > self.interface.payload_bytes {
+    /// Takes packets to one address to be sent as one datagram with the next [`flush`](Self::flush). False
+    /// if they must go by a socket: they are too large, their receiver is none that was heard of, or all
+    /// frames are under way.
+    pub(crate) fn send(&mut self, packets: &[Outgoing<'_>]) -> bool {
+        let Some(SocketAddr::V4(address)) = packets.first().map(|packet| packet.to) else {
             return false;
-        }
+        };
         let Some(hardware) = self.neighbours.find(*address.ip()) else { return false };
         let (from, to) = (self.here, End { hardware, address });
-        self.rings.send(|frame| frame::write(frame, from, to, payload))
+        let bytes = packets.iter().map(|packet| packet.bytes);
+        self.rings.send(|frame| frame::write(frame, from, to, bytes))
     }
 
     /// Sends what was taken.

@@ -36,12 +36,15 @@ const PROGRAM_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 /// Before the driver, where that has no place for programs.
 const ATTACH_GENERIC: u32 = 1 << 1;
+/// The program takes frames that lie in several pieces, and looks at the first only.
+const IN_PIECES: u32 = 1 << 5;
 
 /// A program that is attached.
 pub struct Program {
     sockets: OwnedFd,
     _program: OwnedFd,
     _attached: OwnedFd,
+    takes_pieces: bool,
 }
 
 impl Program {
@@ -52,14 +55,33 @@ impl Program {
     pub(super) fn attach(interface: u32, address: Ipv4Addr, ports: &[u16]) -> io::Result<Self> {
         let sockets = bpf(MAP_CREATE, &[MAP_OF_SOCKETS, 4, 4, MAX_QUEUES])?;
         let code = code(sockets.as_raw_fd(), address, ports);
-        let program = load(&code)?;
-        let fd = program.as_raw_fd() as u32;
-        let attach = |flags| bpf(LINK_CREATE, &[fd, interface, ATTACH_XDP, flags]);
-        let attached = attach(0).or_else(|error| match error.raw_os_error() {
-            Some(libc::EBUSY | libc::EPERM) => Err(error),
-            _ => attach(ATTACH_GENERIC),
-        })?;
-        Ok(Program { sockets, _program: program, _attached: attached })
+        let mut failed = None;
+        // The driver's place is worth more than frames in pieces.
+        for (attach, load_as) in
+            [(0, IN_PIECES), (0, 0), (ATTACH_GENERIC, IN_PIECES), (ATTACH_GENERIC, 0)]
+        {
+            let attached = load(&code, load_as).and_then(|program| {
+                let fd = program.as_raw_fd() as u32;
+                Ok((bpf(LINK_CREATE, &[fd, interface, ATTACH_XDP, attach])?, program))
+            });
+            match attached {
+                Ok((_attached, _program)) => {
+                    let takes_pieces = load_as == IN_PIECES;
+                    return Ok(Program { sockets, _program, _attached, takes_pieces });
+                }
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EPERM)) => {
+                    return Err(error);
+                }
+                // What is said first is of the way that most kernels take.
+                Err(error) => drop(failed.get_or_insert(error)),
+            }
+        }
+        Err(failed.unwrap_or_else(|| io::ErrorKind::Unsupported.into()))
+    }
+
+    /// Whether frames may come in several pieces.
+    pub(super) fn takes_pieces(&self) -> bool {
+        self.takes_pieces
     }
 
     /// Sends what comes on a queue for us to this socket.
@@ -105,7 +127,7 @@ struct Load {
     attach: u32,
 }
 
-fn load(code: &[Instruction]) -> io::Result<OwnedFd> {
+fn load(code: &[Instruction], flags: u32) -> io::Result<OwnedFd> {
     let mut log = vec![0u8; 16 << 10];
     let load = Load {
         kind: PROGRAM_XDP,
@@ -115,6 +137,7 @@ fn load(code: &[Instruction]) -> io::Result<OwnedFd> {
         log_level: 1,
         log_bytes: log.len() as u32,
         log: log.as_mut_ptr() as u64,
+        flags,
         attach: ATTACH_XDP,
         ..Load::default()
     };

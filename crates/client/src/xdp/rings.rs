@@ -1,8 +1,9 @@
 //! An AF_XDP socket: frames in memory that is shared with the kernel, and four rings of their places.
 //!
 //! ```text
-//!                    frames to receive into             frames to send from
+//!                    chunks to receive into             chunks to send from
 //! memory             0 ....................... N−1      N ....................... 2N−1
+//!                                                       │ place │ place │ place │ …
 //!
 //! fill        ours ─▶ kernel   places that are free     tx          ours ─▶ kernel   what to send
 //! rx        kernel ─▶ ours     what has come            completion  kernel ─▶ ours   what was sent
@@ -12,7 +13,10 @@
 //! Each side writes its own position and reads the other's; N is a power of two, and positions go on
 //! past it and wrap.
 //!
-//! Invariant: of each frame there is one holder at any time: the kernel from when its place is
+//! A frame that is longer than a chunk lies in several, one entry each, all but the last marked to go on.
+//! Those of a frame to be sent are neighbours, a *place* for the largest, so it is written at one go.
+//!
+//! Invariant: of each chunk there is one holder at any time: the kernel from when it is
 //! published in `fill` or `tx` until it comes back in `rx` or `completion`, else this program. What the
 //! kernel holds is not touched.
 //!
@@ -30,14 +34,16 @@ use std::time::{Duration, Instant};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-/// Entries of each ring, and frames for each direction.
+/// Entries of each ring, and chunks for each direction.
 const ENTRIES: u32 = 512;
-/// Bytes of a frame's place.
-const FRAME_BYTES: usize = 4096;
+/// Bytes of a chunk.
+const CHUNK_BYTES: usize = 4096;
 /// What the kernel keeps free before a frame that it has received.
 const HEADROOM_BYTES: usize = 256;
-/// The largest frame that can be received.
-pub(super) const MAX_FRAME_BYTES: usize = FRAME_BYTES - HEADROOM_BYTES;
+/// The largest frame that can be received in one chunk.
+const MAX_PIECE_BYTES: usize = CHUNK_BYTES - HEADROOM_BYTES;
+/// The largest frame in several: no more than the pieces that the kernel sends as one.
+const MAX_FRAME_BYTES: usize = 16 * CHUNK_BYTES;
 /// What may be on its way out, in bytes of the kernel's memory.
 const SEND_BUFFER_BYTES: libc::c_int = 16 << 20;
 /// The kernel lets a queue go a while after its socket was closed.
@@ -170,16 +176,27 @@ pub(super) struct Rings {
     rx: Ring<libc::xdp_desc>,
     tx: Ring<libc::xdp_desc>,
     completion: Ring<u64>,
-    /// Frames to send from that are ours. The last is the next: it is still in the cache.
-    free: Vec<u64>,
+    /// Bytes of the largest frame to be sent.
+    frame_bytes: usize,
+    /// Chunks of each place to send from.
+    chunks: u32,
+    /// Of each place, how many chunks the kernel holds.
+    under_way: Vec<u32>,
+    /// Places to send from that are ours. The last is the next: it is still in the cache.
+    free: Vec<u32>,
 }
 
 impl Rings {
-    /// A socket on a queue of an interface.
+    /// A socket on a queue of an interface, for frames of so many bytes, in pieces if they may be and need be.
     ///
     /// # Errors
     /// What the system says: without rights, or where the queue is another's or is not there.
-    pub(super) fn open(interface: u32, queue: u32) -> io::Result<Self> {
+    pub(super) fn open(
+        interface: u32,
+        queue: u32,
+        frame_bytes: usize,
+        in_pieces: bool,
+    ) -> io::Result<Self> {
         // SAFETY: it takes no pointers.
         let socket = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if socket < 0 {
@@ -187,11 +204,11 @@ impl Rings {
         }
         // SAFETY: just opened, and nobody else's.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-        let memory = Map::new(2 * ENTRIES as usize * FRAME_BYTES, None)?;
+        let memory = Map::new(2 * ENTRIES as usize * CHUNK_BYTES, None)?;
         let register = libc::xdp_umem_reg {
             addr: memory.base.as_ptr() as u64,
             len: memory.bytes as u64,
-            chunk_size: FRAME_BYTES as u32,
+            chunk_size: CHUNK_BYTES as u32,
             headroom: 0,
             flags: 0,
             tx_metadata_len: 0,
@@ -209,22 +226,27 @@ impl Rings {
         let _ = set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER_BYTES);
         let offsets = offsets(&socket)?;
         let fd = socket.as_fd();
+        let in_pieces = in_pieces && frame_bytes > MAX_PIECE_BYTES;
+        let frame_bytes =
+            frame_bytes.min(if in_pieces { MAX_FRAME_BYTES } else { MAX_PIECE_BYTES });
+        let chunks = (frame_bytes.div_ceil(CHUNK_BYTES) as u32).max(1);
         let mut rings = Rings {
             fill: Ring::map(fd, libc::XDP_UMEM_PGOFF_FILL_RING, &offsets.fr)?,
             completion: Ring::map(fd, libc::XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr)?,
             rx: Ring::map(fd, libc::XDP_PGOFF_RX_RING as u64, &offsets.rx)?,
             tx: Ring::map(fd, libc::XDP_PGOFF_TX_RING as u64, &offsets.tx)?,
             memory,
-            free: (ENTRIES..2 * ENTRIES)
-                .map(|frame| u64::from(frame) * FRAME_BYTES as u64)
-                .collect(),
+            frame_bytes,
+            chunks,
+            under_way: vec![0; (ENTRIES / chunks) as usize],
+            free: (0..ENTRIES / chunks).collect(),
             socket,
         };
-        (0..ENTRIES).for_each(|frame| rings.fill.put(u64::from(frame) * FRAME_BYTES as u64));
+        (0..ENTRIES).for_each(|chunk| rings.fill.put(u64::from(chunk) * CHUNK_BYTES as u64));
         rings.fill.publish();
-        let address = libc::sockaddr_xdp {
+        let mut address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
-            sxdp_flags: 0,
+            sxdp_flags: if in_pieces { libc::XDP_USE_SG } else { 0 },
             sxdp_ifindex: interface,
             sxdp_queue_id: queue,
             sxdp_shared_umem_fd: 0,
@@ -240,56 +262,87 @@ impl Rings {
                 return Ok(rings);
             }
             let error = io::Error::last_os_error();
-            if error.raw_os_error() != Some(libc::EBUSY) || Instant::now() > patience {
-                return Err(error);
+            match error.raw_os_error() {
+                // It knows no frames in pieces.
+                Some(libc::EINVAL) if address.sxdp_flags != 0 => {
+                    address.sxdp_flags = 0;
+                    rings.frame_bytes = MAX_PIECE_BYTES;
+                }
+                Some(libc::EBUSY) if Instant::now() < patience => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                _ => return Err(error),
             }
-            std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Shows so many of the frames that have come, at most, in place; how many.
-    pub(super) fn receive(&mut self, most: usize, mut see: impl FnMut(&[u8])) -> usize {
-        let count = self.rx.waiting().min(most as u32);
-        for _ in 0..count {
-            let libc::xdp_desc { addr, len, .. } = self.rx.take();
-            let place = addr - addr % FRAME_BYTES as u64;
+    /// Bytes of the largest frame that can be sent.
+    pub(super) fn frame_bytes(&self) -> usize {
+        self.frame_bytes
+    }
+
+    /// Shows so many of the frames that have come, at most, piece by piece, and with each whether it is the
+    /// last of its frame.
+    pub(super) fn receive(&mut self, most: usize, mut see: impl FnMut(&[u8], bool)) {
+        let waiting = self.rx.waiting();
+        let (mut pieces, mut frames) = (0, 0);
+        while pieces < waiting && frames < most {
+            let libc::xdp_desc { addr, len, options } = self.rx.take();
+            let chunk = addr - addr % CHUNK_BYTES as u64;
             let (start, len) = (addr as usize, len as usize);
-            // The kernel names what it was given; nothing is believed that would leave the frame.
-            if start + len <= place as usize + FRAME_BYTES
-                && place < u64::from(ENTRIES) * FRAME_BYTES as u64
+            let is_last = options & libc::XDP_PKT_CONTD == 0;
+            // The kernel names what it was given; nothing is believed that would leave the chunk.
+            if start + len <= chunk as usize + CHUNK_BYTES
+                && chunk < u64::from(ENTRIES) * CHUNK_BYTES as u64
             {
-                // SAFETY: within a frame to receive into, which came back in `rx` and is ours until
-                // its place is published below.
-                see(unsafe {
+                // SAFETY: within a chunk to receive into, which came back in `rx` and is ours until
+                // it is published below.
+                let piece = unsafe {
                     std::slice::from_raw_parts(self.memory.base.as_ptr().add(start), len)
-                });
-                self.fill.put(place);
+                };
+                see(piece, is_last);
+                self.fill.put(chunk);
             }
+            pieces += 1;
+            frames += usize::from(is_last);
         }
-        if count > 0 {
+        if pieces > 0 {
             self.rx.release();
             self.fill.publish();
         }
-        count as usize
     }
 
     /// Takes a frame to be sent, which `write` fills; it says with how many bytes, `None` for not at
-    /// all. Whether the frame goes: false also if all are under way.
+    /// all. Whether the frame goes: false also if all places are under way.
     pub(super) fn send(&mut self, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
         if self.free.is_empty() {
             self.reap();
         }
-        let Some(place) = self.free.last().copied().filter(|_| self.tx.room() > 0) else {
+        let Some(place) = self.free.last().copied().filter(|_| self.tx.room() >= self.chunks)
+        else {
             return false;
         };
-        // SAFETY: within the memory: a frame to send from, which is ours as long as it is in `free`.
+        let first = ENTRIES + place * self.chunks;
+        let start = first as usize * CHUNK_BYTES;
+        // SAFETY: within the memory: a place is as many chunks, all of which are ours as long as it is in
+        // `free`, and the largest frame is no longer.
         let frame = unsafe {
-            let start = self.memory.base.as_ptr().add(place as usize);
-            std::slice::from_raw_parts_mut(start, FRAME_BYTES)
+            std::slice::from_raw_parts_mut(self.memory.base.as_ptr().add(start), self.frame_bytes)
         };
-        let Some(len) = write(frame) else { return false };
+        let Some(len) = write(frame).map(|len| len.min(self.frame_bytes)).filter(|len| *len > 0)
+        else {
+            return false;
+        };
         self.free.pop();
-        self.tx.put(libc::xdp_desc { addr: place, len: len.min(FRAME_BYTES) as u32, options: 0 });
+        self.under_way[place as usize] = len.div_ceil(CHUNK_BYTES) as u32;
+        for at in (0..len).step_by(CHUNK_BYTES) {
+            let rest = len - at;
+            self.tx.put(libc::xdp_desc {
+                addr: (start + at) as u64,
+                len: rest.min(CHUNK_BYTES) as u32,
+                options: if rest > CHUNK_BYTES { libc::XDP_PKT_CONTD } else { 0 },
+            });
+        }
         true
     }
 
@@ -323,11 +376,20 @@ impl Rings {
         Ok(())
     }
 
-    /// Takes back frames that were sent.
+    /// Takes back places whose frames were sent.
     fn reap(&mut self) {
         for _ in 0..self.completion.waiting() {
-            let place = self.completion.take();
-            self.free.push(place - place % FRAME_BYTES as u64);
+            let chunk = self.completion.take() / CHUNK_BYTES as u64;
+            let place = chunk.saturating_sub(ENTRIES.into()) / u64::from(self.chunks);
+            // The kernel names what it was given.
+            let Some(held) = self.under_way.get_mut(place as usize).filter(|held| **held > 0)
+            else {
+                continue;
+            };
+            *held -= 1;
+            if *held == 0 {
+                self.free.push(place as u32);
+            }
         }
         self.completion.release();
     }

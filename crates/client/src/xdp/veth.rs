@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Each is in a network namespace of its own, so nothing else is there and nothing of the machine
-//! changes. It takes root and the program `ip`; a frame is as long as an XDP program may see.
+//! changes. It takes root and the program `ip`; a frame is as long as AF_XDP may send.
 //!
 //! Invariant: both namespaces are gone when the [`Wire`] is dropped.
 //!
@@ -22,8 +22,8 @@ use std::os::fd::AsFd;
 
 /// The name of the interface, in either namespace.
 pub const INTERFACE: &str = "veth";
-/// The largest datagram with its IP header: what a program sees in one page.
-const MTU: &str = "3498";
+/// The largest datagram with its IP header: with Ethernet's 64 KiB.
+const MTU: &str = "65522";
 
 /// A pair of interfaces in namespaces.
 pub struct Wire {

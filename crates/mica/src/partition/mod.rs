@@ -21,12 +21,12 @@ mod write;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 
-use parking_lot::{Mutex, MutexGuard};
 use siltstone_engine::{Clock, Damage, Timestamp};
 
 use crate::counters::Tally;
 use crate::item::{Item, NewItem};
 use crate::request::{Answer, Outcome, Output, Request};
+use crate::sync::Lock;
 use crate::version::{self, Access};
 
 /// Where an item was found.
@@ -171,24 +171,14 @@ impl<'c> Now<'c> {
 /// A partition.
 pub(crate) struct Partition<M> {
     pub(crate) memory: M,
-    lock: Mutex<()>,
+    /// Excludes others: all of them under EREW, writers under CREW.
+    pub(crate) lock: Lock,
     stamp: AtomicU64,
 }
 
 impl<M: Memory> Partition<M> {
     pub(crate) fn new(memory: M) -> Self {
-        Partition { memory, lock: Mutex::new(()), stamp: AtomicU64::new(1) }
-    }
-
-    /// Excludes others: all of them under EREW, writers under CREW.
-    #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
-        self.lock.lock()
-    }
-
-    /// The lock, if nobody has it.
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, ()>> {
-        self.lock.try_lock()
+        Partition { memory, lock: Lock::default(), stamp: AtomicU64::new(1) }
     }
 
     /// The item of a key.
@@ -285,7 +275,7 @@ impl<M: Memory> Partition<M> {
         context: &Context<'_>,
         tally: &mut Tally,
     ) {
-        let lock = (context.access == Access::Crew).then(|| self.try_lock());
+        let lock = (context.access == Access::Crew).then(|| self.lock.try_lock());
         if lock.as_ref().is_some_and(Option::is_none) {
             return;
         }

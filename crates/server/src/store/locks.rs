@@ -6,29 +6,20 @@
 //!
 //! # Visitors
 //! A thread that serves a `mica` table over UDP takes none of these locks for its bursts, which are
-//! atomic by themselves: it *visits*. Who holds a lock must not be visited, or an INCR could lose
-//! what a burst wrote between its read and its write. So holders are counted; who begins to hold
-//! waits until the visits under way have ended, and a visitor that finds a holder takes the locks of
-//! its keys like everybody else.
+//! atomic by themselves: it *visits* ([`siltstone_mica::visits`]). Who holds a lock must not be visited, or
+//! an INCR could lose what a burst wrote between its read and its write. So who begins to hold waits until
+//! the visits under way have ended, and a visitor that finds a holder takes the locks of its keys like
+//! everybody else.
 //!
-//! ```text
-//! visitor   marks its slot, looks at the count of holders: none → visits, unmarks its slot
-//!                                                          some → unmarks it, takes the locks
-//! holder    counts itself, waits until no slot is marked, takes its locks … counts itself out
-//! ```
-//!
-//! Marking and counting are in one total order, so one of the two sees the other.
-//!
-//! Invariant: no one asks for a second guard of the same table while holding one, and a visitor waits
-//! for no holder.
+//! Invariant: no one asks for a second guard of the same table while holding one.
 //!
 //! The hash is seeded anew by each server, so that a client cannot choose keys that all share a
 //! lock.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Release, Ordering::SeqCst};
 
 use parking_lot::{Mutex, MutexGuard};
+use siltstone_mica::visits::{Holding, Visit, Visits};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const STRIPES: usize = 1024;
@@ -37,34 +28,7 @@ const STRIPES: usize = 1024;
 pub(crate) struct KeyLocks {
     stripes: Box<[Mutex<()>]>,
     seed: u64,
-    /// A slot for each thread that may visit.
-    visitors: Box<[Slot]>,
-    holders: AtomicUsize,
-}
-
-/// Whether a thread visits; on a cache line that is shared with nothing else.
-#[derive(Default)]
-#[repr(align(128))]
-struct Slot(AtomicBool);
-
-/// Being counted as a holder, until this is dropped.
-pub(crate) struct Holding<'a>(Option<&'a AtomicUsize>);
-
-impl Drop for Holding<'_> {
-    fn drop(&mut self) {
-        if let Some(holders) = self.0 {
-            holders.fetch_sub(1, Release);
-        }
-    }
-}
-
-/// Visiting, until this is dropped.
-pub(crate) struct Visit<'a>(&'a Slot);
-
-impl Drop for Visit<'_> {
-    fn drop(&mut self) {
-        self.0.0.store(false, Release);
-    }
+    visits: Visits,
 }
 
 /// Locks that are held until this is dropped.
@@ -87,42 +51,24 @@ impl KeyLocks {
     pub(crate) fn new() -> Self {
         let stripes = (0..STRIPES).map(|_| Mutex::new(())).collect();
         let seed = RandomState::new().build_hasher().finish();
-        KeyLocks { stripes, seed, visitors: Box::default(), holders: AtomicUsize::new(0) }
+        KeyLocks { stripes, seed, visits: Visits::new(0) }
     }
 
     /// Lets so many threads visit.
     pub(crate) fn expect_visitors(&mut self, threads: usize) {
-        self.visitors = (0..threads).map(|_| Slot::default()).collect();
+        self.visits = Visits::new(threads);
     }
 
     /// Begins a visit of the thread with this number, unless somebody holds a lock.
     #[inline]
     pub(crate) fn visit(&self, thread: usize) -> Option<Visit<'_>> {
-        let visit = Visit(&self.visitors[thread]);
-        visit.0.0.store(true, SeqCst);
-        (self.holders.load(SeqCst) == 0).then_some(visit)
-    }
-
-    /// Counts a holder, when nobody visits any more.
-    #[inline]
-    fn hold(&self) -> Holding<'_> {
-        if self.visitors.is_empty() {
-            return Holding(None);
-        }
-        self.holders.fetch_add(1, SeqCst);
-        for slot in &self.visitors {
-            // A visit is a burst at most.
-            while slot.0.load(SeqCst) {
-                std::thread::yield_now();
-            }
-        }
-        Holding(Some(&self.holders))
+        self.visits.visit(thread)
     }
 
     /// Locks one key.
     #[inline]
     pub(crate) fn one(&self, key: &[u8]) -> Guard<'_> {
-        let holding = self.hold();
+        let holding = self.visits.hold();
         Guard::One { _guard: self.stripes[self.stripe(key)].lock(), _holding: holding }
     }
 
@@ -136,7 +82,7 @@ impl KeyLocks {
             wanted[stripe / 64] |= 1 << (stripe % 64);
             count += 1;
         }
-        let holding = self.hold();
+        let holding = self.visits.hold();
         let mut guards = Vec::with_capacity(count.min(STRIPES));
         for (word, mut bits) in wanted.into_iter().enumerate() {
             while bits != 0 {
@@ -149,7 +95,7 @@ impl KeyLocks {
 
     /// Locks the whole table against writers.
     pub(crate) fn all(&self) -> Guard<'_> {
-        let holding = self.hold();
+        let holding = self.visits.hold();
         Guard::Many { _guards: self.stripes.iter().map(Mutex::lock).collect(), _holding: holding }
     }
 
@@ -162,6 +108,7 @@ impl KeyLocks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     #[test]
     fn many_holders_of_overlapping_keys_do_not_block_for_ever() {

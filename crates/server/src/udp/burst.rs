@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use siltstone_client::bundle;
 use siltstone_client::segments::Outgoing;
 use siltstone_client::wire::answer::{self, Told};
 use siltstone_client::wire::hello::{self, Welcome};
@@ -36,13 +37,24 @@ use crate::shared::Shared;
 /// Bytes of a request with a key of eight bytes and no value: with smaller ones room has to grow.
 const SMALL_REQUEST: usize = FIXED_BYTES + 8;
 
-/// A datagram that has come, or a part of one that another port's thread has handed over.
+/// A packet that has come, or a part of one that another port's thread has handed over.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Incoming<'a> {
     pub(crate) bytes: &'a [u8],
+    /// Bytes of the datagram that it came in, with others.
+    pub(crate) shared: usize,
     pub(crate) sender: SocketAddr,
     /// Whether another thread has looked at it before.
     pub(crate) is_handed: bool,
+}
+
+impl<'a> Incoming<'a> {
+    /// The packets of a datagram.
+    pub(crate) fn of(datagram: &'a [u8], sender: SocketAddr) -> impl Iterator<Item = Self> {
+        let shared = datagram.len();
+        let packets = bundle::packets(datagram);
+        packets.map(move |bytes| Incoming { bytes, shared, sender, is_handed: false })
+    }
 }
 
 /// What is to be sent.
@@ -59,16 +71,19 @@ struct Packet {
     len: usize,
     /// The most that it may be.
     room: usize,
+    /// Bytes of a datagram that it may share with others.
+    shares: usize,
     to: Option<SocketAddr>,
 }
 
 impl Answers {
     /// The packets, where they go, and to which length zeros may make them longer: never beyond the room
-    /// that a proven client has named.
+    /// that a proven client has named. What they share with others is no longer than what has come.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Outgoing<'_>> {
         let all = self.packets[..self.used].iter();
         all.filter_map(|packet| {
-            Some(Outgoing { bytes: &packet.bytes[..packet.len], to: packet.to?, most: packet.room })
+            let bytes = &packet.bytes[..packet.len];
+            Some(Outgoing { bytes, to: packet.to?, most: packet.room, shares: packet.shares })
         })
     }
 
@@ -76,8 +91,8 @@ impl Answers {
         self.used = 0;
     }
 
-    /// A packet of so many bytes at most; its number.
-    fn begin(&mut self, to: SocketAddr, room: usize) -> usize {
+    /// A packet of so many bytes at most, which answers this one; its number.
+    fn begin(&mut self, to: &Incoming<'_>, room: usize) -> usize {
         if self.used == self.packets.len() {
             self.packets.push(Packet::default());
         }
@@ -85,12 +100,13 @@ impl Answers {
         if packet.bytes.len() < room {
             packet.bytes.resize(room, 0);
         }
-        (packet.len, packet.room, packet.to) = (HEADER_BYTES, room, Some(to));
+        (packet.len, packet.room) = (HEADER_BYTES, room);
+        (packet.to, packet.shares) = (Some(to.sender), to.shared);
         self.used += 1;
         self.used - 1
     }
 
-    fn whole(&mut self, to: SocketAddr, bytes: &[u8]) {
+    fn whole(&mut self, to: &Incoming<'_>, bytes: &[u8]) {
         let packet = self.begin(to, bytes.len());
         let packet = &mut self.packets[packet];
         packet.bytes[..bytes.len()].copy_from_slice(bytes);
@@ -219,7 +235,7 @@ impl Desk {
                     Mistake::Version(_) => {
                         // It is at least a header long.
                         tallies.strangers.fetch_add(1, Relaxed);
-                        answers.whole(incoming.sender, &stranger(0));
+                        answers.whole(incoming, &stranger(0));
                     }
                     _ => drop(tallies.malformed.fetch_add(1, Relaxed)),
                 }
@@ -250,7 +266,7 @@ impl Desk {
                 };
                 // No more than what came, whoever sent it.
                 debug_assert!(answer.len() <= incoming.bytes.len());
-                answers.whole(sender, &answer);
+                answers.whole(incoming, &answer);
                 Ok(())
             }
             Kind::Requests
@@ -260,7 +276,7 @@ impl Desk {
             }
             Kind::Requests => {
                 self.shared.udp.strangers.fetch_add(1, Relaxed);
-                answers.whole(sender, &stranger(header.sequence));
+                answers.whole(incoming, &stranger(header.sequence));
                 Ok(())
             }
             // A client has no business to send these.
@@ -358,7 +374,7 @@ impl Desk {
                 self.shared.udp.again.fetch_add(1, Relaxed);
                 // A client that names less room than it did before gets nothing.
                 if packet.len() <= room {
-                    answers.whole(sender, packet);
+                    answers.whole(incoming, packet);
                 }
                 drop_it(work);
                 return Ok(());
@@ -370,7 +386,7 @@ impl Desk {
             }
             Seen::Forgotten => work.forget_writes(first_request),
         }
-        let packet = answers.begin(sender, room);
+        let packet = answers.begin(incoming, room);
         work.open.push(Open { packet, header, sender, room, rest, is_kept });
         Ok(())
     }
@@ -533,6 +549,7 @@ impl Work<'_> {
 /// What another thread has handed over, as packets of this one.
 impl<'a> From<&'a Handed> for Incoming<'a> {
     fn from(handed: &'a Handed) -> Self {
-        Incoming { bytes: &handed.packet, sender: handed.sender, is_handed: true }
+        let bytes = &handed.packet[..];
+        Incoming { bytes, shared: bytes.len(), sender: handed.sender, is_handed: true }
     }
 }

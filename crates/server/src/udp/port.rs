@@ -167,10 +167,11 @@ impl Port {
                 }
                 continue;
             }
-            let received =
-                slots[..count].iter().flat_map(Slot::from).filter_map(|(sender, bytes)| {
-                    Some(Incoming { bytes, sender: sender?, is_handed: false })
-                });
+            let received = slots[..count]
+                .iter()
+                .filter_map(|slot| Some((slot.sender()?, slot)))
+                .flat_map(|(sender, slot)| slot.datagrams().map(move |bytes| (sender, bytes)))
+                .flat_map(|(sender, datagram)| Incoming::of(datagram, sender));
             let incoming: Vec<_> = received.chain(handed.iter().map(Incoming::from)).collect();
             let bytes = incoming.iter().map(|incoming| incoming.bytes.len() as u64).sum();
             shared.metrics.bytes_in.fetch_add(bytes, Relaxed);
