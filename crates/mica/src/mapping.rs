@@ -19,7 +19,9 @@
 //! Memory is local to the NUMA node of the thread that touches it first, which is the kernel's rule:
 //! a partition is filled by the core that serves it. Nothing more is done for nodes.
 //!
-//! All accesses go through atomic words, so however they meet they are defined.
+//! All accesses go through atomic words, so however they meet they are defined. Of the two addresses of a
+//! mirrored word a lap uses one only: an item is written and read from where it begins. The compiler takes
+//! them for two words, so what is stored by one must not be looked for by the other without a fence between.
 //!
 //! Source: thesis, section 5.3.3, "Low-level memory management".
 
@@ -67,12 +69,13 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Words that are mapped once.
+    /// Words that are mapped once; one at least.
     ///
     /// # Errors
     /// If the system has no such memory.
     #[cfg(not(miri))]
     pub(crate) fn plain(words: usize) -> io::Result<Self> {
+        let words = words.max(1);
         let bytes = bytes_of(words)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel chooses the address, so nothing that is in use is mapped over.
@@ -93,11 +96,11 @@ impl Region {
         Region::new(Box::into_raw(all).cast(), words.max(1), false)
     }
 
-    /// Words whose end is followed by their beginning; `words` must fill pages. With `Auto` a plain
+    /// Words whose end is followed by their beginning, if they fill pages. With `Auto` a plain
     /// region where a mirror would cost huge pages or is refused.
     ///
     /// # Errors
-    /// If the system has no such memory.
+    /// If the system has no such memory, or a mirror that was asked for would end within a page.
     pub(crate) fn for_log(words: usize, mapping: Mapping) -> io::Result<Self> {
         if cfg!(miri) {
             return Region::plain(words);
@@ -118,10 +121,10 @@ impl Region {
 
     /// Mirrored, of huge pages that were reserved for memory files.
     fn reserved(words: usize) -> io::Result<Self> {
-        if !(words * WORD).is_multiple_of(HUGE_PAGE) {
-            return Err(io::ErrorKind::InvalidInput.into());
+        match words.is_multiple_of(HUGE_PAGE / WORD) {
+            true => Region::mirrored(words, true),
+            false => Err(io::ErrorKind::InvalidInput.into()),
         }
-        Region::mirrored(words, true)
     }
 
     #[cfg(miri)]
@@ -132,6 +135,10 @@ impl Region {
     #[cfg(not(miri))]
     fn mirrored(words: usize, is_reserved: bool) -> io::Result<Self> {
         let bytes = bytes_of(words)?;
+        if words.checked_mul(WORD) != Some(bytes) {
+            // Behind the words the page would go on, and the beginning would not follow.
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         let twice = bytes.checked_mul(2).ok_or(io::ErrorKind::InvalidInput)?;
         let flags = match is_reserved {
             true => MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB,
@@ -246,9 +253,10 @@ mod tests {
 
     #[test]
     fn does_a_region_begin_with_zeros_and_hold_what_is_stored() {
-        for words in [1, 512, 5000] {
+        for words in [0, 1, 512, 5000] {
             let region = Region::plain(words).unwrap();
-            assert_eq!(region.len(), words);
+            let words = words.max(1);
+            assert_eq!((region.len(), region.bytes()), (words, (words * WORD) as u64));
             assert!(region.iter().all(|word| word.load(Relaxed) == 0));
             region[words - 1].store(7, Relaxed);
             assert_eq!(region[words - 1].load(Relaxed), 7);
@@ -267,6 +275,36 @@ mod tests {
                 std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
                 assert_eq!(region[at].load(Relaxed), at as u64 + 1);
             }
+        }
+    }
+
+    /// The end of half a page would be followed by zeros.
+    #[test]
+    #[cfg(not(miri))]
+    fn is_a_mirror_that_fills_no_pages_refused() {
+        for words in [0, 1, 511, 513, usize::MAX / WORD, usize::MAX] {
+            assert!(Region::for_log(words, Mapping::Mirrored).is_err(), "{words} words");
+        }
+        for words in [1, 511, 513] {
+            let region = Region::for_log(words, Mapping::Auto).unwrap();
+            assert!(!region.is_mirrored());
+            assert_eq!((region.len(), region.bytes()), (words, (words * WORD) as u64));
+        }
+    }
+
+    #[test]
+    fn are_words_rounded_down_to_pages_that_there_are() {
+        let (small, huge) = (SMALL_PAGE / WORD, HUGE_PAGE / WORD);
+        for (words, expected) in [
+            (0, 0),
+            (small - 1, 0),
+            (small, small),
+            (huge + small + 1, huge + small),
+            (16 * huge - 1, 16 * huge - small),
+            (16 * huge, 16 * huge),
+            (17 * huge - 1, 16 * huge),
+        ] {
+            assert_eq!(whole_pages(words), expected, "{words} words");
         }
     }
 

@@ -96,7 +96,7 @@ fn ask<M: Memory>(
     let context = context(access, clock);
     let needs_lock =
         access == Access::Erew || (access == Access::Crew && request.action.is_write());
-    let _lock = needs_lock.then(|| partition.lock());
+    let _lock = needs_lock.then(|| partition.lock.lock());
     let bucket = partition.memory.bucket(request.hash);
     let answer = match request.action.is_write() {
         true => partition.write(&request, bucket, &context, tally, None),
