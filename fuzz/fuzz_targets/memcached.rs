@@ -1,4 +1,4 @@
-//! Are arbitrary bytes from a memcached client answered the same, whole and in pieces?
+//! Are arbitrary bytes from a memcached client answered the same, whole, in pieces and in datagrams?
 #![no_main]
 
 use std::cell::RefCell;
@@ -12,5 +12,8 @@ thread_local! {
 
 fuzz_target!(|bytes: &[u8]| {
     let piece = bytes.first().map_or(1, |byte| usize::from(*byte));
-    BENCH.with_borrow_mut(|bench| bench.memcached(bytes, piece));
+    BENCH.with_borrow_mut(|bench| match piece {
+        0 => bench.memcached_datagram(&bytes[1..]),
+        _ => bench.memcached(bytes, piece),
+    });
 });

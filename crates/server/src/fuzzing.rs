@@ -1,8 +1,8 @@
 //! What fuzzers and property tests drive: the protocols over a small store, without sockets.
 //!
 //! A [`Bench`] has two servers with the same table and a clock that stands still. Commands are run
-//! whole in the one and cut in pieces in the other; both must answer the same, since where a packet
-//! is cut means nothing. A [`UdpBench`] is a port of the UDP server.
+//! whole in the one and cut in pieces, or in a datagram, in the other; both must answer the same, since where a
+//! packet is cut means nothing. A [`UdpBench`] is a port of the UDP server.
 //!
 //! Invariant: everything that is driven here is the code that serves clients.
 //!
@@ -19,6 +19,7 @@ use siltstone_mica::{Mica, Options};
 
 use crate::memcached::Talk;
 use crate::memcached::talk::Step;
+use crate::memcached::udp;
 use crate::resp::Replies;
 use crate::store::turn::Turn;
 use crate::udp::{Answers, Cookies, Desk, Incoming, Parcels};
@@ -105,6 +106,42 @@ impl Bench {
                 cut.escape_ascii()
             );
         }
+    }
+
+    /// Runs a client's datagram.
+    ///
+    /// # Panics
+    /// If its commands are not answered as over TCP, or in datagrams that say something else of themselves:
+    /// bugs.
+    pub fn memcached_datagram(&mut self, bytes: &[u8]) {
+        let [whole, framed] = &mut self.sides;
+        let answers = udp::answer(framed.server.shared(), &mut framed.turn, bytes);
+        let Some((header, commands)) = bytes.split_first_chunk::<{ udp::HEADER }>() else {
+            assert!(answers.is_empty(), "an answer to no request");
+            return;
+        };
+        let (mut text, total) = (Vec::new(), answers.len() as u16);
+        for (number, datagram) in (0u16..).zip(&answers) {
+            assert!(datagram.len() <= udp::DATAGRAM);
+            let (said, part) = datagram.split_at(udp::HEADER);
+            let [number, total] = [number, total].map(u16::to_be_bytes);
+            assert_eq!(said, [&header[..2], &number, &total, &[0, 0]].concat());
+            text.extend_from_slice(part);
+        }
+        if header[2..6] != [0, 0, 0, 1] {
+            assert!(text.starts_with(b"SERVER_ERROR"), "{}", text.escape_ascii());
+            return;
+        }
+        let expected = whole.memcached(commands, commands.len().max(1));
+        let rest = text.strip_prefix(&expected[..]);
+        assert!(
+            rest.is_some_and(|rest| rest.is_empty() || rest == udp::UNFINISHED)
+                || commands.windows(5).any(|word| word == b"stats"),
+            "{}\nTCP: {}\nUDP: {}",
+            commands.escape_ascii(),
+            expected.escape_ascii(),
+            text.escape_ascii()
+        );
     }
 
     /// Bytes that the tables take: they must not grow.

@@ -1,5 +1,5 @@
-//! Do memcached's commands, well formed, broken and mutated, ever panic, depend on how they are cut,
-//! or make the store grow?
+//! Do memcached's commands, well formed, broken and mutated, over TCP and in datagrams, ever panic, depend on
+//! how they are cut, or make the store grow?
 //!
 //! `SILTSTONE_FUZZED=1000000` runs as many inputs.
 
@@ -98,6 +98,17 @@ fn input(dice: &mut Dice) -> Vec<u8> {
     bytes
 }
 
+/// Commands behind a header, mostly a right one.
+fn datagram(dice: &mut Dice, commands: &[u8]) -> Vec<u8> {
+    let mut bytes = [&[dice.below(256) as u8, 7, 0, 0, 0, 1, 0, 0], commands].concat();
+    match dice.below(6) {
+        0 => bytes[dice.index(8)] = dice.below(3) as u8,
+        1 => bytes.truncate(dice.index(bytes.len())),
+        _ => {}
+    }
+    bytes
+}
+
 #[test]
 fn fuzzed_commands() {
     let inputs = std::env::var("SILTSTONE_FUZZED").map_or(20_000, |n| n.parse().unwrap());
@@ -106,7 +117,10 @@ fn fuzzed_commands() {
     for seed in 0..inputs {
         let mut dice = Dice::new(seed);
         let bytes = input(&mut dice);
-        bench.memcached(&bytes, 1 + dice.index(5));
+        match dice.below(4) {
+            0 => bench.memcached_datagram(&datagram(&mut dice, &bytes)),
+            _ => bench.memcached(&bytes, 1 + dice.index(5)),
+        }
     }
     assert_eq!(bench.memory_bytes(), memory);
 }

@@ -17,6 +17,8 @@ use crate::net::drivers::{Driver, Protocol};
 use crate::net::servers::{Between, Kind, Server, TRAIN};
 
 const ITEMS: f64 = 1e6;
+/// What the server may take for items, in MiB a million of them.
+const MEMORY_MIB: f64 = 256.0;
 const SECONDS: f64 = 2.0;
 
 pub(super) struct MicaDirection;
@@ -40,6 +42,7 @@ impl Experiment for MicaDirection {
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
         let items = (ITEMS * scale) as u64;
+        let memory = (MEMORY_MIB * scale).ceil() as u64 + 64;
         // The thesis has a request a packet; batches of a few keep both kinds of cost in sight.
         let load = Load { items, skew: 0.0, gets: 0.5, batch: 8, window: 32, windows: 16 };
         let mut rates = [[0f64; 2]; 2];
@@ -50,7 +53,7 @@ impl Experiment for MicaDirection {
                     Between::Loopback,
                     "0,1",
                     1,
-                    320,
+                    memory,
                 )?;
                 let mut driver = Driver::connect(&server, Protocol::Udp, load)?;
                 driver.fill(load)?;

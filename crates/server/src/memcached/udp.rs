@@ -26,11 +26,13 @@ use crate::resp::Replies;
 use crate::shared::Shared;
 use crate::store::turn::Turn;
 
-const HEADER: usize = 8;
+pub(crate) const HEADER: usize = 8;
 /// Bytes of a datagram of an answer, header included.
-const DATAGRAM: usize = 1400;
+pub(crate) const DATAGRAM: usize = 1400;
 /// Bytes of an answer: as many datagrams as there are numbers for would be 90 MB.
 const MAX_ANSWER: usize = 1 << 20;
+/// The answer to a command whose end is missing.
+pub(crate) const UNFINISHED: &[u8] = b"CLIENT_ERROR the command goes on beyond its datagram\r\n";
 /// How long a stop may go unnoticed.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -61,7 +63,7 @@ fn is_passing(error: &std::io::Error) -> bool {
 }
 
 /// The datagrams that answer one.
-fn answer(shared: &Shared, turn: &mut Turn, datagram: &[u8]) -> Vec<Vec<u8>> {
+pub(crate) fn answer(shared: &Shared, turn: &mut Turn, datagram: &[u8]) -> Vec<Vec<u8>> {
     let Some((header, commands)) = datagram.split_first_chunk::<HEADER>() else {
         return Vec::new();
     };
@@ -74,7 +76,7 @@ fn answer(shared: &Shared, turn: &mut Turn, datagram: &[u8]) -> Vec<Vec<u8>> {
             match talk.step(shared, &mut replies, turn, &commands[used..]) {
                 Step::Used(count) => used += count,
                 Step::Incomplete => {
-                    replies.raw(b"CLIENT_ERROR the command goes on beyond its datagram\r\n");
+                    replies.raw(UNFINISHED);
                     break;
                 }
             }
