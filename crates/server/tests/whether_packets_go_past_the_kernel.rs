@@ -91,19 +91,25 @@ impl AtTheOtherEnd {
     }
 
     fn client(&self, past: bool) -> Client {
-        self.client_of(past, 64)
+        self.client_with(past, ClientOptions::default())
     }
 
-    fn client_of(&self, past: bool, train: usize) -> Client {
+    fn client_with(&self, past: bool, options: ClientOptions) -> Client {
         let options = ClientOptions {
             password: Some(PASSWORD.to_owned()),
             xdp: past.then(|| (INTERFACE.to_owned(), 0)),
             deadline: Duration::from_secs(10),
-            train,
-            ..ClientOptions::default()
+            ..options
         };
         Client::connect(self.udp, options).unwrap()
     }
+}
+
+/// A counter of the kernel's for datagrams, at this end: 1 for those that it has delivered, 4 for those sent.
+fn datagrams(field: usize) -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    let line = text.lines().rfind(|line| line.starts_with("Udp:")).unwrap().to_owned();
+    line.split_whitespace().nth(field).unwrap().parse().unwrap()
 }
 
 /// Puts, gets, increments and deletes keys; values from none to more than a frame holds.
@@ -153,23 +159,34 @@ fn do_both_ends_past_the_kernel_and_by_sockets_understand_each_other() {
     }
 }
 
-/// Counts, by what the kernel's own counter of datagrams says that it has delivered.
+/// Counts, by what the kernel's own counters of datagrams say.
 #[test]
 fn is_the_kernel_s_network_left_out() {
     let Some(server) = start(false, true) else { return };
     server.here(|| {
-        let delivered = || -> u64 {
-            let text = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
-            let line = text.lines().rfind(|line| line.starts_with("Udp:")).unwrap().to_owned();
-            line.split_whitespace().nth(1).unwrap().parse().unwrap()
-        };
         let mut client = server.client(true);
         client.put(b"a", b"1").unwrap();
-        let before = delivered();
+        let before = [datagrams(1), datagrams(4)];
         for _ in 0..1000 {
             assert_eq!(client.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
         }
-        assert_eq!(delivered(), before, "answers came by the kernel");
+        assert_eq!([datagrams(1), datagrams(4)], before, "packets went by the kernel");
+    });
+}
+
+/// Each packet has a frame of its own here, and more wait than there is memory for.
+#[test]
+fn do_more_packets_than_frames_go_past_the_kernel() {
+    let Some(server) = start(false, true) else { return };
+    server.here(|| {
+        let options = ClientOptions { train: 1, window: 1000, batch: 1, ..Default::default() };
+        let mut client = server.client_with(true, options);
+        let keys: Vec<_> = (0..5000u32).map(u32::to_be_bytes).collect();
+        let gets: Vec<_> = keys.iter().map(|key| (&key[..], Action::Get)).collect();
+        client.get(b"a").unwrap();
+        let before = datagrams(4);
+        client.ask(&gets, |_, reply| assert_eq!(reply.answer.outcome, Outcome::Missing)).unwrap();
+        assert_eq!(datagrams(4), before, "packets went by the kernel");
     });
 }
 
@@ -187,7 +204,8 @@ fn do_packets_share_frames_as_far_as_their_client_wants() {
             [2, 10].map(|field| fields[field].parse().unwrap())
         };
         for (train, shares) in [(1, [0.5..1.1, 1.0..1.1]), (64, [0.12..0.5, 0.25..0.5])] {
-            let mut client = server.client_of(true, train);
+            let options = ClientOptions { train, ..Default::default() };
+            let mut client = server.client_with(true, options);
             let keys: Vec<_> = (0..20_000u32).map(u32::to_be_bytes).collect();
             let gets: Vec<_> = keys.iter().map(|key| (&key[..], Action::Get)).collect();
             let (packets, before) = (client.counters().packets, frames());

@@ -165,7 +165,7 @@ mod tests {
     fn framed(payload: &[u8]) -> Vec<u8> {
         let mut frame = vec![0; HEADERS_BYTES + payload.len()];
         // In two parts, the first of an odd length.
-        let parts = payload.split_at(payload.len() / 2 | usize::from(!payload.is_empty()));
+        let parts = payload.split_at((payload.len() / 2) | usize::from(!payload.is_empty()));
         let length = write(&mut frame, end(1, 1000), end(2, 2000), [parts.0, parts.1].into_iter());
         assert_eq!(length, Some(frame.len()));
         frame

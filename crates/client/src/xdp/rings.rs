@@ -315,8 +315,9 @@ impl Rings {
     /// Takes a frame to be sent, which `write` fills; it says with how many bytes, `None` for not at
     /// all. Whether the frame goes: false also if all places are under way.
     pub(super) fn send(&mut self, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
-        if self.free.is_empty() {
-            self.reap();
+        if self.free.is_empty() || self.tx.room() < self.chunks {
+            // What waits has to go first. If it cannot, the next flush says so.
+            let _ = self.flush();
         }
         let Some(place) = self.free.last().copied().filter(|_| self.tx.room() >= self.chunks)
         else {
