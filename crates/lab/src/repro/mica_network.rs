@@ -98,7 +98,7 @@ impl Experiment for MicaNetwork {
             true => {
                 "under Zipf the peers find what is asked for in the processor's caches and do two to three times as \
                  much, so what each request costs at both ends counts: when each packet had a frame of its own, \
-                 which goes through the virtual interface by itself, it was 3.0 to 4.0 times"
+                 which goes through the virtual interface by itself, it was 3.0 to 5.2 times"
             }
             false => {
                 "under Zipf the peers find what is asked for in the processor's caches and do two to three times as \
