@@ -104,6 +104,12 @@ mod tests {
             assert_eq!(parsed.len(), 1, "{}", behind.escape_ascii());
             assert!(parsed[0].is_err());
         }
+        // Shorter than a header, or of no length: what follows is not taken for another.
+        for length in [0u8, 6, 31] {
+            let mut short = one[..6.max(length.into())].to_vec();
+            short[4..6].copy_from_slice(&[length, 0]);
+            assert_eq!(packets(&[short, one.clone()].concat()).count(), 1, "{length} bytes");
+        }
         assert_eq!(packets(b"").count(), 0);
         assert_eq!(packets(&[0; 100]).count(), 1);
     }
