@@ -124,10 +124,13 @@ impl Inner {
             Built::NoRoom => {
                 let log = memtable.full_log().filter(|_| self.options.rows_are_logs() && !is_apart);
                 if let Some(log) = log {
+                    log.sync.begin();
+                }
+                let added = self.write_row(memtable, &carried, log)?;
+                if let Some(log) = log {
                     // It is to be the row: all of it must be there before the manifest says so.
                     log.sync.sync()?;
                 }
-                let added = self.write_row(memtable, &carried, log)?;
                 let log = log.filter(|_| added.is_some()).map(|log| log.number);
                 (added, None, log)
             }
@@ -151,7 +154,7 @@ impl Inner {
     fn is_apart(&self, view: &View, memtable: &Memtable) -> bool {
         let Some((smallest, largest)) = memtable.span() else { return true };
         let rows = view.version.level0.iter().map(|row| (row.smallest(), row.largest()));
-        let level1 = view.version.levels.first().into_iter().flatten();
+        let level1 = view.version.levels.first().into_iter().flat_map(|tables| tables.iter());
         let level1 = level1.map(|table| (table.smallest(), table.largest()));
         !rows.chain(level1).any(|(first, last)| last >= smallest && first <= largest)
     }

@@ -37,7 +37,7 @@ pub struct Options {
     pub selection: Selection,
     /// Compactions at once (`jobs`, 2); more than the scheduler's threads is of no use.
     pub jobs: usize,
-    /// Pieces that one large compaction is cut into, to run side by side (`subcompactions`, 2).
+    /// Threads that one large compaction is cut into pieces for (`subcompactions`, 2).
     pub subcompactions: usize,
     /// Capacity of a pool of byte-addressable persistent memory, in bytes (`nvm`, 0: none). Flushes
     /// put the rows of level 0 there and leave the medium's files alone; a row that finds no room

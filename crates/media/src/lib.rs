@@ -151,6 +151,10 @@ pub trait File: Send + Sync {
     /// Makes everything written to the file so far durable, its length too.
     fn sync(&self, purpose: Purpose) -> Result<()>;
 
+    /// Has the medium begin to write what is there, so that a later [`sync`](File::sync) finds less to do.
+    /// A hint: nothing is durable by it, what fails is told by the sync, and media may do nothing.
+    fn begin_sync(&self) {}
+
     /// The length in bytes.
     fn len(&self) -> Result<u64>;
 

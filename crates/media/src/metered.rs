@@ -143,6 +143,10 @@ impl File for MeteredFile {
         Ok(())
     }
 
+    fn begin_sync(&self) {
+        self.inner.begin_sync();
+    }
+
     fn len(&self) -> Result<u64> {
         self.inner.len()
     }

@@ -37,4 +37,6 @@ pub use log::{
 };
 pub use manifest::Manifest;
 pub use number::{FileKind, FileNumber, parse_file_name};
-pub use sst::{Found, IterOptions, SKETCH, Table, TableIter, TableMeta, TableOptions, TableWriter};
+pub use sst::{
+    Found, IterOptions, SKETCH, Table, TableIter, TableMeta, TableOptions, TableWriter, Unsynced,
+};

@@ -32,4 +32,4 @@ pub mod writer;
 pub use iter::{IterOptions, TableIter};
 pub use meta::TableMeta;
 pub use table::{Found, Table};
-pub use writer::{SKETCH, TableOptions, TableWriter};
+pub use writer::{SKETCH, TableOptions, TableWriter, Unsynced};

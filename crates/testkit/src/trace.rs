@@ -140,6 +140,10 @@ impl File for TracedFile {
         self.after("sync", self.below.sync(purpose))
     }
 
+    fn begin_sync(&self) {
+        self.below.begin_sync();
+    }
+
     fn len(&self) -> Result<u64> {
         self.below.len()
     }

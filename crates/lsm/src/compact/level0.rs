@@ -141,7 +141,7 @@ impl Level0 {
         let from = &*version.cursor;
         let bytes_to = |to: Option<&[u8]>| rows.iter().map(|row| row.side_bytes(to)).sum::<u64>();
         // The borders of level 1 in turn: each is the start of a table.
-        let tables: &[Arc<TableFile>] = version.levels.first().map_or(&[], Vec::as_slice);
+        let tables: &[Arc<TableFile>] = version.levels.first().map_or(&[], |tables| tables);
         let ahead = &tables[tables.partition_point(|table| table.largest() < from)..];
         let borders = ahead.iter().map(|table| table.smallest()).filter(|key| *key > from);
         let mut to: Option<Vec<u8>> = None;

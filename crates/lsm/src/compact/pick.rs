@@ -38,7 +38,7 @@ pub(crate) trait Strategy: Send + Sync {
     /// The most urgent compaction that touches nothing busy; `None` if none is due.
     fn pick(&self, version: &Version, busy: &Busy) -> Option<Compaction>;
 
-    /// Hears that a cursor was placed over `version`; `true` if that makes a compaction due.
+    /// Hears that a cursor was placed over `version`; `true` if it is the one that makes a compaction due.
     fn seek(&self, version: &Version) -> bool;
 
     /// From 0 (write on) to 1 (stop): how much writers are to wait for level 0.
@@ -93,8 +93,8 @@ impl Leveled {
 
     /// Whether seeks have paid for what a compaction of level 0 would read.
     fn have_seeks_paid(&self, version: &Version) -> bool {
-        let cost = version.bytes(0) + version.levels.first().map_or(0, |_| version.bytes(1));
-        version.level0.len() > 1 && self.seeks_paid_bytes.load(Relaxed) >= cost
+        let paid = self.seeks_paid_bytes.load(Relaxed);
+        version.level0.len() > 1 && paid >= seek_target(version)
     }
 
     fn pick_table(&self, version: &Version, level: usize, busy: &Busy) -> Option<Compaction> {
@@ -156,6 +156,11 @@ impl Leveled {
     }
 }
 
+/// What a compaction of level 0 would read.
+fn seek_target(version: &Version) -> u64 {
+    version.bytes(0) + version.levels.first().map_or(0, |_| version.bytes(1))
+}
+
 impl Strategy for Leveled {
     fn pick(&self, version: &Version, busy: &Busy) -> Option<Compaction> {
         let mut due: Vec<(f64, usize)> = (0..=version.levels.len())
@@ -174,8 +179,11 @@ impl Strategy for Leveled {
         if rows < 2 {
             return false;
         }
-        self.seeks_paid_bytes.fetch_add(rows * SEEK_COST_BYTES, Relaxed);
-        self.have_seeks_paid(version)
+        let paid = rows * SEEK_COST_BYTES;
+        let before = self.seeks_paid_bytes.fetch_add(paid, Relaxed);
+        // Once: whoever comes later finds it queued, running, or waiting for what will queue it.
+        let target = seek_target(version);
+        before < target && before + paid >= target
     }
 
     fn pressure(&self, version: &Version) -> f64 {

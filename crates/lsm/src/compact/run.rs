@@ -2,8 +2,10 @@
 //!
 //! The pieces stand in a list; the job's own thread and up to `subcompactions` − 1 helpers take one
 //! after the other, so no thread ever waits for a piece that nobody has begun. Tables end where
-//! they are full, or where they would come to overlap too much of the level after.
+//! they are full, or where they would come to overlap too much of the level after. They are synced some
+//! tables later, when the medium has had the time to write them.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -11,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::{Condvar, Mutex};
 use siltstone_engine::{Error, Priority, Purpose, Result};
-use siltstone_table::{EntryRef, FileNumber, IterOptions, Kind, TableWriter};
+use siltstone_table::{EntryRef, FileNumber, IterOptions, Kind, TableWriter, Unsynced};
 
 use super::Compaction;
 use crate::engine::Inner;
@@ -20,9 +22,13 @@ use crate::retain::Retain;
 use crate::version::{FileEntry, TableFile};
 
 /// A piece below this size is not worth a thread.
-const PIECE_BYTES: u64 = 16 << 20;
+const PIECE_BYTES: u64 = 4 << 20;
 /// A table that overlaps this many tables' worth of the level after is ended early.
 const GRANDPARENT_TABLES: u64 = 10;
+/// So many pieces for each thread: who is done with one takes another, so none is idle for long.
+const PIECES_A_THREAD: u64 = 2;
+/// Tables of a piece that are written and not yet synced, at most: each is an open file.
+const UNSYNCED: usize = 4;
 /// How often a merge looks whether it should stop, in entries.
 const LOOK_UP_EVERY: u64 = 1024;
 
@@ -52,7 +58,7 @@ impl Inner {
             moments: self.snapshots.boundaries(&self.visible),
             now: self.env.clock.now(),
         });
-        for _ in 1..count {
+        for _ in 1..count.min(self.options.subcompactions) {
             // Neither is kept alive by a helper that comes too late.
             let (weak, pieces) = (self.me.clone(), Arc::downgrade(&pieces));
             self.env.scheduler.spawn(Priority::Urgent, move || {
@@ -92,8 +98,11 @@ impl Inner {
 
     /// The keys at which to cut: between tables below, about equal bytes in each piece.
     fn cut(&self, compaction: &Compaction) -> Vec<Vec<u8>> {
-        let pieces =
-            (compaction.bytes() / PIECE_BYTES).clamp(1, self.options.subcompactions as u64);
+        let most = match self.options.subcompactions as u64 {
+            1 => 1,
+            threads => PIECES_A_THREAD * threads,
+        };
+        let pieces = (compaction.bytes() / PIECE_BYTES).clamp(1, most);
         let below = &compaction.below;
         let per_piece = below.len() / pieces as usize;
         if per_piece == 0 {
@@ -127,8 +136,14 @@ impl Inner {
             None => merge.first()?,
             Some(start) => merge.seek(start, u64::MAX)?,
         }
-        let mut output =
-            Output { inner: self, compaction, table: None, done: Vec::new(), grandparents: 0..0 };
+        let mut output = Output {
+            inner: self,
+            compaction,
+            table: None,
+            unsynced: VecDeque::new(),
+            done: Vec::new(),
+            grandparents: 0..0,
+        };
         let merged = self.merge_run(pieces, &mut merge, end, &mut output);
         match merged {
             Ok(()) => Ok(output.done),
@@ -142,8 +157,8 @@ impl Inner {
     /// What each row that is a log may hold of it for a piece.
     fn ahead_share(&self, pieces: &Pieces) -> AheadShare {
         let logs = pieces.compaction.rows.iter().filter(|row| row.log().is_some()).count() as u64;
-        let pieces = pieces.cuts.len() as u64 + 1;
-        let bytes = self.options.log_ahead() / (logs * pieces).max(1);
+        let at_once = (pieces.cuts.len() as u64 + 1).min(self.options.subcompactions as u64);
+        let bytes = self.options.log_ahead() / (logs * at_once).max(1);
         AheadShare { bytes, held: self.counters.held_ahead.clone() }
     }
 
@@ -186,6 +201,7 @@ impl Inner {
             merge.next()?;
         }
         output.end_table()?;
+        output.sync_all_but(0)?;
         self.counters.compaction_entries_in.fetch_add(entries_in, Relaxed);
         self.counters.compaction_entries_out.fetch_add(entries_out, Relaxed);
         Ok(())
@@ -197,7 +213,11 @@ impl Inner {
 fn runs(compaction: &Compaction, end: Option<&[u8]>, share: &AheadShare) -> Result<Vec<Source>> {
     let options = IterOptions::COMPACTION;
     let level = |tables: &[Arc<TableFile>]| {
-        Source::Level(Box::new(LevelIter::new(tables.to_vec(), Purpose::Compaction, options)))
+        Source::Level(Box::new(LevelIter::new(
+            Arc::new(tables.to_vec()),
+            Purpose::Compaction,
+            options,
+        )))
     };
     let side = compaction.side.as_ref().map(|to| end.or(to.as_deref()));
     let rows = compaction.rows.iter().map(|row| Source::of_input(row, side, share));
@@ -209,6 +229,8 @@ struct Output<'a> {
     inner: &'a Inner,
     compaction: &'a Compaction,
     table: Option<Open>,
+    /// Oldest first; what they hold is in `done`.
+    unsynced: VecDeque<Unsynced>,
     done: Vec<FileEntry>,
     /// The tables of the level after that the open table has come to overlap.
     grandparents: Range<usize>,
@@ -257,13 +279,23 @@ impl Output<'_> {
 
     fn end_table(&mut self) -> Result<()> {
         if let Some(open) = self.table.take() {
-            let finished = open.writer.finish();
+            let finished = open.writer.finish_unsynced();
             if finished.is_err() {
                 self.inner.remove_table(open.number.0);
             }
-            let meta = finished?;
-            self.inner.counters.wrote(self.compaction.target, meta.bytes);
-            self.done.push(FileEntry::of(&meta, self.compaction.target));
+            let table = finished?;
+            self.inner.counters.wrote(self.compaction.target, table.meta().bytes);
+            self.done.push(FileEntry::of(table.meta(), self.compaction.target));
+            self.unsynced.push_back(table);
+            self.sync_all_but(UNSYNCED)?;
+        }
+        Ok(())
+    }
+
+    /// Syncs what is written but for the last `count` tables.
+    fn sync_all_but(&mut self, count: usize) -> Result<()> {
+        while self.unsynced.len() > count {
+            self.unsynced.pop_front().map_or(Ok(()), |table| table.sync().map(drop))?;
         }
         Ok(())
     }

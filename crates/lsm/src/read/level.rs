@@ -5,11 +5,11 @@ use std::sync::Arc;
 use siltstone_engine::{Purpose, Result};
 use siltstone_table::{IterOptions, Kind, TableIter};
 
-use crate::version::TableFile;
+use crate::version::{TableFile, Tables};
 
 /// Walks the tables of a level.
 pub(crate) struct LevelIter {
-    tables: Vec<Arc<TableFile>>,
+    tables: Tables,
     at: usize,
     current: Option<TableIter>,
     purpose: Purpose,
@@ -18,7 +18,7 @@ pub(crate) struct LevelIter {
 
 impl LevelIter {
     /// A run over `tables`, disjoint and in key order; it holds on to them.
-    pub(crate) fn new(tables: Vec<Arc<TableFile>>, purpose: Purpose, options: IterOptions) -> Self {
+    pub(crate) fn new(tables: Tables, purpose: Purpose, options: IterOptions) -> Self {
         LevelIter { tables, at: 0, current: None, purpose, options }
     }
 

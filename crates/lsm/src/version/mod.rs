@@ -30,6 +30,9 @@ use siltstone_engine::{Error, Result};
 
 use crate::rowtable::RowTable;
 
+/// The tables of one level ≥ 1, shared by versions that agree on it and by those who walk it.
+pub(crate) type Tables = Arc<Vec<Arc<TableFile>>>;
+
 /// The files of the table at one moment.
 #[derive(Default, Clone)]
 pub(crate) struct Version {
@@ -38,12 +41,14 @@ pub(crate) struct Version {
     /// Where the next partial compaction of level 0 begins; the empty key is the start.
     pub(crate) cursor: Arc<[u8]>,
     /// Levels 1, 2, …: disjoint and sorted by key.
-    pub(crate) levels: Vec<Vec<Arc<TableFile>>>,
+    pub(crate) levels: Vec<Tables>,
+    /// By level, 0 first: see [`bytes`](Version::bytes). Summed up once, because every seek asks.
+    bytes: Vec<u64>,
 }
 
 impl Version {
     pub(crate) fn new(levels: usize) -> Self {
-        Version { levels: vec![Vec::new(); levels], ..Version::default() }
+        Version { levels: vec![Tables::default(); levels], ..Version::default() }.summed_up()
     }
 
     /// The tables of level `level` ≥ 1.
@@ -60,7 +65,8 @@ impl Version {
 
     /// What the manifest has to say of every table and row.
     pub(crate) fn entries(&self) -> Vec<FileEntry> {
-        let tables = self.levels.iter().flatten().map(|table| table.entry().clone());
+        let tables = self.levels.iter().flat_map(|tables| tables.iter());
+        let tables = tables.map(|table| table.entry().clone());
         self.level0.iter().map(Row::entry).chain(tables).collect()
     }
 
@@ -78,15 +84,20 @@ impl Version {
     pub(crate) fn without_nvm_rows(&self) -> Version {
         let mut rest = self.clone();
         rest.level0.retain(|row| row.nvm().is_none());
-        rest
+        rest.summed_up()
     }
 
     /// The tables of all levels, and about what is live in the rows of level 0, in bytes.
     pub(crate) fn bytes(&self, level: usize) -> u64 {
-        match level {
-            0 => self.level0.iter().map(Row::live_bytes).sum(),
-            _ => self.level(level).iter().map(|table| table.bytes()).sum(),
-        }
+        self.bytes[level]
+    }
+
+    fn summed_up(mut self) -> Version {
+        let tables =
+            self.levels.iter().map(|tables| tables.iter().map(|table| table.bytes()).sum());
+        let rows = self.level0.iter().map(Row::live_bytes).sum();
+        self.bytes = std::iter::once(rows).chain(tables).collect();
+        self
     }
 
     /// How much of level 1 lies before the cursor over level 0, in millionths of its bytes.
@@ -122,7 +133,8 @@ impl Version {
             let gone = match level {
                 0 => remove_one(&mut next.level0, |row| row.number() == number),
                 _ if level <= next.levels.len() => {
-                    remove_one(&mut next.levels[level - 1], |table| table.number() == number)
+                    let tables = Arc::make_mut(&mut next.levels[level - 1]);
+                    remove_one(tables, |table| table.number() == number)
                 }
                 _ => false,
             };
@@ -146,9 +158,9 @@ impl Version {
                 }
                 Opened::Table(file) => {
                     if next.levels.len() < entry.level {
-                        next.levels.resize(entry.level, Vec::new());
+                        next.levels.resize(entry.level, Tables::default());
                     }
-                    let tables = &mut next.levels[entry.level - 1];
+                    let tables = Arc::make_mut(&mut next.levels[entry.level - 1]);
                     let at = tables.partition_point(|table| table.smallest() < file.smallest());
                     tables.insert(at, file.clone());
                 }
@@ -165,7 +177,7 @@ impl Version {
                 )));
             }
         }
-        Ok(next)
+        Ok(next.summed_up())
     }
 
     /// Has the rows follow the cursor over level 0: what is live of each.

@@ -161,7 +161,7 @@ impl Versions {
             edit.removed.iter().any(|&(_, removed)| removed == number) && !is_kept()
         };
         before.level0.iter().filter(|row| is_gone(row.number())).for_each(Row::retire);
-        let tables = before.levels.iter().flatten();
+        let tables = before.levels.iter().flat_map(|tables| tables.iter());
         tables.filter(|table| is_gone(table.number())).for_each(|table| table.retire());
         drop(before);
         installing.shrink_manifest(self.next_file.load(Ordering::Relaxed))

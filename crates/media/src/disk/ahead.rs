@@ -1,14 +1,29 @@
 //! Pieces of growing files made ready on another thread: space, pages, a mapping.
 //!
-//! One thread of the process does it for all files: it reserves the space (so that a store finds it,
-//! and a full disk is an error instead of a signal), maps it, and has the kernel bring its pages in.
-//! It also takes mappings down, which takes as long, and has what is behind the end written back, so that
-//! a sync finds little to do: of a log of tens of MiB it would take as long as the log took to fill.
+//! One thread of the process does it for all files: it writes zeros, maps them, and has the kernel bring the
+//! mapping's pages in. So space is reserved before anything is stored (a full disk is an error instead of a
+//! signal), and the page cache takes the zeros in large folios where the file system has them: pages that
+//! come one by one, by faults or small writes, cost three times as much to make and to be rid of.
+//!
+//! ```text
+//!   file    ──── written ────┤ claimed ├───────── zeros ────────┤
+//!                            ▲ window's start                   ▲ its end
+//! ```
+//!
+//! The file may be written to meanwhile, and faster. Who is about to write *claims* what it writes and all
+//! before: zeros go behind that only, and of such a window all space is reserved by itself.
+//!
+//! The thread also takes mappings down, and has what is behind the end written back, so that a sync finds
+//! little to do: of a log of tens of MiB it would take as long as the log took to fill.
+//!
+//! Invariant: no zero is written to a byte that was claimed, and none is claimed while zeros are on their
+//! way to it.
 //!
 //! Source: ours.
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 
@@ -16,7 +31,10 @@ use parking_lot::{Condvar, Mutex};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
-use crate::pmem::Memory;
+use crate::pmem::{MAP_BYTES, Memory};
+
+/// So many zeros are written at once: a claim waits for no more, and a folio is not larger.
+const ZEROS: usize = 64 << 10;
 
 /// A part of a file that is mapped to be stored to.
 pub(super) struct Window {
@@ -29,33 +47,40 @@ pub(super) struct Window {
 pub(super) struct Ready {
     state: Mutex<State>,
     changed: Condvar,
+    claims: Mutex<Claims>,
+}
+
+#[derive(Default)]
+struct Claims {
+    /// Before this offset the file is somebody else's to write.
+    to: u64,
+    /// The window is being made: the file may change.
+    has_begun: bool,
 }
 
 #[derive(Default)]
 enum State {
     #[default]
     Waiting,
-    Done(io::Result<Window>),
+    /// No window: what was to be one was claimed meanwhile.
+    Done(io::Result<Option<Window>>),
     Taken,
 }
 
 enum Job {
-    Prepare { file: File, start: u64, ready: Arc<Ready> },
+    Prepare { file: File, start: u64, bytes: u64, ready: Arc<Ready> },
     TakeDown(Window),
     WriteBack { file: File, start: u64, bytes: u64 },
 }
 
 impl Window {
-    /// Bytes of a window. The larger, the more space a log has that it does not use; the smaller, the
-    /// more often one is made.
-    pub(super) const BYTES: u64 = 1 << 20;
-
-    /// Asks for the window of a file that begins at `start`, a multiple of a page.
-    pub(super) fn ask_for(file: &File, start: u64) -> Arc<Ready> {
+    /// Asks for the window of a file that begins at `start`, a multiple of a page. What is written to the
+    /// file from there on must be claimed.
+    pub(super) fn ask_for(file: &File, start: u64, bytes: u64) -> Arc<Ready> {
         let ready = Arc::new(Ready::default());
         let asked = file
             .try_clone()
-            .and_then(|file| worker(Job::Prepare { file, start, ready: ready.clone() }));
+            .and_then(|file| worker(Job::Prepare { file, start, bytes, ready: ready.clone() }));
         if let Err(error) = asked {
             ready.is_done(Err(error));
         }
@@ -87,21 +112,55 @@ impl Window {
         let _ = worker(Job::TakeDown(self));
     }
 
-    fn prepare(file: &File, start: u64) -> io::Result<Window> {
-        loop {
-            match fallocate(file, FallocateFlags::empty(), start, Window::BYTES) {
-                Ok(()) => break,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
+    fn prepare(file: &File, start: u64, bytes: u64, ready: &Ready) -> io::Result<Option<Window>> {
+        static NOTHING: [u8; ZEROS] = [0; ZEROS];
+        let end = start + bytes;
+        let mut at = start;
+        while at < end {
+            let mut claims = ready.claims.lock();
+            if claims.to >= end {
+                return Ok(None);
             }
+            claims.has_begun = true;
+            at = at.max(claims.to.next_multiple_of(MAP_BYTES as u64));
+            let len = (ZEROS as u64 - at % ZEROS as u64).min(end - at);
+            file.write_all_at(&NOTHING[..len as usize], at)?;
+            at += len;
         }
-        Ok(Window { start, memory: Memory::window(file, start, Window::BYTES as usize)? })
+        if ready.claims.lock().to > start {
+            // What was claimed may not have been written, as on a full disk.
+            reserve(file, start, bytes)?;
+        }
+        Ok(Some(Window { start, memory: Memory::window(file, start, bytes as usize)? }))
+    }
+}
+
+fn reserve(file: &File, start: u64, bytes: u64) -> io::Result<()> {
+    loop {
+        match fallocate(file, FallocateFlags::empty(), start, bytes) {
+            Err(Errno::INTR) => {}
+            done => return Ok(done?),
+        }
     }
 }
 
 impl Ready {
+    /// Claims what lies before `end`, to be written now. It may last as long as a write.
+    pub(super) fn claim(&self, end: u64) {
+        let mut claims = self.claims.lock();
+        claims.to = end.max(claims.to);
+    }
+
+    /// Claims everything, and waits until nobody works on the window any more if it was begun.
+    pub(super) fn cancel(&self) {
+        self.claim(u64::MAX);
+        if self.claims.lock().has_begun {
+            self.wait();
+        }
+    }
+
     /// The window, or why there is none; `None` while it is being made.
-    pub(super) fn take(&self) -> Option<io::Result<Window>> {
+    pub(super) fn take(&self) -> Option<io::Result<Option<Window>>> {
         let mut state = self.state.lock();
         match std::mem::replace(&mut *state, State::Taken) {
             State::Done(done) => Some(done),
@@ -112,8 +171,7 @@ impl Ready {
         }
     }
 
-    /// Waits until nobody works on it any more.
-    pub(super) fn wait(&self) {
+    fn wait(&self) {
         let mut state = self.state.lock();
         while matches!(*state, State::Waiting) {
             self.changed.wait(&mut state);
@@ -129,7 +187,7 @@ impl Ready {
         }
     }
 
-    fn is_done(&self, done: io::Result<Window>) {
+    fn is_done(&self, done: io::Result<Option<Window>>) {
         *self.state.lock() = State::Done(done);
         self.changed.notify_all();
     }
@@ -141,7 +199,8 @@ pub(super) fn write_back(file: &File, start: u64, bytes: u64) {
     let _ = file.try_clone().and_then(|file| worker(Job::WriteBack { file, start, bytes }));
 }
 
-fn begin_to_write_back(file: &File, start: u64, bytes: u64) {
+/// The same here and now; with 0 bytes up to the end of the file.
+pub(super) fn begin_to_write_back(file: &File, start: u64, bytes: u64) {
     #[cfg(target_os = "linux")]
     {
         use std::os::fd::AsRawFd;
@@ -163,8 +222,8 @@ fn worker(job: Job) -> io::Result<()> {
         let work = move || {
             for job in jobs {
                 match job {
-                    Job::Prepare { file, start, ready } => {
-                        ready.is_done(Window::prepare(&file, start));
+                    Job::Prepare { file, start, bytes, ready } => {
+                        ready.is_done(Window::prepare(&file, start, bytes, &ready));
                     }
                     Job::TakeDown(window) => drop(window),
                     Job::WriteBack { file, start, bytes } => {
@@ -178,4 +237,42 @@ fn worker(job: Job) -> io::Result<()> {
     });
     let given = worker.as_ref().and_then(|worker| worker.send(job).ok());
     given.ok_or_else(|| io::Error::other("there is no thread to make it ready"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: u64 = 256 << 10;
+
+    /// A file with a window over what is not yet there of it: its first bytes were claimed and written.
+    fn prepare(claimed: u64) -> (File, Option<Window>) {
+        let file = tempfile::tempfile().unwrap();
+        let ready = Ready::default();
+        ready.claim(claimed);
+        file.write_all_at(&vec![7; claimed as usize], 0).unwrap();
+        let window = Window::prepare(&file, 0, WINDOW, &ready).unwrap();
+        (file, window)
+    }
+
+    #[test]
+    fn is_what_was_claimed_left_alone_and_all_else_of_the_window_part_of_the_file() {
+        for claimed in [0, 1, 5000, ZEROS as u64, WINDOW - 4096, WINDOW - 4095, WINDOW - 1] {
+            let (file, window) = prepare(claimed);
+            assert_eq!(file.metadata().unwrap().len(), WINDOW, "{claimed}");
+            assert!(window.unwrap().store(WINDOW - 1, b"!"));
+            let mut all = vec![1; WINDOW as usize];
+            file.read_exact_at(&mut all, 0).unwrap();
+            assert!(all[..claimed as usize].iter().all(|&byte| byte == 7), "{claimed}");
+            assert!(all[claimed as usize..WINDOW as usize - 1].iter().all(|&byte| byte == 0));
+            assert_eq!(all.last(), Some(&b'!'), "{claimed}");
+        }
+    }
+
+    #[test]
+    fn is_there_no_window_where_all_was_claimed() {
+        let (file, window) = prepare(WINDOW);
+        assert!(window.is_none());
+        assert_eq!(file.metadata().unwrap().len(), WINDOW);
+    }
 }

@@ -58,6 +58,10 @@ impl File for DiskFile {
         self.file.sync_data().map_err(|error| self.fault("sync", error))
     }
 
+    fn begin_sync(&self) {
+        super::ahead::begin_to_write_back(&self.file, 0, 0);
+    }
+
     fn len(&self) -> Result<u64> {
         let metadata = self.file.metadata().map_err(|error| self.fault("get length of", error))?;
         Ok(metadata.len())

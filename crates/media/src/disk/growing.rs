@@ -4,14 +4,15 @@
 //!   0                        window, mapped: its pages are there      the next, being made ready
 //!   ├── written ──────┼──────────────────────────────────────────┼─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─┤
 //!                     │            ▲ end                         │
-//!                     └ stores, no call of the system            └ asked for at half a window
+//!                     └ stores, no call of the system            └ asked for when this one is taken
 //! ```
 //!
 //! An append of a hundred bytes costs a tenth of a microsecond instead of half of one, and, what
 //! matters more, never waits for the kernel to find and clear a page. Windows are made ready (see
-//! [`ahead`](super::ahead)) on another thread. Whatever does not fit into the window that is there
-//! is written as to any file: the two see the same pages, so a window is never needed, and nobody
-//! waits for one. The first bytes of a file are written so, too: most files stay small.
+//! [`ahead`](super::ahead)) on another thread, each twice as large as the one before up to a limit. Whatever
+//! does not fit into the window that is there is claimed, and written as to any file: the two see the same
+//! pages, so a window is never needed, and nobody waits for one. The first bytes of a file are written so,
+//! too: most files stay small.
 //!
 //! What is stored is in the page cache at once, as if written: it outlives the process, other
 //! handles read it, and a sync of the file makes it durable. Until the file is finished it has space
@@ -39,9 +40,14 @@ use crate::pmem::MAP_BYTES;
 /// So much of a file is written before the first window.
 const SMALL: u64 = 16 << 10;
 
-/// Appends larger than this on average are written: making pages ready costs more than a write, and few
-/// of them share a page.
-const LARGE: u64 = 512;
+/// Bytes of the first window of a file, which is wanted soon.
+const FIRST: u64 = 256 << 10;
+/// Bytes of a window at most. The larger, the more space a log has that it does not use; the smaller, the
+/// more often one is made.
+const MOST: u64 = 1 << 20;
+
+/// Appends larger than this on average are written: the kernel takes them in large folios as they are.
+const LARGE: u64 = 8 << 10;
 
 /// What is behind the end is written back in pieces of this size.
 const PIECE: u64 = 1 << 20;
@@ -53,17 +59,32 @@ pub(super) struct GrowingFile {
     len: AtomicU64,
 }
 
-#[derive(Default)]
 struct Windows {
     appends: u64,
     present: Option<Window>,
     next: Option<Arc<Ready>>,
+    /// Bytes of the one after.
+    next_bytes: u64,
     /// Up to here the kernel has been asked to write back.
     written_back: u64,
     /// There is space behind the end.
     has_more: bool,
     /// There will be no more: the file is finished, or the file system can't do it.
     is_over: bool,
+}
+
+impl Default for Windows {
+    fn default() -> Self {
+        Windows {
+            appends: 0,
+            present: None,
+            next: None,
+            next_bytes: FIRST,
+            written_back: 0,
+            has_more: false,
+            is_over: false,
+        }
+    }
 }
 
 impl GrowingFile {
@@ -78,8 +99,9 @@ impl GrowingFile {
         if is_used_up && let Some(next) = windows.next.take() {
             match next.take() {
                 // It came too late.
-                Some(Ok(window)) if end >= window.end() => window.discard(),
-                Some(Ok(window)) => {
+                Some(Ok(Some(window))) if end >= window.end() => window.discard(),
+                Some(Ok(None)) => {}
+                Some(Ok(Some(window))) => {
                     if let Some(old) = windows.present.replace(window) {
                         old.discard();
                     }
@@ -92,14 +114,11 @@ impl GrowingFile {
         if windows.next.is_some() || windows.is_over || end / windows.appends > LARGE {
             return;
         }
-        let start = match &windows.present {
-            Some(present) if end < present.end() - Window::BYTES / 2 => return,
-            Some(present) => present.end().max(end),
-            None => end,
-        };
+        let start = windows.present.as_ref().map_or(end, |present| present.end().max(end));
+        let start = start.next_multiple_of(MAP_BYTES as u64);
         windows.has_more = true;
-        let start = start - start % MAP_BYTES as u64;
-        windows.next = Some(Window::ask_for(&self.inner.file, start));
+        windows.next = Some(Window::ask_for(&self.inner.file, start, windows.next_bytes));
+        windows.next_bytes = (2 * windows.next_bytes).min(MOST);
     }
 
     /// Has what lies before the window written back, a piece at a time: a page that is being written would
@@ -117,7 +136,7 @@ impl GrowingFile {
     fn close_windows(&self, windows: &mut Windows) {
         windows.present = None;
         if let Some(next) = windows.next.take() {
-            next.wait();
+            next.cancel();
         }
     }
 
@@ -141,10 +160,13 @@ impl File for GrowingFile {
     fn write_at(&self, offset: u64, bytes: &[u8], purpose: Purpose) -> Result<()> {
         let mut windows = self.windows.lock();
         let is_stored = windows.present.as_ref().is_some_and(|window| window.store(offset, bytes));
+        let end = offset + bytes.len() as u64;
         if !is_stored {
+            if let Some(next) = &windows.next {
+                next.claim(end);
+            }
             self.inner.write_at(offset, bytes, purpose)?;
         }
-        let end = offset + bytes.len() as u64;
         let before = self.len.fetch_max(end, Ordering::AcqRel);
         if end > before {
             windows.appends += 1;
@@ -158,6 +180,10 @@ impl File for GrowingFile {
 
     fn sync(&self, purpose: Purpose) -> Result<()> {
         self.inner.sync(purpose)
+    }
+
+    fn begin_sync(&self) {
+        self.inner.begin_sync();
     }
 
     fn len(&self) -> Result<u64> {
@@ -235,7 +261,7 @@ mod tests {
     #[test]
     fn is_what_was_stored_what_others_read() {
         let (file, other) = growing();
-        let all = fill(&file, 5 * Window::BYTES);
+        let all = fill(&file, 5 * MOST);
         assert!(file.windows.lock().present.is_some(), "no window was ever used");
         assert_eq!(file.len().unwrap(), all.len() as u64);
         let mut back = vec![0; all.len()];
@@ -250,7 +276,7 @@ mod tests {
         assert!(file.read_at(end, &mut [0], Purpose::Get).is_err());
         assert!(file.read_at(end - 1, &mut [0; 2], Purpose::Get).is_err());
         let ready = other.metadata().unwrap().len();
-        assert!(ready > end && ready <= end + 2 * Window::BYTES, "{end} {ready}");
+        assert!(ready > end && ready <= end + 2 * MOST, "{end} {ready}");
         let mut zeros = vec![1; (ready - end) as usize];
         other.read_exact_at(&mut zeros, end).unwrap();
         assert!(zeros.iter().all(|&byte| byte == 0));
@@ -261,10 +287,32 @@ mod tests {
         assert_eq!(other.metadata().unwrap().len(), end + 4);
     }
 
+    /// The writer is about as fast as the thread that makes windows ready, so it comes to each in another
+    /// state.
+    #[test]
+    fn do_no_zeros_overtake_what_is_written() {
+        for turn in 0..40 {
+            let (file, _) = growing();
+            let mut len = 0;
+            while len < 2 * MOST {
+                let bytes = vec![(len % 255) as u8 + 1; 300 + (len % 1500) as usize];
+                file.write_at(len, &bytes, Purpose::Log).unwrap();
+                len += bytes.len() as u64;
+            }
+            if turn % 2 == 0 {
+                file.finish().unwrap();
+            }
+            let mut back = vec![0; len as usize];
+            file.read_at(0, &mut back, Purpose::Get).unwrap();
+            let lost = back.iter().position(|&byte| byte == 0);
+            assert_eq!(lost, None, "in turn {turn}");
+        }
+    }
+
     #[test]
     fn does_a_cut_take_what_is_behind_it_for_good() {
         let (file, other) = growing();
-        let all = fill(&file, 2 * Window::BYTES);
+        let all = fill(&file, 2 * MOST);
         let cut = all.len() as u64 - 1000;
         file.set_len(cut).unwrap();
         assert_eq!((file.len().unwrap(), other.metadata().unwrap().len()), (cut, cut));
@@ -280,7 +328,7 @@ mod tests {
     fn are_large_appends_written() {
         let (file, _) = growing();
         for i in 0..100 {
-            file.write_at(i * 1000, &[7; 1000], Purpose::Log).unwrap();
+            file.write_at(i * 10_000, &[7; 10_000], Purpose::Log).unwrap();
         }
         assert!(file.windows.lock().next.is_none() && !file.windows.lock().has_more);
     }

@@ -302,6 +302,11 @@ impl SyncHandle {
         self.shared.sync()
     }
 
+    /// Has the medium begin with what a [`sync`](SyncHandle::sync) would do.
+    pub fn begin(&self) {
+        self.shared.file.begin_sync();
+    }
+
     /// The length known durable, in bytes.
     pub fn synced_to(&self) -> u64 {
         self.shared.synced.load(Ordering::Acquire)

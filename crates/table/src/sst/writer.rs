@@ -3,10 +3,11 @@
 //! Entries fill a block; a full block is framed (compressed, checked) into a write buffer, and the
 //! buffer goes out a mebibyte at a time. A block is framed only when the first key of the next is
 //! known, so that its separator can be short. At the end follow filter, properties, further meta
-//! blocks, index, directory and footer, and one sync.
+//! blocks, index, directory and footer, and one sync. The medium begins to write as soon as a buffer is
+//! out, so a sync that is made later, when the next table is written, finds little to do.
 //!
-//! Invariant: the file is whole once `finish` has returned and garbage before; its *name* is durable
-//! after the caller's `sync_dir`. Memory: one block, the write buffer, 8 bytes a key for the filter,
+//! Invariant: the file is whole once [`Unsynced::sync`] has returned and garbage before; its *name* is
+//! durable after the caller's `sync_dir`. Memory: one block, the write buffer, 8 bytes a key for the filter,
 //! and the index.
 
 use std::sync::Arc;
@@ -84,6 +85,13 @@ pub struct TableWriter {
     written: u64,
     meta: TableMeta,
     failed: bool,
+}
+
+/// A table that is written and not yet durable.
+pub struct Unsynced {
+    file: Arc<dyn File>,
+    purpose: Purpose,
+    meta: TableMeta,
 }
 
 impl TableWriter {
@@ -186,7 +194,15 @@ impl TableWriter {
     ///
     /// # Errors
     /// The medium's; the file is then garbage.
-    pub fn finish(mut self) -> Result<TableMeta> {
+    pub fn finish(self) -> Result<TableMeta> {
+        self.finish_unsynced()?.sync()
+    }
+
+    /// Writes the rest.
+    ///
+    /// # Errors
+    /// The medium's; the file is then garbage.
+    pub fn finish_unsynced(mut self) -> Result<Unsynced> {
         if !self.block.is_empty() {
             self.close_block(None)?;
         }
@@ -216,8 +232,7 @@ impl TableWriter {
         let footer = footer.encode(self.meta.number, self.meta.bytes);
         self.buffer.extend_from_slice(&footer);
         self.write_out()?;
-        self.file.sync(self.purpose)?;
-        Ok(self.meta)
+        Ok(Unsynced { file: self.file, purpose: self.purpose, meta: self.meta })
     }
 
     /// Whether the entry may come next, and whether its key is a new one.
@@ -335,6 +350,23 @@ impl TableWriter {
         outcome?;
         self.written += bytes;
         self.buffer.clear();
+        self.file.begin_sync();
         Ok(())
+    }
+}
+
+impl Unsynced {
+    /// What the table holds.
+    pub fn meta(&self) -> &TableMeta {
+        &self.meta
+    }
+
+    /// Makes the table durable, and says what it holds.
+    ///
+    /// # Errors
+    /// The medium's; the file is then garbage.
+    pub fn sync(self) -> Result<TableMeta> {
+        self.file.sync(self.purpose)?;
+        Ok(self.meta)
     }
 }
