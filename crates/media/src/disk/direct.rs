@@ -17,8 +17,9 @@ use std::os::unix::fs::FileExt;
 /// Aligned enough for every device of today.
 const BLOCK_BYTES: u64 = 4096;
 
-/// The most that one system call reads, and the memory a thread keeps for it.
-const WINDOW_BYTES: usize = 256 * 1024;
+/// The most that one system call reads, and the memory a thread keeps for it. A device takes requests in
+/// turn: who reads a block beside a long walk over a table waits for so much of it.
+const WINDOW_BYTES: usize = 64 * 1024;
 
 thread_local! {
     // A block more than the window, so that an aligned window fits wherever the allocator puts it.
