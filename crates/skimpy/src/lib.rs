@@ -69,6 +69,7 @@ mod log;
 mod mapping;
 mod options;
 mod page;
+mod pages;
 mod pending;
 mod pins;
 mod record;
