@@ -134,3 +134,79 @@ impl<'d> Pages<'d> {
         self.device.load(record, value, self.purpose)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use siltstone_media::flash::{Emulator, Geometry};
+
+    use super::*;
+    use crate::engine::device_options;
+    use crate::page::{self, HEADER_BYTES, Header, Kind};
+    use crate::pending::Placed;
+    use crate::record::Content;
+
+    fn device() -> Device {
+        let geometry = Geometry::new(4096, 4, 32).unwrap();
+        Device::new(Arc::new(Emulator::in_memory(device_options(geometry, 1))))
+    }
+
+    /// Programs a page with one record, which is told by its timestamp.
+    fn program(device: &Device, number: u32, timestamp: u64) {
+        let record =
+            Record::new(timestamp, crate::keys::hash(b"k"), b"k".to_vec(), Content::Deleted);
+        let mut bytes = vec![0; HEADER_BYTES];
+        record.encode(&Placed { first: 0, count: 0, base: 0 }, &mut bytes);
+        bytes.resize(4096, 0);
+        let (kind, count) = (Kind::Records, 1);
+        let header = Header { kind, count, number: 1, epoch: 1, durable: 0, floor: 0, sequence: 1 };
+        page::seal(&mut bytes, number, &header);
+        let programmed = device.flash.submit_program(number, &bytes, Purpose::Flush).unwrap();
+        device.flash.wait(programmed).unwrap();
+    }
+
+    fn erase(device: &Device, block: u32) {
+        let erased = device.flash.submit_erase(block, Purpose::Compaction).unwrap();
+        device.flash.wait(erased).unwrap();
+    }
+
+    #[test]
+    fn a_page_is_read_once_whether_asked_for_or_not() {
+        let device = device();
+        (0..3).for_each(|number| program(&device, number, u64::from(number) + 10));
+        let at = |number: u32| device.slots.at(number, 0);
+        let mut pages = Pages::new(&device, Purpose::Compaction);
+        pages.ask(&[at(0), at(1), at(0)]).unwrap();
+        pages.ask(&[at(1)]).unwrap();
+        for number in [0, 1, 2, 1, 0, 2] {
+            assert_eq!(pages.record(at(number)).unwrap().timestamp, u64::from(number) + 10);
+        }
+        pages.ask(&[at(2)]).unwrap();
+        let mut pages = Pages::with(&device, Purpose::Compaction, 2, pages.into_kept());
+        assert_eq!(pages.record(at(2)).unwrap().timestamp, 12);
+        assert_eq!(pages.read, 0, "what is kept outlives a step");
+        // Of three two are kept.
+        (0..3).for_each(|number| drop(pages.record(at(number)).unwrap()));
+        pages.record(at(0)).unwrap();
+        assert!(pages.read >= 1);
+    }
+
+    #[test]
+    fn a_page_that_was_erased_since_is_read_anew() {
+        let device = device();
+        let (one, other) = (device.slots.at(0, 0), device.slots.at(4, 0));
+        program(&device, 0, 10);
+        program(&device, 4, 20);
+        let mut pages = Pages::new(&device, Purpose::Compaction);
+        assert_eq!(pages.record(one).unwrap().timestamp, 10);
+        pages.ask(&[other]).unwrap();
+        (0..2).for_each(|block| erase(&device, block));
+        assert!(pages.record(one).is_err(), "nothing is there");
+        program(&device, 0, 11);
+        program(&device, 4, 21);
+        pages.ask(&[one]).unwrap();
+        assert_eq!(pages.record(one).unwrap().timestamp, 11);
+        assert_eq!(pages.record(other).unwrap().timestamp, 21);
+    }
+}

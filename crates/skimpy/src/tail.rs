@@ -3,7 +3,7 @@
 //! ```text
 //!   free blocks │███████████████░░░░│     plenty: nothing to do
 //!               │████████░░░░░░░░░░░│     so many steps for each page programmed, copies among them, as the mapping
-//!                                         says (`Mapping::pace`, and `rate` in `chains::collect`)
+//!                                         says (`Mapping::pace`, and `rate` in `chains::sweep`)
 //!               │█░░░░░░░░░░░░░░░░░░│     hardly enough to copy into: collect until there is more;
 //!                                         after a turn of the whole log the device is full
 //! ```

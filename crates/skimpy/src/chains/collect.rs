@@ -32,7 +32,7 @@ type Wanted<'v> = (&'v Arc<Record>, bool);
 /// What a bucket holds.
 #[derive(Default)]
 pub(super) struct Versions {
-    /// Versions that were met.
+    /// Versions that were met, or passed because they are hidden.
     met: usize,
     /// By key and timestamp: all of the chain, and all down to the first that is not above the watermark.
     by_key: HashMap<Vec<u8>, BTreeMap<u64, Arc<Record>>>,

@@ -274,3 +274,23 @@ impl Run {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_that_was_remapped_meanwhile_is_not_under_way() {
+        let chain = |bucket| Ahead { bucket, walk: Walk::from(7, None), hidden: HashSet::new() };
+        let run = |buckets: [u32; 2]| Run {
+            buckets: buckets.to_vec(),
+            chains: buckets.map(chain).into(),
+            there: Duration::ZERO,
+        };
+        let mut sweep = Sweep { runs: [run([1, 2]), run([3, 4])].into(), ..Sweep::default() };
+        sweep.forget(3);
+        let left = [1, 2, 3, 4].map(|bucket| sweep.is_under_way(bucket));
+        assert_eq!(left, [true, true, false, true]);
+        assert!(sweep.runs.iter().all(|run| run.chains.len() == run.buckets.len()));
+    }
+}
