@@ -26,26 +26,30 @@ use siltstone_engine::{Purpose, Result};
 use siltstone_structures::hash::hash64_seeded;
 
 use crate::cache::{Cache, Front, Id};
-use crate::device::Pages;
 use crate::engine::Inner;
 use crate::keys;
 use crate::location::{self, Location, NONE, UNKNOWN};
 use crate::log::Writer;
 use crate::mapping::{Mapping, Swept};
 use crate::page::u32_at;
+use crate::pages::Pages;
 use crate::pending::Placed;
 use crate::record::{self, Content, Detour, MOST_DETOURS, Record};
 use crate::space::LogBlock;
 
-pub(crate) mod collect;
+mod collect;
+mod sweep;
 mod walk;
 
+use sweep::Sweep;
 use walk::{Walk, Way};
 
 /// The mapping.
 pub(crate) struct Chains {
     buckets: u32,
     index: Mutex<Index>,
+    /// Asked for under the writer's lock alone.
+    sweep: Mutex<Sweep>,
     /// Pages of the log for one step of the stamps.
     granule: u64,
     /// A bucket that is to be collected for its readers' sake, and 1.
@@ -135,6 +139,7 @@ impl Chains {
         Chains {
             buckets,
             index: Mutex::new(index),
+            sweep: Mutex::default(),
             // A window of 128 granules covers all pages that the device can have.
             granule: log_pages.div_ceil(100).max(1),
             long: AtomicU64::new(0),
@@ -419,8 +424,10 @@ impl Mapping for Chains {
         match self.long.swap(0, Relaxed) {
             0 => Ok(()),
             bucket => {
+                let bucket = (bucket - 1) as u32;
+                self.sweep.lock().forget(bucket);
                 let mut pages = Pages::new(&inner.device, Purpose::Compaction);
-                let collected = self.collect_bucket(inner, writer, &mut pages, (bucket - 1) as u32);
+                let collected = self.collect_bucket(inner, writer, &mut pages, bucket);
                 self.tidied.fetch_add(1, Relaxed);
                 self.tidied_pages.fetch_add(pages.read, Relaxed);
                 collected

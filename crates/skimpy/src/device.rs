@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::flash::{Flash, FlashError, Geometry};
+use siltstone_media::flash::{Completion, Flash, FlashError, Geometry};
 
-use crate::location::{Location, Slots};
+use crate::location::Slots;
 use crate::page::{self, Page, Unfit};
 use crate::record::{Content, Record};
 
@@ -34,29 +34,26 @@ impl Device {
     /// # Errors
     /// `Corruption` if it does not hold or was erased.
     pub(crate) fn read(&self, page: u32, purpose: Purpose) -> Result<Page> {
-        let mut bytes = vec![0; self.geometry.page_bytes()];
-        let read = self.flash.read(page, &mut bytes, purpose);
-        read.map_err(|error| self.unread(page, error))?;
-        self.parse(page, bytes)
+        let (bytes, completion) = self.submit_read(page, purpose)?;
+        self.finish_read(page, bytes, completion)
     }
 
-    /// Pages that must be there, asked for at once.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    fn read_all(&self, numbers: &[u32], purpose: Purpose) -> Result<Vec<Page>> {
-        let mut submitted = Vec::with_capacity(numbers.len());
-        for &number in numbers {
-            let mut bytes = vec![0; self.geometry.page_bytes()];
-            let read = self.flash.submit_read(number, &mut bytes, purpose);
-            submitted.push((number, bytes, read.map_err(|error| self.unread(number, error))?));
-        }
-        let mut pages = Vec::with_capacity(numbers.len());
-        for (number, bytes, completion) in submitted {
-            self.flash.wait(completion).map_err(|error| self.unread(number, error))?;
-            pages.push(self.parse(number, bytes)?);
-        }
-        Ok(pages)
+    /// Asks for such a page. What it has is to be looked at when it is [there](Self::finish_read).
+    pub(crate) fn submit_read(&self, page: u32, purpose: Purpose) -> Result<(Vec<u8>, Completion)> {
+        let mut bytes = vec![0; self.geometry.page_bytes()];
+        let read = self.flash.submit_read(page, &mut bytes, purpose);
+        Ok((bytes, read.map_err(|error| self.unread(page, error))?))
+    }
+
+    /// Waits for a page that was asked for.
+    pub(crate) fn finish_read(
+        &self,
+        page: u32,
+        bytes: Vec<u8>,
+        completion: Completion,
+    ) -> Result<Page> {
+        self.flash.wait(completion).map_err(|error| self.unread(page, error))?;
+        self.parse(page, bytes)
     }
 
     fn unread(&self, page: u32, error: FlashError) -> Error {
@@ -149,70 +146,5 @@ impl Device {
     pub(crate) fn full(&self, reason: &str) -> Error {
         let source = std::io::Error::new(std::io::ErrorKind::StorageFull, reason);
         Error::io("write", &*self.name, &source)
-    }
-}
-
-/// The pages that were read last, so that links within a page cost nothing, and collection reads one once
-/// for all the buckets of a run.
-pub(crate) struct Pages<'d> {
-    device: &'d Device,
-    purpose: Purpose,
-    /// How many are kept.
-    room: usize,
-    /// The last one last.
-    kept: Vec<Page>,
-    /// Pages that were read.
-    pub(crate) read: u64,
-}
-
-impl<'d> Pages<'d> {
-    /// Keeps sixteen pages: more than a lookup reads, as a rule.
-    pub(crate) fn new(device: &'d Device, purpose: Purpose) -> Self {
-        Self::with_room(device, purpose, 16)
-    }
-
-    /// Keeps so many pages, one at least.
-    pub(crate) fn with_room(device: &'d Device, purpose: Purpose, room: usize) -> Self {
-        Pages { device, purpose, room: room.max(1), kept: Vec::new(), read: 0 }
-    }
-
-    /// Reads the pages of these places, all at once, as far as they are not kept and there is room.
-    pub(crate) fn fetch(&mut self, places: &[Location]) -> Result<()> {
-        let mut numbers: Vec<u32> = places.iter().map(|at| self.device.slots.page(*at)).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        numbers.retain(|number| self.kept.iter().all(|page| page.page != *number));
-        numbers.truncate(self.room);
-        let pages = self.device.read_all(&numbers, self.purpose)?;
-        self.read += pages.len() as u64;
-        pages.into_iter().for_each(|page| self.keep(page));
-        Ok(())
-    }
-
-    /// The record at a place.
-    pub(crate) fn record(&mut self, at: Location) -> Result<Record> {
-        let number = self.device.slots.page(at);
-        let page = match self.kept.iter().position(|page| page.page == number) {
-            Some(index) => self.kept.remove(index),
-            None => {
-                self.read += 1;
-                self.device.read(number, self.purpose)?
-            }
-        };
-        let record = page.record(self.device.slots.slot(at));
-        self.keep(page);
-        record
-    }
-
-    fn keep(&mut self, page: Page) {
-        if self.kept.len() == self.room {
-            self.kept.remove(0);
-        }
-        self.kept.push(page);
-    }
-
-    /// The key of a record, and its value if that is wanted.
-    pub(crate) fn load(&self, record: &mut Record, value: bool) -> Result<()> {
-        self.device.load(record, value, self.purpose)
     }
 }

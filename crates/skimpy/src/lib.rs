@@ -15,7 +15,7 @@
 //! asked for. No lock is held over a read: a pin keeps blocks from being erased under it (`pins`).
 //!
 //! # How space comes back
-//! Collection writes the buckets anew that were collected longest ago (`chains::collect`): of each key all versions above the watermark and the youngest not above it, the oldest first, with all their pointers.
+//! Collection writes the buckets anew that were collected longest ago (`chains::sweep`, `chains::collect`): of each key all versions above the watermark and the youngest not above it, the oldest first, with all their pointers.
 //! The watermark (`history`) is the least of the snapshots held, the configured retention, and now.
 //!
 //! # What survives
@@ -69,6 +69,7 @@ mod log;
 mod mapping;
 mod options;
 mod page;
+mod pages;
 mod pending;
 mod pins;
 mod record;

@@ -60,6 +60,13 @@ pub(crate) struct Space {
     pub(crate) erases: u64,
 }
 
+/// Pages that a lane's open block has room for.
+fn pages_left(open: &Option<Open>, device: &Device) -> Result<u64> {
+    let Some((block, _)) = open else { return Ok(0) };
+    let left = device.geometry.pages_per_block().saturating_sub(device.flash.programmed(*block)?);
+    Ok(u64::from(left))
+}
+
 impl Space {
     pub(crate) fn new(lanes: u32) -> Self {
         Space {
@@ -84,17 +91,18 @@ impl Space {
 
     /// Free blocks that so many pages more of the log take: the lanes' open blocks have room for some.
     pub(crate) fn blocks_for(&self, device: &Device, pages: u64) -> Result<u64> {
-        let (lanes, ppb) = (self.open.len() as u64, u64::from(device.geometry.pages_per_block()));
-        let of_lane = pages.div_ceil(lanes);
+        let ppb = u64::from(device.geometry.pages_per_block());
+        let of_lane = pages.div_ceil(self.open.len() as u64);
         let mut blocks = 0;
         for open in &self.open {
-            let left = match open {
-                Some((block, _)) => ppb - u64::from(device.flash.programmed(*block)?).min(ppb),
-                None => 0,
-            };
-            blocks += of_lane.saturating_sub(left).div_ceil(ppb);
+            blocks += of_lane.saturating_sub(pages_left(open, device)?).div_ceil(ppb);
         }
         Ok(blocks)
+    }
+
+    /// Pages that the lanes' open blocks have room for.
+    pub(crate) fn open_pages(&self, device: &Device) -> Result<u64> {
+        self.open.iter().map(|open| pages_left(open, device)).sum()
     }
 
     pub(crate) fn open_blocks(&self) -> Vec<u32> {

@@ -3,7 +3,7 @@
 //! ```text
 //!   free blocks │███████████████░░░░│     plenty: nothing to do
 //!               │████████░░░░░░░░░░░│     so many steps for each page programmed, copies among them, as the mapping
-//!                                         says (`Mapping::pace`, and `rate` in `chains::collect`)
+//!                                         says (`Mapping::pace`, and `rate` in `chains::sweep`)
 //!               │█░░░░░░░░░░░░░░░░░░│     hardly enough to copy into: collect until there is more;
 //!                                         after a turn of the whole log the device is full
 //! ```
@@ -149,7 +149,8 @@ impl Inner {
         let Some((tail, index)) = writer.space.tail() else { return Ok(None) };
         let pages_per_block = self.device.geometry.pages_per_block();
         let spare = writer.space.spare_blocks() as i64 - self.wanted_free(writer) as i64;
-        let slack = spare * i64::from(pages_per_block);
+        let open = writer.space.open_pages(&self.device)?;
+        let slack = spare * i64::from(pages_per_block) + open as i64;
         let (next, pages) = match self.mapping.sweep(self, writer, tail, slack)? {
             Swept::Done => (pages_per_block, 0.0),
             Swept::Remapped(pages) => (index, pages),

@@ -32,13 +32,13 @@ use parking_lot::{Mutex, MutexGuard};
 use siltstone_engine::{Purpose, Result};
 
 use crate::chains::own;
-use crate::device::Pages;
 use crate::engine::Inner;
 use crate::ftl::PageMapped;
 use crate::location::{self, Location, NONE};
 use crate::log::Writer;
 use crate::mapping::Mapping;
 use crate::page::{Kind, Page, u32_at, u64_at};
+use crate::pages::Pages;
 use crate::pending::Placed;
 use crate::record::{Content, FIRST, LAST, REMAPPED, Record};
 

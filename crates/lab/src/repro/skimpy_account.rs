@@ -37,9 +37,11 @@ impl Experiment for SkimpyAccount {
 
     fn cause(&self) -> Option<&'static str> {
         Some(
-            "with many puts collection decides, and a bucket has to be read to find out what in it is hidden: see \
-             skimpy-throughput for what is read. By these times SkimpyFTL would fall short of the share where a device is \
-             never idle, as with a collection in the background that keeps up",
+            "with puts alone collection decides, 44.3 µs against 30.5, where the share asks for 42.4: a bucket has to be read to \
+             find out what in it is hidden (see skimpy-throughput for what is read), and is copied whole, 0.53 records a \
+             put, where SEMEL leaves what was put since the log last went round (0.3). Were no version read that turns out \
+             to be hidden it would be some 40 µs; a cache of twice the keys reads a third of them less, at 7.1 % of SEMEL's \
+             memory",
         )
     }
 

@@ -66,8 +66,8 @@ impl Experiment for TxnYcsb {
 
     fn cause(&self) -> Option<&'static str> {
         Some(
-            "of 341 µs of the device a transaction 306 are reads, 1.17 pages each against one of SEMEL's and VFTL's (262 of \
-             272 µs); collection takes 31 against 10, two thirds of it for readers' sake: buckets are collected when \
+            "of 339 µs of the device a transaction 304 are reads, 1.17 pages each against one of SEMEL's and VFTL's (262 of \
+             272 µs); programs, collection and erases take 35 against 10, mostly for readers' sake: buckets are collected when \
              lookups have read enough beyond their first pages. Two logs one on the other cost VFTL next to nothing (see \
              skimpy-throughput)",
         )

@@ -44,14 +44,14 @@ impl Walk {
     }
 
     /// All places that the way is known to lead to.
-    pub(super) fn ahead(&self) -> impl Iterator<Item = Location> + '_ {
-        self.detours.iter().copied().chain([self.rest])
+    pub(super) fn ahead(&self) -> impl Iterator<Item = (Location, Way)> + '_ {
+        let detours = self.detours.iter().map(|at| (*at, Way::Detour));
+        detours.chain([(self.rest, Way::Chain)])
     }
 
-    /// The next record on the chain, past the detours.
-    pub(super) fn step_on(&mut self) -> Location {
-        self.detours.clear();
-        std::mem::replace(&mut self.rest, NONE)
+    /// Whether it leads nowhere any more.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.detours.is_empty() && self.rest == NONE
     }
 
     /// Goes on by the links of a record.

@@ -1,0 +1,56 @@
+//! What the packing buffer's keeper has counts as far as it goes without a gap.
+//!
+//! Its file is taken apart by its form, which the head of `stage` draws.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use siltstone_engine::{Durability, Engine, Env, ManualClock, Purpose, WriteBatch};
+use siltstone_media::{Media, Mode, Ram};
+use siltstone_skimpy::{Options, Skimpy};
+
+const KEYS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
+
+fn open(media: &Arc<dyn Media>, mapping: &str) -> Skimpy {
+    let map = [("capacity", "1MiB"), ("block", "4"), ("buckets", "4"), ("mapping", mapping)];
+    let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    let env = Env::replayable(Arc::new(ManualClock::at(10_000)), 1);
+    Skimpy::open(media.clone(), env, Options::from_map(&map).unwrap()).unwrap()
+}
+
+/// Puts four keys, a batch each, and leaves without a word; what is there when the frames of these batches are left.
+fn left_of(mapping: &str, frames_left: &[usize]) -> Vec<&'static [u8]> {
+    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    let engine = open(&media, mapping);
+    for key in KEYS {
+        engine.write(WriteBatch::new().put(key, b"value"), Durability::Buffered).unwrap();
+    }
+    drop(engine);
+    let file = media.open("packing", Mode::ReadWrite).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read_at(0, &mut bytes, Purpose::Recovery).unwrap();
+    let (mut frames, mut at) = (Vec::new(), 0);
+    for _ in KEYS {
+        let length = u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap()) as usize + 40;
+        frames.push(bytes[at..at + length].to_vec());
+        at += length;
+    }
+    let mut kept: Vec<u8> = frames_left.iter().flat_map(|frame| frames[*frame].clone()).collect();
+    kept.resize(bytes.len(), 0);
+    file.write_at(0, &kept, Purpose::Log).unwrap();
+    drop(file);
+    let engine = open(&media, mapping);
+    KEYS.into_iter().filter(|key| engine.get(key).unwrap().is_some()).collect()
+}
+
+#[test]
+fn what_follows_a_gap_does_not_count() {
+    for mapping in ["skimpy", "semel", "vftl"] {
+        assert_eq!(left_of(mapping, &[0, 1, 2, 3]), KEYS, "{mapping}");
+        assert_eq!(left_of(mapping, &[0, 1]), KEYS[..2], "{mapping}");
+        assert_eq!(left_of(mapping, &[0, 2, 3]), KEYS[..1], "{mapping}");
+        assert_eq!(left_of(mapping, &[1, 2, 3]), KEYS[..0], "{mapping}");
+    }
+}
