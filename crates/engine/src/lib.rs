@@ -16,6 +16,7 @@
 //! | [`options`] | options as `key=value`, refused whole with every mistake named |
 //! | [`clock`] | time, injected |
 //! | [`scheduler`] | background work by priority, on threads or replayed by hand |
+//! | [`patience`] | what a background thread does so that nobody waits for it |
 //! | [`background`] | the background work of one open table, and waiting for it |
 //! | [`pressure`] | writers slow down in proportion to debt |
 //! | [`group`] | group commit: whoever comes first writes for all who wait |
@@ -36,6 +37,7 @@ pub mod inspection;
 pub mod io;
 pub mod names;
 pub mod options;
+pub mod patience;
 pub mod pressure;
 pub mod rate;
 pub mod scheduler;

@@ -17,6 +17,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::patience;
+
 /// How urgent a job is; the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
@@ -74,7 +76,8 @@ impl Scheduler {
             let run = move || {
                 // Writers wait for flushes: those are not to wait for compactions.
                 if i > 0 {
-                    yield_to_foreground();
+                    patience::take_less();
+                    patience::let_wake_first();
                 }
                 shared.run_until_stopped(lanes);
             };
@@ -175,18 +178,6 @@ impl Drop for Owner {
             }
         }
     }
-}
-
-/// How much less than others a background thread gets of a processor that both want, in the
-/// system's steps of niceness: about a third of what a thread of the user's gets. Less would starve
-/// compactions where every processor is taken, and writers would wait for them after all.
-const NICENESS: i32 = 5;
-
-/// Lets threads of the user's go first. On Linux niceness is each thread's own.
-fn yield_to_foreground() {
-    #[cfg(target_os = "linux")]
-    // Without the right to do so the thread is as urgent as others: slower tails, nothing worse.
-    let _ = rustix::process::nice(NICENESS);
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::MutexGuard;
-use siltstone_engine::{BackgroundWork, Error, Pressure, Result, Stall};
+use siltstone_engine::{BackgroundWork, Error, Result, Stall};
 
 use super::Writer;
 use crate::engine::{Inner, State};
@@ -22,7 +22,7 @@ impl Inner {
         let fill = waits.map_or(0.0, |open| self.fill(open));
         let written = self.counters.user_bytes_written.load(Relaxed);
         if let Some(pause) = self.pressure.due(written, fill) {
-            let take = || Pressure::take(pause, &self.env.scheduler, &self.counters.stalls);
+            let take = || self.pressure.take(pause, &self.env.scheduler, &self.counters.stalls);
             MutexGuard::unlocked(writer, take);
         }
         loop {

@@ -16,6 +16,9 @@
 //! The thread also takes mappings down, and has what is behind the end written back, so that a sync finds
 //! little to do: of a log of tens of MiB it would take as long as the log took to fill.
 //!
+//! Most of this is the kernel's work, which many kernels do not interrupt, and who gives a job is a writer
+//! about to go on, so the thread never pushes one aside (see [`patience`](siltstone_engine::patience)).
+//!
 //! Invariant: no zero is written to a byte that was claimed, and none is claimed while zeros are on their
 //! way to it.
 //!
@@ -220,6 +223,7 @@ fn worker(job: Job) -> io::Result<()> {
     let worker = WORKER.get_or_init(|| {
         let (give, jobs) = channel();
         let work = move || {
+            siltstone_engine::patience::let_wake_first();
             for job in jobs {
                 match job {
                     Job::Prepare { file, start, bytes, ready } => {
