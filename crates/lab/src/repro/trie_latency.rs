@@ -51,7 +51,8 @@ impl Experiment for TrieLatency {
     fn cause(&self) -> Option<&'static str> {
         Some(
             "one client in a closed loop: with 5 % reads it makes the load of flushes and compactions twenty \
-             times as large for each read as with 95 %, and two cores and one virtual disk serve both",
+             times as large for each read as with 95 %, and two cores and one virtual disk with one queue serve \
+             both: who reads waits behind a request of theirs, or for a thread in the kernel",
         )
     }
 
