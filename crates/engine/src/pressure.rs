@@ -15,7 +15,7 @@
 //! takes before writers must stop; and whether the next write buffer can only be begun once one is
 //! flushed, in which case the last third of the present one is a slope, too.
 //!
-//! What writes owe is gathered and paid in pauses of a millisecond: a sleep shorter than a tenth of one
+//! What writes owe is gathered and paid in pauses of 2.5 ms: a sleep shorter than a tenth of a millisecond
 //! takes the system longer than was asked for, so that small debts would slow writers far too much; and
 //! the fewer writes pause, the fewer are late. A pause is never longer than 3 ms, because it
 //! is what one write takes. The system may be late to end one, by several milliseconds where other threads
@@ -33,7 +33,7 @@ use crate::stats::Stalls;
 /// No write waits longer for back-pressure.
 const LONGEST_PAUSE: Duration = Duration::from_millis(3);
 /// What is owed is paid once it is this much.
-const PAUSE_FROM: Duration = Duration::from_millis(1);
+const PAUSE_FROM: Duration = Duration::from_micros(2500);
 /// The most that is paid ahead by pauses that ended late.
 const MOST_AHEAD: Duration = Duration::from_millis(20);
 /// What a byte owes in the middle of the slope: 2 ms for 16 KiB.
@@ -194,7 +194,7 @@ mod tests {
         let middle = 64 * Duration::from_millis(2);
         let (paid_in_the_middle, pauses) = paid(&pressure, mib, mib, 0.0);
         assert!(paid_in_the_middle > middle * 9 / 10 && paid_in_the_middle <= middle);
-        assert!(pauses <= 128, "{pauses}");
+        assert!(pauses <= 52, "{pauses}");
         assert!(!pressure.is_full());
         pressure.set(0.17);
         let (a_fifth, _) = paid(&pressure, 2 * mib, mib, 0.0);
@@ -239,10 +239,10 @@ mod tests {
             pressure.pay_ahead(late);
             paid(&pressure, 0, 1 << 20, 0.0).1
         };
-        let (none, some, most) = (Duration::ZERO, 10 * PAUSE_FROM, 1000 * MOST_AHEAD);
+        let (none, some, most) = (Duration::ZERO, 4 * PAUSE_FROM, 1000 * MOST_AHEAD);
         let owed = pauses_of_a_mib(none);
-        assert_eq!(owed - pauses_of_a_mib(some), 10);
-        assert_eq!(owed - pauses_of_a_mib(most), 20, "at most so much");
+        assert_eq!(owed - pauses_of_a_mib(some), 4);
+        assert_eq!(owed - pauses_of_a_mib(most), 8, "at most so much");
         let manual = Pressure::default();
         manual.take(Duration::ZERO, &Scheduler::manual(), &StallCounters::default());
         assert_eq!(manual.ahead.load(Relaxed), 0);
