@@ -109,11 +109,13 @@ impl<S> Background<S> {
         self.stopping.load(Acquire)
     }
 
-    /// Ends a long job soon if the table is closing.
+    /// Between two steps of a long job: lets writers pass that are late, and ends it soon if the table is
+    /// closing. Call it each tenth of a millisecond.
     ///
     /// # Errors
     /// `Closed` then.
-    pub fn check_stopping(&self) -> Result<()> {
+    pub fn between_steps(&self) -> Result<()> {
+        self.scheduler.let_pass();
         if self.is_stopping() { Err(Error::Closed) } else { Ok(()) }
     }
 

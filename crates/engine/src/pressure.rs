@@ -107,7 +107,7 @@ impl Pressure {
         let began = Instant::now();
         // With a manual scheduler a pause would be time lost: work off the debt instead.
         if !scheduler.help() {
-            std::thread::sleep(pause);
+            scheduler.sleep(pause);
         }
         let took = began.elapsed();
         // A run that is to be replayed must not depend on how late a system was.

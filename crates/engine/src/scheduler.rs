@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::patience;
+use crate::patience::{self, Awaited};
 
 /// How urgent a job is; the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +50,7 @@ struct Shared {
     queue: Mutex<Queue>,
     work: Condvar,
     manual: bool,
+    awaited: Awaited,
 }
 
 #[derive(Default)]
@@ -96,7 +97,12 @@ impl Scheduler {
     }
 
     fn new(manual: bool) -> Self {
-        let shared = Arc::new(Shared { queue: Mutex::default(), work: Condvar::new(), manual });
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            manual,
+            awaited: Awaited::default(),
+        });
         let owner = Arc::new(Owner { shared: Arc::downgrade(&shared), threads: Mutex::default() });
         Scheduler { shared, _owner: owner }
     }
@@ -122,6 +128,17 @@ impl Scheduler {
         }
         let job = self.shared.queue.lock().take(0..LANES);
         job.map(run_guarded).is_some()
+    }
+
+    /// Sleeps, as back-pressure asks of a writer. Jobs let it pass when it is to be back.
+    pub(crate) fn sleep(&self, pause: Duration) {
+        self.shared.awaited.sleep(pause);
+    }
+
+    /// Between two steps of a long job: sleeps while a writer is late to be back from its pause. Cost: a
+    /// load, nearly always; so call it each tenth of a millisecond.
+    pub fn let_pass(&self) {
+        self.shared.awaited.let_pass();
     }
 
     /// Jobs queued and not begun.

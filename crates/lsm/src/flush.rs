@@ -45,8 +45,8 @@ enum Built {
     NoRoom,
 }
 
-/// How often a flush looks whether it should stop, in entries.
-const LOOK_UP_EVERY: u64 = 1024;
+/// How often a flush looks up, in entries.
+const STEP: u64 = 64;
 
 impl Inner {
     /// Queues a flush if one is due and none is queued.
@@ -276,8 +276,8 @@ impl Inner {
         let (mut seen, mut data_bytes) = (0u64, 0u64);
         memtable.for_each(|entry, place| {
             seen += 1;
-            if seen.is_multiple_of(LOOK_UP_EVERY) && self.background.is_stopping() {
-                return Err(Error::Closed);
+            if seen.is_multiple_of(STEP) {
+                self.background.between_steps()?;
             }
             let is_carried = place.is_newest && carried.has(place.key);
             if retain.keep(entry.key, entry.sequence).is_none() || is_carried {

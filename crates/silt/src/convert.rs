@@ -271,7 +271,7 @@ impl Conversion<'_> {
         if !seen.is_multiple_of(LOOK_UP_EVERY) {
             return Ok(());
         }
-        self.inner.background.check_stopping()
+        self.inner.background.between_steps()
     }
 }
 

@@ -101,7 +101,7 @@ impl Inner {
         let (wanted, others) = divide(&version, self.index_memory.load(Relaxed));
         others.iter().for_each(Indexed::unload);
         for store in wanted.iter().filter(|store| !store.is_loaded()) {
-            self.background.check_stopping()?;
+            self.background.between_steps()?;
             store.load(Purpose::Maintenance)?;
         }
         Ok(())

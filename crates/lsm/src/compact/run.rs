@@ -29,8 +29,8 @@ const GRANDPARENT_TABLES: u64 = 10;
 const PIECES_A_THREAD: u64 = 2;
 /// Tables of a piece that are written and not yet synced, at most: each is an open file.
 const UNSYNCED: usize = 4;
-/// How often a merge looks whether it should stop, in entries.
-const LOOK_UP_EVERY: u64 = 1024;
+/// How often a merge looks up, in entries.
+const STEP: u64 = 64;
 
 /// The pieces of one compaction and what came of them.
 struct Pieces {
@@ -174,8 +174,8 @@ impl Inner {
         let is_bottom = pieces.compaction.deeper.iter().all(Vec::is_empty);
         while merge.valid() && end.is_none_or(|end| merge.key() < end.as_slice()) {
             entries_in += 1;
-            if entries_in.is_multiple_of(LOOK_UP_EVERY) && self.background.is_stopping() {
-                return Err(Error::Closed);
+            if entries_in.is_multiple_of(STEP) {
+                self.background.between_steps()?;
             }
             if let Some(kept) = retain.keep(merge.key(), merge.sequence()) {
                 merge.resolve()?;

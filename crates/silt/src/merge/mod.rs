@@ -124,9 +124,7 @@ impl Inner {
             seen += 1;
             if seen.is_multiple_of(LOOK_UP_EVERY) {
                 self.merge_rate.take(LOOK_UP_EVERY);
-                if self.background.is_stopping() {
-                    return Err(Error::Closed);
-                }
+                self.background.between_steps()?;
             }
             if group.hash != Some(hash) && !group.write(&mut writer, now)? {
                 return Ok(None);

@@ -67,7 +67,7 @@ impl Inner {
         let hides = version.has_beneath(place, self.versions.shape.fanout_bits);
         let mut output = Output::new(self, place, how, what, hides);
         while merge.next_stretch()? {
-            self.background.check_stopping()?;
+            self.background.between_steps()?;
             merge.each(|hash, item| output.push(hash, item))?;
             self.counters.used_memory(merge.memory_bytes() + output.memory_bytes());
         }

@@ -66,7 +66,7 @@ impl Inner {
         };
         let mut outputs: Vec<Output<'_>> = (0..1 << bits).map(output).collect();
         while merge.next_stretch()? {
-            self.background.check_stopping()?;
+            self.background.between_steps()?;
             merge.each(|hash, item| {
                 let child = hash.container(level, bits) & ((1 << bits) - 1);
                 outputs[child as usize].push(hash, item)
