@@ -16,6 +16,7 @@ use siltstone_engine::{Error, OptionMistake, Result};
 mod advice;
 mod cross_row_hints;
 mod cuckoo_load;
+mod durations;
 mod ect_figures;
 mod ect_knobs;
 mod ect_size;

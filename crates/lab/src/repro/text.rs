@@ -6,13 +6,15 @@
 
 use std::fmt::Write;
 
+use super::durations::seconds;
 use super::{Direction, EXPERIMENTS, Finding};
 
-/// All experiments, one a line.
+/// All experiments, one a line, with about how long they take.
 pub fn list() -> String {
     let width = EXPERIMENTS.iter().map(|e| e.id().len()).max().unwrap_or(0);
     let line = |text: String, e: &&dyn super::Experiment| {
-        text + &format!("{:<width$}  {}: {}\n", e.id(), e.figure(), e.claim())
+        let seconds = seconds(e.id()).map_or(String::new(), |seconds| format!("{seconds} s"));
+        text + &format!("{:<width$} {seconds:>6}  {}: {}\n", e.id(), e.figure(), e.claim())
     };
     EXPERIMENTS.iter().fold(String::new(), line)
 }
