@@ -105,6 +105,9 @@ impl Inner {
     fn flush_oldest(&self) -> Result<()> {
         let view = self.view.load_full();
         let Some(memtable) = view.flushing.first() else { return Ok(()) };
+        if !memtable.is_wanted() {
+            self.prepare_next_log();
+        }
         let rest = view.memtables().filter(|other| !Arc::ptr_eq(other, memtable));
         let first_log = rest.map(|other| other.first_log).min().unwrap_or(memtable.first_log);
         if self.has_large() {
@@ -124,6 +127,7 @@ impl Inner {
             Built::NoRoom => {
                 let log = memtable.full_log().filter(|_| self.options.rows_are_logs() && !is_apart);
                 if let Some(log) = log {
+                    log.sync.finish();
                     log.sync.begin();
                 }
                 let added = self.write_row(memtable, &carried, log)?;
