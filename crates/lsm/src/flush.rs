@@ -1,7 +1,8 @@
 //! A full memtable becomes a row of level 0.
 //!
 //! Oldest first, one at a time: rows must enter level 0 in the order of their writes. The manifest
-//! edit that adds the row also moves the first log that is needed; only then is the old log removed.
+//! edit that adds the row also moves the first log that is needed; only then is the old log removed. Before
+//! all else a flush prepares the log in which writers will go on next.
 //!
 //! With TRIAD-LOG the log is not removed but becomes the larger part of the row, a CL-SSTable: what
 //! is written is a table of positions in it. Values that are no longer than a position stay in the
