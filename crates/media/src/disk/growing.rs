@@ -96,6 +96,13 @@ impl Default for Windows {
     }
 }
 
+impl Windows {
+    /// Bytes that are expected from `start` on, and some more.
+    fn still_expected(&self, start: u64) -> u64 {
+        if self.expected == 0 { 0 } else { (self.expected + BEYOND).saturating_sub(start) }
+    }
+}
+
 impl GrowingFile {
     /// A file without a byte.
     pub(super) fn new(inner: DiskFile) -> Self {
@@ -128,17 +135,20 @@ impl GrowingFile {
             return;
         }
         let start = windows.present.as_ref().map_or(end, |present| present.end().max(end));
-        self.ask_for(windows, start.next_multiple_of(MAP_BYTES as u64));
+        // What is expected is there.
+        if end >= windows.expected || windows.still_expected(start) > 0 {
+            self.ask_for(windows, start.next_multiple_of(MAP_BYTES as u64));
+        }
     }
 
     fn ask_for(&self, windows: &mut Windows, start: u64) {
-        let expected = windows.expected.saturating_sub(start);
-        let bytes = if expected > 0 {
-            (expected + BEYOND).next_multiple_of(MAP_BYTES as u64).min(MOST_EXPECTED)
-        } else {
-            let bytes = windows.next_bytes;
-            windows.next_bytes = (2 * bytes).min(MOST);
-            bytes
+        let bytes = match windows.still_expected(start) {
+            0 => {
+                let bytes = windows.next_bytes;
+                windows.next_bytes = (2 * bytes).min(MOST);
+                bytes
+            }
+            expected => expected.next_multiple_of(MAP_BYTES as u64).min(MOST_EXPECTED),
         };
         windows.has_more = true;
         windows.next = Some(Window::ask_for(&self.inner.file, start, bytes));
