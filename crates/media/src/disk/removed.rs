@@ -42,3 +42,24 @@ pub(super) fn let_go(file: File) {
         let _ = thread.send(file);
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::fd::AsRawFd;
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn is_a_removed_file_closed_soon() {
+        let file = tempfile::tempfile().unwrap();
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let target = std::fs::read_link(&path).unwrap();
+        let_go(file);
+        let began = Instant::now();
+        while std::fs::read_link(&path).is_ok_and(|now| now == target) {
+            assert!(began.elapsed() < Duration::from_secs(10), "{} stays open", target.display());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
