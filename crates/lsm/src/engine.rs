@@ -1,7 +1,7 @@
 //! The engine's face and its shared state.
 //!
-//! Locks, in the order in which they may be taken: the writer's (one write group at a time), the
-//! installer's (one manifest edit at a time, in `version`), the state's (short, never over I/O).
+//! Locks, in the order in which they may be taken: the writer's (one write group at a time), the next
+//! log's, the installer's (one manifest edit at a time, in `version`), the state's (short, never over I/O).
 //! Readers take none: they load the view.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use siltstone_engine::{
 };
 use siltstone_media::{Media, PmemPool};
 use siltstone_structures::Spares;
-use siltstone_table::{BlockCache, IterOptions, Link};
+use siltstone_table::{BlockCache, IterOptions, Link, NextLog};
 
 use crate::compact::{Busy, Compaction, LevelSizes, Strategy};
 use crate::counters::Counters;
@@ -55,6 +55,9 @@ pub(crate) struct Inner {
     pub(crate) group: GroupCommit<Queued>,
     /// `None` once the table is closed.
     pub(crate) writer: Mutex<Option<Writer>>,
+    /// The log in which writers go on when the active memtable is full, if it is there. Locked while a
+    /// number is taken for one: their order is that of the chain.
+    pub(crate) next_log: Mutex<Option<NextLog>>,
     pub(crate) view: ArcSwap<View>,
     /// The newest sequence number that readers see.
     pub(crate) visible: AtomicU64,
@@ -196,6 +199,8 @@ impl Inner {
     }
 
     fn seal(&self) -> Result<()> {
+        let next = self.next_log.lock().take();
+        next.into_iter().for_each(|next| next.remove(self.media.as_ref()));
         let writer = self.writer.lock().take();
         match writer {
             // After a fault the log's state is unknown: the next open finds out.

@@ -1,7 +1,8 @@
 //! A full memtable becomes a row of level 0.
 //!
 //! Oldest first, one at a time: rows must enter level 0 in the order of their writes. The manifest
-//! edit that adds the row also moves the first log that is needed; only then is the old log removed.
+//! edit that adds the row also moves the first log that is needed; only then is the old log removed. Before
+//! all else a flush prepares the log in which writers will go on next.
 //!
 //! With TRIAD-LOG the log is not removed but becomes the larger part of the row, a CL-SSTable: what
 //! is written is a table of positions in it. Values that are no longer than a position stay in the
@@ -105,6 +106,9 @@ impl Inner {
     fn flush_oldest(&self) -> Result<()> {
         let view = self.view.load_full();
         let Some(memtable) = view.flushing.first() else { return Ok(()) };
+        if !memtable.is_wanted() {
+            self.prepare_next_log();
+        }
         let rest = view.memtables().filter(|other| !Arc::ptr_eq(other, memtable));
         let first_log = rest.map(|other| other.first_log).min().unwrap_or(memtable.first_log);
         if self.has_large() {
@@ -124,6 +128,7 @@ impl Inner {
             Built::NoRoom => {
                 let log = memtable.full_log().filter(|_| self.options.rows_are_logs() && !is_apart);
                 if let Some(log) = log {
+                    log.sync.finish();
                     log.sync.begin();
                 }
                 let added = self.write_row(memtable, &carried, log)?;

@@ -98,6 +98,7 @@ pub(crate) fn open(
         spares: Arc::new(Spares::new(options.memtable_limits().1 as usize)),
         group: GroupCommit::new(GROUP_BYTES),
         writer: Mutex::new(Some(Writer::new(log, memtable, writes.last_sequence))),
+        next_log: Mutex::new(None),
         visible: AtomicU64::new(writes.last_sequence),
         snapshots: Arc::new(Snapshots::default()),
         background: Background::new(env.scheduler.clone(), state),

@@ -30,6 +30,7 @@ mod file;
 mod growing;
 mod lock;
 mod map;
+mod removed;
 
 use file::DiskFile;
 use growing::GrowingFile;
@@ -182,7 +183,10 @@ impl Media for Disk {
 
     fn remove(&self, name: &str) -> Result<()> {
         let path = self.join("remove", name)?;
-        std::fs::remove_file(&path).map_err(|e| disk_fault("remove", &path, e))
+        let held = std::fs::File::open(&path);
+        std::fs::remove_file(&path).map_err(|e| disk_fault("remove", &path, e))?;
+        held.into_iter().for_each(removed::let_go);
+        Ok(())
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {

@@ -166,6 +166,10 @@ pub trait File: Send + Sync {
     /// Cuts or extends (with zeros) to `len` bytes.
     fn set_len(&self, len: u64) -> Result<()>;
 
+    /// About `bytes` will be appended to this file, which is empty, in small pieces: the medium may begin
+    /// to make them ready. A hint for files of [`Media::create_growing`]; others do nothing.
+    fn expect(&self, _bytes: u64) {}
+
     /// It grows no more for now: gives back what was ready behind its end.
     fn finish(&self) -> Result<()> {
         Ok(())

@@ -155,6 +155,10 @@ impl File for MeteredFile {
         self.inner.set_len(len)
     }
 
+    fn expect(&self, bytes: u64) {
+        self.inner.expect(bytes);
+    }
+
     fn finish(&self) -> Result<()> {
         self.inner.finish()
     }

@@ -33,7 +33,7 @@ pub use cache::BlockCache;
 pub use kind::{EntryRef, Kind, MAX_SEQUENCE};
 pub use log::{
     ChainWriter, KIND_LINK, Link, LogAccess, LogEnd, LogMode, LogReader, LogRecord, LogSweep,
-    LogWriter, RecordParts, Replay, Replayed, SyncHandle,
+    LogWriter, NextLog, RecordParts, Replay, Replayed, SyncHandle,
 };
 pub use manifest::Manifest;
 pub use number::{FileKind, FileNumber, parse_file_name};

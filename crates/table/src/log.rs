@@ -23,7 +23,7 @@ pub mod survey;
 pub mod sweep;
 pub mod writer;
 
-pub use chain::{ChainWriter, KIND_LINK, Link, RecordParts, remove_logs};
+pub use chain::{ChainWriter, KIND_LINK, Link, NextLog, RecordParts, remove_logs};
 pub use reader::{LogAccess, LogEnd, LogMode, LogReader, LogRecord, PositionedRecords, parse_log};
 pub use replay::{Replay, Replayed, malformed, replay};
 pub use survey::{inspect_log, verify_logs};

@@ -152,6 +152,10 @@ impl File for TracedFile {
         self.after("set length", self.below.set_len(len))
     }
 
+    fn expect(&self, bytes: u64) {
+        self.below.expect(bytes);
+    }
+
     fn finish(&self) -> Result<()> {
         self.below.finish()
     }

@@ -6,6 +6,8 @@
 //!                                   └ memtable full: next log, next memtable, queue a flush
 //! ```
 //!
+//! The next log is there already: the flush of the memtable before has prepared it.
+//!
 //! What goes wrong before the append changes nothing. A failed append of a full disk changes
 //! nothing either. After any other fault of the log the outcome is unknown, and the table refuses
 //! writes until it is opened anew.

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::MutexGuard;
 use siltstone_engine::{BackgroundWork, Error, Result, Stall};
+use siltstone_table::NextLog;
 
 use super::Writer;
 use crate::engine::{Inner, State};
@@ -47,13 +48,14 @@ impl Inner {
     /// Moves on to a new log and a new memtable, and queues the full one for its flush; with
     /// `large`, behind it the large one too.
     pub(crate) fn rotate(&self, writer: &mut Writer, large: bool) -> Result<()> {
-        let number = self.versions.new_number();
         let full = FullLog {
             number: writer.log.number(),
             bytes: writer.log.len(),
             sync: writer.log.sync_handle(),
         };
-        writer.log.rotate(number)?;
+        let next = self.take_next_log()?;
+        let number = next.number();
+        writer.log.rotate_to(next)?;
         writer.memtable.set_full(full);
         let fresh = Memtable::with_spares(number, self.env.seed ^ number, &self.spares);
         let fresh = std::sync::Arc::new(fresh);
@@ -74,6 +76,24 @@ impl Inner {
         drop(state);
         self.schedule_flush();
         Ok(())
+    }
+
+    /// Has the log after the active one there before it is wanted: to create it and make its first pages
+    /// ready would take one write in many far longer than the rest. If that fails, the writer will try.
+    pub(crate) fn prepare_next_log(&self) {
+        let mut slot = self.next_log.lock();
+        if slot.is_none()
+            && let Ok(next) = NextLog::create(self.media.as_ref(), self.versions.new_number())
+        {
+            next.expect(self.options.memtable_limits().0);
+            *slot = Some(next);
+        }
+    }
+
+    fn take_next_log(&self) -> Result<NextLog> {
+        let mut slot = self.next_log.lock();
+        let create = || NextLog::create(self.media.as_ref(), self.versions.new_number());
+        slot.take().map_or_else(create, Ok)
     }
 
     /// How full the active memtable is.

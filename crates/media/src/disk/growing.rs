@@ -12,7 +12,8 @@
 //! [`ahead`](super::ahead)) on another thread, each twice as large as the one before up to a limit. Whatever
 //! does not fit into the window that is there is claimed, and written as to any file: the two see the same
 //! pages, so a window is never needed, and nobody waits for one. The first bytes of a file are written so,
-//! too: most files stay small.
+//! too: most files stay small. Of a file that is *expected* to grow to some size the first window is made
+//! before the first append, and none reaches far beyond that size.
 //!
 //! What is stored is in the page cache at once, as if written: it outlives the process, other
 //! handles read it, and a sync of the file makes it durable. Until the file is finished it has space
@@ -43,8 +44,13 @@ const SMALL: u64 = 16 << 10;
 /// Bytes of the first window of a file, which is wanted soon.
 const FIRST: u64 = 256 << 10;
 /// Bytes of a window at most. The larger, the more space a log has that it does not use; the smaller, the
-/// more often one is made.
+/// more often one is made, and the less time there is for it.
 const MOST: u64 = 1 << 20;
+/// The same of a file whose size is expected: none of it will be left.
+const MOST_EXPECTED: u64 = 2 << 20;
+
+/// A file may grow so far beyond what was expected of it before it gets windows as any other does.
+const BEYOND: u64 = 64 << 10;
 
 /// Appends larger than this on average are written: the kernel takes them in large folios as they are.
 const LARGE: u64 = 8 << 10;
@@ -65,6 +71,8 @@ struct Windows {
     next: Option<Arc<Ready>>,
     /// Bytes of the one after.
     next_bytes: u64,
+    /// The file is expected to grow to so many bytes.
+    expected: u64,
     /// Up to here the kernel has been asked to write back.
     written_back: u64,
     /// There is space behind the end.
@@ -80,10 +88,18 @@ impl Default for Windows {
             present: None,
             next: None,
             next_bytes: FIRST,
+            expected: 0,
             written_back: 0,
             has_more: false,
             is_over: false,
         }
+    }
+}
+
+impl Windows {
+    /// Bytes that are expected from `start` on, and some more.
+    fn still_expected(&self, start: u64) -> u64 {
+        if self.expected == 0 { 0 } else { (self.expected + BEYOND).saturating_sub(start) }
     }
 }
 
@@ -93,8 +109,8 @@ impl GrowingFile {
         GrowingFile { inner, windows: Mutex::default(), len: AtomicU64::new(0) }
     }
 
-    /// Takes the window that is ready once the end is in it, and asks for the next in time.
-    fn keep_ahead(&self, windows: &mut Windows, end: u64) {
+    /// Takes the window that is ready once the end is in it.
+    fn take_ready(&self, windows: &mut Windows, end: u64) {
         let is_used_up = windows.present.as_ref().is_none_or(|present| end >= present.end());
         if is_used_up && let Some(next) = windows.next.take() {
             match next.take() {
@@ -111,14 +127,31 @@ impl GrowingFile {
                 None => windows.next = Some(next),
             }
         }
+    }
+
+    /// Asks for the next window in time.
+    fn keep_ahead(&self, windows: &mut Windows, end: u64) {
         if windows.next.is_some() || windows.is_over || end / windows.appends > LARGE {
             return;
         }
         let start = windows.present.as_ref().map_or(end, |present| present.end().max(end));
-        let start = start.next_multiple_of(MAP_BYTES as u64);
+        // What is expected is there.
+        if end >= windows.expected || windows.still_expected(start) > 0 {
+            self.ask_for(windows, start.next_multiple_of(MAP_BYTES as u64));
+        }
+    }
+
+    fn ask_for(&self, windows: &mut Windows, start: u64) {
+        let bytes = match windows.still_expected(start) {
+            0 => {
+                let bytes = windows.next_bytes;
+                windows.next_bytes = (2 * bytes).min(MOST);
+                bytes
+            }
+            expected => expected.next_multiple_of(MAP_BYTES as u64).min(MOST_EXPECTED),
+        };
         windows.has_more = true;
-        windows.next = Some(Window::ask_for(&self.inner.file, start, windows.next_bytes));
-        windows.next_bytes = (2 * windows.next_bytes).min(MOST);
+        windows.next = Some(Window::ask_for(&self.inner.file, start, bytes));
     }
 
     /// Has what lies before the window written back, a piece at a time: a page that is being written would
@@ -159,6 +192,9 @@ impl File for GrowingFile {
 
     fn write_at(&self, offset: u64, bytes: &[u8], purpose: Purpose) -> Result<()> {
         let mut windows = self.windows.lock();
+        if windows.present.is_none() {
+            self.take_ready(&mut windows, offset);
+        }
         let is_stored = windows.present.as_ref().is_some_and(|window| window.store(offset, bytes));
         let end = offset + bytes.len() as u64;
         if !is_stored {
@@ -171,6 +207,7 @@ impl File for GrowingFile {
         if end > before {
             windows.appends += 1;
             if end > SMALL {
+                self.take_ready(&mut windows, end);
                 self.keep_ahead(&mut windows, end);
                 self.keep_writing_back(&mut windows, end);
             }
@@ -198,6 +235,15 @@ impl File for GrowingFile {
         windows.written_back = windows.written_back.min(len - len % MAP_BYTES as u64);
         self.len.store(len, Ordering::Release);
         Ok(())
+    }
+
+    fn expect(&self, bytes: u64) {
+        let mut windows = self.windows.lock();
+        let is_new = self.len.load(Ordering::Acquire) == 0 && windows.next.is_none();
+        if is_new && bytes > SMALL && !windows.is_over {
+            windows.expected = bytes;
+            self.ask_for(&mut windows, 0);
+        }
     }
 
     fn finish(&self) -> Result<()> {
@@ -330,6 +376,53 @@ mod tests {
         for i in 0..100 {
             file.write_at(i * 10_000, &[7; 10_000], Purpose::Log).unwrap();
         }
+        assert!(file.windows.lock().next.is_none() && !file.windows.lock().has_more);
+    }
+
+    #[test]
+    fn is_an_expected_file_stored_to_from_its_first_byte_and_no_further_than_expected() {
+        for expected in [MOST / 4, MOST_EXPECTED, MOST_EXPECTED + 4 * BEYOND] {
+            let (file, other) = growing();
+            file.expect(expected);
+            if let Some(next) = &file.windows.lock().next {
+                next.wait_until_ready();
+            }
+            file.write_at(0, b"the first", Purpose::Log).unwrap();
+            assert_eq!(
+                file.windows.lock().present.as_ref().map(Window::start),
+                Some(0),
+                "{expected}"
+            );
+            let mut written = 9;
+            while written < expected {
+                file.write_at(written, &[7; 1000], Purpose::Log).unwrap();
+                written += 1000;
+                if let Some(next) = &file.windows.lock().next {
+                    next.wait_until_ready();
+                }
+            }
+            let ready = other.metadata().unwrap().len();
+            // What was asked for beyond comes in the first step of files of which nothing is expected.
+            assert!(ready <= expected + BEYOND + FIRST + MAP_BYTES as u64, "{expected} {ready}");
+            file.finish().unwrap();
+            assert_eq!(other.metadata().unwrap().len(), written);
+            let mut back = vec![0; written as usize];
+            file.read_at(0, &mut back, Purpose::Get).unwrap();
+            assert!(back.starts_with(b"the first") && back[9..].iter().all(|&byte| byte == 7));
+        }
+    }
+
+    #[test]
+    fn is_what_was_expected_of_a_file_and_never_came_given_back() {
+        let (file, other) = growing();
+        file.expect(MOST);
+        drop(file);
+        assert_eq!(other.metadata().unwrap().len(), 0);
+        // Of a file that has bytes already, or will stay small, nothing is expected.
+        let (file, _) = growing();
+        file.expect(SMALL);
+        file.write_at(0, b"a", Purpose::Log).unwrap();
+        file.expect(MOST);
         assert!(file.windows.lock().next.is_none() && !file.windows.lock().has_more);
     }
 

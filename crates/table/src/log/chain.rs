@@ -86,7 +86,8 @@ impl ChainWriter {
     /// # Errors
     /// Those of the medium; then there is no such log.
     pub fn create(media: &Arc<dyn Media>, number: u64, previous: Link) -> Result<Self> {
-        let current = begin(media.as_ref(), number, previous)?;
+        let NextLog { log, .. } = NextLog::create(media.as_ref(), number)?;
+        let current = begin(media.as_ref(), number, log, previous)?;
         let (older, media) = (Vec::new(), media.clone());
         Ok(ChainWriter { number, current, older, is_named: false, media })
     }
@@ -149,11 +150,24 @@ impl ChainWriter {
     /// # Errors
     /// Those of the medium.
     pub fn rotate(&mut self, number: u64) -> Result<()> {
-        let previous = Link { number: self.number, bytes: self.current.len() };
-        let next = begin(self.media.as_ref(), number, previous)?;
+        let next = NextLog::create(self.media.as_ref(), number)?;
+        let old = self.sync_handle();
+        self.rotate_to(next)?;
         // Others will read the old one from now on, by its name and up to the end of the file.
-        self.current.finish();
-        self.older.push((self.number, std::mem::replace(&mut self.current, next)));
+        old.finish();
+        Ok(())
+    }
+
+    /// The same in a log that is there already. The old one may keep zeros behind its end until whoever
+    /// takes it over finishes it ([`SyncHandle::finish`]), which may last longer than a writer should wait.
+    ///
+    /// # Errors
+    /// Those of the medium.
+    pub fn rotate_to(&mut self, next: NextLog) -> Result<()> {
+        let previous = Link { number: self.number, bytes: self.current.len() };
+        let NextLog { number, log } = next;
+        let log = begin(self.media.as_ref(), number, log, previous)?;
+        self.older.push((self.number, std::mem::replace(&mut self.current, log)));
         self.number = number;
         self.is_named = false;
         Ok(())
@@ -181,6 +195,40 @@ impl ChainWriter {
     }
 }
 
+/// A log without a record: there before it is wanted, since to create a file takes a while. A crash leaves
+/// it as one that is not of the chain.
+pub struct NextLog {
+    number: u64,
+    log: LogWriter,
+}
+
+impl NextLog {
+    /// Creates the log `number`, greater than any in the chain.
+    ///
+    /// # Errors
+    /// Those of the medium; then there is no such log.
+    pub fn create(media: &dyn Media, number: u64) -> Result<Self> {
+        let name = FileKind::Log.name(FileNumber(number));
+        Ok(NextLog { number, log: LogWriter::create_growing(media, &name, number, Purpose::Log)? })
+    }
+
+    /// Has the medium make its first pages ready: about `bytes` will be appended.
+    pub fn expect(&self, bytes: u64) {
+        self.log.expect(bytes);
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Removes it again. One that stays behind is removed by the next open.
+    pub fn remove(self, media: &dyn Media) {
+        drop(self.log);
+        remove_logs(media, [self.number]);
+    }
+}
+
 /// Removes logs whose writes are all elsewhere. One that stays behind is removed by the next open.
 pub fn remove_logs(media: &dyn Media, numbers: impl IntoIterator<Item = u64>) {
     for number in numbers {
@@ -188,19 +236,16 @@ pub fn remove_logs(media: &dyn Media, numbers: impl IntoIterator<Item = u64>) {
     }
 }
 
-fn begin(media: &dyn Media, number: u64, previous: Link) -> Result<LogWriter> {
-    let name = FileKind::Log.name(FileNumber(number));
-    let write = || {
-        let mut log = LogWriter::create_growing(media, &name, number, Purpose::Log)?;
-        log.append(&[&previous.encode()])?;
-        Ok(log)
-    };
-    let log = write();
-    if log.is_err() {
-        // A stump would only confuse the next open; if it cannot be removed it has no records.
-        let _ = media.remove(&name);
+/// Chains the log `number` to the one before.
+fn begin(media: &dyn Media, number: u64, mut log: LogWriter, previous: Link) -> Result<LogWriter> {
+    match log.append(&[&previous.encode()]) {
+        Ok(_) => Ok(log),
+        Err(error) => {
+            // A stump would only confuse the next open; if it cannot be removed it has no records.
+            remove_logs(media, [number]);
+            Err(error)
+        }
     }
-    log
 }
 
 #[cfg(test)]

@@ -152,7 +152,7 @@ fn replay_log(
 
 #[cfg(test)]
 mod tests {
-    use super::super::ChainWriter;
+    use super::super::{ChainWriter, NextLog};
     use super::*;
     use siltstone_media::Ram;
     use std::sync::Arc;
@@ -191,6 +191,27 @@ mod tests {
         // More records after the sync prove what had been durable.
         log.append(&[[b"\x01", b"three"]], &mut Vec::new()).unwrap();
         media
+    }
+
+    #[test]
+    fn is_a_log_that_was_only_prepared_no_part_of_the_chain() {
+        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        let mut log = ChainWriter::create(&media, 3, Link::default()).unwrap();
+        log.append(&[[b"\x01", b"one"]], &mut Vec::new()).unwrap();
+        let next = NextLog::create(media.as_ref(), 5).unwrap();
+        // As if the process died now: the one that was prepared has no record.
+        let (logs, records, replayed) = heard(&media, 3).unwrap();
+        assert_eq!((logs, records, replayed.found), (vec![3], 1, vec![3, 5]));
+        assert_eq!(replayed.logs, [3]);
+
+        log.rotate_to(next).unwrap();
+        log.append(&[[b"\x01", b"two"]], &mut Vec::new()).unwrap();
+        log.sync().unwrap();
+        let (logs, records, replayed) = heard(&media, 3).unwrap();
+        assert_eq!((logs, records, replayed.logs), (vec![3, 5], 2, vec![3, 5]));
+        let next = NextLog::create(media.as_ref(), 8).unwrap();
+        next.remove(media.as_ref());
+        assert_eq!(heard(&media, 3).unwrap().2.found, [3, 5]);
     }
 
     fn heard(media: &Arc<dyn Media>, first: u64) -> Result<(Vec<u64>, usize, Replayed)> {

@@ -168,10 +168,9 @@ impl LogWriter {
         self.records
     }
 
-    /// Gives back what the medium has ready behind the end, where nothing more will come for now.
-    pub(super) fn finish(&self) {
-        // It reads as zeros and does no harm; it only takes space.
-        let _ = self.shared.file.finish();
+    /// About `bytes` will be appended to the log, which is empty: the medium may make them ready.
+    pub(super) fn expect(&self, bytes: u64) {
+        self.shared.file.expect(bytes);
     }
 
     /// Closes the log for good: a reader will take anything missing from it for corruption.
@@ -288,7 +287,7 @@ impl LogWriter {
 
 impl Drop for LogWriter {
     fn drop(&mut self) {
-        self.finish();
+        self.sync_handle().finish();
     }
 }
 
@@ -305,6 +304,12 @@ impl SyncHandle {
     /// Has the medium begin with what a [`sync`](SyncHandle::sync) would do.
     pub fn begin(&self) {
         self.shared.file.begin_sync();
+    }
+
+    /// Gives back what the medium has ready behind the end, where nothing more will come for now.
+    pub fn finish(&self) {
+        // It reads as zeros and does no harm; it only takes space.
+        let _ = self.shared.file.finish();
     }
 
     /// The length known durable, in bytes.

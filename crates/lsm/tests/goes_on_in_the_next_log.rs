@@ -1,0 +1,107 @@
+//! The log after the active one is there before it is wanted: is it used, left out of what is recovered, and
+//! removed at close?
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+use siltstone_lsm::{Lsm, Options};
+use siltstone_media::{Disk, Media, Ram};
+
+const KEYS: u32 = 300;
+
+fn open(media: &Arc<dyn Media>) -> Lsm {
+    let options = [("memtable", "64KiB"), ("container", "1MiB"), ("table", "64KiB")];
+    let options: BTreeMap<_, _> =
+        options.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
+    Lsm::open(media.clone(), env, Options::from_map(&options).unwrap()).unwrap()
+}
+
+/// In no order: rows of keys in order are sorted tables, and their logs go.
+fn key_of(number: u32) -> [u8; 4] {
+    number.wrapping_mul(2_654_435_761).to_be_bytes()
+}
+
+fn write(lsm: &Lsm, from: u32) {
+    for key in from..from + KEYS {
+        let mut batch = WriteBatch::new();
+        batch.put(&key_of(key), &[key as u8; 1000]);
+        lsm.write(&batch, Durability::Buffered).unwrap();
+    }
+    // What is due is done, but nothing is wanted in tables.
+    lsm.maintain().unwrap();
+}
+
+fn check(lsm: &Lsm, keys: u32) {
+    for key in 0..keys {
+        let found = lsm.get(&key_of(key)).unwrap().map(|entry| entry.value);
+        assert_eq!(found, Some(vec![key as u8; 1000]), "{key}");
+    }
+}
+
+/// The logs on the medium, ascending.
+fn logs(media: &Arc<dyn Media>) -> Vec<String> {
+    media.list().unwrap().into_iter().filter(|name| name.ends_with(".log")).collect()
+}
+
+fn last_log(media: &Arc<dyn Media>) -> (String, u64) {
+    let name = logs(media).pop().unwrap();
+    let len = media.open(&name, siltstone_media::Mode::Read).unwrap().len().unwrap();
+    (name, len)
+}
+
+#[test]
+fn is_the_next_log_there_before_it_is_wanted_and_gone_after_a_close() {
+    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    let lsm = open(&media);
+    let active = last_log(&media).0;
+    write(&lsm, 0);
+    let (next, len) = last_log(&media);
+    assert!(next > active && len == 0, "{next} has {len} bytes");
+    write(&lsm, KEYS);
+    let in_use = media.open(&next, siltstone_media::Mode::Read).unwrap();
+    assert!(in_use.len().unwrap() > 0, "writers did not go on in {next}");
+    check(&lsm, 2 * KEYS);
+    lsm.close().unwrap();
+    assert!(last_log(&media).1 > 0, "the log that nobody went on in stayed");
+    drop(lsm);
+    check(&open(&media), 2 * KEYS);
+}
+
+#[test]
+fn is_the_next_log_no_hindrance_after_a_crash() {
+    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    let lsm = open(&media);
+    write(&lsm, 0);
+    let (next, _) = last_log(&media);
+    // The process dies: nothing is closed.
+    std::mem::forget(lsm);
+    let lsm = open(&media);
+    check(&lsm, KEYS);
+    assert!(last_log(&media).0 > next && !media.exists(&next).unwrap());
+    write(&lsm, KEYS);
+    drop(lsm);
+    check(&open(&media), 2 * KEYS);
+}
+
+/// On a disk the pages of logs are ready before they are written, and nothing of that is left.
+#[test]
+fn are_full_logs_as_long_as_what_was_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let media: Arc<dyn Media> = Arc::new(Disk::open(directory.path()).unwrap());
+    let lsm = open(&media);
+    write(&lsm, 0);
+    let names = logs(&media);
+    // But for the active one and the next.
+    for name in &names[..names.len() - 2] {
+        let len = media.open(name, siltstone_media::Mode::Read).unwrap().len().unwrap();
+        assert!((64 << 10..68 << 10).contains(&len), "{name} has {len} bytes");
+    }
+    assert!(names.len() > 3, "{names:?}");
+    lsm.close().unwrap();
+    drop(lsm);
+    check(&open(&media), KEYS);
+}
