@@ -7,12 +7,11 @@ mod support;
 
 use std::io::Write;
 use std::net::{TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use siltstone_client::wire::hello;
 use siltstone_client::{Action, Client, ClientOptions, Value};
-use siltstone_testkit::Dice;
+use siltstone_testkit::{Dice, ending};
 use support::{Running, mica};
 
 const BUDGET: u64 = 64 << 20;
@@ -46,10 +45,11 @@ fn hostile_clients_do_not_make_a_table_grow() {
         options.udp = Some("127.0.0.1:0".parse().unwrap());
     });
     fill(&server, 80_000);
-    let is_over = AtomicBool::new(false);
+    let running = ending::Running::default();
     let mut most = 0;
     std::thread::scope(|scope| {
-        let (server, is_over) = (&server, &is_over);
+        let (server, running) = (&server, &running);
+        let _ending = running.until_dropped();
         for (number, command) in ["DBSIZE", "KEYS nothing*", "RANDOMKEY", "SCAN 0 COUNT 100000"]
             .into_iter()
             .cycle()
@@ -58,14 +58,14 @@ fn hostile_clients_do_not_make_a_table_grow() {
         {
             scope.spawn(move || {
                 let mut client = server.client();
-                while !is_over.load(Relaxed) {
+                while running.goes_on() {
                     assert!(!client.call(command).starts_with('-'), "{number}");
                 }
             });
         }
         scope.spawn(move || {
             let (socket, mut dice) = (UdpSocket::bind("127.0.0.1:0").unwrap(), Dice::new(1));
-            while !is_over.load(Relaxed) {
+            while running.goes_on() {
                 let mut packet = hello::hello(dice.below(1 << 40), b"").to_vec();
                 let at = dice.index(packet.len());
                 packet[at] = dice.below(256) as u8;
@@ -77,7 +77,7 @@ fn hostile_clients_do_not_make_a_table_grow() {
         });
         scope.spawn(move || {
             // Who never reads, and who never finishes.
-            while !is_over.load(Relaxed) {
+            while running.goes_on() {
                 let mut stream = TcpStream::connect(server.address).unwrap();
                 let _ = stream.write_all(b"*2\r\n$3\r\nGET\r\n$400000000\r\n");
                 let _ = stream.write_all(&[b'x'; 100_000]);
@@ -89,7 +89,6 @@ fn hostile_clients_do_not_make_a_table_grow() {
             most = most.max(resident());
             std::thread::sleep(Duration::from_millis(20));
         }
-        is_over.store(true, Relaxed);
     });
     let grown = most.saturating_sub(before);
     assert!(grown < BUDGET + BESIDES, "{} MiB more than before", grown >> 20);

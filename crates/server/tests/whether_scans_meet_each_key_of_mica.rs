@@ -5,8 +5,8 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use siltstone_testkit::ending;
 use support::{Running, mica};
 
 /// All keys, by SCAN.
@@ -40,18 +40,17 @@ fn scan_meets_each_key_of_mica() {
             client.expect(&[(&format!("SET stays:{key} 1"), "+OK")]);
         }
         for count in ["1", "7", "10000"] {
-            let is_over = AtomicBool::new(false);
+            let running = ending::Running::default();
             let keys = std::thread::scope(|scope| {
                 scope.spawn(|| {
                     let mut client = server.client();
-                    while !is_over.load(Relaxed) {
+                    while running.goes_on() {
                         (0..50).for_each(|key| drop(client.call(&format!("SET passes:{key} 1"))));
                         (0..50).for_each(|key| drop(client.call(&format!("DEL passes:{key}"))));
                     }
                 });
-                let keys = scanned(&server, count);
-                is_over.store(true, Relaxed);
-                keys
+                let _ending = running.until_dropped();
+                scanned(&server, count)
             });
             let stay: Vec<_> = keys.iter().filter(|key| key.starts_with("stays")).collect();
             assert_eq!(stay.len(), 200, "{table}, {count}");
