@@ -213,7 +213,9 @@ fn does_a_walk_beside_writers_meet_what_stays() {
             let text = format!("{mode} access={name} memory=2MiB partitions=1");
             let store = Store::new(&env(), options(&text)).unwrap();
             assert!(!store.keys(0).advance());
-            stays.clone().for_each(|number| drop(put(&store, &key(number), b"here")));
+            for number in stays.clone() {
+                assert_eq!(put(&store, &key(number), b"here"), Outcome::Stored);
+            }
             let running = ending::Running::default();
             std::thread::scope(|scope| {
                 for thread in 0..2 {
