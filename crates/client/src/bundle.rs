@@ -110,6 +110,11 @@ mod tests {
             short[4..6].copy_from_slice(&[length, 0]);
             assert_eq!(packets(&[short, one.clone()].concat()).count(), 1, "{length} bytes");
         }
+        // Of another version: where its length stands is not known here.
+        let mut other = one.clone();
+        other[2] ^= 1;
+        assert_eq!(packets(&[&other[..], &one].concat()).count(), 1);
+        assert_eq!(packets(&[&one[..], &other].concat()).count(), 1);
         assert_eq!(packets(b"").count(), 0);
         assert_eq!(packets(&[0; 100]).count(), 1);
     }

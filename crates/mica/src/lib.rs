@@ -40,7 +40,8 @@
 //! * No operation answers with another key's value: keys are compared whole, always.
 //! * Single operations, and batches, are linearizable in every access mode.
 //! * In store mode nothing goes that was not deleted; full is an error, and nothing has changed.
-//! * Memory is what `memory` says, from open to close; cursors alone come on top.
+//! * Memory is what `memory` says, from open to close; cursors, which copy the table, come on top. [`Keys`]
+//!   walks without a copy.
 //!
 //! Nothing survives the process.
 //!
@@ -68,6 +69,8 @@ mod item;
 #[cfg(not(loom))]
 mod keyhash;
 #[cfg(not(loom))]
+mod keys;
+#[cfg(not(loom))]
 pub mod lines;
 #[cfg(not(loom))]
 mod mapping;
@@ -90,6 +93,8 @@ mod words;
 pub use engine::Mica;
 #[cfg(not(loom))]
 pub use item::{MAX_VALUE_BYTES, Meta};
+#[cfg(not(loom))]
+pub use keys::Keys;
 #[cfg(not(loom))]
 pub use mapping::Mapping;
 #[cfg(not(loom))]

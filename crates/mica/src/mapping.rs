@@ -292,6 +292,17 @@ mod tests {
         }
     }
 
+    /// A mirror of small pages would be worth less than it costs.
+    #[test]
+    #[cfg(not(miri))]
+    fn is_a_mirror_taken_where_it_has_huge_pages() {
+        let words = 2 * HUGE_PAGE / WORD;
+        let has_reserved = Region::mirrored(words, true).is_ok();
+        let region = Region::for_log(words, Mapping::Auto).unwrap();
+        assert_eq!(region.is_mirrored(), has_reserved || files_have_huge_pages());
+        assert!(!Region::for_log(words, Mapping::Plain).unwrap().is_mirrored());
+    }
+
     #[test]
     fn are_words_rounded_down_to_pages_that_there_are() {
         let (small, huge) = (SMALL_PAGE / WORD, HUGE_PAGE / WORD);

@@ -116,7 +116,7 @@ impl Options {
         });
         reader.size("memory", &mut o.memory_bytes);
         reader.value("partitions", &mut o.partitions);
-        reader.with("access", &mut o.access, access);
+        reader.with("access", &mut o.access, |text| named(text, &Access::NAMED));
         reader.with("eviction", &mut o.eviction, |text| named(text, EVICTIONS));
         reader.size("item", &mut o.item_bytes);
         reader.value("spare", &mut o.spare);
@@ -206,10 +206,6 @@ const EVICTIONS: &[(&str, Eviction)] = &[
     ("clock", Eviction::Clock),
 ];
 
-fn access(text: &str) -> Result<Access, String> {
-    named(text, &[("erew", Access::Erew), ("crew", Access::Crew), ("crcw", Access::Crcw)])
-}
-
 fn named<T: Copy>(text: &str, all: &[(&'static str, T)]) -> Result<T, String> {
     let found = all.iter().find(|(name, _)| *name == text);
     found.map(|found| found.1).ok_or_else(|| {
@@ -242,6 +238,9 @@ mod tests {
         let names: Vec<_> = mistakes.iter().map(|m| m.option.as_str()).collect();
         assert_eq!(names, ["mode", "access", "eviction", "gap", "memory", "colour"]);
         assert_eq!(from(&[]).unwrap(), Options::default());
+        for (name, access) in Access::NAMED {
+            assert_eq!((from(&[("access", name)]).unwrap().access, access.name()), (access, name));
+        }
         assert!(from(&[("partitions", "3")]).is_err());
         assert!(from(&[("partitions", "0")]).is_err());
         assert!(from(&[("offset_bits", "10")]).is_err());

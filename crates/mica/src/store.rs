@@ -28,6 +28,7 @@ use crate::counters::{Counts, Tally};
 use crate::held::Held;
 use crate::item::Item;
 use crate::keyhash;
+use crate::keys::Keys;
 use crate::options::{Mode, Options};
 use crate::partition::cache::Cache;
 use crate::partition::keep::Keep;
@@ -400,6 +401,22 @@ impl Store {
                 }
             }
         });
+    }
+
+    /// A walk over keys beside all else that goes on, from a place on that another walk told; 0 is the first.
+    pub fn keys(&self, place: u64) -> Keys<'_> {
+        Keys::of(self, place)
+    }
+
+    /// Shows the keys of a bucket, counted through all partitions; whether there is such a bucket.
+    pub(crate) fn keys_at(&self, place: u64, see: impl FnMut(Vec<u8>)) -> bool {
+        let _inside = self.turnstile.enter(thread_number());
+        let context = self.context(false);
+        with_partitions!(self, partitions => {
+            let buckets = partitions[0].memory.bucket_count() as u64;
+            let partition = partitions.get((place / buckets) as usize);
+            partition.inspect(|it| it.keys_of((place % buckets) as usize, &context, see)).is_some()
+        })
     }
 
     /// Items that are stored, those that have expired and were not met since among them.

@@ -40,6 +40,17 @@ pub enum Access {
     Crcw,
 }
 
+impl Access {
+    /// All, by their names.
+    pub const NAMED: [(&'static str, Access); 3] =
+        [("erew", Access::Erew), ("crew", Access::Crew), ("crcw", Access::Crcw)];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Access::NAMED[self as usize].0
+    }
+}
+
 const VERSION: u64 = 0xffff_ffff;
 
 fn next(header: u64) -> u64 {

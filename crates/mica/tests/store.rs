@@ -9,7 +9,7 @@ use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
 use siltstone_mica::{
     Access, Action, Answer, Mica, Mode, Options, Outcome, Request, Store, Value, Values,
 };
-use siltstone_testkit::Dice;
+use siltstone_testkit::{Dice, ending};
 
 fn options(pairs: &str) -> Options {
     let pairs = pairs.split(' ').filter_map(|pair| pair.split_once('='));
@@ -196,6 +196,75 @@ fn does_the_mode_change_while_threads_work() {
             std::thread::yield_now();
         }
     });
+}
+
+/// A walk over keys beside writers: every key that it gives was stored, and what stays is met once, where
+/// nothing is evicted.
+#[test]
+fn does_a_walk_beside_writers_meet_what_stays() {
+    let key = |number: u64| {
+        let mut key = number.to_le_bytes().to_vec();
+        key.resize(8 + number as usize % 40, number as u8);
+        key
+    };
+    let stays = 5000..5200u64;
+    for mode in ["mode=store buckets=150 spare=1", "mode=cache"] {
+        for (name, access) in Access::NAMED {
+            let text = format!("{mode} access={name} memory=2MiB partitions=1");
+            let store = Store::new(&env(), options(&text)).unwrap();
+            assert!(!store.keys(0).advance());
+            for number in stays.clone() {
+                assert_eq!(put(&store, &key(number), b"here"), Outcome::Stored);
+            }
+            let running = ending::Running::default();
+            std::thread::scope(|scope| {
+                for thread in 0..2 {
+                    let (store, running, key) = (&store, &running, &key);
+                    scope.spawn(move || {
+                        let mut dice = Dice::of(4, thread);
+                        while running.goes_on() {
+                            let (key, len) = (key(dice.below(600)), dice.index(2000));
+                            if dice.one_in(3) {
+                                let action = Action::Delete(None);
+                                let hash = store.hash(&key);
+                                store.one(&Request { hash, key: &key, action }, &mut ());
+                            } else {
+                                put(store, &key, &vec![1; len]);
+                            }
+                        }
+                    });
+                }
+                let _ending = running.until_dropped();
+                for _ in 0..300 {
+                    let (mut walk, mut met) = (store.keys(0), Vec::new());
+                    while walk.advance() {
+                        let number = u64::from_le_bytes(*walk.key().first_chunk().unwrap());
+                        assert_eq!(walk.key(), key(number), "{text}");
+                        met.extend(Some(number).filter(|number| stays.contains(number)));
+                    }
+                    met.sort_unstable();
+                    let is_whole = met.iter().copied().eq(stays.clone());
+                    assert!(is_whole || mode == "mode=cache", "{text}: {} are met", met.len());
+                    assert!(!walk.advance(), "the end is the end");
+                }
+            });
+            assert_eq!(store.access(), access);
+            assert!(!store.keys(u64::MAX).advance());
+        }
+    }
+}
+
+/// What has expired is not met.
+#[test]
+fn does_a_walk_pass_over_what_has_expired() {
+    let clock = Arc::new(ManualClock::at(1000));
+    let store = Store::new(&Env::replayable(clock.clone(), 1), options("memory=4MiB")).unwrap();
+    let value = Value { bytes: b"v", expires_at: Some(2000), ..Value::default() };
+    let request = Request { hash: store.hash(b"k"), key: b"k", action: Action::Put(value) };
+    store.one(&request, &mut ());
+    assert!(store.keys(0).advance());
+    clock.set(2000);
+    assert!(!store.keys(0).advance());
 }
 
 /// Under EREW a burst keeps locks of partitions: two that go through them in opposite orders would wait for

@@ -329,6 +329,10 @@ fn the_connection_and_the_server() {
         ("HELLO 4", "-NOPROTO unsupported protocol version"),
     ]);
     assert!(client.call("CONFIG SET save x").starts_with("-ERR CONFIG SET is not supported"));
+    assert!(
+        client.call("CONFIG SET access crew").ends_with("is not of mica and has one access mode")
+    );
+    client.expect(&[("CONFIG GET access", "[]")]);
     assert!(client.call("DEBUG SLEEP 10").starts_with("-ERR DEBUG"));
     assert!(client.call("CLIENT LIST").contains("name=me"));
     assert!(client.call("CLIENT INFO").contains("lib-name=test"));

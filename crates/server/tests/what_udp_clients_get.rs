@@ -17,7 +17,7 @@ use siltstone_client::wire::{HEADER_BYTES, Header, Kind, answer, hello};
 use siltstone_client::{Action, Client, ClientError, ClientOptions, Outcome, Value};
 use siltstone_mica::{Access, Request, Store};
 use siltstone_server::{Server, ServerOptions};
-use siltstone_testkit::Dice;
+use siltstone_testkit::{Dice, ending};
 use support::{Running, mica};
 
 fn anywhere() -> Option<SocketAddr> {
@@ -483,6 +483,46 @@ fn a_client_follows_when_the_access_mode_changes() {
         client.ask(&gets, |at, reply| assert_eq!(reply.value, keys[at].as_bytes())).unwrap();
     }
     assert!(client.counters().welcomes > 1);
+}
+
+/// Whoever runs the server changes the mode while clients write and read back what they wrote.
+#[test]
+fn the_access_mode_is_changed_under_load() {
+    let server = over("memory=32MiB partitions=4", |options| options.udp_ports = 2);
+    let running = ending::Running::default();
+    std::thread::scope(|scope| {
+        for writer in 0..2u8 {
+            let (server, running) = (&server, &running);
+            scope.spawn(move || {
+                let mut client = client(server, |options| options.batch = 4);
+                let keys: Vec<_> = (0..40u8).map(|key| [writer, key]).collect();
+                for round in 0u32.. {
+                    let bytes = round.to_le_bytes();
+                    let puts: Vec<_> =
+                        keys.iter().map(|key| (&key[..], Action::Put(value(&bytes)))).collect();
+                    let stored = |_: usize, reply: siltstone_client::Reply<'_>| {
+                        assert_eq!(reply.answer.outcome, Outcome::Stored);
+                    };
+                    client.ask(&puts, stored).unwrap();
+                    let gets: Vec<_> = keys.iter().map(|key| (&key[..], Action::Get)).collect();
+                    client.ask(&gets, |_, reply| assert_eq!(reply.value, bytes)).unwrap();
+                    if !running.goes_on() {
+                        break;
+                    }
+                }
+            });
+        }
+        let _ending = running.until_dropped();
+        let mut admin = server.client();
+        for access in ["crew", "CRCW", "erew"].into_iter().cycle().take(60) {
+            admin.expect(&[(&format!("CONFIG SET access {access}"), "+OK")]);
+            let now = format!("[\"access\", \"{}\"]", access.to_ascii_lowercase());
+            admin.expect(&[("CONFIG GET access", &now)]);
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        let refused = admin.call("CONFIG SET access none");
+        assert_eq!(refused, "-ERR 'none' is unknown (there are erew, crew, crcw)");
+    });
 }
 
 #[test]

@@ -55,15 +55,65 @@ fn memcslap() {
     }
 }
 
+/// memaslap, as Debian calls it: sets and look-ups whose values it checks (-v 1).
+#[test]
+fn memcaslap() {
+    let server = server();
+    let servers = server.memcached.unwrap().to_string();
+    let args = ["-s", &servers, "-T", "2", "-c", "4", "-x", "20000", "-v", "1", "-X", "200"];
+    let Some((is_well, text)) = run("memcaslap", &args) else { return };
+    let counted = |what: &str| -> Option<u64> {
+        let line = text.lines().find(|line| line.starts_with(what))?;
+        line.split_whitespace().nth(1)?.parse().ok()
+    };
+    let (sets, gets) = (counted("cmd_set:"), counted("cmd_get:"));
+    assert!(is_well && sets.zip(gets).is_some_and(|(sets, gets)| sets + gets >= 20_000), "{text}");
+    for wrong in ["get_misses:", "verify_misses:", "verify_failed:"] {
+        assert_eq!(counted(wrong), Some(0), "{text}");
+    }
+}
+
+/// libmemcached's command-line tools, each of which is a client by that library.
+#[test]
+fn libmemcached() {
+    let server = server();
+    let servers = format!("--servers={}", server.memcached.unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("fruit");
+    std::fs::write(&file, "apples and pears").unwrap();
+    let file = file.to_str().unwrap();
+    let tool = |name: &str, args: &[&str]| run(name, &[&[&servers[..]], args].concat());
+    let Some((is_well, text)) = tool("memcping", &[]) else { return };
+    assert!(is_well, "{text}");
+    let mut steps = vec![
+        ("memccp", vec!["--flag=7", file], true, ""),
+        ("memccat", vec!["fruit"], true, "apples and pears"),
+        ("memccat", vec!["--flag", "fruit"], true, "7"),
+        ("memcexist", vec!["fruit"], true, ""),
+        ("memctouch", vec!["--expire=100", "fruit"], true, ""),
+        ("memcstat", vec![], true, "curr_items: 1"),
+        ("memcrm", vec!["fruit"], true, ""),
+        ("memcexist", vec!["fruit"], false, ""),
+        ("memccp", vec!["--set", file], true, ""),
+        ("memcflush", vec![], true, ""),
+        ("memcexist", vec!["fruit"], false, ""),
+    ];
+    for (name, args, should, contains) in steps.drain(..) {
+        let Some((is_well, text)) = tool(name, &args) else { return };
+        assert!(is_well == should && text.contains(contains), "{name} {args:?}: {text}");
+    }
+}
+
 #[test]
 fn pymemcache() {
     let server = server();
     let address = server.memcached.unwrap();
-    let has_it = run("python3", &["-c", "import pymemcache"]);
-    if !has_it.is_some_and(|(is_well, _)| is_well) {
-        println!("skipped: python3 has no pymemcache");
+    // The system's Python has what the system's packages bring, the one on the PATH may not.
+    let has_it = |python: &&str| run(python, &["-c", "import pymemcache"]).is_some_and(|ran| ran.0);
+    let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(has_it) else {
+        println!("skipped: no Python has pymemcache");
         return;
-    }
+    };
     let script = format!(
         "
 from pymemcache.client.base import Client, PooledClient
@@ -97,7 +147,7 @@ print('all well')
         address.ip(),
         address.port()
     );
-    let (is_well, text) = run("python3", &["-c", &script]).unwrap();
+    let (is_well, text) = run(python, &["-c", &script]).unwrap();
     assert!(is_well && text.contains("all well"), "{text}");
 }
 

@@ -36,6 +36,7 @@
 pub mod concurrent;
 pub mod damage;
 pub mod dice;
+pub mod ending;
 pub mod faults;
 pub mod full;
 pub mod histories;

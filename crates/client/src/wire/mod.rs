@@ -153,6 +153,11 @@ impl Header {
         (is_ours && (HEADER_BYTES..=bytes.len()).contains(&length)).then_some(length)
     }
 
+    /// Bytes that the answer to a packet may have, as it says; 0 if it is too short for one.
+    pub fn room(packet: &[u8]) -> usize {
+        packet.first_chunk::<HEADER_BYTES>().map_or(0, |bytes| u16_at(bytes, 28).into())
+    }
+
     /// Reads the header of a packet, and what follows it.
     ///
     /// # Errors

@@ -11,6 +11,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -18,8 +19,10 @@ use siltstone_client::xdp::veth::INTERFACE;
 use siltstone_client::{Action, Client, ClientOptions, Outcome, Value};
 use siltstone_engine::{Error, Result};
 
+use super::Load;
+use super::draws::{Draws, pieces};
+use super::frames::{Frames, Heard};
 use super::servers::{PASSWORD, Server};
-use super::{Key, Load, key};
 
 /// A protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,20 +50,25 @@ pub struct Measured {
 pub enum Driver {
     /// Our client.
     Udp(Box<Client>),
-    /// A socket, and the protocol over it.
-    Tcp(Protocol, Tcp),
+    /// A socket.
+    Tcp(Box<Tcp>),
 }
 
 /// A socket with what came and is not a whole answer yet.
 pub struct Tcp {
     stream: TcpStream,
     input: Vec<u8>,
+    frames: Frames,
 }
 
 /// Bytes of a packet: what 64 stores of tiny items take, and more.
 const PACKET_BYTES: usize = 8000;
+/// Bytes that a request or an answer has besides its key and value, and more.
+const REQUEST_BYTES: usize = 64;
 /// Draws that a run goes round.
 const READY: usize = 1 << 20;
+/// Items that are made ready at a time to be stored.
+const FILLED: usize = 1 << 16;
 
 impl Driver {
     /// Connects to a server.
@@ -71,9 +79,11 @@ impl Driver {
         let refused = |error: &dyn std::fmt::Display| Error::Invalid(format!("connect: {error}"));
         if protocol == Protocol::Udp {
             let address = server.udp.ok_or_else(|| refused(&"it has no UDP port"))?;
+            // A batch is a packet, of large items too.
+            let bytes = PACKET_BYTES.max(load.batch * (load.sizes.item() + REQUEST_BYTES));
             let options = ClientOptions {
-                packet_bytes: PACKET_BYTES,
-                answer_bytes: PACKET_BYTES,
+                packet_bytes: bytes,
+                answer_bytes: bytes,
                 batch: load.batch,
                 window: load.window,
                 deadline: Duration::from_secs(10),
@@ -86,7 +96,8 @@ impl Driver {
         }
         let stream = TcpStream::connect(server.tcp).map_err(|error| refused(&error))?;
         stream.set_nodelay(true).map_err(|error| refused(&error))?;
-        Ok(Driver::Tcp(protocol, Tcp { stream, input: Vec::new() }))
+        let frames = Frames::of(protocol, load.sizes);
+        Ok(Driver::Tcp(Box::new(Tcp { stream, input: Vec::new(), frames })))
     }
 
     /// Stores all items.
@@ -94,10 +105,12 @@ impl Driver {
     /// # Errors
     /// If one is not stored.
     pub fn fill(&mut self, load: Load) -> Result<()> {
-        let all: Vec<_> = (0..load.items).map(|item| (key(item), false)).collect();
         let mut ignored = histogram();
-        for round in all.chunks(load.round()) {
-            self.round(round, load, &mut ignored)?;
+        for some in pieces(0..load.items as usize, FILLED) {
+            let all = Draws::of(load.sizes, some.map(|item| (item as u64, false)));
+            for round in pieces(0..all.len(), load.round()) {
+                self.round(&all, round, load, &mut ignored)?;
+            }
         }
         Ok(())
     }
@@ -112,8 +125,8 @@ impl Driver {
         let (mut done, mut missed) = (0, 0);
         // What a server is asked is made ready before, so that it never waits for that.
         let asks = match self {
-            Driver::Udp(_) => asks(&draws),
-            Driver::Tcp(..) => Vec::new(),
+            Driver::Udp(_) => asks(&draws, 0..draws.len()),
+            Driver::Tcp(_) => Vec::new(),
         };
         let begin = Instant::now();
         let mut rounds = (0..draws.len() / load.round()).cycle();
@@ -122,8 +135,10 @@ impl Driver {
             let round = round * load.round()..(round + 1) * load.round();
             done += round.len();
             missed += match self {
-                Driver::Udp(client) => ask(client, &asks[round], load, &mut latency)?,
-                Driver::Tcp(..) => self.round(&draws[round], load, &mut latency)?,
+                Driver::Udp(client) => {
+                    ask(client, &asks[round.clone()], &draws, round.start, load, &mut latency)?
+                }
+                Driver::Tcp(_) => self.round(&draws, round, load, &mut latency)?,
             };
         }
         if missed > done / 100 {
@@ -135,34 +150,35 @@ impl Driver {
     /// Sends batches and awaits their answers; how many look-ups missed.
     fn round(
         &mut self,
-        round: &[(Key, bool)],
+        draws: &Draws,
+        round: Range<usize>,
         load: Load,
         latency: &mut Histogram<u64>,
     ) -> Result<usize> {
         match self {
-            Driver::Udp(client) => ask(client, &asks(round), load, latency),
-            Driver::Tcp(protocol, tcp) => {
+            Driver::Udp(client) => {
+                ask(client, &asks(draws, round.clone()), draws, round.start, load, latency)
+            }
+            Driver::Tcp(tcp) => {
                 let begin = Instant::now();
                 let mut note = || latency.saturating_record(begin.elapsed().as_nanos() as u64);
                 let lost = |error: std::io::Error| Error::Invalid(format!("the server: {error}"));
-                let mut bytes = Vec::with_capacity(load.batch * 64);
-                let mut send = |batch: &[(Key, bool)], stream: &mut TcpStream| {
+                let mut bytes = Vec::with_capacity(load.batch * (load.sizes.item() + 48));
+                let mut send = |batch: Range<usize>, tcp: &mut Tcp| {
                     bytes.clear();
-                    for (key, is_get) in batch {
-                        write(*protocol, key, *is_get, &mut bytes);
-                    }
-                    stream.write_all(&bytes)
+                    batch.for_each(|at| tcp.frames.write(draws.at(at), &mut bytes));
+                    tcp.stream.write_all(&bytes)
                 };
-                let mut ahead = round.chunks(load.batch);
+                let mut ahead = pieces(round.clone(), load.batch);
                 for batch in ahead.by_ref().take(load.window) {
-                    send(batch, &mut tcp.stream).map_err(lost)?;
+                    send(batch, tcp).map_err(lost)?;
                 }
                 let mut missed = 0;
-                for batch in round.chunks(load.batch) {
-                    missed += tcp.answers(*protocol, batch).map_err(lost)?;
+                for batch in pieces(round, load.batch) {
+                    missed += tcp.answers(draws, batch).map_err(lost)?;
                     note();
                     if let Some(batch) = ahead.next() {
-                        send(batch, &mut tcp.stream).map_err(lost)?;
+                        send(batch, tcp).map_err(lost)?;
                     }
                 }
                 Ok(missed)
@@ -171,20 +187,24 @@ impl Driver {
     }
 }
 
+/// A request of ours.
+type Ask<'d> = (&'d [u8], Action<'d>);
+
 /// What our client is to be asked for these draws.
-fn asks(draws: &[(Key, bool)]) -> Vec<(&[u8], Action<'_>)> {
-    let mut asks: Vec<(&[u8], Action<'_>)> = Vec::with_capacity(draws.len());
-    for (key, is_get) in draws {
-        let value = Value { bytes: key, ..Value::default() };
-        asks.push((key, if *is_get { Action::Get } else { Action::Put(value) }));
-    }
-    asks
+fn asks(draws: &Draws, round: Range<usize>) -> Vec<Ask<'_>> {
+    let ask = |at| {
+        let (key, bytes, is_get) = draws.at(at);
+        (key, if is_get { Action::Get } else { Action::Put(Value { bytes, ..Value::default() }) })
+    };
+    round.map(ask).collect()
 }
 
-/// Has our client ask all of it; how many look-ups missed.
+/// Has our client ask all of it, which are the draws from the first on; how many look-ups missed.
 fn ask(
     client: &mut Client,
-    asks: &[(&[u8], Action<'_>)],
+    asks: &[Ask<'_>],
+    draws: &Draws,
+    first: usize,
     load: Load,
     latency: &mut Histogram<u64>,
 ) -> Result<usize> {
@@ -194,7 +214,7 @@ fn ask(
     let asked = client.ask(asks, |place, reply| {
         match reply.answer.outcome {
             Outcome::Stored => {}
-            Outcome::Found => wrong += usize::from(reply.value != asks[place].0),
+            Outcome::Found => wrong += usize::from(reply.value != draws.at(first + place).1),
             Outcome::Missing => missed += 1,
             _ => wrong += 1,
         }
@@ -214,59 +234,24 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("valid bounds")
 }
 
-fn write(protocol: Protocol, key: &Key, is_get: bool, out: &mut Vec<u8>) {
-    let parts: [&[u8]; 5] = match (protocol, is_get) {
-        (Protocol::Redis, true) => [b"*2\r\n$3\r\nGET\r\n$8\r\n", key, b"\r\n", b"", b""],
-        (Protocol::Redis, false) => {
-            [b"*3\r\n$3\r\nSET\r\n$8\r\n", key, b"\r\n$8\r\n", key, b"\r\n"]
-        }
-        (Protocol::MemcachedMeta, true) => [b"mg ", key, b" v k\r\n", b"", b""],
-        (Protocol::MemcachedMeta, false) => [b"ms ", key, b" 8\r\n", key, b"\r\n"],
-        (_, true) => [b"get ", key, b"\r\n", b"", b""],
-        (_, false) => [b"set ", key, b" 0 0 8\r\n", key, b"\r\n"],
-    };
-    parts.iter().for_each(|part| out.extend_from_slice(part));
-}
-
 impl Tcp {
     /// Awaits the answers of a batch; how many look-ups missed.
-    fn answers(&mut self, protocol: Protocol, batch: &[(Key, bool)]) -> std::io::Result<usize> {
+    fn answers(&mut self, draws: &Draws, batch: Range<usize>) -> std::io::Result<usize> {
         let (mut missed, mut at) = (0, 0);
-        for (key, is_get) in batch {
-            let (hit, miss): (usize, &[u8]) = match (protocol, is_get) {
-                (Protocol::Redis, true) => (4 + 8 + 2, b"$-1\r\n"),
-                (Protocol::Redis, false) => (5, b""),
-                (Protocol::MemcachedMeta, true) => (6 + 8 + 2 + 8 + 2, b"EN k"),
-                (Protocol::MemcachedMeta, false) => (4, b""),
-                (_, true) => (6 + 8 + 6 + 8 + 2 + 5, b"END\r\n"),
-                (_, false) => (8, b""),
-            };
+        for draw in batch.map(|at| draws.at(at)) {
             loop {
                 let rest = &self.input[at..];
-                // What a meta command missed comes back with its key.
-                let miss_len = miss.len() + if miss == b"EN k" { 8 + 2 } else { 0 };
-                if !miss.is_empty() && rest.len() >= miss_len && rest.starts_with(miss) {
-                    missed += 1;
-                    at += miss_len;
-                    break;
-                }
-                if rest.len() >= hit {
-                    let is_right = match (protocol, is_get) {
-                        (Protocol::Redis, true) => rest[4..12] == *key,
-                        (Protocol::Redis, false) => rest.starts_with(b"+OK\r\n"),
-                        (Protocol::MemcachedMeta, true) => {
-                            rest[6..14] == *key && rest[16..24] == *key
-                        }
-                        (Protocol::MemcachedMeta, false) => rest.starts_with(b"HD\r\n"),
-                        (_, true) => rest[6..14] == *key && rest[20..28] == *key,
-                        (_, false) => rest.starts_with(b"STORED\r\n"),
-                    };
-                    if !is_right {
+                match self.frames.answer(draw, rest) {
+                    Some(Heard::Well { bytes, missed: has_missed }) => {
+                        missed += usize::from(has_missed);
+                        at += bytes;
+                        break;
+                    }
+                    Some(Heard::Wrong) => {
                         let text = rest[..rest.len().min(60)].escape_ascii().to_string();
                         return Err(std::io::Error::other(format!("answered {text}")));
                     }
-                    at += hit;
-                    break;
+                    None => {}
                 }
                 let mut buffer = [0; 64 << 10];
                 self.input.drain(..at);
@@ -286,18 +271,21 @@ impl Tcp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::draws::Sizes;
 
     #[test]
     fn are_draws_of_stored_keys_and_of_the_share_that_was_asked_for() {
         for skew in [0.0, 0.99] {
-            let load = Load { items: 1000, skew, gets: 0.95, batch: 4, window: 2, windows: 1 };
+            let sizes = Sizes::TINY;
+            let load =
+                Load { items: 1000, sizes, skew, gets: 0.95, batch: 4, window: 2, windows: 1 };
             let draws = load.draws(20_000);
-            let gets = draws.iter().filter(|(_, is_get)| *is_get).count();
+            let all = || (0..draws.len()).map(|at| draws.at(at));
+            let gets = all().filter(|(.., is_get)| *is_get).count();
             assert!((18_700..19_300).contains(&gets), "{gets}");
-            assert!(draws.iter().all(|(drawn, _)| *drawn < key(1000)));
-            let first = draws.iter().filter(|(drawn, _)| *drawn == draws[0].0).count();
+            assert!(all().all(|(drawn, ..)| *drawn < b"00001000"[..]));
+            let first = all().filter(|(drawn, ..)| *drawn == draws.at(0).0).count();
             assert!(first < 4000);
         }
-        assert_eq!(key(12_345_678), *b"12345678");
     }
 }

@@ -8,32 +8,36 @@
 //!
 //! | module | one idea |
 //! | --- | --- |
+//! | [`draws`] | what is asked, made ready before |
 //! | [`servers`] | processes that serve, and where |
 //! | [`drivers`] | the load, in each protocol |
+//! | `frames` | requests and answers over TCP |
 //!
 //! Invariant: every look-up is for a key that was stored, and a run in which more than one in a
 //! hundred misses is an error.
 //!
-//! Source: Lim, thesis (2015), section 5.4.1: tiny items of 8 + 8 bytes, uniform and Zipf of 0.99,
-//! 50 % and 95 % GET.
+//! Source: Lim, thesis (2015), section 5.4.1: items of 8 + 8, 16 + 64 and 128 + 1024 bytes, uniform and
+//! Zipf of 0.99, 50 % and 95 % GET.
 
+pub mod draws;
 pub mod drivers;
+mod frames;
 pub mod servers;
 
 use rand::RngExt;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use siltstone_engine::{Error, Result};
 
+use self::draws::{Draws, Sizes};
 use crate::generate::{Chooser, Draw, stream};
-
-/// An item's key: eight digits. It is the value, too.
-pub type Key = [u8; 8];
 
 /// What is asked of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     /// Items that are stored.
     pub items: u64,
+    /// Their bytes.
+    pub sizes: Sizes,
     /// 0 is uniform.
     pub skew: f64,
     /// The share of look-ups.
@@ -46,33 +50,22 @@ pub struct Load {
     pub windows: usize,
 }
 
-/// The key of an item.
-pub fn key(item: u64) -> Key {
-    let mut key = [b'0'; 8];
-    let mut rest = item;
-    for digit in key.iter_mut().rev() {
-        *digit = b'0' + (rest % 10) as u8;
-        rest /= 10;
-    }
-    key
-}
-
 impl Load {
     /// Requests of a round.
     pub fn round(&self) -> usize {
         self.batch * self.window * self.windows
     }
 
-    /// Keys, and whether they are looked up.
-    pub fn draws(&self, count: usize) -> Vec<(Key, bool)> {
+    /// So many requests, or fewer of large items.
+    pub fn draws(&self, count: usize) -> Draws {
         let draw = match self.skew {
             0.0 => Draw::Uniform,
             skew => Draw::Zipf { skew },
         };
         let mut rng = stream(11, 0);
         let mut chooser = Chooser::new(draw, self.items, 1, 0, 1);
-        let next = |_| (key(chooser.next(&mut rng, self.items)), rng.random_bool(self.gets));
-        (0..count).map(next).collect()
+        let next = |_| (chooser.next(&mut rng, self.items), rng.random_bool(self.gets));
+        Draws::of(self.sizes, (0..count).map(next))
     }
 }
 

@@ -26,6 +26,8 @@ pub enum Kind {
     Ours {
         /// UDP ports, each with a thread and a partition.
         ports: usize,
+        /// Bytes of an item's key and value.
+        item: usize,
         /// Software direction: any port takes any request.
         any_port: bool,
         /// Past the kernel's network, which takes a wire.
@@ -144,11 +146,11 @@ impl Server {
                 command.args(["--protected-mode", "no"]);
                 command.args(["--save", "", "--appendonly", "no", "--loglevel", "warning"]);
             }
-            Kind::Ours { ports, any_port, train, .. } => {
+            Kind::Ours { ports, item, any_port, train, .. } => {
                 let program =
                     std::env::current_exe().map_err(|error| failed("our own program", &error))?;
                 let table = format!(
-                    "cache=mica,mode=cache,item=16,memory={memory_mib}MiB,partitions={},stamps=on",
+                    "cache=mica,mode=cache,item={item},memory={memory_mib}MiB,partitions={},stamps=on",
                     ports.next_power_of_two()
                 );
                 command.arg(program).args(["serve", "store", "--listen", "127.0.0.1:0"]);

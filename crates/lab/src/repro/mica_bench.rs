@@ -82,9 +82,19 @@ impl Output for Scratch {
 /// for it: under EREW requests for its own partitions, under CREW any look-up and its own writes,
 /// under CRCW everything.
 pub(super) fn operations_per_second(store: &Store, load: Load, seconds: f64) -> Result<f64> {
-    let barrier = Barrier::new(load.threads as usize);
-    let work = |thread: u64| -> Result<f64> {
-        let ready = requests(store, load, thread);
+    Ok(rates(store, load, seconds)?.into_iter().sum())
+}
+
+/// The same, thread by thread.
+pub(super) fn rates(store: &Store, load: Load, seconds: f64) -> Result<Vec<f64>> {
+    let ready: Vec<_> = (0..load.threads).map(|thread| requests(store, load, thread)).collect();
+    rates_of(store, &ready, seconds)
+}
+
+/// The same of requests that are ready, for each thread.
+pub(super) fn rates_of(store: &Store, ready: &[Ready], seconds: f64) -> Result<Vec<f64>> {
+    let barrier = Barrier::new(ready.len());
+    let work = |ready: &Ready| -> Result<f64> {
         let requests: Vec<_> =
             ready.iter().map(|(key, is_get)| request(store, key, *is_get)).collect();
         let mut answers = [Answer::default(); BURST];
@@ -111,14 +121,9 @@ pub(super) fn operations_per_second(store: &Store, load: Load, seconds: f64) -> 
     };
     std::thread::scope(|scope| {
         let work = &work;
-        let threads: Vec<_> =
-            (0..load.threads).map(|thread| scope.spawn(move || work(thread))).collect();
-        let mut sum = 0.0;
-        for thread in threads {
-            let done = thread.join().map_err(|_| Error::Invalid("a thread died".to_owned()))?;
-            sum += done?;
-        }
-        Ok(sum)
+        let threads: Vec<_> = ready.iter().map(|ready| scope.spawn(move || work(ready))).collect();
+        let died = |_| Error::Invalid("a thread died".to_owned());
+        threads.into_iter().map(|thread| thread.join().map_err(died)?).collect()
     })
 }
 
@@ -127,8 +132,11 @@ fn request<'k>(store: &Store, key: &'k [u8; 8], is_get: bool) -> Request<'k> {
     if is_get { Request { action: Action::Get, ..request } } else { request }
 }
 
-/// Keys, and whether they are looked up, that a thread is to do.
-fn requests(store: &Store, load: Load, thread: u64) -> Vec<([u8; 8], bool)> {
+/// Keys, and whether they are looked up.
+pub(super) type Ready = Vec<([u8; 8], bool)>;
+
+/// What a thread is to do.
+pub(super) fn requests(store: &Store, load: Load, thread: u64) -> Ready {
     let draw = match load.skew {
         0.0 => Draw::Uniform,
         skew => Draw::Zipf { skew },

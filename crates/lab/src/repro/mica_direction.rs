@@ -13,6 +13,7 @@ use siltstone_engine::Result;
 use super::mica_bench::PAPER;
 use super::{Check, Direction, Experiment, Measured};
 use crate::net::Load;
+use crate::net::draws::Sizes;
 use crate::net::drivers::{Driver, Protocol};
 use crate::net::servers::{Between, Kind, Server, TRAIN};
 
@@ -44,12 +45,20 @@ impl Experiment for MicaDirection {
         let items = (ITEMS * scale) as u64;
         let memory = (MEMORY_MIB * scale).ceil() as u64 + 64;
         // The thesis has a request a packet; batches of a few keep both kinds of cost in sight.
-        let load = Load { items, skew: 0.0, gets: 0.5, batch: 8, window: 32, windows: 16 };
+        let load = Load {
+            items,
+            sizes: Sizes::TINY,
+            skew: 0.0,
+            gets: 0.5,
+            batch: 8,
+            window: 32,
+            windows: 16,
+        };
         let mut rates = [[0f64; 2]; 2];
         for turn in 0..2 {
             for (any_port, rates) in [false, true].into_iter().zip(&mut rates) {
                 let server = Server::start(
-                    Kind::Ours { ports: 2, any_port, past: false, train: TRAIN },
+                    Kind::Ours { ports: 2, item: 16, any_port, past: false, train: TRAIN },
                     Between::Loopback,
                     "0,1",
                     1,

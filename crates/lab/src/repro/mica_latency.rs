@@ -15,6 +15,7 @@ use siltstone_engine::{Error, Result};
 
 use super::mica_bench::PAPER;
 use super::{Check, Direction, Experiment, Measured};
+use crate::net::draws::Sizes;
 use crate::net::drivers::{Driver, Protocol};
 use crate::net::servers::{Between, Kind, Server, TRAIN, wire};
 use crate::net::{Load, stay_on};
@@ -53,7 +54,8 @@ impl Experiment for MicaLatency {
         let items = (ITEMS * scale) as u64;
         let wire = if self.past { Some(wire()?) } else { None };
         let between = wire.as_ref().map_or(Between::Loopback, Between::Wire);
-        let ours = Kind::Ours { ports: 1, any_port: false, past: self.past, train: TRAIN };
+        let ours =
+            Kind::Ours { ports: 1, item: 16, any_port: false, past: self.past, train: TRAIN };
         let subjects = [
             (
                 if self.past { "mica past the kernel" } else { "mica over UDP" },
@@ -135,7 +137,8 @@ fn curve(kind: Kind, protocol: Protocol, between: Between<'_>, items: u64) -> Re
     let server = Server::start(kind, between, "0", 1, 320)?;
     let mut curve = Vec::new();
     for window in WINDOWS {
-        let load = Load { items, skew: 0.0, gets: 0.5, batch: 32, window, windows: 1 };
+        let load =
+            Load { items, sizes: Sizes::TINY, skew: 0.0, gets: 0.5, batch: 32, window, windows: 1 };
         let mut driver = Driver::connect(&server, protocol, load)?;
         if curve.is_empty() {
             driver.fill(load)?;

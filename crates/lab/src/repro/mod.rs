@@ -34,6 +34,7 @@ mod lsm_rocksdb;
 mod lsm_write_amplification;
 mod mica_access;
 mod mica_bench;
+mod mica_cores;
 mod mica_direction;
 mod mica_eviction;
 mod mica_latency;
@@ -41,6 +42,7 @@ mod mica_lines;
 mod mica_lossless;
 mod mica_network;
 mod mica_throughput;
+mod mica_trees;
 mod model_speed;
 pub mod page;
 mod rank_index;
@@ -99,13 +101,17 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &ect_knobs::EctKnobs,
     &rank_index::RankIndexes,
     &mica_throughput::MicaThroughput,
+    &mica_cores::MicaCores,
     &mica_access::MicaAccess,
     &mica_lossless::MicaLossless,
     &mica_eviction::MicaEviction,
     &mica_eviction::MicaReinsertion,
     &mica_lines::MicaLines,
-    &mica_network::MicaNetwork { past: false },
-    &mica_network::MicaNetwork { past: true },
+    &mica_network::MicaNetwork::Tiny,
+    &mica_network::MicaNetwork::Small,
+    &mica_network::MicaNetwork::Large,
+    &mica_network::MicaNetwork::Past,
+    &mica_trees::MicaTrees,
     &mica_direction::MicaDirection,
     &mica_latency::MicaLatency { past: false },
     &mica_latency::MicaLatency { past: true },

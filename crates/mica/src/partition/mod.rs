@@ -24,6 +24,7 @@ use std::sync::atomic::AtomicU64;
 use siltstone_engine::{Clock, Damage, Timestamp};
 
 use crate::counters::Tally;
+use crate::index::offset_of;
 use crate::item::{Item, NewItem};
 use crate::request::{Answer, Outcome, Output, Request};
 use crate::sync::Lock;
@@ -265,6 +266,29 @@ impl<M: Memory> Partition<M> {
             }
             tally.retries += 1;
         }
+    }
+
+    /// Shows the keys of a bucket's items that have not expired, as of one moment, beside all else that goes on.
+    pub(crate) fn keys_of(
+        &self,
+        bucket: usize,
+        context: &Context<'_>,
+        mut see: impl FnMut(Vec<u8>),
+    ) {
+        let header = M::header(self.memory.main(bucket));
+        // Who holds the lock is the only writer, and has no version to change.
+        let lock = (context.access != Access::Crcw).then(|| self.lock.lock());
+        let access = if lock.is_some() { Access::Erew } else { Access::Crcw };
+        version::begin_write(header, access);
+        self.memory.items_of(bucket, &mut |entry, item| {
+            let (key, is_past) = (item.key(), context.now.is_past(item.meta().expires_at));
+            // Writers of other buckets may move the log's head meanwhile.
+            if !is_past && self.memory.holds(offset_of(entry)) {
+                see(key);
+            }
+        });
+        version::end_write(header, access);
+        drop(lock);
     }
 
     /// Notes a read that was done without a lock, as a write of its own; not if it had to wait.

@@ -1,6 +1,10 @@
-//! CONFIG: what clients and redis-benchmark ask for, read-only.
+//! CONFIG: what clients and redis-benchmark ask for, and the one setting that changes while a server runs.
 //!
-//! The server is configured by its command line; SET is refused with a hint at it.
+//! The server is configured by its command line; SET is refused with a hint at it, but for `access`: who
+//! may be in a partition of the selected table at once, if `mica` keeps it.
+
+use siltstone_engine::names::unknown;
+use siltstone_mica::Access;
 
 use super::failure::{unknown_subcommand, wrong_arity};
 use super::{ADMIN, Command, Context, NO_KEYS, Outcome};
@@ -22,6 +26,7 @@ pub(super) fn commands() -> Vec<Command> {
 fn config(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
         (b"get", 3..) => get(context, args.from(2)),
+        (b"set", 4) if args[2].eq_ignore_ascii_case(b"access") => set_access(context, &args[3]),
         (b"set", 4..) => Err(format!(
             "ERR CONFIG SET is not supported: '{}' is set when the server is started",
             String::from_utf8_lossy(&args[2][..args[2].len().min(128)])
@@ -35,6 +40,24 @@ fn config(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         (b"set", _) => Err(wrong_arity("config|set")),
         _ => Err(unknown_subcommand("CONFIG", &args[1])),
     }
+}
+
+/// Requests that are under way are done before, those that come meanwhile after.
+fn set_access(context: &mut Context<'_>, given: &[u8]) -> Outcome {
+    let database = context.database();
+    let Some(store) = &database.mica else {
+        let name = &database.name;
+        return Err(format!("ERR the table '{name}' is not of mica and has one access mode").into());
+    };
+    let is_given = |(name, _): &&(&str, Access)| given.eq_ignore_ascii_case(name.as_bytes());
+    let Some((_, access)) = Access::NAMED.iter().find(is_given) else {
+        let given = String::from_utf8_lossy(&given[..given.len().min(128)]);
+        let names = Access::NAMED.map(|(name, _)| name);
+        return Err(format!("ERR {}", unknown(&given, &names)).into());
+    };
+    store.set_access(*access);
+    context.replies.ok();
+    Ok(())
 }
 
 fn get(context: &mut Context<'_>, patterns: Args<'_>) -> Outcome {
@@ -62,7 +85,9 @@ fn settings(context: &Context<'_>) -> Vec<(&'static str, String)> {
         },
         options.idle_timeout.map_or(0, |timeout| timeout.as_secs()),
     );
-    vec![
+    let access =
+        context.database().mica.as_ref().map(|store| ("access", store.access().name().to_owned()));
+    let all = [
         // No snapshots at intervals; the engine's log is the append-only file.
         ("save", String::new()),
         ("appendonly", "yes".to_owned()),
@@ -79,5 +104,6 @@ fn settings(context: &Context<'_>) -> Vec<(&'static str, String)> {
         ("timeout", timeout.to_string()),
         ("io-threads", options.workers().to_string()),
         ("cluster-enabled", "no".to_owned()),
-    ]
+    ];
+    all.into_iter().chain(access).collect()
 }

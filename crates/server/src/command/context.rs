@@ -167,7 +167,7 @@ impl<'a> Context<'a> {
     /// The keys of the selected table from a start on.
     pub(crate) fn walk(&self, start: &Start) -> Result<Walk<'_>> {
         let overlay = self.overlays.get(self.session.table);
-        Walk::new(self.database().engine.as_ref(), overlay, start, self.now())
+        Walk::new(self.database(), overlay, start, self.now())
     }
 }
 

@@ -16,6 +16,7 @@ use std::time::Instant;
 use siltstone_engine::{Error, Result, WriteBatch};
 
 use super::Database;
+use super::walk::{Start, Walk};
 use crate::metrics::Samples;
 
 /// A batch larger than this is applied at once, so that a turn's memory stays small.
@@ -119,21 +120,20 @@ impl Turn {
     pub(crate) fn clear(&mut self, databases: &[Database], table: usize) -> Result<()> {
         let database = &databases[table];
         let _guard = database.locks.all();
-        let mut cursor = database.engine.iter()?;
-        let mut is_there = cursor.first()?;
+        let mut walk = Walk::new(database, None, &Start::Key(Vec::new()), 0)?;
         let mut batch = WriteBatch::new();
-        while is_there {
+        loop {
             batch.clear();
-            for _ in 0..FLUSH_BATCH {
-                batch.delete(cursor.key());
-                is_there = cursor.next()?;
-                if !is_there {
-                    break;
-                }
+            while batch.len() < FLUSH_BATCH
+                && let Some(key) = walk.next()?
+            {
+                batch.delete(key);
+            }
+            if batch.is_empty() {
+                return Ok(());
             }
             self.write(databases, table, &batch)?;
         }
-        Ok(())
     }
 
     /// Notes that a table was written by another way than [`write`](Self::write).

@@ -6,12 +6,16 @@
 //!
 //! A walk can be taken up again behind the last key that it gave: by the position of the engine's
 //! cursor there, or, in an ordered engine, by the key.
+//!
+//! An engine's cursor shows one moment. `mica` can do that by a copy only, of all keys and values, which a client
+//! must not be able to ask for: its own walk over keys is taken instead, and stands between buckets.
 
 use std::iter::Peekable;
 
-use siltstone_engine::{Cursor, Engine, Entry, Result, Timestamp};
+use siltstone_engine::{Cursor, Entry, Result, Timestamp};
+use siltstone_mica::Keys;
 
-use super::Overlay;
+use super::{Database, Overlay};
 
 /// Where a walk begins.
 pub(crate) enum Start {
@@ -24,9 +28,62 @@ pub(crate) enum Start {
 /// The written keys of a transaction, in order.
 type Written<'a> = Peekable<Box<dyn Iterator<Item = (&'a [u8], Option<&'a Entry>)> + 'a>>;
 
+/// The engine's side of a walk.
+enum Source<'a> {
+    Cursor(Box<dyn Cursor>),
+    Keys(Keys<'a>),
+}
+
+impl<'a> Source<'a> {
+    /// A walk that begins there, and whether there is a key.
+    fn begin(database: &'a Database, start: &Start) -> Result<(Self, bool)> {
+        if let Some(store) = &database.mica {
+            let place = match start {
+                Start::Key(_) => 0,
+                Start::Position(place) => {
+                    place.first_chunk().map_or(0, |at| u64::from_le_bytes(*at))
+                }
+            };
+            let mut keys = store.keys(place);
+            let is_there = keys.advance();
+            return Ok((Source::Keys(keys), is_there));
+        }
+        let is_ordered = database.engine.capabilities().ordered;
+        let mut cursor = database.engine.iter()?;
+        let is_there = match start {
+            Start::Key(key) if is_ordered && !key.is_empty() => cursor.seek(key)?,
+            Start::Key(_) => cursor.first()?,
+            Start::Position(position) => cursor.resume(position)?,
+        };
+        Ok((Source::Cursor(cursor), is_there))
+    }
+
+    fn next(&mut self) -> Result<bool> {
+        match self {
+            Source::Cursor(cursor) => cursor.next(),
+            Source::Keys(keys) => Ok(keys.advance()),
+        }
+    }
+
+    fn key(&self) -> &[u8] {
+        match self {
+            Source::Cursor(cursor) => cursor.key(),
+            Source::Keys(keys) => keys.key(),
+        }
+    }
+
+    /// Where a walk goes on behind the key; `None` if it cannot just there.
+    fn position(&self) -> Option<Vec<u8>> {
+        match self {
+            Source::Cursor(cursor) => Some(cursor.position()),
+            Source::Keys(keys) => Some(keys.place()?.to_le_bytes().to_vec()),
+        }
+    }
+}
+
 /// A walk over a table.
 pub(crate) struct Walk<'a> {
-    cursor: Box<dyn Cursor>,
+    source: Source<'a>,
     stored: Stored,
     is_ordered: bool,
     overlay: Option<&'a Overlay>,
@@ -54,18 +111,13 @@ impl Stored {
 
 impl<'a> Walk<'a> {
     pub(crate) fn new(
-        engine: &dyn Engine,
+        database: &'a Database,
         overlay: Option<&'a Overlay>,
         start: &Start,
         now: Timestamp,
     ) -> Result<Self> {
-        let is_ordered = engine.capabilities().ordered;
-        let mut cursor = engine.iter()?;
-        let is_there = match start {
-            Start::Key(key) if is_ordered && !key.is_empty() => cursor.seek(key)?,
-            Start::Key(_) => cursor.first()?,
-            Start::Position(position) => cursor.resume(position)?,
-        };
+        let is_ordered = database.engine.capabilities().ordered;
+        let (source, is_there) = Source::begin(database, start)?;
         let first: &[u8] = match start {
             Start::Key(key) if is_ordered => key,
             // The least key that is greater.
@@ -77,7 +129,7 @@ impl<'a> Walk<'a> {
             None => Box::new(std::iter::empty()),
         };
         Ok(Walk {
-            cursor,
+            source,
             stored: Stored::next(is_there),
             is_ordered,
             overlay,
@@ -92,12 +144,12 @@ impl<'a> Walk<'a> {
         self.is_ordered
     }
 
-    /// Where a walk goes on behind the key that was given last; `None` if it is of a transaction and
-    /// the engine has no order: such keys are given together.
+    /// Where a walk goes on behind the key that was given last. `None` if that cannot be told, and more keys
+    /// have to be given before: in an engine without an order those of a transaction, or of a bucket of `mica`.
     pub(crate) fn position(&self) -> Option<Vec<u8>> {
         match self.stored {
             _ if self.is_ordered => Some(self.key.clone()),
-            Stored::Given => Some(self.cursor.position()),
+            Stored::Given => self.source.position(),
             Stored::Next | Stored::Ended => None,
         }
     }
@@ -106,12 +158,12 @@ impl<'a> Walk<'a> {
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>> {
         loop {
             if self.stored == Stored::Given {
-                self.stored = Stored::next(self.cursor.next()?);
+                self.stored = Stored::next(self.source.next()?);
             }
             let has_stored = self.stored == Stored::Next;
             // Without an order, what the transaction wrote comes last.
             let comes_now =
-                |key: &[u8]| !has_stored || (self.is_ordered && key <= self.cursor.key());
+                |key: &[u8]| !has_stored || (self.is_ordered && key <= self.source.key());
             let written = self.written.peek().copied().filter(|(key, _)| comes_now(key));
             let Some((key, entry)) = written else {
                 if !has_stored {
@@ -119,7 +171,7 @@ impl<'a> Walk<'a> {
                 }
                 self.stored = Stored::Given;
                 // What the transaction wrote hides what is stored.
-                let stored = self.cursor.key();
+                let stored = self.source.key();
                 if self.overlay.is_some_and(|overlay| overlay.get(stored).is_some()) {
                     continue;
                 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 use siltstone_client::link::Link;
 use siltstone_client::mmsg::MAX_BURST;
 use siltstone_client::slot::{SLOT_BYTES, Slot};
+use siltstone_client::wire::Header;
 use siltstone_client::xdp::{Interface, Queue};
 use siltstone_engine::{Error, OptionMistake, Result};
 use siltstone_mica::Store;
@@ -32,6 +33,9 @@ use crate::shared::Shared;
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Packets that are done before their answers go: with more, client and server wait for one another.
 const AT_ONCE: usize = 8;
+/// Bytes that their answers may take, or the first of them alone: with more, the first wait long, and the
+/// processor's caches hold them no more when they are sent.
+const BYTES_AT_ONCE: usize = 64 << 10;
 /// What the system is asked to hold for us; it may give less.
 const BUFFER_BYTES: usize = 8 << 20;
 
@@ -175,7 +179,10 @@ impl Port {
             let incoming: Vec<_> = received.chain(handed.iter().map(Incoming::from)).collect();
             let bytes = incoming.iter().map(|incoming| incoming.bytes.len() as u64).sum();
             shared.metrics.bytes_in.fetch_add(bytes, Relaxed);
-            for burst in incoming.chunks(AT_ONCE) {
+            let mut rest = &incoming[..];
+            while !rest.is_empty() {
+                let (burst, behind) = rest.split_at(at_once(rest));
+                rest = behind;
                 self.desk.serve(burst, &mut answers, &mut parcels);
                 let mut outgoing: Vec<_> = answers.iter().collect();
                 let bytes = outgoing.iter().map(|packet| packet.bytes.len() as u64).sum();
@@ -194,5 +201,49 @@ impl Port {
             }
         }
         Ok(())
+    }
+}
+
+/// How many of these packets are done before their answers go; at least 1, if there are any.
+fn at_once(packets: &[Incoming<'_>]) -> usize {
+    let mut bytes = 0;
+    let fits = |packet: &&Incoming<'_>| {
+        bytes += Header::room(packet.bytes);
+        bytes <= BYTES_AT_ONCE
+    };
+    packets.iter().take(AT_ONCE).take_while(fits).count().max(packets.len().min(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use siltstone_client::wire::{HEADER_BYTES, Kind};
+
+    #[test]
+    fn are_answers_sent_before_they_are_many_bytes() {
+        let packet = |room| {
+            let mut bytes = vec![0; HEADER_BYTES];
+            let (kind, length, count) = (Kind::Requests, 0, 1);
+            let (sequence, cookie, behind, attempt) = (1, 2, 3, 0);
+            Header { kind, length, count, sequence, cookie, behind, room, attempt }
+                .write(&mut bytes);
+            bytes
+        };
+        let count = |rooms: &[u16]| {
+            let packets: Vec<_> = rooms.iter().map(|room| packet(*room)).collect();
+            let sender = ([127, 0, 0, 1], 1).into();
+            let incoming: Vec<_> =
+                packets.iter().flat_map(|bytes| Incoming::of(bytes, sender)).collect();
+            at_once(&incoming)
+        };
+        assert_eq!(count(&[]), 0);
+        assert_eq!(count(&[1400; 20]), 8);
+        assert_eq!(count(&[8192; 20]), 8);
+        assert_eq!(count(&[8193; 20]), 7);
+        assert_eq!(count(&[40_000, 25_536, 1]), 2);
+        assert_eq!(count(&[65_507, 65_507]), 1);
+        // What is no packet has no answer.
+        let sender = ([127, 0, 0, 1], 1).into();
+        assert_eq!(at_once(&[Incoming::of(b"x", sender).next().unwrap()]), 1);
     }
 }

@@ -1,0 +1,60 @@
+//! A walk over keys, a bucket at a time, beside everything else that goes on.
+//!
+//! ```text
+//! partition 0              partition 1
+//! │ 0 │ 1 │ 2 │ … │ n-1 │  │ n │ n+1 │ …       places: main buckets with their chains, counted through
+//!           └── its keys are copied at one moment, then those of the next
+//! ```
+//!
+//! An item stays in its bucket as long as it is there. So a key that is there throughout a walk is met exactly
+//! once, one that comes or goes meanwhile may be met or not, and a walk can be taken up again at a place by
+//! somebody who knows nothing but its number. It takes the memory of one bucket's keys; a cursor, which shows all
+//! as of one moment, has to copy everything.
+//!
+//! Source: ours; Redis's SCAN promises the same.
+
+use crate::store::Store;
+
+/// A walk over keys, which begins before the first.
+pub struct Keys<'s> {
+    store: &'s Store,
+    /// Behind the bucket that was read last.
+    next: u64,
+    /// The keys of that bucket.
+    keys: Vec<Vec<u8>>,
+    /// How many of them were given.
+    given: usize,
+}
+
+impl<'s> Keys<'s> {
+    /// A walk from a place on; 0 is the first.
+    pub(crate) fn of(store: &'s Store, place: u64) -> Self {
+        Keys { store, next: place, keys: Vec::new(), given: 0 }
+    }
+
+    /// Goes to the next key; whether there is one.
+    pub fn advance(&mut self) -> bool {
+        while self.given >= self.keys.len() {
+            (self.given, self.next) = (0, self.next.saturating_add(1));
+            self.keys.clear();
+            if !self.store.keys_at(self.next - 1, |key| self.keys.push(key)) {
+                return false;
+            }
+        }
+        self.given += 1;
+        true
+    }
+
+    /// The key.
+    ///
+    /// # Panics
+    /// If the walk stands on none.
+    pub fn key(&self) -> &[u8] {
+        &self.keys[self.given - 1]
+    }
+
+    /// Where a walk goes on behind this key; `None` if there are others in its bucket.
+    pub fn place(&self) -> Option<u64> {
+        (self.given == self.keys.len()).then_some(self.next)
+    }
+}
