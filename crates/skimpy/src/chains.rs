@@ -38,11 +38,16 @@ use crate::record::{self, Content, Detour, MOST_DETOURS, Record};
 use crate::space::LogBlock;
 
 mod collect;
+mod crowds;
 mod sweep;
 mod walk;
 
+use crowds::Crowds;
 use sweep::Sweep;
 use walk::{Walk, Way};
+
+/// What finding a key on a crowded channel counts as, in pages read beyond the first: about what stands in line there.
+const CROWDED: u64 = 4;
 
 /// The mapping.
 pub(crate) struct Chains {
@@ -54,9 +59,10 @@ pub(crate) struct Chains {
     granule: u64,
     /// A bucket that is to be collected for its readers' sake, and 1.
     long: AtomicU64,
-    /// Pages that lookups have read beyond the first, and nothing was collected for yet.
+    /// Pages that lookups have read beyond the first, and what counts as such, and nothing was collected for yet.
     owed: AtomicU64,
     tidy: u64,
+    crowds: Crowds,
     /// Under which keys have fingerprints, so that nobody can make two that share one.
     secret: u64,
     hits: AtomicU64,
@@ -66,6 +72,8 @@ pub(crate) struct Chains {
     dropped: AtomicU64,
     /// Pages that lookups have read beyond their first.
     chased: AtomicU64,
+    /// Lookups that found their key on a crowded channel.
+    crowded: AtomicU64,
     /// Buckets that were collected for readers' sake, and the pages read for it.
     tidied: AtomicU64,
     tidied_pages: AtomicU64,
@@ -128,7 +136,13 @@ enum Met {
 
 impl Chains {
     /// A mapping of nothing, for a device whose log is at most so many pages long.
-    pub(crate) fn new(buckets: u32, cache_keys: u64, log_pages: u64, tidy: u64) -> Self {
+    pub(crate) fn new(
+        buckets: u32,
+        cache_keys: u64,
+        log_pages: u64,
+        tidy: u64,
+        lanes: u32,
+    ) -> Self {
         let index = Index {
             heads: vec![NONE; buckets as usize],
             stamps: vec![0; buckets as usize],
@@ -145,6 +159,7 @@ impl Chains {
             long: AtomicU64::new(0),
             owed: AtomicU64::new(0),
             tidy,
+            crowds: Crowds::new(lanes),
             secret: RandomState::new().hash_one(0),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -152,6 +167,7 @@ impl Chains {
             copied: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             chased: AtomicU64::new(0),
+            crowded: AtomicU64::new(0),
             tidied: AtomicU64::new(0),
             tidied_pages: AtomicU64::new(0),
         }
@@ -193,7 +209,7 @@ impl Chains {
         Ok(Met::Record(Arc::new(record)))
     }
 
-    /// Charges a bucket with pages that a lookup has read beyond the first. When buckets owe together what collecting
+    /// Charges a bucket with pages that a lookup has read beyond the first, or as if it had. When buckets owe together what collecting
     /// one costs, the one that was charged last is to be collected: as likely each as it was charged.
     fn charge(&self, bucket: u32, pages: u64) {
         if self.tidy == 0 || pages == 0 {
@@ -251,6 +267,7 @@ impl Chains {
                 prior => (prior, Way::Prior),
             };
         };
+        search.newest = newest.map(|(place, _)| place);
         match newest {
             Some((_, Way::Cached)) => self.hits.fetch_add(1, Relaxed),
             _ => self.misses.fetch_add(1, Relaxed),
@@ -277,6 +294,8 @@ struct Search<'i, 'k> {
     hash: u64,
     id: Id,
     at: u64,
+    /// Where the newest version was found.
+    newest: Option<Location>,
     pages: Pages<'i>,
 }
 
@@ -387,13 +406,17 @@ impl Mapping for Chains {
         let hash = keys::hash(key);
         let pages = Pages::new(&inner.device, purpose);
         let bucket = self.bucket(hash);
-        let mut search = Search { key, hash, id: self.id(hash, key), at, pages };
+        let mut search = Search { key, hash, id: self.id(hash, key), at, newest: None, pages };
         let _pin = inner.pins.enter();
         loop {
             let Some((found, met_younger)) = self.look(inner, &mut search)? else { continue };
             let further = search.pages.read.saturating_sub(1);
             self.chased.fetch_add(further, Relaxed);
-            self.charge(bucket, further);
+            let block = |at| inner.device.geometry.block_of(inner.device.slots.page(at));
+            let at = search.newest.filter(|at| location::is_placed(*at));
+            let is_crowded = at.is_some_and(|at| self.crowds.note(block(at), bucket));
+            self.crowded.fetch_add(u64::from(is_crowded), Relaxed);
+            self.charge(bucket, further + if is_crowded { CROWDED } else { 0 });
             let Some(found) = found else { return Ok((None, met_younger)) };
             let mut record = Arc::try_unwrap(found).unwrap_or_else(|shared| own(&shared));
             search.pages.load(&mut record, true)?;
@@ -504,6 +527,7 @@ impl Mapping for Chains {
             ("buckets_collected_for_readers", get(&self.tidied)),
             ("pages_read_for_readers", get(&self.tidied_pages)),
             ("pages_read_beyond_first", get(&self.chased)),
+            ("lookups_on_crowded_channels", get(&self.crowded)),
             ("versions_remapped", get(&self.copied)),
             ("versions_discarded", get(&self.dropped)),
         ]

@@ -243,7 +243,7 @@ fn mapping(
     match options.mapping {
         options::Mapping::Skimpy => {
             let (cache, pages) = (options.cache_of(buckets), device.geometry.pages());
-            Box::new(Chains::new(buckets, cache, pages, options.tidy))
+            Box::new(Chains::new(buckets, cache, pages, options.tidy, options.lanes))
         }
         options::Mapping::Semel | options::Mapping::Vftl => Box::new(Versions::new(buckets, under)),
     }

@@ -64,15 +64,6 @@ impl Experiment for TxnYcsb {
         "85 % of SEMEL's peak, VFTL below both, and about 96 % committed before saturation"
     }
 
-    fn cause(&self) -> Option<&'static str> {
-        Some(
-            "of 339 µs of the device a transaction 304 are reads, 1.17 pages each against one of SEMEL's and VFTL's (262 of \
-             272 µs); programs, collection and erases take 35 against 10, mostly for readers' sake: buckets are collected when \
-             lookups have read enough beyond their first pages. Two logs one on the other cost VFTL next to nothing (see \
-             skimpy-throughput)",
-        )
-    }
-
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
         let keys = ((KEYS * scale) as u64).max(LEAST_KEYS);
         let transactions = (keys as f64 * TRANSACTIONS) as u64;
