@@ -79,7 +79,7 @@ pub(crate) struct Cache {
     writer: Mutex<()>,
     /// Items from head to tail that can be found.
     live: AtomicU64,
-    /// Words appended since the last bucket was due, times the number of buckets.
+    /// Words that the tail has moved since the last bucket was due, times the number of buckets.
     debt: AtomicU64,
     /// Debt at which a bucket is due.
     debt_limit: u64,
@@ -98,7 +98,9 @@ impl Cache {
         eviction: Eviction,
     ) -> io::Result<Self> {
         let log = CircularLog::new(words, mapping, offset_bits)?;
-        let debt_limit = log.ring().words() * log.ring().laps() / 2;
+        // A bucket is swept once in a quarter of the laps after which offsets repeat. Less one, in which its
+        // offsets are right, that leaves two of the fewest for what one write appends.
+        let debt_limit = log.ring().words() * log.ring().laps() / 4;
         Ok(Cache {
             log,
             index: LossyIndex::new(buckets, 0)?,
@@ -121,13 +123,16 @@ impl Cache {
         tally: &mut Tally,
     ) -> (u64, &[AtomicU64]) {
         let (mut chances, mut victim) = (CHANCES, None);
+        // Nothing is swept before the write ends, so it must not take the tail around.
+        let mut most = self.log.largest();
         while !self.log.has_room(words) {
             let (offset, header) = self.log.oldest();
             let size = item::size_of(header);
             victim = victim.or_else(|| self.victim(chances));
-            let goes = victim == Some(offset);
+            let goes = victim == Some(offset) || size > most;
             if !goes && !item::is_dead(header) && self.spare(access, own, offset, size, tally) {
                 chances -= 1;
+                most -= size;
                 continue;
             }
             if goes {
@@ -144,8 +149,10 @@ impl Cache {
 
     /// Room at the tail, where there is enough.
     fn claim(&self, words: usize) -> (u64, &[AtomicU64]) {
+        let before = self.log.ring().tail();
         let (offset, place) = self.log.append(words);
-        let debt = self.debt.load(Relaxed) + words as u64 * self.index.main_count() as u64;
+        let moved = self.log.ring().age(before);
+        let debt = self.debt.load(Relaxed) + moved * self.index.main_count() as u64;
         if debt >= self.debt_limit {
             let due = self.due.load(Relaxed) + debt / self.debt_limit;
             self.due.store(due, Relaxed);
