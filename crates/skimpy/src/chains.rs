@@ -510,8 +510,10 @@ impl Mapping for Chains {
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
+        let sweep = self.sweep.lock().memory_bytes();
         let index = self.index();
         vec![
+            ("pages of collection", sweep),
             ("bucket heads", index.heads.capacity() as u64 * 4),
             ("collection stamps", (index.stamps.capacity() + 4 * index.of_stamp.len()) as u64),
             ("translation cache", index.cache.memory_bytes()),

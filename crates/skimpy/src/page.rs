@@ -81,6 +81,13 @@ pub(crate) struct Page {
     device: std::sync::Arc<str>,
 }
 
+impl Page {
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.bytes.capacity() as u64
+    }
+}
+
 /// Bytes of key and value that a payload page takes.
 pub(crate) fn payload_bytes(page_bytes: usize) -> usize {
     page_bytes - HEADER_BYTES - OWNER_BYTES

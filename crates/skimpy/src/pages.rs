@@ -32,6 +32,14 @@ pub(crate) struct Kept {
     asked: Vec<Asked>,
 }
 
+impl Kept {
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let asked = self.asked.iter().map(|asked| asked.bytes.capacity() as u64);
+        self.pages.iter().map(|(page, _)| page.memory_bytes()).chain(asked).sum()
+    }
+}
+
 /// A page that the device was asked for.
 struct Asked {
     number: u32,

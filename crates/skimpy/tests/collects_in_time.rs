@@ -78,6 +78,8 @@ fn a_bucket_is_remapped_once_while_the_log_goes_round() {
     };
     run(KEYS, 4 * KEYS);
     let (sweeps, pages) = run(5 * KEYS, 2 * KEYS);
+    let kept = engine.stats().memory["pages of collection"];
+    assert!((4096..=2 * 128 * 4096).contains(&kept), "collection keeps {kept} bytes of pages");
     // A round takes some nine tenths of the device: the rest is kept free, open, given up, or a checkpoint's.
     let rounds = pages / (KEYS as f64 * 3.35 / 8.0);
     assert!(sweeps < 1.35 * rounds, "{sweeps:.2} sweeps in {rounds:.2} rounds");

@@ -79,6 +79,11 @@ impl Sweep {
         }
     }
 
+    /// Bytes of memory that its pages take.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.kept.memory_bytes()
+    }
+
     fn is_under_way(&self, bucket: u32) -> bool {
         self.runs.iter().any(|run| run.buckets.contains(&bucket))
     }
