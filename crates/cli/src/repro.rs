@@ -44,7 +44,7 @@ struct Run {
     /// The experiment, as `repro list` names it
     #[arg(required_unless_present = "all")]
     id: Option<String>,
-    /// Run every experiment, one after the other: more than half an hour at scale 1
+    /// Run every experiment, one after the other: three quarters of an hour at scale 1
     #[arg(long, requires = "report", conflicts_with_all = ["id", "json", "plot"])]
     all: bool,
     /// Write a page with every claim, number and picture to index.html in this directory, and what was
@@ -85,6 +85,7 @@ impl List {
                         "paper": e.paper(),
                         "figure": e.figure(),
                         "claim": e.claim(),
+                        "seconds": repro::seconds(e.id()),
                     })
                 })
                 .collect();

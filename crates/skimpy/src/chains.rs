@@ -46,7 +46,8 @@ use crowds::Crowds;
 use sweep::Sweep;
 use walk::{Walk, Way};
 
-/// What finding a key on a crowded channel counts as, in pages read beyond the first: about what stands in line there.
+/// What finding a key on a crowded channel counts as, in pages read beyond the first: about what stands in line
+/// there.
 const CROWDED: u64 = 4;
 
 /// The mapping.
@@ -209,8 +210,9 @@ impl Chains {
         Ok(Met::Record(Arc::new(record)))
     }
 
-    /// Charges a bucket with pages that a lookup has read beyond the first, or as if it had. When buckets owe together what collecting
-    /// one costs, the one that was charged last is to be collected: as likely each as it was charged.
+    /// Charges a bucket with pages that a lookup has read beyond the first, or as if it had. When buckets owe
+    /// together what collecting one costs, the one that was charged last is to be collected: as likely each as it
+    /// was charged.
     fn charge(&self, bucket: u32, pages: u64) {
         if self.tidy == 0 || pages == 0 {
             return;

@@ -11,9 +11,10 @@
 //!
 //! # How a get travels
 //! The translation cache (`cache`) has the place of a hot key's newest version; otherwise the bucket's chain
-//! is followed from its head, page by page, past what is hidden (`chains::walk`). From the newest version prior pointers lead to the one that was
-//! asked for. A lookup that has to read many pages, or waits
-//! for a channel that others wait for (`chains::crowds`), has its bucket collected. No lock is held over a read: a pin keeps blocks from being erased under it (`pins`).
+//! is followed from its head, page by page, past what is hidden (`chains::walk`). From the newest version prior
+//! pointers lead to the one that was asked for. A lookup that has to read many pages, or waits for a channel that
+//! others wait for (`chains::crowds`), has its bucket collected. No lock is held over a read: a pin keeps blocks
+//! from being erased under it (`pins`).
 //!
 //! # How space comes back
 //! Collection writes the buckets anew that were collected longest ago (`chains::sweep`, `chains::collect`): of each key all versions above the watermark and the youngest not above it, the oldest first, with all their pointers.

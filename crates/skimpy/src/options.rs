@@ -35,7 +35,8 @@ pub struct Options {
     /// The share of the blocks that collection keeps free (`free`, 0.1), of 0.05 to 0.9.
     pub free: f64,
     /// After so many pages that lookups have read beyond the first the last one's bucket is collected (`tidy`, 16;
-    /// 0: never); to find a key on a channel that more lookups wait for than for others counts as four. Fewer make lookups shorter and writes dearer.
+    /// 0: never); to find a key on a channel that more lookups wait for than for others counts as four. Fewer make
+    /// lookups shorter and writes dearer.
     pub tidy: u64,
     /// Blocks that are programmed in turn (`lanes`, 1): as many as the device has channels.
     pub lanes: u32,

@@ -82,6 +82,7 @@ mod zipf_merge;
 
 use crate::plot::Plot;
 use crate::refused;
+pub use durations::seconds;
 pub use text::{list, text};
 pub use verdict::{Check, Direction, Verdict};
 
