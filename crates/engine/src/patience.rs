@@ -64,7 +64,7 @@ impl Default for Awaited {
 
 impl Awaited {
     /// Sleeps, and is awaited when that is over.
-    pub fn sleep(&self, pause: Duration) {
+    pub(crate) fn sleep(&self, pause: Duration) {
         let back = (self.began.elapsed() + pause).as_nanos() as u64;
         self.back.fetch_min(back, Relaxed);
         std::thread::sleep(pause);
@@ -73,7 +73,7 @@ impl Awaited {
     }
 
     /// Sleeps while somebody is late; returns how often. Cost: a load, nearly always.
-    pub fn let_pass(&self) -> u32 {
+    pub(crate) fn let_pass(&self) -> u32 {
         let is_late = || {
             let back = self.back.load(Relaxed);
             back != NEVER && back <= self.began.elapsed().as_nanos() as u64

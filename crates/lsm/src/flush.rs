@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use siltstone_engine::batch::write_varint;
-use siltstone_engine::{BackgroundWork, Error, Priority, Purpose, Result};
+use siltstone_engine::{BackgroundWork, Priority, Purpose, Result};
 use siltstone_media::PmemPool;
 use siltstone_table::log::remove_logs;
 use siltstone_table::{EntryRef, FileKind, FileNumber, Kind, TableMeta, TableWriter};

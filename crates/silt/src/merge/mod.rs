@@ -23,7 +23,7 @@ use std::cmp::Reverse;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use siltstone_engine::{Error, Op, Purpose, Result, Timestamp};
+use siltstone_engine::{Op, Purpose, Result, Timestamp};
 use siltstone_structures::HashKey;
 
 use crate::engine::Inner;
