@@ -28,9 +28,10 @@ use siltstone_table::{IterOptions, Kind, LogAccess, LogSweep, TableIter};
 use crate::live_range::LiveRange;
 use crate::record::{self, Position};
 
-/// A gap in the log below this is cheaper to read than to jump over. Of 2, 6 and 16 KiB the longest is the
-/// best under a random load of 100-byte values: a twelfth more throughput, a sixth of the reads.
-const MOST_GAP: u64 = 16 << 10;
+/// A gap in the log below this is cheaper to read than to jump over: copying it costs about a call. On a disk
+/// 16 KiB would be better (a twelfth more throughput under a random load of 100-byte values, a sixth of the
+/// reads), in memory, where there is no call, worse.
+const MOST_GAP: u64 = 2 << 10;
 /// Fewer records than this are no run.
 const LEAST_RUN: usize = 4;
 /// A run is read in chunks of this size, so that they stay in the processor's cache.
