@@ -6,7 +6,7 @@
 //!   interrupt for a while, so that who waited for 60 µs of I/O waited for a millisecond of that. In
 //!   `siltstone repro run trie-latency` the 99th percentile is 149 to 180 µs with it, 182 to 187 without.
 //! * Between two steps of a long job it sleeps while a writer whose pause is over is not yet running
-//!   ([`Awaited`]). A thread that has run for long is in the system's debt; when it wakes, the threads beside
+//!   (`Awaited`). A thread that has run for long is in the system's debt; when it wakes, the threads beside
 //!   it come first until they have made that up, which takes 6 to 9 ms. If all of them sleep, it runs.
 //!
 //! The first two are each thread's own on Linux, need no rights, and do nothing elsewhere: slower tails,
