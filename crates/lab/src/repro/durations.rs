@@ -1,13 +1,13 @@
 //! How long each experiment takes at scale 1, for whoever must choose one.
 //!
-//! Seconds on two cores and an NVMe disk, one run each, as `--report` notes them: an order of magnitude.
+//! Seconds on two cores and an NVMe disk, one run each, some beside other work, as `--report` notes them: an
+//! order of magnitude.
 //!
 //! Source: ours.
 
 /// Seconds that the experiment `id` takes, about; below 1: 1.
 pub fn seconds(id: &str) -> Option<u32> {
-    let at = SECONDS.iter().position(|(known, _)| *known == id)?;
-    Some(SECONDS[at].1)
+    SECONDS.iter().find(|(known, _)| *known == id).map(|(_, seconds)| *seconds)
 }
 
 const SECONDS: &[(&str, u32)] = &[

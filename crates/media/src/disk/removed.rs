@@ -1,9 +1,8 @@
 //! Removed files are let go of on a thread of their own.
 //!
 //! A file goes with its last handle, and whoever closes that waits until the file system has freed its space:
-//! about a millisecond for a MiB or two where that is told to the device at once (mount option `discard`). A
-//! compaction, which removes as many tables as it writes, spent a fifth of its time so. So a removal keeps a
-//! handle, and this thread closes it when the others are closed.
+//! longest where that is told to the device at once (mount option `discard`). A compaction removes as many tables as it
+//! writes. So a removal keeps a handle, and this thread closes it when the others are closed.
 //!
 //! Invariant: the name is gone when the removal returns. That the space comes back a moment later is what any
 //! open handle does.
