@@ -67,9 +67,9 @@ impl Experiment for LsmRocksDb {
              written between the levels and took no tenth off the sum. Seeks of 1 KiB: a cursor is placed in each \
              row of level 0, of which there are some twenty after a fillrandom, while a RocksDB that has caught up \
              with its compactions has few runs: 120 to 163 thousand a second of ours met 83 to 206 thousand of \
-             its. p99.9 of 1 KiB: 223 of 223,077 writes are the slowest thousandth, and 100 to 150 of them are \
-             pauses of 2.5 ms, since the writer is faster than level 0 is merged; where the machine is slower by \
-             half they are more than a thousandth (`perf record -e sched:sched_switch -g`).",
+             its. p99.9 of 1 KiB: 223 of 223,077 writes are the slowest thousandth, and by the time for \
+             which writers were stalled 100 to 150 of them are pauses of 2.5 ms, since the writer is faster than \
+             level 0 is merged; where the machine is slower by half they would be more than a thousandth.",
         )
     }
 
