@@ -115,7 +115,7 @@ struct Place {
     /// Make the store in a fresh directory below this one, not below the current one
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Leave the store there when the run is over
+    /// Leave the store there when the run is over, as one that serve, stats and inspect open
     #[arg(long)]
     keep: bool,
     /// An option of the engine; may be given more than once
@@ -161,6 +161,9 @@ impl Bench {
             println!("{}", serde_json::json!(report));
         } else {
             print!("{}", table(&report));
+        }
+        if let Some(kept) = report.settings.get("dir") {
+            eprintln!("kept: siltstone serve {kept}");
         }
         Ok(Outcome::Done)
     }

@@ -72,7 +72,8 @@ pub trait Engine: Send + Sync {
     /// Moves what is only in memory and log into its on-media home, durably.
     fn flush(&self) -> Result<()>;
 
-    /// Runs background work (flushes, compactions, conversions) until none is due.
+    /// Runs background work (flushes, compactions, conversions) until none is due. An engine that collects
+    /// garbage as it writes brings its space back to what is wanted of it.
     fn maintain(&self) -> Result<()>;
 
     /// Writes a consistent copy of the table, as of now, into `sink`. The copy opens as a table.

@@ -29,7 +29,14 @@ const MOST_BYTES: f64 = 256e6;
 /// How often each key is overwritten on average before and while writes are measured.
 const ROUNDS: u64 = 2;
 /// Structures whose size the settings alone decide.
-const BUFFERS: [&str; 4] = ["memtable", "spare_memtable", "block_cache", "log_store"];
+const BUFFERS: [&str; 6] = [
+    "memtable",
+    "spare_memtable",
+    "block_cache",
+    "log_store",
+    "packing buffer",
+    "pages of collection",
+];
 
 /// A prediction and a measurement of the same.
 #[derive(Debug, Clone, Serialize)]

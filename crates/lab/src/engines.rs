@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use siltstone::{Db, DbOptions};
 use siltstone_engine::names::unknown;
 use siltstone_engine::{Engine, Env, Error, OptionMistake, Result};
 use siltstone_lsm::{Lsm, Options as LsmOptions};
@@ -94,7 +95,7 @@ pub struct Target {
 pub struct Opened {
     /// The engine.
     pub engine: Arc<dyn Engine>,
-    /// Where its files are, if on a disk.
+    /// Where its files are, if on a disk; if they are to stay, the store that its table `default` is in.
     pub path: Option<PathBuf>,
     // Dropped after the engine: the files go last.
     _directory: Option<tempfile::TempDir>,
@@ -118,6 +119,9 @@ impl Target {
     /// # Errors
     /// [`Error::BadOptions`], all mistakes at once.
     pub fn check(&self) -> Result<()> {
+        if self.keep && (self.engine == "mica" || self.medium == Medium::Ram) {
+            return Err(bad("keep", "what is in memory alone cannot stay".to_owned()));
+        }
         match self.engine.as_str() {
             "lsm" => LsmOptions::from_map(&self.engine_options()).map(drop),
             "silt" => SiltOptions::from_map(&self.options).map(drop),
@@ -158,7 +162,8 @@ impl Target {
                 let (directory, path) = fresh_directory(base, "siltstone-bench-", self.keep)?;
                 let direct = matches!(self.medium, Medium::Direct(_));
                 let options = DiskOptions { direct, ..DiskOptions::default() };
-                let disk = Disk::open(&path)?.with_options(options);
+                let files = if self.keep { self.table_in(&path)? } else { path.clone() };
+                let disk = Disk::open(&files)?.with_options(options);
                 (Arc::new(disk), directory, Some(path))
             }
         };
@@ -177,6 +182,16 @@ impl Target {
             name => unreachable!("{name} was checked"),
         };
         Ok(Opened { engine, path, _directory: directory })
+    }
+
+    /// Where the files of a table are in a new store in this directory: what is to stay is a store like any other.
+    fn table_in(&self, store: &Path) -> Result<PathBuf> {
+        const TABLE: &str = "default";
+        let db = Db::open_or_create(store, DbOptions::default())?;
+        db.table_or_create(TABLE, &self.engine, &self.engine_options())?;
+        let files = db.table_media(TABLE)?.name();
+        db.close()?;
+        Ok(files.into())
     }
 }
 
@@ -243,8 +258,17 @@ mod tests {
             let opened = target(Medium::Disk(base.path().to_owned()), keep).open(1).unwrap();
             let path = opened.path.clone().unwrap();
             assert!(path.is_dir());
+            let mut batch = WriteBatch::new();
+            batch.put(b"key", b"stays");
+            opened.engine.write(&batch, Durability::Buffered).unwrap();
+            opened.engine.close().unwrap();
             drop(opened);
             assert_eq!(path.is_dir(), keep);
+            if keep {
+                let table =
+                    Db::open(&path, DbOptions::default()).unwrap().table("default").unwrap();
+                assert_eq!(table.get(b"key").unwrap().unwrap(), b"stays");
+            }
         }
     }
 
@@ -254,6 +278,11 @@ mod tests {
         let mut wrong = target(Medium::Disk(base.path().join("sub")), false);
         wrong.engine = "btree".to_owned();
         assert!(matches!(wrong.open(1), Err(Error::BadOptions(_))));
+        let in_memory = ["lsm", "mica"].map(|engine| {
+            let medium = if engine == "lsm" { Medium::Ram } else { wrong.medium.clone() };
+            Target { engine: engine.to_owned(), medium, keep: true, ..wrong.clone() }
+        });
+        assert!(in_memory.iter().all(|it| matches!(it.open(1), Err(Error::BadOptions(_)))));
         wrong.engine = "lsm".to_owned();
         wrong.options.insert("colour".to_owned(), "red".to_owned());
         assert!(matches!(wrong.open(1), Err(Error::BadOptions(_))));

@@ -136,6 +136,18 @@ impl Options {
         Ok(o)
     }
 
+    /// The least memory that leaves room for the largest item in each partition, by halving.
+    fn least_memory(&self) -> u64 {
+        let (mut low, mut high) = (0, 1 << 43);
+        while low + 1 < high {
+            let memory_bytes = u64::midpoint(low, high);
+            let layout = Options { memory_bytes, ..self.clone() }.layout();
+            let is_enough = layout.words as u64 >= MIN_ITEM_WORDS;
+            (low, high) = if is_enough { (low, memory_bytes) } else { (memory_bytes, high) };
+        }
+        high
+    }
+
     fn check(&self, reader: &mut OptionReader<'_>) {
         let partitions_are_right =
             self.partitions.is_power_of_two() && self.partitions <= 1 << MAX_PARTITION_BITS;
@@ -150,11 +162,8 @@ impl Options {
             return;
         }
         if (layout.words as u64) < MIN_ITEM_WORDS {
-            let least = self.partitions as u64 * (MIN_ITEM_WORDS * WORD as u64 * 2 + OVERHEAD);
-            reader.mistake(
-                "memory",
-                format!("at least {least} bytes for {} partitions", self.partitions),
-            );
+            let (least, partitions) = (self.least_memory(), self.partitions);
+            reader.mistake("memory", format!("at least {least} bytes for {partitions} partitions"));
         }
         let bits = (layout.words as u64).max(1).next_power_of_two().trailing_zeros();
         reader.require(
@@ -244,6 +253,19 @@ mod tests {
         assert!(from(&[("partitions", "3")]).is_err());
         assert!(from(&[("partitions", "0")]).is_err());
         assert!(from(&[("offset_bits", "10")]).is_err());
+    }
+
+    #[test]
+    fn is_the_memory_that_is_asked_for_enough() {
+        for pairs in
+            [[("mode", "cache"), ("item", "10")], [("partitions", "4"), ("buckets", "100")]]
+        {
+            let with = |memory: &str| from(&[&pairs[..], &[("memory", memory)]].concat());
+            let Err(Error::BadOptions(mistakes)) = with("1KiB") else { panic!("accepted") };
+            let asked = mistakes[0].reason.split(' ').nth(2).unwrap();
+            let less = (asked.parse::<u64>().unwrap() - 1).to_string();
+            assert!(with(asked).is_ok() && with(&less).is_err(), "{asked}");
+        }
     }
 
     #[test]

@@ -200,6 +200,32 @@ fn does_the_mode_change_while_threads_work() {
 
 /// A walk over keys beside writers: every key that it gives was stored, and what stays is met once, where
 /// nothing is evicted.
+/// Under CREW a read is noted if it gets the lock of its partition, which a burst must not keep from itself once it
+/// has gone on to another.
+#[test]
+fn does_a_read_count_for_eviction_behind_writes_to_two_partitions() {
+    let text = "mode=cache access=crew eviction=clock buckets=150 memory=1200KiB partitions=2";
+    let store = Store::new(&env(), options(text)).unwrap();
+    let mut numbers = 0_u64..;
+    let mut key_in = |partition| {
+        let mut keys = numbers.by_ref().map(|number| number.to_le_bytes());
+        keys.find(|key| store.partition_of(store.hash(key)) == partition).unwrap()
+    };
+    let hot = key_in(0);
+    assert_eq!(put(&store, &hot, b"hot"), Outcome::Stored);
+    let value = Value { bytes: &[7; 1000], ..Value::default() };
+    // Some twenty times what the log holds.
+    for burst in 0..10_000 {
+        let (first, second) = (key_in(0), key_in(1));
+        let requests =
+            [(&first, Action::Put(value)), (&second, Action::Put(value)), (&hot, Action::Get)];
+        let requests = requests.map(|(key, action)| Request { hash: store.hash(key), key, action });
+        let mut answers = [Answer::default(); 3];
+        store.burst(&requests, &mut answers, &mut Vec::new());
+        assert_eq!(answers[2].outcome, Outcome::Found, "burst {burst}");
+    }
+}
+
 #[test]
 fn does_a_walk_beside_writers_meet_what_stays() {
     let key = |number: u64| {
@@ -208,9 +234,12 @@ fn does_a_walk_beside_writers_meet_what_stays() {
         key
     };
     let stays = 5000..5200u64;
-    for mode in ["mode=store buckets=150 spare=1", "mode=cache"] {
+    // The cache's log is so small that its head passes what is walked over.
+    for mode in
+        ["mode=store buckets=150 spare=1 memory=2MiB", "mode=cache buckets=150 memory=600KiB"]
+    {
         for (name, access) in Access::NAMED {
-            let text = format!("{mode} access={name} memory=2MiB partitions=1");
+            let text = format!("{mode} access={name} partitions=1");
             let store = Store::new(&env(), options(&text)).unwrap();
             assert!(!store.keys(0).advance());
             for number in stays.clone() {
@@ -235,7 +264,9 @@ fn does_a_walk_beside_writers_meet_what_stays() {
                     });
                 }
                 let _ending = running.until_dropped();
-                for _ in 0..300 {
+                // Only there may the head pass an item while its key is copied, and seldom does.
+                let is_passed = mode.starts_with("mode=cache") && access == Access::Crcw;
+                for _ in 0..if is_passed { 6000 } else { 300 } {
                     let (mut walk, mut met) = (store.keys(0), Vec::new());
                     while walk.advance() {
                         let number = u64::from_le_bytes(*walk.key().first_chunk().unwrap());
@@ -244,7 +275,11 @@ fn does_a_walk_beside_writers_meet_what_stays() {
                     }
                     met.sort_unstable();
                     let is_whole = met.iter().copied().eq(stays.clone());
-                    assert!(is_whole || mode == "mode=cache", "{text}: {} are met", met.len());
+                    assert!(
+                        is_whole || mode.starts_with("mode=cache"),
+                        "{text}: {} are met",
+                        met.len()
+                    );
                     assert!(!walk.advance(), "the end is the end");
                 }
             });

@@ -106,6 +106,11 @@ impl Popularity {
         self.keys
     }
 
+    /// The share of requests that ask for what `of_key` takes of each key, a share by the key's rate.
+    pub fn share_of_requests(&self, of_key: impl Fn(f64) -> f64) -> f64 {
+        self.groups.iter().map(|group| group.keys * group.rate * of_key(group.rate)).sum()
+    }
+
     /// The popularity among themselves of one of `parts` equal parts of the keys, drawn by a hash.
     pub(crate) fn part(&self, parts: f64) -> Self {
         let group = |g: &Group| Group::new(g.keys / parts, -(-g.rate).exp_m1() * parts);

@@ -1,24 +1,17 @@
-//! The `skimpy` engine: versions in one log over the flash device, cleaned from its tail.
+//! The `skimpy` engine: versions in one log over the flash device, whose buckets are remapped in turn.
 //!
-//! The log goes round the device. In one turn the user writes A versions and the cleaner copies R
-//! that are still wanted to the head, so
-//!
-//! ```text
-//! A / fill + R(A) = C            C: versions that the device holds; fill: how full the pages are
-//! R(A) = Σ keys · λA · E[⌊(g + W) / A⌋]
-//! ```
-//!
-//! A version is wanted until a newer one is older than the watermark, W requests back: for a time of
-//! g + W, where g, the gap to the next write of its key, is exponential with the key's rate λ; it is
-//! copied each time that the tail passes meanwhile. λA versions of a key are written a turn. The
-//! expectation is Σ over j of e^(−λ·max(0, jA − W)): with n = ⌊W / A⌋ turns that pass in any case,
+//! The log goes round the device. In one turn the user writes A versions, and collection remaps every bucket
+//! once: all of its versions that are still wanted, R in all, go to the head, however young they are. What
+//! is not wanted stays where it is until the turn is over, so
 //!
 //! ```text
-//! E = n + e^(−λ((n+1)A − W)) / (1 − e^(−λA))
+//! A / fill + R = C        C: versions that the device holds; fill: how full the pages of puts are
+//! R = N + W               the newest of each key, and what requests since the watermark have superseded
 //! ```
 //!
-//! Without a watermark and under a uniform popularity this is the known equation of a log cleaned in
-//! order, WA = C/A = 1/(1 − e^(−A/N)). Skew makes it worse: hot and cold keys share the one log.
+//! each of which supersedes one version, whatever its key. So skew makes no difference; and with little to spare
+//! the cost grows as 1/(C − N − W). A log that is cleaned page by page from its tail would copy less of what
+//! is young, and need the place of every version in memory to know it.
 //!
 //! ```text
 //! put                1
@@ -26,7 +19,7 @@
 //! garbage collection R / A
 //! ```
 //!
-//! Source: ours, for the SkimpyFTL paper's section 3.4 (collection from the tail, by watermark).
+//! Source: ours, for the SkimpyFTL paper's section 3.4 (collection by bucket, by watermark).
 
 use crate::error::{BadParameter, within};
 use crate::{Breakdown, Popularity};
@@ -43,8 +36,7 @@ pub struct Skimpy {
 }
 
 impl Skimpy {
-    /// Versions written for each that the user writes, stage by stage. Cost: some 100 sums over the
-    /// popularity's groups.
+    /// Versions written for each that the user writes, stage by stage. Cost: a few operations.
     ///
     /// # Errors
     /// [`BadParameter`]; a capacity that cannot hold every key and the window's versions is one.
@@ -52,117 +44,81 @@ impl Skimpy {
         let reason = "give a number of requests from 0 to 10^15";
         let window = within("window_requests", self.window_requests, 0.0, 1e15, reason)?;
         let fill = within("page_fill", self.page_fill, 1e-3, 1.0, "give a part from 0.001 to 1")?;
-        let least = (popularity.keys() + window) * (1.0 + LEAST_ROOM);
+        let wanted = popularity.keys() + window;
         let reason = "give more versions than there are keys and versions since the watermark";
+        let least = wanted * (1.0 + LEAST_ROOM);
         let capacity = within("capacity_items", self.capacity_items, least, 1e18, reason)?;
-        // A turn of hardly any request copies every wanted version, which leaves room; one of
-        // capacity·fill requests leaves none.
-        let (mut low, mut high) = (0.0, capacity * fill);
-        for _ in 0..MOST_HALVINGS {
-            let middle = f64::midpoint(low, high);
-            if middle / fill + copied(popularity, middle, window) > capacity {
-                high = middle;
-            } else {
-                low = middle;
-            }
-        }
-        let requests = high;
+        let written = (capacity - wanted) * fill;
         Ok(Breakdown {
             by_stage: vec![
                 ("put".to_owned(), 1.0),
                 ("padding".to_owned(), 1.0 / fill - 1.0),
-                ("garbage collection".to_owned(), copied(popularity, requests, window) / requests),
+                ("garbage collection".to_owned(), wanted / written),
             ],
         })
     }
 }
 
-/// Room beside what is wanted, as a share of it: with none the cleaner would never end.
+/// Room beside what is wanted, as a share of it: with none collection would never end.
 const LEAST_ROOM: f64 = 1e-6;
-/// Halves the bracket to the last digit, from any capacity.
-const MOST_HALVINGS: usize = 120;
-
-/// Versions copied in a turn of `requests`: R(A).
-fn copied(popularity: &Popularity, requests: f64, window: f64) -> f64 {
-    let in_any_case = (window / requests).floor();
-    // Of a window of very many turns the difference may be rounded out of its range.
-    let rest = ((in_any_case + 1.0) * requests - window).clamp(0.0, requests);
-    let of_group = |keys: f64, rate: f64| {
-        let written = rate * requests;
-        let after = if written > 0.0 {
-            // z / (1 − e^(−z)) tends to 1.
-            written * (-rate * rest).exp() / -(-written).exp_m1()
-        } else {
-            1.0
-        };
-        keys * (written * in_any_case + after)
-    };
-    popularity.groups.iter().map(|group| of_group(group.keys, group.rate)).sum()
-}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn uniform() -> Popularity {
-        Popularity::uniform(1e6).unwrap()
+    const GOOD: Skimpy = Skimpy { capacity_items: 2e6, window_requests: 1e5, page_fill: 0.9 };
+
+    fn of(skimpy: Skimpy, skew: f64) -> Vec<f64> {
+        let keys = Popularity::zipf(1e6, skew).unwrap();
+        let stages = skimpy.write_amplification(&keys).unwrap().by_stage;
+        stages.iter().map(|(_, cost)| *cost).collect()
     }
 
     #[test]
-    fn a_log_cleaned_in_order_costs_what_is_known() {
-        // Two requests for each key a turn: C/N = 2/(1 − e⁻²), WA = 1/(1 − e⁻²).
-        let not_missed = -(-2f64).exp_m1();
-        let skimpy =
-            Skimpy { capacity_items: 2e6 / not_missed, window_requests: 0.0, page_fill: 1.0 };
-        let wa = skimpy.write_amplification(&uniform()).unwrap();
-        assert!((wa.total() * not_missed - 1.0).abs() < 1e-5, "{wa:?}");
+    fn costs_are_what_a_simulation_counts() {
+        // Buckets of one key, each remapped just before the log comes round to where it was remapped last.
+        const BUCKETS: usize = 1000;
+        const CAPACITY: usize = 2000;
+        let mut remapped: Vec<usize> = (0..BUCKETS).collect();
+        let (mut head, mut next, mut puts, mut copies) = (BUCKETS, 0, 0_u32, 0_u32);
+        while head < 100 * CAPACITY {
+            if head - remapped[next] >= CAPACITY {
+                remapped[next] = head;
+                next = (next + 1) % BUCKETS;
+                copies += 1;
+            } else {
+                puts += 1;
+            }
+            head += 1;
+        }
+        let skimpy = Skimpy { window_requests: 0.0, page_fill: 1.0, ..GOOD };
+        let simulated = f64::from(copies) / f64::from(puts);
+        assert!((simulated / of(skimpy, 0.0)[2] - 1.0).abs() < 0.02, "{simulated}");
     }
 
     #[test]
-    fn a_watermark_keeps_versions_longer() {
-        // A turn of N requests with half of it younger than the watermark: by hand,
-        // R/N = e^(−1/2) / (1 − e⁻¹).
-        let copied_by_hand = (-0.5f64).exp() / -(-1f64).exp_m1();
-        let capacity_items = 1e6 * (1.0 + copied_by_hand);
-        let skimpy = Skimpy { capacity_items, window_requests: 0.5e6, page_fill: 1.0 };
-        let wa = skimpy.write_amplification(&uniform()).unwrap();
-        assert!((wa.by_stage[2].1 / copied_by_hand - 1.0).abs() < 1e-5, "{wa:?}");
-        // And a window of many turns: all of it is copied in each.
-        assert!((copied(&uniform(), 1e3, 1e5) / 1.1e6 - 1.0).abs() < 1e-3);
-    }
-
-    #[test]
-    fn half_full_pages_cost_twice_and_leave_less_room() {
-        let full = Skimpy { capacity_items: 4e6, window_requests: 0.0, page_fill: 1.0 };
-        let half = Skimpy { page_fill: 0.5, ..full };
-        let wa = |skimpy: Skimpy| skimpy.write_amplification(&uniform()).unwrap();
-        assert_eq!(wa(half).by_stage[1].1, 1.0);
-        assert!(wa(half).by_stage[2].1 > wa(full).by_stage[2].1);
-    }
-
-    #[test]
-    fn skew_makes_more_to_copy() {
-        // Copies are convex in a key's rate: what cold keys add outweighs what hot ones save, as
-        // long as both share one log.
-        let skimpy = Skimpy { capacity_items: 1.5e6, window_requests: 1e5, page_fill: 1.0 };
-        let wa = |skew| {
-            skimpy.write_amplification(&Popularity::zipf(1e6, skew).unwrap()).unwrap().total()
-        };
-        assert!(wa(0.99) > wa(0.5) && wa(0.5) > wa(0.0));
+    fn skew_makes_no_difference_and_a_watermark_and_half_full_pages_do() {
+        // By hand: C = 2 M, N + W = 1.1 M, so that 0.9 M · 0.9 are put a turn.
+        let by_hand = [1.0, 1.0 / 0.9 - 1.0, 1.1 / 0.81];
+        for skew in [0.0, 0.99] {
+            let stages = of(GOOD, skew);
+            assert!(stages.iter().zip(by_hand).all(|(a, b)| (a - b).abs() < 1e-9), "{stages:?}");
+        }
+        assert!(of(Skimpy { window_requests: 5e5, ..GOOD }, 0.0)[2] > 2.0 * by_hand[2]);
     }
 
     #[test]
     fn bad_parameters_are_named() {
-        let good = Skimpy { capacity_items: 2e6, window_requests: 1e5, page_fill: 0.9 };
-        let named = |skimpy: Skimpy| skimpy.write_amplification(&uniform()).unwrap_err().parameter;
+        let keys = Popularity::uniform(1e6).unwrap();
+        let named = |skimpy: Skimpy| skimpy.write_amplification(&keys).unwrap_err().parameter;
         for capacity_items in [0.0, -1.0, 1.1e6, f64::NAN, f64::INFINITY] {
-            assert_eq!(named(Skimpy { capacity_items, ..good }), "capacity_items");
+            assert_eq!(named(Skimpy { capacity_items, ..GOOD }), "capacity_items");
         }
         for window_requests in [-1.0, f64::NAN, f64::INFINITY] {
-            assert_eq!(named(Skimpy { window_requests, ..good }), "window_requests");
+            assert_eq!(named(Skimpy { window_requests, ..GOOD }), "window_requests");
         }
         for page_fill in [0.0, -0.5, 1.5, f64::NAN] {
-            assert_eq!(named(Skimpy { page_fill, ..good }), "page_fill");
+            assert_eq!(named(Skimpy { page_fill, ..GOOD }), "page_fill");
         }
     }
 }

@@ -5,8 +5,9 @@
 
 mod support;
 
-use std::io::Write;
-use std::net::{TcpStream, UdpSocket};
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use siltstone_client::wire::hello;
@@ -76,11 +77,19 @@ fn hostile_clients_do_not_make_a_table_grow() {
             }
         });
         scope.spawn(move || {
-            // Who never reads, and who never finishes.
+            // Who never reads, and who never finishes, sixteen at once: a slow machine would gather more.
+            let mut streams = VecDeque::new();
             while running.goes_on() {
                 let mut stream = TcpStream::connect(server.address).unwrap();
                 let _ = stream.write_all(b"*2\r\n$3\r\nGET\r\n$400000000\r\n");
                 let _ = stream.write_all(&[b'x'; 100_000]);
+                streams.push_back(stream);
+                if streams.len() == 16 {
+                    let mut oldest = streams.pop_front().unwrap();
+                    let _ = oldest.shutdown(Shutdown::Write);
+                    // The server closes, too, when it has seen that.
+                    let _ = oldest.read(&mut [0]);
+                }
                 std::thread::sleep(Duration::from_millis(1));
             }
         });

@@ -6,12 +6,13 @@
 mod trace;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use comfy_table::{Cell, CellAlignment, Table as Grid, presets};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
-use siltstone::options::{parse_count, parse_size};
+use siltstone::options::{parse_count, parse_duration, parse_size};
 use siltstone_lab::advice::{CHECKED_KEYS, Checked, Figures, check};
 use siltstone_model::Popularity;
 use siltstone_model::advise::{Advice, Candidate, Device, Needs, Wanted, advise, preference};
@@ -75,6 +76,9 @@ struct NeedArgs {
     /// Reads at a snapshot, transactions
     #[arg(long)]
     versions: bool,
+    /// Reads as of any time since so long, e.g. 1h; with --ops, which tells how much is written in it
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "ops", conflicts_with = "check")]
+    history: Option<Duration>,
 }
 
 #[derive(Args)]
@@ -82,7 +86,7 @@ struct DeviceArgs {
     /// Flash for the table
     #[arg(long, value_parser = parse_size)]
     flash: Option<u64>,
-    /// Operations a second, to tell how long the flash lasts
+    /// Operations a second, to tell how long the flash lasts and how much --history is
     #[arg(long, value_parser = parse_count)]
     ops: Option<u64>,
     /// Reads of 4 KiB that the device does in a second
@@ -138,6 +142,7 @@ impl Advise {
             order: self.needs.ordered || wanted.scans > 0.0,
             durability: !self.needs.volatile,
             versions: self.needs.versions,
+            history: self.needs.history,
         };
         Ok(wanted)
     }

@@ -16,8 +16,14 @@ use super::{Costs, Design, Settings, Wanted, size};
 use crate::error::BadParameter;
 use crate::{LevelDb, Lsm, Popularity};
 
-pub(super) const DESIGN: Design =
-    Design { engine: "lsm", is_ordered: true, is_durable: true, has_versions: true, fit };
+pub(super) const DESIGN: Design = Design {
+    engine: "lsm",
+    is_ordered: true,
+    is_durable: true,
+    has_versions: true,
+    has_history: false,
+    fit,
+};
 
 const MIB: f64 = 1048576.0;
 /// Bytes about an item in a log, and of a row's index entry beside the key (`record.rs`, `sst.rs`).

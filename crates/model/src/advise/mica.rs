@@ -6,8 +6,14 @@ use super::{Costs, Design, Settings, Wanted, size};
 use crate::Breakdown;
 use crate::error::BadParameter;
 
-pub(super) const DESIGN: Design =
-    Design { engine: "mica", is_ordered: false, is_durable: false, has_versions: false, fit };
+pub(super) const DESIGN: Design = Design {
+    engine: "mica",
+    is_ordered: false,
+    is_durable: false,
+    has_versions: false,
+    has_history: false,
+    fit,
+};
 
 /// Header, tags of the block it lies in, and rounding.
 const ITEM_BYTES: f64 = 32.0;

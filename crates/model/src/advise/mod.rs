@@ -4,7 +4,8 @@
 //! Wanted ─┬─ lsm     ─ ruled out? ─ settings that fit ─ costs ─┐
 //!         ├─ silt    ─      │             │               │    ├─ least device time, if the lead is clear;
 //!         ├─ trie    ─   reasons      options          WA, reads, │ else the first of the order above
-//!         └─ mica    ─                               memory, space ┘
+//!         ├─ mica    ─                               memory, space │
+//!         └─ skimpy  ─                                             ┘
 //! ```
 //!
 //! Each design is a file of its own: how its settings follow from the workload and the memory, and what it
@@ -24,6 +25,7 @@
 mod lsm;
 mod mica;
 mod silt;
+mod skimpy;
 mod trie;
 mod wanted;
 
@@ -115,12 +117,14 @@ struct Design {
     is_ordered: bool,
     is_durable: bool,
     has_versions: bool,
+    has_history: bool,
     /// The settings that fit the workload and its memory.
     fit: fn(&Wanted) -> Result<Box<dyn Settings>, String>,
 }
 
 /// In the order of preference.
-const DESIGNS: [Design; 4] = [lsm::DESIGN, silt::DESIGN, trie::DESIGN, mica::DESIGN];
+const DESIGNS: [Design; 5] =
+    [lsm::DESIGN, silt::DESIGN, trie::DESIGN, mica::DESIGN, skimpy::DESIGN];
 
 /// The engines in the order in which they are preferred, costs being alike.
 pub fn preference() -> impl Iterator<Item = &'static str> {
@@ -184,6 +188,10 @@ impl Design {
             ),
             (needs.durability && !self.is_durable, "it keeps nothing over a restart"),
             (needs.versions && !self.has_versions, "it keeps no versions to read at a snapshot"),
+            (
+                needs.history.is_some() && !self.has_history,
+                "it keeps no history to read as of a time",
+            ),
         ];
         lacks.iter().filter(|(lacks, _)| *lacks).map(|(_, reason)| (*reason).to_owned()).collect()
     }
@@ -227,6 +235,8 @@ fn size(bytes: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::Popularity;
 
@@ -244,10 +254,35 @@ mod tests {
         w.needs.order = true;
         let advice = advise(&w).unwrap();
         assert_eq!(names(&advice), ["lsm"]);
-        assert_eq!(advice.ruled_out.len(), 3);
+        assert_eq!(advice.ruled_out.len(), 4);
         assert!(advice.ruled_out.iter().all(|out| out.reasons[0].contains("order")));
         w.needs = Needs { durability: false, ..Needs::default() };
         assert!(names(&advise(&w).unwrap()).contains(&"mica"));
+        w.needs = Needs { versions: true, ..Needs::default() };
+        let mut with_versions = names(&advise(&w).unwrap());
+        with_versions.sort_unstable();
+        assert_eq!(with_versions, ["lsm", "skimpy"]);
+    }
+
+    #[test]
+    fn history_takes_the_engine_that_keeps_it_and_room_for_what_is_written() {
+        let mut w = wanted(1e6, 0.0);
+        w.needs.history = Some(Duration::from_secs(3600));
+        let advice = advise(&w).unwrap();
+        assert!(advice.candidates.is_empty());
+        let of_skimpy = advice.ruled_out.iter().find(|out| out.engine == "skimpy").unwrap();
+        assert!(of_skimpy.reasons[0].contains("operations a second"), "{of_skimpy:?}");
+        // A thousand operations a second, half of them writes: 1.8 M versions in an hour.
+        w.ops_per_second = Some(1000.0);
+        let advice = advise(&w).unwrap();
+        assert_eq!(names(&advice), ["skimpy"]);
+        let with = &advice.candidates[0];
+        assert!(with.settings.options().contains(&("retention", "3600s".to_owned())));
+        w.needs.history = None;
+        let advice = advise(&w).unwrap();
+        let without = advice.candidates.iter().find(|it| it.engine == "skimpy").unwrap();
+        let ratio = with.costs.space_bytes / without.costs.space_bytes;
+        assert!((2.7..2.9).contains(&ratio), "{ratio}");
     }
 
     #[test]

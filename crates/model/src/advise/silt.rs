@@ -13,8 +13,14 @@ use super::{Costs, Design, Settings, Wanted, size};
 use crate::Silt;
 use crate::error::BadParameter;
 
-pub(super) const DESIGN: Design =
-    Design { engine: "silt", is_ordered: false, is_durable: true, has_versions: false, fit };
+pub(super) const DESIGN: Design = Design {
+    engine: "silt",
+    is_ordered: false,
+    is_durable: true,
+    has_versions: false,
+    has_history: false,
+    fit,
+};
 
 const OCCUPANCY: f64 = 0.95;
 const BLOCK_BYTES: f64 = 4096.0;

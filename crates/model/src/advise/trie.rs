@@ -12,8 +12,14 @@ use super::{Costs, Design, Settings, Wanted, size};
 use crate::Trie;
 use crate::error::BadParameter;
 
-pub(super) const DESIGN: Design =
-    Design { engine: "trie", is_ordered: false, is_durable: true, has_versions: false, fit };
+pub(super) const DESIGN: Design = Design {
+    engine: "trie",
+    is_ordered: false,
+    is_durable: true,
+    has_versions: false,
+    has_history: false,
+    fit,
+};
 
 const MIB: f64 = 1048576.0;
 const GROWTH: f64 = 8.0;

@@ -1,5 +1,7 @@
 //! What is asked of the advisor.
 
+use std::time::Duration;
+
 use crate::Popularity;
 use crate::error::{BadParameter, within};
 
@@ -18,7 +20,7 @@ pub struct Wanted {
     pub reads: f64,
     /// The share that are scans of a range.
     pub scans: f64,
-    /// Operations a second, if known.
+    /// Operations a second, if known: the flash's life and a history's versions are counted by it.
     pub ops_per_second: Option<f64>,
     /// Bytes of memory for the table; `None`: what it takes.
     pub memory_bytes: Option<f64>,
@@ -39,12 +41,14 @@ pub struct Needs {
     pub durability: bool,
     /// Reads at a snapshot.
     pub versions: bool,
+    /// Reads as of any time since so long.
+    pub history: Option<Duration>,
 }
 
 impl Default for Needs {
     /// Durability alone.
     fn default() -> Self {
-        Needs { order: false, durability: true, versions: false }
+        Needs { order: false, durability: true, versions: false, history: None }
     }
 }
 
