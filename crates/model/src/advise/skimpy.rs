@@ -33,10 +33,12 @@ const KEYS_A_BUCKET: f64 = 5.0;
 const BUCKET_BYTES: f64 = 5.0;
 const KEYS_A_CACHED: f64 = 10.0;
 const CACHED_BYTES: f64 = 16.0;
-/// Bytes about an item in the packing buffer's keeper, in a record of a put, and in one of a collected bucket.
+/// Bytes about an item in the packing buffer's keeper: a frame's, and an operation's in its batch (`stage.rs`).
 const STAGED_BYTES: f64 = 43.0;
+/// In a record of a put, with half of the detours that it may have, and in one of a collected bucket, with its part of
+/// what the first of a group has (`record.rs`).
 const PUT_BYTES: f64 = 33.0;
-const REMAPPED_BYTES: f64 = 24.0;
+const REMAPPED_BYTES: f64 = 21.0;
 /// A page, what of it is for records, and for the payload of one that is larger.
 const PAGE_BYTES: f64 = 4096.0;
 const RECORDS_BYTES: f64 = 4048.0;
