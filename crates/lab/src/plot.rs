@@ -1,4 +1,4 @@
-//! Pictures as SVG: lines over time, bars side by side.
+//! Pictures as SVG: lines over time, together or one below the other, bars side by side.
 //!
 //! Invariant: the same data give the same bytes, and every number that is drawn is one that was
 //! given: axes start at zero, so that a bar's length is its value.
@@ -12,6 +12,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 const SIZE: (u32, u32) = (1000, 480);
+const PANEL_HEIGHT: u32 = 120;
 /// Pixels of the column on the right that holds the legend.
 const LEGEND_WIDTH: u32 = 190;
 
@@ -73,6 +74,8 @@ pub struct Bars {
 pub enum Plot {
     /// Lines over a common axis.
     Lines(Lines),
+    /// Each line in a panel of its own, one below the other, with the same axes: where they would hide one another.
+    Panels(Lines),
     /// Groups of bars.
     Bars(Bars),
 }
@@ -82,9 +85,14 @@ impl Plot {
     pub fn svg(&self) -> String {
         let mut svg = String::new();
         let drawn = {
-            let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+            let size = match self {
+                Plot::Panels(lines) => (SIZE.0, 90 + PANEL_HEIGHT * lines.series.len() as u32),
+                Plot::Lines(_) | Plot::Bars(_) => SIZE,
+            };
+            let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
             match self {
                 Plot::Lines(lines) => lines.draw(&area),
+                Plot::Panels(lines) => lines.draw_panels(&area),
                 Plot::Bars(bars) => bars.draw(&area),
             }
         };
@@ -101,16 +109,13 @@ impl Lines {
     fn draw(&self, area: &Area<'_>) -> Drawn<'static> {
         area.fill(&WHITE)?;
         let (area, legend) = area.split_horizontally(SIZE.0 - LEGEND_WIDTH);
-        let points = || self.series.iter().flat_map(|line| &line.points);
+        let (right, highest) = self.tops();
         let mut chart = ChartBuilder::on(&area)
             .caption(&self.title, (FONT, 18))
             .margin(14)
             .x_label_area_size(44)
             .y_label_area_size(76)
-            .build_cartesian_2d(
-                0.0..top(points().map(|(x, _)| *x)),
-                0.0..1.05 * top(points().map(|(_, y)| *y)),
-            )?;
+            .build_cartesian_2d(0.0..right, 0.0..highest)?;
         (chart.configure_mesh())
             .light_line_style(WHITE)
             .bold_line_style(GRID)
@@ -126,8 +131,7 @@ impl Lines {
             let i = &mut drawn[usize::from(line.is_reference)];
             let style = colour(*i).stroke_width(2);
             *i += 1;
-            let is_drawn = |(x, y): &(f64, f64)| x.is_finite() && y.is_finite();
-            let points: Vec<_> = line.points.iter().copied().filter(is_drawn).collect();
+            let points: Vec<_> = line.drawn().collect();
             let y = legend_row(row);
             let sample = vec![(4, y), (28, y)];
             if let [only] = points[..] {
@@ -144,6 +148,49 @@ impl Lines {
             name_in_legend(&legend, row, &line.name)?;
         }
         area.present()
+    }
+}
+
+impl Lines {
+    /// Where the axes end.
+    fn tops(&self) -> (f64, f64) {
+        let points = || self.series.iter().flat_map(|line| &line.points);
+        (top(points().map(|(x, _)| *x)), 1.05 * top(points().map(|(_, y)| *y)))
+    }
+
+    fn draw_panels(&self, area: &Area<'_>) -> Drawn<'static> {
+        area.fill(&WHITE)?;
+        let area = area.titled(&format!("{}: {}", self.title, self.y), (FONT, 18))?;
+        let (panels, below) = area.split_vertically(PANEL_HEIGHT * self.series.len() as u32);
+        let (right, highest) = self.tops();
+        let panels = panels.split_evenly((self.series.len().max(1), 1));
+        for (i, (line, panel)) in self.series.iter().zip(&panels).enumerate() {
+            let mut chart = ChartBuilder::on(panel)
+                .caption(&line.name, (FONT, 14))
+                .margin(4)
+                .margin_right(24)
+                .x_label_area_size(22)
+                .y_label_area_size(64)
+                .build_cartesian_2d(0.0..right, 0.0..highest)?;
+            (chart.configure_mesh())
+                .light_line_style(WHITE)
+                .bold_line_style(GRID)
+                .y_labels(4)
+                .x_label_formatter(&number)
+                .y_label_formatter(&number)
+                .draw()?;
+            chart.draw_series(LineSeries::new(line.drawn(), colour(i)))?;
+        }
+        let middle = TextStyle::from((FONT, 14)).pos(Pos::new(HPos::Center, VPos::Top));
+        below.draw(&Text::new(self.x.as_str(), (SIZE.0 as i32 / 2, 4), middle))?;
+        area.present()
+    }
+}
+
+impl Line {
+    /// Its points that can be drawn.
+    fn drawn(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
+        self.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite())
     }
 }
 
@@ -236,8 +283,8 @@ mod tests {
         Line { name: name.to_owned(), points: points.to_vec(), is_reference }
     }
 
-    fn lines() -> Plot {
-        Plot::Lines(Lines {
+    fn lines() -> Lines {
+        Lines {
             title: "Throughput & more <over> time".to_owned(),
             x: "time (s)".to_owned(),
             y: "operations/s".to_owned(),
@@ -246,7 +293,7 @@ mod tests {
                 line("trie", &[(0.0, 5.0), (1.0, 7.0)], false),
                 line("rocksdb", &[(0.0, 5.0), (1.0, 9_000.0)], true),
             ],
-        })
+        }
     }
 
     fn bars() -> Plot {
@@ -288,7 +335,7 @@ mod tests {
 
     #[test]
     fn pictures_are_well_formed_and_always_the_same() {
-        for plot in [lines(), bars()] {
+        for plot in [Plot::Lines(lines()), Plot::Panels(lines()), bars()] {
             let svg = plot.svg();
             assert!(svg.starts_with("<svg"));
             assert_well_formed(&svg);
@@ -298,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_picture_holds_its_series_and_its_words() {
-        let svg = lines().svg();
+        let svg = Plot::Lines(lines()).svg();
         let of = |colour: &'static str| {
             svg.lines().filter(move |line| line.starts_with("<polyline") && line.contains(colour))
         };
@@ -308,6 +355,15 @@ mod tests {
         assert!(of("#0072B2").count() > 10);
         for word in ["rocksdb", "lsm", "time (s)", "operations/s", "&amp;", "&lt;over&gt;"] {
             assert!(svg.contains(word), "{word}");
+        }
+        let svg = Plot::Panels(lines()).svg();
+        for word in ["rocksdb", "lsm", "trie", "time (s)", "operations/s"] {
+            assert!(svg.contains(word), "{word}");
+        }
+        // Each has a panel, and needs no legend.
+        for colour in ["#0072B2", "#D55E00", "#009E73"] {
+            let lines = svg.lines().filter(|it| it.starts_with("<polyline") && it.contains(colour));
+            assert_eq!(lines.count(), 1, "{colour}");
         }
         let svg = bars().svg();
         for word in ["model", "measured", "log", "L1", "bytes a byte", "4.5", "1.25"] {
@@ -323,6 +379,7 @@ mod tests {
     #[test]
     fn nothing_to_draw_is_drawn() {
         assert_well_formed(&Plot::Lines(Lines::default()).svg());
+        assert_well_formed(&Plot::Panels(Lines::default()).svg());
         assert_well_formed(&Plot::Bars(Bars::default()).svg());
     }
 

@@ -135,7 +135,7 @@ impl Experiment for WriteStalls {
                 told.join("; ")
             ),
             checks,
-            plot: Some(Plot::Lines(Lines {
+            plot: Some(Plot::Panels(Lines {
                 title: "A random load at full speed".to_owned(),
                 x: "seconds".to_owned(),
                 y: "writes a second".to_owned(),
