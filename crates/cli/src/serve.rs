@@ -12,7 +12,7 @@ use siltstone_lab::trace::{Recorded, Recorder};
 use siltstone_server::{Fsync, Server, ServerOptions};
 
 use crate::store::{DEFAULT_TABLE, TableSpec, warn};
-use crate::{CommandResult, Outcome};
+use crate::{CommandResult, Failure, Outcome};
 
 /// Serve a store to clients of Redis and memcached over TCP, and a table of mica over UDP
 ///
@@ -169,8 +169,10 @@ impl Serve {
             threads: self.threads,
             ..ServerOptions::default()
         };
+        let served: Vec<_> = tables.iter().map(|table| table.name().to_owned()).collect();
         let server = Server::bind(tables, options)?;
         eprintln!("serving {} on {}", self.dir.display(), server.local_addr());
+        tell_databases(&served, &db)?;
         if let Some(address) = server.memcached_addr() {
             eprintln!("memcached's protocol on {address}");
         }
@@ -192,6 +194,25 @@ impl Serve {
         closed?;
         Ok(Outcome::Done)
     }
+}
+
+/// Says which database is which table, if there is more than one to know of: their numbers follow from what is served.
+fn tell_databases(served: &[String], db: &Db) -> Result<(), Failure> {
+    let catalogue = db.catalogue()?;
+    if catalogue.tables.len() < 2 {
+        return Ok(());
+    }
+    let engine = |name: &String| &catalogue.tables[name].engine;
+    let numbered = served.iter().enumerate();
+    let told: Vec<_> =
+        numbered.map(|(number, name)| format!("{number} {name} ({})", engine(name))).collect();
+    eprintln!("SELECT {}", told.join(", "));
+    let others = catalogue.tables.keys().filter(|name| !served.contains(name));
+    let others: Vec<_> = others.map(String::as_str).collect();
+    if !others.is_empty() {
+        eprintln!("not served, since --table names others: {}", others.join(", "));
+    }
+    Ok(())
 }
 
 /// Has the requests for a table written down.

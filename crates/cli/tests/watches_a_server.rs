@@ -14,6 +14,8 @@ struct Server {
     process: Child,
     clients: String,
     metrics: String,
+    /// What it said as it began.
+    told: Vec<String>,
 }
 
 impl Drop for Server {
@@ -31,10 +33,14 @@ fn serve(dir: &str) -> Server {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
-    let mut last_word = || lines.next().unwrap().unwrap().rsplit(' ').next().unwrap().to_owned();
-    let (clients, page) = (last_word(), last_word());
+    let mut told: Vec<String> = Vec::new();
+    while !told.last().is_some_and(|line| line.starts_with("metrics")) {
+        told.push(lines.next().unwrap().unwrap());
+    }
+    let last_word = |line: Option<&String>| line.unwrap().rsplit(' ').next().unwrap().to_owned();
+    let (clients, page) = (last_word(told.first()), last_word(told.last()));
     let metrics = page.trim_start_matches("http://").trim_end_matches('/').to_owned();
-    Server { process, clients, metrics }
+    Server { process, clients, metrics, told }
 }
 
 /// Sets a key, looks it up, and looks up one that is not there; the client stays.
@@ -60,6 +66,19 @@ fn browsed(url: &str) -> Option<String> {
         return None;
     };
     Some(String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn a_server_says_which_database_is_which_table() {
+    let scratch = tempfile::tempdir().unwrap();
+    let store = scratch.path().join("store").display().to_string();
+    let mut put = Command::new(env!("CARGO_BIN_EXE_siltstone"));
+    assert!(put.args(["put", &store, "k", "v"]).status().unwrap().success());
+    let server = serve(&store);
+    assert_eq!(
+        server.told[1..3],
+        ["SELECT 0 fruit (lsm), 1 cache (mica)", "not served, since --table names others: default"]
+    );
 }
 
 #[test]

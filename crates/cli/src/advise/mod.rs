@@ -223,8 +223,17 @@ fn print_advice(wanted: &Wanted, advice: &Advice) {
     match advice.candidates.first() {
         Some(first) => {
             println!("Take {}:\n\n  {}\n", first.engine, configuration(first));
-            println!("{grid}");
             let order: Vec<_> = preference().collect();
+            let tested = advice.candidates.iter().find(|it| it.engine == order[0]);
+            if let Some(tested) = tested.filter(|it| it.engine != first.engine) {
+                println!(
+                    "{} is younger than {}, which has been tested longest and would be set so:\n\n  {}\n",
+                    first.engine,
+                    tested.engine,
+                    configuration(tested)
+                );
+            }
+            println!("{grid}");
             println!(
                 "The device's time for an operation decides: a lookup's reads at --read-iops, a write's bytes at\n\
                  --write-bandwidth. Of {} the first is taken that no other beats by a fifth.\n",
