@@ -304,7 +304,7 @@ impl Inner {
     /// A writer of the table `number` that keeps to the rate limit.
     pub(crate) fn table_writer(&self, number: FileNumber, purpose: Purpose) -> Result<TableWriter> {
         let name = FileKind::Table.name(number);
-        let options = self.options.table_options();
+        let options = self.options.table_options(purpose);
         let writer = TableWriter::create(self.media.as_ref(), &name, number, options, purpose)?;
         let rate = self.env.rate.clone();
         Ok(writer.with_rate_hook(Box::new(move |bytes| rate.take(bytes))))

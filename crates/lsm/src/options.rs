@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use siltstone_engine::options::parse_size;
-use siltstone_engine::{OptionReader, Result};
+use siltstone_engine::{OptionReader, Purpose, Result};
 use siltstone_media::PmemPool;
 use siltstone_table::{Compression, TableOptions};
 
@@ -341,14 +341,19 @@ impl Options {
         }
     }
 
-    /// The layout of sorted tables.
-    pub(crate) fn table_options(&self) -> TableOptions {
+    /// Whether level 0 is a container, whose rows are merged a stretch of keys at a time.
+    pub(crate) fn is_container(&self) -> bool {
+        matches!(self.shape(), Shape::Triangle | Shape::Matrix)
+    }
+
+    /// The layout of sorted tables. Rows of a container have sketches, which tell how full it is.
+    pub(crate) fn table_options(&self, purpose: Purpose) -> TableOptions {
         TableOptions {
             block_bytes: self.file.block_bytes,
             restart_interval: self.file.restart_interval,
             filter_bits_per_key: self.file.filter_bits,
             compression: self.file.compression,
-            sketch: self.triad.disk,
+            sketch: self.triad.disk || (purpose == Purpose::Flush && self.is_container()),
         }
     }
 
@@ -373,7 +378,7 @@ impl Options {
         let threshold = self.triad.flush_threshold;
         require((0.0..=0.9).contains(&threshold), "flush_threshold", "from 0 to 0.9");
         require((0.01..=0.99).contains(&self.triad.overlap), "overlap", "from 0.01 to 0.99");
-        let is_container = matches!(self.shape(), Shape::Triangle | Shape::Matrix);
+        let is_container = self.is_container();
         let given = l0.container_bytes.unwrap_or(0);
         require(
             !is_container

@@ -88,12 +88,16 @@ impl Level0 {
         if room == 0 {
             return 0.0;
         }
-        let rows = version.level0.iter().filter(|row| is_container || row.nvm().is_some());
-        rows.map(Row::held_bytes).sum::<u64>() as f64 / room as f64
+        let taken = if is_container {
+            version.room()
+        } else {
+            version.level0.iter().filter(|row| row.nvm().is_some()).map(Row::held_bytes).sum()
+        };
+        taken as f64 / room as f64
     }
 
     pub(super) fn is_container(&self) -> bool {
-        matches!(self.options.shape(), Shape::Triangle | Shape::Matrix)
+        self.options.is_container()
     }
 
     /// From 0 (write on) to 1 (stop): how much writers are to wait for level 0.
