@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use siltstone_engine::options::parse_size;
-use siltstone_engine::{OptionReader, Purpose, Result};
+use siltstone_engine::{OptionReader, Result};
 use siltstone_media::PmemPool;
 use siltstone_table::{Compression, TableOptions};
 
@@ -108,12 +108,12 @@ pub struct Level0Options {
     pub slow_at: usize,
     /// Writers stop at this many (`l0_stop`, 36).
     pub stop_at: usize,
-    /// Capacity of the container of `triangle` and `matrix`, in bytes of keys and values, or of
-    /// pages for rows in persistent memory (`container`; 512 MiB, or with `nvm` that less two
-    /// memtables). From 60 % of it on level 0 is compacted a stretch of keys at a time; from 85 % on
-    /// writers are delayed. Larger: less write amplification, more rows for a scan to look into, up
-    /// to twice as much on the medium. With 0, level 0 is compacted whole, by the three numbers of
-    /// rows.
+    /// Capacity of the container of `triangle` and `matrix`, in bytes of keys and values, each key
+    /// once, or of pages for rows in persistent memory (`container`; 512 MiB, or with `nvm` that less
+    /// two memtables). From 60 % of it on level 0 is compacted a stretch of keys at a time; from 85 %
+    /// on writers are delayed. Larger: less write amplification, more rows for a scan to look into,
+    /// up to twice as much on the medium, or six times under much skew. With 0, level 0 is compacted
+    /// whole, by the three numbers of rows.
     pub container_bytes: Option<u64>,
 }
 
@@ -346,14 +346,14 @@ impl Options {
         matches!(self.shape(), Shape::Triangle | Shape::Matrix)
     }
 
-    /// The layout of sorted tables. Rows of a container have sketches, which tell how full it is.
-    pub(crate) fn table_options(&self, purpose: Purpose) -> TableOptions {
+    /// The layout of sorted tables.
+    pub(crate) fn table_options(&self) -> TableOptions {
         TableOptions {
             block_bytes: self.file.block_bytes,
             restart_interval: self.file.restart_interval,
             filter_bits_per_key: self.file.filter_bits,
             compression: self.file.compression,
-            sketch: self.triad.disk || (purpose == Purpose::Flush && self.is_container()),
+            sketch: self.triad.disk,
         }
     }
 

@@ -351,7 +351,7 @@ impl Repair<'_> {
     fn writer(&mut self) -> Result<(FileNumber, TableWriter)> {
         let number = FileNumber(self.next_file);
         self.next_file += 1;
-        let options = Options::default().table_options(Purpose::Compaction);
+        let options = Options::default().table_options();
         let name = FileKind::Table.name(number);
         let media = self.media.as_ref();
         Ok((number, TableWriter::create(media, &name, number, options, Purpose::Maintenance)?))

@@ -10,8 +10,8 @@
 //!                           distinct: D₂·s₂ + D₁·(s₁ − s₂) + D₀·(s₀ − s₁)
 //! ```
 //!
-//! The distinct keys are told by the rows' HyperLogLogs, merged from the newest down. A row without one counts
-//! whole.
+//! The distinct keys are told by the rows' HyperLogLogs, merged from the newest down. A small row
+//! has none and counts whole.
 //!
 //! **Space.** A log stays until the cursor has passed all of its keys, however few of its bytes still count:
 //! what is on the medium has a limit too, [`MEDIUM`] times the room.
