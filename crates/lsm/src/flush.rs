@@ -23,7 +23,7 @@ use siltstone_engine::batch::write_varint;
 use siltstone_engine::{BackgroundWork, Priority, Purpose, Result};
 use siltstone_media::PmemPool;
 use siltstone_table::log::remove_logs;
-use siltstone_table::{EntryRef, FileKind, FileNumber, Kind, TableMeta, TableWriter};
+use siltstone_table::{EntryRef, FileKind, FileNumber, Kind, TableMeta, TableOptions, TableWriter};
 
 use crate::carry::Carried;
 use crate::compact::Seen;
@@ -37,6 +37,9 @@ use crate::version::{Edit, FileEntry, LOG_OF_ROW, RowEntry};
 
 /// A value of at most this many bytes costs no more than the position of one.
 const INLINE_BYTES: usize = 8;
+
+/// The row of a smaller memtable has no sketch of its keys, whose 4 KiB would be much for it.
+const LEAST_SKETCHED: u64 = 256 << 10;
 
 /// What came of building a row in persistent memory.
 enum Built {
@@ -221,7 +224,10 @@ impl Inner {
         }
         let began = Instant::now();
         let number = FileNumber(self.versions.new_number());
-        let mut table = self.table_writer(number, Purpose::Flush)?;
+        let mut options = self.options.table_options();
+        // It tells how full a container is: see `version/room.rs`.
+        options.sketch |= self.options.is_container() && memtable.bytes() >= LEAST_SKETCHED;
+        let mut table = self.table_writer_as(number, Purpose::Flush, options)?;
         if let Some(log) = log {
             let mut contents = Vec::new();
             write_varint(&mut contents, log.number);
@@ -303,8 +309,16 @@ impl Inner {
 
     /// A writer of the table `number` that keeps to the rate limit.
     pub(crate) fn table_writer(&self, number: FileNumber, purpose: Purpose) -> Result<TableWriter> {
+        self.table_writer_as(number, purpose, self.options.table_options())
+    }
+
+    fn table_writer_as(
+        &self,
+        number: FileNumber,
+        purpose: Purpose,
+        options: TableOptions,
+    ) -> Result<TableWriter> {
         let name = FileKind::Table.name(number);
-        let options = self.options.table_options();
         let writer = TableWriter::create(self.media.as_ref(), &name, number, options, purpose)?;
         let rate = self.env.rate.clone();
         Ok(writer.with_rate_hook(Box::new(move |bytes| rate.take(bytes))))

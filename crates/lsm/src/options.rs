@@ -108,12 +108,12 @@ pub struct Level0Options {
     pub slow_at: usize,
     /// Writers stop at this many (`l0_stop`, 36).
     pub stop_at: usize,
-    /// Capacity of the container of `triangle` and `matrix`, in bytes of keys and values, or of
-    /// pages for rows in persistent memory (`container`; 512 MiB, or with `nvm` that less two
-    /// memtables). From 60 % of it on level 0 is compacted a stretch of keys at a time; from 85 % on
-    /// writers are delayed. Larger: less write amplification, more rows for a scan to look into, up
-    /// to twice as much on the medium. With 0, level 0 is compacted whole, by the three numbers of
-    /// rows.
+    /// Capacity of the container of `triangle` and `matrix`, in bytes of keys and values, each key
+    /// once, or of pages for rows in persistent memory (`container`; 512 MiB, or with `nvm` that less
+    /// two memtables). From 60 % of it on level 0 is compacted a stretch of keys at a time; from 85 %
+    /// on writers are delayed. Larger: less write amplification, more rows for a scan to look into,
+    /// up to twice as much on the medium, or six times under much skew. With 0, level 0 is compacted
+    /// whole, by the three numbers of rows.
     pub container_bytes: Option<u64>,
 }
 
@@ -341,6 +341,11 @@ impl Options {
         }
     }
 
+    /// Whether level 0 is a container, whose rows are merged a stretch of keys at a time.
+    pub(crate) fn is_container(&self) -> bool {
+        matches!(self.shape(), Shape::Triangle | Shape::Matrix)
+    }
+
     /// The layout of sorted tables.
     pub(crate) fn table_options(&self) -> TableOptions {
         TableOptions {
@@ -373,7 +378,7 @@ impl Options {
         let threshold = self.triad.flush_threshold;
         require((0.0..=0.9).contains(&threshold), "flush_threshold", "from 0 to 0.9");
         require((0.01..=0.99).contains(&self.triad.overlap), "overlap", "from 0.01 to 0.99");
-        let is_container = matches!(self.shape(), Shape::Triangle | Shape::Matrix);
+        let is_container = self.is_container();
         let given = l0.container_bytes.unwrap_or(0);
         require(
             !is_container

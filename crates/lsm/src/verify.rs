@@ -77,6 +77,7 @@ impl Inner {
             ("filter", tables().map(|table| table.filter_bytes() as u64).sum()),
             ("index", tables().map(|table| table.index_bytes() as u64).sum()),
             ("block_cache", self.cache.resident_bytes()),
+            ("sketch", view.version.sketch_bytes()),
             ("log_ahead", c.held_ahead.load(Relaxed)),
             ("row", view.version.nvm_rows().map(|row| row.memory_bytes() as u64).sum()),
         ];
@@ -96,6 +97,7 @@ impl Inner {
             ("compaction_entries_out", c.compaction_entries_out.load(Relaxed)),
             ("largest_level0_bytes", c.largest_level0_bytes.load(Relaxed)),
             ("background_us", c.background_us.load(Relaxed)),
+            ("container_bytes", view.version.room()),
             ("container_cursor_ppm", view.version.passed_ppm()),
             ("nvm_pages", pages(PmemPool::pages)),
             ("nvm_pages_free", pages(PmemPool::free_pages)),

@@ -23,14 +23,14 @@ fn open(media: &Arc<dyn Media>, given: &[(&str, &str)]) -> Lsm {
     Lsm::open(media.clone(), env, options).unwrap()
 }
 
-/// Writes of random keys, some several times and some of many at once, beside large values.
+/// Writes of random keys, a few several times and some of many at once, beside large values.
 fn fill(lsm: &Lsm, model: &mut Model, writes: u32) {
     let mut rng = StdRng::seed_from_u64(7);
     let mut written = 0;
     while written < writes {
         let mut batch = WriteBatch::new();
         for _ in 0..[1, 1, 1, 30][rng.random_range(0..4)] {
-            let key = format!("{:08}", rng.random_range(0..writes)).into_bytes();
+            let key = format!("{:08}", rng.random_range(0..4 * writes)).into_bytes();
             let len = if rng.random_range(0..500) == 0 { 40_000 } else { rng.random_range(0..200) };
             let value = vec![written as u8; len];
             batch.put(&key, &value);

@@ -155,6 +155,13 @@ pub trait File: Send + Sync {
     /// A hint: nothing is durable by it, what fails is told by the sync, and media may do nothing.
     fn begin_sync(&self) {}
 
+    /// What a request for bytes to read costs beside the bytes: about as many as could be read on in the same
+    /// time. Whoever wants pieces that lie closer together than this reads over the gap. Little where
+    /// reading is copying, more where it is a call.
+    fn request_bytes(&self) -> u64 {
+        2 << 10
+    }
+
     /// The length in bytes.
     fn len(&self) -> Result<u64>;
 

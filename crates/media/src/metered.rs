@@ -147,6 +147,10 @@ impl File for MeteredFile {
         self.inner.begin_sync();
     }
 
+    fn request_bytes(&self) -> u64 {
+        self.inner.request_bytes()
+    }
+
     fn len(&self) -> Result<u64> {
         self.inner.len()
     }

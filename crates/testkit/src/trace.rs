@@ -144,6 +144,10 @@ impl File for TracedFile {
         self.below.begin_sync();
     }
 
+    fn request_bytes(&self) -> u64 {
+        self.below.request_bytes()
+    }
+
     fn len(&self) -> Result<u64> {
         self.below.len()
     }

@@ -6,7 +6,7 @@
 //! keys / keys, by their HyperLogLogs.
 //!
 //! **By right-angle sides** (`level0=triangle`): rows stack up in a container; from the share
-//! [`BEGIN_AT`] of its capacity on, a *side* is compacted: what all rows hold from the cursor on, up
+//! [`BEGIN_AT`] of its capacity on (what rows take of it is told by `version/room.rs`), a *side* is compacted: what all rows hold from the cursor on, up
 //! to a border of level 1 at which there are between AF·S/2 and AF·S bytes (AF: how much larger the
 //! second level is than the first; S: the size of a table), but at most an eighth of the container. Then
 //! the cursor moves there, and round at the end. So a compaction of level 0 is always small, and rows may
@@ -88,12 +88,16 @@ impl Level0 {
         if room == 0 {
             return 0.0;
         }
-        let rows = version.level0.iter().filter(|row| is_container || row.nvm().is_some());
-        rows.map(Row::held_bytes).sum::<u64>() as f64 / room as f64
+        let taken = if is_container {
+            version.room()
+        } else {
+            version.level0.iter().filter(|row| row.nvm().is_some()).map(Row::held_bytes).sum()
+        };
+        taken as f64 / room as f64
     }
 
     pub(super) fn is_container(&self) -> bool {
-        matches!(self.options.shape(), Shape::Triangle | Shape::Matrix)
+        self.options.is_container()
     }
 
     /// From 0 (write on) to 1 (stop): how much writers are to wait for level 0.

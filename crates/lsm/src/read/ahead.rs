@@ -28,9 +28,6 @@ use siltstone_table::{IterOptions, Kind, LogAccess, LogSweep, TableIter};
 use crate::live_range::LiveRange;
 use crate::record::{self, Position};
 
-/// A gap in the log below this is cheaper to read than to jump over: copying it costs about a call. With
-/// 16 KiB a load on a disk calls less, but `siltstone repro run triad`, in memory, where there is no call, does more.
-const MOST_GAP: u64 = 2 << 10;
 /// Fewer records than this are no run.
 const LEAST_RUN: usize = 4;
 /// A run is read in chunks of this size, so that they stay in the processor's cache.
@@ -190,6 +187,8 @@ impl LogAhead {
         by_place.sort_unstable_by_key(|&i| entries[i as usize].position.offset());
         let memory = std::mem::take(&mut self.chunk);
         let mut sweep = LogSweep::reusing(log, Purpose::Compaction, CHUNK, memory);
+        // What the medium takes for a jump.
+        let most_gap = sweep.most_gap();
         let end = |held: &Held| held.position.offset() + held.position.expected_bytes();
         let mut in_records = 0;
         let mut rest = &by_place[..];
@@ -197,7 +196,7 @@ impl LogAhead {
             let mut run_end = end(&entries[first as usize]);
             let is_near = |&&i: &&u32| {
                 let held = &entries[i as usize];
-                let is_near = held.position.offset() <= run_end + MOST_GAP;
+                let is_near = held.position.offset() <= run_end + most_gap;
                 run_end = end(held);
                 is_near
             };

@@ -40,6 +40,12 @@ impl LevelIter {
         self.go_on()
     }
 
+    pub(crate) fn may_hold(&self, key: &[u8], hash: u64) -> bool {
+        let at = self.tables.partition_point(|table| table.largest() < key);
+        let table = self.tables.get(at).filter(|table| table.smallest() <= key);
+        table.is_some_and(|table| table.table().may_contain(hash))
+    }
+
     pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         self.open(self.tables.partition_point(|table| table.smallest() <= key).wrapping_sub(1));
         self.on_current(|it| it.seek_back(key, sequence))?;

@@ -4,10 +4,15 @@
 //! moves the top run and sifts it down: about log₂(runs) comparisons, often one, because the run
 //! that was next tends to be next again. Turning round places every run anew.
 //!
+//! A run whose filter says that it does not hold the key that is sought stands behind that key, wherever
+//! exactly. If another run holds the key, the first is placed no sooner than the merge moves on: most seeks
+//! to a key that is there read one block.
+//!
 //! Rows in persistent memory are placed together, newest to oldest, so that each narrows the next by
 //! its hints (see `rowtable::hints`).
 
 use siltstone_engine::Result;
+use siltstone_structures::hash64;
 use siltstone_table::Kind;
 
 use super::Source;
@@ -18,6 +23,9 @@ pub(crate) struct Merge {
     runs: Vec<Source>,
     heap: Vec<usize>,
     direction: Direction,
+    /// Runs that are yet to be placed at what was sought, ascending; what they hold comes after the top.
+    late: Vec<usize>,
+    sought: (Vec<u8>, u64),
     /// Whether rows in persistent memory narrow each other.
     hints: bool,
 }
@@ -36,23 +44,34 @@ impl Merge {
     /// other's searches.
     pub(crate) fn new(runs: Vec<Source>, hints: bool) -> Self {
         let heap = Vec::with_capacity(runs.len());
-        Merge { heap, runs, direction: Direction::Forward, hints }
+        let (late, sought) = (Vec::new(), (Vec::new(), 0));
+        Merge { heap, runs, direction: Direction::Forward, late, sought, hints }
     }
 
     pub(crate) fn first(&mut self) -> Result<()> {
+        self.late.clear();
         self.place(Direction::Forward, Source::first, None)
     }
 
     pub(crate) fn last(&mut self) -> Result<()> {
+        self.late.clear();
         self.place(Direction::Backward, Source::last, None)
     }
 
     pub(crate) fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
+        let hash = hash64(key);
+        self.late.clear();
+        self.late.extend((0..self.runs.len()).filter(|&i| !self.runs[i].may_hold(key, hash)));
         let all: PlaceAll<'_> = Box::new(|rows| hints::seek_all(rows, key, sequence));
-        self.place(Direction::Forward, |run| run.seek(key, sequence), Some(all))
+        self.place(Direction::Forward, |run| run.seek(key, sequence), Some(all))?;
+        self.sought.0.clear();
+        self.sought.0.extend_from_slice(key);
+        self.sought.1 = sequence;
+        if self.valid() && self.key() == key { Ok(()) } else { self.place_late() }
     }
 
     pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
+        self.late.clear();
         let all: PlaceAll<'_> = Box::new(|rows| hints::seek_back_all(rows, key, sequence));
         self.place(Direction::Backward, |run| run.seek_back(key, sequence), Some(all))
     }
@@ -109,6 +128,7 @@ impl Merge {
         &self.runs[self.heap[0]]
     }
 
+    /// Places all runs but the late ones.
     fn place(
         &mut self,
         direction: Direction,
@@ -119,7 +139,8 @@ impl Merge {
         self.direction = direction;
         let place_rows = place_rows.filter(|_| self.hints);
         let mut rows = Vec::new();
-        for run in &mut self.runs {
+        let is_late = |i: &usize| self.late.binary_search(i).is_ok();
+        for (_, run) in self.runs.iter_mut().enumerate().filter(|(i, _)| !is_late(i)) {
             match (run, &place_rows) {
                 (Source::RowTable(row), Some(_)) => rows.push(&mut **row),
                 (run, _) => place(run)?,
@@ -128,14 +149,35 @@ impl Merge {
         if let Some(place_rows) = place_rows {
             place_rows(rows)?;
         }
-        self.heap.extend((0..self.runs.len()).filter(|&i| self.runs[i].valid()));
-        for at in (0..self.heap.len() / 2).rev() {
-            self.sift_down(at);
-        }
+        let placed = (0..self.runs.len()).filter(|i| !is_late(i));
+        self.heap.extend(placed.filter(|&i| self.runs[i].valid()));
+        self.make_heap();
         Ok(())
     }
 
+    fn place_late(&mut self) -> Result<()> {
+        for i in self.late.drain(..) {
+            let run = &mut self.runs[i];
+            if let Err(error) = run.seek(&self.sought.0, self.sought.1) {
+                self.heap.clear();
+                return Err(error);
+            }
+            self.heap.extend(run.valid().then_some(i));
+        }
+        self.make_heap();
+        Ok(())
+    }
+
+    fn make_heap(&mut self) {
+        for at in (0..self.heap.len() / 2).rev() {
+            self.sift_down(at);
+        }
+    }
+
     fn step(&mut self, step: fn(&mut Source) -> Result<()>) -> Result<()> {
+        if !self.late.is_empty() {
+            self.place_late()?;
+        }
         let top = self.heap[0];
         if let Err(error) = step(&mut self.runs[top]) {
             self.heap.clear();

@@ -92,6 +92,10 @@ impl RowIter {
         self.go_back()
     }
 
+    pub(crate) fn may_hold(&self, hash: u64) -> bool {
+        self.table.table().may_contain(hash)
+    }
+
     pub(crate) fn next(&mut self) -> Result<()> {
         self.table.next()?;
         self.go_on()

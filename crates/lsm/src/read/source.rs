@@ -84,6 +84,15 @@ impl Source {
         run!(self, it => it.seek(key, sequence))
     }
 
+    /// Whether it may have versions of `key`. Cost: a cache line if a filter knows; where there is none, `true`.
+    pub(crate) fn may_hold(&self, key: &[u8], hash: u64) -> bool {
+        match self {
+            Source::Row(row) => row.may_hold(hash),
+            Source::Level(level) => level.may_hold(key, hash),
+            Source::Memtable(_) | Source::RowTable(_) => true,
+        }
+    }
+
     /// To the last version at or before (`key`, `sequence`) in run order.
     pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         run!(self, it => it.seek_back(key, sequence))

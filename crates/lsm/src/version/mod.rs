@@ -14,6 +14,7 @@ mod edit;
 mod file;
 mod log_file;
 mod opened;
+mod room;
 mod row;
 mod set;
 
@@ -27,6 +28,7 @@ pub(crate) use set::{ENGINE, Versions, fold};
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Result};
+use siltstone_structures::HyperLogLog;
 
 use crate::rowtable::RowTable;
 
@@ -44,6 +46,8 @@ pub(crate) struct Version {
     pub(crate) levels: Vec<Tables>,
     /// By level, 0 first: see [`bytes`](Version::bytes). Summed up once, because every seek asks.
     bytes: Vec<u64>,
+    /// See [`room`].
+    room: u64,
 }
 
 impl Version {
@@ -92,11 +96,23 @@ impl Version {
         self.bytes[level]
     }
 
+    /// What the sketches of rows take in memory.
+    pub(crate) fn sketch_bytes(&self) -> u64 {
+        let sketches = self.level0.iter().filter_map(|row| row.file()?.sketch());
+        sketches.count() as u64 * HyperLogLog::BYTES as u64
+    }
+
+    /// What the rows take of level 0's room, in bytes: see [`room`].
+    pub(crate) fn room(&self) -> u64 {
+        self.room
+    }
+
     fn summed_up(mut self) -> Version {
         let tables =
             self.levels.iter().map(|tables| tables.iter().map(|table| table.bytes()).sum());
         let rows = self.level0.iter().map(Row::live_bytes).sum();
         self.bytes = std::iter::once(rows).chain(tables).collect();
+        self.room = room::taken(&self.level0);
         self
     }
 

@@ -17,6 +17,9 @@ use siltstone_engine::{Error, Purpose, Result};
 
 use crate::File;
 
+/// A call to read from the page cache takes as long as reading on for about this.
+const REQUEST_BYTES: u64 = 16 << 10;
+
 pub(super) struct DiskFile {
     pub(super) name: String,
     pub(super) file: std::fs::File,
@@ -60,6 +63,10 @@ impl File for DiskFile {
 
     fn begin_sync(&self) {
         super::ahead::begin_to_write_back(&self.file, 0, 0);
+    }
+
+    fn request_bytes(&self) -> u64 {
+        REQUEST_BYTES
     }
 
     fn len(&self) -> Result<u64> {

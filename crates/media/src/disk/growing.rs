@@ -223,6 +223,10 @@ impl File for GrowingFile {
         self.inner.begin_sync();
     }
 
+    fn request_bytes(&self) -> u64 {
+        self.inner.request_bytes()
+    }
+
     fn len(&self) -> Result<u64> {
         Ok(self.len.load(Ordering::Acquire))
     }

@@ -68,6 +68,11 @@ impl<'a> LogSweep<'a> {
         self.end = end;
     }
 
+    /// A gap of at most this is read over rather than jumped: see [`siltstone_media::File::request_bytes`].
+    pub fn most_gap(&self) -> u64 {
+        self.log.file().request_bytes()
+    }
+
     /// The memory of the chunk, for another sweep.
     pub fn into_memory(self) -> Vec<u8> {
         self.chunk

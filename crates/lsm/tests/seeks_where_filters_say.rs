@@ -1,0 +1,100 @@
+//! Does a seek to a key that is there leave runs alone whose filters rule the key out, and go on rightly
+//! through them all the same?
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use siltstone_engine::{Cursor, Durability, Engine, Env, KeyRange, ManualClock, WriteBatch};
+use siltstone_lsm::{Lsm, Options};
+use siltstone_media::{Faulty, Media, Metered};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A store of many rows over two levels, and what is in it.
+fn filled() -> (Lsm, Model) {
+    let options = [
+        ("memtable", "32KiB"),
+        ("table", "32KiB"),
+        ("levels", "128KiB:1MiB"),
+        ("container", "512KiB"),
+        ("cache", "0"),
+    ];
+    let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
+    let media: Arc<dyn Media> = Arc::new(Metered::new(Arc::new(Faulty::new(1))));
+    let lsm = Lsm::open(media, env, Options::from_map(&options.into()).unwrap()).unwrap();
+    let mut rng = StdRng::seed_from_u64(5);
+    let mut model = Model::new();
+    for i in 0..6000u32 {
+        let key = format!("{:06}", rng.random_range(0..20_000)).into_bytes();
+        let mut batch = WriteBatch::new();
+        if rng.random_range(0..10) == 0 {
+            batch.delete(&key);
+            model.remove(&key);
+        } else {
+            let value = vec![i as u8; 200];
+            batch.put(&key, &value);
+            model.insert(key, value);
+        }
+        lsm.write(&batch, Durability::Buffered).unwrap();
+    }
+    lsm.flush().unwrap();
+    assert!(lsm.stats().levels.iter().all(|level| level.files > 0 || level.name > "L2".into()));
+    (lsm, model)
+}
+
+fn shown(cursor: &dyn Cursor) -> Option<(Vec<u8>, Vec<u8>)> {
+    cursor.valid().then(|| (cursor.key().to_vec(), cursor.value().to_vec()))
+}
+
+fn copied((key, value): (&Vec<u8>, &Vec<u8>)) -> (Vec<u8>, Vec<u8>) {
+    (key.clone(), value.clone())
+}
+
+#[test]
+fn is_all_found_behind_a_key_that_was_found_at_once() {
+    let (lsm, model) = filled();
+    let mut cursor = lsm.range(KeyRange::all(), None).unwrap();
+    let mut rng = StdRng::seed_from_u64(6);
+    for _ in 0..3000 {
+        let key = format!("{:06}", rng.random_range(0..20_000)).into_bytes();
+        cursor.seek(&key).unwrap();
+        let mut after = model.range(key.clone()..);
+        let mut expected = after.next().map(copied);
+        assert_eq!(shown(&*cursor), expected);
+        for _ in 0..rng.random_range(0..4) {
+            if !cursor.valid() {
+                break;
+            }
+            if rng.random_range(0..4) == 0 {
+                cursor.prev().unwrap();
+                let at = expected.unwrap().0;
+                assert_eq!(shown(&*cursor), model.range(..at).next_back().map(copied));
+                break;
+            }
+            cursor.next().unwrap();
+            expected = after.next().map(copied);
+            assert_eq!(shown(&*cursor), expected);
+        }
+    }
+}
+
+#[test]
+fn does_a_seek_to_a_key_read_little_more_than_a_get() {
+    let (lsm, model) = filled();
+    lsm.maintain().unwrap();
+    let reads = |purpose: &str| lsm.stats().io.get(purpose).map_or(0, |io| io.reads);
+    let mut cursor = lsm.range(KeyRange::all(), None).unwrap();
+    let keys: Vec<_> = model.keys().step_by(7).collect();
+    let before = [reads("get"), reads("scan")];
+    for key in &keys {
+        assert!(cursor.seek(key).unwrap());
+        assert!(lsm.get(key).unwrap().is_some());
+    }
+    let [gets, seeks] = [reads("get") - before[0], reads("scan") - before[1]];
+    assert!(seeks * 10 < gets * 13, "{seeks} reads of seeks, {gets} of gets");
+}
