@@ -222,6 +222,37 @@ mod tests {
     }
 
     #[test]
+    fn wanted_pages_make_room_after_all_others() {
+        let device = device();
+        (0..5).for_each(|number| program(&device, number, 10));
+        let mut pages = Pages::with(&device, Purpose::Compaction, 2, Kept::default());
+        pages.wanted = [0, 1].into();
+        let mut kept_after = |number: u32| {
+            pages.record(device.slots.at(number, 0)).unwrap();
+            (0..5).filter(|number| pages.has(*number)).collect::<Vec<_>>()
+        };
+        assert_eq!(kept_after(0), [0]);
+        assert_eq!(kept_after(2), [0, 2]);
+        assert_eq!(kept_after(3), [0, 3]);
+        assert_eq!(kept_after(1), [0, 1]);
+        assert_eq!(kept_after(4), [1, 4], "where all are wanted the one not used longest goes");
+    }
+
+    #[test]
+    fn a_page_is_fresh_once() {
+        let device = device();
+        (0..3).for_each(|number| program(&device, number, 10));
+        let mut pages = Pages::with(&device, Purpose::Compaction, 2, Kept::default());
+        let mut fresh_after = |numbers: &[u32]| {
+            numbers.iter().for_each(|number| drop(pages.record(device.slots.at(*number, 0))));
+            pages.fresh().into_iter().map(|page| page.page).collect::<Vec<_>>()
+        };
+        assert_eq!(fresh_after(&[0]), [0]);
+        assert_eq!(fresh_after(&[0, 1]), [1]);
+        assert_eq!(fresh_after(&[0, 2, 1, 2]), [1, 2], "the first made room again");
+    }
+
+    #[test]
     fn a_page_that_was_erased_since_is_read_anew() {
         let device = device();
         let (one, other) = (device.slots.at(0, 0), device.slots.at(4, 0));
