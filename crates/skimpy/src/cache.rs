@@ -127,6 +127,12 @@ impl Cache {
         Some(self.set(id.bucket)[way].at)
     }
 
+    /// The same for who does not ask for the key's sake.
+    pub(crate) fn peek(&mut self, id: Id) -> Option<Location> {
+        let way = self.find(id)?;
+        Some(self.set(id.bucket)[way].at)
+    }
+
     fn promote(&mut self, bucket: u32, way: usize) -> usize {
         self.set(bucket)[way / 2..=way].rotate_right(1);
         way / 2

@@ -39,6 +39,7 @@ use crate::space::LogBlock;
 
 mod collect;
 mod crowds;
+mod near;
 mod sweep;
 mod walk;
 

@@ -1,7 +1,7 @@
 //! Pages of the device that are kept for a while, or asked for ahead.
 //!
 //! ```text
-//!   ask ─▶ asked ── wanted: waited for, if it is not there yet ─▶ kept ── the one not wanted longest makes room
+//!   ask ─▶ asked ── used: waited for, if it is not there yet ─▶ kept ── the one not used longest makes room
 //! ```
 //!
 //! So links within a page cost nothing, channels work side by side, and collection reads a page once for all the
@@ -11,6 +11,7 @@
 //!
 //! Source: ours.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use siltstone_engine::{Purpose, Result};
@@ -56,6 +57,10 @@ pub(crate) struct Pages<'d> {
     kept: Kept,
     /// Pages that were read.
     pub(crate) read: u64,
+    /// Of those that are kept, which came since they were asked for last.
+    fresh: Vec<u32>,
+    /// Pages that make room after all others.
+    pub(crate) wanted: HashSet<u32>,
 }
 
 impl<'d> Pages<'d> {
@@ -65,7 +70,8 @@ impl<'d> Pages<'d> {
 
     /// Goes on with what was kept; keeps so many pages, one at least.
     pub(crate) fn with(device: &'d Device, purpose: Purpose, room: usize, kept: Kept) -> Self {
-        Pages { device, purpose, room: room.max(1), kept, read: 0 }
+        let (fresh, wanted) = (Vec::new(), HashSet::new());
+        Pages { device, purpose, room: room.max(1), kept, read: 0, fresh, wanted }
     }
 
     /// What is to be gone on with.
@@ -107,7 +113,9 @@ impl<'d> Pages<'d> {
         let (page, erases) = self.page(number)?;
         let record = page.record(self.device.slots.slot(at));
         if self.kept.pages.len() >= self.room {
-            self.kept.pages.remove(0);
+            let is_wanted = |(page, _): &(Page, u64)| self.wanted.contains(&page.page);
+            let out = self.kept.pages.iter().position(|kept| !is_wanted(kept)).unwrap_or(0);
+            self.kept.pages.remove(out);
         }
         self.kept.pages.push((page, erases));
         record
@@ -129,7 +137,20 @@ impl<'d> Pages<'d> {
                 self.device.read(number, self.purpose)?
             }
         };
+        self.fresh.push(number);
         Ok((page, erases))
+    }
+
+    /// Whether a page is kept.
+    pub(crate) fn has(&self, number: u32) -> bool {
+        self.kept.pages.iter().any(|(page, _)| page.page == number)
+    }
+
+    /// The pages that came since this was asked last, as far as they are kept.
+    pub(crate) fn fresh(&mut self) -> Vec<&Page> {
+        let fresh: HashSet<u32> = std::mem::take(&mut self.fresh).into_iter().collect();
+        let kept = self.kept.pages.iter().map(|(page, _)| page);
+        kept.filter(|page| fresh.contains(&page.page)).collect()
     }
 
     fn erases(&self, page: u32) -> Result<u64> {
@@ -198,6 +219,37 @@ mod tests {
         (0..3).for_each(|number| drop(pages.record(at(number)).unwrap()));
         pages.record(at(0)).unwrap();
         assert!(pages.read >= 1);
+    }
+
+    #[test]
+    fn wanted_pages_make_room_after_all_others() {
+        let device = device();
+        (0..5).for_each(|number| program(&device, number, 10));
+        let mut pages = Pages::with(&device, Purpose::Compaction, 2, Kept::default());
+        pages.wanted = [0, 1].into();
+        let mut kept_after = |number: u32| {
+            pages.record(device.slots.at(number, 0)).unwrap();
+            (0..5).filter(|number| pages.has(*number)).collect::<Vec<_>>()
+        };
+        assert_eq!(kept_after(0), [0]);
+        assert_eq!(kept_after(2), [0, 2]);
+        assert_eq!(kept_after(3), [0, 3]);
+        assert_eq!(kept_after(1), [0, 1]);
+        assert_eq!(kept_after(4), [1, 4], "where all are wanted the one not used longest goes");
+    }
+
+    #[test]
+    fn a_page_is_fresh_once() {
+        let device = device();
+        (0..3).for_each(|number| program(&device, number, 10));
+        let mut pages = Pages::with(&device, Purpose::Compaction, 2, Kept::default());
+        let mut fresh_after = |numbers: &[u32]| {
+            numbers.iter().for_each(|number| drop(pages.record(device.slots.at(*number, 0))));
+            pages.fresh().into_iter().map(|page| page.page).collect::<Vec<_>>()
+        };
+        assert_eq!(fresh_after(&[0]), [0]);
+        assert_eq!(fresh_after(&[0, 1]), [1]);
+        assert_eq!(fresh_after(&[0, 2, 1, 2]), [1, 2], "the first made room again");
     }
 
     #[test]

@@ -77,3 +77,17 @@ fn hot_keys_of_one_channel_are_moved_apart_and_then_stay() {
     assert!(apart < 30.0, "{apart:.1} us a read");
     assert!(written < 20, "{written} pages were written for readers that wait for nobody");
 }
+
+#[test]
+fn who_reads_what_waits_for_its_page_waits_for_no_channel() {
+    let table = table();
+    let keys = [1 << 40, 2 << 40].map(u64::to_be_bytes);
+    for key in keys {
+        table.engine.write(WriteBatch::new().put(&key, &key), Durability::Buffered).unwrap();
+    }
+    for read in 0..4000 {
+        let key = keys[read % 2];
+        assert_eq!(table.engine.get(&key).unwrap().unwrap().value, key);
+    }
+    assert_eq!(table.engine.stats().counters["lookups_on_crowded_channels"], 0);
+}

@@ -14,7 +14,8 @@
 //!
 //! Nothing of the tail can be given back before all buckets with pages there were remapped, and at first that
 //! is all of them. So the first sweep begins when half of the device is written; after it the buckets' ages are
-//! spread over the log, and remapping goes on at one pace.
+//! spread over the log, and remapping goes on at one pace. Some of a run are taken before their turn, because pages at
+//! hand have what they need (`near`).
 //!
 //! Invariant: a bucket under way has pages where it is led to, for its stamp keeps their blocks.
 //!
@@ -26,14 +27,16 @@ use std::time::Duration;
 use siltstone_engine::{Purpose, Result};
 
 use super::collect::Group;
+use super::near::{Near, window};
 use super::walk::{Walk, Way};
 use super::{Chains, Index, Met};
 use crate::engine::Inner;
-use crate::location::{self, Location, NONE};
+use crate::location::{self, Location, NONE, UNKNOWN};
 use crate::log::Writer;
 use crate::mapping::Swept;
 use crate::page::HEADER_BYTES;
 use crate::pages::{Kept, Pages};
+use crate::record::{Content, REMAPPED};
 use crate::space::LogBlock;
 
 /// Buckets that are remapped together: their copies share pages, so that next time one is read once for them.
@@ -52,6 +55,7 @@ const MOST_COPIED: f64 = 0.9;
 pub(super) struct Sweep {
     runs: VecDeque<Run>,
     kept: Kept,
+    near: Near,
 }
 
 /// Buckets that are remapped together.
@@ -81,11 +85,29 @@ impl Sweep {
 
     /// Bytes of memory that its pages take.
     pub(super) fn memory_bytes(&self) -> u64 {
-        self.kept.memory_bytes()
+        self.kept.memory_bytes() + self.near.memory_bytes()
     }
 
-    fn is_under_way(&self, bucket: u32) -> bool {
-        self.runs.iter().any(|run| run.buckets.contains(&bucket))
+    fn under_way(&self) -> impl Iterator<Item = u32> + '_ {
+        self.runs.iter().flat_map(|run| run.buckets.iter().copied())
+    }
+}
+
+/// Which buckets are to be remapped soon.
+#[derive(Clone, Copy)]
+struct Soon {
+    /// The stamp of those that are due.
+    oldest: u8,
+    /// Granules that one may go early.
+    window: u8,
+}
+
+impl Soon {
+    /// How many granules early a bucket would go; `None` if it may not.
+    fn early(self, index: &Index, bucket: u32) -> Option<u8> {
+        let bucket = bucket as usize;
+        let early = index.stamps[bucket].wrapping_sub(self.oldest);
+        (index.heads[bucket] != NONE && early <= self.window).then_some(early)
     }
 }
 
@@ -137,7 +159,7 @@ impl Chains {
         slack: i64,
     ) -> Result<Swept> {
         let mut sweep = self.sweep.lock();
-        let (mut run, rate) = {
+        let (mut run, soon, rate) = {
             let mut index = self.index();
             let limit = self.stamp(tail.last);
             let of_age = |age: u8| index.of_stamp[usize::from(limit.wrapping_sub(age))];
@@ -145,11 +167,16 @@ impl Chains {
                 return Ok(Swept::Done);
             };
             let rate = self.rate(&index, tail.first.midpoint(tail.last), slack);
-            (self.oldest(&mut index, &sweep, limit.wrapping_sub(oldest)), rate)
+            let oldest = limit.wrapping_sub(oldest);
+            let soon =
+                Soon { oldest, window: window(self.stamp(writer.number).wrapping_sub(oldest)) };
+            (self.next_run(&mut index, &sweep, soon), soon, rate)
         };
         let room = PAGES_A_BUCKET * RUN * UNDER_WAY;
         let kept = std::mem::take(&mut sweep.kept);
         let mut pages = Pages::with(&inner.device, Purpose::Compaction, room, kept);
+        let under_way = sweep.under_way().chain(run.buckets.iter().copied()).collect();
+        pages.wanted = sweep.near.pages_of(&under_way);
         let is_last = run.buckets.is_empty();
         if !is_last {
             run.ask(&mut pages)?;
@@ -168,23 +195,29 @@ impl Chains {
             Some(run) => self.end(inner, writer, &mut pages, run, rate)?,
             None => 0.0,
         };
+        self.see(inner, &mut sweep.near, &mut pages, soon)?;
         sweep.kept = pages.into_kept();
         Ok(Swept::Remapped(swept))
     }
 
-    /// Some buckets of this stamp that are not under way; none if all are.
-    fn oldest(&self, index: &mut Index, sweep: &Sweep, stamp: u8) -> Run {
-        let is_of = |index: &Index, bucket: u32| {
-            index.heads[bucket as usize] != NONE && index.stamps[bucket as usize] == stamp
+    /// Buckets that go next: some that pages at hand are of use for, the others of the oldest stamp, one at least. None
+    /// if all of that stamp are under way.
+    fn next_run(&self, index: &mut Index, sweep: &Sweep, soon: Soon) -> Run {
+        let under_way: HashSet<u32> = sweep.under_way().collect();
+        let early = |index: &Index, bucket: u32| match under_way.contains(&bucket) {
+            true => None,
+            false => soon.early(index, bucket),
         };
-        let under_way = sweep.runs.iter().flat_map(|run| &run.buckets);
-        let under_way = under_way.filter(|bucket| is_of(index, **bucket)).count();
-        let length = RUN.min(index.of_stamp[usize::from(stamp)] as usize - under_way);
-        let mut buckets = Vec::with_capacity(length);
+        let going =
+            under_way.iter().filter(|bucket| soon.early(index, **bucket) == Some(0)).count();
+        let length = RUN.min(index.of_stamp[usize::from(soon.oldest)] as usize - going);
+        let mut buckets = sweep.near.best(|bucket| early(index, bucket));
+        // Who is due must not wait for ever.
+        buckets.truncate(length.saturating_sub(1));
         while buckets.len() < length {
             let bucket = index.sweep;
             index.sweep = (bucket + 1) % self.buckets;
-            if is_of(index, bucket) && !sweep.is_under_way(bucket) {
+            if early(index, bucket) == Some(0) && !buckets.contains(&bucket) {
                 buckets.push(bucket);
             }
         }
@@ -195,6 +228,31 @@ impl Chains {
         };
         let chains = buckets.iter().map(ahead).collect();
         Run { buckets, chains, there: Duration::ZERO }
+    }
+
+    /// Notes which buckets the pages that came are of use for.
+    fn see(&self, inner: &Inner, near: &mut Near, pages: &mut Pages<'_>, soon: Soon) -> Result<()> {
+        let mut index = self.index();
+        for page in pages.fresh() {
+            for (slot, record) in page.records().enumerate() {
+                let record = record?;
+                let id = self.id_of(&record);
+                let is_none = matches!(record.content, Content::EmptyBucket(_));
+                if is_none || soon.early(&index, id.bucket).is_none() {
+                    continue;
+                }
+                let seems_newest = match index.cache.peek(id) {
+                    Some(newest) => newest == inner.device.slots.at(page.page, slot),
+                    // Its key was in the cache when it was put, and has been put since, as a rule.
+                    None => record.is_marked(REMAPPED) || record.prior() == UNKNOWN,
+                };
+                if seems_newest {
+                    near.see(id.bucket, page.page);
+                }
+            }
+        }
+        near.retain(|page| pages.has(page));
+        Ok(())
     }
 
     /// Follows the chains of a run by what has come, and asks for what that leads to.
@@ -294,8 +352,7 @@ mod tests {
         };
         let mut sweep = Sweep { runs: [run([1, 2]), run([3, 4])].into(), ..Sweep::default() };
         sweep.forget(3);
-        let left = [1, 2, 3, 4].map(|bucket| sweep.is_under_way(bucket));
-        assert_eq!(left, [true, true, false, true]);
+        assert_eq!(sweep.under_way().collect::<Vec<_>>(), [1, 2, 4]);
         assert!(sweep.runs.iter().all(|run| run.chains.len() == run.buckets.len()));
     }
 }
