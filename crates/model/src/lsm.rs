@@ -12,9 +12,9 @@
 //!               mem → level 0   i · Unique(c) / I
 //! TRIAD-DISK  rows wait until 1 − Merge(rows, level 1) / (rows + level 1) reaches a ratio (0.4), or
 //!             they are many (6): the interval of level 0 is the first such number of rows.
-//! triangle    a cursor turns round the key space through rows of C items. A key waits a turn, T
-//!             requests; rows lie on average half a turn, so C = T/2 · Unique(c)/c, and each step
-//!             covers whole tables of level 1: no false overlaps.
+//! triangle    a cursor turns round the key space through rows of C distinct items. A key waits a turn,
+//!             T = DInterval(C) requests, but at most 6·C, since rows stay on the medium for as long;
+//!             each step covers whole tables of level 1: no false overlaps.
 //!               level 0 → 1     Merge(Unique(T), S₁) / T
 //! ```
 //!
@@ -48,7 +48,7 @@ pub struct Lsm {
     pub index_share: Option<f64>,
     /// TRIAD-DISK; `None` is off.
     pub wait: Option<Wait>,
-    /// The triangle: items that its rows hold; `None` is off.
+    /// The triangle: distinct items that its rows hold; `None` is off.
     pub container_items: Option<f64>,
 }
 
@@ -60,6 +60,9 @@ pub struct Wait {
     /// At this many rows, whatever they overlap (6).
     pub most_rows: u32,
 }
+
+/// What rows of a container may take on the medium, as a multiple of its capacity.
+const MEDIUM: f64 = 6.0;
 
 impl Lsm {
     /// The tree without any technique.
@@ -88,7 +91,7 @@ impl Lsm {
         let row = cold.unique(row_requests);
         let level_1 = self.tree.level_items.first().copied().unwrap_or_else(|| cold.keys());
         let interval = match (self.container_items, self.wait) {
-            (Some(container), _) => 2.0 * container * row_requests / row,
+            (Some(container), _) => Self::turn(&cold, container),
             (None, Some(wait)) => wait.rows(&cold, row_requests, level_1) * row_requests,
             (None, None) => self.tree.level0_tables * row_requests,
         };
@@ -102,6 +105,13 @@ impl Lsm {
             *last += share * self.hot_keys / self.tree.last_interval(interval, &cold);
         }
         Ok(self.tree.named(&costs))
+    }
+
+    /// Requests in a turn of the cursor over a container of so many keys. It holds what was written since the
+    /// cursor passed, each key once; so what is written again and again makes the turn longer, up to what
+    /// rows may take on the medium.
+    pub(crate) fn turn(keys: &Popularity, container: f64) -> f64 {
+        keys.compaction_interval(container).min(MEDIUM * container)
     }
 
     /// The logs between two flushes, if `share` of all requests are for cold keys.

@@ -87,8 +87,7 @@ impl Tree {
         let items_a_block = (BLOCK_BYTES / self.stored(wanted)).max(1.0);
         // A separator, where the block is, and how long.
         let index = (wanted.key_bytes + 12.0) / items_a_block;
-        let in_rows = FILLED * self.container / wanted.item_bytes();
-        (wanted.keys() + in_rows) * (FILTER_BITS / 8.0 + index)
+        (wanted.keys() + self.turn(wanted) / 2.0) * (FILTER_BITS / 8.0 + index)
     }
 
     /// Two memtables at their fullest.
@@ -120,6 +119,10 @@ impl Tree {
         FILLED * self.container / wanted.item_bytes()
     }
 
+    fn turn(&self, wanted: &Wanted) -> f64 {
+        Lsm::turn(&wanted.popularity, self.container_items(wanted))
+    }
+
     /// Requests for which a lookup goes to the medium.
     fn reads(&self, wanted: &Wanted) -> f64 {
         let keys = &wanted.popularity;
@@ -127,10 +130,11 @@ impl Tree {
         // know about writes, so the two draw from one popularity.
         let memtable = self.log_items(wanted);
         let past_memtables = keys.first_time_share(1.5 * memtable);
-        let turn = 2.0 * self.container_items(wanted) * memtable / keys.unique(memtable);
+        let turn = self.turn(wanted);
         let past_level0 = keys.first_time_share(turn / 2.0);
         let in_level0 = (past_memtables - past_level0).max(0.0);
-        let rows = self.container_items(wanted) / keys.unique(memtable);
+        // Half of each is live on average.
+        let rows = turn / memtable / 2.0;
         let levels = self.model(wanted).tree.level_items.len() as f64;
         let wrong =
             FALSE_POSITIVES * (in_level0 * rows / 2.0 + past_level0 * (rows + levels / 2.0));
@@ -179,7 +183,7 @@ impl Settings for Tree {
             buffer_bytes: self.buffer_bytes(wanted) + self.cache,
             // Level 1 repeats keys of what lies below; a container's logs keep what is dead in them.
             space_bytes: wanted.keys() * self.stored(wanted) * 1.1
-                + 2.0 * self.container.min(wanted.keys() * item),
+                + self.turn(wanted) / FILLED * item,
         })
     }
 

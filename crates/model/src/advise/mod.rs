@@ -301,8 +301,12 @@ mod tests {
 
     #[test]
     fn a_recommendation_that_is_far_off_falls_to_the_next() {
-        let advice = advise(&wanted(1e7, 0.0)).unwrap();
-        let [first, second, ..] = &advice.candidates[..] else { panic!("{advice:?}") };
+        // The first in the order is recommended, so that the next must beat it clearly.
+        let w = Wanted { reads: 0.1, ..wanted(1e7, 0.99) };
+        let advice = advise(&w).unwrap();
+        let [first, others @ ..] = &advice.candidates[..] else { panic!("{advice:?}") };
+        assert_eq!(first.engine, "lsm", "{advice:?}");
+        let second = others.iter().min_by(|a, b| a.device_us.total_cmp(&b.device_us)).unwrap();
         assert_eq!(advice.choice_if_off_by(1.0), Some(first.engine));
         let lead = second.device_us / first.device_us / CLEARLY_LESS;
         assert_eq!(advice.choice_if_off_by(0.99 * lead), Some(first.engine), "{advice:?}");
