@@ -20,7 +20,7 @@ const ROWS: &[Row] = &[
     ("media bytes written", |f| bytes_unless_zero(f.media_bytes_written)),
     ("NVM bytes stored", |f| bytes_unless_zero(f.nvm_bytes_stored)),
     ("write amplification", |f| decimal(f.write_amplification)),
-    ("the same by level", |f| {
+    ("of it into levels 0, 1, …", |f| {
         let amplification = |level: &LevelFigures| decimal(level.write_amplification);
         let levels: Vec<_> = f.levels.iter().filter_map(amplification).collect();
         (!levels.is_empty()).then(|| levels.join(" + "))
@@ -29,7 +29,7 @@ const ROWS: &[Row] = &[
     ("bytes read a lookup", |f| f.bytes_read_per_lookup.map(|b| format!("{b:.0}"))),
     ("memory bytes a key", |f| decimal(f.memory_bytes_per_key)),
     ("space", |f| bytes_unless_zero(f.space_bytes)),
-    ("busy s, NVMe / SATA / HDD", |f| {
+    ("would be busy s, NVMe / SATA / HDD", |f| {
         let busy = f.device_seconds.as_ref()?;
         let of = |name: &str| busy.get(name).map(|seconds| format!("{seconds:.1}"));
         Some([of("NVMe SSD")?, of("SATA SSD")?, of("HDD")?].join(" / "))
