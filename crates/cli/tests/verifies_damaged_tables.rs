@@ -37,8 +37,8 @@ fn filled(dir: &Path, engine: &str) {
 
 /// The last file of `words` that ends so.
 fn file(dir: &Path, ending: &str) -> PathBuf {
-    let files = contents(dir.join("table-words")).into_keys().map(PathBuf::from);
-    files.filter(|path| path.to_string_lossy().ends_with(ending)).last().unwrap()
+    let mut files = contents(dir.join("table-words")).into_keys().map(PathBuf::from).rev();
+    files.find(|path| path.to_string_lossy().ends_with(ending)).unwrap()
 }
 
 fn damage(path: &Path, at: usize) -> String {

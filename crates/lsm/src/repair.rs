@@ -292,7 +292,7 @@ impl Repair<'_> {
             // Without its footer and index nothing in a table can be found.
             let name = FileKind::Table.name(FileNumber(number));
             let bytes = self.media.open(&name, Mode::Read)?.len()?;
-            return Ok((0, vec![0..bytes]));
+            return Ok((0, std::iter::once(0..bytes).collect()));
         };
         let (copy, mut writer) = self.writer()?;
         let lost = table.salvage(|entry| writer.add(entry))?;
