@@ -280,3 +280,18 @@ fn a_device_that_is_mostly_a_hole_opens_without_reading_the_hole() {
     assert_eq!(read(&device, 3 * 256 + 99).unwrap(), page(3));
     assert_eq!(device.erases(63).unwrap(), 1);
 }
+
+/// A power cut may keep a page and not the one before it.
+#[test]
+fn a_page_behind_one_that_was_never_written_is_not_overlooked() {
+    let media = Faulty::new(1);
+    let device = Emulator::in_file(&media, "f", options(4, 1)).unwrap();
+    (0..3).for_each(|number| program(&device, number, 7).unwrap());
+    drop(device);
+    // The head of page 1: behind label, header of the block, and slot of page 0.
+    media.write_raw("f", 512 + 512 + (16 + 512), &[0; 16]).unwrap();
+    let device = Emulator::in_file(&media, "f", options(4, 1)).unwrap();
+    assert_eq!(device.programmed(0).unwrap(), 3);
+    assert_eq!(read(&device, 2).unwrap(), page(7));
+    assert!(read(&device, 1).is_err());
+}
