@@ -8,7 +8,7 @@ use indicatif::HumanBytes;
 use serde_json::json;
 use siltstone::{Db, DbOptions, Stats};
 
-use crate::store::warn;
+use crate::store::{tell_no_tables, warn};
 use crate::{CommandResult, Outcome};
 
 /// Tell how a store stands: sizes, levels, memory
@@ -43,6 +43,8 @@ impl StatsCommand {
         }
         if self.json {
             println!("{}", json!({ "tables": tables }));
+        } else if tables.is_empty() {
+            tell_no_tables(&self.dir);
         }
         db.close()?;
         Ok(Outcome::Done)
@@ -56,6 +58,20 @@ fn print(name: &str, stats: &Stats) {
         stats.keys_estimate,
         HumanBytes(stats.space_bytes)
     );
+    if stats.levels.iter().any(|level| level.files > 0) {
+        println!("{}", levels(stats));
+    } else if stats.engine == "mica" {
+        println!("it is in memory alone: empty until it is served");
+    } else if stats.engine != "skimpy" {
+        println!("no files of levels yet: all that was written is in memory and in the log");
+    }
+    let memory: Vec<_> =
+        stats.memory.iter().map(|(name, &bytes)| format!("{name} {}", HumanBytes(bytes))).collect();
+    println!("memory: {}\n", memory.join(", "));
+}
+
+/// The levels that have files.
+fn levels(stats: &Stats) -> Grid {
     let mut grid = Grid::new();
     grid.load_style(presets::UTF8_HORIZONTAL_ONLY);
     grid.set_header(["level", "files", "bytes", "target", "entries"]);
@@ -73,8 +89,5 @@ fn print(name: &str, stats: &Stats) {
             number(level.entries.to_string()),
         ]);
     }
-    println!("{grid}");
-    let memory: Vec<_> =
-        stats.memory.iter().map(|(name, &bytes)| format!("{name} {}", HumanBytes(bytes))).collect();
-    println!("memory: {}\n", memory.join(", "));
+    grid
 }

@@ -1,7 +1,7 @@
 //! Opening a store from the command line: which directory, which table.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use siltstone::{Db, DbOptions, Table};
@@ -16,6 +16,11 @@ pub(crate) fn warn(table: &Table) {
     for warning in table.engine().warnings() {
         eprintln!("siltstone: warning: table {}: {warning}", table.name());
     }
+}
+
+/// Tells that a store has no tables, where otherwise nothing would be said.
+pub(crate) fn tell_no_tables(dir: &Path) {
+    println!("no tables yet: `siltstone put {} KEY VALUE` makes one", dir.display());
 }
 
 /// The store and the table that a command works on.

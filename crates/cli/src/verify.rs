@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
-use siltstone::{Db, DbOptions, Error};
+use siltstone::{Damage, Db, DbOptions, Error, VerifyReport, engines};
 
-use crate::store::warn;
+use crate::store::{tell_no_tables, warn};
 use crate::{CommandResult, Outcome, progress};
 
 /// Read and check every byte (exit status 1 if anything is damaged)
@@ -25,6 +25,7 @@ pub(crate) struct Verify {
 impl Verify {
     pub(crate) fn run(self) -> CommandResult {
         let db = Db::open(&self.dir, DbOptions::default())?;
+        let catalogue = db.catalogue()?;
         let names = match self.table {
             Some(name) => vec![name],
             None => db.table_names()?,
@@ -32,34 +33,58 @@ impl Verify {
         let mut is_sound = true;
         let mut tables = serde_json::Map::new();
         for name in names {
-            let bar = progress::bytes("verifying", 0);
-            let table = db.table(&name)?;
-            warn(&table);
-            let report = table.verify(&mut |done, total| {
-                bar.set_length(total);
-                bar.set_position(done);
-            })?;
-            bar.finish_and_clear();
+            let engine = catalogue.tables.get(&name).map_or("", |spec| spec.engine.as_str());
+            let report = verify(&db, &name, engine)?;
             is_sound &= report.is_sound();
             if !self.json {
-                println!(
-                    "table {name}: {} files, {} bytes, {} entries: {}",
-                    report.files,
-                    report.bytes,
-                    report.entries,
-                    if report.is_sound() { "sound" } else { "DAMAGED" }
-                );
-                for damage in &report.damage {
-                    println!("  {} at byte {}: {}", damage.file, damage.offset, damage.reason);
-                }
+                print(&name, engine, &report);
             }
             tables.insert(name, json!(report));
+        }
+        if !self.json && tables.is_empty() {
+            tell_no_tables(&self.dir);
+        }
+        if !self.json && !is_sound {
+            let dir = self.dir.display();
+            println!("`siltstone repair {dir}` saves what can be saved");
         }
         if self.json {
             println!("{}", json!({ "sound": is_sound, "tables": tables }));
         }
         db.close()?;
         Ok(if is_sound { Outcome::Done } else { Outcome::No })
+    }
+}
+
+/// Checks a table, also one that does not open because it is damaged.
+fn verify(db: &Db, name: &str, engine: &str) -> siltstone::Result<VerifyReport> {
+    let table = match db.table(name) {
+        Err(damage) if damage.is_corruption() => {
+            return engines::verify_closed(engine, &db.table_media(name)?, damage);
+        }
+        table => table?,
+    };
+    warn(&table);
+    let bar = progress::bytes("verifying", 0);
+    let report = table.verify(&mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    report
+}
+
+fn print(name: &str, engine: &str, report: &VerifyReport) {
+    let soundness = if report.is_sound() { "sound" } else { "DAMAGED" };
+    let VerifyReport { files, bytes, entries, damage } = report;
+    if engine == "mica" {
+        // Its bytes are of memory, which nothing was read from a medium into.
+        println!("table {name}: in memory alone, {entries} entries: {soundness}");
+    } else {
+        println!("table {name}: {files} files, {bytes} bytes, {entries} entries: {soundness}");
+    }
+    for Damage { file, offset, reason } in damage {
+        println!("  {file} at byte {offset}: {reason}");
     }
 }
 
@@ -87,7 +112,7 @@ impl Repair {
                 continue;
             }
             let media = db.table_media(&name)?;
-            let story = match siltstone::engines::repair(&spec.engine, &media, &spec.options) {
+            let story = match engines::repair(&spec.engine, &media, &spec.options) {
                 // One table in memory must not keep the others from being repaired.
                 Err(Error::Unsupported { engine, .. }) if self.table.is_none() => {
                     vec![format!("nothing to repair: {engine} keeps no files")]

@@ -65,8 +65,10 @@ fn table(
         });
         Ok(())
     })?;
-    if damaged > 0 {
-        return Err(Error::corruption(name, 0, format!("{damaged} data blocks are damaged")));
+    if let Some(first) = damaged.first() {
+        let bytes: u64 = damaged.iter().map(|range| range.end - range.start).sum();
+        let reason = format!("data blocks of {bytes} bytes are damaged");
+        return Err(Error::corruption(name, first.start, reason));
     }
     Ok(())
 }

@@ -32,6 +32,7 @@
 
 mod carry;
 mod checkpoint;
+mod closed;
 mod compact;
 mod counters;
 mod engine;
@@ -53,6 +54,7 @@ mod verify;
 mod version;
 mod write;
 
+pub use closed::verify_closed;
 pub use engine::Lsm;
 pub use inspect::inspect;
 pub use options::{FileOptions, HotBudget, Level0Options, Options, Selection, Shape, TriadOptions};

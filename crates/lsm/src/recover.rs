@@ -111,6 +111,17 @@ pub(crate) fn open(
     Ok((inner, replayed.is_doubtful || are_many))
 }
 
+/// What keeps [`open`] from opening the table that is there; nothing is changed.
+///
+/// # Errors
+/// Those of `open`.
+pub(crate) fn check(media: &Arc<dyn Media>) -> Result<()> {
+    let (_, recovered) = Versions::open(media, &Arc::new(BlockCache::new(0)), 1, 0)?;
+    let sealed = recovered.sealed_log.map(|(number, _)| number);
+    let mut writes = Writes::new(recovered.last_sequence, 1);
+    replay(media.as_ref(), recovered.first_log, sealed, &mut writes).map(drop)
+}
+
 /// What the logs give.
 struct Writes {
     memtable: Option<Memtable>,

@@ -1,5 +1,6 @@
 //! Makes a damaged table open again, with all that can be read.
 //!
+//! 0. A table that is sound is left as it is.
 //! 1. The manifest is read as far as it holds. If it does not hold at all, every sound table goes to
 //!    level 0, newest file first; a table that a compaction had replaced and that was not yet
 //!    removed may then show deleted keys again, and the report says so.
@@ -12,19 +13,20 @@
 //! 3. Each log is replayed up to its first damage, into a new table of level 0.
 //! 4. A new manifest names the result. Damaged files are kept beside it under `*.damaged`.
 //!
-//! Nothing is deleted. The table must not be open.
+//! What is lost is told by file and byte. Nothing is deleted. The table must not be open.
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::{Media, PageClaims};
+use siltstone_media::{Media, Mode, PageClaims};
 use siltstone_table::{
     BlockCache, FileKind, FileNumber, LogMode, LogReader, Manifest, Table, TableWriter,
     parse_file_name,
 };
 
+use crate::closed::verify_closed;
 use crate::live_range::LiveRange;
 use crate::memtable::Memtable;
 use crate::options::Options;
@@ -46,6 +48,11 @@ pub fn repair(media: &Arc<dyn Media>) -> Result<Vec<String>> {
     Ok(repair.story)
 }
 
+/// Whether nothing is to be repaired. What cannot be checked is no reason to leave it.
+fn is_sound(media: &Arc<dyn Media>) -> bool {
+    verify_closed(media).is_ok_and(|report| report.is_sound())
+}
+
 struct Repair<'a> {
     media: &'a Arc<dyn Media>,
     story: Vec<String>,
@@ -56,6 +63,10 @@ struct Repair<'a> {
 
 impl Repair<'_> {
     fn run(&mut self) -> Result<()> {
+        if Manifest::exists(self.media.as_ref())? && is_sound(self.media) {
+            self.tell("everything that the manifest names is sound: nothing to repair".to_owned());
+            return Ok(());
+        }
         let names = self.media.list()?;
         let numbered: Vec<_> = names.iter().filter_map(|name| parse_file_name(name)).collect();
         self.next_file = numbered.iter().map(|(_, number)| number.0 + 1).max().unwrap_or(1);
@@ -153,10 +164,15 @@ impl Repair<'_> {
                 Ok(())
             }
             Err(Error::Corruption { offset, reason, .. }) => {
-                let saved = self.copy_readable(level, number, state)?;
+                let (saved, lost) = self.copy_readable(level, number, state)?;
+                let lost: Vec<_> = lost.iter().map(shown).collect();
+                let lost = match lost.is_empty() {
+                    true => "no entry lost".to_owned(),
+                    false => format!("lost what was in {}", lost.join(", ")),
+                };
                 self.tell(format!(
-                    "{name} is damaged at byte {offset} ({reason}): {saved} entries saved, the \
-                     file kept as {name}.damaged"
+                    "{name} is damaged at byte {offset} ({reason}): {saved} entries saved, {lost}; \
+                     the file kept as {name}.damaged"
                 ));
                 self.media.rename(&name, &format!("{name}.damaged"))
             }
@@ -260,17 +276,27 @@ impl Repair<'_> {
 
     fn open(&self, number: u64) -> Result<Table> {
         let name = FileKind::Table.name(FileNumber(number));
-        let file = self.media.open(&name, siltstone_media::Mode::Read)?;
+        let file = self.media.open(&name, Mode::Read)?;
         Table::open(file, &name, FileNumber(number), None)
     }
 
-    /// Copies every entry in the readable blocks of a table into a new one; returns how many.
-    fn copy_readable(&mut self, level: usize, number: u64, state: &mut Edit) -> Result<u64> {
-        // Without its footer and index nothing in a table can be found.
-        let Ok(table) = self.open(number) else { return Ok(0) };
+    /// Copies every entry in the readable blocks of a table into a new one; returns how many, and the bytes
+    /// that could not be read.
+    fn copy_readable(
+        &mut self,
+        level: usize,
+        number: u64,
+        state: &mut Edit,
+    ) -> Result<(u64, Vec<Range<u64>>)> {
+        let Ok(table) = self.open(number) else {
+            // Without its footer and index nothing in a table can be found.
+            let name = FileKind::Table.name(FileNumber(number));
+            let bytes = self.media.open(&name, Mode::Read)?.len()?;
+            return Ok((0, std::iter::once(0..bytes).collect()));
+        };
         let (copy, mut writer) = self.writer()?;
-        table.salvage(|entry| writer.add(entry))?;
-        self.finish(copy, writer, level, state)
+        let lost = table.salvage(|entry| writer.add(entry))?;
+        Ok((self.finish(copy, writer, level, state)?, lost))
     }
 
     /// Ends a table and adds it to `state`, unless it is empty; returns its entries.
@@ -297,6 +323,8 @@ impl Repair<'_> {
         let mut reader = LogReader::open(self.media.as_ref(), &name, number.0, LogMode::Recover)?;
         let memtable = Memtable::new(number.0, number.0);
         let mut parts = Vec::new();
+        // Behind the last record that is whole.
+        let mut good = 0;
         let damage = loop {
             let record = match reader.next() {
                 Ok(None) => break None,
@@ -324,6 +352,9 @@ impl Repair<'_> {
                 }
                 Err(reason) => break Some(reason),
             }
+            if parts.is_empty() {
+                good = reader.valid_bytes();
+            }
         };
         let (row, mut writer) = self.writer()?;
         let mut retain = Retain::new(vec![u64::MAX]);
@@ -339,9 +370,11 @@ impl Repair<'_> {
                 self.media.remove(&name)
             }
             Some(damage) => {
+                let lost = good..self.media.open(&name, Mode::Read)?.len()?;
                 self.tell(format!(
-                    "{name} is damaged ({damage}): {saved} entries before that saved, the file \
-                     kept as {name}.damaged"
+                    "{name} is damaged ({damage}): {saved} entries before that saved, lost what was in \
+                     {}; the file kept as {name}.damaged",
+                    shown(&lost)
                 ));
                 self.media.rename(&name, &format!("{name}.damaged"))
             }
@@ -388,11 +421,16 @@ impl Repair<'_> {
         }
         Manifest::create(self.media.clone(), ENGINE, &state.encode())?.close()?;
         self.media.sync_dir(Purpose::Maintenance)?;
-        self.tell(format!("the new manifest names {} tables", state.added.len()));
+        self.tell(format!("the new manifest names {} table files", state.added.len()));
         Ok(())
     }
 
     fn tell(&mut self, line: String) {
         self.story.push(line);
     }
+}
+
+/// Bytes of a file, in words.
+fn shown(bytes: &Range<u64>) -> String {
+    format!("bytes {} to {}", bytes.start, bytes.end)
 }

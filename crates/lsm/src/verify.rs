@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_engine::stats::LevelStats;
 use siltstone_engine::{Purpose, Result, Stats, VerifyReport};
-use siltstone_media::{Mode, PmemPool};
+use siltstone_media::{Media, Mode, PmemPool};
 use siltstone_table::log::verify_logs;
 use siltstone_table::{FileKind, FileNumber, Manifest, TableMeta};
 
@@ -52,14 +52,7 @@ impl Inner {
             progress(done, total);
         }
         let logs = self.background.lock().logs.clone();
-        verify_logs(self.media.as_ref(), &logs, &mut report, |record| {
-            match Record::decode(record)? {
-                Record::Batch { batch, .. } | Record::Carried { batch, .. } => {
-                    Ok(batch.len() as u64)
-                }
-                Record::Link(_) => Ok(0),
-            }
-        })?;
+        verify_records(self.media.as_ref(), &logs, &mut report)?;
         Ok(report)
     }
 
@@ -175,6 +168,21 @@ impl Inner {
         };
         logs.iter().map(len).sum()
     }
+}
+
+/// Checks logs, and that their records make sense.
+///
+/// # Errors
+/// Failures to check; damage goes into the report.
+pub(crate) fn verify_records(
+    media: &dyn Media,
+    logs: &[u64],
+    report: &mut VerifyReport,
+) -> Result<()> {
+    verify_logs(media, logs, report, |record| match Record::decode(record)? {
+        Record::Batch { batch, .. } | Record::Carried { batch, .. } => Ok(batch.len() as u64),
+        Record::Link(_) => Ok(0),
+    })
 }
 
 /// A guess at the keys that a table adds: a deletion hides another entry and is none itself.

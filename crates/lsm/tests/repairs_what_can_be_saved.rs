@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, Error, KeyRange, ManualClock, WriteBatch};
-use siltstone_lsm::{Lsm, Options, inspect, repair};
+use siltstone_lsm::{Lsm, Options, inspect, repair, verify_closed};
 use siltstone_media::{Faulty, Media};
 
 const KEYS: usize = 3000;
@@ -72,6 +72,14 @@ fn files(faulty: &Faulty, ending: &str) -> Vec<(String, u64)> {
 
 #[test]
 fn a_sound_store_stays_as_it_is() {
+    for options in [PLAIN, TRIANGLE, "nvm=1MiB container=0 triad_log=off"] {
+        let (faulty, media) = filled_with(options);
+        let before = files(&faulty, "");
+        assert!(verify_closed(&media).unwrap().is_sound());
+        let story = repair(&media).unwrap();
+        assert!(story.len() == 1 && story[0].contains("nothing to repair"), "{story:?}");
+        assert_eq!(files(&faulty, ""), before);
+    }
     let (_, media) = filled();
     repair(&media).unwrap();
     assert_eq!(right(&media), KEYS);

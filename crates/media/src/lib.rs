@@ -165,6 +165,13 @@ pub trait File: Send + Sync {
     /// The length in bytes.
     fn len(&self) -> Result<u64>;
 
+    /// Where the first byte at `offset` or behind it is that may not be zero; the length if there is none. What
+    /// is skipped was never written, or given back by [`punch_hole`](File::punch_hole). Media that do not know
+    /// answer `offset`.
+    fn next_data(&self, offset: u64) -> Result<u64> {
+        Ok(offset)
+    }
+
     /// Whether the file has no bytes.
     fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)

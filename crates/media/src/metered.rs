@@ -155,6 +155,10 @@ impl File for MeteredFile {
         self.inner.len()
     }
 
+    fn next_data(&self, offset: u64) -> Result<u64> {
+        self.inner.next_data(offset)
+    }
+
     fn set_len(&self, len: u64) -> Result<()> {
         self.inner.set_len(len)
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 pub use siltstone_engine::Inspection;
 use siltstone_engine::names::unknown as unknown_name;
-use siltstone_engine::{Engine, Env, Error, OptionMistake, Result};
+use siltstone_engine::{Engine, Env, Error, OptionMistake, Result, VerifyReport};
 use siltstone_media::{Disk, Media};
 
 use crate::catalogue::Catalogue;
@@ -82,6 +82,22 @@ pub fn leave_to_original(name: &str, options: &mut BTreeMap<String, String>) {
 /// [`Error::Locked`] if someone has that open; failures of the media.
 pub fn remove_elsewhere(media: &dyn Media) -> Result<()> {
     siltstone_trie::remove_elsewhere(media)
+}
+
+/// Checks what can be checked of a table that does not open because of `damage`. For `lsm` that is every file that
+/// the table needs; for the others it is what opening has found.
+///
+/// # Errors
+/// `damage` if it is none; failures to check.
+pub fn verify_closed(name: &str, media: &Arc<dyn Media>, damage: Error) -> Result<VerifyReport> {
+    let mut report = match name {
+        "lsm" => siltstone_lsm::verify_closed(media)?,
+        _ => VerifyReport::default(),
+    };
+    if report.is_sound() {
+        report.note(Err(damage))?;
+    }
+    Ok(report)
 }
 
 /// Rebuilds what can be saved of a damaged table, which is kept with these options; the answer tells what was done.

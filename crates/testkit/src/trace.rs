@@ -152,6 +152,10 @@ impl File for TracedFile {
         self.below.len()
     }
 
+    fn next_data(&self, offset: u64) -> Result<u64> {
+        self.below.next_data(offset)
+    }
+
     fn set_len(&self, len: u64) -> Result<()> {
         self.after("set length", self.below.set_len(len))
     }

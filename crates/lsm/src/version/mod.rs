@@ -23,7 +23,7 @@ pub(crate) use file::TableFile;
 pub(crate) use log_file::{LOG_OF_ROW, LogFile, Logged};
 pub(crate) use opened::{NvmRows, Opened, Opener};
 pub(crate) use row::{InRow, Row};
-pub(crate) use set::{ENGINE, Versions, fold};
+pub(crate) use set::{ENGINE, Versions, fold, missing_file, missing_manifest};
 
 use std::sync::Arc;
 

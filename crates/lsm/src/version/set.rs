@@ -263,7 +263,7 @@ fn refuse_remains(media: &dyn Media) -> Result<()> {
     }
 }
 
-fn missing_manifest(error: Error) -> Error {
+pub(crate) fn missing_manifest(error: Error) -> Error {
     match &error {
         Error::Io { file, .. } if error.is_not_found() => {
             Error::corruption(file, 0, "CURRENT names this manifest, and it is missing")
@@ -273,7 +273,7 @@ fn missing_manifest(error: Error) -> Error {
 }
 
 /// A file that the manifest names and the directory lacks is damage, not a missing file.
-fn missing_file(error: Error) -> Error {
+pub(crate) fn missing_file(error: Error) -> Error {
     match &error {
         Error::Io { file, .. } if error.is_not_found() => {
             Error::corruption(file, 0, "the manifest names this file, and it is missing")

@@ -11,7 +11,7 @@
 
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 use siltstone_engine::{Error, Purpose, Result};
 
@@ -72,6 +72,16 @@ impl File for DiskFile {
     fn len(&self) -> Result<u64> {
         let metadata = self.file.metadata().map_err(|error| self.fault("get length of", error))?;
         Ok(metadata.len())
+    }
+
+    /// All I/O is positioned, so that the descriptor's own position may move.
+    fn next_data(&self, offset: u64) -> Result<u64> {
+        match seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(data) => Ok(data),
+            Err(Errno::NXIO) => self.len(),
+            // A file system that does not tell.
+            Err(_) => Ok(offset),
+        }
     }
 
     fn set_len(&self, len: u64) -> Result<()> {

@@ -151,19 +151,30 @@ impl Cells for FileCells {
     }
 
     fn load(&self, block: u32) -> Result<State> {
-        let mut life = self.header_life(block)?;
+        let mut data = self.file.next_data(self.block_offset(block))?;
+        let mut life = match data < self.block_offset(block) + BLOCK_HEADER_BYTES {
+            true => self.header_life(block)?,
+            false => 1,
+        };
         let mut next = 0;
         let mut damaged = 0;
         for index in 0..self.geometry.pages_per_block() {
             let page = self.geometry.page(block, index);
             let mut head = [0; HEAD_BYTES];
             let offset = self.slot_offset(Place { page, block, index, erases: 0 });
+            // What lies in a hole of the file was never written.
+            if data >= offset + HEAD_BYTES as u64 {
+                continue;
+            }
             self.file.read_at(offset, &mut head, Purpose::Recovery)?;
             match slot::head(page, &head) {
                 Head::Life(told) if told > life => (life, next) = (told, index + 1),
                 Head::Life(told) if told == life => next = index + 1,
                 Head::Damaged => damaged = index + 1,
-                _ => {}
+                Head::NeverWritten => {
+                    data = self.file.next_data(offset + slot_bytes(&self.geometry))?
+                }
+                Head::Life(_) => {}
             }
         }
         Ok(State { erases: life - 1, next: next.max(damaged) })

@@ -5,6 +5,7 @@
 //!
 //! Invariant: every entry that is handed out was under a checksum that held.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
@@ -14,18 +15,25 @@ use crate::block::BlockIter;
 use crate::kind::EntryRef;
 
 impl Table {
-    /// Hands every entry of every sound block to `visit`, in order; returns how many blocks were
-    /// damaged. Cost: one read a block, past the cache.
+    /// Hands every entry of every sound block to `visit`, in order; returns the bytes of the file that
+    /// were damaged, adjacent blocks as one range. Cost: one read a block, past the cache.
     ///
     /// # Errors
-    /// The medium's, and those of `visit`. Corruption is counted instead.
-    pub fn salvage(&self, mut visit: impl FnMut(EntryRef<'_>) -> Result<()>) -> Result<u64> {
-        let mut damaged = 0;
+    /// The medium's, and those of `visit`. Corruption is in the answer instead.
+    pub fn salvage(
+        &self,
+        mut visit: impl FnMut(EntryRef<'_>) -> Result<()>,
+    ) -> Result<Vec<Range<u64>>> {
+        let mut damaged: Vec<Range<u64>> = Vec::new();
+        let mut note = |block: Range<u64>| match damaged.last_mut() {
+            Some(last) if last.end == block.start => last.end = block.end,
+            _ => damaged.push(block),
+        };
         for i in 0..self.index().blocks() {
             let block = match self.read_block(i, Vec::new(), Purpose::Maintenance) {
                 Ok(block) => block,
                 Err(Error::Corruption { .. }) => {
-                    damaged += 1;
+                    note(self.index().range(i));
                     continue;
                 }
                 Err(other) => return Err(other),
@@ -36,7 +44,9 @@ impl Table {
                 visit(iter.entry())?;
                 there = iter.next();
             }
-            damaged += u64::from(there.is_err());
+            if there.is_err() {
+                note(self.index().range(i));
+            }
         }
         Ok(damaged)
     }

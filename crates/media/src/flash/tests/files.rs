@@ -245,3 +245,53 @@ fn a_failed_program_uses_up_its_page_and_a_failed_erase_its_block() {
         assert_eq!((again.erases(0).unwrap(), again.programmed(0).unwrap()), (1, 1), "{form}");
     }
 }
+
+/// A file system that knows of holes tells of a large device at once what is in it, and no page is overlooked.
+#[test]
+fn a_device_that_is_mostly_a_hole_opens_without_reading_the_hole() {
+    let scratch = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Media> = Arc::new(crate::Disk::create(scratch.path()).unwrap());
+    let media = crate::Metered::new(disk);
+    let options = options(256, 64);
+    let reads = || media.counters().unwrap().snapshot().values().map(|io| io.reads).sum::<u64>();
+    let reopened = || {
+        let (device, before) = (Emulator::in_file(&media, "f", options.clone()).unwrap(), reads());
+        let states: Vec<_> = (0..64).map(|block| device.programmed(block).unwrap()).collect();
+        (device, states, reads() - before)
+    };
+    let (device, states, count) = reopened();
+    assert_eq!(states, vec![0; 64]);
+    // What shares a page of the file system with the label.
+    assert!(count < 10, "{count} reads");
+    // Blocks full, begun, erased, and begun anew after that.
+    (0..256).for_each(|index| program(&device, index, index.into()).unwrap());
+    (0..100).for_each(|index| program(&device, 3 * 256 + index, 3).unwrap());
+    for block in [5, 63] {
+        (0..90).for_each(|index| program(&device, block * 256 + index, 5).unwrap());
+        device.erase(block, WHY).unwrap();
+    }
+    (0..7).for_each(|index| program(&device, 63 * 256 + index, 63).unwrap());
+    let mut expected = vec![0; 64];
+    (expected[0], expected[3], expected[63]) = (256, 100, 7);
+    drop(device);
+    let (device, states, count) = reopened();
+    assert_eq!(states, expected);
+    assert!(count < 1000, "{count} reads");
+    assert_eq!(read(&device, 3 * 256 + 99).unwrap(), page(3));
+    assert_eq!(device.erases(63).unwrap(), 1);
+}
+
+/// A power cut may keep a page and not the one before it.
+#[test]
+fn a_page_behind_one_that_was_never_written_is_not_overlooked() {
+    let media = Faulty::new(1);
+    let device = Emulator::in_file(&media, "f", options(4, 1)).unwrap();
+    (0..3).for_each(|number| program(&device, number, 7).unwrap());
+    drop(device);
+    // The head of page 1: behind label, header of the block, and slot of page 0.
+    media.write_raw("f", 512 + 512 + (16 + 512), &[0; 16]).unwrap();
+    let device = Emulator::in_file(&media, "f", options(4, 1)).unwrap();
+    assert_eq!(device.programmed(0).unwrap(), 3);
+    assert_eq!(read(&device, 2).unwrap(), page(7));
+    assert!(read(&device, 1).is_err());
+}

@@ -1,0 +1,183 @@
+//! Does `verify` tell every damaged place, also of a table that does not open; does `repair` leave what is sound
+//! as it is, and tell what is lost of what is not?
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use siltstone::{Db, DbOptions};
+
+use support::contents;
+
+/// What a command says, on both streams, and its status.
+fn siltstone(arguments: &[&str]) -> (i32, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_siltstone")).args(arguments).output().unwrap();
+    let all = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap(), String::from_utf8(all).unwrap())
+}
+
+/// A closed store of `words` and `other`, both on this engine: files of tables, and a log.
+fn filled(dir: &Path, engine: &str) {
+    let db = Db::open_or_create(dir, DbOptions::default()).unwrap();
+    for name in ["other", "words"] {
+        let table = db.table_or_create(name, engine, &BTreeMap::new()).unwrap();
+        for i in 0..3000 {
+            table.put(format!("key{i:05}").as_bytes(), &[b'v'; 40]).unwrap();
+            if i == 2000 {
+                table.flush().unwrap();
+            }
+        }
+    }
+    db.close().unwrap();
+}
+
+/// The last file of `words` that ends so.
+fn file(dir: &Path, ending: &str) -> PathBuf {
+    let mut files = contents(dir.join("table-words")).into_keys().map(PathBuf::from).rev();
+    files.find(|path| path.to_string_lossy().ends_with(ending)).unwrap()
+}
+
+fn damage(path: &Path, at: usize) -> String {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at..at + 4].iter_mut().for_each(|byte| *byte ^= 0xff);
+    std::fs::write(path, bytes).unwrap();
+    path.file_name().unwrap().to_string_lossy().into_owned()
+}
+
+fn assert_holds(text: &str, words: &[&str]) {
+    words.iter().for_each(|word| assert!(text.contains(word), "'{word}' is not in: {text}"));
+}
+
+#[test]
+fn verify_tells_a_damaged_log_as_damage_and_goes_on() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("s");
+    let path = dir.display().to_string();
+    filled(&dir, "lsm");
+    let log = damage(&file(&dir, ".log"), 26);
+    let before = contents(dir.join("table-words"));
+    let (status, told) = siltstone(&["verify", &path]);
+    assert_eq!(status, 1, "{told}");
+    let place = format!("  {log} at byte ");
+    assert_holds(&told, &["table words:", "DAMAGED", &place, "siltstone repair"]);
+    assert_eq!(told.matches(&place).count(), 1, "told once: {told}");
+    assert!(told.contains("entries: sound\n"), "the other table is checked too: {told}");
+    assert!(!told.contains("siltstone verify"), "no circle: {told}");
+
+    // A second damage, in another file of the same table.
+    let table = damage(&file(&dir, ".sst"), 100);
+    let (status, told) = siltstone(&["verify", &path]);
+    assert_eq!(status, 1, "{told}");
+    assert_holds(&told, &[&place, &format!("  {table} at byte ")]);
+    let (_, json) = siltstone(&["verify", &path, "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (&json["sound"], &json["tables"]["other"]["damage"]),
+        (&false.into(), &serde_json::json!([]))
+    );
+    assert_eq!(json["tables"]["words"]["damage"].as_array().unwrap().len(), 2);
+    damage(&file(&dir, ".sst"), 100);
+    assert!(contents(dir.join("table-words")) == before, "verify has changed something");
+
+    let (status, told) = siltstone(&["repair", &path]);
+    assert_eq!(status, 0, "{told}");
+    assert_holds(&told, &[&log, "lost what was in bytes ", "the new manifest names 1 table file"]);
+    assert_eq!(siltstone(&["verify", &path]).0, 0);
+}
+
+#[test]
+fn verify_tells_a_damaged_manifest_and_a_missing_table() {
+    for is_missing in [false, true] {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("s");
+        let path = dir.display().to_string();
+        filled(&dir, "lsm");
+        let name = if is_missing {
+            let table = file(&dir, ".sst");
+            std::fs::remove_file(&table).unwrap();
+            table.file_name().unwrap().to_string_lossy().into_owned()
+        } else {
+            damage(&file(&dir, "MANIFEST-000001"), 40)
+        };
+        let (status, told) = siltstone(&["verify", &path]);
+        assert_eq!(status, 1, "{told}");
+        let place = format!("{name} at byte ");
+        assert_holds(&told, &["DAMAGED", &place, "entries: sound\n"]);
+        assert_eq!(told.matches(&place).count(), 1, "told once: {told}");
+    }
+}
+
+#[test]
+fn verify_tells_damage_of_the_other_engines_that_keeps_them_from_opening() {
+    for engine in ["trie", "silt"] {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("s");
+        let path = dir.display().to_string();
+        filled(&dir, engine);
+        let name = damage(&file(&dir, ".log"), 26);
+        let (status, told) = siltstone(&["verify", &path]);
+        assert_eq!(status, 1, "{engine}: {told}");
+        assert_holds(&told, &["DAMAGED", &name, "entries: sound\n", "siltstone repair"]);
+    }
+}
+
+#[test]
+fn repair_leaves_a_sound_table_as_it_is() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("s");
+    filled(&dir, "lsm");
+    let before = contents(&dir);
+    let (status, told) = siltstone(&["repair", &dir.display().to_string()]);
+    assert_eq!(status, 0, "{told}");
+    assert_eq!(told.matches("nothing to repair").count(), 2, "{told}");
+    assert!(contents(&dir) == before, "repair has changed something: {told}");
+}
+
+#[test]
+fn repair_tells_which_bytes_of_a_table_are_lost() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("s");
+    filled(&dir, "lsm");
+    let path = file(&dir, ".sst");
+    let len = std::fs::metadata(&path).unwrap().len();
+    let name = damage(&path, 100);
+    let (_, told) = siltstone(&["repair", &dir.display().to_string()]);
+    assert_holds(&told, &[&name, "entries saved, lost what was in bytes 0 to "]);
+    assert!(!told.contains(&format!("to {len};")), "not the whole file: {told}");
+}
+
+#[test]
+fn what_is_empty_says_so() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("s");
+    let path = dir.display().to_string();
+    let db = Db::open_or_create(&dir, DbOptions::default()).unwrap();
+    db.close().unwrap();
+    for command in ["stats", "verify"] {
+        let (status, told) = siltstone(&[command, &path]);
+        assert_eq!(status, 0, "{told}");
+        assert_holds(&told, &["no tables yet", "siltstone put"]);
+    }
+    let db = Db::open(&dir, DbOptions::default()).unwrap();
+    let memory = [("memory".to_owned(), "16MiB".to_owned())].into();
+    db.table_or_create("cache", "mica", &memory).unwrap();
+    db.close().unwrap();
+    assert_eq!(siltstone(&["verify", &path]).1, "table cache: in memory alone, 0 entries: sound\n");
+    assert_holds(&siltstone(&["stats", &path]).1, &["in memory alone: empty until it is served"]);
+
+    let db = Db::open(&dir, DbOptions::default()).unwrap();
+    let words = db.table_or_create("words", "lsm", &BTreeMap::new()).unwrap();
+    words.put(b"a", b"1").unwrap();
+    db.close().unwrap();
+    let told = siltstone(&["stats", &path, "--table", "words"]).1;
+    assert!(told.contains("in memory and in the log") && !told.contains("target"), "{told}");
+    let db = Db::open(&dir, DbOptions::default()).unwrap();
+    db.table("words").unwrap().flush().unwrap();
+    db.close().unwrap();
+    let told = siltstone(&["stats", &path, "--table", "words"]).1;
+    assert!(!told.contains("in memory and in the log") && told.contains("target"), "{told}");
+}

@@ -1,0 +1,130 @@
+//! Checks the files of a table that is not open, and may not open.
+//!
+//! ```text
+//!   opening    what `open` would say: the manifest, the tables' ends, the chain of logs
+//!   manifest   → each table and row that it names, whole; each log that is still needed
+//!   no manifest  each table and log that is there: that is what repair will read
+//! ```
+//!
+//! Opening stops at the first damage; this goes on. Nothing is changed.
+//!
+//! Source: ours.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use siltstone_engine::{Damage, Error, Purpose, Result, VerifyReport};
+use siltstone_media::{Media, Mode, PageClaims};
+use siltstone_table::{FileKind, FileNumber, Manifest, Table, parse_file_name};
+
+use crate::live_range::LiveRange;
+use crate::pool;
+use crate::recover;
+use crate::rowtable::RowTable;
+use crate::verify::verify_records;
+use crate::version::{
+    ENGINE, Edit, FileEntry, LogFile, RowEntry, fold, missing_file, missing_manifest,
+};
+
+/// Reads every file that the table on `media` needs; each place that does not hold is told once. It is sound
+/// just if it opens and all of it can be read.
+///
+/// # Errors
+/// Failures to check; damage goes into the report.
+pub fn verify_closed(media: &Arc<dyn Media>) -> Result<VerifyReport> {
+    let mut report = VerifyReport::default();
+    if !Manifest::exists(media.as_ref())? && media.list()?.iter().all(|n| !is_numbered(n)) {
+        return Ok(report);
+    }
+    let manifest = Manifest::open(media.clone(), ENGINE)
+        .and_then(|(manifest, edits)| Ok((manifest.bytes(), fold(&edits)?)));
+    let manifest = manifest.map_err(missing_manifest);
+    let known = manifest.as_ref().ok().map(|(_, edit)| edit.clone());
+    report.note(manifest.map(|(bytes, _)| (bytes, 0)))?;
+    match &known {
+        Some(edit) => {
+            named(media, edit, &mut report)?;
+            logs(media, edit.first_log.unwrap_or(0), &mut report)?;
+            // Last: it finds the first damage, which is known by now, and what only the whole shows.
+            if let Err(error) = recover::check(media) {
+                let Error::Corruption { file, offset, .. } = &error else { return Err(error) };
+                let is_told = |d: &Damage| d.file == *file && d.offset == *offset;
+                if !report.damage.iter().any(is_told) {
+                    report.note(Err(error))?;
+                }
+            }
+        }
+        None => {
+            for number in numbers(media, FileKind::Table)? {
+                report.note(table(media, number))?;
+            }
+            logs(media, 0, &mut report)?;
+        }
+    }
+    Ok(report)
+}
+
+fn is_numbered(name: &str) -> bool {
+    parse_file_name(name).is_some()
+}
+
+fn numbers(media: &Arc<dyn Media>, kind: FileKind) -> Result<BTreeSet<u64>> {
+    let names = media.list()?;
+    let parsed = names.iter().filter_map(|name| parse_file_name(name));
+    Ok(parsed.filter(|(is, _)| *is == kind).map(|(_, number)| number.0).collect())
+}
+
+/// The tables and rows that the manifest names.
+fn named(media: &Arc<dyn Media>, edit: &Edit, report: &mut VerifyReport) -> Result<()> {
+    let cursor = edit.cursor.clone().unwrap_or_default();
+    let mut claims = None;
+    for entry in &edit.added {
+        match &entry.row {
+            Some(row) if row.nvm.is_some() => {
+                report.note(row_in_nvm(media, entry, row, &cursor, &mut claims))?;
+                continue;
+            }
+            Some(RowEntry { log: Some((log, bytes)), .. }) => {
+                let checked = LogFile::open(media, *log, *bytes).and_then(|log| log.verify());
+                report.note(checked.map(|()| (*bytes, 0)).map_err(missing_file))?;
+            }
+            _ => {}
+        }
+        report.note(table(media, entry.number))?;
+    }
+    Ok(())
+}
+
+/// A table's bytes and entries.
+fn table(media: &Arc<dyn Media>, number: u64) -> Result<(u64, u64)> {
+    let name = FileKind::Table.name(FileNumber(number));
+    let open = || Table::open(media.open(&name, Mode::Read)?, &name, FileNumber(number), None);
+    let table = open().map_err(missing_file)?;
+    table.verify(|_| ControlFlow::Continue(()))?;
+    Ok((table.meta().bytes, table.meta().entries))
+}
+
+fn row_in_nvm(
+    media: &Arc<dyn Media>,
+    entry: &FileEntry,
+    row: &RowEntry,
+    cursor: &[u8],
+    claims: &mut Option<PageClaims>,
+) -> Result<(u64, u64)> {
+    let Some(handle) = row.nvm else { return Ok((0, 0)) };
+    let claims = match claims {
+        Some(claims) => claims,
+        None => claims.insert(pool::claims(media, 0)?),
+    };
+    let live = LiveRange::new(cursor, &row.arrival);
+    let row = RowTable::open(claims, handle, entry.number, live)?;
+    row.verify(Purpose::Maintenance)?;
+    Ok((row.held_bytes().iter().sum(), row.len() as u64))
+}
+
+/// The logs from `first` on, those that are in no row.
+fn logs(media: &Arc<dyn Media>, first: u64, report: &mut VerifyReport) -> Result<()> {
+    let logs: Vec<_> = numbers(media, FileKind::Log)?.range(first..).copied().collect();
+    verify_records(media.as_ref(), &logs, report)
+}
