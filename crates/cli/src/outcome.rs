@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use siltstone::Error;
 
+use crate::output;
+
 /// A command that ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -71,7 +73,8 @@ impl Failure {
 
 /// Says what went wrong on standard error, and gives the exit status.
 pub(crate) fn exit(outcome: Result<Outcome, Failure>) -> ExitCode {
-    match outcome {
+    // A command's own failure comes first: what it printed matters less.
+    match outcome.and_then(|outcome| output::end().map(|()| outcome)) {
         Ok(Outcome::Done) | Err(Failure::PipeClosed) => ExitCode::SUCCESS,
         Ok(Outcome::No) => ExitCode::from(1),
         Err(failure) => {
