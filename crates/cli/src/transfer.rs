@@ -75,9 +75,14 @@ impl Import {
         if self.json {
             println!("{}", serde_json::json!({ "rows": rows, "bytes": bytes }));
         } else {
-            eprintln!("imported {rows} rows, {bytes} bytes of keys and values");
+            let format = self.format();
+            eprintln!("imported {rows} rows as {format}, {bytes} bytes of keys and values");
         }
         Ok(Outcome::Done)
+    }
+
+    fn format(&self) -> Format {
+        self.reading.format.unwrap_or_else(|| Format::of(&self.file))
     }
 
     /// Gives every row of the input to `take`.
@@ -86,7 +91,6 @@ impl Import {
         doing: &'static str,
         take: &mut dyn FnMut(Row) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let format = self.reading.format.unwrap_or_else(|| Format::of(&self.file));
         let (input, bar): (Box<dyn Read>, ProgressBar) = if self.file == STDIO {
             (Box::new(std::io::stdin()), progress::spinner(doing))
         } else {
@@ -103,7 +107,7 @@ impl Import {
             (Box::new(file), progress::bytes(doing, len))
         };
         let input = BufReader::with_capacity(BUFFER_BYTES, bar.wrap_read(input));
-        let result = match format {
+        let result = match self.format() {
             Format::Csv => self.read_csv(input, take),
             Format::Tsv => {
                 let escapes = !self.reading.no_escapes;
@@ -142,7 +146,7 @@ impl Import {
             .from_reader(Quotes::of(input));
         let malformed = |e: csv::Error| {
             let line = e.position().map_or(0, csv::Position::line);
-            self.bad_row(line, &e.to_string())
+            self.bad_row(line, &format::csv::reason(&e))
         };
         let header = match self.reading.header {
             true => Some(reader.byte_headers().map_err(malformed)?.clone()),

@@ -133,16 +133,24 @@ fn files_to_import_with_a_bad_row() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("store").display().to_string();
     for (name, rows, words) in [
-        ("rows.tsv", "a\t1\nb\\q\t2\n", "line 2"),
-        ("rows.tsv", "a\t1\n\t2\n", "line 2"),
+        ("rows.tsv", "a\t1\nb\\q\t2\n", "line 2: unknown escape"),
+        ("rows.tsv", "a\t1\n\t2\n", "line 2: an empty key"),
+        ("rows.tsv", "a\t1\nonlykey\n", "line 2: no tab between key and value"),
+        ("rows.txt", "a b 3\n", "--format csv"),
         ("rows.jsonl", "{\"key\":\"a\"}\n{\"kee\":\"b\"}\n", "line 2"),
-        ("rows.csv", "a,1\nb,2,3\n", "line"),
+        ("rows.jsonl", "{\"key\":\"a\"}\n{1:2}\n", "line 2: key must be a string (column 2)"),
+        ("rows.csv", "a,1\nb,2,3\n", "line 2: 3 columns, where the first row has 2"),
         ("rows.csv", "a,1\nb,\"2\nc,3\n", "line 2: a quote opens here and is never closed"),
+        ("rows.csv", "a;1\nb;2\n", "line 1: one column only"),
+        ("rows.csv", "a;1\nb;2\n", "separated by ';'?"),
+        ("rows.csv", "a\nb\n", "write 'key,'"),
     ] {
         let file = scratch.path().join(name);
         std::fs::write(&file, rows).unwrap();
         let file = file.display().to_string();
-        refused(&siltstone(&["import", &dir, &file]), 2, &[&file, words]);
+        let output = siltstone(&["import", &dir, &file]);
+        refused(&output, 2, &[&file, words]);
+        assert_eq!(String::from_utf8_lossy(&output.stderr).matches("line ").count(), 1, "{rows}");
         assert!(!Path::new(&dir).exists(), "a refused file made a store");
     }
     refused(&siltstone(&["import", &dir, "/no/such/file"]), 3, &["/no/such/file"]);
@@ -206,5 +214,6 @@ fn mistyped_names_are_answered_with_what_was_meant() {
 fn counts_and_pictures_that_cannot_be() {
     let bench = |more: &[&str]| siltstone(&[&["bench", "--workload", "load"], more].concat());
     refused(&bench(&["--keys", "1MiB"]), 2, &["'1MiB' is not a count", "20M"]);
+    refused(&siltstone(&["scan", "none", "--limit", "x"]), 2, &["'x' is not a count"]);
     refused(&bench(&["--plot", "fill.png"]), 2, &["pictures are SVG", "fill.svg"]);
 }
