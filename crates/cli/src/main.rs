@@ -2,7 +2,7 @@
 //!
 //! Answers go to standard output, progress and errors to standard error. Exit status: 0 done, 1 the
 //! answer is no (key not found, verify found damage), 2 usage or input that is refused, 3 I/O or
-//! corruption. A reader that goes away (`siltstone stats DIR | head -1`) changes nothing about it.
+//! corruption, 128 and the number of a signal that interrupted it. A reader that goes away (`siltstone stats DIR | head -1`) changes nothing about it.
 
 // First, because its macros are known only behind it.
 #[macro_use]
@@ -14,6 +14,7 @@ mod checkpoint;
 mod data;
 mod format;
 mod inspect;
+mod interrupt;
 mod limits;
 mod model;
 mod outcome;
@@ -45,7 +46,7 @@ use outcome::{Failure, Outcome};
                   siltstone get /tmp/fruit apples\n  \
                   siltstone import /tmp/words words.tsv && siltstone serve /tmp/words\n\n\
                   Exit status: 0 done, 1 the answer is no, 2 usage or refused input, 3 I/O or \
-                  corruption."
+                  corruption, 130 interrupted (143 by SIGTERM)."
 )]
 struct Cli {
     #[command(subcommand)]
