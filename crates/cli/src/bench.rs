@@ -18,7 +18,7 @@ use siltstone_lab::run::{Settings, bench};
 use siltstone_lab::trace::Trace;
 use siltstone_lab::workload::{Choices, NAMES, Workload};
 
-use crate::{CommandResult, Failure, Outcome, picture, progress};
+use crate::{CommandResult, Failure, Outcome, interrupt, picture, progress};
 
 /// Measure an engine under a workload
 ///
@@ -153,6 +153,7 @@ impl Bench {
         if let Some(path) = &self.plot {
             picture::check_writable(path)?;
         }
+        interrupt::tidy_up()?;
         let report = self.measure(&task)?;
         if let Some(path) = &self.plot {
             picture::write(path, &throughput_picture(&report))?;
@@ -204,6 +205,12 @@ impl Bench {
     }
 
     fn target(&self) -> Result<Target, Failure> {
+        if let Some(directory) = self.place.dir.as_ref().filter(|directory| !directory.is_dir()) {
+            let directory = directory.display();
+            return Err(Failure::Usage(format!(
+                "--dir: there is no directory {directory}; make it, or name one that is there"
+            )));
+        }
         let directory = self.place.dir.clone().unwrap_or_else(default_directory);
         Ok(Target {
             engine: self.engine.clone(),

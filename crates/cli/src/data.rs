@@ -158,8 +158,8 @@ pub(crate) struct Scan {
     #[arg(long, allow_negative_numbers = true, conflicts_with_all = ["from", "to"])]
     prefix: Option<std::ffi::OsString>,
     /// At most so many entries
-    #[arg(long)]
-    limit: Option<usize>,
+    #[arg(long, value_parser = siltstone::options::parse_count)]
+    limit: Option<u64>,
     /// From the last key to the first
     #[arg(long)]
     reverse: bool,
@@ -195,7 +195,8 @@ impl Scan {
                 table.range::<Vec<u8>>((start, end))?
             }
         };
-        let limit = self.limit.unwrap_or(usize::MAX);
+        let limit =
+            self.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         if self.reverse {
             self.print(range.rev().take(limit))?;
         } else {

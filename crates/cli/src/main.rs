@@ -2,10 +2,11 @@
 //!
 //! Answers go to standard output, progress and errors to standard error. Exit status: 0 done, 1 the
 //! answer is no (key not found, verify found damage), 2 usage or input that is refused, 3 I/O or
-//! corruption.
+//! corruption, 128 and the number of a signal that interrupted it. A reader that goes away (`siltstone stats DIR | head -1`) changes nothing about it.
 
-// A command line prints: that is its job.
-#![allow(clippy::print_stdout, clippy::print_stderr)]
+// First, because its macros are known only behind it.
+#[macro_use]
+mod output;
 
 mod advise;
 mod bench;
@@ -13,6 +14,7 @@ mod checkpoint;
 mod data;
 mod format;
 mod inspect;
+mod interrupt;
 mod limits;
 mod model;
 mod outcome;
@@ -44,7 +46,7 @@ use outcome::{Failure, Outcome};
                   siltstone get /tmp/fruit apples\n  \
                   siltstone import /tmp/words words.tsv && siltstone serve /tmp/words\n\n\
                   Exit status: 0 done, 1 the answer is no, 2 usage or refused input, 3 I/O or \
-                  corruption."
+                  corruption, 130 interrupted (143 by SIGTERM)."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -128,8 +130,10 @@ fn refuse(error: &clap::Error) -> ! {
         eprint!("{error}\nThe commands are {}.\n", names.join(", "));
         std::process::exit(2);
     }
-    let printed = error.print();
-    std::process::exit(if is_asked_for && printed.is_ok() { 0 } else { 2 })
+    // Help that is asked for and not read to its end is no failure.
+    let is_fine = |e: std::io::Error| e.kind() == std::io::ErrorKind::BrokenPipe;
+    let is_printed = error.print().map_or_else(is_fine, |()| true);
+    std::process::exit(if is_asked_for && is_printed { 0 } else { 2 })
 }
 
 /// The result of a command.

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use siltstone::Error;
 
+use crate::output;
+
 /// A command that ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -21,6 +23,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// Exit status 3: I/O, corruption, a directory that is not a store.
     Store(String),
+    /// Exit status 128 and the signal's number: SIGINT or SIGTERM ended it before its work was done.
+    Interrupted { signal: u8, text: String },
     /// The reader of our output has gone away (`siltstone scan … | head`): no failure at all.
     PipeClosed,
 }
@@ -29,6 +33,8 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Usage(text) | Failure::Store(text) => f.write_str(text),
+            Failure::Interrupted { text, .. } if text.is_empty() => f.write_str("interrupted"),
+            Failure::Interrupted { text, .. } => write!(f, "interrupted: {text}"),
             Failure::PipeClosed => f.write_str("the output was closed"),
         }
     }
@@ -71,12 +77,17 @@ impl Failure {
 
 /// Says what went wrong on standard error, and gives the exit status.
 pub(crate) fn exit(outcome: Result<Outcome, Failure>) -> ExitCode {
-    match outcome {
+    // A command's own failure comes first: what it printed matters less.
+    match outcome.and_then(|outcome| output::end().map(|()| outcome)) {
         Ok(Outcome::Done) | Err(Failure::PipeClosed) => ExitCode::SUCCESS,
         Ok(Outcome::No) => ExitCode::from(1),
         Err(failure) => {
             eprintln!("siltstone: {failure}");
-            ExitCode::from(if matches!(failure, Failure::Usage(_)) { 2 } else { 3 })
+            ExitCode::from(match failure {
+                Failure::Usage(_) => 2,
+                Failure::Interrupted { signal, .. } => 128 + signal,
+                _ => 3,
+            })
         }
     }
 }

@@ -12,7 +12,7 @@ use siltstone::Error;
 use siltstone_lab::repro::page::{Entry, page};
 use siltstone_lab::repro::{self, EXPERIMENTS, Experiment, Finding, Verdict};
 
-use crate::{CommandResult, Failure, Outcome, picture, progress};
+use crate::{CommandResult, Failure, Outcome, interrupt, picture, progress};
 
 /// The page's name in its directory.
 const PAGE: &str = "index.html";
@@ -106,6 +106,7 @@ impl Run {
         if let Some(path) = &self.plot {
             picture::check_writable(path)?;
         }
+        interrupt::tidy_up()?;
         let mut report = self.report.as_deref().map(Report::open).transpose()?;
         let mut outcome = Outcome::Done;
         for &experiment in &experiments {

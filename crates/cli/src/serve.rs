@@ -122,28 +122,8 @@ fn parse_queue(text: &str) -> Result<(String, u32), String> {
 
 impl Serve {
     pub(crate) fn run(self) -> CommandResult {
-        let options = DbOptions { direct_reads: self.direct, ..DbOptions::default() };
+        let of_store = DbOptions { direct_reads: self.direct, ..DbOptions::default() };
         self.tables.iter().try_for_each(TableSpec::check)?;
-        let db = Db::open_or_create(&self.dir, options)?;
-        let mut tables = Vec::new();
-        for spec in &self.tables {
-            tables.push(spec.open(&db)?);
-        }
-        if tables.is_empty() {
-            let mut names = db.table_names()?;
-            if names.is_empty() {
-                db.table_or_create(DEFAULT_TABLE, "lsm", &Default::default())?;
-                names = db.table_names()?;
-            }
-            // The default table is SELECT 0, whatever else there is.
-            names.sort_by_key(|name| name != DEFAULT_TABLE);
-            tables = names.iter().map(|name| db.table(name)).collect::<Result<_, _>>()?;
-        }
-        tables.iter().for_each(warn);
-        let recorder = match &self.record {
-            Some(path) => Some(record(path, self.record_table.as_deref(), &mut tables)?),
-            None => None,
-        };
         let options = ServerOptions {
             listen: self.listen,
             memcached: self.memcached,
@@ -168,6 +148,28 @@ impl Serve {
             idle_timeout: (!self.idle_timeout.is_zero()).then_some(self.idle_timeout),
             threads: self.threads,
             ..ServerOptions::default()
+        };
+        // Before a store is made: one that cannot be served leaves nothing behind.
+        Server::check(&options)?;
+        let db = Db::open_or_create(&self.dir, of_store)?;
+        let mut tables = Vec::new();
+        for spec in &self.tables {
+            tables.push(spec.open(&db)?);
+        }
+        if tables.is_empty() {
+            let mut names = db.table_names()?;
+            if names.is_empty() {
+                db.table_or_create(DEFAULT_TABLE, "lsm", &Default::default())?;
+                names = db.table_names()?;
+            }
+            // The default table is SELECT 0, whatever else there is.
+            names.sort_by_key(|name| name != DEFAULT_TABLE);
+            tables = names.iter().map(|name| db.table(name)).collect::<Result<_, _>>()?;
+        }
+        tables.iter().for_each(warn);
+        let recorder = match &self.record {
+            Some(path) => Some(record(path, self.record_table.as_deref(), &mut tables)?),
+            None => None,
         };
         let served: Vec<_> = tables.iter().map(|table| table.name().to_owned()).collect();
         let server = Server::bind(tables, options)?;

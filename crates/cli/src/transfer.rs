@@ -2,17 +2,23 @@
 //!
 //! An import of a file is refused whole: the file is read once to check every row, and only then
 //! once more to load it. Standard input cannot be read twice; a bad row ends the import there, and
-//! the message tells how many rows before it are in.
+//! the message tells how many rows before it are in. So does an import that is interrupted.
+//!
+//! An export is written aside and gets its name when it is whole.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::fs::{File, Permissions};
+use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use clap::Args;
 use indicatif::ProgressBar;
 use siltstone::{Durability, Table, WriteBatch};
+use tempfile::NamedTempFile;
 
 use crate::format::quotes::Quotes;
 use crate::format::{self, Format, Row, json_row, tsv};
+use crate::interrupt::Interrupt;
 use crate::store::{NewStoreArgs, StoreArgs};
 use crate::{CommandResult, Failure, Outcome, progress};
 
@@ -52,20 +58,29 @@ struct Reading {
 
 impl Import {
     pub(crate) fn run(self) -> CommandResult {
+        let interrupt = Interrupt::watch()?;
         if self.file != STDIO {
             // Before a store is made: a file that cannot be used leaves nothing behind.
-            self.read_all("checking", &mut |_| Ok(()))?;
+            self.read_all("checking", &interrupt, &mut |_| interrupt.check())?;
         }
         let (db, table) = self.store.open_or_create()?;
         let mut loader = Loader { table: &table, batch: WriteBatch::new(), rows: 0, bytes: 0 };
-        let loaded = self.read_all("importing", &mut |row| loader.add(row));
+        let loaded = self.read_all("importing", &interrupt, &mut |row| {
+            interrupt.check()?;
+            loader.add(row)
+        });
         // What was read before a bad row is whole: keep it, and say so.
         loader.write()?;
         table.sync()?;
         let (rows, bytes) = (loader.rows, loader.bytes);
         db.close()?;
         if let Err(failure) = loaded {
-            return Err(match failure {
+            // A signal may come amid a line, too, which is not that line's fault.
+            return Err(match interrupt.check().err().unwrap_or(failure) {
+                Failure::Interrupted { signal, .. } => Failure::Interrupted {
+                    signal,
+                    text: format!("{rows} rows are in; the same import again completes them"),
+                },
                 Failure::Usage(text) => {
                     Failure::Usage(format!("{text} ({rows} rows before it are in)"))
                 }
@@ -75,20 +90,27 @@ impl Import {
         if self.json {
             println!("{}", serde_json::json!({ "rows": rows, "bytes": bytes }));
         } else {
-            eprintln!("imported {rows} rows, {bytes} bytes of keys and values");
+            let format = self.format();
+            eprintln!("imported {rows} rows as {format}, {bytes} bytes of keys and values");
         }
         Ok(Outcome::Done)
+    }
+
+    fn format(&self) -> Format {
+        self.reading.format.unwrap_or_else(|| Format::of(&self.file))
     }
 
     /// Gives every row of the input to `take`.
     fn read_all(
         &self,
         doing: &'static str,
+        interrupt: &Interrupt,
         take: &mut dyn FnMut(Row) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let format = self.reading.format.unwrap_or_else(|| Format::of(&self.file));
         let (input, bar): (Box<dyn Read>, ProgressBar) = if self.file == STDIO {
-            (Box::new(std::io::stdin()), progress::spinner(doing))
+            let stdin =
+                interrupt.stdin().map_err(|e| Failure::file("read", "standard input", &e))?;
+            (Box::new(stdin), progress::spinner(doing))
         } else {
             let open = |path: &str| -> std::io::Result<(File, u64)> {
                 let file = File::open(path)?;
@@ -103,7 +125,7 @@ impl Import {
             (Box::new(file), progress::bytes(doing, len))
         };
         let input = BufReader::with_capacity(BUFFER_BYTES, bar.wrap_read(input));
-        let result = match format {
+        let result = match self.format() {
             Format::Csv => self.read_csv(input, take),
             Format::Tsv => {
                 let escapes = !self.reading.no_escapes;
@@ -142,7 +164,7 @@ impl Import {
             .from_reader(Quotes::of(input));
         let malformed = |e: csv::Error| {
             let line = e.position().map_or(0, csv::Position::line);
-            self.bad_row(line, &e.to_string())
+            self.bad_row(line, &format::csv::reason(&e))
         };
         let header = match self.reading.header {
             true => Some(reader.byte_headers().map_err(malformed)?.clone()),
@@ -215,13 +237,16 @@ pub(crate) struct Export {
 
 impl Export {
     pub(crate) fn run(self) -> CommandResult {
+        let to_file = self.file != STDIO;
+        if to_file && Path::new(&self.file).symlink_metadata().is_ok() {
+            return Err(self.is_there());
+        }
         let (db, table) = self.store.open()?;
         let format = self.format.unwrap_or_else(|| Format::of(&self.file));
-        let output: Box<dyn Write> = if self.file == STDIO {
-            Box::new(std::io::stdout())
-        } else {
-            let file = File::create_new(&self.file);
-            Box::new(file.map_err(|e| Failure::file("create", &self.file, &e))?)
+        let aside = if to_file { Some((self.aside()?, Interrupt::watch()?)) } else { None };
+        let output: Box<dyn Write + '_> = match &aside {
+            Some((file, _)) => Box::new(file.as_file()),
+            None => Box::new(std::io::stdout()),
         };
         let failed = |e: std::io::Error| Failure::file("write", &self.file, &e);
         let mut output = BufWriter::with_capacity(BUFFER_BYTES, output);
@@ -229,6 +254,9 @@ impl Export {
         let mut line = Vec::new();
         let mut expiring = 0u64;
         for row in table.iter()? {
+            if let Some((_, interrupt)) = &aside {
+                interrupt.check()?;
+            }
             let row = row?;
             expiring += u64::from(row.1.expires_at.is_some());
             line.clear();
@@ -237,6 +265,13 @@ impl Export {
             bar.inc(1);
         }
         output.flush().map_err(failed)?;
+        drop(output);
+        if let Some((file, _)) = aside {
+            file.persist_noclobber(&self.file).map_err(|e| match e.error.kind() {
+                ErrorKind::AlreadyExists => self.is_there(),
+                _ => failed(e.error),
+            })?;
+        }
         let rows = bar.position();
         bar.finish_and_clear();
         db.close()?;
@@ -247,6 +282,27 @@ impl Export {
             );
         }
         Ok(Outcome::Done)
+    }
+
+    /// A file beside the one that is wanted, which goes unless it becomes that one.
+    fn aside(&self) -> Result<NamedTempFile, Failure> {
+        let directory = match Path::new(&self.file).parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        tempfile::Builder::new()
+            .prefix(".siltstone-export-")
+            // Whom the umask lets: it is no secret of this process.
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(directory)
+            .map_err(|e| Failure::file("create", &self.file, &e))
+    }
+
+    fn is_there(&self) -> Failure {
+        Failure::Store(format!(
+            "cannot export to {}: it is there already; remove it or choose another name",
+            self.file
+        ))
     }
 }
 

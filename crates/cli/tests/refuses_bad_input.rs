@@ -129,20 +129,55 @@ fn options_and_tables_that_are_unknown() {
 }
 
 #[test]
+fn an_address_that_is_taken_or_open_to_all() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("store").display().to_string();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let serve = |more: &[&str]| siltstone(&[&["serve", &dir], more].concat());
+    refused(&serve(&["--listen", &taken]), 3, &[&taken, "in use"]);
+    refused(&serve(&["--listen", "127.0.0.1:0", "--metrics", &taken]), 3, &[&taken, "in use"]);
+    refused(&serve(&["--listen", "0.0.0.0:0"]), 2, &["password"]);
+    assert!(!Path::new(&dir).exists(), "a store was made that cannot be served");
+}
+
+#[test]
+fn a_file_of_an_export_that_is_there() {
+    let store = store();
+    let file = format!("{}.tsv", store.dir);
+    std::fs::write(&file, "mine").unwrap();
+    let words = [&file[..], "is there already", "choose another name"];
+    refused(&siltstone(&["export", &store.dir, &file]), 3, &words);
+    // Before the store is looked at.
+    refused(&siltstone(&["export", "/no/such/store", &file]), 3, &words);
+    assert_eq!(std::fs::read(&file).unwrap(), b"mine");
+    let nowhere = format!("{}/none/out.tsv", store.dir);
+    refused(&siltstone(&["export", &store.dir, &nowhere]), 3, &["cannot create", &nowhere]);
+}
+
+#[test]
 fn files_to_import_with_a_bad_row() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("store").display().to_string();
     for (name, rows, words) in [
-        ("rows.tsv", "a\t1\nb\\q\t2\n", "line 2"),
-        ("rows.tsv", "a\t1\n\t2\n", "line 2"),
+        ("rows.tsv", "a\t1\nb\\q\t2\n", "line 2: unknown escape"),
+        ("rows.tsv", "a\t1\n\t2\n", "line 2: an empty key"),
+        ("rows.tsv", "a\t1\nonlykey\n", "line 2: no tab between key and value"),
+        ("rows.txt", "a b 3\n", "--format csv"),
         ("rows.jsonl", "{\"key\":\"a\"}\n{\"kee\":\"b\"}\n", "line 2"),
-        ("rows.csv", "a,1\nb,2,3\n", "line"),
+        ("rows.jsonl", "{\"key\":\"a\"}\n{1:2}\n", "line 2: key must be a string (column 2)"),
+        ("rows.csv", "a,1\nb,2,3\n", "line 2: 3 columns, where the first row has 2"),
         ("rows.csv", "a,1\nb,\"2\nc,3\n", "line 2: a quote opens here and is never closed"),
+        ("rows.csv", "a;1\nb;2\n", "line 1: one column only"),
+        ("rows.csv", "a;1\nb;2\n", "separated by ';'?"),
+        ("rows.csv", "a\nb\n", "write 'key,'"),
     ] {
         let file = scratch.path().join(name);
         std::fs::write(&file, rows).unwrap();
         let file = file.display().to_string();
-        refused(&siltstone(&["import", &dir, &file]), 2, &[&file, words]);
+        let output = siltstone(&["import", &dir, &file]);
+        refused(&output, 2, &[&file, words]);
+        assert_eq!(String::from_utf8_lossy(&output.stderr).matches("line ").count(), 1, "{rows}");
         assert!(!Path::new(&dir).exists(), "a refused file made a store");
     }
     refused(&siltstone(&["import", &dir, "/no/such/file"]), 3, &["/no/such/file"]);
@@ -206,5 +241,7 @@ fn mistyped_names_are_answered_with_what_was_meant() {
 fn counts_and_pictures_that_cannot_be() {
     let bench = |more: &[&str]| siltstone(&[&["bench", "--workload", "load"], more].concat());
     refused(&bench(&["--keys", "1MiB"]), 2, &["'1MiB' is not a count", "20M"]);
+    refused(&siltstone(&["scan", "none", "--limit", "x"]), 2, &["'x' is not a count"]);
+    refused(&bench(&["--dir", "/no/such"]), 2, &["no directory /no/such", "make it"]);
     refused(&bench(&["--plot", "fill.png"]), 2, &["pictures are SVG", "fill.svg"]);
 }

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use siltstone::{Db, DbOptions};
 use siltstone_engine::names::unknown;
@@ -215,12 +215,34 @@ pub(crate) fn fresh_directory(
     let fault =
         |e: std::io::Error| Error::io("create a directory in", base.display().to_string(), &e);
     std::fs::create_dir_all(base).map_err(fault)?;
+    let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::Builder::new().prefix(prefix).tempdir_in(base).map_err(fault)?;
     if keep {
         return Ok((None, directory.keep()));
     }
     let path = directory.path().to_owned();
+    unfinished.retain(|path| path.exists());
+    unfinished.push(path.clone());
     Ok((Some(directory), path))
+}
+
+/// Directories of stores that go when their run is over.
+static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Removes the stores of runs that go on, for a process that is about to end amid them; tells which. None
+/// can be made after it.
+pub fn remove_unfinished() -> Vec<PathBuf> {
+    const TRIES: usize = 100;
+    let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut removed = std::mem::take(&mut *unfinished);
+    std::mem::forget(unfinished);
+    removed.retain(|path| path.exists());
+    for path in &removed {
+        // Engines go on writing: a file may come after its directory was listed.
+        let mut tries = 0..TRIES;
+        while tries.next().is_some() && std::fs::remove_dir_all(path).is_err() && path.exists() {}
+    }
+    removed
 }
 
 fn bad(option: &str, reason: String) -> Error {

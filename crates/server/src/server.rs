@@ -53,6 +53,17 @@ pub struct Server {
 }
 
 impl Server {
+    /// Refuses what [`bind`](Self::bind) would refuse whatever the tables are, for a caller that is to make them:
+    /// options that cannot be, TCP addresses that are taken.
+    ///
+    /// # Errors
+    /// As of [`bind`](Self::bind).
+    pub fn check(options: &ServerOptions) -> Result<()> {
+        options.check()?;
+        let addresses = [Some(options.listen), options.memcached, options.metrics];
+        addresses.into_iter().flatten().try_for_each(|address| listen(address).map(drop))
+    }
+
     /// Listens for clients of these tables; the first is SELECT 0, the second SELECT 1, ….
     ///
     /// # Errors

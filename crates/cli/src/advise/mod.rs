@@ -17,7 +17,7 @@ use siltstone_lab::advice::{CHECKED_KEYS, Checked, Figures, check};
 use siltstone_model::Popularity;
 use siltstone_model::advise::{Advice, Candidate, Device, Needs, Wanted, advise, preference};
 
-use crate::{CommandResult, Failure, Outcome, progress};
+use crate::{CommandResult, Failure, Outcome, interrupt, progress};
 
 /// Tell which engine a workload wants, with which settings
 ///
@@ -148,6 +148,7 @@ impl Advise {
     }
 
     fn measure(&self, first: &Candidate, wanted: &Wanted) -> Result<Checked, Failure> {
+        interrupt::tidy_up()?;
         let mut bars = progress::Workloads::default();
         let (settings, skew) = (&*first.settings, self.skew);
         let checked = check(first.engine, settings, wanted, skew, CHECKED_KEYS, &mut |progress| {

@@ -15,11 +15,34 @@ pub(crate) fn row(
 ) -> Result<Row, String> {
     let key = record.get(0).unwrap_or_default().to_vec();
     let value = match record.len() {
-        0 | 1 => Vec::new(),
+        0 | 1 => return Err(one_column(&key)),
         2 => record.get(1).unwrap_or_default().to_vec(),
         _ => columns(record, header)?.to_string().into_bytes(),
     };
     Ok((key, Entry::new(value)))
+}
+
+/// What to say of a row that is a key alone, by what may stand between its columns instead of a comma.
+fn one_column(row: &[u8]) -> String {
+    let advice = if row.contains(&b'\t') {
+        "are columns separated by tabs? --format tsv"
+    } else if row.contains(&b';') {
+        "are columns separated by ';'? write ',' between them"
+    } else {
+        "write 'key,' where the value is empty"
+    };
+    format!("one column only, where a key and a value are wanted ({advice})")
+}
+
+/// What is wrong with a record, without its place in the file.
+pub(crate) fn reason(error: &csv::Error) -> String {
+    match error.kind() {
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            let s = if *len == 1 { "" } else { "s" };
+            format!("{len} column{s}, where the first row has {expected_len}")
+        }
+        _ => error.to_string(),
+    }
 }
 
 fn columns(record: &csv::ByteRecord, header: Option<&csv::ByteRecord>) -> Result<Value, String> {
@@ -53,12 +76,21 @@ mod tests {
             assert_eq!(key, b"k");
             String::from_utf8(entry.value).unwrap()
         };
-        assert_eq!(value(&["k"], None), "");
+        assert_eq!(value(&["k", ""], None), "");
         assert_eq!(value(&["k", "v"], Some(&["id", "name"])), "v");
         assert_eq!(value(&["k", "v", "w"], None), r#"["v","w"]"#);
         assert_eq!(
             value(&["k", "v", "w"], Some(&["id", "b", "a"])),
             json!({"b": "v", "a": "w"}).to_string()
         );
+    }
+
+    #[test]
+    fn a_key_alone_is_refused_with_what_may_part_the_columns() {
+        for (text, advice) in [("a;1", "';'"), ("a\t1", "--format tsv"), ("a", "'key,'")] {
+            let error = row(&csv::ByteRecord::from(vec![text]), None).unwrap_err();
+            assert!(error.contains(advice), "{error}");
+            assert!(error.contains("one column only"), "{error}");
+        }
     }
 }

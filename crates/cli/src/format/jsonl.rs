@@ -21,7 +21,7 @@ pub(crate) fn read(input: &mut dyn BufRead, line: &mut Vec<u8>) -> Result<Option
 }
 
 fn row(line: &[u8]) -> Result<Row, String> {
-    let Value::Object(object) = serde_json::from_slice(line).map_err(|e| e.to_string())? else {
+    let Value::Object(object) = serde_json::from_slice(line).map_err(reason)? else {
         return Err("the line is not a JSON object".to_owned());
     };
     let (mut key, mut entry) = (None, Entry::default());
@@ -40,6 +40,13 @@ fn row(line: &[u8]) -> Result<Row, String> {
         }
     }
     Ok((key.ok_or("the line has no key")?, entry))
+}
+
+/// What is wrong with a line, and where in it: the caller knows which line of the file it is.
+fn reason(error: serde_json::Error) -> String {
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let text = error.to_string();
+    format!("{} (column {})", text.strip_suffix(&place).unwrap_or(&text), error.column())
 }
 
 fn hex(text: &str) -> Result<Vec<u8>, String> {

@@ -2,7 +2,7 @@
 //!
 //! | format | row | bytes that the format cannot hold |
 //! | --- | --- | --- |
-//! | `tsv` | `key TAB value`, one a line; a line without a tab is a key alone | escaped: `\t \n \r \\ \xNN` |
+//! | `tsv` | `key TAB value`, one a line | escaped: `\t \n \r \\ \xNN` |
 //! | `csv` | first column the key; see [`csv`] | as they are, quoted |
 //! | `jsonl` | `{"key": …, "value": …, "expires_at": ms}` | `key_hex`, `value_hex` |
 //!
@@ -14,6 +14,7 @@ pub(crate) mod jsonl;
 pub(crate) mod quotes;
 pub(crate) mod tsv;
 
+use std::fmt;
 use std::io::BufRead;
 
 use clap::ValueEnum;
@@ -29,6 +30,16 @@ pub(crate) enum Format {
     Csv,
     /// One JSON object a line
     Jsonl,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Format::Tsv => "TSV",
+            Format::Csv => "CSV",
+            Format::Jsonl => "JSON lines",
+        })
+    }
 }
 
 impl Format {

@@ -18,10 +18,11 @@ pub(crate) fn read(
     if !read_line(input, line)? {
         return Ok(None);
     }
-    let (key, value) = match line.iter().position(|&b| b == b'\t') {
-        Some(tab) => (&line[..tab], &line[tab + 1..]),
-        None => (&line[..], &[][..]),
-    };
+    let tab = line.iter().position(|&b| b == b'\t').ok_or(
+        "no tab between key and value (is it another format? --format csv or --format jsonl; an \
+         empty value wants its tab, too)",
+    )?;
+    let (key, value) = (&line[..tab], &line[tab + 1..]);
     let field = |bytes: &[u8]| if escapes { unescape(bytes) } else { Ok(bytes.to_vec()) };
     Ok(Some((field(key)?, Entry::new(field(value)?))))
 }
@@ -103,13 +104,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_a_tab_is_a_key() {
-        let mut input = &b"alone\nk\tv\tw\r\nlast"[..];
+    fn the_first_tab_parts_key_and_value() {
+        let mut input = &b"k\tv\tw\r\nempty\t\nalone\n"[..];
         let mut line = Vec::new();
-        let mut next = || read(&mut input, &mut line, true).unwrap();
-        assert_eq!(next(), Some((b"alone".to_vec(), Entry::new(""))));
-        assert_eq!(next(), Some((b"k".to_vec(), Entry::new("v\tw"))));
-        assert_eq!(next(), Some((b"last".to_vec(), Entry::new(""))));
-        assert_eq!(next(), None);
+        let mut next = || read(&mut input, &mut line, true);
+        assert_eq!(next().unwrap(), Some((b"k".to_vec(), Entry::new("v\tw"))));
+        assert_eq!(next().unwrap(), Some((b"empty".to_vec(), Entry::new(""))));
+        assert!(next().unwrap_err().contains("no tab"));
+        assert_eq!(next().unwrap(), None);
     }
 }

@@ -1,0 +1,107 @@
+//! Does a command that a signal interrupts leave things in order, and say how they stand?
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+fn start(arguments: &[&str]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_siltstone"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn siltstone(arguments: &[&str]) -> Output {
+    start(arguments).wait_with_output().unwrap()
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = directory.read_dir().unwrap();
+    entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+}
+
+fn wait_for(what: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !what() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it never came");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn interrupt(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+/// Asserts the status and gives what was said, while standard input may still be open.
+fn ended(mut child: Child, status: i32) -> String {
+    let mut error = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(status), "{error}");
+    error
+}
+
+#[test]
+fn a_bench_removes_its_store() {
+    for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().display().to_string();
+        let child = start(&["bench", "--workload", "fillrandom", "--keys", "100M", "--dir", &dir]);
+        let has_files = || match &names(scratch.path())[..] {
+            [store] => !names(&scratch.path().join(store)).is_empty(),
+            _ => false,
+        };
+        wait_for(has_files);
+        std::thread::sleep(Duration::from_millis(300));
+        interrupt(&child, signal);
+        let told = ended(child, status);
+        assert!(told.contains("interrupted; removed") && told.contains(&dir), "{told}");
+        assert_eq!(names(scratch.path()), [""; 0]);
+    }
+}
+
+#[test]
+fn an_import_keeps_what_is_in_and_says_so() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("store").display().to_string();
+    let mut child = start(&["import", &dir, "-"]);
+    let mut input = child.stdin.take().unwrap();
+    // The last line is not whole: it is none yet.
+    input.write_all(b"a\t1\nb\t2\nc\t3").unwrap();
+    wait_for(|| Path::new(&dir).join("CATALOG").exists());
+    std::thread::sleep(Duration::from_millis(300));
+    interrupt(&child, Signal::INT);
+    let told = ended(child, 130);
+    drop(input);
+    assert!(told.contains("interrupted: 2 rows are in; the same import again"), "{told}");
+    assert_eq!(siltstone(&["scan", &dir]).stdout, b"a\t1\nb\t2\n");
+}
+
+#[test]
+fn an_export_leaves_no_part_of_a_file() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name).display().to_string();
+    let rows: String = (0..300_000).map(|i| format!("row:{i}\t{}\n", "v".repeat(100))).collect();
+    std::fs::write(path("rows.tsv"), rows).unwrap();
+    assert!(siltstone(&["import", &path("store"), &path("rows.tsv")]).status.success());
+    let before = names(scratch.path()).len();
+    let child = start(&["export", &path("store"), &path("out.jsonl")]);
+    // Aside first.
+    wait_for(|| names(scratch.path()).len() > before);
+    assert!(!Path::new(&path("out.jsonl")).exists());
+    std::thread::sleep(Duration::from_millis(20));
+    interrupt(&child, Signal::INT);
+    assert!(ended(child, 130).contains("interrupted"));
+    assert_eq!(names(scratch.path()).len(), before, "{:?}", names(scratch.path()));
+    // So the next one is not in its way.
+    assert!(siltstone(&["export", &path("store"), &path("out.jsonl")]).status.success());
+    let text = std::fs::read_to_string(path("out.jsonl")).unwrap();
+    assert_eq!(text.lines().count(), 300_000);
+}
