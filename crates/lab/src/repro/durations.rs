@@ -69,7 +69,7 @@ const SECONDS: &[(&str, u32)] = &[
     ("lsm-rocksdb", 107),
     ("model-speed", 1),
     ("table-selection", 24),
-    ("advice", 475),
+    ("advice", 381),
     ("txn-aborts", 4),
     ("txn-ycsb", 58),
 ];
