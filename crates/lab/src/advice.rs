@@ -169,7 +169,11 @@ mod tests {
             }
             let ratio = ours.write_amplification / measured.write_amplification;
             assert!((0.6..1.7).contains(&ratio), "{}: {checked:?}", candidate.engine);
-            assert!(measured.reads_per_lookup < 1.5, "{checked:?}");
+            // One read or less, but where more are foretold.
+            assert!(
+                measured.reads_per_lookup < 1.5 * ours.reads_per_lookup.max(1.0),
+                "{checked:?}"
+            );
         }
     }
 }
