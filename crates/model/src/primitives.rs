@@ -28,7 +28,7 @@ impl Popularity {
 
     /// The share of requests whose key is not among those of the `requests` before: Unique's slope.
     pub fn first_time_share(&self, requests: f64) -> f64 {
-        self.groups.iter().map(|g| g.keys * g.rate * (-g.rate * requests).exp()).sum()
+        self.share_of_requests(|rate| (-rate * requests).exp())
     }
 
     /// How many requests it takes to touch `unique` distinct keys; ∞ for all of them.

@@ -303,6 +303,7 @@ impl Session {
         let settings = &self.settings;
         let threads = settings.threads;
         let phase = self.phases.len() as u64;
+        let pace = settings.pace.filter(|_| self.has_jobs());
         let worker = |thread: usize, counts: bool| {
             // A phase has at most 1,025 threads, so streams don't meet.
             let rng = stream(settings.seed, (phase << 11) + thread as u64 + 1);
@@ -316,7 +317,7 @@ impl Session {
                 durability: settings.durability,
                 timetable,
                 counts,
-                pace: settings.pace.filter(|_| self.has_jobs()),
+                pace,
                 latencies: Latencies::default(),
                 slices: Slices::default(),
                 key: Vec::new(),

@@ -118,7 +118,7 @@ impl Flash {
             && (others + 1.0) * (wanted.item_bytes() + REMAPPED_BYTES) > RECORDS_BYTES;
         let before = if is_split { others / 2.0 } else { 0.0 };
         let beyond = before * stored_bytes(wanted, REMAPPED_BYTES) / PAGE_BYTES;
-        let all_beyond = beyond * popularity.share_of_requests(not_cached);
+        let all_beyond = beyond * popularity.first_time_share(reach);
         let payload = if is_inline(wanted) { 0.0 } else { payload_pages(wanted) };
         all_beyond + payload + self.hidden_share(popularity, turn, not_cached)
     }
