@@ -21,6 +21,7 @@
 //! | [`flights`] | packets under way, and when to send them again |
 //! | [`wire`] | the packets, byte by byte |
 //! | [`link`] | a port: a socket, and a queue past the kernel where there is one |
+//! | `looks` | whether a thread looks before it sleeps |
 //! | [`mmsg`], [`slot`] | datagrams in bursts, and room for them |
 //! | [`segments`] | datagrams that the system carries as one |
 //! | [`bundle`] | packets that share a datagram |
@@ -45,6 +46,7 @@ pub mod error;
 pub mod flights;
 mod greet;
 pub mod link;
+mod looks;
 pub mod mmsg;
 pub mod options;
 pub mod segments;

@@ -7,8 +7,7 @@
 //!
 //! With a queue most datagrams come by it. Some come by the socket still (fragments, other interfaces),
 //! so it is looked at now and then, and both wake a thread that sleeps. Before it sleeps a thread looks
-//! for a while, without a queue at its socket: to be woken takes longer than most answers do, and costs
-//! who wakes it as well.
+//! for a while ([`looks`](crate::looks)), without a queue at its socket.
 //!
 //! Source: ours.
 
@@ -20,13 +19,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::bundle;
+use crate::looks::Looks;
 use crate::mmsg::{Bursts, MAX_BURST};
 use crate::segments::Outgoing;
 use crate::slot::Slot;
 use crate::xdp::Queue;
 
-/// How long a thread looks before it sleeps.
-const LOOKS_FOR: Duration = Duration::from_micros(50);
 /// The socket is looked at once in so many times that the queue has something.
 const SOCKET_TURN: u32 = 64;
 /// How often the queue is looked at between two looks at the clock.
@@ -41,6 +39,7 @@ pub struct Link {
     /// The most packets that go together.
     train: usize,
     turn: u32,
+    looks: Looks,
 }
 
 impl Link {
@@ -56,7 +55,8 @@ impl Link {
         train: usize,
     ) -> io::Result<Self> {
         let socket = Bursts::new(socket, patience, train)?;
-        Ok(Link { socket, queue: queue.map(Box::new), patience, train, turn: 0 })
+        let queue = queue.map(Box::new);
+        Ok(Link { socket, queue, patience, train, turn: 0, looks: Looks::new() })
     }
 
     /// Bytes of the largest datagram that goes past the kernel, if any does.
@@ -74,18 +74,22 @@ impl Link {
     /// # Errors
     /// As [`Bursts::receive`].
     pub fn receive(&mut self, slots: &mut [Slot], waits: bool) -> io::Result<usize> {
+        let looks = waits && self.looks.begin(Instant::now());
         let Some(queue) = &mut self.queue else {
-            let begin = Instant::now();
+            if !looks {
+                return self.socket.receive(slots, waits);
+            }
             loop {
                 let count = self.socket.receive(slots, false)?;
-                if count > 0 || !waits {
+                if count > 0 {
                     return Ok(count);
                 }
-                if begin.elapsed() > LOOKS_FOR {
+                if !self.looks.goes_on(Instant::now()) {
                     return self.socket.receive(slots, true);
                 }
                 // Whoever is to send may need this core.
                 std::thread::yield_now();
+                self.looks.came_back(Instant::now());
             }
         };
         let slots = &mut slots[..MAX_BURST];
@@ -96,7 +100,6 @@ impl Link {
                 return Ok(count);
             }
         }
-        let begin = Instant::now();
         loop {
             for _ in 0..LOOKS {
                 let count = queue.receive(slots);
@@ -105,7 +108,7 @@ impl Link {
                 }
                 std::hint::spin_loop();
             }
-            if !waits || begin.elapsed() > LOOKS_FOR {
+            if !looks || !self.looks.goes_on(Instant::now()) {
                 break;
             }
         }
