@@ -178,7 +178,7 @@ mod tests {
 
     fn device() -> Device {
         let geometry = Geometry::new(4096, 4, 32).unwrap();
-        Device::new(Arc::new(Emulator::in_memory(device_options(geometry, 1))))
+        Device::new(Arc::new(Emulator::in_memory(device_options(geometry, 1))), 1)
     }
 
     /// Programs a page with one record, which is told by its timestamp.
