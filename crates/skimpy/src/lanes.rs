@@ -42,7 +42,7 @@ impl Lanes {
     /// A lane was given a page.
     pub(crate) fn took(&mut self, lane: usize) {
         self.pages[lane] += 1;
-        self.turn = (self.turn + 1) % self.pages.len();
+        self.turn = (lane + 1) % self.pages.len();
     }
 }
 

@@ -17,7 +17,7 @@
 //! from being erased under it (`pins`).
 //!
 //! # How space comes back
-//! Collection writes the buckets anew that were collected longest ago, and before them some that pages at hand are of use for (`chains::sweep`, `chains::near`, `chains::collect`): of each key all versions above the watermark and the youngest not above it, the oldest first, with all their pointers.
+//! Collection writes the buckets anew that were collected longest ago, and before them some that pages at hand are of use for (`chains::sweep`, `chains::near`, `chains::collect`, `held`): of each key all versions above the watermark and the youngest not above it, the oldest first, with all their pointers.
 //! The watermark (`history`) is the least of the snapshots held, the configured retention, and now.
 //!
 //! # What survives
@@ -63,6 +63,7 @@ mod cursor;
 mod device;
 mod engine;
 mod ftl;
+mod held;
 mod history;
 mod inspect;
 mod keys;

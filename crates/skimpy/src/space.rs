@@ -60,9 +60,6 @@ pub(crate) struct Space {
     pub(crate) erases: u64,
 }
 
-/// Free blocks, for each lane, that are few.
-const SHORT: u64 = 3;
-
 /// Pages that a lane's open block has room for.
 fn pages_left(open: &Option<Open>, device: &Device) -> Result<u64> {
     let Some((block, _)) = open else { return Ok(0) };
@@ -190,7 +187,7 @@ impl Space {
     /// The lane of the next page. Where blocks are short pages go in turn, as [`blocks_for`](Self::blocks_for)
     /// counts on.
     fn next_lane(&self, device: &Device) -> usize {
-        if self.free_blocks() <= SHORT * self.lanes() as u64 {
+        if self.free_blocks() <= self.lanes() as u64 {
             return self.lanes.in_turn();
         }
         // A block's length: by more its pages would lie far apart in the log, and it would be given up late.
