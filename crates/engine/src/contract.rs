@@ -119,6 +119,9 @@ pub struct Capabilities {
     pub durable: bool,
     /// `snapshot` and `get_at` work.
     pub versioned: bool,
+    /// Garbage is collected as it is written: no background work is left behind, and [`maintain`](Engine::maintain)
+    /// does what nobody owed.
+    pub collects_as_it_writes: bool,
     /// The largest value in bytes.
     pub max_value_bytes: usize,
 }

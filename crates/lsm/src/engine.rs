@@ -261,6 +261,7 @@ impl Engine for Lsm {
             ordered: true,
             durable: true,
             versioned: true,
+            collects_as_it_writes: false,
             max_value_bytes: crate::MAX_VALUE_BYTES,
         }
     }

@@ -67,6 +67,7 @@ impl Subject for LsmSubject {
             ordered: true,
             durable: true,
             versioned: true,
+            collects_as_it_writes: false,
             max_value_bytes: MAX_VALUE_BYTES,
         }
     }

@@ -58,6 +58,7 @@ impl Subject for MicaSubject {
             ordered: false,
             durable: false,
             versioned: false,
+            collects_as_it_writes: false,
             max_value_bytes: options(0).max_value_bytes(),
         }
     }

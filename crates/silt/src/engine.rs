@@ -149,6 +149,7 @@ impl Engine for Silt {
             ordered: false,
             durable: true,
             versioned: false,
+            collects_as_it_writes: false,
             max_value_bytes: crate::MAX_VALUE_BYTES,
         }
     }

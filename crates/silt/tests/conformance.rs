@@ -45,6 +45,7 @@ impl Subject for SiltSubject {
             ordered: false,
             durable: true,
             versioned: false,
+            collects_as_it_writes: false,
             max_value_bytes: MAX_VALUE_BYTES,
         }
     }

@@ -1,11 +1,14 @@
-//! The flash device, as the engine reads it: pages that hold, or an error that names them.
+//! The flash device, as the engine reads it: pages that hold, or an error that names them; and how much each of its
+//! lanes has yet to do.
 //!
 //! Source: ours.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::flash::{Completion, Flash, FlashError, Geometry};
+use siltstone_media::flash::{Completion, Flash, FlashError, FlashResult, Geometry};
 
 use crate::location::Slots;
 use crate::page::{self, Page, Unfit};
@@ -16,13 +19,45 @@ pub(crate) struct Device {
     pub(crate) geometry: Geometry,
     pub(crate) slots: Slots,
     name: Arc<str>,
+    /// By lane: when what was asked of its blocks will be done, in nanoseconds.
+    done: Vec<AtomicU64>,
 }
 
 impl Device {
-    pub(crate) fn new(flash: Arc<dyn Flash>) -> Self {
+    /// A device of so many lanes; of one where a block's number does not tell its lane.
+    pub(crate) fn new(flash: Arc<dyn Flash>, lanes: u32) -> Self {
         let geometry = flash.geometry();
         let (slots, name) = (Slots::for_pages(geometry.pages()), flash.name().into());
-        Device { flash, geometry, slots, name }
+        let done = (0..lanes.max(1)).map(|_| AtomicU64::new(0)).collect();
+        Device { flash, geometry, slots, name, done }
+    }
+
+    /// When a lane will have done what it was asked for; not before now.
+    pub(crate) fn done(&self, lane: usize) -> Duration {
+        let done = self.done[lane % self.done.len()].load(Relaxed);
+        Duration::from_nanos(done).max(self.flash.now())
+    }
+
+    /// A request to a block was submitted.
+    fn submitted(&self, block: u32, completion: Completion) -> Completion {
+        let lane = &self.done[block as usize % self.done.len()];
+        lane.fetch_max(completion.at().as_nanos() as u64, Relaxed);
+        completion
+    }
+
+    pub(crate) fn submit_program(
+        &self,
+        page: u32,
+        bytes: &[u8],
+        purpose: Purpose,
+    ) -> FlashResult<Completion> {
+        let completion = self.flash.submit_program(page, bytes, purpose)?;
+        Ok(self.submitted(self.geometry.block_of(page), completion))
+    }
+
+    pub(crate) fn submit_erase(&self, block: u32, purpose: Purpose) -> FlashResult<Completion> {
+        let completion = self.flash.submit_erase(block, purpose)?;
+        Ok(self.submitted(block, completion))
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -42,7 +77,8 @@ impl Device {
     pub(crate) fn submit_read(&self, page: u32, purpose: Purpose) -> Result<(Vec<u8>, Completion)> {
         let mut bytes = vec![0; self.geometry.page_bytes()];
         let read = self.flash.submit_read(page, &mut bytes, purpose);
-        Ok((bytes, read.map_err(|error| self.unread(page, error))?))
+        let completion = read.map_err(|error| self.unread(page, error))?;
+        Ok((bytes, self.submitted(self.geometry.block_of(page), completion)))
     }
 
     /// Waits for a page that was asked for.

@@ -267,6 +267,7 @@ impl Engine for Skimpy {
             ordered: false,
             durable: true,
             versioned: true,
+            collects_as_it_writes: true,
             max_value_bytes: self.inner.options.max_value_bytes(),
         }
     }

@@ -78,7 +78,7 @@ impl PageMapped {
             copied: 0,
             erased: 0,
         };
-        let device = Device::new(under.clone());
+        let device = Device::new(under.clone(), 1);
         let mut newest = vec![(0, 0); geometry.pages() as usize];
         for block in 0..physical.blocks() {
             let programmed = under.programmed(block)?;

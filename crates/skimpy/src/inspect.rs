@@ -58,7 +58,7 @@ fn device(media: &dyn Media, limit: usize, inspection: &mut Inspection) -> Resul
     inspection.property("pages a block", geometry.pages_per_block());
     inspection.property("blocks", geometry.blocks());
     let device =
-        Device::new(Arc::new(Emulator::in_file(media, DEVICE, device_options(geometry, 1))?));
+        Device::new(Arc::new(Emulator::in_file(media, DEVICE, device_options(geometry, 1))?), 1);
     let mut counts = [0u64; 4];
     let mut erases = 0;
     for block in 0..geometry.blocks() {

@@ -6,8 +6,8 @@
 //! a hybrid clock (`timestamp`); each of its keys becomes a record (`record`), linked to the front of
 //! its bucket's chain and to the version before it, if the cache knows that (`chains`). A small buffered batch
 //! is written to the packing buffer's keeper (`stage`) and waits in the buffer (`pending`) until others
-//! fill its page; a synced one forces its page. Full pages go to the head of the log (`log`), to a block of
-//! each lane in turn (`space`). What is larger than a page lies in pages of its own.
+//! fill its page; a synced one forces its page. Full pages go to the head of the log (`log`), to the open
+//! block of the lane that has least to do (`space`, `lanes`). What is larger than a page lies in pages of its own.
 //!
 //! # How a get travels
 //! The translation cache (`cache`) has the place of a hot key's newest version; otherwise the bucket's chain
@@ -17,7 +17,7 @@
 //! from being erased under it (`pins`).
 //!
 //! # How space comes back
-//! Collection writes the buckets anew that were collected longest ago, and before them some that pages at hand are of use for (`chains::sweep`, `chains::near`, `chains::collect`): of each key all versions above the watermark and the youngest not above it, the oldest first, with all their pointers.
+//! Collection writes the buckets anew that were collected longest ago, and before them some that pages at hand are of use for (`chains::sweep`, `chains::near`, `chains::collect`, `held`): of each key all versions above the watermark and the youngest not above it, the oldest first, with all their pointers.
 //! The watermark (`history`) is the least of the snapshots held, the configured retention, and now.
 //!
 //! # What survives
@@ -63,9 +63,11 @@ mod cursor;
 mod device;
 mod engine;
 mod ftl;
+mod held;
 mod history;
 mod inspect;
 mod keys;
+mod lanes;
 mod location;
 mod log;
 mod mapping;

@@ -6,7 +6,7 @@
 //!                         └─▶ mapping and links learn the places
 //! ```
 //!
-//! Pages go to the lanes in turn, so that as many channels are busy. A page that could not be programmed for
+//! Pages go to the lane that has least to do, so that all channels are busy (`lanes`). A page that could not be programmed for
 //! want of space is tried again with the next write, in another place; after any other failure nothing
 //! is known, and the table is read-only.
 //!
@@ -103,7 +103,7 @@ impl Writer {
         let (mut bytes, count) = fill(page);
         let header = self.header(inner, kind, count, self.number);
         page::seal(&mut bytes, page, &header);
-        let submitted = device.flash.submit_program(page, &bytes, purpose);
+        let submitted = device.submit_program(page, &bytes, purpose);
         let completion =
             submitted.map_err(|error| inner.doubt("program a page", Error::from(error)))?;
         self.done.push(Reverse(completion));
@@ -126,7 +126,7 @@ impl Writer {
     ) -> Result<()> {
         let header = self.header(inner, Kind::Checkpoint, 0, number);
         page::seal(&mut bytes, page, &header);
-        let submitted = inner.device.flash.submit_program(page, &bytes, Purpose::Manifest);
+        let submitted = inner.device.submit_program(page, &bytes, Purpose::Manifest);
         let completion =
             submitted.map_err(|error| inner.doubt("program a checkpoint", Error::from(error)))?;
         self.done.push(Reverse(completion));

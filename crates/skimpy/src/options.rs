@@ -38,7 +38,7 @@ pub struct Options {
     /// 0: never); to find a key on a channel that more lookups wait for than for others counts as four. Fewer make
     /// lookups shorter and writes dearer.
     pub tidy: u64,
-    /// Blocks that are programmed in turn (`lanes`, 1): as many as the device has channels.
+    /// Blocks that are programmed side by side (`lanes`, 1): as many as the device has channels.
     pub lanes: u32,
 }
 // ANCHOR_END: options

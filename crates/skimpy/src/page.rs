@@ -193,6 +193,11 @@ impl Page {
 
     /// The records of the page, in order.
     pub(crate) fn records(&self) -> impl Iterator<Item = Result<Record>> + '_ {
+        self.with_bytes().map(|record| record.map(|(record, _)| record))
+    }
+
+    /// The records of the page, in order, each with the bytes that it lies in.
+    pub(crate) fn with_bytes(&self) -> impl Iterator<Item = Result<(Record, &[u8])>> + '_ {
         let count = if self.is_full_of(Kind::Records) { self.header.count } else { 0 };
         let mut rest = self.body();
         (0..count).map_while(move |_| {
@@ -204,8 +209,9 @@ impl Page {
                 rest = &[];
                 return Some(Err(self.corrupt("a record of the page is malformed")));
             };
-            rest = &rest[length..];
-            Some(Ok(record))
+            let (bytes, others) = rest.split_at(length);
+            rest = others;
+            Some(Ok((record, bytes)))
         })
     }
 

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! So links within a page cost nothing, channels work side by side, and collection reads a page once for all the
-//! buckets that it remaps together.
+//! buckets that it remaps together. Records that others will need are [held](Held) when their page makes room.
 //!
 //! Invariant: a page that was erased since it was read is not used.
 //!
@@ -18,6 +18,7 @@ use siltstone_engine::{Purpose, Result};
 use siltstone_media::flash::Completion;
 
 use crate::device::Device;
+use crate::held::Held;
 use crate::location::Location;
 use crate::page::Page;
 use crate::record::Record;
@@ -31,13 +32,15 @@ pub(crate) struct Kept {
     /// With how often its block had been erased; the last one last.
     pages: Vec<(Page, u64)>,
     asked: Vec<Asked>,
+    pub(crate) held: Held,
 }
 
 impl Kept {
     /// Bytes of memory that it takes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let asked = self.asked.iter().map(|asked| asked.bytes.capacity() as u64);
-        self.pages.iter().map(|(page, _)| page.memory_bytes()).chain(asked).sum()
+        let pages = self.pages.iter().map(|(page, _)| page.memory_bytes());
+        pages.chain(asked).chain([self.held.memory_bytes()]).sum()
     }
 }
 
@@ -54,13 +57,11 @@ pub(crate) struct Pages<'d> {
     purpose: Purpose,
     /// How many are kept.
     room: usize,
-    kept: Kept,
+    pub(crate) kept: Kept,
     /// Pages that were read.
     pub(crate) read: u64,
     /// Of those that are kept, which came since they were asked for last.
     fresh: Vec<u32>,
-    /// Pages that make room after all others.
-    pub(crate) wanted: HashSet<u32>,
 }
 
 impl<'d> Pages<'d> {
@@ -70,8 +71,7 @@ impl<'d> Pages<'d> {
 
     /// Goes on with what was kept; keeps so many pages, one at least.
     pub(crate) fn with(device: &'d Device, purpose: Purpose, room: usize, kept: Kept) -> Self {
-        let (fresh, wanted) = (Vec::new(), HashSet::new());
-        Pages { device, purpose, room: room.max(1), kept, read: 0, fresh, wanted }
+        Pages { device, purpose, room: room.max(1), kept, read: 0, fresh: Vec::new() }
     }
 
     /// What is to be gone on with.
@@ -79,9 +79,15 @@ impl<'d> Pages<'d> {
         self.kept
     }
 
-    /// Asks for the pages of these places, as far as they are not kept: when they will be there.
+    /// Asks for the pages of these places, as far as what is there is not kept: when they will be there.
     pub(crate) fn ask(&mut self, places: &[Location]) -> Result<Duration> {
-        let mut numbers: Vec<u32> = places.iter().map(|at| self.device.slots.page(*at)).collect();
+        let mut numbers = Vec::with_capacity(places.len());
+        for at in places {
+            let number = self.device.slots.page(*at);
+            if !self.kept.held.has(*at, self.erases(number)?) {
+                numbers.push(number);
+            }
+        }
         numbers.sort_unstable();
         numbers.dedup();
         let mut there = Duration::ZERO;
@@ -110,23 +116,24 @@ impl<'d> Pages<'d> {
     /// The record at a place.
     pub(crate) fn record(&mut self, at: Location) -> Result<Record> {
         let number = self.device.slots.page(at);
-        let (page, erases) = self.page(number)?;
+        let erases = self.erases(number)?;
+        if let Some(record) = self.kept.held.get(at, erases) {
+            return Ok(record);
+        }
+        let page = self.page(number, erases)?;
         let record = page.record(self.device.slots.slot(at));
         if self.kept.pages.len() >= self.room {
-            let is_wanted = |(page, _): &(Page, u64)| self.wanted.contains(&page.page);
-            let out = self.kept.pages.iter().position(|kept| !is_wanted(kept)).unwrap_or(0);
-            self.kept.pages.remove(out);
+            self.kept.pages.remove(0);
         }
         self.kept.pages.push((page, erases));
         record
     }
 
-    fn page(&mut self, number: u32) -> Result<(Page, u64)> {
-        let erases = self.erases(number)?;
+    fn page(&mut self, number: u32, erases: u64) -> Result<Page> {
         let kept = self.kept.pages.iter().position(|(page, _)| page.page == number);
         let kept = kept.map(|index| self.kept.pages.remove(index));
-        if let Some(kept) = kept.filter(|(_, then)| *then == erases) {
-            return Ok(kept);
+        if let Some((page, _)) = kept.filter(|(_, then)| *then == erases) {
+            return Ok(page);
         }
         let asked = self.kept.asked.iter().position(|asked| asked.number == number);
         let asked = asked.map(|index| self.kept.asked.remove(index));
@@ -138,19 +145,14 @@ impl<'d> Pages<'d> {
             }
         };
         self.fresh.push(number);
-        Ok((page, erases))
+        Ok(page)
     }
 
-    /// Whether a page is kept.
-    pub(crate) fn has(&self, number: u32) -> bool {
-        self.kept.pages.iter().any(|(page, _)| page.page == number)
-    }
-
-    /// The pages that came since this was asked last, as far as they are kept.
-    pub(crate) fn fresh(&mut self) -> Vec<&Page> {
+    /// The pages that came since this was asked last, as far as they are kept, with how often their block had been
+    /// erased.
+    pub(crate) fn fresh(&mut self) -> Vec<&(Page, u64)> {
         let fresh: HashSet<u32> = std::mem::take(&mut self.fresh).into_iter().collect();
-        let kept = self.kept.pages.iter().map(|(page, _)| page);
-        kept.filter(|page| fresh.contains(&page.page)).collect()
+        self.kept.pages.iter().filter(|(page, _)| fresh.contains(&page.page)).collect()
     }
 
     fn erases(&self, page: u32) -> Result<u64> {
@@ -178,7 +180,7 @@ mod tests {
 
     fn device() -> Device {
         let geometry = Geometry::new(4096, 4, 32).unwrap();
-        Device::new(Arc::new(Emulator::in_memory(device_options(geometry, 1))))
+        Device::new(Arc::new(Emulator::in_memory(device_options(geometry, 1))), 1)
     }
 
     /// Programs a page with one record, which is told by its timestamp.
@@ -222,20 +224,24 @@ mod tests {
     }
 
     #[test]
-    fn wanted_pages_make_room_after_all_others() {
+    fn a_record_that_is_held_is_neither_asked_for_nor_read() {
         let device = device();
-        (0..5).for_each(|number| program(&device, number, 10));
-        let mut pages = Pages::with(&device, Purpose::Compaction, 2, Kept::default());
-        pages.wanted = [0, 1].into();
-        let mut kept_after = |number: u32| {
-            pages.record(device.slots.at(number, 0)).unwrap();
-            (0..5).filter(|number| pages.has(*number)).collect::<Vec<_>>()
-        };
-        assert_eq!(kept_after(0), [0]);
-        assert_eq!(kept_after(2), [0, 2]);
-        assert_eq!(kept_after(3), [0, 3]);
-        assert_eq!(kept_after(1), [0, 1]);
-        assert_eq!(kept_after(4), [1, 4], "where all are wanted the one not used longest goes");
+        (0..3).for_each(|number| program(&device, number, u64::from(number) + 10));
+        let at = |number: u32| device.slots.at(number, 0);
+        let mut pages = Pages::with(&device, Purpose::Compaction, 1, Kept::default());
+        let mut bytes = Vec::new();
+        let placed = Placed { first: 0, count: 0, base: 0 };
+        pages.record(at(0)).unwrap().encode(&placed, &mut bytes);
+        pages.kept.held.hold(at(0), 0, 7, &bytes);
+        pages.record(at(1)).unwrap();
+        let read = pages.read;
+        pages.ask(&[at(0)]).unwrap();
+        assert_eq!((pages.record(at(0)).unwrap().timestamp, pages.read), (10, read));
+        // Held from before its block was erased it is of no use.
+        erase(&device, 0);
+        program(&device, 0, 20);
+        assert_eq!(pages.record(at(0)).unwrap().timestamp, 20);
+        assert_eq!(pages.read, read + 1);
     }
 
     #[test]
@@ -245,7 +251,7 @@ mod tests {
         let mut pages = Pages::with(&device, Purpose::Compaction, 2, Kept::default());
         let mut fresh_after = |numbers: &[u32]| {
             numbers.iter().for_each(|number| drop(pages.record(device.slots.at(*number, 0))));
-            pages.fresh().into_iter().map(|page| page.page).collect::<Vec<_>>()
+            pages.fresh().into_iter().map(|(page, _)| page.page).collect::<Vec<_>>()
         };
         assert_eq!(fresh_after(&[0]), [0]);
         assert_eq!(fresh_after(&[0, 1]), [1]);

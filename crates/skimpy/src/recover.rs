@@ -146,8 +146,12 @@ pub(crate) fn open(
         options::Mapping::Vftl => Some(Arc::new(PageMapped::open(flash.clone(), options.lanes)?)),
         _ => None,
     };
-    let flash = under.clone().map_or(flash, |under| under as Arc<dyn Flash>);
-    let device = Device::new(flash);
+    // What lies below a translation layer it does not tell.
+    let (flash, lanes) = match &under {
+        Some(under) => (under.clone() as Arc<dyn Flash>, 1),
+        None => (flash, options.lanes),
+    };
+    let device = Device::new(flash, lanes);
     let survey = survey(&device)?;
     let has_stage = match &media {
         Some(media) => media.exists(stage::NAME)?,

@@ -67,7 +67,7 @@ pub fn repair(media: &Arc<dyn Media>, env: Env, options: &Options) -> Result<Vec
         Mapping::Vftl => Arc::new(PageMapped::open(old, options.lanes)?),
         _ => old,
     };
-    let device = Device::new(old);
+    let device = Device::new(old, 1);
     let salvage = Salvage::of(&device, options, &mut story)?;
     if media.exists(DRAFT)? {
         media.remove(DRAFT)?;

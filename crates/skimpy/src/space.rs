@@ -19,6 +19,7 @@ use siltstone_engine::{Purpose, Result};
 use siltstone_media::flash::{Completion, FlashError};
 
 use crate::device::Device;
+use crate::lanes::Lanes;
 
 /// A block of the log and the numbers of its pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,13 +42,12 @@ pub(crate) struct Retired {
     pub(crate) age: u64,
 }
 
-#[derive(Default)]
 pub(crate) struct Space {
     /// By lane, the least worn first.
     free: Vec<BTreeSet<(u64, u32)>>,
     /// By lane; `None` for the numbers: no page was programmed yet.
     open: Vec<Option<Open>>,
-    turn: usize,
+    lanes: Lanes,
     pub(crate) sealed: VecDeque<LogBlock>,
     /// The block that is being collected, and how many of its pages were.
     pub(crate) tail: Option<(LogBlock, u32)>,
@@ -72,7 +72,14 @@ impl Space {
         Space {
             free: vec![BTreeSet::new(); lanes as usize],
             open: vec![None; lanes as usize],
-            ..Space::default()
+            lanes: Lanes::new(lanes),
+            sealed: VecDeque::new(),
+            tail: None,
+            retired_through: 0,
+            retired: VecDeque::new(),
+            checkpoints: VecDeque::new(),
+            worn: 0,
+            erases: 0,
         }
     }
 
@@ -143,7 +150,7 @@ impl Space {
         block: u32,
         erases: &mut VecDeque<Completion>,
     ) -> Result<bool> {
-        match device.flash.submit_erase(block, Purpose::Compaction) {
+        match device.submit_erase(block, Purpose::Compaction) {
             Ok(completion) => {
                 self.erases += 1;
                 erases.push_back(completion);
@@ -163,7 +170,7 @@ impl Space {
         device: &Device,
         erases: &mut VecDeque<Completion>,
     ) -> Result<(u32, usize)> {
-        let lane = self.turn % self.open.len();
+        let lane = self.next_lane(device);
         loop {
             if let Some((block, numbers)) = self.open[lane] {
                 let index = device.flash.programmed(block)?;
@@ -175,6 +182,16 @@ impl Space {
             }
             self.open[lane] = Some((self.take_free(device, lane, erases)?, None));
         }
+    }
+
+    /// The lane of the next page. Where blocks are short pages go in turn, as [`blocks_for`](Self::blocks_for)
+    /// counts on.
+    fn next_lane(&self, device: &Device) -> usize {
+        if self.free_blocks() <= self.lanes() as u64 {
+            return self.lanes.in_turn();
+        }
+        // A block's length: by more its pages would lie far apart in the log, and it would be given up late.
+        self.lanes.idlest(device.geometry.pages_per_block(), |lane| device.done(lane))
     }
 
     fn seal(&mut self, block: u32, numbers: Option<(u64, u64)>, device: &Device) -> Result<()> {
@@ -191,13 +208,13 @@ impl Space {
         self.sealed.insert(at, sealed);
     }
 
-    /// A page of the lane was programmed with this number; the next page is another lane's.
+    /// A page of the lane was programmed with this number.
     pub(crate) fn programmed(&mut self, lane: usize, number: u64) {
         if let Some((_, numbers)) = &mut self.open[lane] {
             let (first, _) = numbers.unwrap_or((number, number));
             *numbers = Some((first, number));
         }
-        self.turn += 1;
+        self.lanes.took(lane);
     }
 
     /// The lowest number of a page that the log still needs.

@@ -91,3 +91,23 @@ fn who_reads_what_waits_for_its_page_waits_for_no_channel() {
     }
     assert_eq!(table.engine.stats().counters["lookups_on_crowded_channels"], 0);
 }
+
+#[test]
+fn a_page_goes_where_nobody_waits() {
+    let table = table();
+    let start = table.time.now();
+    let key = 0u64.to_be_bytes();
+    for _ in 0..40 {
+        table.time.go_to(start);
+        table.engine.get(&key).unwrap().unwrap();
+    }
+    assert!(table.time.now() - start > Duration::from_micros(1900), "all read one page");
+    // In turn every fourth would wait for the readers.
+    for page in 0..8u64 {
+        table.time.go_to(start);
+        let key = (1000 + page).to_be_bytes();
+        table.engine.write(WriteBatch::new().put(&key, &key), Durability::Synced).unwrap();
+        let took = table.time.now() - start;
+        assert!(took < Duration::from_micros(1000), "page {page} took {took:?}");
+    }
+}

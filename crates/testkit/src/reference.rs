@@ -288,6 +288,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     ordered: true,
     durable: true,
     versioned: true,
+    collects_as_it_writes: false,
     max_value_bytes: MAX_VALUE_BYTES,
 };
 

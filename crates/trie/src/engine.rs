@@ -217,6 +217,7 @@ impl Engine for Trie {
             ordered: false,
             durable: true,
             versioned: false,
+            collects_as_it_writes: false,
             max_value_bytes: crate::MAX_VALUE_BYTES,
         }
     }

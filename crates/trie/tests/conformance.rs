@@ -52,6 +52,7 @@ impl Subject for TrieSubject {
             ordered: false,
             durable: true,
             versioned: false,
+            collects_as_it_writes: false,
             max_value_bytes: MAX_VALUE_BYTES,
         }
     }

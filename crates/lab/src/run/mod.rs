@@ -281,10 +281,9 @@ impl Session {
         Ok(())
     }
 
-    /// Whether work may be due that was not done yet. `skimpy` collects as it writes: to be maintained makes it
-    /// collect its whole device, which nobody owes.
+    /// Whether work may be due that was not done yet.
     fn has_jobs(&self) -> bool {
-        self.engine().stats().engine != "skimpy"
+        !self.engine().capabilities().collects_as_it_writes
     }
 
     /// Does what is due.

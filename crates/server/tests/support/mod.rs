@@ -48,7 +48,13 @@ impl Engine for MapEngine {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { ordered: true, durable: true, versioned: false, max_value_bytes: 32 << 20 }
+        Capabilities {
+            ordered: true,
+            durable: true,
+            versioned: false,
+            collects_as_it_writes: false,
+            max_value_bytes: 32 << 20,
+        }
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Entry>> {

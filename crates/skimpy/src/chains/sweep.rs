@@ -27,7 +27,7 @@ use std::time::Duration;
 use siltstone_engine::{Purpose, Result};
 
 use super::collect::Group;
-use super::near::{Near, window};
+use super::near::{best, window};
 use super::walk::{Walk, Way};
 use super::{Chains, Index, Met};
 use crate::engine::Inner;
@@ -40,11 +40,13 @@ use crate::record::{Content, REMAPPED};
 use crate::space::LogBlock;
 
 /// Buckets that are remapped together: their copies share pages, so that next time one is read once for them.
-const RUN: usize = 8;
+const RUN: usize = 4;
 /// Runs under way: so many steps of a chain are read while others write.
 const UNDER_WAY: usize = 4;
-/// Pages that are kept for each bucket under way: more than most chains lie in.
-const PAGES_A_BUCKET: usize = 4;
+/// Pages that are kept for each bucket under way: about what a chain lies in.
+const PAGES_A_BUCKET: usize = 3;
+/// Memory for records that buckets will need.
+const HELD_BYTES: usize = 320 << 10;
 /// A page is programmed with a share of one in so many free if that keeps a group in one page.
 const MOST_LEFT: usize = 4;
 /// The share of the pages programmed that copies are at most, if the device does not get full by it.
@@ -55,7 +57,6 @@ const MOST_COPIED: f64 = 0.9;
 pub(super) struct Sweep {
     runs: VecDeque<Run>,
     kept: Kept,
-    near: Near,
 }
 
 /// Buckets that are remapped together.
@@ -85,7 +86,7 @@ impl Sweep {
 
     /// Bytes of memory that its pages take.
     pub(super) fn memory_bytes(&self) -> u64 {
-        self.kept.memory_bytes() + self.near.memory_bytes()
+        self.kept.memory_bytes()
     }
 
     fn under_way(&self) -> impl Iterator<Item = u32> + '_ {
@@ -103,11 +104,15 @@ struct Soon {
 }
 
 impl Soon {
+    /// How many granules of the log are left until a bucket is due.
+    fn wait(self, index: &Index, bucket: u32) -> u8 {
+        index.stamps[bucket as usize].wrapping_sub(self.oldest)
+    }
+
     /// How many granules early a bucket would go; `None` if it may not.
     fn early(self, index: &Index, bucket: u32) -> Option<u8> {
-        let bucket = bucket as usize;
-        let early = index.stamps[bucket].wrapping_sub(self.oldest);
-        (index.heads[bucket] != NONE && early <= self.window).then_some(early)
+        let early = self.wait(index, bucket);
+        (index.heads[bucket as usize] != NONE && early <= self.window).then_some(early)
     }
 }
 
@@ -175,8 +180,6 @@ impl Chains {
         let room = PAGES_A_BUCKET * RUN * UNDER_WAY;
         let kept = std::mem::take(&mut sweep.kept);
         let mut pages = Pages::with(&inner.device, Purpose::Compaction, room, kept);
-        let under_way = sweep.under_way().chain(run.buckets.iter().copied()).collect();
-        pages.wanted = sweep.near.pages_of(&under_way);
         let is_last = run.buckets.is_empty();
         if !is_last {
             run.ask(&mut pages)?;
@@ -195,7 +198,7 @@ impl Chains {
             Some(run) => self.end(inner, writer, &mut pages, run, rate)?,
             None => 0.0,
         };
-        self.see(inner, &mut sweep.near, &mut pages, soon)?;
+        self.see(inner, &mut pages, soon)?;
         sweep.kept = pages.into_kept();
         Ok(Swept::Remapped(swept))
     }
@@ -211,7 +214,7 @@ impl Chains {
         let going =
             under_way.iter().filter(|bucket| soon.early(index, **bucket) == Some(0)).count();
         let length = RUN.min(index.of_stamp[usize::from(soon.oldest)] as usize - going);
-        let mut buckets = sweep.near.best(|bucket| early(index, bucket));
+        let mut buckets = best(&sweep.kept.held, |bucket| early(index, bucket));
         // Who is due must not wait for ever.
         buckets.truncate(length.saturating_sub(1));
         while buckets.len() < length {
@@ -230,28 +233,29 @@ impl Chains {
         Run { buckets, chains, there: Duration::ZERO }
     }
 
-    /// Notes which buckets the pages that came are of use for.
-    fn see(&self, inner: &Inner, near: &mut Near, pages: &mut Pages<'_>, soon: Soon) -> Result<()> {
+    /// Holds the records of the pages that came that their buckets seem to need, those that are due soonest.
+    fn see(&self, inner: &Inner, pages: &mut Pages<'_>, soon: Soon) -> Result<()> {
         let mut index = self.index();
-        for page in pages.fresh() {
-            for (slot, record) in page.records().enumerate() {
-                let record = record?;
-                let id = self.id_of(&record);
-                let is_none = matches!(record.content, Content::EmptyBucket(_));
-                if is_none || soon.early(&index, id.bucket).is_none() {
+        let mut held = std::mem::take(&mut pages.kept.held);
+        for (page, erases) in pages.fresh() {
+            for (slot, record) in page.with_bytes().enumerate() {
+                let (record, bytes) = record?;
+                if matches!(record.content, Content::EmptyBucket(_)) {
                     continue;
                 }
+                let (id, at) = (self.id_of(&record), inner.device.slots.at(page.page, slot));
                 let seems_newest = match index.cache.peek(id) {
-                    Some(newest) => newest == inner.device.slots.at(page.page, slot),
+                    Some(newest) => newest == at,
                     // Its key was in the cache when it was put, and has been put since, as a rule.
                     None => record.is_marked(REMAPPED) || record.prior() == UNKNOWN,
                 };
                 if seems_newest {
-                    near.see(id.bucket, page.page);
+                    held.hold(at, *erases, id.bucket, bytes);
                 }
             }
         }
-        near.retain(|page| pages.has(page));
+        held.trim(HELD_BYTES, |bucket| soon.wait(&index, bucket));
+        pages.kept.held = held;
         Ok(())
     }
 

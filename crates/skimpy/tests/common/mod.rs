@@ -46,6 +46,7 @@ impl Subject for MappingSubject {
             ordered: false,
             durable: true,
             versioned: true,
+            collects_as_it_writes: true,
             max_value_bytes: self.options(0, CAPACITY).max_value_bytes(),
         }
     }
