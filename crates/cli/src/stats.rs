@@ -6,9 +6,9 @@ use clap::Args;
 use comfy_table::{Cell, CellAlignment, Table as Grid, presets};
 use indicatif::HumanBytes;
 use serde_json::json;
-use siltstone::{Db, DbOptions, Stats};
+use siltstone::{Db, Stats};
 
-use crate::store::{tell_no_tables, warn};
+use crate::store::{tell_no_tables, to_read, warn};
 use crate::{CommandResult, Outcome};
 
 /// Tell how a store stands: sizes, levels, memory
@@ -26,7 +26,7 @@ pub(crate) struct StatsCommand {
 
 impl StatsCommand {
     pub(crate) fn run(self) -> CommandResult {
-        let db = Db::open(&self.dir, DbOptions::default())?;
+        let db = Db::open(&self.dir, to_read())?;
         let names = match self.table {
             Some(name) => vec![name],
             None => db.table_names()?,

@@ -241,7 +241,7 @@ impl Export {
         if to_file && Path::new(&self.file).symlink_metadata().is_ok() {
             return Err(self.is_there());
         }
-        let (db, table) = self.store.open()?;
+        let (db, table) = self.store.read()?;
         let format = self.format.unwrap_or_else(|| Format::of(&self.file));
         let aside = if to_file { Some((self.aside()?, Interrupt::watch()?)) } else { None };
         let output: Box<dyn Write + '_> = match &aside {

@@ -142,6 +142,60 @@ fn an_address_that_is_taken_or_open_to_all() {
 }
 
 #[test]
+fn datagrams_and_tables_that_cannot_be_served_make_no_store() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("store").display().to_string();
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let there = scratch.path().join("there").display().to_string();
+    std::fs::write(&there, "mine").unwrap();
+    let new = scratch.path().join("new").display().to_string();
+    let cache = ["--table", "default", "--table", "cache=mica,mode=cache,memory=64MiB"];
+    let serve = |more: &[&str]| {
+        siltstone(&[&["serve", &dir, "--listen", "127.0.0.1:0"], &cache[..], more].concat())
+    };
+    refused(&serve(&["--udp", &taken]), 3, &[&taken, "in use"]);
+    refused(&serve(&["--memcached-udp", &taken]), 3, &[&taken, "in use"]);
+    refused(&serve(&["--udp", "127.0.0.1:0", "--udp-table", "default"]), 2, &["mica", "cache"]);
+    refused(
+        &serve(&["--memcached", "127.0.0.1:0", "--memcached-table", "x"]),
+        2,
+        &["'x'", "cache"],
+    );
+    refused(&serve(&["--record", &there]), 2, &[&there, "there already"]);
+    refused(&serve(&["--record", &new, "--record-table", "x"]), 2, &["'x'", "cache"]);
+    let none_of_mica = ["serve", &dir, "--listen", "127.0.0.1:0", "--udp", "127.0.0.1:0"];
+    refused(&siltstone(&none_of_mica), 2, &["mica", "cache=mica"]);
+    assert!(!Path::new(&dir).exists(), "a store was made that cannot be served");
+    assert!(!Path::new(&new).exists());
+    // Nor is a table made in one that is there.
+    assert!(siltstone(&["put", &dir, "k", "v"]).status.success());
+    let before = contents(Path::new(&dir));
+    refused(&serve(&["--udp", &taken]), 3, &[&taken, "in use"]);
+    assert!(
+        contents(Path::new(&dir))[&format!("{dir}/CATALOG")] == before[&format!("{dir}/CATALOG")]
+    );
+    assert!(!Path::new(&format!("{dir}/table-cache")).exists());
+}
+
+#[test]
+fn keys_to_remove_that_are_not_there() {
+    let store = store();
+    let del = |keys: &[&str]| siltstone(&[&["del", &store.dir], keys].concat());
+    refused(&del(&["none"]), 1, &["no such key: none"]);
+    // The others go all the same, and each counts once.
+    refused(&del(&["none", "k", "k"]), 1, &["no such key: none"]);
+    refused(&siltstone(&["get", &store.dir, "k"]), 1, &["no such key"]);
+    assert!(siltstone(&["put", &store.dir, "k", "v"]).status.success());
+    let output = del(&["k", "x\ty", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.stdout, b"{\"missing\":[{\"key\":\"x\\ty\"}],\"removed\":1}\n");
+    assert!(siltstone(&["put", &store.dir, "k", "v"]).status.success());
+    let output = del(&["k"]);
+    assert!(output.status.success() && output.stdout.is_empty() && output.stderr.is_empty());
+}
+
+#[test]
 fn a_file_of_an_export_that_is_there() {
     let store = store();
     let file = format!("{}.tsv", store.dir);

@@ -132,20 +132,26 @@ impl Db {
         Self::open_media(media, options)
     }
 
+    /// Whether there is something in `dir`, so that [`open_or_create`](Self::open_or_create) makes nothing there.
+    pub fn exists(dir: impl AsRef<Path>) -> Result<bool> {
+        let dir = dir.as_ref();
+        match dir.read_dir() {
+            // A creation that was cut off leaves the lock file and the unfinished catalogue.
+            Ok(mut entries) => Ok(!entries.all(|entry| {
+                entry.is_ok_and(|e| e.file_name() == LOCK || e.file_name() == "CATALOG.new")
+            })),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(Error::io("read directory", dir.display().to_string(), &error)),
+        }
+    }
+
     /// Opens the store in `dir`, or makes one if `dir` is missing or empty.
     ///
     /// # Errors
     /// As [`open`](Self::open); a directory with other files in it is refused. With `read_only` nothing is made.
     pub fn open_or_create(dir: impl AsRef<Path>, options: DbOptions) -> Result<Self> {
         let dir = dir.as_ref();
-        let is_new = match dir.read_dir() {
-            // A creation that was cut off leaves the lock file and the unfinished catalogue.
-            Ok(mut entries) => entries.all(|entry| {
-                entry.is_ok_and(|e| e.file_name() == LOCK || e.file_name() == "CATALOG.new")
-            }),
-            Err(e) => e.kind() == std::io::ErrorKind::NotFound,
-        };
-        if !is_new || options.read_only {
+        if options.read_only || Self::exists(dir)? {
             return Self::open(dir, options);
         }
         let disk = options.disk(Disk::create(dir)?);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub use siltstone_engine::Inspection;
 use siltstone_engine::names::unknown as unknown_name;
 use siltstone_engine::{Engine, Env, Error, OptionMistake, Result, VerifyReport};
-use siltstone_media::{Disk, Media};
+use siltstone_media::{Disk, Media, Overlay};
 use siltstone_table::Manifest;
 
 use crate::catalogue::Catalogue;
@@ -158,7 +158,8 @@ pub fn inspect(path: &Path, limit: usize) -> Result<Option<Inspection>> {
         return Ok(None);
     };
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-    let media: Arc<dyn Media> = Arc::new(Disk::open(directory)?);
+    // Whatever an engine opens a file for, nothing of it changes.
+    let media: Arc<dyn Media> = Arc::new(Overlay::new(Arc::new(Disk::open(directory)?)));
     let name = name.to_string_lossy();
     if Catalogue::owns(&name) {
         return catalogue(media.as_ref()).map(Some);
