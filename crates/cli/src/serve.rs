@@ -237,7 +237,9 @@ fn tell_databases(served: &[String], db: &Db) -> Result<(), Failure> {
 fn check_record(path: &Path, name: Option<&str>, served: &[&str]) -> Result<usize, Failure> {
     if path.symlink_metadata().is_ok() {
         let path = path.display();
-        return Err(Failure::Usage(format!("--record: {path} is there already; name a new file")));
+        return Err(Failure::Store(format!(
+            "cannot write down requests in {path}: it is there already; name a new file"
+        )));
     }
     served.iter().position(|served| name.is_none_or(|name| name == *served)).ok_or_else(|| {
         Failure::Usage(format!(

@@ -8,7 +8,7 @@ use indicatif::HumanBytes;
 use serde_json::json;
 use siltstone::{Db, Stats};
 
-use crate::store::{tell_no_tables, to_read, warn};
+use crate::store::{tell_no_tables, to_read, warn_reader};
 use crate::{CommandResult, Outcome};
 
 /// Tell how a store stands: sizes, levels, memory
@@ -34,7 +34,7 @@ impl StatsCommand {
         let mut tables = serde_json::Map::new();
         for name in names {
             let table = db.table(&name)?;
-            warn(&table);
+            warn_reader(&table, &self.dir);
             let stats = table.stats();
             if !self.json {
                 print(&name, &stats);

@@ -19,6 +19,15 @@ pub(crate) fn warn(table: &Table) {
     }
 }
 
+/// The same of a table in `dir` that is only looked at: there it stays as it is.
+pub(crate) fn warn_reader(table: &Table, dir: &Path) {
+    warn(table);
+    if !table.engine().warnings().is_empty() {
+        let dir = dir.display();
+        eprintln!("siltstone: that is so in memory alone: `siltstone repair {dir}` writes it anew");
+    }
+}
+
 /// Tells that a store has no tables, where otherwise nothing would be said.
 pub(crate) fn tell_no_tables(dir: &Path) {
     println!("no tables yet: `siltstone put {} KEY VALUE` makes one", dir.display());
@@ -43,18 +52,21 @@ pub(crate) fn to_read() -> DbOptions {
 impl StoreArgs {
     /// Opens the store and its table, both of which must be there, to read.
     pub(crate) fn read(&self) -> Result<(Db, Table), Failure> {
-        self.open(to_read())
+        let (db, table) = self.open(to_read())?;
+        warn_reader(&table, &self.dir);
+        Ok((db, table))
     }
 
     /// The same, to write.
     pub(crate) fn write(&self) -> Result<(Db, Table), Failure> {
-        self.open(DbOptions::default())
+        let (db, table) = self.open(DbOptions::default())?;
+        warn(&table);
+        Ok((db, table))
     }
 
     fn open(&self, options: DbOptions) -> Result<(Db, Table), Failure> {
         let db = Db::open(&self.dir, options)?;
         let table = db.table(&self.table)?;
-        warn(&table);
         Ok((db, table))
     }
 }

@@ -1,12 +1,12 @@
 //! `verify` and `repair`: every byte checked; what can be saved, saved.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
 use siltstone::{Damage, Db, DbOptions, Error, VerifyReport, catalogue, engines};
 
-use crate::store::{tell_no_tables, to_read, warn};
+use crate::store::{tell_no_tables, to_read, warn_reader};
 use crate::{CommandResult, Outcome, progress};
 
 /// Read and check every byte (exit status 1 if anything is damaged)
@@ -40,7 +40,7 @@ impl Verify {
         let mut tables = serde_json::Map::new();
         for name in names {
             let engine = catalogue.tables.get(&name).map_or("", |spec| spec.engine.as_str());
-            let report = verify(&db, &name, engine)?;
+            let report = verify(&db, &self.dir, &name, engine)?;
             is_sound &= report.is_sound();
             if !self.json {
                 print(&name, engine, &report);
@@ -80,14 +80,14 @@ impl Verify {
 }
 
 /// Checks a table, also one that does not open because it is damaged.
-fn verify(db: &Db, name: &str, engine: &str) -> siltstone::Result<VerifyReport> {
+fn verify(db: &Db, dir: &Path, name: &str, engine: &str) -> siltstone::Result<VerifyReport> {
     let table = match db.table(name) {
         Err(damage) if damage.is_corruption() => {
             return engines::verify_closed(engine, &db.table_media(name)?, damage);
         }
         table => table?,
     };
-    warn(&table);
+    warn_reader(&table, dir);
     let bar = progress::bytes("verifying", 0);
     let report = table.verify(&mut |done, total| {
         bar.set_length(total);

@@ -162,7 +162,7 @@ fn datagrams_and_tables_that_cannot_be_served_make_no_store() {
         2,
         &["'x'", "cache"],
     );
-    refused(&serve(&["--record", &there]), 2, &[&there, "there already"]);
+    refused(&serve(&["--record", &there]), 3, &[&there, "there already"]);
     refused(&serve(&["--record", &new, "--record-table", "x"]), 2, &["'x'", "cache"]);
     let none_of_mica = ["serve", &dir, "--listen", "127.0.0.1:0", "--udp", "127.0.0.1:0"];
     refused(&siltstone(&none_of_mica), 2, &["mica", "cache=mica"]);

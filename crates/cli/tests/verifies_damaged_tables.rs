@@ -225,7 +225,7 @@ fn a_damaged_or_missing_catalogue_is_told_and_made_anew() {
         let before = contents(&dir);
         let (status, told) = siltstone(&["verify", &path]);
         assert_eq!(status, 1, "{told}");
-        assert_holds(&told, &["CATALOG", "at byte 0", "siltstone repair"]);
+        assert_holds(&told, &["CATALOG at byte ", "siltstone repair"]);
         let (status, told) = siltstone(&["verify", &path, "--json"]);
         assert_eq!(status, 1, "{told}");
         assert_holds(&told, &["\"sound\":false", "CATALOG"]);
