@@ -59,13 +59,14 @@ fn filled(dir: &str) {
 }
 
 /// What only looks, each with something that it tells.
-const LOOKS: [(&[&str], &str); 10] = [
+const LOOKS: [(&[&str], &str); 11] = [
     (&["get", "DIR", "key00042"], "value 42"),
     (&["get", "DIR", "key00042", "--table", "t"], "value 42"),
     (&["get", "DIR", "key00042", "--table", "s"], "value 42"),
     (&["get", "DIR", "key00042", "--table", "k"], "value 42"),
     (&["scan", "DIR", "--prefix", "key0004", "--limit", "3"], "key00042"),
-    (&["stats", "DIR"], "table t on trie"),
+    (&["stats", "DIR"], "table t on trie: about 2000 keys"),
+    (&["stats", "DIR", "--table", "k"], "on skimpy: keys are not counted"),
     (&["verify", "DIR"], "sound"),
     (&["inspect", "DIR"], "MANIFEST"),
     (&["export", "DIR", "-", "--table", "k"], "key00042\tvalue 42\n"),

@@ -283,6 +283,11 @@ fn mistyped_names_are_answered_with_what_was_meant() {
     refused(&siltstone(&["repro", "lsit"]), 2, &["'lsit'", "The commands are list, run."]);
     refused(&siltstone(&["bench", "--workload", "fillrandm"]), 2, &["did you mean fillrandom?"]);
     refused(&siltstone(&["bench", "--workload", "load", "--engine", "slit"]), 2, &["silt"]);
+    let scale = ["repro", "run", "--all", "--report", "none", "--scale", "0.001"];
+    let output = siltstone(&scale);
+    refused(&output, 2, &["0.001 is not from 0.01 to 100"]);
+    assert_eq!(output.stderr.iter().filter(|&&byte| byte == b'\n').count(), 1, "said once");
+    assert!(!Path::new("none").exists());
     refused(&siltstone(&["repro", "run", "tria"]), 2, &["did you mean triad?", "repro list"]);
     let store = store();
     let table = siltstone(&["get", &store.dir, "k", "--table", "defualt"]);

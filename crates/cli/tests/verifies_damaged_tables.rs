@@ -23,8 +23,10 @@ fn siltstone(arguments: &[&str]) -> (i32, String) {
 /// A closed store of `words` and `other`, both on this engine: files of tables, and a log.
 fn filled(dir: &Path, engine: &str) {
     let db = Db::open_or_create(dir, DbOptions::default()).unwrap();
+    let small = [("capacity".to_owned(), "16MiB".to_owned())];
+    let options = if engine == "skimpy" { small.into() } else { BTreeMap::new() };
     for name in ["other", "words"] {
-        let table = db.table_or_create(name, engine, &BTreeMap::new()).unwrap();
+        let table = db.table_or_create(name, engine, &options).unwrap();
         for i in 0..3000 {
             table.put(format!("key{i:05}").as_bytes(), &[b'v'; 40]).unwrap();
             if i == 2000 {
