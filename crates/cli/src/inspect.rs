@@ -39,7 +39,7 @@ impl Inspect {
             if !self.json {
                 print(&file, &inspection);
             }
-            told.push(json!({ "file": file, "inspection": inspection }));
+            told.push(json!({ "file": file.to_string_lossy(), "inspection": inspection }));
         }
         for file in files {
             let Some(inspection) = inspect(&file, self.limit)? else { continue };
@@ -47,7 +47,7 @@ impl Inspect {
             if !self.json {
                 print(&file, &inspection);
             }
-            told.push(json!({ "file": file, "inspection": inspection }));
+            told.push(json!({ "file": file.to_string_lossy(), "inspection": inspection }));
         }
         if told.is_empty() {
             let path = self.path.display();

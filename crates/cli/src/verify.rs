@@ -145,11 +145,12 @@ impl Repair {
         if !self.json {
             of_catalogue.iter().for_each(|line| println!("{line}"));
         }
+        let tables = match &self.table {
+            Some(name) => [(name.clone(), db.spec_of(name)?)].into(),
+            None => db.catalogue()?.tables,
+        };
         let mut told = serde_json::Map::new();
-        for (name, spec) in db.catalogue()?.tables {
-            if self.table.as_ref().is_some_and(|only| *only != name) {
-                continue;
-            }
+        for (name, spec) in tables {
             let media = db.table_media(&name)?;
             let story = match engines::repair(&spec.engine, &media, &spec.options) {
                 // One table in memory must not keep the others from being repaired.

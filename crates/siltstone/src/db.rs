@@ -141,6 +141,7 @@ impl Db {
                 entry.is_ok_and(|e| e.file_name() == LOCK || e.file_name() == "CATALOG.new")
             })),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => Ok(true),
             Err(error) => Err(Error::io("read directory", dir.display().to_string(), &error)),
         }
     }
@@ -212,18 +213,30 @@ impl Db {
         if let Some(table) = open.tables.get(name) {
             return Ok(table.clone());
         }
-        let Some(spec) = open.catalogue.tables.get(name).cloned() else {
-            let names: Vec<_> = open.catalogue.tables.keys().map(String::as_str).collect();
-            let others = if names.is_empty() { "none".into() } else { names.join(", ") };
-            let meant = meant(name, names.iter().copied());
-            return Err(Error::Invalid(format!(
-                "no table '{name}' in {}{meant} (tables: {others})",
-                self.inner.media.name()
-            )));
-        };
+        let spec = self.spec(&open, name)?;
         let table = self.open_table(name, &spec)?;
         open.tables.insert(name.to_owned(), table.clone());
         Ok(table)
+    }
+
+    /// How the table `name` is kept.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is none.
+    pub fn spec_of(&self, name: &str) -> Result<TableSpec> {
+        self.spec(&*self.state()?, name)
+    }
+
+    fn spec(&self, open: &Open, name: &str) -> Result<TableSpec> {
+        open.catalogue.tables.get(name).cloned().ok_or_else(|| {
+            let names: Vec<_> = open.catalogue.tables.keys().map(String::as_str).collect();
+            let others = if names.is_empty() { "none".into() } else { names.join(", ") };
+            let meant = meant(name, names.iter().copied());
+            Error::Invalid(format!(
+                "no table '{name}' in {}{meant} (tables: {others})",
+                self.inner.media.name()
+            ))
+        })
     }
 
     /// The table `name`; if there is none it is made on `engine` with `options`.

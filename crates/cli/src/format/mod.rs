@@ -16,6 +16,7 @@ pub(crate) mod tsv;
 
 use std::fmt;
 use std::io::BufRead;
+use std::path::Path;
 
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
@@ -44,8 +45,9 @@ impl fmt::Display for Format {
 
 impl Format {
     /// The format that a file's name tells; TSV if it tells none.
-    pub(crate) fn of(path: &str) -> Format {
-        match path.rsplit('.').next().unwrap_or_default().to_ascii_lowercase().as_str() {
+    pub(crate) fn of(path: &Path) -> Format {
+        let extension = path.extension().unwrap_or_default().to_string_lossy();
+        match extension.to_ascii_lowercase().as_str() {
             "csv" => Format::Csv,
             "jsonl" | "ndjson" | "json" => Format::Jsonl,
             _ => Format::Tsv,
