@@ -65,6 +65,9 @@ impl From<Error> for Failure {
                 "{text}\n(the file system is mounted read-only: get, scan, stats, verify, inspect, export and \
                  checkpoint work there)"
             )),
+            _ if error.is_disk_full() => Failure::Store(format!(
+                "{text}\n(what was written before is safe and can be read; free some space to write on)"
+            )),
             Error::Locked { .. } => Failure::Store(format!(
                 "{text}\n(if that is `siltstone serve`, its clients reach the store: `redis-cli -p PORT get KEY`)"
             )),

@@ -78,11 +78,11 @@ impl Import {
             loader.add(row)
         });
         // What was read before a bad row is whole: keep it, and say so.
-        loader.write()?;
-        table.sync()?;
+        let written = loader.write();
+        let synced = table.sync();
         let (rows, bytes) = (loader.rows, loader.bytes);
-        db.close()?;
-        if let Err(failure) = loaded {
+        let closed = db.close();
+        if let Err(failure) = loaded.and(written) {
             // A signal may come amid a line, too, which is not that line's fault.
             return Err(match interrupt.check().err().unwrap_or(failure) {
                 Failure::Interrupted { signal, .. } => Failure::Interrupted {
@@ -92,9 +92,15 @@ impl Import {
                 Failure::Usage(text) => {
                     Failure::Usage(format!("{text} ({rows} rows before it are in)"))
                 }
+                // A full device, say: what it took before is there.
+                Failure::Store(text) if synced.is_ok() => Failure::Store(format!(
+                    "{text}\n({rows} rows are in; the same import again completes them)"
+                )),
                 other => other,
             });
         }
+        synced?;
+        closed?;
         if self.json {
             println!("{}", serde_json::json!({ "rows": rows, "bytes": bytes }));
         } else {

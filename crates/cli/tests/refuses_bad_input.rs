@@ -1,6 +1,6 @@
 //! Is bad input refused with a clear error and a non-zero status, and is nothing changed by it?
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod support;
 
@@ -303,4 +303,50 @@ fn counts_and_pictures_that_cannot_be() {
     refused(&siltstone(&["scan", "none", "--limit", "x"]), 2, &["'x' is not a count"]);
     refused(&bench(&["--dir", "/no/such"]), 2, &["no directory /no/such", "make it"]);
     refused(&bench(&["--plot", "fill.png"]), 2, &["pictures are SVG", "fill.svg"]);
+}
+
+/// In a name space of its own, where the system lets one be made: the disk is one of two megabytes.
+#[test]
+fn a_disk_that_is_full() {
+    let scratch = tempfile::tempdir().unwrap();
+    let disk = scratch.path().join("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let rows = scratch.path().join("rows.tsv");
+    let lines: String =
+        (0..60_000).map(|n| format!("key{n:07}\tthe value of {n}, and more of it\n")).collect();
+    std::fs::write(&rows, lines).unwrap();
+    let script = r#"
+        mount -t tmpfs -o size=2m tmpfs "$2" || { echo no mount; exit 77; }
+        "$1" import "$2/store" "$3"; echo "import $?"
+        "$1" get "$2/store" key0000001; echo "get $?"
+        "$1" verify "$2/store"; echo "verify $?"
+    "#;
+    let output = Command::new("unshare")
+        .args([
+            "--mount",
+            "--map-root-user",
+            "sh",
+            "-c",
+            script,
+            "sh",
+            env!("CARGO_BIN_EXE_siltstone"),
+        ])
+        .args([&disk, &rows])
+        .output();
+    let Some(output) = output.ok().filter(|output| output.status.success()) else {
+        println!("skipped: no file system of one's own can be mounted here");
+        return;
+    };
+    let told = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    for part in [
+        "import 3",
+        "rows are in; the same import again completes them",
+        "No space left",
+        "the value of 1,",
+        "get 0",
+        "verify 0",
+        "free some space",
+    ] {
+        assert!(told.contains(part), "'{part}' is not in: {told}");
+    }
 }

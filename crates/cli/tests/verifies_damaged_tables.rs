@@ -201,6 +201,7 @@ fn a_missing_current_is_damage_by_name_and_repaired() {
         let (status, told) = siltstone(&["inspect", &path]);
         assert_eq!(status, 1, "{told}");
         assert_holds(&told, &["CURRENT"]);
+        assert!(!told.contains(".log at byte"), "{engine}: the logs are sound: {told}");
         assert_eq!(siltstone(&["repair", &path]).0, 0);
         assert_eq!(siltstone(&["verify", &path]).0, 0);
         let (status, told) = siltstone(&["get", &path, "key02999", "--table", "words"]);
