@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use siltstone::{Db, DbOptions};
+use siltstone::Db;
 
+use crate::store::to_read;
 use crate::{CommandResult, Outcome};
 
 /// Copy a store into a new directory
@@ -22,7 +23,7 @@ pub(crate) struct Checkpoint {
 
 impl Checkpoint {
     pub(crate) fn run(self) -> CommandResult {
-        let db = Db::open(&self.dir, DbOptions::default())?;
+        let db = Db::open(&self.dir, to_read())?;
         db.checkpoint(&self.target)?;
         db.close()?;
         Ok(Outcome::Done)

@@ -3,6 +3,7 @@
 //! Keys and values on the command line are taken byte for byte; what is printed by `scan` is
 //! escaped as in TSV (`\t`, `\n`, `\xNN`), so that any bytes can be told apart on a terminal.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +13,7 @@ use clap::Args;
 use serde_json::json;
 use siltstone::{Clock, Durability, Iter, SystemClock, Timestamp, WriteBatch};
 
-use crate::format::{json_row, tsv};
+use crate::format::{json_key, json_row, tsv};
 use crate::store::{NewStoreArgs, StoreArgs};
 use crate::{CommandResult, Failure, Outcome};
 
@@ -96,7 +97,7 @@ fn moment(text: &str) -> Result<Timestamp, String> {
 
 impl Get {
     pub(crate) fn run(self) -> CommandResult {
-        let (db, table) = self.store.open()?;
+        let (db, table) = self.store.read()?;
         let entry = match self.at {
             Some(time) => table.at(time)?.get_entry(self.key.as_bytes())?,
             None => table.get_entry(self.key.as_bytes())?,
@@ -120,26 +121,51 @@ impl Get {
 }
 
 /// Remove keys
+///
+/// All of them at once. Of those that are not there it says so, and ends with exit status 1; the others are
+/// removed all the same.
 #[derive(Args)]
 pub(crate) struct Del {
     #[command(flatten)]
     store: StoreArgs,
-    /// The keys; removing what is not there is no error
+    /// The keys
     #[arg(required = true, allow_negative_numbers = true)]
     keys: Vec<std::ffi::OsString>,
+    /// Print one JSON object: how many were removed, and which were not there
+    #[arg(long)]
+    json: bool,
 }
 
 impl Del {
     pub(crate) fn run(self) -> CommandResult {
+        let keys: BTreeSet<_> = self.keys.iter().map(|key| key.as_bytes()).collect();
         let mut batch = WriteBatch::new();
-        for key in &self.keys {
-            batch.delete(key.as_bytes());
+        for key in &keys {
+            batch.delete(key);
         }
         batch.check(siltstone::MAX_VALUE_BYTES)?;
-        let (db, table) = self.store.open()?;
-        table.write(&batch, Durability::Synced)?;
+        let (db, table) = self.store.write()?;
+        batch.clear();
+        let mut missing = Vec::new();
+        for key in keys {
+            match table.get_entry(key)? {
+                Some(_) => drop(batch.delete(key)),
+                None => missing.push(key),
+            }
+        }
+        if !batch.is_empty() {
+            table.write(&batch, Durability::Synced)?;
+        }
         db.close()?;
-        Ok(Outcome::Done)
+        if self.json {
+            let missing: Vec<_> = missing.iter().map(|key| json_key(key)).collect();
+            println!("{}", json!({ "removed": batch.len(), "missing": missing }));
+        } else {
+            for key in &missing {
+                eprintln!("siltstone: no such key: {}", String::from_utf8_lossy(&tsv::escape(key)));
+            }
+        }
+        Ok(if missing.is_empty() { Outcome::Done } else { Outcome::No })
     }
 }
 
@@ -173,7 +199,7 @@ pub(crate) struct Scan {
 
 impl Scan {
     pub(crate) fn run(self) -> CommandResult {
-        let (db, table) = self.store.open()?;
+        let (db, table) = self.store.read()?;
         let engine = table.engine();
         if !engine.capabilities().ordered {
             return Err(Failure::Usage(format!(

@@ -30,13 +30,24 @@ impl Inspect {
             .map_err(|e| Failure::file("read", &self.path.display().to_string(), &e))?;
         let mut is_sound = true;
         let mut told = Vec::new();
+        if self.path.is_dir() && is_without_catalogue(&self.path, &files) {
+            is_sound = false;
+            let file = self.path.join("CATALOG");
+            let reason = "it is missing, though there are directories of tables";
+            let damage = Some(format!("{reason}: `siltstone repair` makes it anew"));
+            let inspection = Inspection { kind: "catalogue", damage, ..Inspection::default() };
+            if !self.json {
+                print(&file, &inspection);
+            }
+            told.push(json!({ "file": file.to_string_lossy(), "inspection": inspection }));
+        }
         for file in files {
             let Some(inspection) = inspect(&file, self.limit)? else { continue };
             is_sound &= inspection.damage.is_none();
             if !self.json {
                 print(&file, &inspection);
             }
-            told.push(json!({ "file": file, "inspection": inspection }));
+            told.push(json!({ "file": file.to_string_lossy(), "inspection": inspection }));
         }
         if told.is_empty() {
             let path = self.path.display();
@@ -47,6 +58,15 @@ impl Inspect {
         }
         Ok(if is_sound { Outcome::Done } else { Outcome::No })
     }
+}
+
+/// Whether a directory has directories of tables and no catalogue.
+fn is_without_catalogue(dir: &Path, files: &[PathBuf]) -> bool {
+    let is_of_table = |file: &PathBuf| {
+        let inside = file.strip_prefix(dir).ok().and_then(|inside| inside.iter().next()?.to_str());
+        inside.is_some_and(|name| name.starts_with("table-"))
+    };
+    !files.contains(&dir.join("CATALOG")) && files.iter().any(is_of_table)
 }
 
 fn collect(path: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {

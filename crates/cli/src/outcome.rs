@@ -1,6 +1,7 @@
 //! How a command ends: its exit status, and the words for a failure.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use siltstone::Error;
@@ -51,6 +52,21 @@ impl From<Error> for Failure {
             | Error::Invalid(_) => Failure::Usage(text),
             _ if error.is_corruption() => Failure::Store(format!(
                 "{text}\n(`siltstone verify DIR` tells what is damaged; `siltstone repair DIR` saves what can be saved)"
+            )),
+            Error::Io { kind: ErrorKind::PermissionDenied, operation, .. }
+                if !matches!(operation, "bind to" | "listen on") =>
+            {
+                Failure::Store(format!(
+                    "{text}\n(a store is read with rights to read its directory and all in it, and changed with rights to write \
+                     them, too: run this as the user whose it is)"
+                ))
+            }
+            Error::Io { kind: ErrorKind::ReadOnlyFilesystem, .. } => Failure::Store(format!(
+                "{text}\n(the file system is mounted read-only: get, scan, stats, verify, inspect, export and \
+                 checkpoint work there)"
+            )),
+            _ if error.is_disk_full() => Failure::Store(format!(
+                "{text}\n(what was written before is safe and can be read; free some space to write on)"
             )),
             Error::Locked { .. } => Failure::Store(format!(
                 "{text}\n(if that is `siltstone serve`, its clients reach the store: `redis-cli -p PORT get KEY`)"

@@ -103,19 +103,21 @@ impl Run {
             Some(id) => vec![repro::find(id)?],
             None => EXPERIMENTS.to_vec(),
         };
+        repro::check_scale(self.scale)?;
         if let Some(path) = &self.plot {
             picture::check_writable(path)?;
         }
         interrupt::tidy_up()?;
         let mut report = self.report.as_deref().map(Report::open).transpose()?;
         let mut outcome = Outcome::Done;
+        let width = repro::id_width();
         for &experiment in &experiments {
             if self.resume
                 && let Some(entry) = report.as_ref().and_then(|report| report.get(experiment.id()))
                 && entry.scale == self.scale
                 && let Some(verdict) = entry.verdict
             {
-                println!("{:<22} {}, before", entry.id, verdict.name());
+                println!("{:<width$} {}, before", entry.id, verdict.name());
                 if verdict == Verdict::DoesNotHold {
                     outcome = Outcome::No;
                 }
@@ -157,7 +159,8 @@ impl Run {
             picture::write(path, plot)?;
         }
         if self.all {
-            println!("{:<22} {}", finding.id, finding.verdict.name());
+            let width = repro::id_width();
+            println!("{:<width$} {}", finding.id, finding.verdict.name());
         } else if self.json {
             println!("{}", json!(finding));
         } else {

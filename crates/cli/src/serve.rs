@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use siltstone::catalogue::Catalogue;
 use siltstone::options::{parse_duration, parse_size};
 use siltstone::{Db, DbOptions, Table};
 use siltstone_lab::trace::{Recorded, Recorder};
@@ -128,20 +129,20 @@ impl Serve {
             listen: self.listen,
             memcached: self.memcached,
             memcached_udp: self.memcached_udp,
-            memcached_table: self.memcached_table,
+            memcached_table: self.memcached_table.clone(),
             udp: self.udp,
-            udp_table: self.udp_table,
+            udp_table: self.udp_table.clone(),
             udp_ports: self.udp_ports,
             udp_any_port: matches!(self.udp_direction, DirectionArg::Any),
             udp_train: self.udp_train.into(),
-            udp_xdp: self.xdp,
+            udp_xdp: self.xdp.clone(),
             metrics: self.metrics,
             fsync: match self.fsync {
                 FsyncArg::Always => Fsync::Always,
                 FsyncArg::Everysec => Fsync::EverySecond,
                 FsyncArg::No => Fsync::Never,
             },
-            password: self.password.or_else(|| std::env::var("SILTSTONE_PASSWORD").ok()),
+            password: self.password.clone().or_else(|| std::env::var("SILTSTONE_PASSWORD").ok()),
             max_clients: self.max_clients,
             max_request_bytes: self.max_request as usize,
             max_output_bytes: self.max_output as usize,
@@ -149,28 +150,27 @@ impl Serve {
             threads: self.threads,
             ..ServerOptions::default()
         };
-        // Before a store is made: one that cannot be served leaves nothing behind.
-        Server::check(&options)?;
-        let db = Db::open_or_create(&self.dir, of_store)?;
-        let mut tables = Vec::new();
-        for spec in &self.tables {
-            tables.push(spec.open(&db)?);
-        }
-        if tables.is_empty() {
-            let mut names = db.table_names()?;
-            if names.is_empty() {
-                db.table_or_create(DEFAULT_TABLE, "lsm", &Default::default())?;
-                names = db.table_names()?;
-            }
-            // The default table is SELECT 0, whatever else there is.
-            names.sort_by_key(|name| name != DEFAULT_TABLE);
-            tables = names.iter().map(|name| db.table(name)).collect::<Result<_, _>>()?;
-        }
-        tables.iter().for_each(warn);
-        let recorder = match &self.record {
-            Some(path) => Some(record(path, self.record_table.as_deref(), &mut tables)?),
-            None => None,
+        // Before a store is made, or a table: what cannot be served leaves nothing behind.
+        let there = match Db::exists(&self.dir)? {
+            true => Some(Db::open(&self.dir, of_store.clone())?),
+            false => None,
         };
+        let known = there.as_ref().map(Db::catalogue).transpose()?.unwrap_or_default();
+        let wanted = self.wanted(&known);
+        let planned: Vec<_> =
+            wanted.iter().map(|spec| (&*spec.name, spec.planned(&known))).collect();
+        let planned: Vec<_> = planned.iter().map(|(name, spec)| (*name, spec)).collect();
+        Server::check(&options, &planned)?;
+        let names: Vec<_> = planned.iter().map(|(name, _)| *name).collect();
+        let recorded = self.record.as_ref().map(|path| {
+            check_record(path, self.record_table.as_deref(), &names).map(|table| (path, table))
+        });
+        let recorded = recorded.transpose()?;
+        let db = there.map_or_else(|| Db::open_or_create(&self.dir, of_store), Ok)?;
+        let mut tables = wanted.iter().map(|spec| spec.open(&db)).collect::<Result<Vec<_>, _>>()?;
+        tables.iter().for_each(warn);
+        let recorder =
+            recorded.map(|(path, table)| record(path, &mut tables[table])).transpose()?;
         let served: Vec<_> = tables.iter().map(|table| table.name().to_owned()).collect();
         let server = Server::bind(tables, options)?;
         eprintln!("serving {} on {}", self.dir.display(), server.local_addr());
@@ -198,6 +198,22 @@ impl Serve {
     }
 }
 
+impl Serve {
+    /// The tables to serve: those that are named, else all that the store has, else a new one.
+    fn wanted(&self, known: &Catalogue) -> Vec<TableSpec> {
+        if !self.tables.is_empty() {
+            return self.tables.clone();
+        }
+        let mut names: Vec<_> = known.tables.keys().map(String::as_str).collect();
+        // The default table is SELECT 0, whatever else there is.
+        names.sort_by_key(|name| *name != DEFAULT_TABLE);
+        if names.is_empty() {
+            names.push(DEFAULT_TABLE);
+        }
+        names.into_iter().map(TableSpec::named).collect()
+    }
+}
+
 /// Says which database is which table, if there is more than one to know of: their numbers follow from what is served.
 fn tell_databases(served: &[String], db: &Db) -> Result<(), Failure> {
     let catalogue = db.catalogue()?;
@@ -217,23 +233,26 @@ fn tell_databases(served: &[String], db: &Db) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Has the requests for a table written down.
-fn record(
-    path: &Path,
-    name: Option<&str>,
-    tables: &mut [Table],
-) -> Result<Arc<Recorder>, crate::Failure> {
-    let found = tables.iter().position(|table| name.is_none_or(|name| table.name() == name));
-    let Some(found) = found else {
-        let names: Vec<_> = tables.iter().map(Table::name).collect();
-        return Err(crate::Failure::Usage(format!(
+/// The place of the table whose requests are to be written down, in a file that is to be new.
+fn check_record(path: &Path, name: Option<&str>, served: &[&str]) -> Result<usize, Failure> {
+    if path.symlink_metadata().is_ok() {
+        let path = path.display();
+        return Err(Failure::Store(format!(
+            "cannot write down requests in {path}: it is there already; name a new file"
+        )));
+    }
+    served.iter().position(|served| name.is_none_or(|name| name == *served)).ok_or_else(|| {
+        Failure::Usage(format!(
             "--record-table: '{}' is not served; the tables are {}",
             name.unwrap_or_default(),
-            names.join(", ")
-        )));
-    };
+            served.join(", ")
+        ))
+    })
+}
+
+/// Has the requests for a table written down.
+fn record(path: &Path, table: &mut Table) -> Result<Arc<Recorder>, Failure> {
     let recorder = Recorder::create(path)?;
-    let table = &mut tables[found];
     *table = table.through(|engine| Arc::new(Recorded::new(engine, recorder.clone())));
     eprintln!("requests for {} are written down in {}", table.name(), path.display());
     Ok(recorder)

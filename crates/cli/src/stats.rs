@@ -6,12 +6,16 @@ use clap::Args;
 use comfy_table::{Cell, CellAlignment, Table as Grid, presets};
 use indicatif::HumanBytes;
 use serde_json::json;
-use siltstone::{Db, DbOptions, Stats};
+use siltstone::{Db, Stats};
 
-use crate::store::{tell_no_tables, warn};
+use crate::store::{tell_no_tables, to_read, warn_reader};
 use crate::{CommandResult, Outcome};
 
 /// Tell how a store stands: sizes, levels, memory
+///
+/// How many keys there are is an estimate ("about"; in JSON `keys_estimate`): one that was written again may count
+/// again until a compaction or a merge meets both versions. `entries` of a level are all versions. Nothing of the
+/// store is changed.
 #[derive(Args)]
 pub(crate) struct StatsCommand {
     /// The directory of the store
@@ -26,7 +30,7 @@ pub(crate) struct StatsCommand {
 
 impl StatsCommand {
     pub(crate) fn run(self) -> CommandResult {
-        let db = Db::open(&self.dir, DbOptions::default())?;
+        let db = Db::open(&self.dir, to_read())?;
         let names = match self.table {
             Some(name) => vec![name],
             None => db.table_names()?,
@@ -34,7 +38,7 @@ impl StatsCommand {
         let mut tables = serde_json::Map::new();
         for name in names {
             let table = db.table(&name)?;
-            warn(&table);
+            warn_reader(&table, &self.dir);
             let stats = table.stats();
             if !self.json {
                 print(&name, &stats);
@@ -52,12 +56,12 @@ impl StatsCommand {
 }
 
 fn print(name: &str, stats: &Stats) {
-    println!(
-        "table {name} on {}: about {} keys, {} on the medium",
-        stats.engine,
-        stats.keys_estimate,
-        HumanBytes(stats.space_bytes)
-    );
+    let keys = match stats.engine {
+        "skimpy" => "keys are not counted".to_owned(),
+        _ => format!("about {} keys", stats.keys_estimate),
+    };
+    let space = HumanBytes(stats.space_bytes);
+    println!("table {name} on {}: {keys}, {space} on the medium", stats.engine);
     if stats.levels.iter().any(|level| level.files > 0) {
         println!("{}", levels(stats));
     } else if stats.engine == "mica" {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use siltstone::catalogue::{self, Catalogue};
 use siltstone::{Db, DbOptions, Table};
 
 use crate::Failure;
@@ -15,6 +16,15 @@ pub(crate) const DEFAULT_TABLE: &str = "default";
 pub(crate) fn warn(table: &Table) {
     for warning in table.engine().warnings() {
         eprintln!("siltstone: warning: table {}: {warning}", table.name());
+    }
+}
+
+/// The same of a table in `dir` that is only looked at: there it stays as it is.
+pub(crate) fn warn_reader(table: &Table, dir: &Path) {
+    warn(table);
+    if !table.engine().warnings().is_empty() {
+        let dir = dir.display();
+        eprintln!("siltstone: that is so in memory alone: `siltstone repair {dir}` writes it anew");
     }
 }
 
@@ -34,12 +44,29 @@ pub(crate) struct StoreArgs {
     pub(crate) table: String,
 }
 
+/// How commands open a store that they only look at: nothing of it changes, and rights to read are enough.
+pub(crate) fn to_read() -> DbOptions {
+    DbOptions { read_only: true, ..DbOptions::default() }
+}
+
 impl StoreArgs {
-    /// Opens the store and its table, both of which must be there.
-    pub(crate) fn open(&self) -> Result<(Db, Table), Failure> {
-        let db = Db::open(&self.dir, DbOptions::default())?;
-        let table = db.table(&self.table)?;
+    /// Opens the store and its table, both of which must be there, to read.
+    pub(crate) fn read(&self) -> Result<(Db, Table), Failure> {
+        let (db, table) = self.open(to_read())?;
+        warn_reader(&table, &self.dir);
+        Ok((db, table))
+    }
+
+    /// The same, to write.
+    pub(crate) fn write(&self) -> Result<(Db, Table), Failure> {
+        let (db, table) = self.open(DbOptions::default())?;
         warn(&table);
+        Ok((db, table))
+    }
+
+    fn open(&self, options: DbOptions) -> Result<(Db, Table), Failure> {
+        let db = Db::open(&self.dir, options)?;
+        let table = db.table(&self.table)?;
         Ok((db, table))
     }
 }
@@ -77,6 +104,19 @@ pub(crate) struct TableSpec {
 }
 
 impl TableSpec {
+    /// The one that is there, or a new one on `lsm`.
+    pub(crate) fn named(name: &str) -> Self {
+        TableSpec { name: name.to_owned(), engine: None, options: BTreeMap::new() }
+    }
+
+    /// How the table will be kept: as it is, if it is among those `known`.
+    pub(crate) fn planned(&self, known: &Catalogue) -> catalogue::TableSpec {
+        known.tables.get(&self.name).cloned().unwrap_or_else(|| catalogue::TableSpec {
+            engine: self.engine().to_owned(),
+            options: self.options.clone(),
+        })
+    }
+
     fn engine(&self) -> &str {
         self.engine.as_deref().unwrap_or("lsm")
     }

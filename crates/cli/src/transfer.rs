@@ -9,7 +9,7 @@
 use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use indicatif::ProgressBar;
@@ -25,7 +25,15 @@ use crate::{CommandResult, Failure, Outcome, progress};
 /// A batch is written when it has this many bytes.
 const BATCH_BYTES: usize = 256 << 10;
 const BUFFER_BYTES: usize = 1 << 20;
-const STDIO: &str = "-";
+/// Whether a file is standard input or output.
+fn is_stdio(file: &Path) -> bool {
+    file.as_os_str() == "-"
+}
+
+/// A file in messages, whatever its name is.
+fn shown(file: &Path) -> String {
+    file.display().to_string()
+}
 
 /// Load rows from a file or standard input
 ///
@@ -35,7 +43,7 @@ pub(crate) struct Import {
     #[command(flatten)]
     store: NewStoreArgs,
     /// The file; `-` is standard input
-    file: String,
+    file: PathBuf,
     #[command(flatten)]
     reading: Reading,
     /// Print one JSON object with the counts
@@ -59,7 +67,7 @@ struct Reading {
 impl Import {
     pub(crate) fn run(self) -> CommandResult {
         let interrupt = Interrupt::watch()?;
-        if self.file != STDIO {
+        if !is_stdio(&self.file) {
             // Before a store is made: a file that cannot be used leaves nothing behind.
             self.read_all("checking", &interrupt, &mut |_| interrupt.check())?;
         }
@@ -70,11 +78,11 @@ impl Import {
             loader.add(row)
         });
         // What was read before a bad row is whole: keep it, and say so.
-        loader.write()?;
-        table.sync()?;
+        let written = loader.write();
+        let synced = table.sync();
         let (rows, bytes) = (loader.rows, loader.bytes);
-        db.close()?;
-        if let Err(failure) = loaded {
+        let closed = db.close();
+        if let Err(failure) = loaded.and(written) {
             // A signal may come amid a line, too, which is not that line's fault.
             return Err(match interrupt.check().err().unwrap_or(failure) {
                 Failure::Interrupted { signal, .. } => Failure::Interrupted {
@@ -84,9 +92,15 @@ impl Import {
                 Failure::Usage(text) => {
                     Failure::Usage(format!("{text} ({rows} rows before it are in)"))
                 }
+                // A full device, say: what it took before is there.
+                Failure::Store(text) if synced.is_ok() => Failure::Store(format!(
+                    "{text}\n({rows} rows are in; the same import again completes them)"
+                )),
                 other => other,
             });
         }
+        synced?;
+        closed?;
         if self.json {
             println!("{}", serde_json::json!({ "rows": rows, "bytes": bytes }));
         } else {
@@ -107,12 +121,12 @@ impl Import {
         interrupt: &Interrupt,
         take: &mut dyn FnMut(Row) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let (input, bar): (Box<dyn Read>, ProgressBar) = if self.file == STDIO {
+        let (input, bar): (Box<dyn Read>, ProgressBar) = if is_stdio(&self.file) {
             let stdin =
                 interrupt.stdin().map_err(|e| Failure::file("read", "standard input", &e))?;
             (Box::new(stdin), progress::spinner(doing))
         } else {
-            let open = |path: &str| -> std::io::Result<(File, u64)> {
+            let open = |path: &Path| -> std::io::Result<(File, u64)> {
                 let file = File::open(path)?;
                 let metadata = file.metadata()?;
                 match metadata.is_dir() {
@@ -121,7 +135,7 @@ impl Import {
                 }
             };
             let (file, len) =
-                open(&self.file).map_err(|e| Failure::file("read", &self.file, &e))?;
+                open(&self.file).map_err(|e| Failure::file("read", &shown(&self.file), &e))?;
             (Box::new(file), progress::bytes(doing, len))
         };
         let input = BufReader::with_capacity(BUFFER_BYTES, bar.wrap_read(input));
@@ -192,7 +206,8 @@ impl Import {
     }
 
     fn bad_row(&self, line: u64, reason: &str) -> Failure {
-        let file = if self.file == STDIO { "standard input" } else { &self.file };
+        let file =
+            if is_stdio(&self.file) { "standard input".to_owned() } else { shown(&self.file) };
         Failure::Usage(format!("{file}, line {line}: {reason}"))
     }
 }
@@ -229,7 +244,7 @@ pub(crate) struct Export {
     #[command(flatten)]
     store: StoreArgs,
     /// The file, which must not be there; `-` is standard output
-    file: String,
+    file: PathBuf,
     /// The format; by the file's name if not given, and TSV if that tells nothing
     #[arg(long)]
     format: Option<Format>,
@@ -237,18 +252,18 @@ pub(crate) struct Export {
 
 impl Export {
     pub(crate) fn run(self) -> CommandResult {
-        let to_file = self.file != STDIO;
-        if to_file && Path::new(&self.file).symlink_metadata().is_ok() {
+        let to_file = !is_stdio(&self.file);
+        if to_file && self.file.symlink_metadata().is_ok() {
             return Err(self.is_there());
         }
-        let (db, table) = self.store.open()?;
+        let (db, table) = self.store.read()?;
         let format = self.format.unwrap_or_else(|| Format::of(&self.file));
         let aside = if to_file { Some((self.aside()?, Interrupt::watch()?)) } else { None };
         let output: Box<dyn Write + '_> = match &aside {
             Some((file, _)) => Box::new(file.as_file()),
             None => Box::new(std::io::stdout()),
         };
-        let failed = |e: std::io::Error| Failure::file("write", &self.file, &e);
+        let failed = |e: std::io::Error| Failure::file("write", &shown(&self.file), &e);
         let mut output = BufWriter::with_capacity(BUFFER_BYTES, output);
         let bar = progress::count("exporting", table.stats().keys_estimate);
         let mut line = Vec::new();
@@ -286,7 +301,7 @@ impl Export {
 
     /// A file beside the one that is wanted, which goes unless it becomes that one.
     fn aside(&self) -> Result<NamedTempFile, Failure> {
-        let directory = match Path::new(&self.file).parent() {
+        let directory = match self.file.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
@@ -295,13 +310,13 @@ impl Export {
             // Whom the umask lets: it is no secret of this process.
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(directory)
-            .map_err(|e| Failure::file("create", &self.file, &e))
+            .map_err(|e| Failure::file("create", &shown(&self.file), &e))
     }
 
     fn is_there(&self) -> Failure {
         Failure::Store(format!(
             "cannot export to {}: it is there already; remove it or choose another name",
-            self.file
+            shown(&self.file)
         ))
     }
 }

@@ -1,15 +1,18 @@
 //! `verify` and `repair`: every byte checked; what can be saved, saved.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use siltstone::{Damage, Db, DbOptions, Error, VerifyReport, engines};
+use siltstone::{Damage, Db, DbOptions, Error, VerifyReport, catalogue, engines};
 
-use crate::store::{tell_no_tables, warn};
+use crate::store::{tell_no_tables, to_read, warn_reader};
 use crate::{CommandResult, Outcome, progress};
 
 /// Read and check every byte (exit status 1 if anything is damaged)
+///
+/// Damaged or missing files are told by name, with exit status 1; status 3 means that it could not be checked: no
+/// store is there, or no right to read it, or another process has it open. Nothing is changed.
 #[derive(Args)]
 pub(crate) struct Verify {
     /// The directory of the store
@@ -24,7 +27,10 @@ pub(crate) struct Verify {
 
 impl Verify {
     pub(crate) fn run(self) -> CommandResult {
-        let db = Db::open(&self.dir, DbOptions::default())?;
+        let db = match Db::open(&self.dir, to_read()) {
+            Err(damage) if damage.is_corruption() => return self.without_catalogue(damage),
+            db => db?,
+        };
         let catalogue = db.catalogue()?;
         let names = match self.table {
             Some(name) => vec![name],
@@ -34,7 +40,7 @@ impl Verify {
         let mut tables = serde_json::Map::new();
         for name in names {
             let engine = catalogue.tables.get(&name).map_or("", |spec| spec.engine.as_str());
-            let report = verify(&db, &name, engine)?;
+            let report = verify(&db, &self.dir, &name, engine)?;
             is_sound &= report.is_sound();
             if !self.json {
                 print(&name, engine, &report);
@@ -49,22 +55,39 @@ impl Verify {
             println!("`siltstone repair {dir}` saves what can be saved");
         }
         if self.json {
-            println!("{}", json!({ "sound": is_sound, "tables": tables }));
+            let none: [Damage; 0] = [];
+            println!("{}", json!({ "sound": is_sound, "catalogue": none, "tables": tables }));
         }
         db.close()?;
         Ok(if is_sound { Outcome::Done } else { Outcome::No })
     }
+
+    /// Tells of a catalogue that is damaged: nobody knows which tables there are.
+    fn without_catalogue(&self, damage: Error) -> CommandResult {
+        let mut report = VerifyReport::default();
+        report.note(Err(damage))?;
+        if self.json {
+            println!("{}", json!({ "sound": false, "catalogue": report.damage, "tables": {} }));
+        } else {
+            tell(&report.damage);
+            let dir = self.dir.display();
+            println!(
+                "no table can be checked without it: `siltstone repair {dir}` makes it anew from what is there"
+            );
+        }
+        Ok(Outcome::No)
+    }
 }
 
 /// Checks a table, also one that does not open because it is damaged.
-fn verify(db: &Db, name: &str, engine: &str) -> siltstone::Result<VerifyReport> {
+fn verify(db: &Db, dir: &Path, name: &str, engine: &str) -> siltstone::Result<VerifyReport> {
     let table = match db.table(name) {
         Err(damage) if damage.is_corruption() => {
             return engines::verify_closed(engine, &db.table_media(name)?, damage);
         }
         table => table?,
     };
-    warn(&table);
+    warn_reader(&table, dir);
     let bar = progress::bytes("verifying", 0);
     let report = table.verify(&mut |done, total| {
         bar.set_length(total);
@@ -83,6 +106,10 @@ fn print(name: &str, engine: &str, report: &VerifyReport) {
     } else {
         println!("table {name}: {files} files, {bytes} bytes, {entries} entries: {soundness}");
     }
+    tell(damage);
+}
+
+fn tell(damage: &[Damage]) {
     for Damage { file, offset, reason } in damage {
         println!("  {file} at byte {offset}: {reason}");
     }
@@ -90,7 +117,9 @@ fn print(name: &str, engine: &str, report: &VerifyReport) {
 
 /// Save what can be saved of a damaged store
 ///
-/// Damaged files are kept beside the repaired ones as *.damaged; nothing is deleted.
+/// Damaged files are kept beside the repaired ones as *.damaged; nothing is deleted. Exit status 0 once it is
+/// done, whatever was lost: what it did is told, line by line. A damaged or missing CATALOG is made anew from the
+/// directories of the tables.
 #[derive(Args)]
 pub(crate) struct Repair {
     /// The directory of the store
@@ -105,12 +134,23 @@ pub(crate) struct Repair {
 
 impl Repair {
     pub(crate) fn run(self) -> CommandResult {
-        let db = Db::open(&self.dir, DbOptions::default())?;
-        let mut told = serde_json::Map::new();
-        for (name, spec) in db.catalogue()?.tables {
-            if self.table.as_ref().is_some_and(|only| *only != name) {
-                continue;
+        let mut of_catalogue = Vec::new();
+        let db = match Db::open(&self.dir, DbOptions::default()) {
+            Err(damage) if damage.is_corruption() => {
+                of_catalogue = catalogue::repair(&self.dir)?;
+                Db::open(&self.dir, DbOptions::default())?
             }
+            db => db?,
+        };
+        if !self.json {
+            of_catalogue.iter().for_each(|line| println!("{line}"));
+        }
+        let tables = match &self.table {
+            Some(name) => [(name.clone(), db.spec_of(name)?)].into(),
+            None => db.catalogue()?.tables,
+        };
+        let mut told = serde_json::Map::new();
+        for (name, spec) in tables {
             let media = db.table_media(&name)?;
             let story = match engines::repair(&spec.engine, &media, &spec.options) {
                 // One table in memory must not keep the others from being repaired.
@@ -126,7 +166,7 @@ impl Repair {
             told.insert(name, json!(story));
         }
         if self.json {
-            println!("{}", json!({ "tables": told }));
+            println!("{}", json!({ "catalogue": of_catalogue, "tables": told }));
         }
         db.close()?;
         Ok(Outcome::Done)

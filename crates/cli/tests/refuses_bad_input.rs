@@ -1,6 +1,6 @@
 //! Is bad input refused with a clear error and a non-zero status, and is nothing changed by it?
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod support;
 
@@ -142,6 +142,60 @@ fn an_address_that_is_taken_or_open_to_all() {
 }
 
 #[test]
+fn datagrams_and_tables_that_cannot_be_served_make_no_store() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("store").display().to_string();
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let there = scratch.path().join("there").display().to_string();
+    std::fs::write(&there, "mine").unwrap();
+    let new = scratch.path().join("new").display().to_string();
+    let cache = ["--table", "default", "--table", "cache=mica,mode=cache,memory=64MiB"];
+    let serve = |more: &[&str]| {
+        siltstone(&[&["serve", &dir, "--listen", "127.0.0.1:0"], &cache[..], more].concat())
+    };
+    refused(&serve(&["--udp", &taken]), 3, &[&taken, "in use"]);
+    refused(&serve(&["--memcached-udp", &taken]), 3, &[&taken, "in use"]);
+    refused(&serve(&["--udp", "127.0.0.1:0", "--udp-table", "default"]), 2, &["mica", "cache"]);
+    refused(
+        &serve(&["--memcached", "127.0.0.1:0", "--memcached-table", "x"]),
+        2,
+        &["'x'", "cache"],
+    );
+    refused(&serve(&["--record", &there]), 3, &[&there, "there already"]);
+    refused(&serve(&["--record", &new, "--record-table", "x"]), 2, &["'x'", "cache"]);
+    let none_of_mica = ["serve", &dir, "--listen", "127.0.0.1:0", "--udp", "127.0.0.1:0"];
+    refused(&siltstone(&none_of_mica), 2, &["mica", "cache=mica"]);
+    assert!(!Path::new(&dir).exists(), "a store was made that cannot be served");
+    assert!(!Path::new(&new).exists());
+    // Nor is a table made in one that is there.
+    assert!(siltstone(&["put", &dir, "k", "v"]).status.success());
+    let before = contents(Path::new(&dir));
+    refused(&serve(&["--udp", &taken]), 3, &[&taken, "in use"]);
+    assert!(
+        contents(Path::new(&dir))[&format!("{dir}/CATALOG")] == before[&format!("{dir}/CATALOG")]
+    );
+    assert!(!Path::new(&format!("{dir}/table-cache")).exists());
+}
+
+#[test]
+fn keys_to_remove_that_are_not_there() {
+    let store = store();
+    let del = |keys: &[&str]| siltstone(&[&["del", &store.dir], keys].concat());
+    refused(&del(&["none"]), 1, &["no such key: none"]);
+    // The others go all the same, and each counts once.
+    refused(&del(&["none", "k", "k"]), 1, &["no such key: none"]);
+    refused(&siltstone(&["get", &store.dir, "k"]), 1, &["no such key"]);
+    assert!(siltstone(&["put", &store.dir, "k", "v"]).status.success());
+    let output = del(&["k", "x\ty", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.stdout, b"{\"missing\":[{\"key\":\"x\\ty\"}],\"removed\":1}\n");
+    assert!(siltstone(&["put", &store.dir, "k", "v"]).status.success());
+    let output = del(&["k"]);
+    assert!(output.status.success() && output.stdout.is_empty() && output.stderr.is_empty());
+}
+
+#[test]
 fn a_file_of_an_export_that_is_there() {
     let store = store();
     let file = format!("{}.tsv", store.dir);
@@ -229,6 +283,11 @@ fn mistyped_names_are_answered_with_what_was_meant() {
     refused(&siltstone(&["repro", "lsit"]), 2, &["'lsit'", "The commands are list, run."]);
     refused(&siltstone(&["bench", "--workload", "fillrandm"]), 2, &["did you mean fillrandom?"]);
     refused(&siltstone(&["bench", "--workload", "load", "--engine", "slit"]), 2, &["silt"]);
+    let scale = ["repro", "run", "--all", "--report", "none", "--scale", "0.001"];
+    let output = siltstone(&scale);
+    refused(&output, 2, &["0.001 is not from 0.01 to 100"]);
+    assert_eq!(output.stderr.iter().filter(|&&byte| byte == b'\n').count(), 1, "said once");
+    assert!(!Path::new("none").exists());
     refused(&siltstone(&["repro", "run", "tria"]), 2, &["did you mean triad?", "repro list"]);
     let store = store();
     let table = siltstone(&["get", &store.dir, "k", "--table", "defualt"]);
@@ -244,4 +303,50 @@ fn counts_and_pictures_that_cannot_be() {
     refused(&siltstone(&["scan", "none", "--limit", "x"]), 2, &["'x' is not a count"]);
     refused(&bench(&["--dir", "/no/such"]), 2, &["no directory /no/such", "make it"]);
     refused(&bench(&["--plot", "fill.png"]), 2, &["pictures are SVG", "fill.svg"]);
+}
+
+/// In a name space of its own, where the system lets one be made: the disk is one of two megabytes.
+#[test]
+fn a_disk_that_is_full() {
+    let scratch = tempfile::tempdir().unwrap();
+    let disk = scratch.path().join("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let rows = scratch.path().join("rows.tsv");
+    let lines: String =
+        (0..60_000).map(|n| format!("key{n:07}\tthe value of {n}, and more of it\n")).collect();
+    std::fs::write(&rows, lines).unwrap();
+    let script = r#"
+        mount -t tmpfs -o size=2m tmpfs "$2" || { echo no mount; exit 77; }
+        "$1" import "$2/store" "$3"; echo "import $?"
+        "$1" get "$2/store" key0000001; echo "get $?"
+        "$1" verify "$2/store"; echo "verify $?"
+    "#;
+    let output = Command::new("unshare")
+        .args([
+            "--mount",
+            "--map-root-user",
+            "sh",
+            "-c",
+            script,
+            "sh",
+            env!("CARGO_BIN_EXE_siltstone"),
+        ])
+        .args([&disk, &rows])
+        .output();
+    let Some(output) = output.ok().filter(|output| output.status.success()) else {
+        println!("skipped: no file system of one's own can be mounted here");
+        return;
+    };
+    let told = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    for part in [
+        "import 3",
+        "rows are in; the same import again completes them",
+        "No space left",
+        "the value of 1,",
+        "get 0",
+        "verify 0",
+        "free some space",
+    ] {
+        assert!(told.contains(part), "'{part}' is not in: {told}");
+    }
 }

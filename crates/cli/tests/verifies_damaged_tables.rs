@@ -23,8 +23,10 @@ fn siltstone(arguments: &[&str]) -> (i32, String) {
 /// A closed store of `words` and `other`, both on this engine: files of tables, and a log.
 fn filled(dir: &Path, engine: &str) {
     let db = Db::open_or_create(dir, DbOptions::default()).unwrap();
+    let small = [("capacity".to_owned(), "16MiB".to_owned())];
+    let options = if engine == "skimpy" { small.into() } else { BTreeMap::new() };
     for name in ["other", "words"] {
-        let table = db.table_or_create(name, engine, &BTreeMap::new()).unwrap();
+        let table = db.table_or_create(name, engine, &options).unwrap();
         for i in 0..3000 {
             table.put(format!("key{i:05}").as_bytes(), &[b'v'; 40]).unwrap();
             if i == 2000 {
@@ -180,4 +182,92 @@ fn what_is_empty_says_so() {
     db.close().unwrap();
     let told = siltstone(&["stats", &path, "--table", "words"]).1;
     assert!(!told.contains("in memory and in the log") && told.contains("target"), "{told}");
+}
+
+#[test]
+fn a_missing_current_is_damage_by_name_and_repaired() {
+    for engine in ["lsm", "trie", "silt"] {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("s");
+        let path = dir.display().to_string();
+        filled(&dir, engine);
+        std::fs::remove_file(dir.join("table-words/CURRENT")).unwrap();
+        let (status, told) = siltstone(&["verify", &path]);
+        assert_eq!(status, 1, "{engine}: {told}");
+        assert_holds(&told, &["CURRENT at byte 0: it is missing", "siltstone repair", "other"]);
+        let (status, told) = siltstone(&["get", &path, "key00001", "--table", "words"]);
+        assert_eq!(status, 3, "{told}");
+        assert_holds(&told, &["CURRENT", "missing", "siltstone repair DIR"]);
+        let (status, told) = siltstone(&["inspect", &path]);
+        assert_eq!(status, 1, "{told}");
+        assert_holds(&told, &["CURRENT"]);
+        assert!(!told.contains(".log at byte"), "{engine}: the logs are sound: {told}");
+        assert_eq!(siltstone(&["repair", &path]).0, 0);
+        assert_eq!(siltstone(&["verify", &path]).0, 0);
+        let (status, told) = siltstone(&["get", &path, "key02999", "--table", "words"]);
+        assert_eq!((status, told.len()), (0, 41), "{engine}: {told}");
+    }
+}
+
+#[test]
+fn a_damaged_or_missing_catalogue_is_told_and_made_anew() {
+    for (engine, is_missing) in
+        [("lsm", false), ("lsm", true), ("trie", true), ("silt", true), ("skimpy", false)]
+    {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("s");
+        let path = dir.display().to_string();
+        filled(&dir, engine);
+        let file = dir.join("CATALOG");
+        if is_missing {
+            std::fs::remove_file(&file).unwrap();
+        } else {
+            let text = std::fs::read_to_string(&file).unwrap();
+            std::fs::write(&file, text.replace("crc32c=", "crc32c=0")).unwrap();
+        }
+        let before = contents(&dir);
+        let (status, told) = siltstone(&["verify", &path]);
+        assert_eq!(status, 1, "{told}");
+        assert_holds(&told, &["CATALOG at byte ", "siltstone repair"]);
+        let (status, told) = siltstone(&["verify", &path, "--json"]);
+        assert_eq!(status, 1, "{told}");
+        assert_holds(&told, &["\"sound\":false", "CATALOG"]);
+        let (status, told) = siltstone(&["inspect", &path]);
+        assert_eq!(status, 1, "{told}");
+        assert_holds(&told, &["CATALOG", "DAMAGED"]);
+        let (status, told) = siltstone(&["get", &path, "key00001", "--table", "words"]);
+        assert_eq!(status, 3, "{told}");
+        assert_holds(&told, &["CATALOG", "siltstone repair DIR"]);
+        // A new store is not made over it.
+        assert_eq!(siltstone(&["put", &path, "k", "v"]).0, 3);
+        assert!(contents(&dir) == before, "it was changed");
+
+        let (status, told) = siltstone(&["repair", &path]);
+        assert_eq!(status, 0, "{told}");
+        assert_holds(&told, &["CATALOG", "table words is on ", engine]);
+        assert_eq!(dir.join("CATALOG.damaged").exists(), !is_missing);
+        assert_eq!(siltstone(&["verify", &path]).0, 0);
+        let (status, told) = siltstone(&["get", &path, "key02999", "--table", "words"]);
+        assert_eq!((status, told.len()), (0, 41), "{engine}: {told}");
+    }
+}
+
+/// What is not named is removed at the next opening: so nothing is named unless all is known.
+#[test]
+fn no_catalogue_is_made_beside_a_table_of_which_nothing_is_known() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("s");
+    let path = dir.display().to_string();
+    filled(&dir, "lsm");
+    std::fs::remove_file(dir.join("CATALOG")).unwrap();
+    for (name, _) in contents(dir.join("table-words")) {
+        if !name.ends_with(".log") {
+            std::fs::remove_file(name).unwrap();
+        }
+    }
+    let before = contents(&dir);
+    let (status, told) = siltstone(&["repair", &path]);
+    assert_eq!(status, 3, "{told}");
+    assert_holds(&told, &["table-words", "restore CATALOG from a copy"]);
+    assert!(contents(&dir) == before, "it was changed");
 }

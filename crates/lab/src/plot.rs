@@ -217,7 +217,18 @@ impl Bars {
             .draw()?;
         // Four fifths of a group's width are its bars'.
         let width = 0.8 / self.series.len().max(1) as f64;
-        let above = TextStyle::from((FONT, 12)).pos(Pos::new(HPos::Center, VPos::Bottom));
+        // They stand where they would lie over one another.
+        let pixels = f64::from(SIZE.0 - LEGEND_WIDTH - 104) / groups as f64;
+        let values = self.series.iter().flat_map(|(_, values)| values);
+        let stand =
+            values.map(|value| columns(&number(value), 12)).fold(0.0, f64::max) > width * pixels;
+        let above = TextStyle::from((FONT, 12));
+        let above = match stand {
+            true => {
+                above.transform(FontTransform::Rotate270).pos(Pos::new(HPos::Left, VPos::Center))
+            }
+            false => above.pos(Pos::new(HPos::Center, VPos::Bottom)),
+        };
         for (i, (name, values)) in self.series.iter().enumerate() {
             let fill = colour(i).filled();
             let bars = values.iter().take(groups).enumerate();
@@ -233,12 +244,19 @@ impl Bars {
             name_in_legend(&legend, i, name)?;
         }
         let below = TextStyle::from((FONT, 14)).pos(Pos::new(HPos::Center, VPos::Top));
+        let are_long = self.groups.iter().any(|group| columns(group, 14) > pixels);
         for (i, group) in self.groups.iter().enumerate() {
             let (x, y) = chart.backend_coord(&(i as f64 + 0.5, 0.0));
-            area.draw(&Text::new(group.as_str(), (x, y + 8), below.clone()))?;
+            let line = if are_long { 17 * (i as i32 % 2) } else { 0 };
+            area.draw(&Text::new(group.as_str(), (x, y + 8 + line), below.clone()))?;
         }
         area.present()
     }
+}
+
+/// About how many pixels a text is wide at this size.
+fn columns(text: &str, size: u32) -> f64 {
+    0.55 * f64::from(size) * text.chars().count() as f64
 }
 
 /// The vertical middle of a row of the legend.
@@ -271,7 +289,15 @@ fn number(value: &f64) -> String {
         v if v >= 1e4 => (value / 1e3, " k"),
         _ => (*value, ""),
     };
-    let text = format!("{scaled:.2}");
+    // Of a small number two digits that tell something, however far behind the point.
+    let places = match value.abs() {
+        v if v > 0.0 && v < 0.1 => (1.0 - v.log10().floor()) as usize,
+        _ => 2,
+    };
+    if places > 7 {
+        return format!("{value:.1e}");
+    }
+    let text = format!("{scaled:.places$}");
     format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
@@ -387,5 +413,29 @@ mod tests {
     fn numbers_are_short() {
         let texts = [0.0, 0.25, 9999.0, 20_000.0, 1.5e6, 2e9].map(|value| number(&value));
         assert_eq!(texts, ["0", "0.25", "9999", "20 k", "1.5 M", "2 G"]);
+        let low = [0.1, 0.05, 0.012, 0.0015, 3.2e-5, 1e-9, -0.002].map(|value| number(&value));
+        assert_eq!(low, ["0.1", "0.05", "0.012", "0.0015", "0.000032", "1.0e-9", "-0.002"]);
+    }
+
+    #[test]
+    fn labels_of_bars_stand_where_they_would_lie_over_one_another() {
+        let bars = |groups: usize, name: &str| {
+            let series = (0..3).map(|n| (n.to_string(), vec![12_345.0; groups])).collect();
+            let groups = (0..groups).map(|n| format!("{name} {n}")).collect();
+            Plot::Bars(Bars { groups, series, ..Bars::default() }).svg()
+        };
+        // The name of the vertical axis stands anyway.
+        let standing = |svg: &str| svg.matches("rotate(270").count() - 1;
+        assert_eq!(standing(&bars(3, "g")), 0);
+        assert_eq!(standing(&bars(12, "g")), 36);
+        // Names of groups that would touch are on two lines.
+        let heights = |svg: &str| {
+            let lines: Vec<_> = svg.lines().collect();
+            let of = |at: usize| lines[at].split(" y=\"").nth(1)?.split('"').next();
+            let named = (0..lines.len() - 1).filter(|&at| lines[at + 1].starts_with("a group"));
+            named.filter_map(of).collect::<std::collections::BTreeSet<_>>().len()
+        };
+        assert_eq!(heights(&bars(4, "a group")), 1);
+        assert_eq!(heights(&bars(12, "a group of a long name")), 2);
     }
 }

@@ -34,12 +34,15 @@ use crate::version::{
 /// Failures to check; damage goes into the report.
 pub fn verify_closed(media: &Arc<dyn Media>) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
-    if !Manifest::exists(media.as_ref())? && media.list()?.iter().all(|n| !is_numbered(n)) {
-        return Ok(report);
-    }
-    let manifest = Manifest::open(media.clone(), ENGINE)
-        .and_then(|(manifest, edits)| Ok((manifest.bytes(), fold(&edits)?)));
-    let manifest = manifest.map_err(missing_manifest);
+    let manifest = match Manifest::exists(media.as_ref())? {
+        true => Manifest::open(media.clone(), ENGINE)
+            .and_then(|(manifest, edits)| Ok((manifest.bytes(), fold(&edits)?)))
+            .map_err(missing_manifest),
+        false => match media.list()?.iter().find(|name| is_numbered(name)) {
+            Some(name) => Err(Manifest::missing(name)),
+            None => return Ok(report),
+        },
+    };
     let known = manifest.as_ref().ok().map(|(_, edit)| edit.clone());
     report.note(manifest.map(|(bytes, _)| (bytes, 0)))?;
     match &known {

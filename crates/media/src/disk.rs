@@ -226,6 +226,13 @@ impl Media for Disk {
         lock::lock(directory.join(name)).map(LockGuard::new)
     }
 
+    fn share_lock(&self, name: &str) -> Result<LockGuard> {
+        self.join("lock", name)?;
+        let directory =
+            std::fs::canonicalize(&self.path).map_err(|e| disk_fault("lock", &self.path, e))?;
+        lock::share(directory.join(name)).map(LockGuard::new)
+    }
+
     fn link(&self, name: &str, target: &dyn Media, to_name: &str) -> Result<bool> {
         let Some(target_path) = target.path() else { return Ok(false) };
         let from = self.join("link", name)?;
@@ -246,6 +253,10 @@ impl Media for Disk {
         let directory =
             std::fs::canonicalize(&self.path).map_err(|e| disk_fault("map", &self.path, e))?;
         map::map(&directory.join(name), bytes)
+    }
+
+    fn elsewhere(&self, path: &Path) -> Result<Arc<dyn Media>> {
+        Ok(Arc::new(Disk::create(path)?.with_options(self.options)))
     }
 
     fn path(&self) -> Option<&Path> {

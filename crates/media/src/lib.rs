@@ -16,6 +16,7 @@
 //! | --- | --- |
 //! | [`disk`] | [`Disk`]: a directory of the machine's file system |
 //! | [`ram`] | [`Ram`]: the same in memory, forked in no time |
+//! | [`overlay`] | [`Overlay`]: any medium, left as it is: what is written is kept in memory |
 //! | [`metered`] | [`Metered`]: any medium, with requests and bytes counted by purpose |
 //! | [`device`] | [`Device`]: from counted requests to the time a device would have been busy |
 //! | [`faulty`] | [`Faulty`]: a medium that loses power, fails, fills up and rots on command |
@@ -23,6 +24,7 @@
 //! | [`pmem`] | [`Mapping`] and [`PmemPool`]: byte-addressable memory, persist barriers, pages |
 
 use std::any::Any;
+use std::path::Path;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, IoCounters, Purpose, Result};
@@ -34,6 +36,7 @@ pub mod faulty;
 pub mod flash;
 pub mod metered;
 mod names;
+pub mod overlay;
 pub mod pmem;
 pub mod ram;
 
@@ -41,6 +44,7 @@ pub use device::Device;
 pub use disk::{Disk, DiskOptions};
 pub use faulty::Faulty;
 pub use metered::Metered;
+pub use overlay::Overlay;
 pub use pmem::{Mapping, Page, PageClaims, PageMut, PmemPool};
 pub use ram::Ram;
 
@@ -97,6 +101,15 @@ pub trait Media: Any + Send + Sync {
     /// [`Error::Locked`] if it is taken.
     fn lock(&self, name: &str) -> Result<LockGuard>;
 
+    /// Takes the lock file `name` along with others who do so, where the medium can; nobody has it for himself
+    /// meanwhile. Nothing is changed: where there is no such file there is nobody to keep out.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if somebody has it for himself.
+    fn share_lock(&self, name: &str) -> Result<LockGuard> {
+        if self.exists(name)? { self.lock(name) } else { Ok(LockGuard::new(())) }
+    }
+
     /// Gives this directory's file `name` a second name `to_name` in `target` without copying, if
     /// both are the same kind of medium and it can (`false`: copy). The bytes must not change
     /// afterwards; the new name is durable once `target` was synced.
@@ -123,8 +136,14 @@ pub trait Media: Any + Send + Sync {
         Err(Error::io("map", name, &source))
     }
 
+    /// A directory somewhere else on the machine's file system, created (durably, with its parents) if it is not
+    /// there, and used as this medium is used: with the same options, left as it is if this one is.
+    fn elsewhere(&self, path: &Path) -> Result<Arc<dyn Media>> {
+        Ok(Arc::new(Disk::create(path)?))
+    }
+
     /// The path on the machine's file system, if there is one.
-    fn path(&self) -> Option<&std::path::Path> {
+    fn path(&self) -> Option<&Path> {
         None
     }
 

@@ -97,6 +97,10 @@ impl Media for Metered {
         self.inner.lock(name)
     }
 
+    fn share_lock(&self, name: &str) -> Result<LockGuard> {
+        self.inner.share_lock(name)
+    }
+
     fn link(&self, name: &str, target: &dyn Media, to_name: &str) -> Result<bool> {
         // The wrapped medium knows its own kind only.
         let any: &dyn Any = target;
@@ -108,6 +112,11 @@ impl Media for Metered {
         let counters = self.counters.clone();
         let mapping = self.inner.map(name, bytes)?;
         Ok(mapping.wrap(|inner| Box::new(MeteredBacking { inner, counters })))
+    }
+
+    /// Counted apart, by whoever wants that.
+    fn elsewhere(&self, path: &Path) -> Result<Arc<dyn Media>> {
+        self.inner.elsewhere(path)
     }
 
     fn path(&self) -> Option<&Path> {

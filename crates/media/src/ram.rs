@@ -54,7 +54,12 @@ impl Default for Ram {
 impl Ram {
     /// An empty directory.
     pub fn new() -> Self {
-        Ram { name: "ram:".into(), directory: Arc::default() }
+        Self::called("ram:")
+    }
+
+    /// An empty directory that messages call `name`.
+    pub(crate) fn called(name: &str) -> Self {
+        Ram { name: name.into(), directory: Arc::default() }
     }
 
     /// A copy of the directory and all in it that goes its own way from now on; links stay links,

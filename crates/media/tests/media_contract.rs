@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose};
-use siltstone_media::{Disk, DiskOptions, Faulty, File, Media, Metered, Mode, Ram};
+use siltstone_media::{Disk, DiskOptions, Faulty, File, Media, Metered, Mode, Overlay, Ram};
 
 const WHY: Purpose = Purpose::Maintenance;
 
@@ -22,6 +22,7 @@ fn on_every_medium(question: impl Fn(&dyn Media)) {
         ("Ram", Arc::new(Ram::new())),
         ("Faulty", Arc::new(Faulty::new(1))),
         ("Metered Ram", Arc::new(Metered::new(Arc::new(Ram::new())))),
+        ("Overlay", Arc::new(Overlay::new(Arc::new(Ram::new())))),
         ("Metered Disk", Arc::new(Metered::new(Arc::new(disk(1))))),
     ];
     let direct = disk(2).with_options(DiskOptions { direct: true, ..DiskOptions::default() });

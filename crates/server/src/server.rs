@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use siltstone::Table;
+use siltstone::catalogue::TableSpec;
 use siltstone_engine::{Error, OptionMistake, Result};
 use siltstone_mica::Store;
 
@@ -53,15 +54,26 @@ pub struct Server {
 }
 
 impl Server {
-    /// Refuses what [`bind`](Self::bind) would refuse whatever the tables are, for a caller that is to make them:
-    /// options that cannot be, TCP addresses that are taken.
+    /// Refuses what [`bind`](Self::bind) would refuse, for a caller that is to make these tables first: options that
+    /// cannot be, names of tables that are not served, addresses that are taken.
     ///
     /// # Errors
     /// As of [`bind`](Self::bind).
-    pub fn check(options: &ServerOptions) -> Result<()> {
+    pub fn check(options: &ServerOptions, tables: &[(&str, &TableSpec)]) -> Result<()> {
         options.check()?;
+        let names: Vec<_> = tables.iter().map(|(name, _)| *name).collect();
+        find_table(&names, options.memcached_table.as_deref())?;
         let addresses = [Some(options.listen), options.memcached, options.metrics];
-        addresses.into_iter().flatten().try_for_each(|address| listen(address).map(drop))
+        addresses.into_iter().flatten().try_for_each(|address| listen(address).map(drop))?;
+        options.memcached_udp.map(bind_datagrams).transpose()?;
+        let Some(address) = options.udp else { return Ok(()) };
+        let of_mica = |spec: &TableSpec| {
+            (spec.engine == "mica").then(|| siltstone_mica::Options::from_map(&spec.options))
+        };
+        let tables = tables.iter().map(|(name, spec)| (*name, of_mica(spec)));
+        let (_, of_mica) = find_mica(tables, options.udp_table.as_deref())?;
+        let threads = options.udp_threads(of_mica?.partitions);
+        Ports::bind(address, threads, None, options.udp_train).map(drop)
     }
 
     /// Listens for clients of these tables; the first is SELECT 0, the second SELECT 1, ….
@@ -89,13 +101,10 @@ impl Server {
             memcached_address = Some(address);
             listeners.push((listener, Language::Memcached));
         }
-        let memcached_udp = options.memcached_udp.map(|address| {
-            UdpSocket::bind(address)
-                .map_err(|error| Error::io("bind to", address.to_string(), &error))
-        });
-        let memcached_udp = memcached_udp.transpose()?;
+        let memcached_udp = options.memcached_udp.map(bind_datagrams).transpose()?;
         let metrics = options.metrics.map(bound).transpose()?;
-        let memcached_table = find_table(&tables, options.memcached_table.as_deref())?;
+        let names: Vec<_> = tables.iter().map(Table::name).collect();
+        let memcached_table = find_table(&names, options.memcached_table.as_deref())?;
         let databases =
             tables.iter().map(|table| Database::new(table.name(), table.engine().clone()));
         let mut databases: Vec<_> = databases.collect();
@@ -108,8 +117,9 @@ impl Server {
         let udp = match options.udp {
             None => None,
             Some(address) => {
+                let stores = databases.iter().map(|d| (d.name.as_str(), d.mica.clone()));
                 let store;
-                (udp_table, store) = find_mica(&databases, options.udp_table.as_deref())?;
+                (udp_table, store) = find_mica(stores, options.udp_table.as_deref())?;
                 if has_memcached && memcached_table == udp_table && !store.keeps_stamps() {
                     return Err(mistake(
                         "udp",
@@ -280,37 +290,44 @@ impl Server {
 }
 
 /// The place of the table with this name; of the first, without one.
-fn find_table(tables: &[Table], name: Option<&str>) -> Result<usize> {
+fn find_table(names: &[&str], name: Option<&str>) -> Result<usize> {
     let Some(name) = name else { return Ok(0) };
-    tables.iter().position(|table| table.name() == name).ok_or_else(|| {
-        let names: Vec<_> = tables.iter().map(Table::name).collect();
+    names.iter().position(|served| *served == name).ok_or_else(|| {
         let reason = format!("'{name}' is not served; the tables are {}", names.join(", "));
         mistake("memcached_table", reason)
     })
 }
 
-/// The table of `mica` with this name, or the first: its place and its store.
-fn find_mica(databases: &[Database], name: Option<&str>) -> Result<(usize, Arc<Store>)> {
-    let of_mica =
-        databases.iter().enumerate().filter_map(|(at, d)| Some((at, d, d.mica.as_ref()?)));
-    let mut all = of_mica.clone().filter(|(_, d, _)| name.is_none_or(|name| d.name == name));
-    let found = all.next().map(|(at, _, store)| (at, store.clone()));
-    found.ok_or_else(|| {
-        let names: Vec<_> = of_mica.map(|(_, d, _)| d.name.as_str()).collect();
-        let reason = match (name, names.is_empty()) {
-            (_, true) => {
-                "it serves a table of the engine mica, and there is none; serve one, e.g. \
-                          with --table cache=mica,mode=cache"
-                    .to_owned()
-            }
-            (name, false) => format!(
-                "'{}' is no table of the engine mica that is served; there are {}",
-                name.unwrap_or_default(),
-                names.join(", ")
-            ),
-        };
-        mistake("udp", reason)
-    })
+/// Of tables, with what those of `mica` have, the one with this name, or the first: its place and what it has.
+fn find_mica<'a, T>(
+    tables: impl Iterator<Item = (&'a str, Option<T>)>,
+    name: Option<&str>,
+) -> Result<(usize, T)> {
+    let mut names = Vec::new();
+    for (at, (served, of_mica)) in tables.enumerate() {
+        let Some(of_mica) = of_mica else { continue };
+        if name.is_none_or(|name| name == served) {
+            return Ok((at, of_mica));
+        }
+        names.push(served);
+    }
+    let reason = match (name, names.is_empty()) {
+        (_, true) => {
+            "it serves a table of the engine mica, and there is none; serve one, e.g. with --table \
+             cache=mica,mode=cache"
+                .to_owned()
+        }
+        (name, false) => format!(
+            "'{}' is no table of the engine mica that is served; there are {}",
+            name.unwrap_or_default(),
+            names.join(", ")
+        ),
+    };
+    Err(mistake("udp", reason))
+}
+
+fn bind_datagrams(address: SocketAddr) -> Result<UdpSocket> {
+    UdpSocket::bind(address).map_err(|error| Error::io("bind to", address.to_string(), &error))
 }
 
 fn mistake(option: &str, reason: String) -> Error {

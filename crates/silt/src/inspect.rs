@@ -27,7 +27,9 @@ pub fn inspect(media: &Arc<dyn Media>, name: &str, limit: usize) -> Result<Optio
     let mut inspection = Inspection::default();
     let edits = || Manifest::open(media.clone(), ENGINE);
     let looked = match names::parse(name) {
-        Some((Kind::Log, number)) if edits().is_ok() => log(media, number, limit, &mut inspection),
+        Some((Kind::Log, number)) if edits().is_ok() || reads_as_ours(media, number) => {
+            log(media, number, limit, &mut inspection)
+        }
         Some((Kind::HashStore | Kind::Filter, number)) => {
             hash_store(media, number, limit, &mut inspection)
         }
@@ -49,6 +51,12 @@ pub fn inspect(media: &Arc<dyn Media>, name: &str, limit: usize) -> Result<Optio
         Err(other) => return Err(other),
     }
     Ok(Some(inspection))
+}
+
+/// Whether a log beside which no manifest says whose it is holds as one of this engine.
+fn reads_as_ours(media: &Arc<dyn Media>, number: u64) -> bool {
+    Manifest::exists(media.as_ref()).is_ok_and(|is_there| !is_there)
+        && log(media, number, 0, &mut Inspection::default()).is_ok()
 }
 
 /// The manifest's words for the store `number`.

@@ -6,13 +6,18 @@
 //! ```
 //!
 //! It is text, so that a person can read it, and is replaced whole: written aside, synced, renamed,
-//! directory synced. A reader of version 1 refuses any higher version by name.
+//! directory synced. A reader of version 1 refuses any higher version by name. A damaged or missing one is made
+//! anew from the directories of the tables (see `repair`).
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_media::{Media, Mode};
+
+mod repair;
+
+pub use repair::repair;
 
 const NAME: &str = "CATALOG";
 const ASIDE: &str = "CATALOG.new";

@@ -18,14 +18,15 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use siltstone_engine::names::meant;
-use siltstone_engine::{Env, Error, Result};
-use siltstone_media::{Disk, DiskOptions, LockGuard, Media, Metered};
+use siltstone_engine::{Env, Error, Result, Scheduler};
+use siltstone_media::{Disk, DiskOptions, LockGuard, Media, Metered, Overlay};
 
 use crate::catalogue::{self, Catalogue, TableSpec};
-use crate::{Table, TransactionOptions, engines};
+use crate::read_only::ReadOnly;
+use crate::{Table, TransactionOptions, engines, read_only};
 
-const LOCK: &str = "LOCK";
-const TABLE_PREFIX: &str = "table-";
+pub(crate) const LOCK: &str = "LOCK";
+pub(crate) const TABLE_PREFIX: &str = "table-";
 
 /// How to open a store.
 #[derive(Clone)]
@@ -35,6 +36,10 @@ pub struct DbOptions {
     /// Reads past the page cache, with `O_DIRECT`: so that reads are the device's, and memory is only
     /// what the engines take. Costs every read a request to the device.
     pub direct_reads: bool,
+    /// For reading alone: no byte of the directory changes, nor any elsewhere, and rights to read them are
+    /// enough. What an engine writes when it opens, e.g. what it recovers, is kept in memory; background work
+    /// rests; writes are refused. Others may have the store open for reading meanwhile, none for writing.
+    pub read_only: bool,
     /// Limits of transactions and snapshots, for each table.
     pub transactions: TransactionOptions,
 }
@@ -47,6 +52,7 @@ impl Default for DbOptions {
         DbOptions {
             env: Env::system(cores.min(4)),
             direct_reads: false,
+            read_only: false,
             transactions: TransactionOptions::default(),
         }
     }
@@ -100,14 +106,24 @@ impl Db {
             path: dir.display().to_string(),
             reason: reason.to_owned(),
         };
-        if !dir.exists() {
-            return Err(refuse("no such directory"));
-        }
-        if !dir.is_dir() {
-            return Err(refuse("not a directory"));
+        match dir.metadata() {
+            Ok(found) if found.is_dir() => {}
+            Ok(_) => return Err(refuse("not a directory")),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(refuse("no such directory"));
+            }
+            Err(error) => return Err(Error::io("look up", dir.display().to_string(), &error)),
         }
         let media: Arc<dyn Media> = Arc::new(options.disk(Disk::open(dir)?));
         if !Catalogue::exists(media.as_ref())? {
+            if media.subdirectories()?.iter().any(|name| name.starts_with(TABLE_PREFIX)) {
+                let reason = "it is missing, though there are directories of tables";
+                return Err(Error::corruption(
+                    dir.join("CATALOG").display().to_string(),
+                    0,
+                    reason,
+                ));
+            }
             return Err(refuse(
                 "not a siltstone store (it has no CATALOG file); name a store, or a new or empty \
                  directory to make one",
@@ -116,20 +132,27 @@ impl Db {
         Self::open_media(media, options)
     }
 
+    /// Whether there is something in `dir`, so that [`open_or_create`](Self::open_or_create) makes nothing there.
+    pub fn exists(dir: impl AsRef<Path>) -> Result<bool> {
+        let dir = dir.as_ref();
+        match dir.read_dir() {
+            // A creation that was cut off leaves the lock file and the unfinished catalogue.
+            Ok(mut entries) => Ok(!entries.all(|entry| {
+                entry.is_ok_and(|e| e.file_name() == LOCK || e.file_name() == "CATALOG.new")
+            })),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => Ok(true),
+            Err(error) => Err(Error::io("read directory", dir.display().to_string(), &error)),
+        }
+    }
+
     /// Opens the store in `dir`, or makes one if `dir` is missing or empty.
     ///
     /// # Errors
-    /// As [`open`](Self::open); a directory with other files in it is refused.
+    /// As [`open`](Self::open); a directory with other files in it is refused. With `read_only` nothing is made.
     pub fn open_or_create(dir: impl AsRef<Path>, options: DbOptions) -> Result<Self> {
         let dir = dir.as_ref();
-        let is_new = match dir.read_dir() {
-            // A creation that was cut off leaves the lock file and the unfinished catalogue.
-            Ok(mut entries) => entries.all(|entry| {
-                entry.is_ok_and(|e| e.file_name() == LOCK || e.file_name() == "CATALOG.new")
-            }),
-            Err(e) => e.kind() == std::io::ErrorKind::NotFound,
-        };
-        if !is_new {
+        if options.read_only || Self::exists(dir)? {
             return Self::open(dir, options);
         }
         let disk = options.disk(Disk::create(dir)?);
@@ -137,13 +160,18 @@ impl Db {
     }
 
     /// Opens the store on any medium; for tests and experiments.
-    pub fn open_media(media: Arc<dyn Media>, options: DbOptions) -> Result<Self> {
+    pub fn open_media(mut media: Arc<dyn Media>, mut options: DbOptions) -> Result<Self> {
+        if options.read_only {
+            media = Arc::new(Overlay::new(media));
+            // Nobody wants what compactions would write. Recovery does what it needs itself.
+            options.env.scheduler = Scheduler::manual();
+        }
         let lock = media.lock(LOCK)?;
         let catalogue = Catalogue::read(media.as_ref())?;
         Self::with(media, options, catalogue, lock)
     }
 
-    /// Makes an empty store on any medium.
+    /// Makes an empty store on any medium, for writing.
     pub fn create_media(media: Arc<dyn Media>, options: DbOptions) -> Result<Self> {
         let lock = media.lock(LOCK)?;
         let catalogue = Catalogue::default();
@@ -185,18 +213,30 @@ impl Db {
         if let Some(table) = open.tables.get(name) {
             return Ok(table.clone());
         }
-        let Some(spec) = open.catalogue.tables.get(name).cloned() else {
-            let names: Vec<_> = open.catalogue.tables.keys().map(String::as_str).collect();
-            let others = if names.is_empty() { "none".into() } else { names.join(", ") };
-            let meant = meant(name, names.iter().copied());
-            return Err(Error::Invalid(format!(
-                "no table '{name}' in {}{meant} (tables: {others})",
-                self.inner.media.name()
-            )));
-        };
+        let spec = self.spec(&open, name)?;
         let table = self.open_table(name, &spec)?;
         open.tables.insert(name.to_owned(), table.clone());
         Ok(table)
+    }
+
+    /// How the table `name` is kept.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is none.
+    pub fn spec_of(&self, name: &str) -> Result<TableSpec> {
+        self.spec(&*self.state()?, name)
+    }
+
+    fn spec(&self, open: &Open, name: &str) -> Result<TableSpec> {
+        open.catalogue.tables.get(name).cloned().ok_or_else(|| {
+            let names: Vec<_> = open.catalogue.tables.keys().map(String::as_str).collect();
+            let others = if names.is_empty() { "none".into() } else { names.join(", ") };
+            let meant = meant(name, names.iter().copied());
+            Error::Invalid(format!(
+                "no table '{name}' in {}{meant} (tables: {others})",
+                self.inner.media.name()
+            ))
+        })
     }
 
     /// The table `name`; if there is none it is made on `engine` with `options`.
@@ -230,7 +270,7 @@ impl Db {
                     "table '{name}' is on the {known} engine, not on {engine}"
                 )));
             }
-            None => {}
+            None => self.check_writable()?,
         }
         let mut open = self.state()?;
         // Of a table that was dropped, or whose making was cut off.
@@ -251,6 +291,7 @@ impl Db {
     /// # Errors
     /// [`Error::Invalid`] if there is none; failures of the media.
     pub fn drop_table(&self, name: &str) -> Result<()> {
+        self.check_writable()?;
         let mut open = self.state()?;
         let mut catalogue = open.catalogue.clone();
         if catalogue.tables.remove(name).is_none() {
@@ -313,11 +354,22 @@ impl Db {
         if open.closed { Err(Error::Closed) } else { Ok(open) }
     }
 
+    fn check_writable(&self) -> Result<()> {
+        if self.inner.options.read_only {
+            Err(read_only::refusal(&self.inner.media.name()))
+        } else {
+            Ok(())
+        }
+    }
+
     fn open_table(&self, name: &str, spec: &TableSpec) -> Result<Table> {
         let media = self.inner.media.subdirectory(&directory(name))?;
         let media: Arc<dyn Media> = Arc::new(Metered::new(media));
         let options = &self.inner.options;
-        let engine = engines::open(&spec.engine, media, &options.env, &spec.options)?;
+        let mut engine = engines::open(&spec.engine, media, &options.env, &spec.options)?;
+        if options.read_only {
+            engine = Arc::new(ReadOnly::new(engine, self.inner.media.name()));
+        }
         Ok(Table::with(name, engine, options.env.clock.clone(), &options.transactions))
     }
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 pub use siltstone_engine::Inspection;
 use siltstone_engine::names::unknown as unknown_name;
 use siltstone_engine::{Engine, Env, Error, OptionMistake, Result, VerifyReport};
-use siltstone_media::{Disk, Media};
+use siltstone_media::{Disk, Media, Overlay};
+use siltstone_table::Manifest;
 
 use crate::catalogue::Catalogue;
 
@@ -84,6 +85,32 @@ pub fn remove_elsewhere(media: &dyn Media) -> Result<()> {
     siltstone_trie::remove_elsewhere(media)
 }
 
+/// The engine of the table in the directory `media`, by its manifest or by names that one engine alone gives;
+/// `None` if nothing tells.
+///
+/// # Errors
+/// Failures of the medium.
+pub fn recognise(media: &dyn Media) -> Result<Option<&'static str>> {
+    if let Some(engine) = Manifest::engine_of(media)? {
+        return Ok(NAMES.iter().copied().find(|name| *name == engine));
+    }
+    let names = media.list()?;
+    if names.is_empty() {
+        return Ok(Some("mica"));
+    }
+    const TELLING: [(&str, &str); 7] = [
+        (".sst", "lsm"),
+        (".htable", "trie"),
+        (".bloom", "trie"),
+        (".hash", "silt"),
+        (".sorted", "silt"),
+        ("flash", "skimpy"),
+        ("packing", "skimpy"),
+    ];
+    let tells = |(end, _): &&(&str, &str)| names.iter().any(|name| name.ends_with(end));
+    Ok(TELLING.iter().find(tells).map(|(_, engine)| *engine))
+}
+
 /// Checks what can be checked of a table that does not open because of `damage`. For `lsm` that is every file that
 /// the table needs; for the others it is what opening has found.
 ///
@@ -131,7 +158,8 @@ pub fn inspect(path: &Path, limit: usize) -> Result<Option<Inspection>> {
         return Ok(None);
     };
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-    let media: Arc<dyn Media> = Arc::new(Disk::open(directory)?);
+    // Whatever an engine opens a file for, nothing of it changes.
+    let media: Arc<dyn Media> = Arc::new(Overlay::new(Arc::new(Disk::open(directory)?)));
     let name = name.to_string_lossy();
     if Catalogue::owns(&name) {
         return catalogue(media.as_ref()).map(Some);

@@ -34,6 +34,7 @@
 //! | [`iter`](mod@iter) | walking keys in order, forwards and backwards |
 //! | [`snapshot`] | reading as of a moment |
 //! | [`transaction`] | reading as of a moment and writing together, serializably |
+//! | `read_only` | a table that is looked at and not changed |
 //! | `reader` | who reads at which moment, and when the silent expire |
 //! | [`copy`] | checkpoints into a directory |
 //! | [`catalogue`] | the file that says which tables there are |
@@ -44,6 +45,7 @@ pub mod copy;
 pub mod db;
 pub mod engines;
 pub mod iter;
+mod read_only;
 mod reader;
 pub mod snapshot;
 pub mod table;

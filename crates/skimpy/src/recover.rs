@@ -47,9 +47,8 @@ use crate::versions::Versions;
 pub(crate) fn is_complete(media: &dyn Media) -> Result<bool> {
     let is_complete = media.exists(stage::NAME)?;
     if is_complete && !media.exists(DEVICE)? {
-        let path = format!("{}/{DEVICE}", media.name());
-        let reason = "the flash device is missing, and its packing buffer is there".to_owned();
-        return Err(Error::Refused { path, reason });
+        let reason = "the flash device is missing, and its packing buffer is there";
+        return Err(Error::corruption(DEVICE, 0, reason));
     }
     Ok(is_complete)
 }

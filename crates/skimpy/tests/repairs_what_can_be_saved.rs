@@ -261,7 +261,7 @@ fn a_repair_that_broke_off_is_ended_or_done_anew() {
         assert_eq!(same, now(&history).len());
         // It broke off after the old device had got its new name.
         media.rename("flash", "flash.repaired").unwrap();
-        assert!(matches!(open(&media, mapping), Err(Error::Refused { .. })));
+        assert!(matches!(open(&media, mapping), Err(Error::Corruption { .. })));
         let story = repair(&media, env(), &options(mapping)).unwrap();
         assert!(story[0].contains("broken off"), "{story:?}");
         assert_eq!(read(&open(&media, mapping).unwrap()).len(), now(&history).len() + 1);

@@ -117,6 +117,34 @@ impl Manifest {
         Ok((manifest, edits))
     }
 
+    /// That `CURRENT` is missing where the file `beside` tells that there was one: a table that lost it is
+    /// damaged, and no place for a new one, which would remove its files.
+    pub fn missing(beside: &str) -> Error {
+        Error::corruption(CURRENT, 0, format!("it is missing, though there is {beside}"))
+    }
+
+    /// The engine that wrote the manifest; `None` if there is none, or one that does not hold.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn engine_of(media: &dyn Media) -> Result<Option<String>> {
+        let header = || {
+            let name = manifest_name(read_current(media)?.number);
+            let number = manifest_number(&name).unwrap_or_default();
+            let mut reader = LogReader::open(media, &name, number, LogMode::Recover)?;
+            Ok(reader.next()?.and_then(|header| {
+                let (_version, engine) =
+                    header.bytes.strip_prefix(MAGIC)?.split_first_chunk::<4>()?;
+                String::from_utf8(engine.to_vec()).ok()
+            }))
+        };
+        match header() {
+            Err(Error::Corruption { .. } | Error::Refused { .. }) => Ok(None),
+            Err(error) if error.is_not_found() => Ok(None),
+            found => found,
+        }
+    }
+
     /// Tells what is in the manifest; `describe` puts an edit into words.
     ///
     /// # Errors

@@ -103,8 +103,8 @@ impl Trie {
     /// # Errors
     /// Corruption, a newer format, or a failing medium; nothing is changed then.
     pub fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Self> {
-        let second = options.upper.as_deref().map(second::open).transpose()?;
-        let (upper, lock) = second.unzip();
+        let second = options.upper.as_deref().map(|upper| second::open(media.as_ref(), upper));
+        let (upper, lock) = second.transpose()?.unzip();
         let trie = Self::open_on(media, upper, env, options)?;
         *trie.lock.lock() = lock;
         Ok(trie)

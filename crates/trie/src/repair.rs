@@ -44,7 +44,8 @@ const WINDOW_BYTES: usize = 64 << 20;
 /// # Errors
 /// Failures of the medium; a newer format. Damage is not an error here: it is what is repaired.
 pub fn repair(media: &Arc<dyn Media>, options: &Options) -> Result<Vec<String>> {
-    let (upper, _lock) = options.upper.as_deref().map(second::open).transpose()?.unzip();
+    let second = options.upper.as_deref().map(|upper| second::open(media.as_ref(), upper));
+    let (upper, _lock) = second.transpose()?.unzip();
     let homes = Homes { main: media.clone(), upper: upper.map(|upper| (upper, 0)) };
     let shape = TrieShape { fanout_bits: Options::default().fanout_bits, ..TrieShape::default() };
     let rate = RateLimiter::unlimited();

@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::{Disk, LockGuard, Media, Metered, Mode};
+use siltstone_media::{LockGuard, Media, Metered, Mode};
 
 use crate::files::{Homes, Kind};
 
@@ -39,17 +39,15 @@ const UPPER: &str = "UPPER";
 /// A path is shorter: bounds what damage can make us read.
 const MAX_BYTES: u64 = 64 << 10;
 
-/// The second medium in a directory of this machine, counted, and the lock that keeps others out.
+/// The second medium of a table on `main`, in a directory of this machine, counted, and the lock that keeps
+/// others out.
 ///
 /// # Errors
 /// `Locked`; the medium's.
-pub(crate) fn open(directory: &Path) -> Result<(Arc<dyn Media>, LockGuard)> {
-    let disk = match directory.is_dir() {
-        true => Disk::open(directory)?,
-        false => Disk::create(directory)?,
-    };
-    let lock = disk.lock("LOCK")?;
-    Ok((Arc::new(Metered::new(Arc::new(disk))), lock))
+pub(crate) fn open(main: &dyn Media, directory: &Path) -> Result<(Arc<dyn Media>, LockGuard)> {
+    let upper = main.elsewhere(directory)?;
+    let lock = upper.lock("LOCK")?;
+    Ok((Arc::new(Metered::new(upper)), lock))
 }
 
 /// Checks that the second medium is that of the table `id`, or makes it so if it is nobody's, and notes on the
@@ -106,7 +104,7 @@ pub fn remove_elsewhere(media: &dyn Media) -> Result<()> {
     if !directory.is_dir() {
         return Ok(());
     }
-    let (upper, _lock) = open(&directory)?;
+    let (upper, _lock) = open(media, &directory)?;
     clear(upper.as_ref(), id)
 }
 

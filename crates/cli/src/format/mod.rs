@@ -16,6 +16,7 @@ pub(crate) mod tsv;
 
 use std::fmt;
 use std::io::BufRead;
+use std::path::Path;
 
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
@@ -44,8 +45,9 @@ impl fmt::Display for Format {
 
 impl Format {
     /// The format that a file's name tells; TSV if it tells none.
-    pub(crate) fn of(path: &str) -> Format {
-        match path.rsplit('.').next().unwrap_or_default().to_ascii_lowercase().as_str() {
+    pub(crate) fn of(path: &Path) -> Format {
+        let extension = path.extension().unwrap_or_default().to_string_lossy();
+        match extension.to_ascii_lowercase().as_str() {
             "csv" => Format::Csv,
             "jsonl" | "ndjson" | "json" => Format::Jsonl,
             _ => Format::Tsv,
@@ -79,16 +81,26 @@ pub(crate) fn read_line(input: &mut dyn BufRead, line: &mut Vec<u8>) -> Result<b
 /// A row as JSON: text where the bytes are UTF-8, hexadecimal where they are not.
 pub(crate) fn json_row(key: &[u8], entry: &Entry) -> Value {
     let mut row = Map::new();
-    for (name, bytes) in [("key", key), ("value", &entry.value[..])] {
-        match std::str::from_utf8(bytes) {
-            Ok(text) => row.insert(name.to_owned(), json!(text)),
-            Err(_) => row.insert(format!("{name}_hex"), json!(to_hex(bytes))),
-        };
-    }
+    put_bytes(&mut row, "key", key);
+    put_bytes(&mut row, "value", &entry.value);
     if let Some(at) = entry.expires_at {
         row.insert("expires_at".to_owned(), json!(at));
     }
     Value::Object(row)
+}
+
+/// A key as JSON, alone.
+pub(crate) fn json_key(key: &[u8]) -> Value {
+    let mut row = Map::new();
+    put_bytes(&mut row, "key", key);
+    Value::Object(row)
+}
+
+fn put_bytes(row: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => row.insert(name.to_owned(), json!(text)),
+        Err(_) => row.insert(format!("{name}_hex"), json!(to_hex(bytes))),
+    };
 }
 
 pub(crate) fn to_hex(bytes: &[u8]) -> String {

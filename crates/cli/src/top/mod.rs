@@ -21,6 +21,8 @@ use std::time::Duration;
 use clap::Args;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
+use ratatui::crossterm::terminal;
+use ratatui::layout::Size;
 use siltstone::options::parse_duration;
 
 use crate::outcome::Failure;
@@ -33,8 +35,8 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// Watch a running server: levels, throughput, amplification, memory, stalls, cache hits
 ///
-/// The server must have been started with `siltstone serve --metrics ADDR`. Keys: tab and arrows for
-/// tables, q to quit.
+/// The server must have been started with `siltstone serve --metrics ADDR`. Keys: tab, ← and → for
+/// tables, ↑ and ↓ for lines that have no room, q to quit.
 #[derive(Args)]
 pub(crate) struct Top {
     /// Where the server has its metrics
@@ -65,15 +67,17 @@ impl Top {
         if self.once {
             thread::sleep(self.interval);
             let now = server(Some(&first), &self.page()?);
-            println!("{}", view::plain(&self.address.to_string(), &now));
+            let columns = stdout().is_terminal().then(|| terminal::size().ok()).flatten();
+            let columns = columns.map(|(columns, _)| columns);
+            println!("{}", view::plain(&self.address.to_string(), &now, columns));
             return Ok(Outcome::Done);
         }
         if !stdout().is_terminal() {
             return Err(Failure::Usage("the output is no terminal: add --once".to_owned()));
         }
         // Its panic hook, too, gives the terminal back.
-        let mut terminal = ratatui::try_init().map_err(Failure::output)?;
-        let watched = self.watch(first, &mut terminal);
+        let mut screen = ratatui::try_init().map_err(Failure::output)?;
+        let watched = self.watch(first, &mut screen);
         ratatui::restore();
         watched.map_err(Failure::output)?;
         Ok(Outcome::Done)
@@ -89,18 +93,21 @@ impl Top {
         })
     }
 
-    fn watch(self, first: Page, terminal: &mut DefaultTerminal) -> std::io::Result<()> {
+    fn watch(self, first: Page, screen: &mut DefaultTerminal) -> std::io::Result<()> {
         let address = self.address.to_string();
         let (sender, pages) = sync_channel(1);
         thread::spawn(move || self.ask(&sender));
-        let mut watch = Watch { shown: server(None, &first), last: first, trouble: None, at: 0 };
+        let shown = server(None, &first);
+        let mut watch = Watch { shown, last: first, trouble: None, at: 0, skipped: 0 };
         loop {
             watch.take(&pages, &address);
-            terminal.draw(|frame| {
+            screen.draw(|frame| {
+                watch.stay_within(frame.area().as_size());
                 let drawn = view::Frame {
                     address: &address,
                     server: &watch.shown,
                     selected: watch.at,
+                    skipped: watch.skipped,
                     trouble: watch.trouble.as_deref(),
                 };
                 frame.render_widget(drawn, frame.area());
@@ -132,6 +139,8 @@ struct Watch {
     trouble: Option<String>,
     /// The table selected.
     at: usize,
+    /// Its lines that are passed over.
+    skipped: u16,
 }
 
 impl Watch {
@@ -151,16 +160,23 @@ impl Watch {
         }
     }
 
+    /// Passes over no more lines than have no room.
+    fn stay_within(&mut self, terminal: Size) {
+        let shown = self.shown.tables.get(self.at);
+        let most = shown.map_or(0, |table| view::overflow(table, terminal));
+        self.skipped = self.skipped.min(most);
+    }
+
     /// Whether the key ends the view.
     fn press(&mut self, key: KeyEvent) -> bool {
         let tables = self.shown.tables.len().max(1);
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => return true,
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
-            KeyCode::Tab | KeyCode::Right | KeyCode::Down => self.at = (self.at + 1) % tables,
-            KeyCode::BackTab | KeyCode::Left | KeyCode::Up => {
-                self.at = (self.at + tables - 1) % tables;
-            }
+            KeyCode::Tab | KeyCode::Right => self.at = (self.at + 1) % tables,
+            KeyCode::BackTab | KeyCode::Left => self.at = (self.at + tables - 1) % tables,
+            KeyCode::Down => self.skipped = self.skipped.saturating_add(1),
+            KeyCode::Up => self.skipped = self.skipped.saturating_sub(1),
             _ => {}
         }
         false
@@ -175,11 +191,18 @@ mod tests {
     #[test]
     fn keys_go_round_the_tables_and_trouble_passes() {
         let last = page(1);
-        let mut watch = Watch { shown: server(None, &last), last, trouble: None, at: 0 };
+        let shown = server(None, &last);
+        let mut watch = Watch { shown, last, trouble: None, at: 0, skipped: 0 };
         for (code, at) in [(KeyCode::Tab, 1), (KeyCode::Right, 0), (KeyCode::Left, 1)] {
             assert!(!watch.press(code.into()));
             assert_eq!(watch.at, at);
         }
+        for code in [KeyCode::Up, KeyCode::Down, KeyCode::Down, KeyCode::Up] {
+            assert!(!watch.press(code.into()));
+        }
+        assert_eq!((watch.at, watch.skipped), (1, 1));
+        watch.stay_within(Size { width: 100, height: 100 });
+        assert_eq!(watch.skipped, 0);
         assert!(watch.press(KeyCode::Char('q').into()));
         let (sender, pages) = sync_channel(2);
         sender.send(Err(std::io::ErrorKind::ConnectionRefused.into())).unwrap();

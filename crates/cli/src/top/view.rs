@@ -5,22 +5,45 @@
 //! memory by structure │ throughput, amplification, stalls by cause, hits
 //! ```
 //!
-//! The live view and `--once` draw the same widgets; the latter as plain text, every table below
-//! the other.
+//! Where a terminal is narrow the memory stands below, and where it is narrower bars and names are shorter and
+//! levels tell less; where it is short, ↑ and ↓ pass over lines. The live view and `--once` draw the same
+//! widgets; the latter as plain text, every table below the other.
 
 use indicatif::HumanBytes;
 use ratatui::buffer::Buffer;
-use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::layout::{Constraint, Layout, Rect, Size};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, Paragraph, Tabs, Widget};
 
 use super::model::{Level, Ratio, Server, Table};
 
-/// Columns of a bar.
-const BAR: usize = 16;
-/// Columns and lines of a plain frame.
+/// Columns of a plain frame that goes to no terminal.
 const PLAIN_WIDTH: u16 = 100;
+
+/// What there is room for.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// Memory stands beside the rates, not below them.
+    is_beside: bool,
+    /// Levels tell what they aim at, and what is written into them.
+    tells_aims: bool,
+    /// Columns of a bar, of the name before it, and of the name before a rate.
+    bar: usize,
+    label: usize,
+    row: usize,
+}
+
+impl Shape {
+    fn of(width: u16) -> Self {
+        let is_beside = width >= 80;
+        let tells_aims = width >= 68;
+        let (bar, label) =
+            if width >= 96 || (52..80).contains(&width) { (16, 13) } else { (8, 13) };
+        let label = if width < 52 { 9 } else { label };
+        Shape { is_beside, tells_aims, bar, label, row: if width >= 96 { 18 } else { 14 } }
+    }
+}
 
 /// One frame of the live view.
 pub(super) struct Frame<'a> {
@@ -28,6 +51,8 @@ pub(super) struct Frame<'a> {
     pub(super) server: &'a Server,
     /// The table shown.
     pub(super) selected: usize,
+    /// Its lines that are passed over, because there is no room for all.
+    pub(super) skipped: u16,
     /// Why the numbers are old, if they are.
     pub(super) trouble: Option<&'a str>,
 }
@@ -36,35 +61,55 @@ impl Widget for Frame<'_> {
     fn render(self, area: Rect, buffer: &mut Buffer) {
         let rows = [Constraint::Length(1), Constraint::Length(1), Constraint::Fill(1)];
         let [top, tabs, body] = Layout::vertical(rows).areas(area);
-        head(self.address, self.server).render(top, buffer);
+        head(self.address, self.server, area.width).render(top, buffer);
         match self.trouble {
             Some(text) => Line::from(format!(" {text}")).black().on_yellow().render(tabs, buffer),
             None => {
-                let names = self.server.tables.iter().map(|table| table.name.clone());
+                let names: Vec<_> = self.server.tables.iter().map(|table| &*table.name).collect();
+                // Each with a column on both sides and a line before the next.
+                let taken: usize = names.iter().map(|name| name.chars().count() + 3).sum();
                 let chosen = Style::new().bold().reversed();
                 Tabs::new(names).select(self.selected).highlight_style(chosen).render(tabs, buffer);
-                Line::from("tab ← → tables  q quit ").dim().right_aligned().render(tabs, buffer);
+                if taken + KEYS.chars().count() <= usize::from(area.width) {
+                    Line::from(KEYS).dim().right_aligned().render(tabs, buffer);
+                }
             }
         }
         match self.server.tables.get(self.selected) {
-            Some(shown) => table(shown, body, buffer),
+            Some(shown) => scrolled(shown, self.skipped, body, buffer),
             None => Line::from(" The server has no tables.").render(body, buffer),
         }
     }
 }
 
-/// All tables as plain text.
-pub(super) fn plain(address: &str, server: &Server) -> String {
-    let mut text = head(address, server).to_string();
+const KEYS: &str = "tab ← → tables  ↑ ↓ lines  q quit ";
+
+/// How many lines of the table have no room in a terminal of this size.
+pub(super) fn overflow(shown: &Table, terminal: Size) -> u16 {
+    table(shown, terminal.width).area.height.saturating_sub(terminal.height.saturating_sub(2))
+}
+
+/// The lines of a table behind those that are skipped, as far as there is room.
+fn scrolled(shown: &Table, skipped: u16, area: Rect, buffer: &mut Buffer) {
+    let whole = table(shown, area.width);
+    let height = whole.area.height.saturating_sub(skipped).min(area.height);
+    for (y, x) in (0..height).flat_map(|y| (0..area.width).map(move |x| (y, x))) {
+        buffer[(area.x + x, area.y + y)] = whole[(x, skipped + y)].clone();
+    }
+    if whole.area.height > skipped + height && height > 0 {
+        let last = Rect { y: area.y + height - 1, height: 1, ..area };
+        Line::from(" ↓ more ").dim().right_aligned().render(last, buffer);
+    }
+}
+
+/// All tables as plain text, for a terminal of so many columns or for none.
+pub(super) fn plain(address: &str, server: &Server, columns: Option<u16>) -> String {
+    let width = columns.unwrap_or(PLAIN_WIDTH).min(PLAIN_WIDTH);
+    let mut text = head(address, server, columns.unwrap_or(u16::MAX)).to_string();
     for shown in &server.tables {
-        let above = levels(shown).len();
-        let right = 7 + shown.stalls.len() + shown.hits.len();
-        let lines =
-            u16::try_from(3 + above + right.max(shown.memory.len())).unwrap_or(u16::MAX / 2);
-        let mut buffer = Buffer::empty(Rect::new(0, 0, PLAIN_WIDTH, lines));
-        table(shown, buffer.area, &mut buffer);
-        for y in 0..lines {
-            let line: String = (0..PLAIN_WIDTH).map(|x| buffer[(x, y)].symbol()).collect();
+        let whole = table(shown, width);
+        for y in 0..whole.area.height {
+            let line: String = (0..width).map(|x| whole[(x, y)].symbol()).collect();
             text += "\n";
             text += line.trim_end();
         }
@@ -72,21 +117,37 @@ pub(super) fn plain(address: &str, server: &Server) -> String {
     text
 }
 
-fn head(address: &str, server: &Server) -> Line<'static> {
-    Line::from(vec![
-        Span::from(" siltstone ").bold().cyan(),
-        Span::from(format!(
-            "{address}  up {}  {} clients  {} commands  in {}  out {}",
-            uptime(server.uptime),
-            server.clients,
-            rate(server.commands),
-            byte_rate(server.bytes_in),
-            byte_rate(server.bytes_out),
-        )),
-    ])
+/// What is known of the server, as much as there is room for.
+fn head(address: &str, server: &Server, width: u16) -> Line<'static> {
+    let parts = [
+        address.to_owned(),
+        format!("  up {}", uptime(server.uptime)),
+        format!("  {} clients", server.clients),
+        format!("  {} commands", rate(server.commands)),
+        format!("  in {}", byte_rate(server.bytes_in)),
+        format!("  out {}", byte_rate(server.bytes_out)),
+    ];
+    let mut line = Line::from(vec![Span::from(" siltstone ").bold().cyan()]);
+    for part in parts {
+        if line.width() + part.chars().count() > usize::from(width) {
+            break;
+        }
+        line.push_span(part);
+    }
+    line
 }
 
-fn table(table: &Table, area: Rect, buffer: &mut Buffer) {
+/// A table, as high as it comes to be at this width.
+fn table(table: &Table, width: u16) -> Buffer {
+    let shape = Shape::of(width);
+    let (levels, rates, memory) = (levels(table, shape), rates(table, shape), memory(table, shape));
+    let below = match shape.is_beside {
+        true => rates.len().max(memory.len()),
+        false => rates.len() + memory.len(),
+    };
+    let height = u16::try_from(2 + levels.len() + below).unwrap_or(u16::MAX);
+    let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
+
     let title = format!(
         " {} · {} · about {} keys · {} ",
         table.name,
@@ -95,25 +156,37 @@ fn table(table: &Table, area: Rect, buffer: &mut Buffer) {
         bytes(table.space)
     );
     let frame = Block::bordered().border_type(BorderType::Rounded).title(title.bold());
-    let inner = frame.inner(area);
-    frame.render(area, buffer);
+    let inner = frame.inner(buffer.area);
+    frame.render(buffer.area, &mut buffer);
+    if shape.is_beside {
+        let rows = [Constraint::Length(levels.len() as u16), Constraint::Fill(1)];
+        let [above, below] = Layout::vertical(rows).areas(inner);
+        // As wide as the widest of the rates.
+        let columns = [Constraint::Fill(1), Constraint::Length(1), Constraint::Length(43)];
+        let [left, _, right] = Layout::horizontal(columns).areas(below);
+        Paragraph::new(levels).render(above, &mut buffer);
+        Paragraph::new(memory).render(left, &mut buffer);
+        Paragraph::new(rates).render(right, &mut buffer);
+    } else {
+        let lines: Vec<_> = levels.into_iter().chain(rates).chain(memory).collect();
+        Paragraph::new(lines).render(inner, &mut buffer);
+    }
+    buffer
+}
 
-    let lines = levels(table);
-    let rows = [Constraint::Length(lines.len() as u16), Constraint::Fill(1)];
-    let [above, below] = Layout::vertical(rows).areas(inner);
-    let columns = [Constraint::Fill(5), Constraint::Length(1), Constraint::Fill(4)];
-    let [left, _, right] = Layout::horizontal(columns).areas(below);
-    Paragraph::new(lines).render(above, buffer);
-
+fn memory(table: &Table, shape: Shape) -> Vec<Line<'static>> {
     let total: f64 = table.memory.iter().map(|(_, bytes)| bytes).sum();
     let mut lines = vec![heading(&format!("memory {}", bytes(total)))];
     lines.extend(table.memory.iter().map(|(name, held)| {
-        let pieces =
-            [Span::from(label(&name.replace('_', " "))), bar(held / total, Color::Magenta)];
-        Line::from_iter(pieces.into_iter().chain([Span::from(format!(" {}", bytes(*held)))]))
+        let bar = bar(held / total, Color::Magenta, shape);
+        let held = format!(" {}", bytes(*held)).into();
+        Line::from_iter([label(&name.replace('_', " "), shape), bar, held])
     }));
-    Paragraph::new(lines).render(left, buffer);
+    lines
+}
 
+fn rates(table: &Table, shape: Shape) -> Vec<Line<'static>> {
+    let row = |name: &str, text: String| row(name, text, shape);
     let mut lines = vec![
         heading("throughput"),
         row("writes", format!("{}  {}", rate(table.writes), byte_rate(table.written_bytes))),
@@ -131,19 +204,19 @@ fn table(table: &Table, area: Rect, buffer: &mut Buffer) {
     lines.push(heading("hits, now (since the start)"));
     let percent = |value: f64| format!("{:.1} %", 100.0 * value);
     lines.extend(table.hits.iter().map(|(name, hits)| row(name, ratio(*hits, percent))));
-    Paragraph::new(lines).render(right, buffer);
+    lines
 }
 
 /// The levels, the triangle among them. Those below the last that has anything share a line.
-fn levels(table: &Table) -> Vec<Line<'static>> {
+fn levels(table: &Table, shape: Shape) -> Vec<Line<'static>> {
     let mut lines = vec![heading("levels")];
     let largest = table.levels.iter().map(|level| level.bytes).fold(0.0, f64::max);
     let held = table.levels.iter().rposition(|level| level.files > 0.0).map_or(0, |last| last + 1);
     let (held, empty) = table.levels.split_at(held);
-    lines.extend(held.iter().map(|level| level_line(level, largest)));
+    lines.extend(held.iter().map(|level| level_line(level, largest, shape)));
     match empty {
         [] => {}
-        [one] => lines.push(level_line(one, largest)),
+        [one] => lines.push(level_line(one, largest, shape)),
         [first, .., last] => {
             let text = format!(" {} to {}: empty", first.name, last.name);
             lines.push(Line::from(text).dim());
@@ -151,15 +224,16 @@ fn levels(table: &Table) -> Vec<Line<'static>> {
     }
     if let Some(container) = &table.container {
         let text = format!(" {:.0} %, {} rows", 100.0 * container.fill, container.rows);
-        let pieces = [Span::from(label("container")), bar(container.fill, Color::Cyan)];
-        lines.push(Line::from_iter(pieces.into_iter().chain([Span::from(text)])));
+        let bar = bar(container.fill, Color::Cyan, shape);
+        lines.push(Line::from_iter([label("container", shape), bar, text.into()]));
     }
     if let Some(cursor) = table.cursor {
         // The triangle: what the cursor has passed is compacted, and newer rows fill it again.
-        let at = ((BAR - 1) as f64 * cursor).round() as usize;
-        let marked = format!("{}▲{}", "─".repeat(at), "─".repeat(BAR - 1 - at));
+        let last = shape.bar - 1;
+        let at = ((last as f64 * cursor).round() as usize).min(last);
+        let marked = format!("{}▲{}", "─".repeat(at), "─".repeat(last - at));
         let text = format!(" {:.0} % of level 1", 100.0 * cursor);
-        let pieces = [Span::from(label("cursor")), Span::from(marked).cyan(), Span::from(text)];
+        let pieces = [label("cursor", shape), Span::from(marked).cyan(), text.into()];
         lines.push(Line::from_iter(pieces));
     }
     if table.levels.is_empty() {
@@ -169,38 +243,40 @@ fn levels(table: &Table) -> Vec<Line<'static>> {
 }
 
 /// A bar is full when the level is at its aim; without aims, the largest level's is.
-fn level_line(level: &Level, largest: f64) -> Line<'static> {
+fn level_line(level: &Level, largest: f64, shape: Shape) -> Line<'static> {
     let full = if level.target > 0.0 { level.target } else { largest };
     let color = if level.bytes > 1.1 * full { Color::Yellow } else { Color::Green };
     let aim = match level.target {
-        0.0 => String::new(),
+        target if target == 0.0 || !shape.tells_aims => String::new(),
         target => format!(" of {}", bytes(target)),
     };
     let written = match level.written {
-        Some(more) if more > 0.0 => format!(" +{}", byte_rate(level.written)),
+        Some(more) if more > 0.0 && shape.tells_aims => format!(" +{}", byte_rate(level.written)),
         _ => String::new(),
     };
     let text = format!(" {}{aim}, {} files{written}", bytes(level.bytes), level.files);
-    Line::from(vec![Span::from(label(&level.name)), bar(level.bytes / full, color), text.into()])
+    Line::from_iter([label(&level.name, shape), bar(level.bytes / full, color, shape), text.into()])
 }
 
 fn heading(text: &str) -> Line<'static> {
     Line::from(text.to_owned()).bold().cyan()
 }
 
-fn label(text: &str) -> String {
-    format!(" {text:<13.13} ")
+fn label(text: &str, shape: Shape) -> Span<'static> {
+    let columns = shape.label;
+    Span::from(format!(" {text:<columns$.columns$} "))
 }
 
-fn row(name: &str, text: String) -> Line<'static> {
-    Line::from(format!(" {name:<19}{text}"))
+fn row(name: &str, text: String, shape: Shape) -> Line<'static> {
+    let columns = shape.row;
+    Line::from(format!(" {name:<columns$} {text}"))
 }
 
-fn bar(share: f64, color: Color) -> Span<'static> {
+fn bar(share: f64, color: Color, shape: Shape) -> Span<'static> {
     // Nothing divided by nothing fills nothing.
     let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
-    let filled = (share * BAR as f64).round() as usize;
-    Span::from("█".repeat(filled) + &"░".repeat(BAR - filled)).fg(color)
+    let filled = (share * shape.bar as f64).round() as usize;
+    Span::from("█".repeat(filled) + &"░".repeat(shape.bar - filled)).fg(color)
 }
 
 /// A number at three digits: `488 k`.
@@ -252,9 +328,19 @@ mod tests {
     use super::*;
 
     fn drawn(width: u16, height: u16, selected: usize, trouble: Option<&str>) -> String {
+        scrolled(width, height, selected, 0, trouble)
+    }
+
+    fn scrolled(
+        width: u16,
+        height: u16,
+        selected: usize,
+        skipped: u16,
+        trouble: Option<&str>,
+    ) -> String {
         let server = server(Some(&page(1)), &page(2));
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        let frame = Frame { address: "host:1", server: &server, selected, trouble };
+        let frame = Frame { address: "host:1", server: &server, selected, skipped, trouble };
         terminal.draw(|f| f.render_widget(frame, f.area())).unwrap();
         terminal.backend().to_string()
     }
@@ -298,10 +384,67 @@ mod tests {
 
     #[test]
     fn a_plain_frame_has_every_table_whole() {
-        let text = plain("host:1", &server(Some(&page(1)), &page(2)));
+        let text = plain("host:1", &server(Some(&page(1)), &page(2)), None);
         for part in ["fruit · lsm", "cache ·", " filter ", " block cache "] {
             assert!(text.contains(part), "'{part}' is not in:\n{text}");
         }
         assert_eq!(text.matches('╯').count(), 2, "{text}");
+    }
+    #[test]
+    fn a_narrow_terminal_shows_every_figure() {
+        for (width, parts) in [
+            (
+                80,
+                &[
+                    " L1            ████████ 1.00 GiB of 1.00 GiB, 64 files",
+                    " writes         250/s  488.28 KiB/s",
+                ][..],
+            ),
+            (
+                60,
+                &[
+                    " L1            ████████████████ 1.00 GiB, 64 files",
+                    " memtable      ███████████░░░░░ 57.22 MiB",
+                ],
+            ),
+            (
+                40,
+                &[" L1        ████████ 1.00 GiB, 64 files", " flush          250.0 ms/s  (1.0 s)"],
+            ),
+        ] {
+            let text = drawn(width, 40, 0, None);
+            let always = [
+                "reads a lookup 1.50  (1.17)",
+                "lookups that found 90.0 %  (76.7 %)",
+                "block cache    90.0 %  (90.0 %)",
+                "57.22 MiB",
+                "amplification, now (since the start)",
+            ];
+            for part in parts.iter().chain(&always) {
+                assert!(text.contains(part), "'{part}' is not in:\n{text}");
+            }
+            assert!(!text.contains("more"), "{text}");
+        }
+        // What has no room whole is left out of the head.
+        assert!(
+            drawn(40, 40, 0, None).contains("host:1  up 1m 44s  3 clients "),
+            "{}",
+            drawn(40, 40, 0, None)
+        );
+    }
+
+    #[test]
+    fn a_short_terminal_shows_all_lines_one_after_the_other() {
+        let shown = server(Some(&page(1)), &page(2));
+        for width in [40, 100] {
+            let size = Size { width, height: 12 };
+            let most = overflow(&shown.tables[0], size);
+            assert!(most > 0 && scrolled(width, 12, 0, 0, None).contains("↓ more"));
+            let end = scrolled(width, 12, 0, most, None);
+            assert!(end.contains('╯') && !end.contains("more"), "{end}");
+            assert!(!end.contains("about 20.0 M keys"), "{end}");
+            // Beyond the end there is nothing, and no fault.
+            scrolled(width, 12, 0, most + 100, None);
+        }
     }
 }

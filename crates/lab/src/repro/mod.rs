@@ -83,7 +83,7 @@ mod zipf_merge;
 use crate::plot::Plot;
 use crate::refused;
 pub use durations::seconds;
-pub use text::{list, text};
+pub use text::{id_width, list, text};
 pub use verdict::{Check, Direction, Verdict};
 
 /// Every experiment, by the order of its paper.
@@ -229,6 +229,18 @@ pub fn find(id: &str) -> Result<&'static dyn Experiment> {
     })
 }
 
+/// Refuses a scale that no experiment accepts.
+///
+/// # Errors
+/// [`Error::BadOptions`] for one out of [`SCALES`].
+pub fn check_scale(scale: f64) -> Result<()> {
+    let (low, high) = (SCALES.start(), SCALES.end());
+    match SCALES.contains(&scale) {
+        true => Ok(()),
+        false => Err(bad("scale", format!("{scale} is not from {low} to {high}"))),
+    }
+}
+
 /// Runs an experiment and judges what it measured.
 ///
 /// # Errors
@@ -238,10 +250,7 @@ pub fn run(
     scale: f64,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Finding> {
-    if !SCALES.contains(&scale) {
-        let (low, high) = (SCALES.start(), SCALES.end());
-        return Err(bad("scale", format!("{scale} is not from {low} to {high}")));
-    }
+    check_scale(scale)?;
     let measured = experiment.run(scale, progress)?;
     let verdict = Verdict::of(&measured.checks);
     Ok(Finding {

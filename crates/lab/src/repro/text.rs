@@ -9,9 +9,14 @@ use std::fmt::Write;
 use super::durations::seconds;
 use super::{Direction, EXPERIMENTS, Finding};
 
+/// Columns that the longest name of an experiment takes.
+pub fn id_width() -> usize {
+    EXPERIMENTS.iter().map(|e| e.id().len()).max().unwrap_or(0)
+}
+
 /// All experiments, one a line, with about how long they take.
 pub fn list() -> String {
-    let width = EXPERIMENTS.iter().map(|e| e.id().len()).max().unwrap_or(0);
+    let width = id_width();
     let line = |text: String, e: &&dyn super::Experiment| {
         let seconds = seconds(e.id()).map_or(String::new(), |seconds| format!("{seconds} s"));
         text + &format!("{:<width$} {seconds:>6}  {}: {}\n", e.id(), e.figure(), e.claim())

@@ -256,10 +256,7 @@ fn merge_cursors(cursors: &mut Vec<(usize, Vec<u8>)>, newer: &[(usize, Vec<u8>)]
 fn refuse_remains(media: &dyn Media) -> Result<()> {
     match media.list()?.into_iter().find(|name| parse_file_name(name).is_some()) {
         None => Ok(()),
-        Some(name) => Err(Error::Refused {
-            path: media.name(),
-            reason: format!("there is {name}, but CURRENT is missing; repair the store"),
-        }),
+        Some(name) => Err(Manifest::missing(&name)),
     }
 }
 

@@ -63,15 +63,27 @@ impl Drop for Held {
 
 /// Takes the lock file at a canonical path, created if it is not there.
 pub(super) fn lock(path: PathBuf) -> Result<Held> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    take(path, &options, FlockOperation::NonBlockingLockExclusive)
+}
+
+/// Takes the lock file along with other processes that do so; `None` if there is none.
+pub(super) fn share(path: PathBuf) -> Result<Option<Held>> {
+    match take(path, OpenOptions::new().read(true), FlockOperation::NonBlockingLockShared) {
+        Err(error) if error.is_not_found() => Ok(None),
+        taken => taken.map(Some),
+    }
+}
+
+fn take(path: PathBuf, options: &OpenOptions, operation: FlockOperation) -> Result<Held> {
     let name = path.display().to_string();
     let Some(claim) = Claim::new(path) else {
         return Err(Error::Locked { path: name, holder: Some(std::process::id()) });
     };
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
     let file = options.open(&claim.0).map_err(|error| Error::io("lock", &*name, &error))?;
     loop {
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        match flock(&file, operation) {
             Ok(()) => return Ok(Held { file, _claim: claim }),
             Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK) => {

@@ -200,10 +200,7 @@ pub(crate) fn fold(edits: &[Vec<u8>]) -> Result<Edit> {
 fn refuse_remains(media: &dyn Media) -> Result<()> {
     match media.list()?.into_iter().find(|name| names::parse(name).is_some()) {
         None => Ok(()),
-        Some(name) => Err(Error::Refused {
-            path: media.name(),
-            reason: format!("there is {name}, but CURRENT is missing; repair the store"),
-        }),
+        Some(name) => Err(Manifest::missing(&name)),
     }
 }
 

@@ -41,9 +41,10 @@ pub(super) struct Current {
 /// Which manifest counts.
 pub(super) fn read_current(media: &dyn Media) -> Result<Current> {
     let file = media.open(CURRENT, Mode::Read).map_err(|error| match error {
-        error if error.is_not_found() => {
-            Error::Refused { path: media.name(), reason: "there is no store here".into() }
-        }
+        error if error.is_not_found() => Error::Refused {
+            path: media.name(),
+            reason: "there is no CURRENT, which would name a manifest".into(),
+        },
         error => error,
     })?;
     let len = file.len()?;

@@ -57,7 +57,7 @@ impl Versions {
         let (manifest, edits) = if !is_new {
             Manifest::open(media.clone(), ENGINE).map_err(missing_manifest)?
         } else {
-            homes.all().try_for_each(|media| refuse_remains(media.as_ref()))?;
+            refuse_remains(homes)?;
             let empty = Edit { next_file: Some(1), shape: Some(shape), ..Edit::default() };
             let snapshot = empty.encode();
             (Manifest::create(media.clone(), ENGINE, &snapshot)?, vec![snapshot])
@@ -232,13 +232,23 @@ pub(crate) fn fold(edits: &[Vec<u8>]) -> Result<Edit> {
 
 /// Files without a manifest are a store that lost it, not a place for a new one: a new one would
 /// remove them.
-fn refuse_remains(media: &dyn Media) -> Result<()> {
-    match media.list()?.into_iter().find(|name| Kind::parse(name).is_some()) {
-        None => Ok(()),
-        Some(name) => Err(Error::Refused {
-            path: media.name(),
-            reason: format!("there is {name}, but CURRENT is missing; restore it from a copy"),
+fn refuse_remains(homes: &Homes) -> Result<()> {
+    let remains = |media: &dyn Media| -> Result<Option<String>> {
+        Ok(media.list()?.into_iter().find(|name| Kind::parse(name).is_some()))
+    };
+    if let Some(name) = remains(homes.main.as_ref())? {
+        return Err(Manifest::missing(&name));
+    }
+    match &homes.upper {
+        // They may be another table's, which is as it should be.
+        Some((upper, _)) => remains(upper.as_ref())?.map_or(Ok(()), |name| {
+            let reason = format!("there is {name}, and the table that is to be made has no files");
+            Err(Error::Refused {
+                path: upper.name(),
+                reason: format!("{reason}; give another directory"),
+            })
         }),
+        None => Ok(()),
     }
 }
 
