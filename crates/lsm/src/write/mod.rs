@@ -86,6 +86,8 @@ impl Inner {
     /// Writes this thread's batch and those of `others` as one group.
     fn lead(&self, own: &WriteBatch, durability: Durability, others: &[Queued]) -> Result<()> {
         let mut writer = self.writer.lock();
+        let headway = self.background.headway();
+        let _under_way = headway.begin();
         self.background.check_writable()?;
         self.make_room(&mut writer)?;
         let writer = writer.as_mut().ok_or(Error::Closed)?;
@@ -95,7 +97,7 @@ impl Inner {
 
         self.append(writer, batches())?;
         if wants_sync {
-            writer.log.sync().map_err(|e| self.background.poison("syncing the log", e))?;
+            headway.aside(|| writer.log.sync()).map_err(|e| self.background.poison("syncing the log", e))?;
         }
         let is_full = writer.large.is_some() && self.fill(writer) >= 1.0;
         let mut sequence = writer.last_sequence;
