@@ -12,14 +12,15 @@
 //! of background work together. No pause of back-pressure is that long. So jobs look between two steps
 //! whether the writer gets on, and sleep while it does not: the system then has nobody else to run.
 //!
-//! A writer that waits on purpose, for room or for the medium, says so ([`Headway::aside`]): jobs are what it
-//! waits for. One that does not come back for other reasons (other programs, a fault of a page) does not
+//! A writer that waits on purpose, for room, for the medium or for its turn, says so ([`UnderWay::aside`]):
+//! jobs are what it waits for. One that does not come back for other reasons (other programs, a fault of a page) does not
 //! hold up background work for long: a write is waited for once, and for some milliseconds.
 //!
 //! Invariant: the number is odd only while a write is under way that does not wait for a job.
 //!
 //! Source: ours.
 
+use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -31,7 +32,7 @@ const LOOK_AGAIN: Duration = Duration::from_micros(100);
 /// So often at most for one write.
 const LOOKS: u32 = 100;
 
-/// Which write of a table is under way. One writer at a time.
+/// Which write of a table is under way; of several at once, the first.
 #[derive(Debug, Default)]
 pub struct Headway {
     number: AtomicU64,
@@ -39,26 +40,18 @@ pub struct Headway {
     given_up: AtomicU64,
 }
 
-/// A write that is under way until this is dropped.
-pub struct UnderWay<'a>(&'a Headway);
+/// A write that is under way until this is dropped, unless another was before it.
+pub struct UnderWay<'a> {
+    headway: &'a Headway,
+    is_told: Cell<bool>,
+}
 
 impl Headway {
-    /// A write begins. Cost: a load and a store.
+    /// A write begins. Cost: a compare-and-swap, and a store at its end.
     pub fn begin(&self) -> UnderWay<'_> {
-        self.number.store(self.number.load(Relaxed) | 1, Relaxed);
-        UnderWay(self)
-    }
-
-    /// Waits by `wait`, for jobs or for the medium, amid a write.
-    pub fn aside<T>(&self, wait: impl FnOnce() -> T) -> T {
-        let number = self.number.load(Relaxed);
-        self.number.store(number.next_multiple_of(2), Relaxed);
-        let result = wait();
-        // Another writer may have been and gone meanwhile.
-        if number % 2 == 1 {
-            self.number.store(self.number.load(Relaxed) | 1, Relaxed);
-        }
-        result
+        let under_way = UnderWay { headway: self, is_told: Cell::new(false) };
+        under_way.go_on();
+        under_way
     }
 
     /// Sleeps while a write is under way that does not get on; returns how often. Cost: a load, or as
@@ -89,10 +82,37 @@ impl Headway {
     }
 }
 
+impl UnderWay<'_> {
+    /// From now on the write is waited for, if none is.
+    pub fn go_on(&self) {
+        let number = &self.headway.number;
+        let now = number.load(Relaxed);
+        if now.is_multiple_of(2) && !self.is_told.get() {
+            let is_told = number.compare_exchange(now, now + 1, Relaxed, Relaxed).is_ok();
+            self.is_told.set(is_told);
+        }
+    }
+
+    /// From now on the write is not waited for.
+    pub fn stop(&self) {
+        if self.is_told.replace(false) {
+            // While the number is odd only who made it so changes it.
+            self.headway.number.store(self.headway.number.load(Relaxed) + 1, Relaxed);
+        }
+    }
+
+    /// Waits by `wait`, for jobs or for the medium, amid a write.
+    pub fn aside<T>(&self, wait: impl FnOnce() -> T) -> T {
+        self.stop();
+        let result = wait();
+        self.go_on();
+        result
+    }
+}
+
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        let number = self.0.number.load(Relaxed);
-        self.0.number.store(number.next_multiple_of(2), Relaxed);
+        self.stop();
     }
 }
 
@@ -105,7 +125,9 @@ mod tests {
         let headway = Headway::default();
         assert_eq!(headway.let_pass(), 0, "no write is under way");
         let first = headway.begin();
-        assert_eq!(headway.aside(|| headway.let_pass()), 0, "it waits for the job");
+        assert_eq!(first.aside(|| headway.let_pass()), 0, "it waits for the job");
+        // A second at once is not told of, and ends nothing that is not its own.
+        drop(headway.begin());
         assert_eq!(headway.let_pass(), LOOKS, "it stands still, but work must go on");
         assert_eq!(headway.let_pass(), 0, "a write is waited for once");
         drop(first);

@@ -21,7 +21,8 @@ fn open(media: &Faulty) -> Lsm {
         ("container", "0"),
         ("subcompactions", "2"),
     ];
-    let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let options =
+        options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
     Lsm::open(Arc::new(media.clone()), env, Options::from_map(&options).unwrap()).unwrap()
 }
