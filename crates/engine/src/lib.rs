@@ -37,6 +37,7 @@ pub mod group;
 pub mod headway;
 pub mod inspection;
 pub mod io;
+mod late;
 pub mod names;
 pub mod options;
 pub mod patience;
