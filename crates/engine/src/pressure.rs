@@ -266,10 +266,14 @@ mod tests {
     fn is_what_the_system_adds_to_a_pause_told() {
         let counters = StallCounters::default();
         let ms = Duration::from_millis;
-        counters.add_pause(ms(3), ms(11));
-        counters.add_pause(ms(3), ms(4));
+        counters.add_pause(ms(11), Late { all: ms(8), of_clock: ms(6) });
+        counters.add_pause(ms(7), Late { all: ms(4), of_clock: ms(1) });
         let stalls = counters.get();
-        assert_eq!((stalls.insert_us, stalls.longest_us, stalls.late_us), (15_000, 11_000, 8_000));
+        assert_eq!((stalls.insert_us, stalls.longest_us, stalls.late_us), (18_000, 11_000, 8_000));
+        assert_eq!(stalls.longest_own_us, 6_000);
+        // A wait for a job is the engine's whole.
+        counters.add(Stall::Flush, ms(9));
+        assert_eq!(counters.get().longest_own_us, 9_000);
     }
 
     #[test]

@@ -6,7 +6,9 @@
 //!
 //! A run whose filter says that it does not hold the key that is sought stands behind that key, wherever
 //! exactly. If another run holds the key, the first is placed no sooner than the merge moves on: most seeks
-//! to a key that is there read one block. And a row in files is not even begun before it is placed.
+//! to a key that is there read one block. So does a row whose keys there the cursor over level 0 has passed: it has
+//! nothing before where that cursor stands, and is placed no sooner than the merge comes so far or moves on. And a
+//! row in files is not even begun before it is placed.
 //!
 //! Rows in persistent memory are placed together, newest to oldest, so that each narrows the next by
 //! its hints (see `rowtable::hints`).
@@ -18,6 +20,7 @@ use siltstone_structures::hash64;
 use siltstone_table::{IterOptions, Kind};
 
 use super::{Source, View};
+use crate::live_range::LiveRange;
 use crate::rowtable::{RowIter, hints};
 
 /// The merge of sorted runs.
@@ -66,6 +69,19 @@ impl Merge {
         }
     }
 
+    /// What is live of run `i`, if it is a row in files.
+    fn live(&self, i: usize) -> Option<&LiveRange> {
+        match (&self.runs[i], &self.view) {
+            (Source::Waiting(row), Some(view)) => Some(view.version.level0[*row].live()),
+            (Source::Row(row), _) => Some(row.live()),
+            _ => None,
+        }
+    }
+
+    fn is_dead(&self, i: usize, key: &[u8]) -> bool {
+        self.live(i).is_some_and(|live| !live.contains(key))
+    }
+
     /// Whether run `i` may have versions of `key`.
     fn may_hold(&self, i: usize, key: &[u8], hash: u64) -> bool {
         match (&self.runs[i], &self.view) {
@@ -88,7 +104,7 @@ impl Merge {
         let hash = hash64(key);
         self.late.clear();
         for i in 0..self.runs.len() {
-            if !self.may_hold(i, key, hash) {
+            if self.is_dead(i, key) || !self.may_hold(i, key, hash) {
                 self.late.push(i);
             }
         }
@@ -97,7 +113,7 @@ impl Merge {
         self.sought.0.clear();
         self.sought.0.extend_from_slice(key);
         self.sought.1 = sequence;
-        if self.valid() && self.key() == key { Ok(()) } else { self.place_late() }
+        if self.valid() && self.key() == key { Ok(()) } else { self.place_next() }
     }
 
     pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
@@ -190,6 +206,25 @@ impl Merge {
         Ok(())
     }
 
+    /// Places those of the late runs that may hold the next version.
+    fn place_next(&mut self) -> Result<()> {
+        let late = std::mem::take(&mut self.late);
+        let (dead, alive): (Vec<_>, _) =
+            late.into_iter().partition(|&i| self.is_dead(i, &self.sought.0));
+        self.late = alive;
+        self.place_late()?;
+        let is_next = |i: &usize| {
+            let from = self.live(*i).and_then(|live| live.after(&self.sought.0));
+            from.is_some_and(|from| !self.valid() || from <= self.key())
+        };
+        let (next, later) = dead.into_iter().partition(is_next);
+        self.late = next;
+        self.place_late()?;
+        self.late = later;
+        Ok(())
+    }
+
+    /// Places all that are late.
     fn place_late(&mut self) -> Result<()> {
         for at in 0..self.late.len() {
             let i = self.late[at];
