@@ -122,6 +122,5 @@ fn does_a_seek_to_no_key_leave_rows_alone_that_are_passed_there() {
         }
     }
     let reads = reads() - before;
-    println!("{rows} rows, {deeper} levels, {:.2} reads a seek", reads as f64 / seeks as f64);
-    assert!(reads * 10 < seeks * (rows + deeper) * 8);
+    assert!(reads * 2 < seeks * (rows + deeper), "{reads} reads of {seeks} seeks, {rows} rows");
 }
