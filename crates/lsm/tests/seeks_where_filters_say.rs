@@ -124,3 +124,17 @@ fn does_a_seek_to_no_key_leave_rows_alone_that_are_passed_there() {
     let reads = reads() - before;
     assert!(reads * 2 < seeks * (rows + deeper), "{reads} reads of {seeks} seeks, {rows} rows");
 }
+
+/// Wherever the cursor over level 0 stands, some of these keys are right before it.
+#[test]
+fn is_what_is_behind_the_cursor_over_level_0_found_from_right_before_it() {
+    let (lsm, model) = filled();
+    let mut cursor = lsm.range(KeyRange::all(), None).unwrap();
+    for key in (0..20_001).map(|key| format!("{key:06}").into_bytes()) {
+        cursor.seek(&key).unwrap();
+        for expected in model.range(key..).map(copied).take(3) {
+            assert_eq!(shown(&*cursor), Some(expected));
+            cursor.next().unwrap();
+        }
+    }
+}
