@@ -61,7 +61,7 @@ impl Experiment for LsmRocksDb {
     fn cause(&self) -> Option<&'static str> {
         Some(
             "it held in one run of three before seeks left rows alone that the cursor over level 0 has passed where they \
-             seek, and in the one since. Seeks of 1 KiB: those to keys that are not there are placed in each other row \
+             seek, and in one of two since. Seeks of 1 KiB: those to keys that are not there are placed in each other row \
              of level 0, of which there are some ten after a fillrandom, and its compaction goes on beside them, \
              while a RocksDB that has caught up with its compactions has few runs: 155 and 171 thousand a second of \
              ours met 100 and 207 thousand of its, and 198 since 154. The first workload, a fillrandom of 100 bytes: p99.9 was 2.7 times \
