@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::headway::Headway;
 use crate::{Error, Result, Scheduler, Stall, StallCounters};
 
 /// How long a writer sleeps at most before it looks again.
@@ -31,6 +32,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// What the jobs and the writers of one open table share.
 pub struct Background<S> {
     scheduler: Scheduler,
+    headway: Headway,
     state: Mutex<Shared<S>>,
     progress: Condvar,
     closed: AtomicBool,
@@ -67,6 +69,7 @@ impl<S> Background<S> {
         let state = Shared { engine: state, running: 0, failures: 0, error: None };
         Background {
             scheduler,
+            headway: Headway::default(),
             state: Mutex::new(state),
             progress: Condvar::new(),
             closed: AtomicBool::new(false),
@@ -109,13 +112,22 @@ impl<S> Background<S> {
         self.stopping.load(Acquire)
     }
 
-    /// Between two steps of a long job: lets writers pass that are late, and ends it soon if the table is
-    /// closing. Call it each tenth of a millisecond.
+    /// Which write is under way: jobs let it pass.
+    pub fn headway(&self) -> &Headway {
+        &self.headway
+    }
+
+    /// Between two steps of a long job: lets writers pass that are late or do not get on, and ends it soon
+    /// if the table is closing. Call it each tenth of a millisecond.
     ///
     /// # Errors
     /// `Closed` then.
     pub fn between_steps(&self) -> Result<()> {
         self.scheduler.let_pass();
+        // Without threads the writer is who runs this job.
+        if !self.scheduler.is_manual() {
+            self.headway.let_pass();
+        }
         if self.is_stopping() { Err(Error::Closed) } else { Ok(()) }
     }
 

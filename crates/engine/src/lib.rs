@@ -20,6 +20,7 @@
 //! | [`background`] | the background work of one open table, and waiting for it |
 //! | [`pressure`] | writers slow down in proportion to debt |
 //! | [`group`] | group commit: whoever comes first writes for all who wait |
+//! | [`headway`] | jobs let the write pass that is under way |
 //! | [`rate`] | a limit on background bytes a second |
 //! | [`env`](mod@env) | the injected world: clock, seed, scheduler, rate limit |
 
@@ -33,8 +34,10 @@ pub mod env;
 pub mod error;
 mod forward;
 pub mod group;
+pub mod headway;
 pub mod inspection;
 pub mod io;
+mod late;
 pub mod names;
 pub mod options;
 pub mod patience;

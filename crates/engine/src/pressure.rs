@@ -25,9 +25,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::Scheduler;
+use crate::late::{self, Late};
 use crate::stats::Stalls;
 
 /// No write waits longer for back-pressure.
@@ -104,17 +105,17 @@ impl Pressure {
 
     /// Takes a pause that is due and counts it. Call it without locks that a job takes.
     pub fn take(&self, pause: Duration, scheduler: &Scheduler, counters: &StallCounters) {
-        let began = Instant::now();
-        // With a manual scheduler a pause would be time lost: work off the debt instead.
-        if !scheduler.help() {
-            scheduler.sleep(pause);
-        }
-        let took = began.elapsed();
+        let (took, late) = late::timed(pause, || {
+            // With a manual scheduler a pause would be time lost: work off the debt instead.
+            if !scheduler.help() {
+                scheduler.sleep(pause);
+            }
+        });
         // A run that is to be replayed must not depend on how late a system was.
         if !scheduler.is_manual() {
-            self.pay_ahead(took.saturating_sub(pause));
+            self.pay_ahead(late.all);
         }
-        counters.add_pause(pause, took);
+        counters.add_pause(took, late);
     }
 
     fn pay_ahead(&self, late: Duration) {
@@ -139,22 +140,27 @@ pub enum Stall {
 pub struct StallCounters {
     micros: [AtomicU64; 3],
     longest_us: AtomicU64,
+    longest_own_us: AtomicU64,
     late_us: AtomicU64,
 }
 
 impl StallCounters {
     /// Counts a wait.
     pub fn add(&self, stall: Stall, waited: Duration) {
+        self.add_wait(stall, waited, waited);
+    }
+
+    fn add_wait(&self, stall: Stall, waited: Duration, own: Duration) {
         let micros = waited.as_micros() as u64;
         self.micros[stall as usize].fetch_add(micros, Relaxed);
         self.longest_us.fetch_max(micros, Relaxed);
+        self.longest_own_us.fetch_max(own.as_micros() as u64, Relaxed);
     }
 
-    /// Counts a pause that took longer than was `asked` for if the system was late to end it.
-    fn add_pause(&self, asked: Duration, took: Duration) {
-        self.add(Stall::Insert, took);
-        let late = took.saturating_sub(asked).as_micros() as u64;
-        self.late_us.fetch_max(late, Relaxed);
+    /// Counts a pause, which may have ended late.
+    fn add_pause(&self, took: Duration, late: Late) {
+        self.add_wait(Stall::Insert, took, took.saturating_sub(late.of_clock));
+        self.late_us.fetch_max(late.all.as_micros() as u64, Relaxed);
     }
 
     /// The waits so far.
@@ -165,6 +171,7 @@ impl StallCounters {
             flush_us: flush.load(Relaxed),
             compaction_us: compaction.load(Relaxed),
             longest_us: self.longest_us.load(Relaxed),
+            longest_own_us: self.longest_own_us.load(Relaxed),
             late_us: self.late_us.load(Relaxed),
         }
     }
@@ -259,10 +266,14 @@ mod tests {
     fn is_what_the_system_adds_to_a_pause_told() {
         let counters = StallCounters::default();
         let ms = Duration::from_millis;
-        counters.add_pause(ms(3), ms(11));
-        counters.add_pause(ms(3), ms(4));
+        counters.add_pause(ms(11), Late { all: ms(8), of_clock: ms(6) });
+        counters.add_pause(ms(7), Late { all: ms(4), of_clock: ms(1) });
         let stalls = counters.get();
-        assert_eq!((stalls.insert_us, stalls.longest_us, stalls.late_us), (15_000, 11_000, 8_000));
+        assert_eq!((stalls.insert_us, stalls.longest_us, stalls.late_us), (18_000, 11_000, 8_000));
+        assert_eq!(stalls.longest_own_us, 6_000);
+        // A wait for a job is the engine's whole.
+        counters.add(Stall::Flush, ms(9));
+        assert_eq!(counters.get().longest_own_us, 9_000);
     }
 
     #[test]

@@ -55,6 +55,8 @@ pub struct Stalls {
     pub compaction_us: u64,
     /// The longest single wait.
     pub longest_us: u64,
+    /// The longest, without the time by which the machine's clock was late to end a pause.
+    pub longest_own_us: u64,
     /// Of a pause, the longest time that the system let a writer sleep beyond what was asked for.
     pub late_us: u64,
 }

@@ -32,6 +32,9 @@ use crate::record::{self, Position};
 /// What one step under the writer's lock carries at most, in bytes.
 const STEP_BYTES: usize = 64 << 10;
 
+/// How often a walk over the memtable looks up, in keys.
+const STEP: usize = 64;
+
 /// A memtable whose newest values take more than this share of its measure is flushed in any case:
 /// what is carried shall leave room for new writes.
 const CARRY_ALL_BELOW: f64 = 0.9;
@@ -56,12 +59,15 @@ impl Inner {
         if !self.options.triad.mem || memtable.is_empty() || memtable.is_wanted() {
             return Ok(carried);
         }
-        let Some(threshold) = self.hot_from(memtable) else { return Ok(carried) };
+        let Some(threshold) = self.hot_from(memtable)? else { return Ok(carried) };
         carried.gone.resize(memtable.list().keys(), false);
         let mut step: Vec<(usize, EntryRef<'_>)> = Vec::new();
         let mut bytes = 0;
         let mut hot = memtable.list().iter().enumerate().peekable();
         while let Some((at, entry)) = hot.next() {
+            if at % STEP == 0 {
+                self.background.between_steps()?;
+            }
             if entry.updates() >= threshold {
                 bytes += entry.key().len() + entry.newest().value.len();
                 step.push((at, entry));
@@ -79,22 +85,22 @@ impl Inner {
     }
 
     /// The number of updates from which on keys are carried; `None`: none is, 0: all are.
-    fn hot_from(&self, memtable: &Memtable) -> Option<u32> {
+    fn hot_from(&self, memtable: &Memtable) -> Result<Option<u32>> {
         let mut hotness = Hotness::default();
-        memtable.list().iter().for_each(|entry| hotness.count(entry.updates()));
+        for (at, entry) in memtable.list().iter().enumerate() {
+            if at % STEP == 0 {
+                self.background.between_steps()?;
+            }
+            hotness.count(entry.updates(), entry.key().len() + entry.newest().value.len());
+        }
         let hot =
             hotness.threshold(self.options.triad.hot, self.counters.written_for_each_flushed());
-        let (mut live, mut cold) = (0.0, 0.0);
-        for entry in memtable.list().iter() {
-            let bytes = (entry.key().len() + entry.newest().value.len()) as f64;
-            live += bytes;
-            cold += if hot.is_some_and(|hot| entry.updates() >= hot) { 0.0 } else { bytes };
-        }
+        let (cold, live) = (hotness.bytes_below(hot) as f64, hotness.bytes_below(None) as f64);
         let room = self.options.memtable() as f64;
         if cold < self.options.triad.flush_threshold * room && live < CARRY_ALL_BELOW * room {
-            return Some(0);
+            return Ok(Some(0));
         }
-        hot
+        Ok(hot)
     }
 
     /// Carries some keys; `false` if the memtable is wanted in tables, and nothing was done.

@@ -14,17 +14,16 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use siltstone_engine::{
     Background, BackgroundWork, Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry,
-    Env, GroupCommit, KeyRange, Pressure, Purpose, ReadPoint, Result, Stats, VerifyReport,
-    WriteBatch,
+    Env, GroupCommit, KeyRange, Pressure, ReadPoint, Result, Stats, VerifyReport, WriteBatch,
 };
 use siltstone_media::{Media, PmemPool};
 use siltstone_structures::Spares;
-use siltstone_table::{BlockCache, IterOptions, Link, NextLog};
+use siltstone_table::{BlockCache, Link, NextLog};
 
 use crate::compact::{Busy, Compaction, LevelSizes, Strategy};
 use crate::counters::Counters;
 use crate::options::Options;
-use crate::read::{Merge, Source, TreeCursor, View};
+use crate::read::{Merge, TreeCursor, View};
 use crate::rowtable::RowTable;
 use crate::snapshots::Snapshots;
 use crate::version::{Edit, Row, Versions};
@@ -154,14 +153,9 @@ impl Inner {
         })
     }
 
-    /// The runs of a view, for a cursor at sequence `at`.
-    pub(crate) fn runs(&self, view: &View, at: u64) -> Vec<Source> {
-        view.runs(at, Purpose::Scan, IterOptions::SCAN)
-    }
-
     fn cursor(&self, range: KeyRange, point: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
         let (view, at) = self.pin(point)?;
-        let merge = Merge::new(self.runs(&view, at), self.options.hints);
+        let merge = Merge::of_view(view.clone(), at, self.options.hints);
         let tree = self.me.clone();
         Ok(Box::new(TreeCursor::new(merge, at, range, self.env.clock.clone(), view, tree)))
     }

@@ -33,20 +33,31 @@ const COST: f64 = 1.25;
 pub(crate) struct Hotness {
     /// Keys by number of updates; the last counts all that have as many or more.
     keys: Vec<u64>,
+    /// What they and their newest values take, in bytes.
+    bytes: Vec<u64>,
     updates: u64,
 }
 
 impl Default for Hotness {
     fn default() -> Self {
-        Hotness { keys: vec![0; COUNTED + 1], updates: 0 }
+        Hotness { keys: vec![0; COUNTED + 1], bytes: vec![0; COUNTED + 1], updates: 0 }
     }
 }
 
 impl Hotness {
-    /// Counts one key.
-    pub(crate) fn count(&mut self, updates: u32) {
-        self.keys[(updates as usize).min(COUNTED)] += 1;
+    /// Counts one key, which takes so many bytes with its newest value.
+    pub(crate) fn count(&mut self, updates: u32, bytes: usize) {
+        let at = (updates as usize).min(COUNTED);
+        self.keys[at] += 1;
+        self.bytes[at] += bytes as u64;
         self.updates += u64::from(updates);
+    }
+
+    /// The bytes of keys with fewer updates than `threshold`, which [`threshold`](Self::threshold) gave;
+    /// without one, of all.
+    pub(crate) fn bytes_below(&self, threshold: Option<u32>) -> u64 {
+        let end = threshold.map_or(self.bytes.len(), |threshold| threshold as usize);
+        self.bytes[..end].iter().sum()
     }
 
     /// The number of updates from which on a key is hot; `None`: none is. `gain`: bytes that are
@@ -98,7 +109,7 @@ mod tests {
         let mut counts = vec![0u32; keys];
         (0..writes).for_each(|_| counts[draw(&mut rng)] += 1);
         let mut hotness = Hotness::default();
-        counts.into_iter().filter(|&n| n > 0).for_each(|n| hotness.count(n));
+        counts.into_iter().filter(|&n| n > 0).for_each(|n| hotness.count(n, 1));
         hotness
     }
 

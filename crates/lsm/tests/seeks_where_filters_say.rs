@@ -16,7 +16,12 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// A store of many rows over two levels, and what is in it.
 fn filled() -> (Lsm, Model) {
+    filled_in_blocks("4KiB")
+}
+
+fn filled_in_blocks(block: &str) -> (Lsm, Model) {
     let options = [
+        ("block", block),
         ("memtable", "32KiB"),
         ("table", "32KiB"),
         ("levels", "128KiB:1MiB"),
@@ -97,4 +102,39 @@ fn does_a_seek_to_a_key_read_little_more_than_a_get() {
     }
     let [gets, seeks] = [reads("get") - before[0], reads("scan") - before[1]];
     assert!(seeks * 10 < gets * 13, "{seeks} reads of seeks, {gets} of gets");
+}
+
+/// Half of the rows, on average, are passed by the cursor over level 0 where a key is sought.
+#[test]
+fn does_a_seek_to_no_key_leave_rows_alone_that_are_passed_there() {
+    let (lsm, model) = filled_in_blocks("256B");
+    let stats = lsm.stats();
+    let rows = stats.levels[0].files;
+    let deeper = stats.levels.iter().skip(1).filter(|level| level.files > 0).count() as u64;
+    let reads = || lsm.stats().io.get("scan").map_or(0, |io| io.reads);
+    let mut cursor = lsm.range(KeyRange::all(), None).unwrap();
+    let (before, mut seeks) = (reads(), 0);
+    // In no order, so that hardly a block is the one before.
+    for key in (0..3000).map(|i| format!("{:06}", i * 7919 % 20_000).into_bytes()) {
+        if !model.contains_key(&key) {
+            cursor.seek(&key).unwrap();
+            seeks += 1;
+        }
+    }
+    let reads = reads() - before;
+    assert!(reads * 2 < seeks * (rows + deeper), "{reads} reads of {seeks} seeks, {rows} rows");
+}
+
+/// Wherever the cursor over level 0 stands, some of these keys are right before it.
+#[test]
+fn is_what_is_behind_the_cursor_over_level_0_found_from_right_before_it() {
+    let (lsm, model) = filled();
+    let mut cursor = lsm.range(KeyRange::all(), None).unwrap();
+    for key in (0..20_001).map(|key| format!("{key:06}").into_bytes()) {
+        cursor.seek(&key).unwrap();
+        for expected in model.range(key..).map(copied).take(3) {
+            assert_eq!(shown(&*cursor), Some(expected));
+            cursor.next().unwrap();
+        }
+    }
 }

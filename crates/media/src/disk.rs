@@ -118,7 +118,7 @@ impl Disk {
             }
             false => None,
         };
-        Ok(DiskFile { name: show(path), file, direct })
+        Ok(DiskFile { name: show(path), file: Arc::new(file), direct })
     }
 
     /// The entries that are `wanted`, by name. Names that are not UTF-8 are not ours and are left

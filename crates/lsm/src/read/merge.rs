@@ -6,21 +6,28 @@
 //!
 //! A run whose filter says that it does not hold the key that is sought stands behind that key, wherever
 //! exactly. If another run holds the key, the first is placed no sooner than the merge moves on: most seeks
-//! to a key that is there read one block.
+//! to a key that is there read one block. So does a row whose keys there the cursor over level 0 has passed: it has
+//! nothing before where that cursor stands, and is placed no sooner than the merge comes so far or moves on. And a
+//! row in files is not even begun before it is placed.
 //!
 //! Rows in persistent memory are placed together, newest to oldest, so that each narrows the next by
 //! its hints (see `rowtable::hints`).
 
-use siltstone_engine::Result;
-use siltstone_structures::hash64;
-use siltstone_table::Kind;
+use std::sync::Arc;
 
-use super::Source;
+use siltstone_engine::{Purpose, Result};
+use siltstone_structures::hash64;
+use siltstone_table::{IterOptions, Kind};
+
+use super::{Source, View};
+use crate::live_range::LiveRange;
 use crate::rowtable::{RowIter, hints};
 
 /// The merge of sorted runs.
 pub(crate) struct Merge {
     runs: Vec<Source>,
+    /// What has the rows that wait.
+    view: Option<Arc<View>>,
     heap: Vec<usize>,
     direction: Direction,
     /// Runs that are yet to be placed at what was sought, ascending; what they hold comes after the top.
@@ -45,7 +52,42 @@ impl Merge {
     pub(crate) fn new(runs: Vec<Source>, hints: bool) -> Self {
         let heap = Vec::with_capacity(runs.len());
         let (late, sought) = (Vec::new(), (Vec::new(), 0));
-        Merge { heap, runs, direction: Direction::Forward, late, sought, hints }
+        Merge { heap, runs, view: None, direction: Direction::Forward, late, sought, hints }
+    }
+
+    /// The same of all runs of a view, as of sequence `at`.
+    pub(crate) fn of_view(view: Arc<View>, at: u64, hints: bool) -> Self {
+        let runs = view.runs(at);
+        Merge { view: Some(view), ..Self::new(runs, hints) }
+    }
+
+    /// Begins run `i` if it waits.
+    fn begin(&mut self, i: usize) {
+        if let (Source::Waiting(row), Some(view)) = (&self.runs[i], &self.view) {
+            let row = &view.version.level0[*row];
+            self.runs[i] = Source::of_row(row, Purpose::Scan, IterOptions::SCAN);
+        }
+    }
+
+    /// What is live of run `i`, if it is a row in files.
+    fn live(&self, i: usize) -> Option<&LiveRange> {
+        match (&self.runs[i], &self.view) {
+            (Source::Waiting(row), Some(view)) => Some(view.version.level0[*row].live()),
+            (Source::Row(row), _) => Some(row.live()),
+            _ => None,
+        }
+    }
+
+    fn is_dead(&self, i: usize, key: &[u8]) -> bool {
+        self.live(i).is_some_and(|live| !live.contains(key))
+    }
+
+    /// Whether run `i` may have versions of `key`.
+    fn may_hold(&self, i: usize, key: &[u8], hash: u64) -> bool {
+        match (&self.runs[i], &self.view) {
+            (Source::Waiting(row), Some(view)) => view.version.level0[*row].may_hold(hash),
+            (run, _) => run.may_hold(key, hash),
+        }
     }
 
     pub(crate) fn first(&mut self) -> Result<()> {
@@ -61,13 +103,17 @@ impl Merge {
     pub(crate) fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         let hash = hash64(key);
         self.late.clear();
-        self.late.extend((0..self.runs.len()).filter(|&i| !self.runs[i].may_hold(key, hash)));
+        for i in 0..self.runs.len() {
+            if self.is_dead(i, key) || !self.may_hold(i, key, hash) {
+                self.late.push(i);
+            }
+        }
         let all: PlaceAll<'_> = Box::new(|rows| hints::seek_all(rows, key, sequence));
         self.place(Direction::Forward, |run| run.seek(key, sequence), Some(all))?;
         self.sought.0.clear();
         self.sought.0.extend_from_slice(key);
         self.sought.1 = sequence;
-        if self.valid() && self.key() == key { Ok(()) } else { self.place_late() }
+        if self.valid() && self.key() == key { Ok(()) } else { self.place_next() }
     }
 
     pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
@@ -138,6 +184,11 @@ impl Merge {
         self.heap.clear();
         self.direction = direction;
         let place_rows = place_rows.filter(|_| self.hints);
+        for i in 0..self.runs.len() {
+            if self.late.binary_search(&i).is_err() {
+                self.begin(i);
+            }
+        }
         let mut rows = Vec::new();
         let is_late = |i: &usize| self.late.binary_search(i).is_ok();
         for (_, run) in self.runs.iter_mut().enumerate().filter(|(i, _)| !is_late(i)) {
@@ -155,8 +206,29 @@ impl Merge {
         Ok(())
     }
 
+    /// Places those of the late runs that may hold the next version.
+    fn place_next(&mut self) -> Result<()> {
+        let late = std::mem::take(&mut self.late);
+        let (dead, alive): (Vec<_>, _) =
+            late.into_iter().partition(|&i| self.is_dead(i, &self.sought.0));
+        self.late = alive;
+        self.place_late()?;
+        let is_next = |i: &usize| {
+            let from = self.live(*i).and_then(|live| live.after(&self.sought.0));
+            from.is_some_and(|from| !self.valid() || from <= self.key())
+        };
+        let (next, later) = dead.into_iter().partition(is_next);
+        self.late = next;
+        self.place_late()?;
+        self.late = later;
+        Ok(())
+    }
+
+    /// Places all that are late.
     fn place_late(&mut self) -> Result<()> {
-        for i in self.late.drain(..) {
+        for at in 0..self.late.len() {
+            let i = self.late[at];
+            self.begin(i);
             let run = &mut self.runs[i];
             if let Err(error) = run.seek(&self.sought.0, self.sought.1) {
                 self.heap.clear();
@@ -164,6 +236,7 @@ impl Merge {
             }
             self.heap.extend(run.valid().then_some(i));
         }
+        self.late.clear();
         self.make_heap();
         Ok(())
     }

@@ -50,12 +50,15 @@ impl View {
         self.large.iter().chain([&self.active]).chain(self.flushing.iter().rev())
     }
 
-    /// Every sorted run of the view, for a cursor at sequence `at`.
-    pub(crate) fn runs(&self, at: u64, purpose: Purpose, options: IterOptions) -> Vec<Source> {
+    /// Every sorted run of the view, for a cursor at sequence `at`. Rows in files wait: most seeks need few.
+    pub(crate) fn runs(&self, at: u64) -> Vec<Source> {
+        let (purpose, options) = (Purpose::Scan, IterOptions::SCAN);
         let memtables =
             self.memtables().map(|m| Source::Memtable(MemtableIter::new(m.list().cursor(), at)));
-        let rows = self.version.level0.iter();
-        let rows = rows.map(|row| Source::of_row(row, purpose, options));
+        let rows = self.version.level0.iter().enumerate().map(|(i, row)| match row.nvm() {
+            None => Source::Waiting(i),
+            Some(_) => Source::of_row(row, purpose, options),
+        });
         let levels = self.version.levels.iter().filter(|tables| !tables.is_empty()).cloned();
         let levels =
             levels.map(|tables| Source::Level(Box::new(LevelIter::new(tables, purpose, options))));

@@ -83,8 +83,17 @@ impl RowIter {
     }
 
     pub(crate) fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
-        self.table.seek(key, sequence)?;
+        // What is dead is not looked at.
+        match self.live.after(key).filter(|_| !self.live.contains(key)) {
+            Some(from) => self.table.seek(from, u64::MAX)?,
+            None => self.table.seek(key, sequence)?,
+        };
         self.go_on()
+    }
+
+    /// The keys that are live.
+    pub(crate) fn live(&self) -> &LiveRange {
+        &self.live
     }
 
     pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {

@@ -24,6 +24,9 @@ pub(crate) enum Source {
     Row(Box<RowIter>),
     RowTable(Box<rowtable::RowIter>),
     Level(Box<LevelIter>),
+    /// The row of this number of the merge's view, in files and not yet begun: the merge begins it before it
+    /// places it.
+    Waiting(usize),
 }
 
 /// Applies one expression to whichever run it is.
@@ -34,6 +37,7 @@ macro_rules! run {
             Source::Row($it) => $do,
             Source::RowTable($it) => $do,
             Source::Level($it) => $do,
+            Source::Waiting(_) => unreachable!("a run is begun before it is placed"),
         }
     };
 }
@@ -89,7 +93,7 @@ impl Source {
         match self {
             Source::Row(row) => row.may_hold(hash),
             Source::Level(level) => level.may_hold(key, hash),
-            Source::Memtable(_) | Source::RowTable(_) => true,
+            Source::Memtable(_) | Source::RowTable(_) | Source::Waiting(_) => true,
         }
     }
 
@@ -122,7 +126,9 @@ impl Source {
     pub(crate) fn resolve(&mut self) -> Result<()> {
         match self {
             Source::Row(row) => row.resolve(),
-            Source::Memtable(_) | Source::RowTable(_) | Source::Level(_) => Ok(()),
+            Source::Memtable(_) | Source::RowTable(_) | Source::Level(_) | Source::Waiting(_) => {
+                Ok(())
+            }
         }
     }
 

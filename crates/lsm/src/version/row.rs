@@ -141,6 +141,12 @@ impl Row {
         }
     }
 
+    /// Whether it may have versions of the key of this hash. Cost: a cache line if a filter knows; where there is
+    /// none, `true`.
+    pub(crate) fn may_hold(&self, hash: u64) -> bool {
+        self.file().is_none_or(|file| file.table().may_contain(hash))
+    }
+
     /// About the bytes of keys and values from `from` to before `to` (`None`: to the end).
     fn bytes_between(&self, from: &[u8], to: Option<&[u8]>) -> u64 {
         let (all, between) = match &self.body {

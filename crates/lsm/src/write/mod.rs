@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use siltstone_engine::group::Size;
+use siltstone_engine::headway::UnderWay;
 use siltstone_engine::{Durability, Error, Result, WriteBatch};
 use siltstone_table::{ChainWriter, RecordParts};
 
@@ -72,22 +73,34 @@ impl Writer {
 impl Inner {
     /// Applies `batch` whole.
     pub(crate) fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
+        let under_way = self.background.headway().begin();
         self.background.check_writable()?;
         batch.check(crate::MAX_VALUE_BYTES)?;
         if batch.is_empty() && durability == Durability::Buffered {
             return Ok(());
         }
-        self.group.commit(
-            || Queued { batch: batch.clone(), durability },
-            |others| self.lead(batch, durability, others),
-        )
+        let in_line = || {
+            under_way.stop();
+            Queued { batch: batch.clone(), durability }
+        };
+        let lead = |others: &[Queued]| {
+            under_way.go_on();
+            self.lead(batch, durability, others, &under_way)
+        };
+        self.group.commit(in_line, lead)
     }
 
     /// Writes this thread's batch and those of `others` as one group.
-    fn lead(&self, own: &WriteBatch, durability: Durability, others: &[Queued]) -> Result<()> {
+    fn lead(
+        &self,
+        own: &WriteBatch,
+        durability: Durability,
+        others: &[Queued],
+        under_way: &UnderWay<'_>,
+    ) -> Result<()> {
         let mut writer = self.writer.lock();
         self.background.check_writable()?;
-        self.make_room(&mut writer)?;
+        self.make_room(&mut writer, under_way)?;
         let writer = writer.as_mut().ok_or(Error::Closed)?;
         let batches = || std::iter::once(own).chain(others.iter().map(|queued| &queued.batch));
         let wants_sync = durability == Durability::Synced
@@ -95,7 +108,9 @@ impl Inner {
 
         self.append(writer, batches())?;
         if wants_sync {
-            writer.log.sync().map_err(|e| self.background.poison("syncing the log", e))?;
+            under_way
+                .aside(|| writer.log.sync())
+                .map_err(|e| self.background.poison("syncing the log", e))?;
         }
         let is_full = writer.large.is_some() && self.fill(writer) >= 1.0;
         let mut sequence = writer.last_sequence;

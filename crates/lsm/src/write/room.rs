@@ -7,6 +7,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::MutexGuard;
+use siltstone_engine::headway::UnderWay;
 use siltstone_engine::{BackgroundWork, Error, Result, Stall};
 use siltstone_table::NextLog;
 
@@ -17,14 +18,18 @@ use crate::memtable::{FullLog, Memtable};
 impl Inner {
     /// Sees to it that the active memtable takes the next write. The writer is not locked while
     /// this waits, so that background work can carry hot keys over.
-    pub(crate) fn make_room(&self, writer: &mut MutexGuard<'_, Option<Writer>>) -> Result<()> {
+    pub(crate) fn make_room(
+        &self,
+        writer: &mut MutexGuard<'_, Option<Writer>>,
+        under_way: &UnderWay<'_>,
+    ) -> Result<()> {
         // Nobody waits for flushes whose writes a large memtable takes meanwhile.
         let waits = writer.as_ref().filter(|_| !self.has_large());
         let fill = waits.map_or(0.0, |open| self.fill(open));
         let written = self.counters.user_bytes_written.load(Relaxed);
         if let Some(pause) = self.pressure.due(written, fill) {
             let take = || self.pressure.take(pause, &self.env.scheduler, &self.counters.stalls);
-            MutexGuard::unlocked(writer, take);
+            under_way.aside(|| MutexGuard::unlocked(writer, take));
         }
         loop {
             let open = writer.as_mut().ok_or(Error::Closed)?;
@@ -40,7 +45,7 @@ impl Inner {
             if self.make_large_room(open)? {
                 return Ok(());
             }
-            MutexGuard::unlocked(writer, || self.wait_for_room())?;
+            under_way.aside(|| MutexGuard::unlocked(writer, || self.wait_for_room()))?;
             self.background.check_writable()?;
         }
     }

@@ -71,19 +71,18 @@ enum State {
 }
 
 enum Job {
-    Prepare { file: File, start: u64, bytes: u64, ready: Arc<Ready> },
+    Prepare { file: Arc<File>, start: u64, bytes: u64, ready: Arc<Ready> },
     TakeDown(Window),
-    WriteBack { file: File, start: u64, bytes: u64 },
+    WriteBack { file: Arc<File>, start: u64, bytes: u64 },
 }
 
 impl Window {
     /// Asks for the window of a file that begins at `start`, a multiple of a page. What is written to the
     /// file from there on must be claimed.
-    pub(super) fn ask_for(file: &File, start: u64, bytes: u64) -> Arc<Ready> {
+    pub(super) fn ask_for(file: &Arc<File>, start: u64, bytes: u64) -> Arc<Ready> {
         let ready = Arc::new(Ready::default());
-        let asked = file
-            .try_clone()
-            .and_then(|file| worker(Job::Prepare { file, start, bytes, ready: ready.clone() }));
+        let file = file.clone();
+        let asked = worker(Job::Prepare { file, start, bytes, ready: ready.clone() });
         if let Err(error) = asked {
             ready.is_done(Err(error));
         }
@@ -198,8 +197,8 @@ impl Ready {
 
 /// Has the kernel begin to write a part of a file to the medium, without waiting for it. Nothing depends on
 /// it: a sync finds out what failed.
-pub(super) fn write_back(file: &File, start: u64, bytes: u64) {
-    let _ = file.try_clone().and_then(|file| worker(Job::WriteBack { file, start, bytes }));
+pub(super) fn write_back(file: &Arc<File>, start: u64, bytes: u64) {
+    let _ = worker(Job::WriteBack { file: file.clone(), start, bytes });
 }
 
 /// The same here and now; with 0 bytes up to the end of the file.

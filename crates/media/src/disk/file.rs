@@ -10,6 +10,7 @@
 //! Source: ours.
 
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
@@ -22,7 +23,9 @@ const REQUEST_BYTES: u64 = 16 << 10;
 
 pub(super) struct DiskFile {
     pub(super) name: String,
-    pub(super) file: std::fs::File,
+    /// Shared with the threads that make it ready, without a descriptor of their own: while the table of
+    /// descriptors grows, who asks for one waits for all processors.
+    pub(super) file: Arc<std::fs::File>,
     /// The same file opened for direct reads.
     pub(super) direct: Option<std::fs::File>,
 }

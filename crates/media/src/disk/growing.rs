@@ -286,7 +286,7 @@ mod tests {
     fn growing() -> (GrowingFile, std::fs::File) {
         let file = tempfile::tempfile().unwrap();
         let other = file.try_clone().unwrap();
-        let inner = DiskFile { name: "log".to_owned(), file, direct: None };
+        let inner = DiskFile { name: "log".to_owned(), file: Arc::new(file), direct: None };
         (GrowingFile::new(inner), other)
     }
 

@@ -41,8 +41,8 @@ impl IterOptions {
 pub struct TableIter {
     source: Source,
     block: Option<BlockIter>,
-    /// Stands in the block iterator while its block's memory is read into.
-    nothing: Arc<Block>,
+    /// Stands in the block iterator while its block's memory is read into, where blocks pass the cache by.
+    nothing: Option<Arc<Block>>,
     /// The number of the block under the iterator.
     at: usize,
 }
@@ -59,7 +59,8 @@ impl Table {
             next_miss: usize::MAX,
             next_window: 0,
         };
-        TableIter { source, block: None, nothing: Arc::new(Block::none()), at: 0 }
+        let nothing = (!options.fill_cache).then(|| Arc::new(Block::none()));
+        TableIter { source, block: None, nothing, at: 0 }
     }
 }
 
@@ -232,15 +233,15 @@ impl TableIter {
             return Ok(());
         }
         // Taken out first: an error leaves the iterator nowhere.
-        let iter = match self.block.take() {
-            None => BlockIter::new(self.source.load(i, Vec::new())?),
-            Some(mut iter) if !self.source.options.fill_cache => {
-                let old = iter.reset(self.nothing.clone());
+        let iter = match (self.block.take(), &self.nothing) {
+            (None, _) => BlockIter::new(self.source.load(i, Vec::new())?),
+            (Some(mut iter), Some(nothing)) => {
+                let old = iter.reset(nothing.clone());
                 let memory = Arc::try_unwrap(old).map_or_else(|_| Vec::new(), Block::into_bytes);
                 iter.reset(self.source.load(i, memory)?);
                 iter
             }
-            Some(mut iter) => {
+            (Some(mut iter), None) => {
                 iter.reset(self.source.load(i, Vec::new())?);
                 iter
             }
