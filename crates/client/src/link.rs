@@ -7,7 +7,7 @@
 //!
 //! With a queue most datagrams come by it. Some come by the socket still (fragments, other interfaces),
 //! so it is looked at now and then, and both wake a thread that sleeps. Before it sleeps a thread looks
-//! for a while ([`looks`](crate::looks)), without a queue at its socket.
+//! for a while (`looks`), without a queue at its socket.
 //!
 //! Source: ours.
 

@@ -20,7 +20,17 @@ fn filled() -> (Lsm, Model) {
 }
 
 fn filled_in_blocks(block: &str) -> (Lsm, Model) {
+    let (lsm, mut model, mut rng) = (empty(block, "on"), Model::new(), StdRng::seed_from_u64(5));
+    let key = |rng: &mut StdRng| format!("{:06}", rng.random_range(0..20_000));
+    write(&lsm, &mut model, &mut rng, key, 6000);
+    lsm.flush().unwrap();
+    assert!(lsm.stats().levels.iter().all(|level| level.files > 0 || level.name > "L2".into()));
+    (lsm, model)
+}
+
+fn empty(block: &str, triad_log: &str) -> Lsm {
     let options = [
+        ("triad_log", triad_log),
         ("block", block),
         ("memtable", "32KiB"),
         ("table", "32KiB"),
@@ -31,25 +41,30 @@ fn filled_in_blocks(block: &str) -> (Lsm, Model) {
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
     let media: Arc<dyn Media> = Arc::new(Metered::new(Arc::new(Faulty::new(1))));
-    let lsm = Lsm::open(media, env, Options::from_map(&options.into()).unwrap()).unwrap();
-    let mut rng = StdRng::seed_from_u64(5);
-    let mut model = Model::new();
-    for i in 0..6000u32 {
-        let key = format!("{:06}", rng.random_range(0..20_000)).into_bytes();
+    Lsm::open(media, env, Options::from_map(&options.into()).unwrap()).unwrap()
+}
+
+/// Puts, and now and then deletes, keys that are drawn, so many times.
+fn write(
+    lsm: &Lsm,
+    model: &mut Model,
+    rng: &mut StdRng,
+    draw: impl Fn(&mut StdRng) -> String,
+    times: u32,
+) {
+    for _ in 0..times {
+        let key = draw(rng).into_bytes();
         let mut batch = WriteBatch::new();
         if rng.random_range(0..10) == 0 {
             batch.delete(&key);
             model.remove(&key);
         } else {
-            let value = vec![i as u8; 200];
+            let value = vec![rng.random(); 200];
             batch.put(&key, &value);
             model.insert(key, value);
         }
         lsm.write(&batch, Durability::Buffered).unwrap();
     }
-    lsm.flush().unwrap();
-    assert!(lsm.stats().levels.iter().all(|level| level.files > 0 || level.name > "L2".into()));
-    (lsm, model)
 }
 
 fn shown(cursor: &dyn Cursor) -> Option<(Vec<u8>, Vec<u8>)> {
@@ -125,16 +140,26 @@ fn does_a_seek_to_no_key_leave_rows_alone_that_are_passed_there() {
     assert!(reads * 2 < seeks * (rows + deeper), "{reads} reads of {seeks} seeks, {rows} rows");
 }
 
-/// Wherever the cursor over level 0 stands, some of these keys are right before it.
+/// While the cursor over level 0 goes over keys of which many begin another, so that it stands at some, each is
+/// sought, and what comes next has to be right.
 #[test]
-fn is_what_is_behind_the_cursor_over_level_0_found_from_right_before_it() {
-    let (lsm, model) = filled();
-    let mut cursor = lsm.range(KeyRange::all(), None).unwrap();
-    for key in (0..20_001).map(|key| format!("{key:06}").into_bytes()) {
-        cursor.seek(&key).unwrap();
-        for expected in model.range(key..).map(copied).take(3) {
-            assert_eq!(shown(&*cursor), Some(expected));
-            cursor.next().unwrap();
+fn is_what_is_behind_the_cursor_over_level_0_found_from_before_it() {
+    // Rows with their values, so that a side is a small part of the container.
+    let (lsm, mut model, mut rng) = (empty("4KiB", "off"), Model::new(), StdRng::seed_from_u64(7));
+    // All words of two letters, up to so long.
+    let word = |number: u32| format!("{:b}", number + 2).split_off(1);
+    let count = 4094;
+    let draw = |rng: &mut StdRng| word(rng.random_range(0..count));
+    for _ in 0..70 {
+        write(&lsm, &mut model, &mut rng, draw, 250);
+        lsm.flush().unwrap();
+        let mut cursor = lsm.range(KeyRange::all(), None).unwrap();
+        for key in (0..count).map(|number| word(number).into_bytes()) {
+            cursor.seek(&key).unwrap();
+            for expected in model.range(key..).map(copied).take(3) {
+                assert_eq!(shown(&*cursor), Some(expected));
+                cursor.next().unwrap();
+            }
         }
     }
 }
