@@ -80,8 +80,8 @@ fn a_bucket_is_remapped_once_while_the_log_goes_round() {
     };
     run(KEYS, 4 * KEYS);
     let (sweeps, pages, reads) = run(5 * KEYS, 2 * KEYS);
-    // 17.2 if buckets go in their order alone, 18.9 if pages at hand decide and are not kept for it.
-    assert!(reads < 16.6, "{reads:.1} pages read for a bucket");
+    // 8.7; 20.0 if no records are held, 18.6 if hidden ones are held as well.
+    assert!(reads < 10.0, "{reads:.1} pages read for a bucket");
     let kept = engine.stats().memory["pages of collection"];
     assert!((4096..=2 * 128 * 4096).contains(&kept), "collection keeps {kept} bytes of pages");
     // A round takes some nine tenths of the device: the rest is kept free, open, given up, or a checkpoint's.
