@@ -137,6 +137,14 @@ mod tests {
     }
 
     #[test]
+    fn does_a_second_write_at_once_not_hide_the_first() {
+        let headway = Headway::default();
+        let _first = headway.begin();
+        let _second = headway.begin();
+        assert_eq!(headway.let_pass(), LOOKS);
+    }
+
+    #[test]
     fn do_jobs_go_on_once_the_write_does() {
         let headway = Headway::default();
         let (begun, is_begun) = std::sync::mpsc::channel();
