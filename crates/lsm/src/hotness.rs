@@ -155,6 +155,17 @@ mod tests {
     }
 
     #[test]
+    fn bytes_below_a_threshold_are_those_of_keys_with_fewer_updates() {
+        let mut hotness = Hotness::default();
+        for (updates, bytes) in [(1, 10), (2, 200), (3, 3000), (400, 40_000)] {
+            hotness.count(updates, bytes);
+        }
+        let below = [0, 1, 2, 3, COUNTED as u32].map(|from| hotness.bytes_below(Some(from)));
+        assert_eq!(below, [0, 0, 10, 210, 3210]);
+        assert_eq!(hotness.bytes_below(None), 43_210);
+    }
+
+    #[test]
     fn an_empty_memtable_has_no_hot_keys() {
         assert_eq!(Hotness::default().threshold(HotBudget::Auto, 2.5), None);
         assert_eq!(Hotness::default().threshold(HotBudget::Share(0.01), 1.0), None);
