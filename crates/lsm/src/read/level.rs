@@ -1,5 +1,6 @@
 //! A level as one sorted run: its disjoint tables one after the other, each opened when reached.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use siltstone_engine::{Purpose, Result};
@@ -11,6 +12,8 @@ use crate::version::{TableFile, Tables};
 pub(crate) struct LevelIter {
     tables: Tables,
     at: usize,
+    /// Where a key was found that is likely to be sought again.
+    found: Cell<usize>,
     current: Option<TableIter>,
     purpose: Purpose,
     options: IterOptions,
@@ -19,7 +22,7 @@ pub(crate) struct LevelIter {
 impl LevelIter {
     /// A run over `tables`, disjoint and in key order; it holds on to them.
     pub(crate) fn new(tables: Tables, purpose: Purpose, options: IterOptions) -> Self {
-        LevelIter { tables, at: 0, current: None, purpose, options }
+        LevelIter { tables, at: 0, found: Cell::new(0), current: None, purpose, options }
     }
 
     pub(crate) fn first(&mut self) -> Result<()> {
@@ -35,14 +38,13 @@ impl LevelIter {
     }
 
     pub(crate) fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
-        self.open(self.tables.partition_point(|table| table.largest() < key));
+        self.open(self.find(key));
         self.on_current(|it| it.seek(key, sequence))?;
         self.go_on()
     }
 
     pub(crate) fn may_hold(&self, key: &[u8], hash: u64) -> bool {
-        let at = self.tables.partition_point(|table| table.largest() < key);
-        let table = self.tables.get(at).filter(|table| table.smallest() <= key);
+        let table = self.tables.get(self.find(key)).filter(|table| table.smallest() <= key);
         table.is_some_and(|table| table.table().may_contain(hash))
     }
 
@@ -84,6 +86,17 @@ impl LevelIter {
 
     pub(crate) fn value(&self) -> &[u8] {
         self.here().value()
+    }
+
+    /// The first table that does not end before `key`. Cost: two comparisons for the key of the call before, else
+    /// a binary search.
+    fn find(&self, key: &[u8]) -> usize {
+        let is_before = |at: usize| self.tables.get(at).is_some_and(|table| table.largest() < key);
+        let found = self.found.get();
+        if is_before(found) || found.checked_sub(1).is_some_and(|before| !is_before(before)) {
+            self.found.set(self.tables.partition_point(|table| table.largest() < key));
+        }
+        self.found.get()
     }
 
     fn here(&self) -> &TableIter {

@@ -30,8 +30,10 @@ pub(crate) struct Merge {
     view: Option<Arc<View>>,
     heap: Vec<usize>,
     direction: Direction,
-    /// Runs that are yet to be placed at what was sought, ascending; what they hold comes after the top.
-    late: Vec<usize>,
+    /// By run. What those that are late hold comes after the top.
+    turns: Vec<Turn>,
+    /// How many are yet to be placed at what was sought.
+    late: usize,
     sought: (Vec<u8>, u64),
     /// Whether rows in persistent memory narrow each other.
     hints: bool,
@@ -39,6 +41,16 @@ pub(crate) struct Merge {
 
 /// Places rows in persistent memory, newest first.
 type PlaceAll<'a> = Box<dyn FnOnce(Vec<&mut RowIter>) -> Result<()> + 'a>;
+
+/// When a run is placed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Now,
+    /// If no run has the key that is sought: its filter says that it has not.
+    Filtered,
+    /// If nothing comes before its live keys: it has none there.
+    Passed,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {
@@ -51,8 +63,9 @@ impl Merge {
     /// other's searches.
     pub(crate) fn new(runs: Vec<Source>, hints: bool) -> Self {
         let heap = Vec::with_capacity(runs.len());
-        let (late, sought) = (Vec::new(), (Vec::new(), 0));
-        Merge { heap, runs, view: None, direction: Direction::Forward, late, sought, hints }
+        let (turns, sought) = (vec![Turn::Now; runs.len()], (Vec::new(), 0));
+        let direction = Direction::Forward;
+        Merge { heap, runs, view: None, direction, turns, late: 0, sought, hints }
     }
 
     /// The same of all runs of a view, as of sequence `at`.
@@ -78,10 +91,6 @@ impl Merge {
         }
     }
 
-    fn is_dead(&self, i: usize, key: &[u8]) -> bool {
-        self.live(i).is_some_and(|live| !live.contains(key))
-    }
-
     /// Whether run `i` may have versions of `key`.
     fn may_hold(&self, i: usize, key: &[u8], hash: u64) -> bool {
         match (&self.runs[i], &self.view) {
@@ -91,23 +100,27 @@ impl Merge {
     }
 
     pub(crate) fn first(&mut self) -> Result<()> {
-        self.late.clear();
+        self.all_now();
         self.place(Direction::Forward, Source::first, None)
     }
 
     pub(crate) fn last(&mut self) -> Result<()> {
-        self.late.clear();
+        self.all_now();
         self.place(Direction::Backward, Source::last, None)
     }
 
     pub(crate) fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         let hash = hash64(key);
-        self.late.clear();
         for i in 0..self.runs.len() {
-            if self.is_dead(i, key) || !self.may_hold(i, key, hash) {
-                self.late.push(i);
-            }
+            self.turns[i] = if self.live(i).is_some_and(|live| !live.contains(key)) {
+                Turn::Passed
+            } else if !self.may_hold(i, key, hash) {
+                Turn::Filtered
+            } else {
+                Turn::Now
+            };
         }
+        self.late = self.turns.iter().filter(|&&turn| turn != Turn::Now).count();
         let all: PlaceAll<'_> = Box::new(|rows| hints::seek_all(rows, key, sequence));
         self.place(Direction::Forward, |run| run.seek(key, sequence), Some(all))?;
         self.sought.0.clear();
@@ -117,7 +130,7 @@ impl Merge {
     }
 
     pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
-        self.late.clear();
+        self.all_now();
         let all: PlaceAll<'_> = Box::new(|rows| hints::seek_back_all(rows, key, sequence));
         self.place(Direction::Backward, |run| run.seek_back(key, sequence), Some(all))
     }
@@ -185,13 +198,14 @@ impl Merge {
         self.direction = direction;
         let place_rows = place_rows.filter(|_| self.hints);
         for i in 0..self.runs.len() {
-            if self.late.binary_search(&i).is_err() {
+            if self.turns[i] == Turn::Now {
                 self.begin(i);
             }
         }
         let mut rows = Vec::new();
-        let is_late = |i: &usize| self.late.binary_search(i).is_ok();
-        for (_, run) in self.runs.iter_mut().enumerate().filter(|(i, _)| !is_late(i)) {
+        for (run, _) in
+            self.runs.iter_mut().zip(&self.turns).filter(|(_, turn)| **turn == Turn::Now)
+        {
             match (run, &place_rows) {
                 (Source::RowTable(row), Some(_)) => rows.push(&mut **row),
                 (run, _) => place(run)?,
@@ -200,7 +214,7 @@ impl Merge {
         if let Some(place_rows) = place_rows {
             place_rows(rows)?;
         }
-        let placed = (0..self.runs.len()).filter(|i| !is_late(i));
+        let placed = (0..self.runs.len()).filter(|&i| self.turns[i] == Turn::Now);
         self.heap.extend(placed.filter(|&i| self.runs[i].valid()));
         self.make_heap();
         Ok(())
@@ -208,26 +222,23 @@ impl Merge {
 
     /// Places those of the late runs that may hold the next version.
     fn place_next(&mut self) -> Result<()> {
-        let late = std::mem::take(&mut self.late);
-        let (dead, alive): (Vec<_>, _) =
-            late.into_iter().partition(|&i| self.is_dead(i, &self.sought.0));
-        self.late = alive;
-        self.place_late()?;
-        let is_next = |i: &usize| {
-            let from = self.live(*i).and_then(|live| live.after(&self.sought.0));
-            from.is_some_and(|from| !self.valid() || from <= self.key())
-        };
-        let (next, later) = dead.into_iter().partition(is_next);
-        self.late = next;
-        self.place_late()?;
-        self.late = later;
-        Ok(())
+        self.place_late(|merge, i| merge.turns[i] == Turn::Filtered)?;
+        self.place_late(|merge, i| {
+            let from = merge.live(i).and_then(|live| live.after(&merge.sought.0));
+            from.is_some_and(|from| !merge.valid() || from <= merge.key())
+        })
     }
 
-    /// Places all that are late.
-    fn place_late(&mut self) -> Result<()> {
-        for at in 0..self.late.len() {
-            let i = self.late[at];
+    /// Places what is late and wanted. Meanwhile the first of the heap may be any run that was placed: what comes
+    /// after it does not come next.
+    fn place_late(&mut self, is_wanted: impl Fn(&Self, usize) -> bool) -> Result<()> {
+        if self.late == 0 {
+            return Ok(());
+        }
+        for i in 0..self.runs.len() {
+            if self.turns[i] == Turn::Now || !is_wanted(self, i) {
+                continue;
+            }
             self.begin(i);
             let run = &mut self.runs[i];
             if let Err(error) = run.seek(&self.sought.0, self.sought.1) {
@@ -235,10 +246,16 @@ impl Merge {
                 return Err(error);
             }
             self.heap.extend(run.valid().then_some(i));
+            self.turns[i] = Turn::Now;
+            self.late -= 1;
         }
-        self.late.clear();
         self.make_heap();
         Ok(())
+    }
+
+    fn all_now(&mut self) {
+        self.late = 0;
+        self.turns.fill(Turn::Now);
     }
 
     fn make_heap(&mut self) {
@@ -248,9 +265,7 @@ impl Merge {
     }
 
     fn step(&mut self, step: fn(&mut Source) -> Result<()>) -> Result<()> {
-        if !self.late.is_empty() {
-            self.place_late()?;
-        }
+        self.place_late(|_, _| true)?;
         let top = self.heap[0];
         if let Err(error) = step(&mut self.runs[top]) {
             self.heap.clear();

@@ -27,7 +27,8 @@ pub(crate) struct RowIter {
     logged: Logged,
     /// The record that was read for the entry.
     record: Vec<u8>,
-    ahead: Option<LogAhead>,
+    // In a box: no seek has it, and each makes an iterator.
+    ahead: Option<Box<LogAhead>>,
     purpose: Purpose,
 }
 
@@ -60,7 +61,7 @@ impl RowIter {
     /// Fetches values from the log ahead of the walk, which goes forwards.
     pub(crate) fn with_ahead(mut self, row: &Row, share: &AheadShare) -> Self {
         let mean_bytes = row.data_bytes() as f64 / row.entries().max(1) as f64;
-        let ahead = |_| LogAhead::new(&self.table, mean_bytes, share.clone());
+        let ahead = |_| Box::new(LogAhead::new(&self.table, mean_bytes, share.clone()));
         self.ahead = self.log.as_ref().map(ahead);
         self
     }

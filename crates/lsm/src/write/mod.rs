@@ -184,3 +184,29 @@ impl Inner {
         self.write(&WriteBatch::new(), Durability::Synced)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use siltstone_engine::headway::Headway;
+    use siltstone_engine::{Engine, Env, ManualClock};
+    use siltstone_media::Ram;
+
+    use super::*;
+    use crate::{Lsm, Options};
+
+    #[test]
+    fn are_jobs_told_of_each_write_and_of_its_end() {
+        let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
+        let lsm = Lsm::open(Arc::new(Ram::new()), env, Options::default()).unwrap();
+        let told = Headway::default();
+        for key in [b"a", b"b", b"c"] {
+            let mut batch = WriteBatch::new();
+            batch.put(key, b"1");
+            lsm.write(&batch, Durability::Buffered).unwrap();
+            drop(told.begin());
+            assert_eq!(format!("{:?}", lsm.inner.background.headway()), format!("{told:?}"));
+        }
+    }
+}

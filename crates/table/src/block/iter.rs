@@ -64,9 +64,11 @@ impl BlockIter {
         let Some(shared) = key.get(..hit.entry.shared) else {
             return Err(lies(hit.at));
         };
+        let suffix = self.block.slice(hit.entry.key_at, hit.entry.value_at);
         self.key.clear();
+        self.key.reserve(shared.len() + suffix.len());
         self.key.extend_from_slice(shared);
-        self.key.extend_from_slice(self.block.slice(hit.entry.key_at, hit.entry.value_at));
+        self.key.extend_from_slice(suffix);
         self.at = hit.at;
         self.entry = Some(hit.entry);
         Ok(true)
