@@ -61,6 +61,7 @@ fn draw(dice: &mut Dice, is_in_multi: bool) -> String {
         one(dice, &["", "", " nx", " xx", " gt", " LT", " nx xx", " gt xx", " gt lt", " foo"]);
     let how =
         one(dice, &["", "", " nx", " XX", " get", " nx get", " xx get", " keepttl", " nx xx"]);
+    // For a key that nothing is appended to: what takes more than 64 bits Redis rounds.
     let fraction = one(dice, &["-1.5e1", "1e3", "100000000000000000", "7", "inf", "x", "", "+2"]);
     let pattern = one(dice, &["*", "a*", "?", "[^a]", "a[b-]", "*b", "\\a", "[", ""]);
     let time = if unit.eq_ignore_ascii_case("px") && time == "100" { "100000" } else { time };
@@ -81,7 +82,7 @@ fn draw(dice: &mut Dice, is_in_multi: bool) -> String {
         16 => format!("decr {key}"),
         17 => format!("incrby {key} {number}"),
         18 => format!("decrby {key} {number}"),
-        19 => format!("incrbyfloat {key} {fraction}"),
+        19 => format!("{} f {fraction}", one(dice, &["incrbyfloat", "incrbyfloat", "set"])),
         20 => format!("append {key} {value}"),
         21 => format!("strlen {key}"),
         22 => format!("getrange {key} {number} {}", one(dice, &["0", "2", "-1", "-3", "x"])),
@@ -113,7 +114,7 @@ fn draw(dice: &mut Dice, is_in_multi: bool) -> String {
         46 => format!("copy {key} {other} db {} replace", dice.below(3)),
         47 => format!("keys {pattern}"),
         48 => format!("scan 0 match {pattern} count 1000"),
-        49 => format!("scan 0 count {number}"),
+        49 => format!("scan 0 count {}", one(dice, &["0", "-1", "x", ""])),
         50 => one(dice, &["flushdb", "flushall", "flushall foo", "flushdb async"]).to_owned(),
         _ => "reset".to_owned(),
     }
