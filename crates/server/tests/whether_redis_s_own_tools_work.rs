@@ -100,7 +100,9 @@ fn draw(dice: &mut Dice, is_in_multi: bool) -> String {
         31 => format!("rename {key} {other}"),
         32 => format!("renamenx {key} {other}"),
         33 => {
-            format!("copy {key} {other}{}", one(dice, &["", " replace", " foo", " db 0", " db x"]))
+            // Not to another table in a transaction, which ours refuses.
+            let to = if is_in_multi { " db -1" } else { " db 0" };
+            format!("copy {key} {other}{}", one(dice, &["", " replace", " foo", to, " db x"]))
         }
         34 => format!("type {key}"),
         35 => one(dice, &["dbsize", "ping", "ping x", "ping x y", "echo x", "unwatch", "wait 0 0"])
