@@ -55,7 +55,9 @@ fn draw(dice: &mut Dice, is_in_multi: bool) -> String {
     let number =
         one(dice, &["0", "-1", "1", "3", "x", "", "9223372036854775807", "-9223372036854775808"]);
     // Times are far apart or past, so that no clock decides.
-    let time = one(dice, &["100", "1000", "-1", "0", "x", "9223372036854775807"]);
+    let seconds = 100 + 10 * dice.below(1 << 20);
+    let ahead = [seconds.to_string(), format!("{seconds}000")];
+    let time = one(dice, &[&ahead[0], &ahead[0], "-1", "0", "x", "9223372036854775807"]);
     let unit = one(dice, &["ex", "px", "EXAT", "pxat", "persist", "keepttl"]);
     let when =
         one(dice, &["", "", " nx", " xx", " gt", " LT", " nx xx", " gt xx", " gt lt", " foo"]);
@@ -64,7 +66,7 @@ fn draw(dice: &mut Dice, is_in_multi: bool) -> String {
     // For a key that nothing is appended to: what takes more than 64 bits Redis rounds.
     let fraction = one(dice, &["-1.5e1", "1e3", "100000000000000000", "7", "inf", "x", "", "+2"]);
     let pattern = one(dice, &["*", "a*", "?", "[^a]", "a[b-]", "*b", "\\a", "[", ""]);
-    let time = if unit.eq_ignore_ascii_case("px") && time == "100" { "100000" } else { time };
+    let time = if unit == "px" && time == ahead[0] { &ahead[1] } else { time };
     match dice.below(if is_in_multi { 40 } else { 52 }) {
         0..=3 => format!("set {key} {value}{how}"),
         4 => format!("set {key} {value} {unit} {time}{how}"),
@@ -93,7 +95,7 @@ fn draw(dice: &mut Dice, is_in_multi: bool) -> String {
         24 => format!("del {key} {other} {key}"),
         25 => format!("exists {key} {other} {key}"),
         26 => format!("expire {key} {time}{when}"),
-        27 => format!("pexpire {key} {}{when}", one(dice, &["100000", "900000", "-5", "0"])),
+        27 => format!("pexpire {key} {}{when}", one(dice, &[&ahead[1], &ahead[1], "-5", "0"])),
         28 => format!("expireat {key} {}{when}", one(dice, &["9999999999", "1", "0", "-1", "x"])),
         29 => format!("ttl {key}"),
         30 => format!("persist {key}"),
@@ -105,8 +107,9 @@ fn draw(dice: &mut Dice, is_in_multi: bool) -> String {
             format!("copy {key} {other}{}", one(dice, &["", " replace", " foo", to, " db x"]))
         }
         34 => format!("type {key}"),
-        35 => one(dice, &["dbsize", "ping", "ping x", "ping x y", "echo x", "unwatch", "wait 0 0"])
-            .to_owned(),
+        35 => {
+            one(dice, &["ping", "ping x", "ping x y", "echo x", "unwatch", "wait 0 0"]).to_owned()
+        }
         36 => one(dice, &["multi", "discard", "exec", "exec x", "watch a"]).to_owned(),
         37 => one(dice, &["foo", "get", "set a", "mset a 1 b", "expire a", "select"]).to_owned(),
         38..=39 => "exec".to_owned(),
