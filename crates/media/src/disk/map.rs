@@ -1,7 +1,12 @@
 //! A file of the machine's file system as byte-addressable memory.
 //!
-//! The file is locked, brought to its length with all its space reserved (a store that finds no
-//! space cannot fail, it kills the process), synced, and mapped.
+//! The file is locked, brought to its length with all its space reserved (on persistent memory a store that
+//! finds no space cannot fail, it kills the process), synced, and mapped.
+//!
+//! Where the file is not on persistent memory, the mapping is read, and stores are writes to the file, which
+//! both show at once. A page that is stored to through a mapping costs more than its bytes: a fault when it is
+//! first touched, and, when it is made durable, an interrupt of each other processor that has it mapped, page by
+//! page, so that a row of 4 MiB kept its processor for 8 ms without a break.
 //!
 //! Invariant: the lock is held from before the mapping is made until after it is gone, so a file has
 //! one mapping among all processes that keep to this. (One that does not, and cuts the file, kills
@@ -10,6 +15,7 @@
 //! Source: ours.
 
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -38,7 +44,7 @@ pub(super) fn map(path: &Path, bytes: u64) -> Result<Mapping> {
     file.sync_all().map_err(fault("sync"))?;
     let len = usize::try_from(bytes).map_err(|_| fault("map")(Errno::NOMEM.into()))?;
     let memory = Memory::of_file(file, len).map_err(fault("map"))?;
-    let backing = DiskBacking { name: name.clone(), _held: held };
+    let backing = DiskBacking { name: name.clone(), held };
     Ok(Mapping::new(name, Arc::new(memory), Box::new(backing)))
 }
 
@@ -56,7 +62,7 @@ pub(super) fn map_apart(path: &Path, bytes: u64) -> Result<Option<Mapping>> {
     Ok(Some(Mapping::new(name, Arc::new(memory), Box::new(Holding(held)))))
 }
 
-/// Where the file system cannot reserve, the file has holes and a full disk is a signal.
+/// Where the file system cannot reserve, the file has holes, and a full disk is known by the store that meets it.
 fn reserve(file: &std::fs::File, bytes: u64) -> std::io::Result<()> {
     loop {
         match fallocate(file, FallocateFlags::empty(), 0, bytes) {
@@ -69,13 +75,17 @@ fn reserve(file: &std::fs::File, bytes: u64) -> std::io::Result<()> {
 
 struct DiskBacking {
     name: String,
-    _held: Held,
+    held: Held,
 }
 
 impl Backing for DiskBacking {
     fn store(&self, memory: &Memory, offset: u64, bytes: &[u8], _purpose: Purpose) -> Result<()> {
-        memory.store(offset as usize, bytes);
-        Ok(())
+        if memory.is_persistent() {
+            memory.store(offset as usize, bytes);
+            return Ok(());
+        }
+        let done = self.held.file().write_all_at(bytes, offset);
+        done.map_err(|error| disk_fault("store to", Path::new(&self.name), error))
     }
 
     fn persist(&self, memory: &Memory, ranges: &[Range<u64>], _purpose: Purpose) -> Result<()> {

@@ -123,6 +123,11 @@ impl Memory {
         self.len
     }
 
+    /// Whether lines are written back, so that a store costs what its bytes do.
+    pub(crate) fn is_persistent(&self) -> bool {
+        matches!(self.durability, Durability::CacheLines(_))
+    }
+
     /// Copies `bytes` to `offset`; panics past the end. Each word of eight bytes changes at once.
     pub(crate) fn store(&self, offset: usize, bytes: &[u8]) {
         let words = self.words(offset, bytes.len());
