@@ -29,8 +29,17 @@ pub(crate) struct Put {
     #[arg(allow_negative_numbers = true)]
     value: std::ffi::OsString,
     /// Let the entry expire after this long, e.g. 10s, 2h
-    #[arg(long, value_parser = siltstone::options::parse_duration)]
+    #[arg(long, value_parser = ttl)]
     ttl: Option<Duration>,
+}
+
+/// For how long an entry is there: a put of none at all would remove what was there.
+fn ttl(text: &str) -> Result<Duration, String> {
+    let ttl = siltstone::options::parse_duration(text)?;
+    match ttl.as_millis() {
+        0 => Err("an entry has to last 1ms at least; `siltstone del` removes one".to_owned()),
+        _ => Ok(ttl),
+    }
 }
 
 impl Put {

@@ -89,6 +89,12 @@ impl NewStoreArgs {
         let db = Db::open_or_create(&self.dir, DbOptions::default())?;
         let table = self.table.open(&db)?;
         warn(&table);
+        if !table.engine().capabilities().durable {
+            eprintln!(
+                "siltstone: warning: table {} is in memory alone: nothing of it is left when this command ends",
+                table.name()
+            );
+        }
         Ok((db, table))
     }
 }

@@ -266,6 +266,75 @@ fn tables_that_cannot_be_made() {
     refused(&siltstone(&["scan", &dir, "--table", "t"]), 2, &["silt", "export"]);
 }
 
+/// What a store does not know of it removes when it is opened, copies and stores below it included.
+#[test]
+fn directories_inside_of_a_store() {
+    let store = store();
+    let inside = ["copy", "table-copy", "table-default/copy", "new/deep", "table-x/../y"];
+    let link = format!("{}-link", store.dir);
+    std::os::unix::fs::symlink(&store.dir, &link).unwrap();
+    // One that nobody ever locked is one, too.
+    std::fs::remove_file(format!("{}/LOCK", store.dir)).unwrap();
+    let before = contents(Path::new(&store.dir));
+    for dir in inside
+        .map(|name| format!("{}/{name}", store.dir))
+        .into_iter()
+        .chain([format!("{link}/copy")])
+    {
+        let output = siltstone(&["checkpoint", &store.dir, &dir]);
+        refused(&output, 3, &[&dir, "would lie in the store", &store.dir]);
+        refused(&siltstone(&["put", &dir, "k", "v"]), 3, &[&dir, "would lie in the store"]);
+    }
+    assert!(contents(Path::new(&store.dir)) == before, "the store was changed");
+    // Beside it, and in a directory with a file of that name that is none, there may be one.
+    assert!(
+        siltstone(&["checkpoint", &store.dir, &format!("{}-copy", store.dir)]).status.success()
+    );
+    let shelf = format!("{}-shelf", store.dir);
+    std::fs::create_dir(&shelf).unwrap();
+    std::fs::write(format!("{shelf}/CATALOG"), "of stones, in boxes").unwrap();
+    assert!(siltstone(&["put", &format!("{shelf}/store"), "k", "v"]).status.success());
+}
+
+#[test]
+fn an_entry_that_would_last_for_no_time() {
+    let store = store();
+    for ttl in ["0s", "0ms", "1us"] {
+        let output = siltstone(&["put", &store.dir, "k", "w", "--ttl", ttl]);
+        assert_eq!(output.status.code(), Some(2), "{ttl}");
+    }
+    refused(
+        &siltstone(&["put", &store.dir, "k", "w", "--ttl", "0s"]),
+        2,
+        &["1ms", "siltstone del"],
+    );
+    assert_eq!(siltstone(&["get", &store.dir, "k"]).stdout, b"v\n");
+}
+
+#[test]
+fn columns_of_one_name() {
+    let store = store();
+    let arguments = ["import", &store.dir, "-", "--format", "csv", "--header"];
+    let output = with_input(&arguments, b"key,size,size\nstone,1,2\n");
+    refused(&output, 2, &["line 2", "two columns 'size'"]);
+    assert_eq!(siltstone(&["get", &store.dir, "stone"]).status.code(), Some(1));
+    // The key's own name is not part of the value.
+    assert!(with_input(&arguments, b"size,weight,size\nstone,1,2\n").status.success());
+}
+
+#[test]
+fn a_table_that_is_named_twice_makes_no_store() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("store").display().to_string();
+    for second in ["a", "a=lsm", "a=mica"] {
+        let tables = ["--table", "a=lsm", "--table", "b=lsm", "--table", second];
+        let output =
+            siltstone(&[&["serve", &dir, "--listen", "127.0.0.1:0"], &tables[..]].concat());
+        refused(&output, 2, &["'a'", "named twice"]);
+        assert!(!Path::new(&dir).exists(), "{second}");
+    }
+}
+
 #[test]
 fn a_checkpoint_over_what_is_there() {
     let store = store();

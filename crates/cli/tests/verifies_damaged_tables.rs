@@ -211,9 +211,14 @@ fn a_missing_current_is_damage_by_name_and_repaired() {
 
 #[test]
 fn a_damaged_or_missing_catalogue_is_told_and_made_anew() {
-    for (engine, is_missing) in
-        [("lsm", false), ("lsm", true), ("trie", true), ("silt", true), ("skimpy", false)]
-    {
+    for (engine, is_missing) in [
+        ("lsm", false),
+        ("lsm", true),
+        ("trie", true),
+        ("silt", true),
+        ("skimpy", false),
+        ("skimpy", true),
+    ] {
         let scratch = tempfile::tempdir().unwrap();
         let dir = scratch.path().join("s");
         let path = dir.display().to_string();
@@ -249,6 +254,50 @@ fn a_damaged_or_missing_catalogue_is_told_and_made_anew() {
         assert_eq!(siltstone(&["verify", &path]).0, 0);
         let (status, told) = siltstone(&["get", &path, "key02999", "--table", "words"]);
         assert_eq!((status, told.len()), (0, 41), "{engine}: {told}");
+    }
+}
+
+/// A table that opens only with the options that it was made with is kept with them, whatever the catalogue says.
+#[test]
+fn a_catalogue_that_is_made_anew_has_the_options_that_a_table_needs() {
+    let scratch = tempfile::tempdir().unwrap();
+    let upper = scratch.path().join("upper").display().to_string();
+    let cases = [
+        ("skimpy,capacity=48MiB,page=8KiB,block=16,buckets=70", "48MiB", "40MiB"),
+        ("skimpy,capacity=40000000", "40000000", "70000000"),
+        (&*format!("trie,table=64KiB,upper={upper}"), "/upper\"", "/lower\""),
+    ];
+    for (number, (table, now, wrong)) in cases.into_iter().enumerate() {
+        let dir = scratch.path().join(format!("s{number}"));
+        let path = dir.display().to_string();
+        let rows: String =
+            (0..3000).map(|n| format!("key{n:05}\tvalue {n} {}\n", "x".repeat(60))).collect();
+        let file = scratch.path().join("rows.tsv");
+        std::fs::write(&file, rows).unwrap();
+        let table = format!("words={table}");
+        let told = siltstone(&["import", &path, file.to_str().unwrap(), "--table", &table]);
+        assert_eq!(told.0, 0, "{}", told.1);
+        let catalogue = dir.join("CATALOG");
+        let text = std::fs::read_to_string(&catalogue).unwrap();
+        for is_missing in [true, false] {
+            if is_missing {
+                std::fs::remove_file(&catalogue).unwrap();
+            } else {
+                assert!(text.contains(now), "{text}");
+                std::fs::write(&catalogue, text.replace(now, wrong)).unwrap();
+            }
+            let (status, told) = siltstone(&["repair", &path]);
+            assert_eq!(status, 0, "{told}");
+            assert_holds(&told, &["table words is on ", "by its files"]);
+            assert!(!told.contains("lost"), "{told}");
+            let (status, told) = siltstone(&["export", &path, "-", "--table", "words"]);
+            assert_eq!(
+                (status, told.matches("\tvalue").count()),
+                (0, 3000),
+                "{table}: {told:.300}"
+            );
+            assert_eq!(siltstone(&["verify", &path]).0, 0);
+        }
     }
 }
 

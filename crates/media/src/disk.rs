@@ -92,6 +92,13 @@ impl Disk {
         Disk { options, ..self }
     }
 
+    /// The path of a file by which every process knows it.
+    fn canonical(&self, operation: &'static str, name: &str) -> Result<PathBuf> {
+        self.join(operation, name)?;
+        let directory = std::fs::canonicalize(&self.path);
+        Ok(directory.map_err(|error| disk_fault(operation, &self.path, error))?.join(name))
+    }
+
     fn join(&self, operation: &'static str, name: &str) -> Result<PathBuf> {
         check(operation, &self.name(), name)?;
         Ok(self.path.join(name))
@@ -220,17 +227,11 @@ impl Media for Disk {
     }
 
     fn lock(&self, name: &str) -> Result<LockGuard> {
-        self.join("lock", name)?;
-        let directory =
-            std::fs::canonicalize(&self.path).map_err(|e| disk_fault("lock", &self.path, e))?;
-        lock::lock(directory.join(name)).map(LockGuard::new)
+        lock::lock(self.canonical("lock", name)?).map(LockGuard::new)
     }
 
     fn share_lock(&self, name: &str) -> Result<LockGuard> {
-        self.join("lock", name)?;
-        let directory =
-            std::fs::canonicalize(&self.path).map_err(|e| disk_fault("lock", &self.path, e))?;
-        lock::share(directory.join(name)).map(LockGuard::new)
+        lock::share(self.canonical("lock", name)?).map(LockGuard::new)
     }
 
     fn link(&self, name: &str, target: &dyn Media, to_name: &str) -> Result<bool> {
@@ -249,10 +250,11 @@ impl Media for Disk {
     }
 
     fn map(&self, name: &str, bytes: u64) -> Result<Mapping> {
-        self.join("map", name)?;
-        let directory =
-            std::fs::canonicalize(&self.path).map_err(|e| disk_fault("map", &self.path, e))?;
-        map::map(&directory.join(name), bytes)
+        map::map(&self.canonical("map", name)?, bytes)
+    }
+
+    fn map_apart(&self, name: &str, bytes: u64) -> Result<Option<Mapping>> {
+        map::map_apart(&self.canonical("map", name)?, bytes)
     }
 
     fn elsewhere(&self, path: &Path) -> Result<Arc<dyn Media>> {

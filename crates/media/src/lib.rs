@@ -136,6 +136,16 @@ pub trait Media: Any + Send + Sync {
         Err(Error::io("map", name, &source))
     }
 
+    /// As [`map`](Media::map), of a file that is there with as many bytes, for the caller alone: nothing that is
+    /// stored changes the file, and what is not stored to takes no memory. Rights to read it are enough, and others
+    /// may do the same meanwhile. `None` if the medium cannot.
+    ///
+    /// # Errors
+    /// As from [`map`](Media::map).
+    fn map_apart(&self, _name: &str, _bytes: u64) -> Result<Option<Mapping>> {
+        Ok(None)
+    }
+
     /// A directory somewhere else on the machine's file system, created (durably, with its parents) if it is not
     /// there, and used as this medium is used: with the same options, left as it is if this one is.
     fn elsewhere(&self, path: &Path) -> Result<Arc<dyn Media>> {

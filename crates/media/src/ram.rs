@@ -13,7 +13,6 @@
 use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
 use std::io::ErrorKind;
-use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::{RwLock, RwLockWriteGuard};
@@ -21,7 +20,7 @@ use siltstone_engine::{Error, Purpose, Result};
 
 use crate::bytes::{SparseBytes, end_of};
 use crate::names::{Names, Node, fault, join};
-use crate::pmem::{Backing, Memory, too_long};
+use crate::pmem::{Holding, too_long};
 use crate::{File, LockGuard, Mapping, Media, Mode};
 
 mod content;
@@ -248,23 +247,7 @@ impl Media for Ram {
         let len = len.map_err(|_| fault("map", &*name, ErrorKind::OutOfMemory))?;
         let mapped = content.map(len).map_err(|e| Error::io("map", &*name, &e));
         let (memory, token) = mapped?;
-        Ok(Mapping::new(name, memory, Box::new(RamBacking { _token: token })))
-    }
-}
-
-/// Memory that is as durable as the medium.
-struct RamBacking {
-    _token: Arc<()>,
-}
-
-impl Backing for RamBacking {
-    fn store(&self, memory: &Memory, offset: u64, bytes: &[u8], _purpose: Purpose) -> Result<()> {
-        memory.store(offset as usize, bytes);
-        Ok(())
-    }
-
-    fn persist(&self, _memory: &Memory, _ranges: &[Range<u64>], _purpose: Purpose) -> Result<()> {
-        Ok(())
+        Ok(Mapping::new(name, memory, Box::new(Holding(token))))
     }
 }
 

@@ -165,3 +165,50 @@ fn a_lock_keeps_writers_out_and_no_readers() {
     drop(file);
     disk().lock("LOCK").unwrap();
 }
+
+/// Bytes of this process that lie in no file.
+fn memory_taken() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn a_file_of_the_disk_is_mapped_without_a_copy_and_beside_others() {
+    const BYTES: u64 = 96 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    std::fs::write(&path, vec![7; BYTES as usize]).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o400)).unwrap();
+    let disk = || Disk::open(directory.path()).unwrap();
+    let overlay = Overlay::new(Arc::new(disk()));
+    let before = memory_taken();
+    let mapping = overlay.map("pool", BYTES).unwrap();
+    let mut byte = [0];
+    for at in (0..BYTES).step_by(4096) {
+        mapping.read(at, &mut byte, WHY).unwrap();
+        assert_eq!(byte, [7]);
+    }
+    mapping.store(BYTES - 1, &[9], WHY).unwrap();
+    let taken = memory_taken().saturating_sub(before);
+    assert!(taken < BYTES / 2, "{taken} bytes for a page that was stored to");
+    // Nobody may write to it meanwhile, and another process may do the same.
+    assert!(matches!(disk().map("pool", BYTES), Err(Error::Locked { .. })));
+    std::fs::File::open(&path).unwrap().try_lock_shared().unwrap();
+    overlay.open("pool", Mode::Read).unwrap().read_at(BYTES - 1, &mut byte, WHY).unwrap();
+    assert_eq!(byte, [9]);
+    drop(mapping);
+    // Longer it is a copy, with what was stored.
+    let mapping = overlay.map("pool", BYTES + 1).unwrap();
+    mapping.read(BYTES - 1, &mut byte, WHY).unwrap();
+    assert_eq!(byte, [9]);
+    assert!(matches!(overlay.map("pool", BYTES), Err(Error::Locked { .. })));
+    drop(mapping);
+    assert!(matches!(overlay.map("pool", BYTES), Err(Error::Refused { .. })));
+    // What was written between two mappings is in the second.
+    let file = overlay.open("pool", Mode::ReadWrite).unwrap();
+    file.write_at(5, &[1], WHY).unwrap();
+    overlay.map("pool", BYTES + 1).unwrap().read(5, &mut byte, WHY).unwrap();
+    assert_eq!(byte, [1]);
+    assert!(std::fs::read(&path).unwrap().iter().all(|&byte| byte == 7));
+}

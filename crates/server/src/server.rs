@@ -62,6 +62,7 @@ impl Server {
     pub fn check(options: &ServerOptions, tables: &[(&str, &TableSpec)]) -> Result<()> {
         options.check()?;
         let names: Vec<_> = tables.iter().map(|(name, _)| *name).collect();
+        check_names(&names)?;
         find_table(&names, options.memcached_table.as_deref())?;
         let addresses = [Some(options.listen), options.memcached, options.metrics];
         addresses.into_iter().flatten().try_for_each(|address| listen(address).map(drop))?;
@@ -104,6 +105,7 @@ impl Server {
         let memcached_udp = options.memcached_udp.map(bind_datagrams).transpose()?;
         let metrics = options.metrics.map(bound).transpose()?;
         let names: Vec<_> = tables.iter().map(Table::name).collect();
+        check_names(&names)?;
         let memcached_table = find_table(&names, options.memcached_table.as_deref())?;
         let databases =
             tables.iter().map(|table| Database::new(table.name(), table.engine().clone()));
@@ -328,6 +330,15 @@ fn find_mica<'a, T>(
 
 fn bind_datagrams(address: SocketAddr) -> Result<UdpSocket> {
     UdpSocket::bind(address).map_err(|error| Error::io("bind to", address.to_string(), &error))
+}
+
+/// Each table is one database: two would not know of one another's locks, so INCR and WATCH would not hold.
+fn check_names(names: &[&str]) -> Result<()> {
+    let twice = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
+    match twice {
+        None => Ok(()),
+        Some((_, name)) => Err(mistake("tables", format!("'{name}' is named twice; name it once"))),
+    }
 }
 
 fn mistake(option: &str, reason: String) -> Error {

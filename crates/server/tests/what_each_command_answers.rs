@@ -139,7 +139,7 @@ fn keys() {
         ("GET d", "\"5\""),
         ("DBSIZE", ":1"),
         ("SELECT 2", "-ERR DB index is out of range"),
-        ("SELECT x", "-ERR invalid DB index"),
+        ("SELECT x", "-ERR value is not an integer or out of range"),
         ("SELECT 0", "+OK"),
         ("OBJECT ENCODING d", "\"int\""),
         ("OBJECT ENCODING none", "nil"),
@@ -353,6 +353,13 @@ fn the_connection_and_the_server() {
     client.send(&[b"CLIENT", b"REPLY", b"SKIP"]);
     client.send(&[b"SET", b"quiet", b"2"]);
     client.expect(&[("GET quiet", "\"2\""), ("RESET", "+RESET"), ("CLIENT GETNAME", "nil")]);
+    // Each of two skips is for the next command, and none brings replies back that were switched off.
+    client.send_raw(b"CLIENT REPLY SKIP\r\nCLIENT REPLY SKIP\r\nSET quiet 3\r\n");
+    client.expect(&[("GET quiet", "\"3\"")]);
+    client.send_raw(b"CLIENT REPLY OFF\r\nCLIENT REPLY SKIP\r\nGET quiet\r\nGET quiet\r\n");
+    client.expect(&[("CLIENT REPLY ON", "+OK"), ("GET quiet", "\"3\"")]);
+    client.send_raw(b"CLIENT REPLY SKIP\r\n");
+    client.expect(&[("CLIENT REPLY ON", "+OK")]);
     let mut other = server.client();
     let id: u64 = other.call("CLIENT ID")[1..].parse().unwrap();
     assert_eq!(client.call(&format!("CLIENT KILL ID {id}")), ":1");

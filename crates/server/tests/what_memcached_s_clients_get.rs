@@ -64,6 +64,11 @@ fn the_classic_commands() {
             ("set a x 0 1|set a 0 x 1|set a 4294967296 0 1|set a 0 0 -1|", "CLIENT_ERROR bad command line format|CLIENT_ERROR bad command line format|CLIENT_ERROR bad command line format|CLIENT_ERROR bad command line format|"),
             ("set a 0 0 3|abcde|", "CLIENT_ERROR bad data chunk|ERROR|"),
             ("version noreply|verbosity noreply|get noreply|", "VERSION 1.6.18|END|"),
+            // Whoever asked for no answer gets none, even to a mistake; but a key may be called so.
+            ("set q 0 x 1 noreply|set q 0 0 -1 noreply|cas q 0 0 1 noreply|cas q 0 0 1 x noreply|", ""),
+            ("touch q x noreply|incr q noreply|set q noreply|", "ERROR|"),
+            ("delete noreply|set noreply 0 0 1|5|incr noreply 2|touch noreply 0|", "NOT_FOUND|STORED|7|TOUCHED|"),
+            ("delete noreply noreply|get noreply|incr noreply 1 noreply|delete noreply 0|", "END|NOT_FOUND|"),
             ("version|verbosity 1|verbosity x|shutdown|", "VERSION 1.6.18|OK|CLIENT_ERROR bad command line format|ERROR: shutdown not enabled|"),
             ("flush_all|get q|flush_all noreply|flush_all x|", "OK|END|CLIENT_ERROR invalid exptime argument|"),
             ("set a\tb 0 0 1|", "CLIENT_ERROR bad command line format|"),

@@ -15,6 +15,7 @@ use siltstone::{Db, DbOptions, Engine, Table};
 use siltstone_client::wire::request::Asked;
 use siltstone_client::wire::{HEADER_BYTES, Header, Kind, answer, hello};
 use siltstone_client::{Action, Client, ClientError, ClientOptions, Outcome, Value};
+use siltstone_engine::ManualClock;
 use siltstone_mica::{Access, Request, Store};
 use siltstone_server::{Server, ServerOptions};
 use siltstone_testkit::{Dice, ending};
@@ -425,6 +426,39 @@ fn strangers_get_no_more_than_they_send() {
     let elsewhere = UdpSocket::bind("127.0.0.1:0").unwrap();
     let answer = ask(&elsewhere, udp, &lookup(header.cookie, hash, 8)).unwrap();
     assert_eq!(Header::parse(&answer).unwrap().0.kind, Kind::Stranger);
+}
+
+#[test]
+fn an_answer_that_is_given_again_has_the_cookie_that_its_client_has_by_then() {
+    let clock = Arc::new(ManualClock::at(36_000_000));
+    let server = over("memory=32MiB hash_seed=5", |options| options.clock = clock.clone());
+    let udp = server.udp.unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let engine = mica("hash_seed=5");
+    let hash = engine.behind().unwrap().downcast::<Store>().unwrap().hash(b"a");
+    let cookie = || {
+        let welcome = ask(&socket, udp, &hello::hello(9, b"")).unwrap();
+        Header::parse(&welcome).unwrap().0.cookie
+    };
+    let put = |cookie: u64, attempt: u16| {
+        let mut packet = vec![0; HEADER_BYTES];
+        let request = Request { hash, key: b"a", action: Action::Put(value(b"once")) };
+        Asked { request, opaque: 3, wants_meta: false }.write(&mut packet);
+        let (kind, room) = (Kind::Requests, 1400);
+        Header { kind, length: 0, count: 1, sequence: 7, cookie, behind: 0, room, attempt }
+            .write(&mut packet);
+        ask(&socket, udp, &packet).unwrap()
+    };
+    let first = cookie();
+    let before = put(first, 0);
+    assert_eq!(Header::parse(&before).unwrap().0.cookie, first);
+    clock.advance(3_600_000);
+    let second = cookie();
+    assert_ne!(second, first);
+    let again = put(second, 5);
+    let (header, body) = Header::parse(&again).unwrap();
+    assert_eq!((header.kind, header.cookie, header.sequence), (Kind::Answers, second, 7));
+    assert_eq!(body, Header::parse(&before).unwrap().1);
 }
 
 #[test]

@@ -33,6 +33,8 @@ fn each_mistake_has_redis_s_words() {
         (b"*1\r\n:1\r\n", "Protocol error: expected '$', got ':'"),
         (b"*1\r\n$1\r\nabc", "Protocol error: expected CRLF after a bulk string"),
         (b"get \"a\r\n", "Protocol error: unbalanced quotes in request"),
+        (b"POST / HTTP/1.1\r\n", "Protocol error: this port does not speak HTTP"),
+        (b"HOST: 127.0.0.1:6379\r\n", "Protocol error: this port does not speak HTTP"),
     ];
     for (bytes, words) in cases {
         assert_eq!(&error_of(bytes), words, "{}", bytes.escape_ascii());
@@ -137,4 +139,25 @@ fn an_error_comes_behind_the_replies_before_it_and_the_connection_closes() {
     assert_eq!(client.read(), "-ERR Protocol error: expected '$', got 'x'");
     assert_eq!(client.try_read(), None);
     assert_eq!(server.client().call("GET a"), "\"b\"");
+}
+
+/// Any page can have a browser send such requests to this machine, with commands as the body.
+#[test]
+fn a_browser_runs_no_command() {
+    let server = Running::with(|options| options.memcached = Some("127.0.0.1:0".parse().unwrap()));
+    let resp = "SET page was-here\r\n";
+    let memcached = "set page 0 0 8\r\nwas-here\r\n";
+    for method in ["POST", "post", "PUT", "GET"] {
+        for (address, body) in [(server.address, resp), (server.memcached.unwrap(), memcached)] {
+            let mut client = support::Client::connect(address);
+            let len = body.len();
+            client.send_raw(
+                format!("{method} / HTTP/1.1\r\nHost: x\r\nContent-Length: {len}\r\n\r\n{body}")
+                    .as_bytes(),
+            );
+            client.stream().shutdown(std::net::Shutdown::Write).unwrap();
+            let _ = std::io::Read::read_to_end(&mut client.reader, &mut Vec::new());
+            assert_eq!(server.client().call("GET page"), "nil", "{method} to {address}");
+        }
+    }
 }

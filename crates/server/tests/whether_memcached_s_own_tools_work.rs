@@ -6,11 +6,10 @@
 
 mod support;
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command};
+use std::process::Command;
 
 use siltstone_testkit::Dice;
-use support::{Running, Talk, mica};
+use support::{Peer, Running, Talk, mica};
 
 fn server() -> Running {
     Running::over(Some(mica("memory=64MiB mode=cache")), |options| {
@@ -151,35 +150,6 @@ print('all well')
     assert!(is_well && text.contains("all well"), "{text}");
 }
 
-/// memcached itself, on a free port; ended when dropped.
-struct Peer {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Peer {
-    fn start() -> Option<Self> {
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let port = address.port().to_string();
-        let mut command = Command::new("memcached");
-        command.args(["-l", "127.0.0.1", "-U", "0", "-u", "nobody", "-p", &port]);
-        let Ok(child) = command.spawn() else {
-            println!("skipped: memcached is not on the PATH");
-            return None;
-        };
-        let peer = Peer { child, address };
-        support::eventually("memcached listens", || TcpStream::connect(address).is_ok());
-        Some(peer)
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// A command that memcached answers in a way that is promised.
 fn draw(dice: &mut Dice) -> String {
     let key = format!("k{}", dice.below(4));
@@ -196,7 +166,7 @@ fn draw(dice: &mut Dice) -> String {
     // Its clock is of whole seconds, so `l` may differ by one and is left out.
     let soon = [" R30", " R1000", "", ""][dice.index(4)];
     let fill = [" N200", "", " N0"][dice.index(3)];
-    match dice.below(36) {
+    match dice.below(39) {
         0..=4 => format!("{verb} {key} {flags} {time} {len}{quiet}\r\n{data}\r\n"),
         5 => format!("set {number} 0 0 2{quiet}\r\n{}\r\n", 10 + dice.below(80)),
         6 => format!("incr {number} {}{quiet}\r\n", dice.below(1000)),
@@ -229,6 +199,10 @@ fn draw(dice: &mut Dice) -> String {
             "mg k0 x\r\nmd k0 E5\r\nma n0 x\r\nmg k0 R\r\nmd k0 T\r\nmg k0 u L P D5\r\n".to_owned()
         }
         35 => format!("ms {key} {len} s t f h v I{mode}\r\n{data}\r\nmd {key} c f s t\r\n"),
+        36 => format!(
+            "set {key} 0 x {len}{quiet}\r\nset {key} 0 0 -1{quiet}\r\ntouch {key} x{quiet}\r\n"
+        ),
+        37 => format!("cas {key} 0 0 {len}{quiet}\r\nincr {number} x{quiet}\r\n"),
         _ => "get\r\nget \r\ngat 0\r\nmg\r\nms\r\nms k\r\nverbosity 1\r\n".to_owned(),
     }
 }
@@ -251,7 +225,8 @@ fn settled(answer: &str) -> String {
 
 #[test]
 fn every_answer_is_the_one_that_memcached_gives() {
-    let Some(peer) = Peer::start() else { return };
+    let args = ["-l", "127.0.0.1", "-U", "0", "-u", "nobody", "-p"];
+    let Some(peer) = Peer::start("memcached", &args) else { return };
     let sequences = std::env::var("SILTSTONE_MEMCACHED").map_or(200, |n| n.parse().unwrap());
     let (ours, engine) = (
         server(),

@@ -1,4 +1,5 @@
-//! Do redis-cli and redis-benchmark work against the server? Skipped where they are not installed.
+//! Do redis-cli and redis-benchmark work against the server, and does it answer as Redis itself does? Skipped,
+//! with the reason, where they are not installed.
 
 #![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
 
@@ -6,7 +7,8 @@ mod support;
 
 use std::process::Command;
 
-use support::Running;
+use siltstone_testkit::Dice;
+use support::{Client, Peer, Running};
 
 /// What a program prints; `None` if it is not installed.
 fn run(program: &str, args: &[&str]) -> Option<String> {
@@ -41,4 +43,128 @@ fn redis_benchmark() {
     let tests = ["-t", "ping,set,get,incr,mset"];
     let Some(figures) = run("redis-benchmark", &[&args[..], &tests].concat()) else { return };
     assert!(figures.contains("requests per second") && !figures.contains("error"), "{figures}");
+}
+
+/// A command that Redis answers in a way that is promised, as words apart by spaces.
+fn draw(dice: &mut Dice, is_in_multi: bool) -> String {
+    fn one<'a>(dice: &mut Dice, of: &[&'a str]) -> &'a str {
+        of[dice.index(of.len())]
+    }
+    let (key, other) = (one(dice, &["a", "b", "ab", "n"]), one(dice, &["a", "b", "ab", "n"]));
+    let value = one(dice, &["", "v", "12", "-7", "9223372036854775807", "0.5", "01", "a+b"]);
+    let number =
+        one(dice, &["0", "-1", "1", "3", "x", "", "9223372036854775807", "-9223372036854775808"]);
+    // Times are far apart or past, so that no clock decides.
+    let seconds = 100 + 10 * dice.below(1 << 20);
+    let ahead = [seconds.to_string(), format!("{seconds}000")];
+    let time = one(dice, &[&ahead[0], &ahead[0], "-1", "0", "x", "9223372036854775807"]);
+    let unit = one(dice, &["ex", "px", "EXAT", "pxat", "persist", "keepttl"]);
+    let when =
+        one(dice, &["", "", " nx", " xx", " gt", " LT", " nx xx", " gt xx", " gt lt", " foo"]);
+    let how =
+        one(dice, &["", "", " nx", " XX", " get", " nx get", " xx get", " keepttl", " nx xx"]);
+    // For a key that nothing is appended to: what takes more than 64 bits Redis rounds.
+    let fraction = one(dice, &["-1.5e1", "1e3", "100000000000000000", "7", "inf", "x", "", "+2"]);
+    let pattern = one(dice, &["*", "a*", "?", "[^a]", "a[b-]", "*b", "\\a", "[", ""]);
+    let time = if unit == "px" && time == ahead[0] { &ahead[1] } else { time };
+    match dice.below(if is_in_multi { 40 } else { 52 }) {
+        0..=3 => format!("set {key} {value}{how}"),
+        4 => format!("set {key} {value} {unit} {time}{how}"),
+        5 => format!("get {key}"),
+        6 => format!("mget {key} {other} none"),
+        7 => format!("mset {key} {value} {other} {number}"),
+        8 => format!("msetnx {key} {value} {other} {number}"),
+        9 => format!("setnx {key} {value}"),
+        10 => format!("setex {key} {time} {value}"),
+        11 => format!("getset {key} {value}"),
+        12 => format!("getdel {key}"),
+        13 => format!("getex {key} {unit} {}", one(dice, &["1000000", "1000000", "0", "-1"])),
+        14 => format!("getex {key}"),
+        15 => format!("incr {key}"),
+        16 => format!("decr {key}"),
+        17 => format!("incrby {key} {number}"),
+        18 => format!("decrby {key} {number}"),
+        19 => format!("{} f {fraction}", one(dice, &["incrbyfloat", "incrbyfloat", "set"])),
+        20 => format!("append {key} {value}"),
+        21 => format!("strlen {key}"),
+        22 => format!("getrange {key} {number} {}", one(dice, &["0", "2", "-1", "-3", "x"])),
+        23 => format!(
+            "setrange {key} {} {value}",
+            one(dice, &["0", "2", "5", "-1", "x", "536870912"])
+        ),
+        24 => format!("del {key} {other} {key}"),
+        25 => format!("exists {key} {other} {key}"),
+        26 => format!("expire {key} {time}{when}"),
+        27 => format!("pexpire {key} {}{when}", one(dice, &[&ahead[1], &ahead[1], "-5", "0"])),
+        28 => format!("expireat {key} {}{when}", one(dice, &["9999999999", "1", "0", "-1", "x"])),
+        29 => format!("ttl {key}"),
+        30 => format!("persist {key}"),
+        31 => format!("rename {key} {other}"),
+        32 => format!("renamenx {key} {other}"),
+        33 => {
+            // Not to another table in a transaction, which ours refuses.
+            let to = if is_in_multi { " db -1" } else { " db 0" };
+            format!("copy {key} {other}{}", one(dice, &["", " replace", " foo", to, " db x"]))
+        }
+        34 => format!("type {key}"),
+        35 => {
+            one(dice, &["ping", "ping x", "ping x y", "echo x", "unwatch", "wait 0 0"]).to_owned()
+        }
+        36 => one(dice, &["multi", "discard", "exec", "exec x", "watch a"]).to_owned(),
+        37 => one(dice, &["foo", "get", "set a", "mset a 1 b", "expire a", "select"]).to_owned(),
+        38..=39 => "exec".to_owned(),
+        40..=41 => format!("watch {key} {other}"),
+        42..=44 => "multi".to_owned(),
+        45 => format!("select {}", one(dice, &["0", "1", "1", "2", "-1", "x"])),
+        46 => format!("copy {key} {other} db {} replace", dice.below(3)),
+        47 => format!("keys {pattern}"),
+        48 => format!("scan 0 match {pattern} count 1000"),
+        49 => format!("scan 0 count {}", one(dice, &["0", "-1", "x", ""])),
+        50 => one(dice, &["flushdb", "flushall", "flushall foo", "flushdb async"]).to_owned(),
+        _ => "reset".to_owned(),
+    }
+}
+
+/// A reply without the order of keys, which is nobody's promise.
+fn settled(command: &str, reply: String) -> String {
+    if !command.starts_with("keys") && !command.starts_with("scan") {
+        return reply;
+    }
+    let mut keys: Vec<_> = reply.split(['[', ']', ',', ' ']).collect();
+    keys.sort_unstable();
+    keys.concat()
+}
+
+#[test]
+fn every_answer_is_the_one_that_redis_gives() {
+    let args =
+        ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--databases", "2", "--port"];
+    let Some(peer) = Peer::start("redis-server", &args) else { return };
+    let sequences = std::env::var("SILTSTONE_REDIS").map_or(200, |n| n.parse().unwrap());
+    let ours = Running::start();
+    let (mut commands, mut transactions) = (0, 0);
+    for seed in 0..sequences {
+        let mut dice = Dice::new(seed);
+        // Two clients of each, so that what one watches another can change.
+        let mut pairs = [(); 2].map(|()| [peer.address, ours.address].map(Client::connect));
+        assert_eq!(pairs[0].each_mut().map(|client| client.call("flushall")), ["+OK", "+OK"]);
+        let mut is_in_multi = [false; 2];
+        let mut said = String::new();
+        for _ in 0..60 {
+            let who = dice.index(2);
+            let command = draw(&mut dice, is_in_multi[who]);
+            said.push_str(&format!("{who}: {command}\n"));
+            commands += 1;
+            let heard =
+                pairs[who].each_mut().map(|client| settled(&command, client.call(&command)));
+            assert_eq!(heard[0], heard[1], "seed {seed}:\n{said}");
+            is_in_multi[who] = match command.as_str() {
+                "multi" => true,
+                "exec" | "exec x" | "discard" | "reset" => false,
+                _ => is_in_multi[who],
+            };
+            transactions += u32::from(command == "exec" && heard[0].starts_with('['));
+        }
+    }
+    println!("{commands} commands, {transactions} transactions, the same answers");
 }

@@ -168,6 +168,22 @@ fn watched_keys_stop_a_transaction() {
 }
 
 #[test]
+fn unwatch_between_multi_and_exec_is_queued_and_watches_hold() {
+    let server = Running::start();
+    let (mut client, mut other) = (server.client(), server.client());
+    client.expect(&[("WATCH k", "+OK"), ("MULTI", "+OK"), ("UNWATCH", "+QUEUED")]);
+    other.expect(&[("SET k theirs", "+OK")]);
+    client.expect(&[
+        ("SET k mine", "+QUEUED"),
+        ("EXEC", "nil"),
+        ("GET k", "\"theirs\""),
+        ("MULTI", "+OK"),
+        ("UNWATCH", "+QUEUED"),
+        ("EXEC", "[+OK]"),
+    ]);
+}
+
+#[test]
 fn transfers_between_accounts_keep_the_sum() {
     let server = Running::start();
     server.client().call("MSET a 1000 b 1000");

@@ -10,6 +10,8 @@
 //! anew from the directories of the tables (see `repair`).
 
 use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use siltstone_engine::{Error, Purpose, Result};
@@ -48,6 +50,13 @@ impl Catalogue {
     /// Whether `media` holds a catalogue, i.e. is a store.
     pub fn exists(media: &dyn Media) -> Result<bool> {
         media.exists(NAME)
+    }
+
+    /// Whether a directory of this machine holds what begins as a catalogue does.
+    pub(crate) fn is_in(dir: &Path) -> bool {
+        let mut begin = [0; MAGIC.len()];
+        let file = std::fs::File::open(dir.join(NAME));
+        file.is_ok_and(|mut file| file.read_exact(&mut begin).is_ok()) && begin == *MAGIC.as_bytes()
     }
 
     /// Whether a file of this name is a catalogue.

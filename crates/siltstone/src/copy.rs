@@ -9,12 +9,14 @@ use std::sync::Arc;
 use siltstone_engine::{CheckpointSink, Error, Purpose, Result};
 use siltstone_media::{Disk, File, Media};
 
+use crate::db::{LOCK, refuse_inside};
 use crate::{Db, engines};
 
 impl Db {
     /// Copies every table, each as of a moment during the call, into the new directory `dir`. The
     /// copy opens as a store, with all files in `dir`: a second medium (`upper` of `trie`) stays the
-    /// original's alone. On an error `dir` is left without a catalogue: no store.
+    /// original's alone. On an error `dir` is left without a catalogue: no store. A directory inside of a store is
+    /// refused, since what a store does not know it may remove.
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};
@@ -36,7 +38,10 @@ impl Db {
                 reason: "a checkpoint goes into a new directory, and this one is there".into(),
             });
         }
+        refuse_inside(dir)?;
         let target = Disk::create(dir)?;
+        // Nobody opens half a copy; and where the lock's file is, whoever reads keeps writers out.
+        let _lock = target.lock(LOCK)?;
         for name in self.table_names()? {
             let source = self.table_media(&name)?;
             let target = target.subdirectory(&format!("table-{name}"))?;

@@ -149,12 +149,14 @@ impl Db {
     /// Opens the store in `dir`, or makes one if `dir` is missing or empty.
     ///
     /// # Errors
-    /// As [`open`](Self::open); a directory with other files in it is refused. With `read_only` nothing is made.
+    /// As [`open`](Self::open); a directory with other files in it is refused, and a new one inside of a store.
+    /// With `read_only` nothing is made.
     pub fn open_or_create(dir: impl AsRef<Path>, options: DbOptions) -> Result<Self> {
         let dir = dir.as_ref();
         if options.read_only || Self::exists(dir)? {
             return Self::open(dir, options);
         }
+        refuse_inside(dir)?;
         let disk = options.disk(Disk::create(dir)?);
         Self::create_media(Arc::new(disk), options)
     }
@@ -372,6 +374,25 @@ impl Db {
         }
         Ok(Table::with(name, engine, options.env.clock.clone(), &options.transactions))
     }
+}
+
+/// Refuses a new directory inside of a store, which would be its to remove: a directory of a table that it does not
+/// name is garbage, and in one of a table an engine removes what it does not know.
+pub(crate) fn refuse_inside(dir: &Path) -> Result<()> {
+    let fault = |error| Error::io("look up", dir.display().to_string(), &error);
+    let whole = std::path::absolute(dir).map_err(fault)?;
+    // What is there of it, since links may lead into a store.
+    let there = whole.ancestors().find_map(|above| above.canonicalize().ok()).unwrap_or_default();
+    let Some(store) = there.ancestors().find(|above| Catalogue::is_in(above)) else {
+        return Ok(());
+    };
+    Err(Error::Refused {
+        path: dir.display().to_string(),
+        reason: format!(
+            "it would lie in the store {}, which removes what it does not know; name a directory outside of it",
+            store.display()
+        ),
+    })
 }
 
 fn directory(table: &str) -> String {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 pub use siltstone_engine::Inspection;
 use siltstone_engine::names::unknown as unknown_name;
 use siltstone_engine::{Engine, Env, Error, OptionMistake, Result, VerifyReport};
+use siltstone_media::flash::Emulator;
 use siltstone_media::{Disk, Media, Overlay};
 use siltstone_table::Manifest;
 
@@ -109,6 +110,42 @@ pub fn recognise(media: &dyn Media) -> Result<Option<&'static str>> {
     ];
     let tells = |(end, _): &&(&str, &str)| names.iter().any(|name| name.ends_with(end));
     Ok(TELLING.iter().find(tells).map(|(_, engine)| *engine))
+}
+
+/// The options of a table without which it does not open, as far as its own files tell them.
+///
+/// # Errors
+/// Failures of the medium.
+pub fn told(name: &str, media: &dyn Media) -> Result<BTreeMap<String, String>> {
+    let mut told = BTreeMap::new();
+    if name == "trie"
+        && let Some(upper) = siltstone_trie::upper_of(media)?
+    {
+        told.insert("upper".to_owned(), upper.display().to_string());
+    }
+    if name == "skimpy"
+        && let Ok(device) = Emulator::geometry_of(media, "flash")
+    {
+        let (page, block) = (device.page_bytes() as u64, u64::from(device.pages_per_block()));
+        let bytes = page * block * u64::from(device.blocks());
+        let numbers = [("page", page), ("block", block), ("capacity", bytes)];
+        told.extend(numbers.map(|(option, number)| (option.to_owned(), number.to_string())));
+    }
+    Ok(told)
+}
+
+/// Whether a table that is kept with these options opens with them, as far as that was [`told`].
+pub fn agree(
+    name: &str,
+    options: &BTreeMap<String, String>,
+    told: &BTreeMap<String, String>,
+) -> bool {
+    let device = |options| siltstone_skimpy::Options::from_map(options)?.geometry();
+    match name {
+        "trie" => options.get("upper") == told.get("upper"),
+        "skimpy" if !told.is_empty() => device(options).ok() == device(told).ok(),
+        _ => true,
+    }
 }
 
 /// Checks what can be checked of a table that does not open because of `damage`. For `lsm` that is every file that

@@ -163,6 +163,18 @@ fn nothing_is_made_where_nothing_is() {
     assert!(!none.exists());
 }
 
+/// It has no lock of its own making yet, and what a writer removes would be missing.
+#[test]
+fn whoever_reads_a_copy_that_is_new_keeps_writers_out() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (dir, target) = (scratch.path().join("store"), scratch.path().join("copy"));
+    fill(&dir, "lsm", &[]).checkpoint(&target).unwrap();
+    let reader = Db::open(&target, reading()).unwrap();
+    assert!(matches!(Db::open(&target, DbOptions::default()), Err(Error::Locked { .. })));
+    reader.close().unwrap();
+    Db::open(&target, DbOptions::default()).unwrap().close().unwrap();
+}
+
 /// What a crash left of a table that was being made, or dropped, waits for whoever may write.
 #[test]
 fn garbage_stays() {

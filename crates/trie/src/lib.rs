@@ -59,7 +59,7 @@ pub use engine::Trie;
 pub use inspect::inspect;
 pub use options::Options;
 pub use repair::repair;
-pub use second::remove_elsewhere;
+pub use second::{remove_elsewhere, upper_of};
 
 /// The largest value: the house's limit.
 pub const MAX_VALUE_BYTES: usize = siltstone_engine::MAX_VALUE_BYTES;

@@ -91,6 +91,14 @@ pub(crate) fn own(
     if was_closed && is_owned { Ok(()) } else { replace(media.as_ref(), OWNER, &owner) }
 }
 
+/// The directory in which the table on `media` has its second medium, if it has one: what option `upper` was.
+///
+/// # Errors
+/// The medium's.
+pub fn upper_of(media: &dyn Media) -> Result<Option<PathBuf>> {
+    Ok(read(media, UPPER)?.as_deref().and_then(unsealed).map(|(_, directory)| directory))
+}
+
 /// Removes what the table on `media` has on a second medium, durably; there may be none. The table is
 /// closed and about to be removed itself. After a crash it may be called again. The directory stays, empty
 /// but for its lock.

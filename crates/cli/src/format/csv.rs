@@ -57,7 +57,12 @@ fn columns(record: &csv::ByteRecord, header: Option<&csv::ByteRecord>) -> Result
         Some(header) => {
             let mut object = Map::new();
             for (name, field) in header.iter().skip(1).zip(fields) {
-                object.insert(text(name)?, json!(text(field)?));
+                let (name, field) = (text(name)?, text(field)?);
+                if object.insert(name.clone(), json!(field)).is_some() {
+                    return Err(format!(
+                        "the header has two columns '{name}', one of which would be lost; name them apart"
+                    ));
+                }
             }
             Ok(Value::Object(object))
         }

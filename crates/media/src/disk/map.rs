@@ -25,7 +25,7 @@ use siltstone_engine::{Purpose, Result};
 
 use super::disk_fault;
 use super::lock::{self, Held};
-use crate::pmem::{Backing, Mapping, Memory, narrow, too_long};
+use crate::pmem::{Backing, Holding, Mapping, Memory, narrow, too_long};
 
 /// Maps the file at a canonical path.
 pub(super) fn map(path: &Path, bytes: u64) -> Result<Mapping> {
@@ -46,6 +46,20 @@ pub(super) fn map(path: &Path, bytes: u64) -> Result<Mapping> {
     let memory = Memory::of_file(file, len).map_err(fault("map"))?;
     let backing = DiskBacking { name: name.clone(), held };
     Ok(Mapping::new(name, Arc::new(memory), Box::new(backing)))
+}
+
+/// Maps the file at a canonical path along with others who do so, and stores nothing to it; `None` if there is none
+/// of so many bytes.
+pub(super) fn map_apart(path: &Path, bytes: u64) -> Result<Option<Mapping>> {
+    let fault = |operation: &'static str| move |error| disk_fault(operation, path, error);
+    let Some(held) = lock::share(path.to_owned())? else { return Ok(None) };
+    if held.file().metadata().map_err(fault("get length of"))?.len() != bytes {
+        return Ok(None);
+    }
+    let len = usize::try_from(bytes).map_err(|_| fault("map")(Errno::NOMEM.into()))?;
+    let memory = Memory::apart(held.file(), len).map_err(fault("map"))?;
+    let name = path.display().to_string();
+    Ok(Some(Mapping::new(name, Arc::new(memory), Box::new(Holding(held)))))
 }
 
 /// Where the file system cannot reserve, the file has holes, and a full disk is known by the store that meets it.

@@ -20,10 +20,13 @@ use siltstone_engine::{Error, Purpose, Result};
 
 use crate::bytes::end_of;
 use crate::names::fault;
-use crate::pmem::Mapping;
-use crate::{File, Media, Mode, Ram};
+use crate::pmem::{Holding, MAP_BYTES, Mapping, Memory, too_long};
+use crate::{File, Media, Mode};
 
 const PAGE_BYTES: u64 = 4096;
+
+/// To ask for bytes in memory takes as long as to copy on for so many.
+const COPY_BYTES: u64 = 512;
 
 /// A copy goes by so many bytes.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -35,13 +38,28 @@ pub(super) struct Bytes {
     /// Where it is below, if it is.
     origin: Option<(Arc<dyn Media>, String)>,
     content: RwLock<Option<Content>>,
-    /// The file in memory that stands below since it was mapped.
-    mapped: Mutex<Option<(Ram, String)>>,
+    /// Since it was mapped.
+    flat: Mutex<Option<Flat>>,
+}
+
+/// Memory that was mapped, which stands below from then on.
+struct Flat {
+    memory: Arc<Memory>,
+    /// Held by the mapping, if there is one.
+    token: Arc<()>,
+    /// The file below, if the memory is of it.
+    _apart: Option<Mapping>,
+}
+
+/// Where bytes are that were not changed since.
+enum Source {
+    File(Arc<dyn File>),
+    Memory(Arc<Memory>),
 }
 
 #[derive(Default)]
 struct Content {
-    below: Option<Arc<dyn File>>,
+    below: Option<Source>,
     /// So many bytes of what is below are seen.
     shown: u64,
     len: u64,
@@ -54,13 +72,13 @@ impl Bytes {
         Bytes {
             origin: None,
             content: RwLock::new(Some(Content::default())),
-            mapped: Mutex::default(),
+            flat: Mutex::default(),
         }
     }
 
     /// The file `name` of `medium`, opened when it is asked for.
     pub(super) fn of(medium: Arc<dyn Media>, name: String) -> Self {
-        Bytes { origin: Some((medium, name)), content: RwLock::default(), mapped: Mutex::default() }
+        Bytes { origin: Some((medium, name)), content: RwLock::default(), flat: Mutex::default() }
     }
 
     /// Opens what is below, once.
@@ -71,7 +89,12 @@ impl Bytes {
         {
             let below = medium.open(name, Mode::Read)?;
             let len = below.len()?;
-            *content = Some(Content { below: Some(below), shown: len, len, ..Content::default() });
+            *content = Some(Content {
+                below: Some(Source::File(below)),
+                shown: len,
+                len,
+                ..Content::default()
+            });
         }
         Ok(())
     }
@@ -94,37 +117,91 @@ impl Bytes {
         act(content)
     }
 
-    /// Turns it into memory, by a copy of all of it, and maps that.
-    pub(super) fn map(&self, directory: &str, name: &str, bytes: u64) -> Result<Mapping> {
+    /// Turns it into memory, and maps that.
+    pub(super) fn map(&self, name: &str, bytes: u64) -> Result<Mapping> {
         self.open()?;
-        let mut mapped = self.mapped.lock();
-        if let Some((memory, name)) = &*mapped {
-            return memory.map(name, bytes);
+        let mut flat = self.flat.lock();
+        if flat.as_ref().is_some_and(|flat| Arc::strong_count(&flat.token) > 1) {
+            return Err(Error::Locked { path: name.to_owned(), holder: Some(std::process::id()) });
         }
-        let memory = Ram::called(directory);
-        let file = memory.create(name)?;
-        let why = Purpose::Recovery;
+        let (len, is_flat) = self.read(|content| (content.len, content.is_flat(bytes)));
+        if len > bytes {
+            return Err(too_long(name, len, bytes));
+        }
+        let mapped = match flat.take() {
+            Some(mapped) if is_flat => mapped,
+            _ => self.flatten(name, bytes)?,
+        };
+        self.change(|content| {
+            let below = Some(Source::Memory(mapped.memory.clone()));
+            *content =
+                Content { below, shown: bytes, len: bytes, is_changed: true, ..Content::default() };
+        });
+        let (memory, token) = (mapped.memory.clone(), mapped.token.clone());
+        *flat = Some(mapped);
+        Ok(Mapping::new(name.to_owned(), memory, Box::new(Holding(token))))
+    }
+
+    /// Memory that holds its bytes: of the file below, if it can be had apart from it, else a copy.
+    fn flatten(&self, name: &str, bytes: u64) -> Result<Flat> {
+        let token = Arc::default();
+        if let Some((medium, below)) = self.unchanged()
+            && let Some(apart) = medium.map_apart(below, bytes)?
+        {
+            return Ok(Flat { memory: apart.memory().clone(), token, _apart: Some(apart) });
+        }
+        let len = usize::try_from(bytes);
+        let len = len.map_err(|_| fault("map", name, ErrorKind::OutOfMemory))?;
+        let memory = Memory::anonymous(len).map_err(|error| Error::io("map", name, &error))?;
         self.read(|content| {
             let mut piece = Vec::new();
             for start in (0..content.len).step_by(PIECE_BYTES as usize) {
                 piece.resize(PIECE_BYTES.min(content.len - start) as usize, 0);
-                content.read(start, &mut piece, why)?;
-                file.write_at(start, &piece, why)?;
+                content.read(start, &mut piece, Purpose::Recovery)?;
+                // What is zero is there already, and takes no memory.
+                let pages = piece.chunks(MAP_BYTES).enumerate();
+                for (at, page) in pages.filter(|(_, page)| page.iter().any(|&byte| byte != 0)) {
+                    memory.store(start as usize + at * MAP_BYTES, page);
+                }
             }
             Ok::<_, Error>(())
         })?;
-        let mapping = memory.map(name, bytes)?;
-        self.change(|content| {
-            let below = Some(file);
-            *content =
-                Content { below, shown: bytes, len: bytes, is_changed: true, ..Content::default() };
-        });
-        *mapped = Some((memory, name.to_owned()));
-        Ok(mapping)
+        Ok(Flat { memory: Arc::new(memory), token, _apart: None })
+    }
+}
+
+impl Source {
+    fn read_at(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
+        match self {
+            Source::File(file) => file.read_at(offset, buf, purpose)?,
+            Source::Memory(memory) => memory.load(offset as usize, buf),
+        }
+        Ok(())
+    }
+
+    fn next_data(&self, offset: u64) -> Result<u64> {
+        match self {
+            Source::File(file) => file.next_data(offset),
+            Source::Memory(_) => Ok(offset),
+        }
+    }
+
+    /// In memory reading is copying.
+    fn request_bytes(&self) -> u64 {
+        match self {
+            Source::File(file) => file.request_bytes(),
+            Source::Memory(_) => COPY_BYTES,
+        }
     }
 }
 
 impl Content {
+    /// Whether it is memory of so many bytes, and nothing else.
+    fn is_flat(&self, bytes: u64) -> bool {
+        let is_memory = matches!(self.below, Some(Source::Memory(_)));
+        is_memory && self.pages.is_empty() && (self.shown, self.len) == (bytes, bytes)
+    }
+
     /// Fills `buf`, all of which is in the file.
     fn read(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
         let end = offset + buf.len() as u64;
@@ -259,8 +336,7 @@ impl File for OverlayFile {
     }
 
     fn request_bytes(&self) -> u64 {
-        // In memory reading is copying.
-        self.bytes.read(|content| content.below.as_ref().map_or(512, |below| below.request_bytes()))
+        self.bytes.read(|content| content.below.as_ref().map_or(COPY_BYTES, Source::request_bytes))
     }
 
     fn len(&self) -> Result<u64> {

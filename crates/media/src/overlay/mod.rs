@@ -9,7 +9,8 @@
 //! anything below being changed, so a store can be looked at that nobody may write to, and every durable
 //! engine opens for reading alone in the way that it always does.
 //!
-//! Memory: the pages of 4 KiB that were written, and what is mapped, whole.
+//! Memory: the pages of 4 KiB that were written. What is mapped is mapped apart from the file below, page by page as
+//! it is stored to, where the medium below can do that, and else a copy.
 //!
 //! Invariant: nothing is asked of the medium below that changes it. A lock is taken there along with others who
 //! only read.
@@ -266,7 +267,7 @@ impl Media for Overlay {
             }
             state.names.file("map", &self.name, name)
         })?;
-        file.map(&self.name, name, bytes)
+        file.map(&join(&self.name, name), bytes)
     }
 
     fn elsewhere(&self, path: &Path) -> Result<Arc<dyn Media>> {

@@ -94,6 +94,13 @@ impl Memory {
         Self::new(base, len, mapped_len(len)?, Durability::Msync)
     }
 
+    /// The first `len` bytes of a file that has as many, each page as it is there until it is stored to: what is
+    /// stored is in this memory alone, and takes room there. It need not be writable.
+    pub(crate) fn apart(file: &File, len: usize) -> io::Result<Self> {
+        let base = map(file, 0, len, MapFlags::PRIVATE | NO_RESERVE)?;
+        Self::new(base, len, mapped_len(len)?, Durability::Nothing)
+    }
+
     /// `len` bytes of a file from `offset` on, a multiple of [`MAP_BYTES`]; the file has as many, and
     /// space for them, and is not cut short while they are mapped. Its pages are made present, so that
     /// no store waits for one; what is stored is the file's as what was written to it is, durable after a

@@ -67,6 +67,20 @@ pub(crate) trait Backing: Send + Sync {
     fn note_read(&self, _bytes: u64, _purpose: Purpose) {}
 }
 
+/// The backing of memory that is as durable as it will ever be, which holds what has to be held meanwhile.
+pub(crate) struct Holding<T>(pub(crate) T);
+
+impl<T: Send + Sync> Backing for Holding<T> {
+    fn store(&self, memory: &Memory, offset: u64, bytes: &[u8], _purpose: Purpose) -> Result<()> {
+        memory.store(offset as usize, bytes);
+        Ok(())
+    }
+
+    fn persist(&self, _memory: &Memory, _ranges: &[Range<u64>], _purpose: Purpose) -> Result<()> {
+        Ok(())
+    }
+}
+
 impl Mapping {
     pub(crate) fn new(name: String, memory: Arc<Memory>, backing: Box<dyn Backing>) -> Self {
         Mapping { name, memory, backing }
@@ -124,7 +138,7 @@ impl Mapping {
         Ok(())
     }
 
-    pub(crate) fn memory(&self) -> &Memory {
+    pub(crate) fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
 

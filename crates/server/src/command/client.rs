@@ -104,6 +104,8 @@ fn reply(context: &mut Context<'_>, mode: &[u8]) -> Outcome {
             ReplyMode::On
         }
         b"off" => ReplyMode::Off,
+        // Who wants no replies at all wants none to the one after the next.
+        b"skip" if context.session.reply == ReplyMode::Off => ReplyMode::Off,
         b"skip" => ReplyMode::SkipNext,
         _ => return Err(SYNTAX),
     };

@@ -139,7 +139,7 @@ fn set_protocol(context: &mut Context<'_>, protocol: Protocol) {
 
 /// An argument as the index of a table.
 fn table_index(context: &Context<'_>, text: &[u8]) -> Result<usize, Failure> {
-    let index = number::parse_i64(text).ok_or(words("ERR invalid DB index"))?;
+    let index = integer(text)?;
     let tables = context.shared.databases.len();
     let index = usize::try_from(index).ok().filter(|index| *index < tables);
     index.ok_or(words("ERR DB index is out of range"))

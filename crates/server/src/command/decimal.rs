@@ -1,7 +1,7 @@
 //! Sums of decimal fractions, exact where they can be.
 //!
 //! `INCRBYFLOAT` on `0.1` by `0.2` should give `0.3`, which sums of doubles don't. So numbers of up
-//! to 17 digits on either side of the point are added as integers at a common scale; all others as
+//! to 20 digits before the point and 17 behind it are added as integers at a common scale; all others as
 //! doubles. The result is written without an exponent and without trailing zeros.
 
 /// `a + b` as text; `None` if either is no number, or the sum is none that is finite.
@@ -29,7 +29,7 @@ pub(super) fn parse_double(text: &[u8]) -> Result<f64, Mistake> {
     if value.is_nan() { Err(Mistake::NotANumber) } else { Ok(value) }
 }
 
-const SCALE: usize = 17;
+const SCALE: i32 = 17;
 const UNIT: i128 = 10i128.pow(SCALE as u32);
 
 /// A number as so many times 10^-17.
@@ -37,31 +37,39 @@ const UNIT: i128 = 10i128.pow(SCALE as u32);
 struct Fixed(i128);
 
 impl Fixed {
-    /// Reads `[-]digits[.digits]` with at most 17 digits on either side.
+    /// Reads `[sign]digits[.digits][e exponent]`; `None` if digits would be lost, and for what is no number.
     fn parse(text: &[u8]) -> Option<Self> {
-        let (negative, text) = match text {
+        let (is_negative, text) = match text {
             [b'-', rest @ ..] => (true, rest),
+            [b'+', rest @ ..] => (false, rest),
             rest => (false, rest),
         };
-        let point = text.iter().position(|byte| *byte == b'.');
-        let (whole, fraction) = match point {
+        let (text, exponent) = match text.iter().position(|byte| b"eE".contains(byte)) {
+            Some(at) => (&text[..at], std::str::from_utf8(&text[at + 1..]).ok()?.parse().ok()?),
+            None => (text, 0i32),
+        };
+        let (whole, fraction) = match text.iter().position(|byte| *byte == b'.') {
             Some(at) => (&text[..at], &text[at + 1..]),
             None => (text, &text[..0]),
         };
-        let is_short = |digits: &[u8]| digits.len() <= SCALE;
-        if whole.is_empty() || !is_short(whole) || !is_short(fraction) {
+        if whole.is_empty() && fraction.is_empty() {
             return None;
         }
-        let padding = std::iter::repeat_n(&b'0', SCALE - fraction.len());
         let mut value = 0i128;
-        for digit in whole.iter().chain(fraction).chain(padding) {
-            if !digit.is_ascii_digit() {
-                return None;
-            }
-            // 34 digits fit into 128 bits with room to spare.
-            value = value * 10 + i128::from(digit - b'0');
+        for digit in whole.iter().chain(fraction) {
+            let digit = digit.is_ascii_digit().then(|| i128::from(digit - b'0'))?;
+            value = value.checked_mul(10)?.checked_add(digit)?;
         }
-        Some(Fixed(if negative { -value } else { value }))
+        // The digits stand for so many powers of ten of the unit.
+        let shift = exponent.checked_sub(fraction.len().try_into().ok()?)?.checked_add(SCALE)?;
+        let power = 10i128.checked_pow(shift.unsigned_abs())?;
+        let value = match shift < 0 {
+            true if value % power != 0 => return None,
+            true => value / power,
+            false => value.checked_mul(power)?,
+        };
+        // So that two of them have a sum.
+        (value <= i128::MAX / 2).then_some(Fixed(if is_negative { -value } else { value }))
     }
 
     fn plus(self, other: Self) -> Self {
@@ -92,7 +100,19 @@ mod tests {
             ("-0.5", "0.25", "-0.25"),
             ("99999999999999999", "1", "100000000000000000"),
             ("-1", "0.00000000000000001", "-0.99999999999999999"),
-            ("1e17", "1", "100000000000000000"),
+            ("1e17", "1", "100000000000000001"),
+            ("123456789012345678", "0.5", "123456789012345678.5"),
+            ("9223372036854775807", "1e3", "9223372036854776807"),
+            (
+                "-99999999999999999999",
+                "+0.00000000000000001",
+                "-99999999999999999998.99999999999999999",
+            ),
+            ("1e-17", "2E-17", "0.00000000000000003"),
+            (".5", "5.", "5.5"),
+            ("0.12345678901234567", "-12e-2", "0.00345678901234567"),
+            ("1e30", "1", "1000000000000000000000000000000"),
+            ("0e400", "1", "1"),
         ];
         for (a, b, sum) in cases {
             assert_eq!(add(a.as_bytes(), b.as_bytes()).as_deref(), Ok(sum), "{a} + {b}");
@@ -101,7 +121,9 @@ mod tests {
 
     #[test]
     fn what_is_no_finite_number_is_refused() {
-        for bad in ["", "x", " 1", "1 ", "nan", "1.2.3", "0x10"] {
+        for bad in
+            ["", "x", " 1", "1 ", "nan", "1.2.3", "0x10", ".", "+-1", "1e", "e1", "1e1.5", "--1"]
+        {
             assert_eq!(add(bad.as_bytes(), b"1"), Err(Mistake::NotANumber), "{bad}");
         }
         assert_eq!(add(b"inf", b"1"), Err(Mistake::NotFinite));

@@ -32,6 +32,9 @@ pub(crate) fn execute(
     }
     answer_gathered(shared, session, replies, turn);
     let mark = replies.mark();
+    if session.reply == ReplyMode::SkipNext {
+        session.reply = ReplyMode::Skip;
+    }
     let mode = session.reply;
     let outcome = match check(session, found, args) {
         Ok(command) => dispatch(shared, session, replies, turn, command, args),
@@ -44,7 +47,7 @@ pub(crate) fn execute(
     }
     if mode != ReplyMode::On && session.reply == mode {
         replies.rewind(mark);
-        if mode == ReplyMode::SkipNext {
+        if mode == ReplyMode::Skip {
             session.reply = ReplyMode::On;
         }
     }

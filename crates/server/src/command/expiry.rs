@@ -150,8 +150,8 @@ impl Conditions {
 
     /// Whether an expiry may take the place of another; none counts as later than all.
     fn allow(&self, old: Option<Timestamp>, new: i64) -> bool {
+        let has_expiry = old.is_some();
         let old = old.map_or(i64::MAX, |at| i64::try_from(at).unwrap_or(i64::MAX));
-        let has_expiry = old != i64::MAX;
         !(self.without_expiry && has_expiry
             || self.with_expiry && !has_expiry
             || self.later && new <= old
@@ -243,6 +243,9 @@ mod tests {
         assert!(parse("GT").unwrap().allow(Some(4), 5));
         assert!(!parse("xx").unwrap().allow(None, 5));
         assert!(!parse("nx").unwrap().allow(Some(4), 5));
+        // The last moment that there is is a moment.
+        assert!(!parse("nx").unwrap().allow(Some(i64::MAX as u64), 5));
+        assert!(parse("xx").unwrap().allow(Some(i64::MAX as u64), 5));
         assert!(parse("zz").is_err());
     }
 }

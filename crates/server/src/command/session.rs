@@ -35,6 +35,8 @@ pub(crate) enum ReplyMode {
     Off,
     /// Not for the next command.
     SkipNext,
+    /// Not for the command that runs.
+    Skip,
 }
 
 /// Commands between MULTI and EXEC.

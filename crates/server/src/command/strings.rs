@@ -51,7 +51,7 @@ struct SetOptions {
 
 impl SetOptions {
     fn parse(context: &Context<'_>, args: Args<'_>) -> Result<Self, super::Failure> {
-        let mut options = Self::default();
+        let (mut options, mut time) = (Self::default(), None);
         let mut words = args.iter();
         while let Some(word) = words.next() {
             let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
@@ -61,18 +61,20 @@ impl SetOptions {
                 options.only_if_there = true;
             } else if is("get") {
                 options.return_old = true;
-            } else if is("keepttl") && options.expires_at.is_none() {
+            } else if is("keepttl") && time.is_none() {
                 options.keep_expiry = true;
             } else if let Some(unit) = Unit::parse(word)
-                && options.expires_at.is_none()
+                && time.is_none()
                 && !options.keep_expiry
             {
-                let time = words.next().ok_or(SYNTAX)?;
-                options.expires_at = Some(expiry::moment(context.now(), time, unit, "set")?);
+                time = Some((words.next().ok_or(SYNTAX)?, unit));
             } else {
                 return Err(SYNTAX);
             }
         }
+        // The words first, whatever a number among them is.
+        let moment = |(time, unit)| expiry::moment(context.now(), time, unit, "set");
+        options.expires_at = time.map(moment).transpose()?;
         Ok(options)
     }
 }
@@ -146,18 +148,18 @@ fn getex(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let change = match (args.len(), args.get(2)) {
         (2, _) => None,
         (3, Some(word)) if word.eq_ignore_ascii_case(b"persist") => Some(None),
-        (4, Some(word)) => {
-            let unit = Unit::parse(word).ok_or(SYNTAX)?;
-            Some(Some(expiry::moment(context.now(), &args[3], unit, "getex")?))
-        }
+        (4, Some(word)) => Some(Some((&args[3], Unit::parse(word).ok_or(SYNTAX)?))),
         _ => return Err(SYNTAX),
     };
     let _guard = change.map(|_| context.lock(key));
     let entry = context.get(key)?;
-    if let (Some(entry), Some(expires_at)) = (&entry, change)
-        && entry.expires_at != expires_at
-    {
-        expiry::set(context, key, entry, expires_at)?;
+    // As in Redis, where there is nothing the time is not looked at.
+    if let (Some(entry), Some(change)) = (&entry, change) {
+        let moment = |(time, unit)| expiry::moment(context.now(), time, unit, "getex");
+        let expires_at = change.map(moment).transpose()?;
+        if entry.expires_at != expires_at {
+            expiry::set(context, key, entry, expires_at)?;
+        }
     }
     reply_value(context, entry.as_ref())
 }

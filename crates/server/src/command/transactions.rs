@@ -35,7 +35,16 @@ pub(super) fn commands() -> Vec<Command> {
         command("exec", 1, NO_KEYS, exec, "Runs a transaction."),
         command("discard", 1, NO_KEYS, discard, "Forgets a transaction."),
         command("watch", -2, ALL_KEYS, watch, "Lets EXEC fail if keys change."),
-        command("unwatch", 1, NO_KEYS, unwatch, "Forgets watched keys."),
+        // Queued like any: whoever sent it between MULTI and EXEC is still promised that EXEC looks.
+        super::command(
+            "transactions",
+            "unwatch",
+            1,
+            FAST,
+            NO_KEYS,
+            unwatch,
+            "Forgets watched keys.",
+        ),
     ]
 }
 

@@ -30,7 +30,9 @@ pub(super) struct Header<'a> {
 
 impl<'a> Header<'a> {
     /// Reads the line of `set` and its kin; `None` if it is not theirs.
-    pub(super) fn parse(line: &'a [u8]) -> Option<Result<Self, Complaint>> {
+    ///
+    /// A mistake comes with whether its answer is wanted.
+    pub(super) fn parse(line: &'a [u8]) -> Option<Result<Self, (Complaint, bool)>> {
         let mut all = words(line);
         let (mode, has_cas) = match all.next()? {
             b"set" => (Mode::Set, false),
@@ -44,7 +46,7 @@ impl<'a> Header<'a> {
         let fixed = if has_cas { 5 } else { 4 };
         // As memcached has it: fewer words are no command, more are looked over.
         if all.clone().count() < fixed {
-            return Some(Err(Complaint::Words("ERROR")));
+            return Some(Err((Complaint::Words("ERROR"), false)));
         }
         let is_quiet = all.clone().last() == Some(b"noreply");
         let mut next = || all.next().unwrap_or_default();
@@ -59,7 +61,7 @@ impl<'a> Header<'a> {
             };
             Some(Header { key, mode, flags, expiry, len, cas, is_quiet })
         };
-        Some(parse().ok_or(BAD_LINE))
+        Some(parse().ok_or((BAD_LINE, is_quiet)))
     }
 
     /// Stores the data block.
@@ -86,11 +88,13 @@ impl<'a> Header<'a> {
 /// Whether the client wants no answer to this line.
 pub(super) fn is_quiet(line: &[u8]) -> bool {
     let mut all = words(line);
-    let can_be = matches!(
-        all.next(),
-        Some(b"delete" | b"incr" | b"decr" | b"touch" | b"flush_all" | b"verbosity")
-    );
-    can_be && all.last() == Some(b"noreply")
+    // What stands where a key does is one.
+    let first = match all.next() {
+        Some(b"delete" | b"incr" | b"decr" | b"touch") => 1,
+        Some(b"flush_all" | b"verbosity") => 0,
+        _ => return false,
+    };
+    all.skip(first).last() == Some(b"noreply")
 }
 
 /// Runs a line that announces no data block.
@@ -98,7 +102,7 @@ pub(super) fn run(deed: &mut Deed<'_>, line: &[u8]) -> Result<(), Complaint> {
     let mut args = words(line);
     let name = args.next().unwrap_or_default();
     let error = Complaint::Words("ERROR");
-    let count = args.clone().filter(|word| *word != b"noreply").count();
+    let count = args.clone().count() - usize::from(is_quiet(line));
     match name {
         b"get" | b"gets" => get(deed, args, name == b"gets", None),
         b"gat" | b"gats" => {

@@ -21,8 +21,8 @@
 //! * A value that is too large is refused and the old one stays: a store must not lose it.
 //! * `decr` stores the number without trailing spaces.
 //! * `append` and `prepend` do what `set` does to memory: they write the value anew.
-//! * Meta commands know no stale items, no "win" tokens and no times of access: the flags `h`, `l`,
-//!   `I`, `R`, `x`, `E`, and `N` of `mg`, are refused as invalid.
+//! * To win changes an item's cas; what `h` and `l` answer is a hint, from a table of fixed size.
+//! * A connection that begins to speak HTTP is closed, so that no web page can have a browser send commands.
 //! * In a store without stamps `cas` may, seldom, answer EXISTS though it was another key that was
 //!   written ([`versions`](crate::store::versions)).
 //!

@@ -19,7 +19,7 @@ use super::classic::{self, Header};
 use super::deed::{Complaint, Deed};
 use super::meta::Meta;
 use crate::command::is_same;
-use crate::resp::Replies;
+use crate::resp::{Replies, is_http};
 use crate::shared::Shared;
 use crate::store::turn::Turn;
 
@@ -148,8 +148,9 @@ impl Talk {
             Command::Store(header, data) => header.run(deed, data),
             Command::Meta(meta, data) => meta.run(deed, data),
             Command::Line(line) => {
-                if super::line::words(line).next() == Some(b"quit") {
-                    self.is_closing = true;
+                let name = super::line::words(line).next().unwrap_or_default();
+                self.is_closing |= name == b"quit" || is_http(name);
+                if name == b"quit" {
                     return Ok(());
                 }
                 classic::run(deed, line)
@@ -202,7 +203,7 @@ fn parse<'a>(
     };
     let bad_data = Complaint::Words("CLIENT_ERROR bad data chunk");
     match Header::parse(line) {
-        Some(Err(complaint)) => return Parsed::Mistake(complaint, after, false),
+        Some(Err((complaint, is_quiet))) => return Parsed::Mistake(complaint, after, is_quiet),
         Some(Ok(header)) if header.len > max_value => {
             let unwanted = header.len.saturating_add(2);
             return Parsed::Unwanted(header.too_large(), after, unwanted, header.is_quiet);

@@ -12,6 +12,7 @@ pub mod reply;
 pub mod request;
 
 pub use reply::{Protocol, Replies};
+pub(crate) use request::is_http;
 pub use request::{Args, Limits, Parser, Progress, ProtocolError, Span};
 
 /// Parses arbitrary bytes as a fuzzer would: whole, and again cut in two at every step of a walk.

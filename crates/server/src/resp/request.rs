@@ -79,6 +79,8 @@ pub enum ProtocolError {
     InlineTooBig,
     /// A quote that is not closed.
     UnbalancedQuotes,
+    /// A request of a browser, which any page can make it send: what follows may look like commands.
+    Http,
     /// The request is over the limit, given here in bytes.
     RequestTooBig(usize),
 }
@@ -95,6 +97,7 @@ impl fmt::Display for ProtocolError {
             Self::ExpectedEnd => f.write_str("expected CRLF after a bulk string"),
             Self::InlineTooBig => f.write_str("too big inline request"),
             Self::UnbalancedQuotes => f.write_str("unbalanced quotes in request"),
+            Self::Http => f.write_str("this port does not speak HTTP"),
             Self::RequestTooBig(limit) => {
                 write!(f, "request is over the limit of {limit} bytes; send it in smaller parts")
             }
@@ -103,6 +106,12 @@ impl fmt::Display for ProtocolError {
 }
 
 impl std::error::Error for ProtocolError {}
+
+/// Whether a line that begins with this word is HTTP's: each of its requests that has a body is a POST from a
+/// page, or names a host before the body.
+pub(crate) fn is_http(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"post") || word.eq_ignore_ascii_case(b"host:")
+}
 
 /// The arguments of one command, borrowed from the input. The first is the command's name.
 #[derive(Debug, Clone, Copy)]
@@ -329,6 +338,9 @@ impl Parser {
         let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
         if !inline::split(line, &mut self.inline, &mut self.spans) {
             return Err(ProtocolError::UnbalancedQuotes);
+        }
+        if self.spans.first().is_some_and(|word| is_http(&self.inline[word.start..word.end])) {
+            return Err(ProtocolError::Http);
         }
         self.position = end + 1;
         Ok(self.finish())

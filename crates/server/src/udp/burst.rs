@@ -106,11 +106,12 @@ impl Answers {
         self.used - 1
     }
 
-    fn whole(&mut self, to: &Incoming<'_>, bytes: &[u8]) {
+    fn whole(&mut self, to: &Incoming<'_>, bytes: &[u8]) -> &mut [u8] {
         let packet = self.begin(to, bytes.len());
         let packet = &mut self.packets[packet];
         packet.bytes[..bytes.len()].copy_from_slice(bytes);
         packet.len = bytes.len();
+        &mut packet.bytes[..bytes.len()]
     }
 }
 
@@ -374,7 +375,11 @@ impl Desk {
                 self.shared.udp.again.fetch_add(1, Relaxed);
                 // A client that names less room than it did before gets nothing.
                 if packet.len() <= room {
-                    answers.whole(incoming, packet);
+                    let again = answers.whole(incoming, packet);
+                    // It may have another cookie by now, and would not take the old one for the server's.
+                    if let Ok((kept, _)) = Header::parse(packet) {
+                        Header { cookie: header.cookie, ..kept }.write(again);
+                    }
                 }
                 drop_it(work);
                 return Ok(());

@@ -46,6 +46,8 @@ struct Session {
     settled: u64,
     /// In the order in which they were done.
     done: VecDeque<(u64, Box<[u8]>)>,
+    /// Packets up to this one may have been done before the client was forgotten, and their answers with it.
+    doubtful: Option<u64>,
     heard: u64,
 }
 
@@ -93,11 +95,9 @@ impl Sessions {
             self.forget_half();
         }
         let settled = sequence.saturating_sub(behind.into());
-        let mut is_new = false;
-        let session = self.clients.entry(client).or_insert_with(|| {
-            is_new = true;
-            Session { settled, ..Session::default() }
-        });
+        let doubtful = self.has_forgotten.then_some(sequence);
+        let new = || Session { settled, doubtful, ..Session::default() };
+        let session = self.clients.entry(client).or_insert_with(new);
         session.heard = self.time;
         if sequence < session.settled {
             return Seen::Stray;
@@ -109,7 +109,7 @@ impl Sessions {
         }
         match session.done.iter().rposition(|(number, _)| *number == sequence) {
             Some(at) => Seen::Again(&session.done[at].1),
-            None if is_new && attempt > 0 && self.has_forgotten => Seen::Forgotten,
+            None if attempt > 0 && session.doubtful >= Some(sequence) => Seen::Forgotten,
             None => Seen::New,
         }
     }
@@ -176,6 +176,23 @@ mod tests {
         assert_eq!(sessions.see(client(2), 12, 0, 0), Seen::New);
         // The first copy of its first packet was lost.
         assert_eq!(sessions.see(client(3), 12, 0, 1), Seen::New);
+    }
+
+    #[test]
+    fn is_what_was_done_before_its_client_was_forgotten_not_done_again() {
+        let mut sessions = Sessions::with_limits(2, 10_000);
+        assert_eq!(sessions.see(client(1), 50, 0, 0), Seen::New);
+        sessions.keep(client(1), 50, b"fifty");
+        for other in [2, 3, 4] {
+            sessions.see(client(other), 7, 0, 0);
+        }
+        // A younger packet comes before the older one does again, whose answer was lost.
+        assert_eq!(sessions.see(client(1), 60, 20, 0), Seen::New);
+        assert_eq!(sessions.see(client(1), 50, 10, 1), Seen::Forgotten);
+        assert_eq!(sessions.see(client(1), 60, 20, 1), Seen::Forgotten);
+        // What was never sent before was never done, and what is younger comes to a client that is known.
+        assert_eq!(sessions.see(client(1), 51, 11, 0), Seen::New);
+        assert_eq!(sessions.see(client(1), 61, 21, 1), Seen::New);
     }
 
     #[test]

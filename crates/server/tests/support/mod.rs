@@ -4,14 +4,16 @@
 #![allow(
     dead_code,
     unreachable_pub,
+    clippy::print_stdout,
     clippy::unwrap_used,
     reason = "each test is a crate and uses a part"
 )]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::Bound;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread::JoinHandle;
@@ -263,6 +265,35 @@ impl Drop for Running {
                 ended.unwrap().unwrap();
             }
         }
+    }
+}
+
+/// Somebody else's server, which ours is compared with, on a free port; ended when dropped.
+pub struct Peer {
+    child: Child,
+    pub address: SocketAddr,
+}
+
+impl Peer {
+    /// Starts a program, whose last argument is to be the port; `None`, with a word, if it is not installed.
+    pub fn start(program: &str, args: &[&str]) -> Option<Self> {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut command = Command::new(program);
+        command.args(args).arg(address.port().to_string()).stdout(Stdio::null());
+        let Ok(child) = command.spawn() else {
+            println!("skipped: {program} is not on the PATH");
+            return None;
+        };
+        let peer = Peer { child, address };
+        eventually("the peer listens", || TcpStream::connect(address).is_ok());
+        Some(peer)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

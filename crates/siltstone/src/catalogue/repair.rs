@@ -3,6 +3,7 @@
 //! ```text
 //!   table-NAME/   its manifest, or names that one engine alone gives, tell the engine
 //!   CATALOG       what of it can still be read tells the options, if it names that engine
+//!   flash, UPPER  the size of skimpy's device and where trie's upper levels are, which count for more
 //! ```
 //!
 //! A directory that a catalogue does not name is removed when the store is opened. So every directory of a table is
@@ -28,51 +29,74 @@ const KEPT: &str = "CATALOG.damaged";
 /// [`Error::Refused`] if there are no tables, if nothing tells which engine one is on, or for a catalogue of a newer
 /// version; [`Error::Locked`]; failures of the medium.
 pub fn repair(dir: &Path) -> Result<Vec<String>> {
-    let media = Disk::open(dir)?;
-    let damage = match Catalogue::read(&media) {
+    mend(&Disk::open(dir)?)
+}
+
+fn mend(media: &dyn Media) -> Result<Vec<String>> {
+    let tables = || -> Result<Vec<String>> {
+        let names = media.subdirectories()?.into_iter();
+        Ok(names.filter_map(|name| name.strip_prefix(TABLE_PREFIX).map(str::to_owned)).collect())
+    };
+    if !Catalogue::exists(media)? && tables()?.is_empty() {
+        let reason = "not a siltstone store: it has neither CATALOG nor a table".to_owned();
+        return Err(Error::Refused { path: media.name(), reason });
+    }
+    // First: until it is held somebody else may make tables, or the catalogue.
+    let _lock = media.lock(LOCK)?;
+    let damage = match Catalogue::read(media) {
         Ok(_) => return Ok(Vec::new()),
         Err(damage @ Error::Corruption { .. }) => damage.to_string(),
         Err(missing) if missing.is_not_found() => format!("{NAME} is missing"),
         Err(other) => return Err(other),
     };
-    let names = media.subdirectories()?;
-    let names: Vec<_> = names.iter().filter_map(|name| name.strip_prefix(TABLE_PREFIX)).collect();
-    if names.is_empty() && !Catalogue::exists(&media)? {
-        let reason = "not a siltstone store: it has neither CATALOG nor a table".to_owned();
-        return Err(Error::Refused { path: media.name(), reason });
-    }
-    let _lock = media.lock(LOCK)?;
     let mut story = vec![format!("{damage}: it is made anew from what is there")];
-    let known = legible(&media)?;
+    let known = legible(media)?;
     let mut catalogue = Catalogue::default();
-    for name in names {
-        let spec = spec(&media, name, &known, &mut story)?;
-        catalogue.tables.insert(name.to_owned(), spec);
+    for name in tables()? {
+        let spec = spec(media, &name, &known, &mut story)?;
+        catalogue.tables.insert(name, spec);
     }
     for name in known.tables.keys().filter(|name| !catalogue.tables.contains_key(*name)) {
         story.push(format!("table {name} has no directory: it is left out"));
     }
-    if Catalogue::exists(&media)? {
-        media.rename(NAME, KEPT)?;
+    if Catalogue::exists(media)? {
+        keep(media)?;
         story.push(format!("the damaged one is kept as {KEPT}"));
     }
-    catalogue.write(&media)?;
+    catalogue.write(media)?;
     Ok(story)
 }
 
+/// Keeps the damaged catalogue under another name, and where it is until there is a new one: whoever is cut off
+/// between must find again what can be read of it.
+fn keep(media: &dyn Media) -> Result<()> {
+    if media.exists(KEPT)? {
+        media.remove(KEPT)?;
+    }
+    if media.link(NAME, media, KEPT)? {
+        return Ok(());
+    }
+    let bytes = content(media)?;
+    let copy = media.create(KEPT)?;
+    copy.write_at(0, &bytes, Purpose::Manifest)?;
+    copy.sync(Purpose::Manifest)
+}
+
 /// How a table is kept, as far as that can be told.
-fn spec(media: &Disk, name: &str, known: &Catalogue, story: &mut Vec<String>) -> Result<TableSpec> {
+fn spec(
+    media: &dyn Media,
+    name: &str,
+    known: &Catalogue,
+    story: &mut Vec<String>,
+) -> Result<TableSpec> {
     let directory = media.subdirectory(&format!("{TABLE_PREFIX}{name}"))?;
     let engine = engines::recognise(directory.as_ref())?;
     let fits = |spec: &&TableSpec| {
         engine.is_none_or(|engine| engine == spec.engine)
             && engines::check(&spec.engine, &spec.options).is_ok()
     };
-    if let Some(spec) = known.tables.get(name).filter(fits) {
-        story.push(format!("table {name} is on {} with {:?}", spec.engine, spec.options));
-        return Ok(spec.clone());
-    }
-    let Some(engine) = engine else {
+    let found = known.tables.get(name).filter(fits);
+    let Some(engine) = found.map(|spec| &*spec.engine).or(engine) else {
         return Err(Error::Refused {
             path: directory.name(),
             reason: format!(
@@ -81,20 +105,109 @@ fn spec(media: &Disk, name: &str, known: &Catalogue, story: &mut Vec<String>) ->
             ),
         });
     };
-    story.push(format!(
-        "table {name} is on {engine}; which options it was made with is not known: it has the defaults"
-    ));
-    Ok(TableSpec { engine: engine.to_owned(), options: Default::default() })
+    let told = engines::told(engine, directory.as_ref())?;
+    if let Some(spec) = found.filter(|spec| engines::agree(engine, &spec.options, &told)) {
+        story.push(format!("table {name} is on {engine} with {:?}", spec.options));
+        return Ok(spec.clone());
+    }
+    let mut options = found.map(|spec| spec.options.clone()).unwrap_or_default();
+    options.remove("upper");
+    options.extend(told);
+    story.push(match (found, options.is_empty()) {
+        (Some(_), _) => format!(
+            "table {name} is on {engine} with {options:?}: by its files, where they speak against what can be read"
+        ),
+        (None, true) => format!(
+            "table {name} is on {engine}; which options it was made with is not known: it has the defaults"
+        ),
+        (None, false) => format!(
+            "table {name} is on {engine} with {options:?} by its files; which others it was made with is not known: \
+             it has the defaults"
+        ),
+    });
+    Ok(TableSpec { engine: engine.to_owned(), options })
 }
 
-/// What can be read of the catalogue, whatever its checksum says.
-fn legible(media: &Disk) -> Result<Catalogue> {
+/// What can be read of the catalogue, whatever its checksum says, and whatever stands behind it.
+fn legible(media: &dyn Media) -> Result<Catalogue> {
     if !Catalogue::exists(media)? {
         return Ok(Catalogue::default());
     }
+    let bytes = content(media)?;
+    let body = bytes.iter().position(|&byte| byte == b'{').map_or(&[][..], |at| &bytes[at..]);
+    let first = serde_json::Deserializer::from_slice(body).into_iter().next();
+    Ok(first.and_then(Result::ok).unwrap_or_default())
+}
+
+fn content(media: &dyn Media) -> Result<Vec<u8>> {
     let file = media.open(NAME, Mode::Read)?;
     let mut bytes = vec![0; file.len()?.min(MAX_BYTES) as usize];
     file.read_at(0, &mut bytes, Purpose::Recovery)?;
-    let body = bytes.iter().position(|&byte| byte == b'{').map_or(&[][..], |at| &bytes[at..]);
-    Ok(serde_json::from_slice(body).unwrap_or_default())
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use siltstone_engine::{Env, ManualClock};
+    use siltstone_media::Faulty;
+
+    use super::*;
+    use crate::{Db, DbOptions};
+
+    fn sample() -> Catalogue {
+        let options = [("memtable".to_owned(), "64KiB".to_owned())].into();
+        Catalogue { tables: [("t".to_owned(), TableSpec { engine: "lsm".into(), options })].into() }
+    }
+
+    /// A store with a table, whose catalogue is damaged, as `damage` says.
+    fn damaged(seed: u64, damage: impl Fn(&mut Vec<u8>)) -> Faulty {
+        let media = Faulty::new(seed);
+        let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
+        let options = DbOptions { env, ..DbOptions::default() };
+        let db = Db::create_media(Arc::new(media.clone()), options).unwrap();
+        let spec = &sample().tables["t"];
+        db.table_or_create("t", &spec.engine, &spec.options).unwrap().put(b"k", b"v").unwrap();
+        db.close().unwrap();
+        let mut bytes = content(&media).unwrap();
+        damage(&mut bytes);
+        media.remove(NAME).unwrap();
+        let file = media.create(NAME).unwrap();
+        file.write_at(0, &bytes, Purpose::Manifest).unwrap();
+        file.sync(Purpose::Manifest).unwrap();
+        media.sync_dir(Purpose::Manifest).unwrap();
+        media
+    }
+
+    fn without_checksum(bytes: &mut [u8]) {
+        let at = bytes.iter().position(|&byte| byte == b'=').unwrap();
+        bytes[at + 1] = b'x';
+    }
+
+    #[test]
+    fn whatever_cuts_it_off_the_options_are_not_lost() {
+        let (mut cut, mut is_done) = (0, false);
+        while !is_done {
+            let media = damaged(cut, |bytes| without_checksum(bytes));
+            media.cut_power_at(media.operations() + cut);
+            is_done = mend(&media).is_ok();
+            for seed in 0..8 {
+                let media = media.survivors(seed);
+                mend(&media).unwrap();
+                assert_eq!(Catalogue::read(&media).unwrap(), sample(), "cut at {cut}, {seed}");
+            }
+            cut += 1;
+        }
+        assert!(cut > 5, "{cut}");
+    }
+
+    #[test]
+    fn what_stands_behind_does_not_hide_what_can_be_read() {
+        for behind in [&[0; 512][..], b"}", b"garbage"] {
+            let media = damaged(1, |bytes| bytes.extend_from_slice(behind));
+            mend(&media).unwrap();
+            assert_eq!(Catalogue::read(&media).unwrap(), sample());
+        }
+    }
 }
