@@ -107,7 +107,8 @@ impl Experiment for SkimpyThroughput {
         let over =
             rates[1].iter().zip(&apart).map(|(skimpy, apart)| format!("{:.2}", skimpy / apart));
         let over = over.collect::<Vec<_>>().join(" ");
-        let name = "not judged: VFTL with two logs that know nothing of each other (the lower one's pages go to the idlest lane)";
+        let name = "not judged: VFTL whose two logs know nothing of each other (the lower one's pages go to \
+                    the idlest lane)";
         notes.push(format!("{}, SkimpyFTL over it {over}", told(name, &apart)));
         let scale = format!(
             "{keys} keys of 512 bytes, 128 clients; microseconds of the device an operation ({PARTS}): {}",
