@@ -204,11 +204,11 @@ mod tests {
         // Block 3 is of the second lane.
         device.submit_program(12, &[0; 4096], Purpose::Flush).unwrap();
         assert_eq!((micros(0), micros(1)), (0, 100));
-        device.submit_read(12, Purpose::Get).unwrap();
+        drop(device.submit_read(12, Purpose::Get).unwrap());
         assert_eq!((micros(0), micros(1)), (0, 150));
-        device.submit_erase(3, Purpose::Compaction).unwrap();
+        drop(device.submit_erase(3, Purpose::Compaction).unwrap());
         assert_eq!((micros(0), micros(1)), (0, 1150));
-        device.submit_erase(4, Purpose::Compaction).unwrap();
+        drop(device.submit_erase(4, Purpose::Compaction).unwrap());
         assert_eq!((micros(0), micros(1)), (1000, 1150));
     }
 }
