@@ -13,9 +13,9 @@ use crate::{CommandResult, Outcome};
 
 /// Tell how a store stands: sizes, levels, memory
 ///
-/// How many keys there are is an estimate ("about"; in JSON `keys_estimate`): one that was written again may count
-/// again until a compaction or a merge meets both versions. `entries` of a level are all versions. Nothing of the
-/// store is changed.
+/// How many keys there are is an estimate ("about"; in JSON `keys_estimate`, which `skimpy` leaves out): one that was
+/// written again may count again until a compaction or a merge meets both versions. `entries` of a level are all
+/// versions. Nothing of the store is changed.
 #[derive(Args)]
 pub(crate) struct StatsCommand {
     /// The directory of the store
@@ -56,9 +56,9 @@ impl StatsCommand {
 }
 
 fn print(name: &str, stats: &Stats) {
-    let keys = match stats.engine {
-        "skimpy" => "keys are not counted".to_owned(),
-        _ => format!("about {} keys", stats.keys_estimate),
+    let keys = match stats.keys_estimate {
+        Some(keys) => format!("about {keys} keys"),
+        None => "keys are not counted".to_owned(),
     };
     let space = HumanBytes(stats.space_bytes);
     println!("table {name} on {}: {keys}, {space} on the medium", stats.engine);

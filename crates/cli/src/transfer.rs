@@ -265,7 +265,7 @@ impl Export {
         };
         let failed = |e: std::io::Error| Failure::file("write", &shown(&self.file), &e);
         let mut output = BufWriter::with_capacity(BUFFER_BYTES, output);
-        let bar = progress::count("exporting", table.stats().keys_estimate);
+        let bar = progress::count("exporting", table.stats().keys_estimate.unwrap_or(0));
         let mut line = Vec::new();
         let mut expiring = 0u64;
         for row in table.iter()? {

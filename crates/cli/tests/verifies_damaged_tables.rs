@@ -182,6 +182,14 @@ fn what_is_empty_says_so() {
     db.close().unwrap();
     let told = siltstone(&["stats", &path, "--table", "words"]).1;
     assert!(!told.contains("in memory and in the log") && told.contains("target"), "{told}");
+
+    let db = Db::open(&dir, DbOptions::default()).unwrap();
+    let prices = db.table_or_create("prices", "skimpy", &BTreeMap::new()).unwrap();
+    prices.put(b"a", b"1").unwrap();
+    db.close().unwrap();
+    let json = |table: &str| siltstone(&["stats", &path, "--json", "--table", table]).1;
+    assert_holds(&json("words"), &["\"keys_estimate\":1"]);
+    assert!(!json("prices").contains("keys_estimate"), "who cannot tell says nothing");
 }
 
 #[test]

@@ -30,8 +30,9 @@ pub struct Stats {
     /// is none. Not part of `io`, so write amplification stays that of the files.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub nvm: BTreeMap<&'static str, NvmCounts>,
-    /// An estimate of live keys; exact where the engine can.
-    pub keys_estimate: u64,
+    /// An estimate of live keys, exact where the engine can; `None` where it cannot tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys_estimate: Option<u64>,
     /// Bytes of all live files.
     pub space_bytes: u64,
     /// Resident memory by structure, in bytes (`memtable`, `filter`, `index`, `cache`, …).

@@ -127,9 +127,11 @@ impl Inner {
             seeks: c.seeks.load(Relaxed),
             io,
             nvm,
-            keys_estimate: memtable_keys
-                + tables().map(|t| live_estimate(t.meta())).sum::<u64>()
-                + view.version.nvm_rows().map(|row| row.len() as u64).sum::<u64>(),
+            keys_estimate: Some(
+                memtable_keys
+                    + tables().map(|t| live_estimate(t.meta())).sum::<u64>()
+                    + view.version.nvm_rows().map(|row| row.len() as u64).sum::<u64>(),
+            ),
             space_bytes: logs + levels.iter().map(|level| level.bytes).sum::<u64>(),
             memory: BTreeMap::from(memory),
             stall: c.stalls.get(),

@@ -146,7 +146,7 @@ impl Engine for Mica {
             writes: tally.writes,
             gets: tally.gets,
             gets_found: tally.gets_found,
-            keys_estimate: self.store.items(),
+            keys_estimate: Some(self.store.items()),
             memory,
             counters,
             ..Stats::default()

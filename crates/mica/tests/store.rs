@@ -163,7 +163,7 @@ fn is_a_batch_that_has_no_room_refused_whole() {
         assert!(error.is_disk_full(), "{error}");
         assert_eq!(mica.get(b"a").unwrap().unwrap().value, [1; 1000]);
         assert_eq!(mica.get(b"b").unwrap().unwrap().value, [2; 1000]);
-        assert_eq!(mica.stats().keys_estimate, 2);
+        assert_eq!(mica.stats().keys_estimate, Some(2));
         assert!(mica.verify(&mut |_, _| ()).unwrap().is_sound());
     }
 }
@@ -342,9 +342,9 @@ fn is_everything_gone_when_it_is_cleared() {
         for number in 0..5000u32 {
             put(mica.store(), &number.to_le_bytes(), &[1; 60]);
         }
-        assert!(mica.stats().keys_estimate > 4500);
+        assert!(mica.stats().keys_estimate > Some(4500));
         mica.store().clear();
-        assert_eq!(mica.stats().keys_estimate, 0);
+        assert_eq!(mica.stats().keys_estimate, Some(0));
         assert!((0..5000u32).all(|number| get(mica.store(), &number.to_le_bytes()).is_none()));
         assert!(mica.verify(&mut |_, _| ()).unwrap().is_sound());
     }

@@ -83,7 +83,7 @@ impl Inner {
             seeks: c.seeks.load(Relaxed),
             io: self.media.counters().map(|io| io.snapshot()).unwrap_or_default(),
             nvm: self.media.counters().map(|io| io.nvm_snapshot()).unwrap_or_default(),
-            keys_estimate: levels.iter().map(|level| level.entries).sum(),
+            keys_estimate: Some(levels.iter().map(|level| level.entries).sum()),
             space_bytes: levels.iter().map(|level| level.bytes).sum(),
             memory: BTreeMap::from(memory),
             stall: c.stalls.get(),

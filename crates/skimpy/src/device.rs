@@ -39,7 +39,7 @@ impl Device {
     }
 
     /// A request to a block was submitted.
-    fn submitted(&self, block: u32, completion: Completion) -> Completion {
+    pub(crate) fn submitted(&self, block: u32, completion: Completion) -> Completion {
         let lane = &self.done[block as usize % self.done.len()];
         lane.fetch_max(completion.at().as_nanos() as u64, Relaxed);
         completion
@@ -182,5 +182,33 @@ impl Device {
     pub(crate) fn full(&self, reason: &str) -> Error {
         let source = std::io::Error::new(std::io::ErrorKind::StorageFull, reason);
         Error::io("write", &*self.name, &source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use siltstone_media::flash::{Emulator, FlashOptions, Timing, VirtualTime};
+
+    use super::*;
+
+    #[test]
+    fn what_a_lane_was_asked_for_is_what_it_has_to_do() {
+        let device = Emulator::in_memory(FlashOptions {
+            geometry: Geometry::new(4096, 4, 32).unwrap(),
+            timing: Timing { channels: 2, ..Timing::PAPER },
+            clock: Arc::new(VirtualTime::start()),
+            endurance: u64::MAX,
+        });
+        let device = Device::new(Arc::new(device), 2);
+        let micros = |lane: usize| device.done(lane).as_micros();
+        // Block 3 is of the second lane.
+        assert!(device.submit_program(12, &[0; 4096], Purpose::Flush).is_ok());
+        assert_eq!((micros(0), micros(1)), (0, 100));
+        assert!(device.submit_read(12, Purpose::Get).is_ok());
+        assert_eq!((micros(0), micros(1)), (0, 150));
+        assert!(device.submit_erase(3, Purpose::Compaction).is_ok());
+        assert_eq!((micros(0), micros(1)), (0, 1150));
+        assert!(device.submit_erase(4, Purpose::Compaction).is_ok());
+        assert_eq!((micros(0), micros(1)), (1000, 1150));
     }
 }

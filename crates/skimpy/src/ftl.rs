@@ -10,6 +10,9 @@
 //! one hears nothing of it until their pages are written again, and copies them until then. That is
 //! the point of the comparison.
 //!
+//! Its pages go round the lanes, as the upper one's do: so a block of the upper one lies in few of its blocks, and little
+//! is left to copy. Where they go to the idlest lane (`Options::below`) the two logs know nothing of each other.
+//!
 //! It is a [`Flash`] of nine tenths of the blocks, less a few. Which logical page a physical one holds, and
 //! which of two is newer, is told by the page's own header (`page`), where a drive has an out-of-band area.
 //!
@@ -27,14 +30,18 @@ use siltstone_engine::{IoCounters, Purpose, Result};
 use siltstone_media::flash::{Completion, Flash, FlashError, FlashResult, Geometry};
 
 use crate::device::Device;
+use crate::lanes::Lanes;
+use crate::options::Below;
 
 const NONE: u32 = u32::MAX;
 
 /// The layer.
 pub(crate) struct PageMapped {
     under: Arc<dyn Flash>,
+    /// The same, which knows how much its lanes have to do.
+    device: Device,
     geometry: Geometry,
-    lanes: usize,
+    below: Below,
     state: Mutex<State>,
 }
 
@@ -50,7 +57,7 @@ struct State {
     erases: Vec<u64>,
     free: BTreeSet<(u64, u32)>,
     open: Vec<Option<u32>>,
-    turn: usize,
+    lanes: Lanes,
     /// Full blocks by how many of their pages are valid.
     full: BTreeSet<(u32, u32)>,
     /// Pages that collection has copied, and blocks that were erased.
@@ -60,7 +67,7 @@ struct State {
 
 impl PageMapped {
     /// The layer over a device, with what its pages say.
-    pub(crate) fn open(under: Arc<dyn Flash>, lanes: u32) -> Result<Self> {
+    pub(crate) fn open(under: Arc<dyn Flash>, lanes: u32, below: Below) -> Result<Self> {
         let physical = under.geometry();
         let (reserved, ppb) = (Self::reserved(&physical, lanes), physical.pages_per_block());
         let blocks = physical.blocks().saturating_sub(reserved).max(1);
@@ -73,12 +80,12 @@ impl PageMapped {
             erases: vec![0; blocks as usize],
             free: BTreeSet::new(),
             open: vec![None; lanes as usize],
-            turn: 0,
+            lanes: Lanes::new(lanes),
             full: BTreeSet::new(),
             copied: 0,
             erased: 0,
         };
-        let device = Device::new(under.clone(), 1);
+        let device = Device::new(under.clone(), lanes);
         let mut newest = vec![(0, 0); geometry.pages() as usize];
         for block in 0..physical.blocks() {
             let programmed = under.programmed(block)?;
@@ -114,7 +121,7 @@ impl PageMapped {
                 None => {}
             }
         }
-        Ok(PageMapped { under, geometry, lanes: lanes as usize, state: Mutex::new(state) })
+        Ok(PageMapped { under, device, geometry, below, state: Mutex::new(state) })
     }
 
     /// Blocks that the layer keeps for itself.
@@ -129,8 +136,18 @@ impl PageMapped {
     /// The next physical page.
     fn next_page(&self, state: &mut State) -> FlashResult<u32> {
         let physical = self.under.geometry();
-        let lane = state.turn % self.lanes;
-        state.turn += 1;
+        let lane = match self.below {
+            Below::InTurn => state.lanes.in_turn(),
+            Below::Idlest => {
+                // A block of any channel may be a lane's.
+                let done = |lane: usize| {
+                    state.open[lane]
+                        .map_or(Duration::ZERO, |block| self.device.done(block as usize))
+                };
+                state.lanes.idlest(physical.pages_per_block(), done)
+            }
+        };
+        state.lanes.took(lane);
         loop {
             if let Some(block) = state.open[lane] {
                 let index = self.under.programmed(block)?;
@@ -164,7 +181,7 @@ impl PageMapped {
     fn collect(&self, state: &mut State) -> FlashResult<()> {
         let physical = self.under.geometry();
         let ppb = physical.pages_per_block();
-        let wanted = self.lanes + 2;
+        let wanted = state.open.len() + 2;
         while state.free.len() < wanted {
             let Some((valid, victim)) = state.full.pop_first() else { return Ok(()) };
             if valid >= ppb {
@@ -203,7 +220,7 @@ impl PageMapped {
         for (logical, bytes, reading) in read {
             self.under.wait(reading)?;
             let to = self.next_page(state)?;
-            done.push(self.under.submit_program(to, &bytes, Purpose::Compaction)?);
+            done.push(self.device.submit_program(to, &bytes, Purpose::Compaction)?);
             state.map(logical, to, ppb);
             state.copied += 1;
         }
@@ -285,7 +302,8 @@ impl Flash for PageMapped {
             let read = self.under.submit_read(place, buf, purpose);
             // Collection may have moved it, and the place may be another's by now.
             if self.state().places[page as usize] == place {
-                return read;
+                let block = self.under.geometry().block_of(place);
+                return read.map(|completion| self.device.submitted(block, completion));
             }
         }
     }
@@ -303,7 +321,7 @@ impl Flash for PageMapped {
         }
         self.collect(&mut state)?;
         let place = self.next_page(&mut state)?;
-        let completion = self.under.submit_program(place, bytes, purpose)?;
+        let completion = self.device.submit_program(place, bytes, purpose)?;
         state.map(page, place, self.geometry.pages_per_block());
         state.programmed[block as usize] = index + 1;
         Ok(completion)

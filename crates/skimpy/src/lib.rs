@@ -90,7 +90,7 @@ mod write;
 
 pub use engine::Skimpy;
 pub use inspect::inspect;
-pub use options::{Mapping, Options};
+pub use options::{Below, Mapping, Options};
 pub use repair::repair;
 
 /// The largest value: 1 MiB, so that one write leaves room for others on the device.

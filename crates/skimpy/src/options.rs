@@ -40,6 +40,8 @@ pub struct Options {
     pub tidy: u64,
     /// Blocks that are programmed side by side (`lanes`, 1): as many as the device has channels.
     pub lanes: u32,
+    /// Of the mapping `vftl`: how its lower layer chooses lanes. It has no name: experiments alone set it.
+    pub below: Below,
 }
 // ANCHOR_END: options
 
@@ -52,6 +54,16 @@ pub enum Mapping {
     Semel,
     /// Every version in memory, over a page-mapped translation layer that knows nothing of it.
     Vftl,
+}
+
+/// Which lane the translation layer below VFTL gives its next page to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Below {
+    /// Each in turn, as the layer above: so the blocks of one are the blocks of the other.
+    #[default]
+    InTurn,
+    /// The one that has least to do: it knows nothing of the layer above.
+    Idlest,
 }
 
 impl Mapping {
@@ -85,6 +97,7 @@ impl Default for Options {
             free: 0.1,
             tidy: 16,
             lanes: 1,
+            below: Below::default(),
         }
     }
 }

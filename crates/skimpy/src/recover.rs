@@ -142,7 +142,10 @@ pub(crate) fn open(
     options: Options,
 ) -> Result<Arc<Inner>> {
     let under = match options.mapping {
-        options::Mapping::Vftl => Some(Arc::new(PageMapped::open(flash.clone(), options.lanes)?)),
+        options::Mapping::Vftl => {
+            let layer = PageMapped::open(flash.clone(), options.lanes, options.below)?;
+            Some(Arc::new(layer))
+        }
         _ => None,
     };
     // What lies below a translation layer it does not tell.

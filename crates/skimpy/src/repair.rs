@@ -64,7 +64,7 @@ pub fn repair(media: &Arc<dyn Media>, env: Env, options: &Options) -> Result<Vec
     let of_device = device_options(options.geometry()?, options.lanes);
     let old: Arc<dyn Flash> = Arc::new(Emulator::in_file(&**media, DEVICE, of_device.clone())?);
     let old: Arc<dyn Flash> = match options.mapping {
-        Mapping::Vftl => Arc::new(PageMapped::open(old, options.lanes)?),
+        Mapping::Vftl => Arc::new(PageMapped::open(old, options.lanes, options.below)?),
         _ => old,
     };
     let device = Device::new(old, 1);

@@ -103,7 +103,7 @@ impl Inner {
             seeks: c.seeks.load(Relaxed),
             io: self.homes.io(),
             nvm: self.media.counters().map(|io| io.nvm_snapshot()).unwrap_or_default(),
-            keys_estimate: memtable_keys + live.sum::<u64>(),
+            keys_estimate: Some(memtable_keys + live.sum::<u64>()),
             space_bytes: logs + levels.iter().map(|level| level.bytes).sum::<u64>(),
             memory: BTreeMap::from(memory),
             stall: c.stalls.get(),

@@ -57,7 +57,8 @@ pub(super) struct Server {
 pub(super) struct Table {
     pub(super) name: String,
     pub(super) engine: String,
-    pub(super) keys: f64,
+    /// About so many, if the engine can tell.
+    pub(super) keys: Option<f64>,
     pub(super) space: f64,
     pub(super) writes: Option<f64>,
     pub(super) written_bytes: Option<f64>,
@@ -133,7 +134,7 @@ pub(super) fn server(before: Option<&Page>, now: &Page) -> Server {
 
 /// The names of all tables, in the page's order.
 fn tables(page: &Page) -> Vec<String> {
-    let rows = page.rows("table_keys", ("", ""));
+    let rows = page.rows("table_user_bytes_written_total", ("", ""));
     rows.filter_map(|row| row.labels.get("table").cloned()).collect()
 }
 
@@ -216,11 +217,12 @@ impl Step<'_> {
         let mut memory = by("table_memory_bytes", "structure");
         memory.retain(|(_, bytes)| *bytes > 0.0);
         memory.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let keys = self.now.rows("table_keys", ("table", table)).next().map(|row| row.value);
         let (pages, cursor) = (counter("nvm_pages"), counter("container_cursor_ppm"));
 
         Table {
             engine: by("table_info", "engine").pop().map(|(engine, _)| engine).unwrap_or_default(),
-            keys: self.now.of(table, "table_keys", all),
+            keys,
             space: self.now.of(table, "table_space_bytes", all),
             writes: self.rate(plain("table_writes_total")),
             written_bytes: self.rate(plain("table_user_bytes_written_total")),

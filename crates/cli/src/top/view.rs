@@ -148,13 +148,8 @@ fn table(table: &Table, width: u16) -> Buffer {
     let height = u16::try_from(2 + levels.len() + below).unwrap_or(u16::MAX);
     let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
 
-    let title = format!(
-        " {} · {} · about {} keys · {} ",
-        table.name,
-        table.engine,
-        short(table.keys),
-        bytes(table.space)
-    );
+    let keys = table.keys.map_or(String::new(), |keys| format!("about {} keys · ", short(keys)));
+    let title = format!(" {} · {} · {keys}{} ", table.name, table.engine, bytes(table.space));
     let frame = Block::bordered().border_type(BorderType::Rounded).title(title.bold());
     let inner = frame.inner(buffer.area);
     frame.render(buffer.area, &mut buffer);

@@ -48,7 +48,7 @@ impl Experiment for SkimpyAccount {
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
         let keys = ((KEYS * scale) as u64).max(LEAST_KEYS);
         let mut times = vec![Vec::new(); MAPPINGS.len()];
-        each_mix(keys, progress, |at, _, run| times[at].push(run.device))?;
+        each_mix(&MAPPINGS, keys, progress, |at, _, run| times[at].push(run.device))?;
         let check = |(mix, puts): (usize, &u32)| Check {
             what: format!("SEMEL's time of the device over SkimpyFTL's, {puts} % puts"),
             claimed: LEAST,

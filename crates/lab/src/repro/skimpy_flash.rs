@@ -26,12 +26,14 @@ use siltstone_engine::{
     Clock, Durability, Engine, Env, IoCounts, Result, Stats, Timestamp, WriteBatch,
 };
 use siltstone_media::flash::{DeviceClock, Emulator, FlashOptions, Geometry, Timing, VirtualTime};
-use siltstone_skimpy::{Options, Skimpy};
+use siltstone_skimpy::{Below, Options, Skimpy};
 
 use crate::generate::{Chooser, Draw, KeySpace, Rng, stream};
 
 pub(super) const PAPER: &str =
     "Misra, Chase, Gehrke, Lebeck, Multi-version Indexing in Flash-based Key-Value Stores, 2018";
+/// VFTL as the paper tells of it: its two logs know nothing of each other.
+pub(super) const VFTL_APART: &str = "vftl-apart";
 /// Keys at scale 1.
 pub(super) const KEYS: f64 = 40_000.0;
 /// Keys at any scale: their device has the blocks that a table of eight lanes needs.
@@ -184,6 +186,10 @@ impl FlashTable {
     pub(super) fn open(mapping: &str, keys: u64, keys_a_bucket: u64) -> Result<Self> {
         let block_bytes = 4096 * 32;
         let blocks = (keys as f64 * ROOM * 512.0 / f64::from(block_bytes)).ceil() as u32;
+        let (mapping, below) = match mapping {
+            VFTL_APART => ("vftl", Below::Idlest),
+            other => (other, Below::InTurn),
+        };
         let options: BTreeMap<String, String> = [
             ("capacity", (u64::from(blocks) * u64::from(block_bytes as u32)).to_string()),
             ("mapping", mapping.to_owned()),
@@ -202,7 +208,8 @@ impl FlashTable {
             endurance: u64::MAX,
         });
         let env = Env::replayable(Arc::new(SameTime(time.clone())), SEED);
-        let engine = Skimpy::over(Arc::new(device), env, Options::from_map(&options)?)?;
+        let options = Options { below, ..Options::from_map(&options)? };
+        let engine = Skimpy::over(Arc::new(device), env, options)?;
         let (engine, space) = (Arc::new(engine), KeySpace::new(KEY_BYTES, keys)?);
         let chooser = Chooser::new(Draw::Zipf { skew: SKEW }, keys, SEED, 0, 1);
         let mut table = FlashTable { engine, time, keys, space, rng: stream(SEED, 1), chooser };

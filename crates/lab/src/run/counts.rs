@@ -236,7 +236,7 @@ impl State {
     /// The sizes of an engine.
     pub fn of(stats: &Stats) -> Self {
         State {
-            keys: stats.keys_estimate,
+            keys: stats.keys_estimate.unwrap_or(0),
             memory: stats.memory.iter().map(|(name, bytes)| (name.to_string(), *bytes)).collect(),
             space_bytes: stats.space_bytes,
             levels: (stats.levels.iter())

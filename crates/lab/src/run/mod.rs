@@ -169,7 +169,10 @@ impl Session {
     /// What [`check`](Session::check) refuses; faults of the engine.
     pub fn run(&mut self, workload: &Workload, on_progress: OnProgress<'_>) -> Result<()> {
         self.check(workload)?;
-        let is_empty = self.engine().stats().keys_estimate == 0;
+        let is_empty = match self.engine().stats().keys_estimate {
+            Some(keys) => keys == 0,
+            None => !self.engine().iter()?.first()?,
+        };
         if let Some((load, ops)) = self.load_of(workload)?.filter(|_| is_empty) {
             self.phase(&load, ops, 0, None, true, on_progress)?;
         }

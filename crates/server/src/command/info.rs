@@ -94,7 +94,7 @@ fn stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
 fn keyspace(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     for (index, database) in context.shared.databases.iter().enumerate() {
         let keys = database.engine.stats().keys_estimate;
-        if keys > 0 {
+        if let Some(keys) = keys.filter(|keys| *keys > 0) {
             write!(out, "db{index}:keys={keys},expires=0,avg_ttl=0\r\n")?;
         }
     }
@@ -106,10 +106,10 @@ fn tables(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
         let stats = database.engine.stats();
         write!(
             out,
-            "table{index}:name={},engine={},keys={},space_bytes={},write_amplification={:.2}\r\n",
+            "table{index}:name={},engine={}{},space_bytes={},write_amplification={:.2}\r\n",
             database.name,
             database.engine.name(),
-            stats.keys_estimate,
+            stats.keys_estimate.map_or(String::new(), |keys| format!(",keys={keys}")),
             stats.space_bytes,
             stats.write_amplification().unwrap_or(0.0),
         )?;

@@ -156,8 +156,9 @@ fn dbsize(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     let mut walk = context.walk(&Start::Key(Vec::new()))?;
     while walk.next()?.is_some() {
         count += 1;
-        if count == EXACT_COUNT {
-            let estimate = context.database().engine.stats().keys_estimate;
+        if count == EXACT_COUNT
+            && let Some(estimate) = context.database().engine.stats().keys_estimate
+        {
             count = usize::try_from(estimate).unwrap_or(usize::MAX).max(EXACT_COUNT);
             break;
         }

@@ -90,7 +90,9 @@ pub(super) fn answer(deed: &mut Deed<'_>, what: Option<&[u8]>) -> Result<(), Com
             count(replies, "bytes_read", get(&shared.metrics.bytes_in));
             count(replies, "bytes_written", get(&shared.metrics.bytes_out));
             count(replies, "threads", shared.options.workers() as u64);
-            count(replies, "curr_items", stats.keys_estimate);
+            if let Some(keys) = stats.keys_estimate {
+                count(replies, "curr_items", keys);
+            }
             count(replies, "bytes", stats.memory_bytes());
             count(replies, "evictions", stats.counters.get("evictions").copied().unwrap_or(0));
         }

@@ -105,7 +105,9 @@ impl Page {
             plain(s.gets_found as f64)
         })?;
         each("table_seeks_total", "counter", "Cursors placed.", |s| plain(s.seeks as f64))?;
-        each("table_keys", "gauge", "Keys, estimated.", |s| plain(s.keys_estimate as f64))?;
+        each("table_keys", "gauge", "Keys, estimated.", |s| {
+            s.keys_estimate.map_or_else(Vec::new, |keys| plain(keys as f64))
+        })?;
         each("table_space_bytes", "gauge", "Bytes of live files.", |s| {
             plain(s.space_bytes as f64)
         })?;

@@ -120,7 +120,7 @@ impl Engine for MapEngine {
     fn stats(&self) -> Stats {
         Stats {
             engine: "map",
-            keys_estimate: self.map.read().len() as u64,
+            keys_estimate: Some(self.map.read().len() as u64),
             writes: self.writes.load(SeqCst),
             ..Stats::default()
         }

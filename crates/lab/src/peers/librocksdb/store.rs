@@ -237,7 +237,7 @@ impl Store for RocksDb {
                 ("compaction", written("compact.write.bytes")),
                 ("get", gets),
             ]),
-            keys_estimate: self.property("estimate-num-keys"),
+            keys_estimate: Some(self.property("estimate-num-keys")),
             space_bytes: self.property("total-sst-files-size"),
             memory: BTreeMap::from([
                 ("memtable", self.property("cur-size-all-mem-tables")),
