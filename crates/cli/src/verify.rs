@@ -32,12 +32,19 @@ impl Verify {
             db => db?,
         };
         let catalogue = db.catalogue()?;
-        let names = match self.table {
-            Some(name) => vec![name],
-            None => db.table_names()?,
+        let (names, unnamed) = match self.table {
+            Some(name) => (vec![name], Vec::new()),
+            None => (db.table_names()?, db.unnamed_tables()?),
         };
-        let mut is_sound = true;
+        let mut is_sound = unnamed.is_empty();
         let mut tables = serde_json::Map::new();
+        for name in &unnamed {
+            if !self.json {
+                println!(
+                    "table {name}: a directory is there, which CATALOG does not name: NOT CHECKED"
+                );
+            }
+        }
         for name in names {
             let engine = catalogue.tables.get(&name).map_or("", |spec| spec.engine.as_str());
             let report = verify(&db, &self.dir, &name, engine)?;
@@ -56,7 +63,10 @@ impl Verify {
         }
         if self.json {
             let none: [Damage; 0] = [];
-            println!("{}", json!({ "sound": is_sound, "catalogue": none, "tables": tables }));
+            println!(
+                "{}",
+                json!({ "sound": is_sound, "catalogue": none, "unnamed": unnamed, "tables": tables })
+            );
         }
         db.close()?;
         Ok(if is_sound { Outcome::Done } else { Outcome::No })
@@ -119,7 +129,7 @@ fn tell(damage: &[Damage]) {
 ///
 /// Damaged files are kept beside the repaired ones as *.damaged; nothing is deleted. Exit status 0 once it is
 /// done, whatever was lost: what it did is told, line by line. A damaged or missing CATALOG is made anew from the
-/// directories of the tables.
+/// directories of the tables; one that does not name all of them, as an older one that was put back, is added to.
 #[derive(Args)]
 pub(crate) struct Repair {
     /// The directory of the store
@@ -141,6 +151,13 @@ impl Repair {
                 Db::open(&self.dir, DbOptions::default())?
             }
             db => db?,
+        };
+        let db = if db.unnamed_tables()?.is_empty() {
+            db
+        } else {
+            db.close()?;
+            of_catalogue.extend(catalogue::repair(&self.dir)?);
+            Db::open(&self.dir, DbOptions::default())?
         };
         if !self.json {
             of_catalogue.iter().for_each(|line| println!("{line}"));

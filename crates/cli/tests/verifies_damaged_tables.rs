@@ -328,3 +328,28 @@ fn no_catalogue_is_made_beside_a_table_of_which_nothing_is_known() {
     assert_holds(&told, &["table-words", "restore CATALOG from a copy"]);
     assert!(contents(&dir) == before, "it was changed");
 }
+
+#[test]
+fn an_older_catalogue_that_is_put_back_loses_no_table() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("s");
+    let path = dir.display().to_string();
+    assert_eq!(siltstone(&["put", &path, "k", "v", "--table", "old=lsm"]).0, 0);
+    let older = std::fs::read(dir.join("CATALOG")).unwrap();
+    assert_eq!(siltstone(&["put", &path, "k", "v", "--table", "young=silt"]).0, 0);
+    std::fs::write(dir.join("CATALOG"), older).unwrap();
+
+    let (status, told) = siltstone(&["verify", &path]);
+    assert_eq!(status, 1, "{told}");
+    assert_holds(&told, &["table young:", "does not name", "siltstone repair"]);
+    let (status, told) = siltstone(&["verify", &path, "--json"]);
+    assert_eq!(status, 1, "{told}");
+    assert_holds(&told, &[r#""unnamed":["young"]"#, r#""sound":false"#]);
+    let (status, told) = siltstone(&["put", &path, "k", "w", "--table", "young=silt"]);
+    assert_eq!(status, 3, "{told}");
+    let (status, told) = siltstone(&["repair", &path]);
+    assert_eq!(status, 0, "{told}");
+    assert_holds(&told, &["table young is on silt"]);
+    assert_eq!(siltstone(&["verify", &path]).0, 0);
+    assert_eq!(siltstone(&["get", &path, "k", "--table", "young"]), (0, "v\n".to_owned()));
+}

@@ -2,20 +2,23 @@
 //!
 //! ```text
 //! siltstone-catalogue 1 crc32c=1a2b3c4d\n      version, checksum of all that follows the newline
-//! {"tables": {"default": {"engine": "lsm", "options": {…}}}}
+//! {"tables": {"default": {"engine": "lsm", "options": {…}}}, "passing": ["old"]}
 //! ```
 //!
 //! It is text, so that a person can read it, and is replaced whole: written aside, synced, renamed,
-//! directory synced. A reader of version 1 refuses any higher version by name. A damaged or missing one is made
+//! directory synced. Version 1 has no `passing`, and is what is written while there is nothing to write in it; a
+//! reader refuses any higher version than its own by name. A damaged or missing one is made
 //! anew from the directories of the tables (see `repair`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_media::{Media, Mode};
+
+use crate::db::TABLE_PREFIX;
 
 mod repair;
 
@@ -24,7 +27,9 @@ pub use repair::repair;
 const NAME: &str = "CATALOG";
 const ASIDE: &str = "CATALOG.new";
 const MAGIC: &str = "siltstone-catalogue";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The one without `passing`.
+const WITHOUT_PASSING: u32 = 1;
 /// Far above any real catalogue: bounds what a damaged length can make us read.
 const MAX_BYTES: u64 = 64 << 20;
 
@@ -34,6 +39,9 @@ const MAX_BYTES: u64 = 64 << 20;
 pub struct Catalogue {
     /// By name.
     pub tables: BTreeMap<String, TableSpec>,
+    /// Those that are being made or dropped: what a crash leaves of their directories is removed.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub passing: BTreeSet<String>,
 }
 
 /// How a table is kept.
@@ -92,11 +100,26 @@ impl Catalogue {
         media.sync_dir(Purpose::Manifest)
     }
 
+    /// The tables whose directories are there and which it neither names nor has passing, sorted.
+    pub(crate) fn unnamed(&self, media: &dyn Media) -> Result<Vec<String>> {
+        let mut names = media.subdirectories()?;
+        names.retain_mut(|name| match name.strip_prefix(TABLE_PREFIX) {
+            Some(table) => {
+                *name = table.to_owned();
+                !self.tables.contains_key(name) && !self.passing.contains(name)
+            }
+            None => false,
+        });
+        names.sort();
+        Ok(names)
+    }
+
     fn format(&self) -> Vec<u8> {
         // A map of strings always has a JSON form.
         let body = serde_json::to_string_pretty(self).expect("strings have a JSON form");
         let crc = crc32c::crc32c(body.as_bytes());
-        format!("{MAGIC} {VERSION} crc32c={crc:08x}\n{body}").into_bytes()
+        let version = if self.passing.is_empty() { WITHOUT_PASSING } else { VERSION };
+        format!("{MAGIC} {version} crc32c={crc:08x}\n{body}").into_bytes()
     }
 
     fn parse(bytes: &[u8], path: &str) -> Result<Self> {
@@ -112,7 +135,7 @@ impl Catalogue {
             return Err(damaged(0, format!("does not begin with '{MAGIC}'")));
         };
         match version.parse::<u32>() {
-            Ok(VERSION) => {}
+            Ok(WITHOUT_PASSING..=VERSION) => {}
             Ok(newer) if newer > VERSION => {
                 return Err(Error::Refused {
                     path: path.to_owned(),
@@ -155,12 +178,24 @@ mod tests {
             engine: "lsm".into(),
             options: [("memtable".to_owned(), "8MiB".to_owned())].into(),
         };
-        Catalogue { tables: [("words".to_owned(), spec)].into() }
+        Catalogue { tables: [("words".to_owned(), spec)].into(), passing: BTreeSet::new() }
     }
 
     #[test]
     fn it_reads_back() {
-        assert_eq!(Catalogue::parse(&sample().format(), "C").unwrap(), sample());
+        let mut passing = sample();
+        passing.passing.insert("old".to_owned());
+        for catalogue in [sample(), passing] {
+            assert_eq!(Catalogue::parse(&catalogue.format(), "C").unwrap(), catalogue);
+        }
+    }
+
+    #[test]
+    fn older_programs_read_it_while_no_table_is_passing() {
+        let mut catalogue = sample();
+        assert!(catalogue.format().starts_with(b"siltstone-catalogue 1 "));
+        catalogue.passing.insert("old".to_owned());
+        assert!(catalogue.format().starts_with(b"siltstone-catalogue 2 "));
     }
 
     #[test]

@@ -54,6 +54,7 @@ impl Db {
             sink.target.sync_dir(Purpose::Maintenance)?;
         }
         let mut catalogue = self.catalogue()?;
+        catalogue.passing.clear();
         for spec in catalogue.tables.values_mut() {
             engines::leave_to_original(&spec.engine, &mut spec.options);
         }

@@ -8,9 +8,11 @@
 //! ```
 //!
 //! A table is made by first making its directory (the engine's own files in it, durably) and then
-//! naming it in the catalogue; it is dropped in the opposite order. A directory that the catalogue
-//! does not name is garbage from a crash in between, and is removed at open: first what it has
+//! naming it in the catalogue; it is dropped in the opposite order. Meanwhile the catalogue has it as passing, so
+//! what a crash leaves of it is known for garbage and removed at open: first what it has
 //! elsewhere (`upper=DIR` of `trie`), then itself. If elsewhere cannot be reached it waits for a later open.
+//! The directory of a table that the catalogue knows nothing of is never removed: an older catalogue may have been
+//! put back.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -184,7 +186,7 @@ impl Db {
     fn with(
         media: Arc<dyn Media>,
         options: DbOptions,
-        catalogue: Catalogue,
+        mut catalogue: Catalogue,
         lock: LockGuard,
     ) -> Result<Self> {
         for (name, spec) in &catalogue.tables {
@@ -193,13 +195,10 @@ impl Db {
                 reason: format!("its catalogue cannot be used for table '{name}': {e}"),
             })?;
         }
-        for directory in media.subdirectories()? {
-            if let Some(name) = directory.strip_prefix(TABLE_PREFIX)
-                && !catalogue.tables.contains_key(name)
-                && engines::remove_elsewhere(media.subdirectory(&directory)?.as_ref()).is_ok()
-            {
-                media.remove_subdirectory(&directory)?;
-            }
+        let before = catalogue.passing.len();
+        catalogue.passing.retain(|name| remove_files(media.as_ref(), name).is_err());
+        if catalogue.passing.len() < before {
+            catalogue.write(media.as_ref())?;
         }
         let open = Open { catalogue, ..Open::default() };
         let inner = Inner { media, options, open: Mutex::new(open), lock: Mutex::new(Some(lock)) };
@@ -275,13 +274,26 @@ impl Db {
             None => self.check_writable()?,
         }
         let mut open = self.state()?;
+        let media = self.inner.media.as_ref();
+        if open.catalogue.unnamed(media)?.iter().any(|unnamed| unnamed == name) {
+            return Err(Error::Refused {
+                path: format!("{}/{}", media.name(), directory(name)),
+                reason: "a directory is there that the catalogue does not name, as after an older CATALOG was put \
+                         back; `siltstone repair` names it again, or move it away"
+                    .to_owned(),
+            });
+        }
+        let mut catalogue = open.catalogue.clone();
+        catalogue.passing.insert(name.to_owned());
+        catalogue.write(media)?;
+        open.catalogue = catalogue.clone();
         // Of a table that was dropped, or whose making was cut off.
-        self.remove_files(name)?;
+        remove_files(media, name)?;
         let spec = TableSpec { engine: engine.to_owned(), options: options.clone() };
         let table = self.open_table(name, &spec)?;
-        let mut catalogue = open.catalogue.clone();
         catalogue.tables.insert(name.to_owned(), spec);
-        catalogue.write(self.inner.media.as_ref())?;
+        catalogue.passing.remove(name);
+        catalogue.write(media)?;
         open.catalogue = catalogue;
         open.tables.insert(name.to_owned(), table.clone());
         Ok(table)
@@ -302,20 +314,21 @@ impl Db {
         if let Some(table) = open.tables.remove(name) {
             table.engine().close()?;
         }
-        catalogue.write(self.inner.media.as_ref())?;
+        catalogue.passing.insert(name.to_owned());
+        let media = self.inner.media.as_ref();
+        catalogue.write(media)?;
+        open.catalogue = catalogue.clone();
+        remove_files(media, name)?;
+        catalogue.passing.remove(name);
+        catalogue.write(media)?;
         open.catalogue = catalogue;
-        self.remove_files(name)
+        Ok(())
     }
 
-    /// Removes the directory of a table that the catalogue does not name, if there is one, and what it has
-    /// elsewhere.
-    fn remove_files(&self, name: &str) -> Result<()> {
-        let (media, directory) = (&self.inner.media, directory(name));
-        if !media.subdirectories()?.contains(&directory) {
-            return Ok(());
-        }
-        engines::remove_elsewhere(media.subdirectory(&directory)?.as_ref())?;
-        media.remove_subdirectory(&directory)
+    /// The tables whose directories are there and which the catalogue does not name, sorted: of an older one that
+    /// was put back. [`repair`](crate::catalogue::repair) names them.
+    pub fn unnamed_tables(&self) -> Result<Vec<String>> {
+        self.state()?.catalogue.unnamed(self.inner.media.as_ref())
     }
 
     /// The names of all tables, sorted.
@@ -376,8 +389,8 @@ impl Db {
     }
 }
 
-/// Refuses a new directory inside of a store, which would be its to remove: a directory of a table that it does not
-/// name is garbage, and in one of a table an engine removes what it does not know.
+/// Refuses a new directory inside of a store: in one of a table an engine removes what it does not know, and one beside
+/// them would be taken for a table.
 pub(crate) fn refuse_inside(dir: &Path) -> Result<()> {
     let fault = |error| Error::io("look up", dir.display().to_string(), &error);
     let whole = std::path::absolute(dir).map_err(fault)?;
@@ -393,6 +406,16 @@ pub(crate) fn refuse_inside(dir: &Path) -> Result<()> {
             store.display()
         ),
     })
+}
+
+/// Removes the directory of a table, if there is one, and what it has elsewhere.
+fn remove_files(media: &dyn Media, table: &str) -> Result<()> {
+    let directory = directory(table);
+    if !media.subdirectories()?.contains(&directory) {
+        return Ok(());
+    }
+    engines::remove_elsewhere(media.subdirectory(&directory)?.as_ref())?;
+    media.remove_subdirectory(&directory)
 }
 
 fn directory(table: &str) -> String {

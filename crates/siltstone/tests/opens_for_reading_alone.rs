@@ -180,10 +180,17 @@ fn whoever_reads_a_copy_that_is_new_keeps_writers_out() {
 fn garbage_stays() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("store");
-    fill(&dir, "lsm", &[]).close().unwrap();
+    let db = fill(&dir, "lsm", &[]);
+    // Its making fails half-way, at a file where the directory would be.
+    std::fs::write(dir.join("table-left"), "").unwrap();
+    assert!(db.table_or_create("left", "lsm", &Default::default()).is_err());
+    db.close().unwrap();
+    std::fs::remove_file(dir.join("table-left")).unwrap();
     std::fs::create_dir(dir.join("table-left")).unwrap();
     std::fs::write(dir.join("table-left/000001.log"), "half").unwrap();
     let before = tree(&dir);
     look(&dir);
     assert!(tree(&dir) == before);
+    Db::open(&dir, DbOptions::default()).unwrap().close().unwrap();
+    assert!(!dir.join("table-left").exists(), "whoever may write removes it");
 }

@@ -6,8 +6,9 @@
 //!   flash, UPPER  the size of skimpy's device and where trie's upper levels are, which count for more
 //! ```
 //!
-//! A directory that a catalogue does not name is removed when the store is opened. So every directory of a table is
-//! named, or nothing is written at all. The damaged file is kept as `CATALOG.damaged`.
+//! Every directory of a table is named, but for those that were being made or dropped, or nothing is written at all.
+//! The damaged file is kept as `CATALOG.damaged`. A catalogue that is sound and does not name all, as an older one does
+//! that was put back, is added to; directories that are no tables are left alone.
 //!
 //! Source: ours.
 
@@ -22,8 +23,8 @@ use crate::engines;
 
 const KEPT: &str = "CATALOG.damaged";
 
-/// Makes the catalogue of the store in `dir` anew if it is damaged, or missing beside tables; the answer tells, line
-/// by line, what was done: nothing, if it is sound.
+/// Makes the catalogue of the store in `dir` anew if it is damaged, or missing beside tables, and names the tables that
+/// it does not name; the answer tells, line by line, what was done: nothing, if it is sound.
 ///
 /// # Errors
 /// [`Error::Refused`] if there are no tables, if nothing tells which engine one is on, or for a catalogue of a newer
@@ -44,15 +45,15 @@ fn mend(media: &dyn Media) -> Result<Vec<String>> {
     // First: until it is held somebody else may make tables, or the catalogue.
     let _lock = media.lock(LOCK)?;
     let damage = match Catalogue::read(media) {
-        Ok(_) => return Ok(Vec::new()),
+        Ok(sound) => return name_the_unnamed(media, sound),
         Err(damage @ Error::Corruption { .. }) => damage.to_string(),
         Err(missing) if missing.is_not_found() => format!("{NAME} is missing"),
         Err(other) => return Err(other),
     };
     let mut story = vec![format!("{damage}: it is made anew from what is there")];
     let known = legible(media)?;
-    let mut catalogue = Catalogue::default();
-    for name in tables()? {
+    let mut catalogue = Catalogue { passing: known.passing.clone(), ..Catalogue::default() };
+    for name in tables()?.into_iter().filter(|name| !known.passing.contains(name)) {
         let spec = spec(media, &name, &known, &mut story)?;
         catalogue.tables.insert(name, spec);
     }
@@ -64,6 +65,26 @@ fn mend(media: &dyn Media) -> Result<Vec<String>> {
         story.push(format!("the damaged one is kept as {KEPT}"));
     }
     catalogue.write(media)?;
+    Ok(story)
+}
+
+/// Adds the tables to a sound catalogue that it does not name.
+fn name_the_unnamed(media: &dyn Media, mut catalogue: Catalogue) -> Result<Vec<String>> {
+    let mut story = Vec::new();
+    for name in catalogue.unnamed(media)? {
+        match spec(media, &name, &Catalogue::default(), &mut story) {
+            Ok(spec) => drop(catalogue.tables.insert(name, spec)),
+            Err(Error::Refused { reason, .. }) => {
+                story
+                    .push(format!("the directory {TABLE_PREFIX}{name} is left as it is: {reason}"));
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    if !story.is_empty() {
+        story.insert(0, format!("{NAME} did not name all tables that are there"));
+        catalogue.write(media)?;
+    }
     Ok(story)
 }
 
@@ -158,7 +179,8 @@ mod tests {
 
     fn sample() -> Catalogue {
         let options = [("memtable".to_owned(), "64KiB".to_owned())].into();
-        Catalogue { tables: [("t".to_owned(), TableSpec { engine: "lsm".into(), options })].into() }
+        let tables = [("t".to_owned(), TableSpec { engine: "lsm".into(), options })].into();
+        Catalogue { tables, ..Catalogue::default() }
     }
 
     /// A store with a table, whose catalogue is damaged, as `damage` says.
