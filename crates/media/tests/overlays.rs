@@ -212,3 +212,19 @@ fn a_file_of_the_disk_is_mapped_without_a_copy_and_beside_others() {
     assert_eq!(byte, [1]);
     assert!(std::fs::read(&path).unwrap().iter().all(|&byte| byte == 7));
 }
+
+/// A mapping past the end of a file would kill whoever reads there.
+#[test]
+fn a_file_that_is_shorter_than_asked_for_is_followed_by_zeros() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("pool"), [7; 100]).unwrap();
+    let disk = Disk::open(directory.path()).unwrap();
+    assert!(disk.map_apart("pool", 16_384).unwrap().is_none());
+    assert!(disk.map_apart("none", 16_384).unwrap().is_none());
+    let mapping = Overlay::new(Arc::new(disk)).map("pool", 16_384).unwrap();
+    let mut bytes = [1; 2];
+    mapping.read(99, &mut bytes, WHY).unwrap();
+    assert_eq!(bytes, [7, 0]);
+    mapping.read(16_382, &mut bytes, WHY).unwrap();
+    assert_eq!(bytes, [0, 0]);
+}
