@@ -77,7 +77,10 @@ impl Verify {
         let mut report = VerifyReport::default();
         report.note(Err(damage))?;
         if self.json {
-            println!("{}", json!({ "sound": false, "catalogue": report.damage, "tables": {} }));
+            println!(
+                "{}",
+                json!({ "sound": false, "catalogue": report.damage, "unnamed": [], "tables": {} })
+            );
         } else {
             tell(&report.damage);
             let dir = self.dir.display();

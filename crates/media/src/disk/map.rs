@@ -5,8 +5,8 @@
 //!
 //! Where the file is not on persistent memory, the mapping is read, and stores are writes to the file, which
 //! both show at once. A page that is stored to through a mapping costs more than its bytes: a fault when it is
-//! first touched, and, when it is made durable, an interrupt of each other processor that has it mapped, page by
-//! page, so that a row of 4 MiB kept its processor for 8 ms without a break.
+//! first touched, and, when it is made durable, an interrupt of each other processor that has it mapped. A row has a
+//! thousand pages, and a writer waited for them (`siltstone repro run write-stalls`).
 //!
 //! Invariant: the lock is held from before the mapping is made until after it is gone, so a file has
 //! one mapping among all processes that keep to this. (One that does not, and cuts the file, kills

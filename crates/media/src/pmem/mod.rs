@@ -102,7 +102,7 @@ impl Mapping {
     }
 
     /// Stores `bytes` at `offset`, visible at once and durable after a [`persist`](Self::persist)
-    /// that covers them. Cost: that of a copy.
+    /// that covers them. Cost: that of a copy; where the file is on no persistent memory, a write to it.
     ///
     /// # Errors
     /// `Io`: past the end (nothing is stored); the medium's, after which the range may hold any mix

@@ -6,7 +6,8 @@
 //!   flash, UPPER  the size of skimpy's device and where trie's upper levels are, which count for more
 //! ```
 //!
-//! Every directory of a table is named, but for those that were being made or dropped, or nothing is written at all.
+//! Every directory of a table is named, or nothing is written at all. One that seems to have been made or dropped just
+//! then is left alone: what is damaged is no ground for removing anything.
 //! The damaged file is kept as `CATALOG.damaged`. A catalogue that is sound and does not name all, as an older one does
 //! that was put back, is added to; directories that are no tables are left alone.
 //!
@@ -34,10 +35,7 @@ pub fn repair(dir: &Path) -> Result<Vec<String>> {
 }
 
 fn mend(media: &dyn Media) -> Result<Vec<String>> {
-    let tables = || -> Result<Vec<String>> {
-        let names = media.subdirectories()?.into_iter();
-        Ok(names.filter_map(|name| name.strip_prefix(TABLE_PREFIX).map(str::to_owned)).collect())
-    };
+    let tables = || Catalogue::default().unnamed(media);
     if !Catalogue::exists(media)? && tables()?.is_empty() {
         let reason = "not a siltstone store: it has neither CATALOG nor a table".to_owned();
         return Err(Error::Refused { path: media.name(), reason });
@@ -52,8 +50,14 @@ fn mend(media: &dyn Media) -> Result<Vec<String>> {
     };
     let mut story = vec![format!("{damage}: it is made anew from what is there")];
     let known = legible(media)?;
-    let mut catalogue = Catalogue { passing: known.passing.clone(), ..Catalogue::default() };
-    for name in tables()?.into_iter().filter(|name| !known.passing.contains(name)) {
+    let mut catalogue = Catalogue::default();
+    for name in tables()? {
+        if known.passing.contains(&name) {
+            story.push(format!(
+                "table {name} was being made or dropped: its directory is left as it is, and another repair names it"
+            ));
+            continue;
+        }
         let spec = spec(media, &name, &known, &mut story)?;
         catalogue.tables.insert(name, spec);
     }
@@ -71,6 +75,7 @@ fn mend(media: &dyn Media) -> Result<Vec<String>> {
 /// Adds the tables to a sound catalogue that it does not name.
 fn name_the_unnamed(media: &dyn Media, mut catalogue: Catalogue) -> Result<Vec<String>> {
     let mut story = Vec::new();
+    let before = catalogue.tables.len();
     for name in catalogue.unnamed(media)? {
         match spec(media, &name, &Catalogue::default(), &mut story) {
             Ok(spec) => drop(catalogue.tables.insert(name, spec)),
@@ -83,6 +88,8 @@ fn name_the_unnamed(media: &dyn Media, mut catalogue: Catalogue) -> Result<Vec<S
     }
     if !story.is_empty() {
         story.insert(0, format!("{NAME} did not name all tables that are there"));
+    }
+    if catalogue.tables.len() > before {
         catalogue.write(media)?;
     }
     Ok(story)
@@ -222,6 +229,28 @@ mod tests {
             cut += 1;
         }
         assert!(cut > 5, "{cut}");
+    }
+
+    /// The directory that `passing` names may be another's, where its name was damaged.
+    #[test]
+    fn a_damaged_catalogue_has_nothing_removed() {
+        let media = damaged(1, |bytes| {
+            let passing = Catalogue { passing: ["t".to_owned()].into(), ..Catalogue::default() };
+            *bytes = passing.format();
+            without_checksum(bytes);
+        });
+        let story = mend(&media).unwrap();
+        assert!(story.iter().any(|line| line.contains("left as it is")), "{story:?}");
+        let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
+        let open = || {
+            let options = DbOptions { env: env.clone(), ..DbOptions::default() };
+            Db::open_media(Arc::new(media.clone()), options).unwrap()
+        };
+        let db = open();
+        assert_eq!(db.unnamed_tables().unwrap(), ["t"]);
+        db.close().unwrap();
+        mend(&media).unwrap();
+        assert_eq!(open().table("t").unwrap().get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
     }
 
     #[test]
