@@ -196,9 +196,7 @@ impl Serve {
         closed?;
         Ok(Outcome::Done)
     }
-}
 
-impl Serve {
     /// The tables to serve: those that are named, else all that the store has, else a new one.
     fn wanted(&self, known: &Catalogue) -> Vec<TableSpec> {
         if !self.tables.is_empty() {

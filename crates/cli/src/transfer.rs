@@ -25,6 +25,7 @@ use crate::{CommandResult, Failure, Outcome, progress};
 /// A batch is written when it has this many bytes.
 const BATCH_BYTES: usize = 256 << 10;
 const BUFFER_BYTES: usize = 1 << 20;
+
 /// Whether a file is standard input or output.
 fn is_stdio(file: &Path) -> bool {
     file.as_os_str() == "-"
