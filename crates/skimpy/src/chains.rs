@@ -33,7 +33,7 @@ use crate::log::Writer;
 use crate::mapping::{Mapping, Swept};
 use crate::page::u32_at;
 use crate::pages::Pages;
-use crate::pending::Placed;
+use crate::pending::{Pending, Placed};
 use crate::record::{self, Content, Detour, MOST_DETOURS, Record};
 use crate::space::LogBlock;
 
@@ -51,6 +51,11 @@ use walk::{Walk, Way};
 /// there.
 const CROWDED: u64 = 4;
 
+/// Pages of records that gather at most: more would be of little use, and memory.
+const TOGETHER: u64 = 16;
+/// The share of the device's pages that gather at most, one in so many.
+const OF_PAGES: u64 = 64;
+
 /// The mapping.
 pub(crate) struct Chains {
     buckets: u32,
@@ -64,6 +69,7 @@ pub(crate) struct Chains {
     /// Pages that lookups have read beyond the first, and what counts as such, and nothing was collected for yet.
     owed: AtomicU64,
     tidy: u64,
+    together: usize,
     crowds: Crowds,
     /// Under which keys have fingerprints, so that nobody can make two that share one.
     secret: u64,
@@ -161,6 +167,7 @@ impl Chains {
             long: AtomicU64::new(0),
             owed: AtomicU64::new(0),
             tidy,
+            together: (log_pages / OF_PAGES).clamp(1, TOGETHER) as usize,
             crowds: Crowds::new(lanes),
             secret: RandomState::new().hash_one(0),
             hits: AtomicU64::new(0),
@@ -374,6 +381,19 @@ impl Mapping for Chains {
         }
     }
 
+    fn together(&self) -> usize {
+        self.together
+    }
+
+    fn settle(&self, pending: &Pending, number: u64) -> bool {
+        let (index, newest) = (self.index(), self.stamp(number));
+        pending.settle(|record| {
+            let bucket = self.bucket(record.hash);
+            // The sweep goes from the oldest stamp to the newest, and among those of one by their numbers.
+            (index.stamps[bucket as usize].wrapping_sub(newest).wrapping_sub(1), bucket)
+        })
+    }
+
     fn publish(&self, records: &[(Location, Arc<Record>)], number: u64) {
         let mut index = self.index();
         for (at, record) in records {
@@ -390,7 +410,7 @@ impl Mapping for Chains {
                 continue;
             }
             let bucket = self.bucket(record.hash);
-            let from = location::pending(placed.first + slot as u64);
+            let from = placed.from[slot];
             let to = placed.base + slot as u32;
             if index.heads[bucket as usize] == from {
                 index.heads[bucket as usize] = to;
@@ -440,6 +460,10 @@ impl Mapping for Chains {
     fn pace(&self, free: f64, wanted: f64) -> f64 {
         // Later the first sweep would have to remap everything at once.
         if free > wanted.max(0.5) { 0.0 } else { 1.0 }
+    }
+
+    fn most_steps(&self, pages: u64) -> u64 {
+        pages
     }
 
     fn is_untidy(&self) -> bool {

@@ -104,7 +104,7 @@ mod tests {
         let value = Content::Value(vec![7; 400]);
         let record = Record::new(timestamp, crate::keys::hash(b"k"), b"k".to_vec(), value);
         let mut bytes = Vec::new();
-        record.encode(&Placed { first: 0, count: 0, base: 0 }, &mut bytes);
+        record.encode(record.marks, &Placed::default(), &mut bytes);
         bytes
     }
 

@@ -6,7 +6,7 @@
 //! a hybrid clock (`timestamp`); each of its keys becomes a record (`record`), linked to the front of
 //! its bucket's chain and to the version before it, if the cache knows that (`chains`). A small buffered batch
 //! is written to the packing buffer's keeper (`stage`) and waits in the buffer (`pending`) until others
-//! fill its page; a synced one forces its page. Full pages go to the head of the log (`log`), to the open
+//! fill its page, or so many that they can be sorted; a synced one forces its page. Full pages go to the head of the log (`log`), to the open
 //! block of the lane that has least to do (`space`, `lanes`). What is larger than a page lies in pages of its own.
 //!
 //! # How a get travels
@@ -33,6 +33,7 @@
 //!
 //! * *A batch over several pages* counts when the page with its last record is in the prefix; one that was
 //!   given up halfway, for want of space, is a group without an end, and the next group's first mark ends it.
+//! * *Batches that were sorted together* are one group: an order of their own makes no prefix.
 //! * *A page shared by several batches* is programmed whole: it holds, or its checksum doesn't and all of
 //!   them are lost, which none of them was promised.
 //! * *Lost packing buffers.* What was buffered is in the keeper's file, in order, each batch with the timestamp of

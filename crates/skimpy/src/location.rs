@@ -41,6 +41,12 @@ pub(crate) fn pending(number: u64) -> Location {
     FIRST_PENDING + (number % PENDING) as u32
 }
 
+/// The number of the pending record at a place, where none has a number below this; `None` of a place on flash.
+pub(crate) fn number(at: Location, least: u64) -> Option<u64> {
+    let ahead = || (u64::from(at - FIRST_PENDING) + PENDING - least % PENDING) % PENDING;
+    is_pending(at).then(|| least + ahead())
+}
+
 /// How locations of a device are cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slots(u32);
@@ -87,5 +93,15 @@ mod tests {
         assert!(is_pending(pending(0)) && is_pending(pending(PENDING - 1)));
         assert_eq!(pending(PENDING), pending(0));
         assert!(![NONE, UNKNOWN].into_iter().any(|at| is_pending(at) || is_placed(at)));
+    }
+
+    #[test]
+    fn a_number_is_told_by_its_place_though_places_come_round() {
+        for least in [0, 5, PENDING - 3, PENDING, 7 * PENDING - 1] {
+            for ahead in [0, 1, 2, 3, 4, PENDING - 1] {
+                assert_eq!(number(pending(least + ahead), least), Some(least + ahead));
+            }
+        }
+        assert_eq!([3, UNKNOWN, NONE].map(|at| number(at, 0)), [None; 3]);
     }
 }

@@ -22,7 +22,7 @@ use siltstone_media::flash::Completion;
 
 use crate::engine::Inner;
 use crate::page::{self, HEADER_BYTES, Header, Kind};
-use crate::pending::Placed;
+use crate::pending::{Front, Placed};
 use crate::record::{REMAPPED, Record};
 use crate::space::Space;
 use crate::stage::Stage;
@@ -38,6 +38,8 @@ pub(crate) struct Writer {
     pub(crate) epoch: u32,
     /// Pages below this are durable.
     pub(crate) durable: u64,
+    /// Records with numbers below this are in such pages (`pending`).
+    pub(crate) durable_records: u64,
     /// The last batch's timestamp.
     pub(crate) last: u64,
     /// The highest timestamp that no batch can have any more: the last one's, that of one that failed, or
@@ -73,6 +75,7 @@ impl Writer {
             number,
             epoch,
             durable: number,
+            durable_records: 0,
             last,
             used: last,
             stage: None,
@@ -163,27 +166,33 @@ impl Writer {
         waited.map_err(|error| inner.doubt("wait for the device", Error::from(error)))
     }
 
-    /// Programs pending records, page by page: all full pages, and with `all` the last one as it is.
+    /// Programs pending records, page by page: with `all` every one, else full pages while more wait than are to wait
+    /// for one another. So whoever puts a page of records makes room for it by programming one.
     pub(crate) fn place(&mut self, inner: &Inner, all: bool) -> Result<()> {
         let page_bytes = inner.device.geometry.page_bytes();
+        let waiting = inner.mapping.together() * (page_bytes - HEADER_BYTES);
         let slots = inner.device.slots;
-        loop {
-            let body = page_bytes - HEADER_BYTES;
-            let (first, records, is_full) = inner.pending.front(body, slots.per_page());
-            if records.is_empty() || !(is_full || all) {
+        if all {
+            inner.mapping.settle(&inner.pending, self.number);
+        }
+        while all || inner.pending.bytes() >= waiting {
+            let Some(Front { records, marks, from }) = inner.pending.front(all) else {
+                if inner.mapping.settle(&inner.pending, self.number) {
+                    continue;
+                }
                 break;
-            }
+            };
             let purpose = match records[0].is_marked(REMAPPED) {
                 true => Purpose::Compaction,
                 false => Purpose::Flush,
             };
-            let mut placed = Placed { first, count: records.len(), base: 0 };
+            let mut placed = Placed { from, base: 0 };
             self.program(inner, Kind::Records, purpose, |page| {
                 placed.base = slots.at(page, 0);
                 let mut bytes = Vec::with_capacity(page_bytes);
                 bytes.resize(HEADER_BYTES, 0);
-                for record in &records {
-                    record.encode(&placed, &mut bytes);
+                for (record, marks) in records.iter().zip(&marks) {
+                    record.encode(*marks, &placed, &mut bytes);
                 }
                 bytes.resize(page_bytes, 0);
                 (bytes, records.len())
@@ -193,10 +202,10 @@ impl Writer {
             }
             inner.mapping.placed(&records, &placed);
             inner.pending.follow(&placed);
-            inner.pending.leave(records.len());
+            inner.pending.leave();
             self.moved.push(placed);
         }
-        if inner.pending.end().1 == 0 {
+        if inner.pending.is_empty() {
             self.pending_since = None;
             if let Some(stage) = &mut self.stage {
                 stage.restart();
@@ -213,6 +222,7 @@ impl Writer {
         let flushed = inner.device.flash.flush(Purpose::Flush);
         flushed.map_err(|error| inner.poison("flush the device", error.into()))?;
         self.durable = self.number;
+        self.durable_records = inner.pending.first();
         self.erased = false;
         Ok(())
     }

@@ -14,7 +14,7 @@ use crate::engine::Inner;
 use crate::location::Location;
 use crate::log::Writer;
 use crate::page::Page;
-use crate::pending::Placed;
+use crate::pending::{Pending, Placed};
 use crate::record::Record;
 use crate::space::LogBlock;
 
@@ -33,6 +33,17 @@ pub(crate) trait Mapping: Send + Sync {
     /// Links new records, each with its place to be, to what is there, in their order. None may outgrow so many
     /// bytes by that.
     fn link(&self, records: &mut [(Location, Record)], most_bytes: usize);
+
+    /// Pages of batches of one record that wait for one another, so that they can be sorted.
+    fn together(&self) -> usize {
+        0
+    }
+
+    /// Lays out what has gathered, by when collection will read it again; `number` is that of the log's next page.
+    /// `false` if nothing has.
+    fn settle(&self, _: &Pending, _number: u64) -> bool {
+        false
+    }
 
     /// Lets readers find records that were linked and are now at these places; `number` is that of the
     /// page of the log that was next when the first of them, or of their payloads, was yet to be programmed.
@@ -61,6 +72,12 @@ pub(crate) trait Mapping: Send + Sync {
     /// Steps of collection for a page that is programmed, where these shares of the blocks are free and are
     /// wanted to be.
     fn pace(&self, free: f64, wanted: f64) -> f64;
+
+    /// Steps of collection that a write of so many pages takes at most while there is room: what it leaves is due
+    /// with the next.
+    fn most_steps(&self, _pages: u64) -> u64 {
+        u64::MAX
+    }
 
     /// Remaps what is live in a page of the log's tail, if the mapping has to be shown it.
     fn collect(&self, _: &Inner, _: &mut Writer, _page: Page) -> Result<()> {

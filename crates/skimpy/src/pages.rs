@@ -188,7 +188,7 @@ mod tests {
         let record =
             Record::new(timestamp, crate::keys::hash(b"k"), b"k".to_vec(), Content::Deleted);
         let mut bytes = vec![0; HEADER_BYTES];
-        record.encode(&Placed { first: 0, count: 0, base: 0 }, &mut bytes);
+        record.encode(record.marks, &Placed::default(), &mut bytes);
         bytes.resize(4096, 0);
         let (kind, count) = (Kind::Records, 1);
         let header = Header { kind, count, number: 1, epoch: 1, durable: 0, floor: 0, sequence: 1 };
@@ -230,8 +230,7 @@ mod tests {
         let at = |number: u32| device.slots.at(number, 0);
         let mut pages = Pages::with(&device, Purpose::Compaction, 1, Kept::default());
         let mut bytes = Vec::new();
-        let placed = Placed { first: 0, count: 0, base: 0 };
-        pages.record(at(0)).unwrap().encode(&placed, &mut bytes);
+        pages.record(at(0)).unwrap().encode(0, &Placed::default(), &mut bytes);
         pages.kept.held.hold(at(0), 0, 7, &bytes);
         pages.record(at(1)).unwrap();
         let read = pages.read;

@@ -16,7 +16,8 @@
 //! ```
 //!
 //! All numbers are little-endian. A *group* is what happens whole or not at all: the operations of a batch,
-//! or what collection keeps of a bucket; its records lie one behind the other in the log.
+//! batches of one operation that were sorted together (`pending`), or what collection keeps of a bucket; its records
+//! lie one behind the other in the log.
 //!
 //! A *detour* is another key's version that the chain passes before `next`; its tag is the low byte of its
 //! key's hash (see `chains::walk`).
@@ -208,10 +209,10 @@ impl Record {
         (self.encoded_bytes() + payload) as u64
     }
 
-    /// Writes it as it lies in a page, with links to what is placed now.
-    pub(crate) fn encode(&self, placed: &Placed, out: &mut Vec<u8>) {
+    /// Writes it as it lies in a page, under these marks, with links to what is placed now.
+    pub(crate) fn encode(&self, marks: u8, placed: &Placed, out: &mut Vec<u8>) {
         let (next, prior) = (placed.resolve(self.next()), placed.resolve(self.prior()));
-        let mut flags = self.marks;
+        let mut flags = marks;
         flags |= match self.content {
             Content::Value(_) => 0,
             Content::Deleted => DELETED,
@@ -227,7 +228,7 @@ impl Record {
         if let Some(at) = self.expires_at {
             out.extend_from_slice(&at.to_le_bytes());
         }
-        if begins_remapped(self.marks) {
+        if begins_remapped(marks) {
             out.extend_from_slice(&self.since.to_le_bytes());
         }
         if !self.detours.is_empty() {
@@ -370,7 +371,7 @@ mod tests {
         for record in [plain, gone, until, large, empty, aside] {
             let mut bytes = Vec::new();
             record.link(5, 6);
-            record.encode(&Placed { first: 0, count: 0, base: 0 }, &mut bytes);
+            record.encode(record.marks, &Placed::default(), &mut bytes);
             assert_eq!(bytes.len(), record.encoded_bytes(), "{record:?}");
             for cut in 0..bytes.len() {
                 assert!(Record::decode(&bytes[..cut]).is_none(), "{record:?} cut at {cut}");

@@ -35,7 +35,7 @@ use crate::location::Location;
 use crate::log::Writer;
 use crate::mapping::Mapping;
 use crate::options::{self, Options};
-use crate::page::{Kind, Page};
+use crate::page::{HEADER_BYTES, Kind, Page};
 use crate::pending::Pending;
 use crate::pins::Pins;
 use crate::record::{FIRST, LAST, REMAPPED, Record};
@@ -209,13 +209,15 @@ pub(crate) fn open(
     writer.starts = (0, found.start);
     // Somebody may have read, and discarded, later than the last batch.
     writer.used = replayed.last.max(replayed.floor);
+    let body = device.geometry.page_bytes() - HEADER_BYTES;
+    let pending = Pending::new(body, device.slots.per_page());
     let inner = Inner {
         device,
         media,
         env,
         history: History::new(replayed.floor),
         mapping,
-        pending: Pending::default(),
+        pending,
         pins: Pins::default(),
         visible: AtomicU64::new(replayed.last.max(replayed.floor)),
         writer: Mutex::new(None),

@@ -36,7 +36,7 @@ type Open = (u32, Option<(u64, u64)>);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Retired {
     pub(crate) block: LogBlock,
-    /// The copies are in pages of the log below this number.
+    /// The copies are records below this number (`pending`).
     pub(crate) copies: u64,
     /// Readers of this age may still be in it.
     pub(crate) age: u64,

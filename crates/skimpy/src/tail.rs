@@ -8,7 +8,8 @@
 //!                                         after a turn of the whole log the device is full
 //! ```
 //!
-//! A step is a page of the tail, or a few buckets where the mapping knows which are oldest (`chains`).
+//! A step is a page of the tail, or a few buckets where the mapping knows which are oldest (`chains`). Such a step waits
+//! for what it reads: so a write takes few, and who comes when many pages were programmed at once does not pay for all.
 //!
 //! A block that was collected is erased when its copies are durable, no reader is in it, and replay
 //! begins behind it from either of the last two checkpoints.
@@ -52,8 +53,11 @@ impl Inner {
     pub(crate) fn make_room(&self, writer: &mut Writer, bytes: u64) -> Result<()> {
         let geometry = self.device.geometry;
         let wanted = self.wanted_free(writer);
+        // Records have heads of their own, and every part of a batch may leave a page half empty.
+        let pages = |bytes: u64| (2 * bytes).div_ceil(geometry.page_bytes() as u64);
         // Where hardly anything can be discarded copies would make copies due for ever.
-        for _ in 0..(MOST_FOR_ONE * writer.due) as u64 {
+        let most = (MOST_FOR_ONE * writer.due) as u64;
+        for _ in 0..most.min(self.mapping.most_steps(pages(bytes))) {
             let share = |blocks: u64| blocks as f64 / f64::from(geometry.blocks());
             let pace = self.mapping.pace(share(writer.space.spare_blocks()), share(wanted));
             if writer.due * pace < 1.0 {
@@ -68,8 +72,8 @@ impl Inner {
             }
         }
         writer.due = writer.due.min(f64::from(geometry.pages_per_block()));
-        // Records have heads of their own, and every part of a batch may leave a page half empty.
-        let pages = (2 * bytes).div_ceil(geometry.page_bytes() as u64) + 2;
+        // Others wait for their pages.
+        let pages = pages(bytes + self.pending.bytes() as u64) + 2;
         let needed = self.least_free(writer) + pages.div_ceil(self.pages_per_block());
         let mut budget = 2 * geometry.pages();
         while writer.space.free_blocks() < needed {
@@ -163,8 +167,8 @@ impl Inner {
         if next == pages_per_block {
             writer.space.tail = None;
             writer.space.retired_through = writer.space.retired_through.max(tail.last);
-            // Copies may still be pending: then they are in pages to come.
-            let copies = writer.number + u64::from(self.pending.end().1 > 0);
+            // Copies may still be pending.
+            let copies = self.pending.end();
             let age = self.pins.next_age();
             writer.space.retired.push_back(Retired { block: tail, copies, age });
             let many = (u64::from(self.device.geometry.blocks()) / 64).max(2);
@@ -195,7 +199,7 @@ impl Inner {
             it.block.last >= writer.starts.0 || is_missed
         };
         if force {
-            if writer.durable < last.copies || writer.erased {
+            if writer.durable_records < last.copies || writer.erased {
                 writer.force(self)?;
             }
             // Replay must begin behind the block from both checkpoints.
@@ -206,7 +210,7 @@ impl Inner {
             }
         }
         while let Some(retired) = writer.space.retired.front().copied() {
-            let is_durable = retired.copies <= writer.durable;
+            let is_durable = retired.copies <= writer.durable_records;
             if !is_durable || is_needed(writer, &retired) || self.pins.is_read(retired.age) {
                 break;
             }

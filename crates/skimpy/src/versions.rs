@@ -214,7 +214,7 @@ impl Versions {
         inner.repay(writer, &mut record)?;
         record.marks = FIRST | LAST | REMAPPED;
         record.link(NONE, NONE);
-        let (end, _) = inner.pending.end();
+        let end = inner.pending.end();
         let mut index = self.index();
         index.entries[number as usize].at = location::pending(end);
         inner.pending.push([Arc::new(record)]);
@@ -251,7 +251,7 @@ impl Mapping for Versions {
     fn placed(&self, records: &[Arc<Record>], placed: &Placed) {
         let mut index = self.index();
         for (slot, record) in records.iter().enumerate() {
-            let from = location::pending(placed.first + slot as u64);
+            let from = placed.from[slot];
             if let Some(number) = index.find(record.hash, record.timestamp) {
                 let entry = &mut index.entries[number as usize];
                 if entry.at == from {

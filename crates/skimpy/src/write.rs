@@ -84,7 +84,7 @@ impl Inner {
         writer.moved.clear();
         let number = writer.number;
         let (records, has_payload) = self.records(writer, batch, timestamp)?;
-        let (end, _) = self.pending.end();
+        let end = self.pending.end();
         let at = |index: usize| location::pending(end + index as u64);
         let mut records: Vec<(Location, Record)> =
             records.into_iter().enumerate().map(|(i, record)| (at(i), record)).collect();
@@ -101,7 +101,11 @@ impl Inner {
                 let frame = Frame { epoch, timestamp, previous: writer.last, durable, batch };
                 stage.append(&frame).map_err(|error| self.doubt("stage a batch", error))?;
             }
-            self.pending.push(own());
+            let waits = self.mapping.together() > 0 && !has_payload;
+            match &records[..] {
+                [(_, record)] if waits => self.pending.gather(record.clone()),
+                _ => self.push(writer, own()),
+            }
             self.publish(writer, &records, number, timestamp);
             writer.pending_since.get_or_insert_with(|| self.env.clock.now());
             // It is kept: that a page can't be programmed now is the next write's affair.
@@ -110,7 +114,7 @@ impl Inner {
                 _ => Ok(()),
             };
         }
-        self.pending.push(own());
+        self.push(writer, own());
         let programmed = match durability {
             Durability::Buffered => writer.place(self, true),
             Durability::Synced => writer.force(self),
@@ -129,6 +133,12 @@ impl Inner {
             .collect();
         self.publish(writer, &placed, number, timestamp);
         Ok(())
+    }
+
+    /// Lays records out behind all that waits.
+    fn push(&self, writer: &Writer, records: impl IntoIterator<Item = Arc<Record>>) {
+        self.mapping.settle(&self.pending, writer.number);
+        self.pending.push(records);
     }
 
     fn publish(

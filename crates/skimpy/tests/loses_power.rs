@@ -50,13 +50,18 @@ fn contents(engine: &Skimpy) -> Result<State, Error> {
     Ok(state)
 }
 
-/// Writes batches until power goes off; the states after each, and how many were synced.
-fn live(engine: &Skimpy, dice: &mut Dice, states: &mut Vec<State>, batches: u64) -> usize {
+/// Writes batches until power goes off; the states after each, and how many were synced. Those of one operation, and
+/// seldom synced, wait for one another and are sorted.
+fn live(engine: &Skimpy, dice: &mut Dice, states: &mut Vec<State>) -> usize {
+    let (batches, most, each_synced) = match dice.one_in(2) {
+        true => (60, 5, 4),
+        false => (240, 1, 80),
+    };
     let mut synced = 0;
     for _ in 0..batches {
         let mut batch = WriteBatch::new();
         let mut state = states.last().unwrap().clone();
-        for _ in 0..1 + dice.index(5) {
+        for _ in 0..1 + dice.index(most) {
             let key = vec![b'k', dice.below(9) as u8];
             if dice.one_in(5) {
                 batch.delete(&key);
@@ -68,7 +73,8 @@ fn live(engine: &Skimpy, dice: &mut Dice, states: &mut Vec<State>, batches: u64)
                 state.insert(key, value);
             }
         }
-        let durability = if dice.one_in(4) { Durability::Synced } else { Durability::Buffered };
+        let is_synced = dice.one_in(each_synced);
+        let durability = if is_synced { Durability::Synced } else { Durability::Buffered };
         states.push(state);
         if engine.write(&batch, durability).is_err() {
             break;
@@ -113,7 +119,7 @@ fn what_was_synced_is_there_and_batches_are_whole() {
                 assert!(at >= floor, "seed {seed} {mapping}: {at} of {floor} batches");
                 states.truncate(at + 1);
                 floor = at;
-                floor = floor.max(live(&engine, &mut dice, &mut states, 60));
+                floor = floor.max(live(&engine, &mut dice, &mut states));
                 drop(engine);
             }
             device.cut_power();

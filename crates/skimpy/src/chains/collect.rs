@@ -23,6 +23,7 @@ use super::{Chains, Met, own};
 use crate::engine::Inner;
 use crate::location::{self, Location, NONE, UNKNOWN};
 use crate::log::Writer;
+use crate::mapping::Mapping;
 use crate::pages::Pages;
 use crate::record::{Content, FIRST, LAST, REMAPPED, Record};
 
@@ -117,7 +118,7 @@ impl Chains {
             inner.repay(writer, &mut copy)?;
             copies.push(copy);
         }
-        let (end, _) = inner.pending.end();
+        let end = inner.pending.end();
         let mut priors: HashMap<&[u8], Location> = HashMap::new();
         let mut head = NONE;
         let last = copies.len().saturating_sub(1);
@@ -139,6 +140,10 @@ impl Chains {
         if copies.is_empty() {
             let empty = Record::new(0, 0, Vec::new(), Content::EmptyBucket(bucket));
             copies.push(Record { marks: FIRST | LAST | REMAPPED, since, ..empty });
+        }
+        // Nobody's copies may be there without what was put before.
+        if inner.pending.gathers(self.index().heads[bucket as usize]) {
+            self.settle(&inner.pending, writer.number);
         }
         inner.pending.push(copies.into_iter().map(Arc::new));
         {

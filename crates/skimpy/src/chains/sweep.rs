@@ -39,8 +39,9 @@ use crate::pages::{Kept, Pages};
 use crate::record::{Content, REMAPPED};
 use crate::space::LogBlock;
 
-/// Buckets that are remapped together: their copies share pages, so that next time one is read once for them.
-const RUN: usize = 4;
+/// Buckets that are remapped together: their copies share pages, so that next time one is read once for them. More
+/// would share better, and who ends a run waits for all of them.
+const RUN: usize = 2;
 /// Runs under way: so many steps of a chain are read while others write.
 const UNDER_WAY: usize = 4;
 /// Pages that are kept for each bucket under way: about what a chain lies in.
@@ -126,7 +127,7 @@ struct Next {
 /// fits, the page ends if little of it is left.
 fn next_of(groups: &[Group], inner: &Inner) -> Option<Next> {
     let body = inner.device.geometry.page_bytes() - HEADER_BYTES;
-    let room = body.saturating_sub(inner.pending.bytes());
+    let room = inner.pending.room();
     let largest = |most: usize| {
         let fitting = (0..groups.len()).filter(|index| groups[*index].bytes <= most);
         fitting.max_by_key(|index| groups[*index].bytes)
@@ -315,15 +316,18 @@ impl Chains {
         for bucket in run.buckets {
             groups.extend(self.group(inner, pages, bucket)?);
         }
-        let before = writer.number;
+        let body = inner.device.geometry.page_bytes() - HEADER_BYTES;
+        let waiting = || inner.pending.bytes() as f64 / body as f64;
+        let log = |writer: &Writer| writer.number as f64 + waiting();
+        let before = log(writer);
         while let Some(next) = next_of(&groups, inner) {
             if next.ends_page {
-                writer.place(inner, true)?;
+                inner.pending.end_page();
             }
             self.remap(inner, writer, groups.swap_remove(next.index))?;
         }
         // Copies are pages of the log, too: they must not make as many more of them due.
-        let copied = (writer.number - before) as f64;
+        let copied = log(writer) - before;
         Ok(stands.max(copied / MOST_COPIED))
     }
 }

@@ -1,0 +1,109 @@
+//! What is put waits for as much as fills several pages, and is sorted. Nobody pays for all of them, nothing waits longer
+//! than it may, and what a page holds is wanted at about one time.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use siltstone_engine::{Durability, Engine, Env, ManualClock, Stats, WriteBatch};
+use siltstone_media::Ram;
+use siltstone_skimpy::{Options, Skimpy};
+use siltstone_testkit::Dice;
+
+const KEYS: u64 = 8_000;
+/// With its head a record takes an eighth of a page.
+const VALUE_BYTES: usize = 440;
+const PAGE: u64 = 4096;
+/// Pages that wait at most, by the head of `chains`.
+const TOGETHER: u64 = 16;
+
+struct Table {
+    engine: Skimpy,
+    clock: Arc<ManualClock>,
+    dice: Dice,
+}
+
+impl Table {
+    /// A table whose device was filled more than once.
+    fn open() -> Self {
+        let map = [
+            ("capacity", (KEYS * 512 * 335 / 100).to_string()),
+            ("buckets", (KEYS / 5).to_string()),
+            ("lanes", "2".to_owned()),
+        ];
+        let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v)).into();
+        let clock = Arc::new(ManualClock::at(10_000));
+        let env = Env::replayable(clock.clone(), 1);
+        let options = Options::from_map(&map).unwrap();
+        let engine = Skimpy::open(Arc::new(Ram::new()), env, options).unwrap();
+        let mut table = Table { engine, clock, dice: Dice::of(1, 9) };
+        (0..KEYS).for_each(|key| table.put(key));
+        (0..4 * KEYS).for_each(|_| table.put_any());
+        table
+    }
+
+    fn put(&mut self, key: u64) {
+        let value = [7; VALUE_BYTES];
+        let batch = WriteBatch::new().put(&key.to_be_bytes(), &value).clone();
+        self.engine.write(&batch, Durability::Buffered).unwrap();
+    }
+
+    fn put_any(&mut self) {
+        let key = self.dice.below(KEYS);
+        self.put(key);
+    }
+
+    fn waiting(&self) -> u64 {
+        self.engine.stats().memory["packing buffer"]
+    }
+}
+
+fn more(before: &Stats, after: &Stats, name: &str) -> u64 {
+    after.counters[name] - before.counters[name]
+}
+
+#[test]
+fn nobody_pays_for_all_the_pages_that_wait() {
+    let mut table = Table::open();
+    let (mut long, mut waiting) = (0, 0);
+    for _ in 0..2000 {
+        let before = table.engine.stats();
+        table.put_any();
+        let after = table.engine.stats();
+        let buckets = more(&before, &after, "buckets_collected");
+        assert!(buckets <= 2, "a put collected {buckets} buckets");
+        long += u64::from(more(&before, &after, "pages_programmed") > 4);
+        waiting = waiting.max(after.memory["packing buffer"]);
+    }
+    // Now and then one makes durable what is to be given back.
+    assert!(long < 20, "{long} of 2000 puts programmed more than four pages");
+    assert!((TOGETHER - 1..=TOGETHER + 2).contains(&(waiting / PAGE)), "{waiting} bytes waited");
+}
+
+#[test]
+fn what_waited_too_long_is_programmed_by_the_next_write() {
+    let mut table = Table::open();
+    let a_record = VALUE_BYTES as u64 + 64;
+    table.engine.flush().unwrap();
+    assert_eq!(table.waiting(), 0);
+    for puts in [3, 50, 100] {
+        (0..puts).for_each(|_| table.put_any());
+        assert!(table.waiting() >= puts * VALUE_BYTES as u64, "{puts} puts wait");
+        table.clock.advance(1);
+        table.put_any();
+        assert!(table.waiting() < a_record, "what is old waits with {} bytes", table.waiting());
+    }
+}
+
+#[test]
+fn a_page_of_what_was_put_is_read_for_several_buckets_together() {
+    let mut table = Table::open();
+    let before = table.engine.stats();
+    (0..2 * KEYS).for_each(|_| table.put_any());
+    let after = table.engine.stats();
+    let reads = after.io["compaction"].reads - before.io["compaction"].reads;
+    let collected = more(&before, &after, "buckets_collected");
+    let reads = reads as f64 / collected as f64;
+    assert!(reads < 3.0, "{reads:.2} pages read for a bucket");
+}
