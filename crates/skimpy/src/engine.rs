@@ -90,7 +90,7 @@ impl Skimpy {
     }
 
     /// Opens the table on a device, or makes a new one on a device that is erased. Buffered writes
-    /// are in memory until their page is full or a write finds them older than `pack`.
+    /// are in memory until as many wait as are sorted together, or a write finds them older than `pack`.
     ///
     /// # Errors
     /// As [`open`](Self::open).

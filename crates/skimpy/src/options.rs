@@ -27,7 +27,7 @@ pub struct Options {
     /// Keys whose newest version's place is kept in memory (`cache`, 0: a tenth of the keys that the buckets are
     /// made for), 16 bytes each.
     pub cache_keys: u64,
-    /// How old a page that is not full gets before the next write programs it as it is (`pack`, 1ms).
+    /// How old what is buffered gets before the next write programs it, its last page as it is (`pack`, 1ms).
     pub pack: Duration,
     /// How long history stays readable (`retention`, 0s): a version goes once a newer one of its key is older
     /// than this and no snapshot needs it.
