@@ -217,7 +217,9 @@ impl Pending {
                 page.left += bytes;
                 page.is_full = false;
             }
-            queue.pages.pop_back_if(|page| page.slots.is_empty());
+            if page.slots.is_empty() {
+                queue.pages.pop_back();
+            }
         }
     }
 
