@@ -34,7 +34,7 @@ pub(crate) trait Mapping: Send + Sync {
     /// bytes by that.
     fn link(&self, records: &mut [(Location, Record)], most_bytes: usize);
 
-    /// Pages of batches of one record that wait for one another, so that they can be sorted.
+    /// Pages of buffered records that wait for one another, so that they can be sorted.
     fn together(&self) -> usize {
         0
     }

@@ -5,7 +5,7 @@
 //!                 │ settled: by when collection will read it again
 //!                 ▼
 //!   laid out     │ 14 11 │ 21 17 · 20 │ 18         pages, programmed one by one as others come in
-//!                    19 ──┘ what is remapped, and batches of several, are laid out at once
+//!                    19 ──┘ what is remapped, and what is not buffered, is laid out at once
 //! ```
 //!
 //! What is put lies by age, what is remapped goes by bucket: so a page of what was put would be read for each of its
@@ -165,11 +165,13 @@ impl Pending {
         self.queue.lock().bytes
     }
 
-    /// Takes in a batch of one record, which is laid out when it is [settled](Self::settle).
-    pub(crate) fn gather(&self, record: Arc<Record>) {
+    /// Takes in records that are laid out when they are [settled](Self::settle).
+    pub(crate) fn gather(&self, records: impl IntoIterator<Item = Arc<Record>>) {
         let mut queue = self.queue.lock();
-        let number = queue.add(record);
-        queue.gathering.push(number);
+        for record in records {
+            let number = queue.add(record);
+            queue.gathering.push(number);
+        }
     }
 
     /// Whether the record at this place gathers.
@@ -288,7 +290,7 @@ mod tests {
     /// Batches of one record, of these buckets, in this order; their timestamps are their numbers.
     fn gather(pending: &Pending, buckets: &[u64]) {
         for bucket in buckets {
-            pending.gather(record(pending.end(), *bucket, FIRST | LAST));
+            pending.gather([record(pending.end(), *bucket, FIRST | LAST)]);
         }
     }
 
@@ -325,6 +327,11 @@ mod tests {
         gather(&pending, &[7]);
         settle(&pending);
         assert_eq!(drained(&pending).concat(), [(6, FIRST | LAST)], "one alone is a group");
+        // Parts of a batch are as whole as what they are sorted with.
+        pending.gather([record(7, 9, FIRST), record(8, 3, LAST)]);
+        gather(&pending, &[5]);
+        settle(&pending);
+        assert_eq!(drained(&pending).concat(), [(8, FIRST), (9, 0), (7, LAST)]);
     }
 
     #[test]

@@ -16,7 +16,7 @@
 //! ```
 //!
 //! All numbers are little-endian. A *group* is what happens whole or not at all: the operations of a batch,
-//! batches of one operation that were sorted together (`pending`), or what collection keeps of a bucket; its records
+//! or of several that were sorted together (`pending`), or what collection keeps of a bucket; its records
 //! lie one behind the other in the log.
 //!
 //! A *detour* is another key's version that the chain passes before `next`; its tag is the low byte of its

@@ -101,10 +101,9 @@ impl Inner {
                 let frame = Frame { epoch, timestamp, previous: writer.last, durable, batch };
                 stage.append(&frame).map_err(|error| self.doubt("stage a batch", error))?;
             }
-            let waits = self.mapping.together() > 0 && !has_payload;
-            match &records[..] {
-                [(_, record)] if waits => self.pending.gather(record.clone()),
-                _ => self.push(writer, own()),
+            match self.mapping.together() {
+                0 => self.pending.push(own()),
+                _ => self.pending.gather(own()),
             }
             self.publish(writer, &records, number, timestamp);
             writer.pending_since.get_or_insert_with(|| self.env.clock.now());
@@ -114,7 +113,9 @@ impl Inner {
                 _ => Ok(()),
             };
         }
-        self.push(writer, own());
+        // Alone, and behind all that waits: so it can be taken back.
+        self.mapping.settle(&self.pending, writer.number);
+        self.pending.push(own());
         let programmed = match durability {
             Durability::Buffered => writer.place(self, true),
             Durability::Synced => writer.force(self),
@@ -133,12 +134,6 @@ impl Inner {
             .collect();
         self.publish(writer, &placed, number, timestamp);
         Ok(())
-    }
-
-    /// Lays records out behind all that waits.
-    fn push(&self, writer: &Writer, records: impl IntoIterator<Item = Arc<Record>>) {
-        self.mapping.settle(&self.pending, writer.number);
-        self.pending.push(records);
     }
 
     fn publish(

@@ -50,12 +50,12 @@ fn contents(engine: &Skimpy) -> Result<State, Error> {
     Ok(state)
 }
 
-/// Writes batches until power goes off; the states after each, and how many were synced. Those of one operation, and
-/// seldom synced, wait for one another and are sorted.
+/// Writes batches until power goes off; the states after each, and how many were synced. Those that are
+/// seldom synced wait for one another and are sorted.
 fn live(engine: &Skimpy, dice: &mut Dice, states: &mut Vec<State>) -> usize {
     let (batches, most, each_synced) = match dice.one_in(2) {
         true => (60, 5, 4),
-        false => (240, 1, 80),
+        false => (160, 2, 50),
     };
     let mut synced = 0;
     for _ in 0..batches {
