@@ -1,10 +1,10 @@
 //! `skimpy-throughput`: operations a second of the three mappings over the share of puts.
 //!
-//! With puts alone VFTL works less for an operation (31.7 µs of the device, SkimpyFTL 36.4) and waits more: its channels are
-//! 76 % busy, SkimpyFTL's 90 %, whose pages go where nobody waits. Two logs one on the other cost VFTL little here: both go
-//! round the lanes page by page and have blocks of one size, so the upper one overwrites the lower one's blocks whole, and
-//! next to nothing is left in them to copy. Of what SkimpyFTL gained by sorting what waits a part is memory: gets find the
-//! newest records in a buffer of 16 pages, where the other two have one page.
+//! With puts alone VFTL works less for an operation (31.7 µs of the device, SkimpyFTL 36.4) and waits more: its
+//! channels are 76 % busy, SkimpyFTL's 90 %, whose pages go where nobody waits. Two logs one on the other cost VFTL
+//! little here: both go round the lanes page by page and have blocks of one size, so the upper one overwrites the lower
+//! one's blocks whole, and next to nothing is left in them to copy. Where gets are among the operations, a part of what
+//! SkimpyFTL gains by sorting is memory: they find the newest records in 16 pages that wait, where the others have one.
 //!
 //! It tells what the device's time goes into, and what VFTL does where its two logs know nothing of each other, as the
 //! paper has it: judged is the one whose logs go alike, which is the faster. A mix of gets alone is run on several placements of the keys.
