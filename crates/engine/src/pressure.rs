@@ -17,8 +17,9 @@
 //!
 //! What writes owe is gathered and paid in pauses of 2.5 ms: a sleep shorter than a tenth of a millisecond
 //! takes the system longer than was asked for, so that small debts would slow writers far too much; and
-//! the fewer writes pause, the fewer are late. A pause is never longer than 3 ms, because it
-//! is what one write takes. The system may be late to end one, by several milliseconds where other threads
+//! the fewer writes pause, the fewer are late. Large writes owe that much so soon that one in a thousand
+//! would pause: while more pause than one in two thousand, debts are gathered to 6 ms. No pause is longer,
+//! because it is what one write takes. The system may be late to end one, by several milliseconds where other threads
 //! want its processors: by how much is told, too, and writers have paid with it for what they owe next.
 //!
 //! Source: ours; LevelDB delays writers by 1 ms each in the same place.
@@ -32,9 +33,13 @@ use crate::late::{self, Late};
 use crate::stats::Stalls;
 
 /// No write waits longer for back-pressure.
-const LONGEST_PAUSE: Duration = Duration::from_millis(3);
-/// What is owed is paid once it is this much.
+const LONGEST_PAUSE: Duration = Duration::from_millis(6);
+/// What is owed is paid once it is this much, if pauses are seldom.
 const PAUSE_FROM: Duration = Duration::from_micros(2500);
+/// They are while no more than one in so many writes has paused.
+const SELDOM: u32 = 2000;
+/// So many pauses may come sooner, when none has come for long.
+const AT_ONCE: u32 = 64;
 /// The most that is paid ahead by pauses that ended late.
 const MOST_AHEAD: Duration = Duration::from_millis(20);
 /// What a byte owes in the middle of the slope: 2 ms for 16 KiB.
@@ -57,6 +62,8 @@ pub struct Pressure {
     owed: AtomicU64,
     /// What they have paid ahead, in nanoseconds.
     ahead: AtomicU64,
+    /// Writes that no pause was counted against.
+    unpaused: AtomicU32,
 }
 
 impl Pressure {
@@ -86,6 +93,8 @@ impl Pressure {
         }
         let bytes = written.saturating_sub(self.charged_bytes.load(Relaxed));
         self.charged_bytes.store(written, Relaxed);
+        let unpaused = (self.unpaused.load(Relaxed) + 1).min(AT_ONCE * SELDOM);
+        self.unpaused.store(unpaused, Relaxed);
         if millionths == 0 {
             return None;
         }
@@ -98,9 +107,14 @@ impl Pressure {
         let charge = charge - paid;
         let owed = self.owed.load(Relaxed).saturating_add(charge);
         let pause = Duration::from_nanos(owed);
-        let is_due = pause >= PAUSE_FROM;
-        self.owed.store(if is_due { 0 } else { owed }, Relaxed);
-        is_due.then_some(pause.min(LONGEST_PAUSE))
+        let pause_from = if unpaused < SELDOM { LONGEST_PAUSE } else { PAUSE_FROM };
+        if pause < pause_from {
+            self.owed.store(owed, Relaxed);
+            return None;
+        }
+        self.owed.store(0, Relaxed);
+        self.unpaused.store(unpaused.saturating_sub(SELDOM), Relaxed);
+        Some(pause.min(LONGEST_PAUSE))
     }
 
     /// Takes a pause that is due and counts it. Call it without locks that a job takes.
@@ -201,7 +215,7 @@ mod tests {
         let middle = 64 * Duration::from_millis(2);
         let (paid_in_the_middle, pauses) = paid(&pressure, mib, mib, 0.0);
         assert!(paid_in_the_middle > middle * 9 / 10 && paid_in_the_middle <= middle);
-        assert!(pauses <= 52, "{pauses}");
+        assert!(pauses <= 22, "{pauses}");
         assert!(!pressure.is_full());
         pressure.set(0.17);
         let (a_fifth, _) = paid(&pressure, 2 * mib, mib, 0.0);
@@ -214,6 +228,34 @@ mod tests {
         pressure.set_flush_behind(true);
         assert_eq!(paid(&pressure, 4 * mib, mib, 0.6).1, 0);
         assert!(paid(&pressure, 5 * mib, mib, 0.9).0 > middle / 2);
+    }
+
+    #[test]
+    fn are_pauses_short_while_they_are_seldom_and_else_few() {
+        let pauses_of = |pressure: &Pressure, from: u64, writes: u64, bytes: u64, debt: f64| {
+            pressure.set(debt);
+            let pauses = (1..=writes).filter_map(|i| pressure.due(from + i * bytes, 0.0));
+            pauses.collect::<Vec<_>>()
+        };
+        let is_about = |pause: Duration, expected: Duration| {
+            pause >= expected && pause < expected + Duration::from_micros(100)
+        };
+        let small = pauses_of(&Pressure::default(), 0, 100_000, 100, 0.03);
+        assert!(small.len() > 10 && small.len() <= 20, "{small:?}");
+        assert!(small.iter().all(|&pause| is_about(pause, PAUSE_FROM)), "{small:?}");
+
+        let pressure = Pressure::default();
+        let large = pauses_of(&pressure, 0, 10_000, 1000, 0.1);
+        assert!(large.len() > 15 && large.len() < 30, "{large:?}");
+        assert!(large.iter().all(|&pause| is_about(pause, LONGEST_PAUSE)), "{large:?}");
+
+        // When none has come for long, many may come at once.
+        assert_eq!(pauses_of(&pressure, 10_000_000, 1_000_000, 1, 0.0), []);
+        let at_once = pauses_of(&pressure, 11_000_000, 20_000, 1000, 0.1);
+        // The first pays what was owed before, too.
+        let short = at_once[1..].iter().take_while(|&&pause| is_about(pause, PAUSE_FROM)).count();
+        assert!((AT_ONCE..=AT_ONCE + 10).contains(&(short as u32)), "{short}");
+        assert!(at_once.len() > short + 10, "{at_once:?}");
     }
 
     #[test]
@@ -246,10 +288,10 @@ mod tests {
             pressure.pay_ahead(late);
             paid(&pressure, 0, 1 << 20, 0.0).1
         };
-        let (none, some, most) = (Duration::ZERO, 4 * PAUSE_FROM, 1000 * MOST_AHEAD);
+        let (none, some, most) = (Duration::ZERO, 2 * LONGEST_PAUSE, 1000 * MOST_AHEAD);
         let owed = pauses_of_a_mib(none);
-        assert_eq!(owed - pauses_of_a_mib(some), 4);
-        assert_eq!(owed - pauses_of_a_mib(most), 8, "at most so much");
+        assert_eq!(owed - pauses_of_a_mib(some), 2);
+        assert_eq!(owed - pauses_of_a_mib(most), 4, "at most so much");
         let manual = Pressure::default();
         manual.take(Duration::ZERO, &Scheduler::manual(), &StallCounters::default());
         assert_eq!(manual.ahead.load(Relaxed), 0);

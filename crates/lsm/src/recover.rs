@@ -22,7 +22,7 @@ use siltstone_engine::{Background, Env, GroupCommit, Pressure, Purpose, Result, 
 use siltstone_media::Media;
 use siltstone_structures::Spares;
 use siltstone_table::log::{malformed, replay};
-use siltstone_table::{BlockCache, ChainWriter, FileKind, Replay, parse_file_name};
+use siltstone_table::{BlockCache, ChainWriter, FileKind, NextLog, Replay, parse_file_name};
 
 use crate::compact::{LevelSizes, Leveled, Strategy};
 use crate::counters::Counters;
@@ -38,6 +38,10 @@ use crate::write::Writer;
 
 /// A group of writes takes at most this many bytes of other writers' batches.
 const GROUP_BYTES: usize = 1 << 20;
+
+/// So much of the first log is ready when the table opens: else the writes of the first milliseconds would
+/// overtake what is made ready as they come, and each would take as long as a call of the system does.
+const READY_AT_FIRST: u64 = 256 << 10;
 
 /// Opening and closing this often without a flush leaves so many logs that they are left for a table.
 const MOST_OLD_LOGS: usize = 8;
@@ -70,7 +74,9 @@ pub(crate) fn open(
     };
 
     let number = versions.new_number();
-    let log = ChainWriter::create(&media, number, replayed.end)?;
+    let log = NextLog::create(media.as_ref(), number)?;
+    log.expect(options.memtable_limits().0, READY_AT_FIRST);
+    let log = ChainWriter::create_in(&media, log, replayed.end)?;
     let first_log = replayed.logs.first().copied().unwrap_or(number);
     let memtable = Arc::new(writes.memtable.unwrap_or_else(|| Memtable::new(number, env.seed)));
     let mut logs = replayed.logs;

@@ -210,8 +210,9 @@ pub trait File: Send + Sync {
     fn set_len(&self, len: u64) -> Result<()>;
 
     /// About `bytes` will be appended to this file, which is empty, in small pieces: the medium may begin
-    /// to make them ready. A hint for files of [`Media::create_growing`]; others do nothing.
-    fn expect(&self, _bytes: u64) {}
+    /// to make them ready, the first `now` of them before it returns. A hint for files of
+    /// [`Media::create_growing`]; others do nothing.
+    fn expect(&self, _bytes: u64, _now: u64) {}
 
     /// It grows no more for now: gives back what was ready behind its end.
     fn finish(&self) -> Result<()> {

@@ -172,8 +172,8 @@ impl File for MeteredFile {
         self.inner.set_len(len)
     }
 
-    fn expect(&self, bytes: u64) {
-        self.inner.expect(bytes);
+    fn expect(&self, bytes: u64, now: u64) {
+        self.inner.expect(bytes, now);
     }
 
     fn finish(&self) -> Result<()> {

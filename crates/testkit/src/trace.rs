@@ -160,8 +160,8 @@ impl File for TracedFile {
         self.after("set length", self.below.set_len(len))
     }
 
-    fn expect(&self, bytes: u64) {
-        self.below.expect(bytes);
+    fn expect(&self, bytes: u64, now: u64) {
+        self.below.expect(bytes, now);
     }
 
     fn finish(&self) -> Result<()> {

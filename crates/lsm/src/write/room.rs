@@ -90,7 +90,7 @@ impl Inner {
         if slot.is_none()
             && let Ok(next) = NextLog::create(self.media.as_ref(), self.versions.new_number())
         {
-            next.expect(self.options.memtable_limits().0);
+            next.expect(self.options.memtable_limits().0, 0);
             *slot = Some(next);
         }
     }

@@ -82,11 +82,18 @@ impl Window {
     pub(super) fn ask_for(file: &Arc<File>, start: u64, bytes: u64) -> Arc<Ready> {
         let ready = Arc::new(Ready::default());
         let file = file.clone();
-        let asked = worker(Job::Prepare { file, start, bytes, ready: ready.clone() });
+        let asked = give(Job::Prepare { file, start, bytes, ready: ready.clone() });
         if let Err(error) = asked {
             ready.is_done(Err(error));
         }
         ready
+    }
+
+    /// Makes the first window of a file without a byte, here and now. The next will be asked for soon, of a
+    /// thread that waits for it: a new one may wait for its first turn for longer than the window lasts.
+    pub(super) fn make(file: &File, bytes: u64) -> io::Result<Option<Window>> {
+        let _ = worker();
+        Self::prepare(file, 0, bytes, &Ready::default())
     }
 
     /// Where it begins in the file.
@@ -111,7 +118,7 @@ impl Window {
     /// Has it taken down by the other thread.
     pub(super) fn discard(self) {
         // If there is none, it is taken down here and now.
-        let _ = worker(Job::TakeDown(self));
+        let _ = give(Job::TakeDown(self));
     }
 
     fn prepare(file: &File, start: u64, bytes: u64, ready: &Ready) -> io::Result<Option<Window>> {
@@ -198,7 +205,7 @@ impl Ready {
 /// Has the kernel begin to write a part of a file to the medium, without waiting for it. Nothing depends on
 /// it: a sync finds out what failed.
 pub(super) fn write_back(file: &Arc<File>, start: u64, bytes: u64) {
-    let _ = worker(Job::WriteBack { file: file.clone(), start, bytes });
+    let _ = give(Job::WriteBack { file: file.clone(), start, bytes });
 }
 
 /// The same here and now; with 0 bytes up to the end of the file.
@@ -216,8 +223,14 @@ pub(super) fn begin_to_write_back(file: &File, start: u64, bytes: u64) {
     let _ = (file, start, bytes);
 }
 
-/// Gives the thread a job; the first begins it.
-fn worker(job: Job) -> io::Result<()> {
+/// Gives the thread a job.
+fn give(job: Job) -> io::Result<()> {
+    let given = worker().and_then(|worker| worker.send(job).ok());
+    given.ok_or_else(|| io::Error::other("there is no thread to make it ready"))
+}
+
+/// The thread's jobs; who asks first begins it.
+fn worker() -> Option<&'static Sender<Job>> {
     static WORKER: OnceLock<Option<Sender<Job>>> = OnceLock::new();
     let worker = WORKER.get_or_init(|| {
         let (give, jobs) = channel();
@@ -238,8 +251,7 @@ fn worker(job: Job) -> io::Result<()> {
         std::thread::Builder::new().name("siltstone-ahead".to_owned()).spawn(work).ok()?;
         Some(give)
     });
-    let given = worker.as_ref().and_then(|worker| worker.send(job).ok());
-    given.ok_or_else(|| io::Error::other("there is no thread to make it ready"))
+    worker.as_ref()
 }
 
 #[cfg(test)]

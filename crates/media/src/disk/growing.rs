@@ -241,12 +241,23 @@ impl File for GrowingFile {
         Ok(())
     }
 
-    fn expect(&self, bytes: u64) {
+    fn expect(&self, bytes: u64, now: u64) {
         let mut windows = self.windows.lock();
         let is_new = self.len.load(Ordering::Acquire) == 0 && windows.next.is_none();
-        if is_new && bytes > SMALL && !windows.is_over {
-            windows.expected = bytes;
+        if !is_new || bytes <= SMALL || windows.is_over {
+            return;
+        }
+        windows.expected = bytes;
+        if now == 0 {
             self.ask_for(&mut windows, 0);
+            return;
+        }
+        windows.has_more = true;
+        let now = now.min(bytes).min(MOST_EXPECTED).next_multiple_of(MAP_BYTES as u64);
+        match Window::make(&self.inner.file, now) {
+            Ok(window) => windows.present = window,
+            // As where one comes too late: writing will tell.
+            Err(_) => windows.is_over = true,
         }
     }
 
@@ -387,7 +398,7 @@ mod tests {
     fn is_an_expected_file_stored_to_from_its_first_byte_and_no_further_than_expected() {
         for expected in [MOST / 4, MOST_EXPECTED, MOST_EXPECTED + 4 * BEYOND] {
             let (file, other) = growing();
-            file.expect(expected);
+            file.expect(expected, 0);
             if let Some(next) = &file.windows.lock().next {
                 next.wait_until_ready();
             }
@@ -417,16 +428,41 @@ mod tests {
     }
 
     #[test]
+    fn is_what_is_wanted_now_there_when_the_call_returns_and_the_rest_in_time() {
+        let (file, other) = growing();
+        file.expect(4 * MOST_EXPECTED, FIRST);
+        let windows = |file: &GrowingFile| {
+            let windows = file.windows.lock();
+            (windows.present.as_ref().map(Window::end), windows.next.is_some())
+        };
+        assert_eq!(
+            (windows(&file), other.metadata().unwrap().len()),
+            ((Some(FIRST), false), FIRST)
+        );
+        for at in (0..SMALL).step_by(1024) {
+            file.write_at(at, &[7; 1024], Purpose::Log).unwrap();
+        }
+        assert_eq!(windows(&file), (Some(FIRST), false), "small files are given no more");
+        file.write_at(SMALL, b"more", Purpose::Log).unwrap();
+        if let Some(next) = &file.windows.lock().next {
+            next.wait_until_ready();
+        }
+        assert_eq!(other.metadata().unwrap().len(), FIRST + MOST_EXPECTED);
+        drop(file);
+        assert_eq!(other.metadata().unwrap().len(), SMALL + 4);
+    }
+
+    #[test]
     fn is_what_was_expected_of_a_file_and_never_came_given_back() {
         let (file, other) = growing();
-        file.expect(MOST);
+        file.expect(MOST, 0);
         drop(file);
         assert_eq!(other.metadata().unwrap().len(), 0);
         // Of a file that has bytes already, or will stay small, nothing is expected.
         let (file, _) = growing();
-        file.expect(SMALL);
+        file.expect(SMALL, 0);
         file.write_at(0, b"a", Purpose::Log).unwrap();
-        file.expect(MOST);
+        file.expect(MOST, 0);
         assert!(file.windows.lock().next.is_none() && !file.windows.lock().has_more);
     }
 

@@ -86,7 +86,15 @@ impl ChainWriter {
     /// # Errors
     /// Those of the medium; then there is no such log.
     pub fn create(media: &Arc<dyn Media>, number: u64, previous: Link) -> Result<Self> {
-        let NextLog { log, .. } = NextLog::create(media.as_ref(), number)?;
+        Self::create_in(media, NextLog::create(media.as_ref(), number)?, previous)
+    }
+
+    /// The same in a log that is there already.
+    ///
+    /// # Errors
+    /// Those of the medium; then there is no such log.
+    pub fn create_in(media: &Arc<dyn Media>, next: NextLog, previous: Link) -> Result<Self> {
+        let NextLog { number, log } = next;
         let current = begin(media.as_ref(), number, log, previous)?;
         let (older, media) = (Vec::new(), media.clone());
         Ok(ChainWriter { number, current, older, is_named: false, media })
@@ -212,9 +220,10 @@ impl NextLog {
         Ok(NextLog { number, log: LogWriter::create_growing(media, &name, number, Purpose::Log)? })
     }
 
-    /// Has the medium make its first pages ready: about `bytes` will be appended.
-    pub fn expect(&self, bytes: u64) {
-        self.log.expect(bytes);
+    /// Has the medium make its pages ready: about `bytes` will be appended, and the first `now` of them are
+    /// ready when this returns.
+    pub fn expect(&self, bytes: u64, now: u64) {
+        self.log.expect(bytes, now);
     }
 
     /// Its number.

@@ -169,8 +169,8 @@ impl LogWriter {
     }
 
     /// About `bytes` will be appended to the log, which is empty: the medium may make them ready.
-    pub(super) fn expect(&self, bytes: u64) {
-        self.shared.file.expect(bytes);
+    pub(super) fn expect(&self, bytes: u64, now: u64) {
+        self.shared.file.expect(bytes, now);
     }
 
     /// Closes the log for good: a reader will take anything missing from it for corruption.
