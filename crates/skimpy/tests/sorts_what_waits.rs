@@ -107,3 +107,28 @@ fn a_page_of_what_was_put_is_read_for_several_buckets_together() {
     let reads = reads as f64 / collected as f64;
     assert!(reads < 3.0, "{reads:.2} pages read for a bucket");
 }
+
+/// What waits has its room: a device is full for who writes, not for what was taken in.
+#[test]
+fn a_full_device_has_room_for_what_waits() {
+    let map = [("capacity", "4MiB"), ("block", "2"), ("buckets", "400"), ("free", "0.05")];
+    let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    let options = Options::from_map(&map).unwrap();
+    let media = Arc::new(Ram::new());
+    let open = || {
+        let env = Env::replayable(Arc::new(ManualClock::at(10_000)), 1);
+        Skimpy::open(media.clone(), env, options.clone()).unwrap()
+    };
+    let put = |engine: &Skimpy, key: u64| {
+        let batch = WriteBatch::new().put(&key.to_be_bytes(), &[7; VALUE_BYTES]).clone();
+        engine.write(&batch, Durability::Buffered)
+    };
+    let engine = open();
+    let first_refused = (0..).find(|key| put(&engine, *key).is_err()).unwrap();
+    assert!(first_refused > 4000, "{first_refused} keys are in 1024 pages");
+    engine.flush().unwrap();
+    engine.close().unwrap();
+    let engine = open();
+    let is_there = |key: u64| engine.get(&key.to_be_bytes()).unwrap().is_some();
+    assert!((0..first_refused).all(is_there) && !is_there(first_refused));
+}
