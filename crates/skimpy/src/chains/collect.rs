@@ -35,8 +35,9 @@ type Wanted<'v> = (&'v Arc<Record>, bool);
 pub(super) struct Versions {
     /// Versions that were met, or passed because they are hidden.
     met: usize,
-    /// By key and timestamp: all of the chain, and all down to the first that is not above the watermark.
-    by_key: HashMap<Vec<u8>, BTreeMap<u64, Arc<Record>>>,
+    /// By key and timestamp: all of the chain, and all down to the first that is not above the watermark. In an order, so
+    /// that what is read for it is the same each time.
+    by_key: BTreeMap<Vec<u8>, BTreeMap<u64, Arc<Record>>>,
 }
 
 impl Versions {
