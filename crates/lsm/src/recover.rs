@@ -15,6 +15,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -38,6 +39,9 @@ use crate::write::Writer;
 
 /// A group of writes takes at most this many bytes of other writers' batches.
 const GROUP_BYTES: usize = 1 << 20;
+
+/// Of large writes at full speed one in a thousand would pause with shorter ones, and p99.9 be a pause.
+const LONGEST_PAUSE: Duration = Duration::from_millis(6);
 
 /// So much of the first log is ready when the table opens: else the writes of the first milliseconds would
 /// overtake what is made ready as they come, and each would take as long as a call of the system does.
@@ -90,7 +94,7 @@ pub(crate) fn open(
     };
     let sizes = Arc::new(LevelSizes::new(&options, &view.version));
     let strategy = Leveled::new(&options, sizes.clone(), &recovered.cursors);
-    let pressure = Pressure::default();
+    let pressure = Pressure::with_longest(LONGEST_PAUSE);
     pressure.set(strategy.pressure(&view.version));
     let state = State { first_log, logs, ..State::default() };
     let inner = Arc::new_cyclic(|me| Inner {
