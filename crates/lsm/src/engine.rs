@@ -20,6 +20,7 @@ use siltstone_media::{Media, PmemPool};
 use siltstone_structures::Spares;
 use siltstone_table::{BlockCache, Link, NextLog};
 
+use crate::checkpoint::Copies;
 use crate::compact::{Busy, Compaction, LevelSizes, Strategy};
 use crate::counters::Counters;
 use crate::options::Options;
@@ -63,6 +64,7 @@ pub(crate) struct Inner {
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) background: Background<State>,
     pub(crate) pressure: Pressure,
+    pub(crate) copies: Copies,
     pub(crate) counters: Counters,
 }
 
@@ -170,6 +172,12 @@ impl Inner {
 
     /// Queues what is in memory for its flush and waits for it.
     pub(crate) fn flush(&self) -> Result<()> {
+        // A copy waits for both memtables that a rotation leaves, if there is a large one.
+        let _alone = self.has_large().then(|| self.copies.alone());
+        self.flush_beside_copy()
+    }
+
+    pub(crate) fn flush_beside_copy(&self) -> Result<()> {
         self.background.check_writable()?;
         if let Some(writer) = self.writer.lock().as_mut() {
             if !writer.memtable.is_empty() || writer.large.is_some() {
