@@ -139,7 +139,7 @@ impl Inner {
                 }
                 // Older versions that a snapshot reads would be left to this row alone, whose place among
                 // rows is told by its newest entry.
-                None if is_read_before(entry, &version, &stratum) => {}
+                None if is_read_before(entry, &version, stratum) => {}
                 None => {
                     batch.push(operation(entry.key(), &version));
                     sequences.push(version.sequence);
