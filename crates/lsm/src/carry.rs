@@ -11,9 +11,11 @@
 //! written to level 0, and the old log is dropped.
 //!
 //! Invariants. A version is carried only if no newer memtable has its key, so a newer memtable never
-//! holds an older version. Carried versions keep their sequence numbers. Before the old log goes,
+//! holds an older version; and only if readers see no older one beside it, so the rows of a key are in the
+//! order of their newest entries. Carried versions keep their sequence numbers. Before the old log goes,
 //! every log that holds what was carried, or what made carrying needless, is synced. A flush that
-//! someone waits for carries nothing from then on: all of it shall be in tables.
+//! someone waits for carries nothing from then on: all of it shall be in tables. Nor does any before a copy
+//! is made, which would lack what newer memtables hold.
 //!
 //! Source: TRIAD paper, section 4.1 and algorithms 1 and 2.
 
@@ -113,7 +115,7 @@ impl Inner {
         let mut writer = self.writer.lock();
         let writer = writer.as_mut().ok_or(Error::Closed)?;
         self.background.check_writable()?;
-        if memtable.is_wanted() {
+        if memtable.is_wanted() || self.copies.is_begun() {
             return Ok(false);
         }
         // While the writer is locked no memtable changes and none becomes full.
@@ -135,6 +137,9 @@ impl Inner {
                     let next = successor.versions().last().map_or(0, |next| next.sequence);
                     carried.gone[at] = stratum(version.sequence) == stratum(next);
                 }
+                // Older versions that a snapshot reads would be left to this row alone, whose place among
+                // rows is told by its newest entry.
+                None if is_read_before(entry, &version, stratum) => {}
                 None => {
                     batch.push(operation(entry.key(), &version));
                     sequences.push(version.sequence);
@@ -177,6 +182,16 @@ impl Inner {
         }
         self.media.sync_dir(Purpose::Log)
     }
+}
+
+/// Whether readers see an older version of a key beside its `newest`.
+fn is_read_before(
+    entry: EntryRef<'_>,
+    newest: &Version<'_>,
+    stratum: impl Fn(u64) -> usize,
+) -> bool {
+    let oldest = entry.versions().last().map_or(newest.sequence, |oldest| oldest.sequence);
+    stratum(oldest) != stratum(newest.sequence)
 }
 
 /// The operation that wrote a version.

@@ -3,8 +3,15 @@
 //!
 //! A row in persistent memory goes along as a sorted table of what is live of it, so that a copy needs
 //! no such memory to be opened.
+//!
+//! Writers go on meanwhile. Rows are a prefix of the writes as long as memtables go into them whole and in
+//! turn, so from before the flush until its version is taken no keys are carried on to a newer memtable, and
+//! no memtable goes before a large one that has older writes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use siltstone_engine::{CheckpointSink, Purpose, Result};
 use siltstone_table::checkpoint::{copy_file, write_manifest};
@@ -14,12 +21,42 @@ use crate::engine::Inner;
 use crate::rowtable::{RowIter, RowTable};
 use crate::version::{ENGINE, Edit, FileEntry, Row};
 
+/// The copy that waits until what was in memory is in rows; others wait for it.
+#[derive(Default)]
+pub(crate) struct Copies {
+    is_begun: AtomicBool,
+    alone: Mutex<()>,
+}
+
+impl Copies {
+    /// Whether there is one. Asked while the writer is locked, as the flush of a copy locks it behind the
+    /// change: so each memtable that it leaves behind, and each after, is full only after the answer is yes.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.is_begun.load(Relaxed)
+    }
+
+    /// Waits until no copy is made, and keeps others from beginning.
+    pub(crate) fn alone(&self) -> MutexGuard<'_, ()> {
+        self.alone.lock()
+    }
+
+    fn making<T>(&self, flush: impl FnOnce() -> Result<T>) -> Result<T> {
+        let _alone = self.alone();
+        self.is_begun.store(true, Relaxed);
+        let made = flush();
+        self.is_begun.store(false, Relaxed);
+        made
+    }
+}
+
 impl Inner {
     /// Writes the table, as of a moment during this call, into `sink`.
     pub(crate) fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
-        self.flush()?;
         // The version holds its files open and on the medium until the copy is done.
-        let (version, mut edit) = self.versions.snapshot();
+        let (version, mut edit) = self.copies.making(|| {
+            self.flush_beside_copy()?;
+            Ok(self.versions.snapshot())
+        })?;
         let tables = version.files().map(|(_, file)| file.name());
         for name in tables.chain(version.logs().map(|log| log.name())) {
             if !sink.link(&name)? {

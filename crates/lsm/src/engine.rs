@@ -20,6 +20,7 @@ use siltstone_media::{Media, PmemPool};
 use siltstone_structures::Spares;
 use siltstone_table::{BlockCache, Link, NextLog};
 
+use crate::checkpoint::Copies;
 use crate::compact::{Busy, Compaction, LevelSizes, Strategy};
 use crate::counters::Counters;
 use crate::options::Options;
@@ -63,6 +64,7 @@ pub(crate) struct Inner {
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) background: Background<State>,
     pub(crate) pressure: Pressure,
+    pub(crate) copies: Copies,
     pub(crate) counters: Counters,
 }
 
@@ -71,6 +73,8 @@ pub(crate) struct Inner {
 pub(crate) struct State {
     /// Memtables that wait for their flush.
     pub(crate) flushing: usize,
+    /// How many were done with since the opening: who waits for some need not wait for later ones.
+    pub(crate) done: u64,
     pub(crate) is_flush_queued: bool,
     /// The sizes of levels are to be learnt from a memtable.
     pub(crate) is_sizing_queued: bool,
@@ -124,8 +128,10 @@ impl Inner {
     /// Changes the view that readers load.
     pub(crate) fn publish(&self, state: &mut State, change: impl FnOnce(&mut View)) {
         let mut view = View::clone(&self.view.load());
+        let before = view.flushing.len();
         change(&mut view);
         state.flushing = view.flushing.len();
+        state.done += before.saturating_sub(state.flushing) as u64;
         self.pressure.set_flush_behind(self.is_flush_due(state));
         self.pressure.set(self.strategy.pressure(&view.version));
         self.view.store(Arc::new(view));
@@ -170,6 +176,12 @@ impl Inner {
 
     /// Queues what is in memory for its flush and waits for it.
     pub(crate) fn flush(&self) -> Result<()> {
+        // A copy waits for both memtables that a rotation leaves, if there is a large one.
+        let _alone = self.has_large().then(|| self.copies.alone());
+        self.flush_beside_copy()
+    }
+
+    pub(crate) fn flush_beside_copy(&self) -> Result<()> {
         self.background.check_writable()?;
         if let Some(writer) = self.writer.lock().as_mut() {
             if !writer.memtable.is_empty() || writer.large.is_some() {
@@ -178,7 +190,11 @@ impl Inner {
             self.view.load().flushing.iter().for_each(|memtable| memtable.want());
         }
         self.schedule_flush();
-        self.wait_while(|state| state.flushing > 0)?;
+        let until = {
+            let state = self.background.lock();
+            state.done + state.flushing as u64
+        };
+        self.wait_while(|state| state.done < until)?;
         Ok(())
     }
 

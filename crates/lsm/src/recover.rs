@@ -25,6 +25,7 @@ use siltstone_structures::Spares;
 use siltstone_table::log::{malformed, replay};
 use siltstone_table::{BlockCache, ChainWriter, FileKind, NextLog, Replay, parse_file_name};
 
+use crate::checkpoint::Copies;
 use crate::compact::{LevelSizes, Leveled, Strategy};
 use crate::counters::Counters;
 use crate::engine::{Inner, State};
@@ -113,6 +114,7 @@ pub(crate) fn open(
         snapshots: Arc::new(Snapshots::default()),
         background: Background::new(env.scheduler.clone(), state),
         pressure,
+        copies: Copies::default(),
         env,
         view: ArcSwap::from_pointee(view),
         counters: Counters::default(),

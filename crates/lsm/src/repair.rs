@@ -11,9 +11,10 @@
 //!    versions that can be read; without its header, directory or metadata nothing can. Without a
 //!    manifest nothing says where rows are, and the pool is put aside.
 //! 3. Each log is replayed up to its first damage, into a new table of level 0.
-//! 4. A new manifest names the result. Damaged files are kept beside it under `*.damaged`.
+//! 4. A new manifest names the result. Then damaged files are kept beside it under `*.damaged`, and logs
+//!    that were replayed whole are removed: a repair that is cut off before can be run again.
 //!
-//! What is lost is told by file and byte. Nothing is deleted. The table must not be open.
+//! What is lost is told by file and byte. The table must not be open.
 
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
@@ -43,7 +44,8 @@ use crate::version::{
 /// # Errors
 /// Failures of the medium. Damage is not an error here: it is what is repaired.
 pub fn repair(media: &Arc<dyn Media>) -> Result<Vec<String>> {
-    let mut repair = Repair { media, story: Vec::new(), next_file: 1, claims: None };
+    let (story, aside, replayed) = Default::default();
+    let mut repair = Repair { media, story, aside, replayed, next_file: 1, claims: None };
     repair.run()?;
     Ok(repair.story)
 }
@@ -56,6 +58,10 @@ fn is_sound(media: &Arc<dyn Media>) -> bool {
 struct Repair<'a> {
     media: &'a Arc<dyn Media>,
     story: Vec<String>,
+    /// Damaged files, to be kept under another name once the new manifest is in force.
+    aside: Vec<String>,
+    /// Logs, to be removed then.
+    replayed: Vec<String>,
     next_file: u64,
     /// The pool of rows in persistent memory, while rows are looked at.
     claims: Option<PageClaims>,
@@ -98,7 +104,7 @@ impl Repair<'_> {
         }
         if known.is_none() && self.media.exists(POOL_FILE)? {
             self.tell(format!("without a manifest the rows in {POOL_FILE} cannot be found"));
-            self.media.rename(POOL_FILE, &format!("{POOL_FILE}.damaged"))?;
+            self.aside.push(POOL_FILE.to_owned());
         }
         let first_log = known.and_then(|known| known.first_log).unwrap_or(0);
         for (kind, number) in numbered {
@@ -129,7 +135,7 @@ impl Repair<'_> {
                 self.tell("there is no manifest: every readable table goes to level 0".to_owned());
                 Ok(None)
             }
-            Err(error @ (Error::Corruption { .. } | Error::Io { .. })) => {
+            Err(error) if error.is_corruption() || error.is_not_found() => {
                 self.tell(format!(
                     "the manifest does not hold ({error}): every readable table goes to level 0; \
                      keys deleted shortly before the damage may show again"
@@ -174,7 +180,8 @@ impl Repair<'_> {
                     "{name} is damaged at byte {offset} ({reason}): {saved} entries saved, {lost}; \
                      the file kept as {name}.damaged"
                 ));
-                self.media.rename(&name, &format!("{name}.damaged"))
+                self.aside.push(name);
+                Ok(())
             }
             Err(other) => Err(other),
         }
@@ -367,7 +374,7 @@ impl Repair<'_> {
         match damage {
             None => {
                 self.tell(format!("{name}: {saved} entries replayed into level 0"));
-                self.media.remove(&name)
+                self.replayed.push(name);
             }
             Some(damage) => {
                 let lost = good..self.media.open(&name, Mode::Read)?.len()?;
@@ -376,9 +383,10 @@ impl Repair<'_> {
                      {}; the file kept as {name}.damaged",
                     shown(&lost)
                 ));
-                self.media.rename(&name, &format!("{name}.damaged"))
+                self.aside.push(name);
             }
         }
+        Ok(())
     }
 
     fn writer(&mut self) -> Result<(FileNumber, TableWriter)> {
@@ -414,15 +422,29 @@ impl Repair<'_> {
                 entry.row = Some(RowEntry { arrival, log: None, nvm: None, data_bytes });
             }
         }
-        for name in self.media.list()? {
-            if name == "CURRENT" || name.starts_with("MANIFEST-") && !name.ends_with(".damaged") {
-                self.media.rename(&name, &format!("{name}.damaged"))?;
+        self.media.sync_dir(Purpose::Maintenance)?;
+        match Manifest::open(self.media.clone(), ENGINE) {
+            Ok((mut manifest, _)) => {
+                manifest.rewrite(&state.encode())?;
+                manifest.close()?;
+            }
+            Err(_) => {
+                for name in self.media.list()?.iter().filter(|name| Manifest::owns(name)) {
+                    self.set_aside(name)?;
+                }
+                Manifest::create(self.media.clone(), ENGINE, &state.encode())?.close()?;
             }
         }
-        Manifest::create(self.media.clone(), ENGINE, &state.encode())?.close()?;
+        self.aside.iter().try_for_each(|name| self.set_aside(name))?;
+        self.replayed.iter().try_for_each(|name| self.media.remove(name))?;
         self.media.sync_dir(Purpose::Maintenance)?;
         self.tell(format!("the new manifest names {} table files", state.added.len()));
         Ok(())
+    }
+
+    /// Keeps a file under another name.
+    fn set_aside(&self, name: &str) -> Result<()> {
+        self.media.rename(name, &format!("{name}.damaged"))
     }
 
     fn tell(&mut self, line: String) {

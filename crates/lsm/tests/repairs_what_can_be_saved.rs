@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, Error, KeyRange, ManualClock, WriteBatch};
 use siltstone_lsm::{Lsm, Options, inspect, repair, verify_closed};
+use siltstone_media::faulty::{FaultKind, Survival};
 use siltstone_media::{Faulty, Media};
 
 const KEYS: usize = 3000;
@@ -185,4 +186,30 @@ fn a_lost_manifest_costs_nothing_where_rows_are_logs() {
     }
     repair(&media).unwrap();
     assert_eq!(right(&media), KEYS);
+}
+
+/// Whatever request of it fails, another repair saves as much as the first would have.
+#[test]
+fn a_repair_that_fails_can_be_run_again() {
+    let (faulty, _) = filled();
+    let (path, len) = files(&faulty, ".sst").pop().unwrap();
+    faulty.flip_bit(&path, len / 2, 3).unwrap();
+    let fresh = || {
+        let faulty = faulty.survivors_as(Survival::KeepAll, 1);
+        let media: Arc<dyn Media> = Arc::new(faulty.clone());
+        (faulty, media)
+    };
+    let (untroubled, media) = fresh();
+    repair(&media).unwrap();
+    let (requests, saved) = (untroubled.requests(), right(&media));
+    assert!(saved > KEYS / 2);
+    // Its end is where names change.
+    for request in requests.saturating_sub(60)..requests {
+        let (troubled, media) = fresh();
+        troubled.fail_at(request, FaultKind::Any);
+        if repair(&media).is_err() {
+            repair(&media).unwrap();
+        }
+        assert_eq!(right(&media), saved, "request {request} of {requests}");
+    }
 }

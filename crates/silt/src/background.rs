@@ -82,7 +82,11 @@ impl Inner {
     pub(crate) fn drain(&self) -> Result<()> {
         self.background.lock().drains = true;
         self.schedule();
-        self.wait_while(|state| state.frozen > 0)?;
+        let until = {
+            let state = self.background.lock();
+            state.done + state.frozen as u64
+        };
+        self.wait_while(|state| state.done < until)?;
         Ok(())
     }
 }

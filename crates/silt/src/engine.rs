@@ -55,6 +55,8 @@ pub(crate) struct Inner {
 pub(crate) struct State {
     /// Generations that wait for their conversion.
     pub(crate) frozen: usize,
+    /// How many were done with since the opening: who waits for some need not wait for later ones.
+    pub(crate) done: u64,
     /// All of them are to be converted.
     pub(crate) drains: bool,
     pub(crate) is_conversion_queued: bool,
@@ -92,8 +94,10 @@ impl Inner {
     /// Changes the view that readers load.
     pub(crate) fn publish(&self, state: &mut State, change: impl FnOnce(&mut View)) {
         let mut view = View::clone(&self.view.load());
+        let before = view.frozen.len();
         change(&mut view);
         state.frozen = view.frozen.len();
+        state.done += before.saturating_sub(state.frozen) as u64;
         self.view.store(Arc::new(view));
         self.background.notify();
     }

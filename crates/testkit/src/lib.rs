@@ -27,6 +27,7 @@
 //! | [`linear`] | check: single operations are linearizable |
 //! | [`serial`] | are transactions serializable: histories, their graph, random ones |
 //! | [`concurrent`] | check: batches, snapshots and cursors among threads |
+//! | [`copies`] | check: checkpoints among threads that write |
 //! | [`pages`] | check: walks in pages, by cursors that go on where others stood |
 //! | [`limits`](mod@limits) | check: the edges of the contract |
 //! | [`trace`], [`sink`], [`dice`] | helpers |
@@ -34,6 +35,7 @@
 //! Every check is a function of a subject and a [`Scale`], and answers what it did or what is wrong.
 
 pub mod concurrent;
+pub mod copies;
 pub mod damage;
 pub mod dice;
 pub mod ending;
@@ -114,6 +116,7 @@ macro_rules! conformance {
             full_medium $crate::full::full_medium,
             linearizable $crate::linear::linearizable,
             threads $crate::concurrent::threads,
+            copies_among_writers $crate::copies::copies_among_writers,
             limits $crate::limits::limits,
             walks_in_pages $crate::pages::walks_in_pages,
         }

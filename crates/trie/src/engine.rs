@@ -67,6 +67,8 @@ pub(crate) struct Inner {
 pub(crate) struct State {
     /// Memtables that wait for their flush.
     pub(crate) flushing: usize,
+    /// How many were done with since the opening: who waits for some need not wait for later ones.
+    pub(crate) done: u64,
     pub(crate) is_flush_queued: bool,
     /// Compactions queued or running.
     pub(crate) compactions: usize,
@@ -146,8 +148,10 @@ impl Inner {
     /// Changes the view that readers load.
     pub(crate) fn publish(&self, state: &mut State, change: impl FnOnce(&mut View)) {
         let mut view = View::clone(&self.view.load());
+        let before = view.flushing.len();
         change(&mut view);
         state.flushing = view.flushing.len();
+        state.done += before.saturating_sub(state.flushing) as u64;
         self.pressure.set_flush_behind(self.is_flush_due(state));
         self.pressure.set(self.pressure_of(state));
         self.view.store(Arc::new(view));
@@ -177,7 +181,11 @@ impl Inner {
             self.rotate(writer)?;
         }
         self.schedule_flush();
-        self.wait_while(|state| state.flushing > 0)?;
+        let until = {
+            let state = self.background.lock();
+            state.done + state.flushing as u64
+        };
+        self.wait_while(|state| state.done < until)?;
         Ok(())
     }
 

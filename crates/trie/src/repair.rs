@@ -9,7 +9,8 @@
 //!    place proves each. What they hold goes to new tables in the same place of the trie.
 //! 3. A damaged BloomCluster is forgotten: the tables have their filters themselves.
 //! 4. Each log is replayed up to its first damage, into a new table of the root container.
-//! 5. A new manifest names the result. Damaged files are kept beside it under `*.damaged`.
+//! 5. A new manifest names the result. Then damaged files are kept beside it under `*.damaged`, and logs
+//!    that were replayed whole are removed: a repair that is cut off before can be run again.
 //!
 //! In memory are at most some [`WINDOW_BYTES`] of a damaged table or a log. Nothing is deleted but logs
 //! that were replayed whole. The table must not be open.
@@ -39,17 +40,22 @@ use crate::version::{Added, ENGINE, Edit, Place, TrieShape, fold};
 const WINDOW_BYTES: usize = 64 << 20;
 
 /// Repairs the table on `media`, opened with these options; the answer tells, line by line, what was
-/// found and done. Of the options only `upper` matters.
+/// found and done. Of the options only `upper` matters; without it
+/// the table's own note of it counts.
 ///
 /// # Errors
 /// Failures of the medium; a newer format. Damage is not an error here: it is what is repaired.
 pub fn repair(media: &Arc<dyn Media>, options: &Options) -> Result<Vec<String>> {
-    let second = options.upper.as_deref().map(|upper| second::open(media.as_ref(), upper));
+    // Without the files that are there they would pass for lost, and be removed at the next opening.
+    let upper =
+        options.upper.clone().map_or_else(|| second::upper_of(media.as_ref()), |u| Ok(Some(u)))?;
+    let second = upper.map(|upper| second::open(media.as_ref(), &upper));
     let (upper, _lock) = second.transpose()?.unzip();
     let homes = Homes { main: media.clone(), upper: upper.map(|upper| (upper, 0)) };
     let shape = TrieShape { fanout_bits: Options::default().fanout_bits, ..TrieShape::default() };
     let rate = RateLimiter::unlimited();
-    let mut repair = Repair { homes, shape, rate, story: Vec::new(), next_file: 1 };
+    let (story, aside, replayed) = Default::default();
+    let mut repair = Repair { homes, shape, rate, story, aside, replayed, next_file: 1 };
     repair.run()?;
     Ok(repair.story)
 }
@@ -59,6 +65,10 @@ struct Repair {
     shape: TrieShape,
     rate: RateLimiter,
     story: Vec<String>,
+    /// Damaged files, to be kept under another name once the new manifest is in force.
+    aside: Vec<String>,
+    /// Logs, to be removed then.
+    replayed: Vec<String>,
     next_file: u64,
 }
 
@@ -105,7 +115,7 @@ impl Repair {
                 Ok(_) => state.clusters.push((place, number, bytes)),
                 Err(error @ Error::Corruption { .. }) => {
                     self.tell(format!("{error}: nothing is lost, filters are in the tables, too"));
-                    self.put_aside(&Kind::Cluster.name(number))?;
+                    self.aside.push(Kind::Cluster.name(number));
                 }
                 Err(other) => return Err(other),
             }
@@ -136,7 +146,7 @@ impl Repair {
         let reason = match read() {
             Ok(Some(edit)) => return Ok(Some(edit)),
             Ok(None) => "there is no manifest".to_owned(),
-            Err(error @ (Error::Corruption { .. } | Error::Io { .. })) => {
+            Err(error) if error.is_corruption() || error.is_not_found() => {
                 format!("the manifest does not hold ({error})")
             }
             Err(other) => return Err(other),
@@ -202,8 +212,8 @@ impl Repair {
             Err(_) => self.save_unknown(number, place, file.as_ref(), state)?,
         };
         self.tell(format!("{name}: {saved} items saved, the file kept as {name}.damaged"));
-        drop((table, file));
-        media.rename(&name, &format!("{name}.damaged"))
+        self.aside.push(name);
+        Ok(())
     }
 
     /// Saves what can be read of a table whose frames hold.
@@ -402,14 +412,16 @@ impl Repair {
         drop(reader);
         let Some(damage) = damage else {
             self.tell(format!("{name}: {count} items replayed into the root"));
-            return media.remove(&name).map(|()| last);
+            self.replayed.push(name);
+            return Ok(last);
         };
         let len = media.open(&name, Mode::Read)?.len()?;
         self.tell(format!(
             "{name}: bytes {valid} to {len} are lost ({damage}): {count} items before that saved, \
              the file kept as {name}.damaged"
         ));
-        media.rename(&name, &format!("{name}.damaged")).map(|()| last)
+        self.aside.push(name);
+        Ok(last)
     }
 
     fn root(&self, last_sequence: u64) -> Origin {
@@ -421,12 +433,20 @@ impl Repair {
         let state = Edit { next_file: first, first_log: first, ..state };
         self.homes.sync_dirs(Purpose::Maintenance)?;
         let media = &self.homes.main;
-        for name in media.list()? {
-            if name == "CURRENT" || name.starts_with("MANIFEST-") && !name.ends_with(".damaged") {
-                media.rename(&name, &format!("{name}.damaged"))?;
+        match Manifest::open(media.clone(), ENGINE) {
+            Ok((mut manifest, _)) => {
+                manifest.rewrite(&state.encode())?;
+                manifest.close()?;
+            }
+            Err(_) => {
+                for name in media.list()?.iter().filter(|name| Manifest::owns(name)) {
+                    media.rename(name, &format!("{name}.damaged"))?;
+                }
+                Manifest::create(media.clone(), ENGINE, &state.encode())?.close()?;
             }
         }
-        Manifest::create(media.clone(), ENGINE, &state.encode())?.close()?;
+        self.aside.iter().try_for_each(|name| self.put_aside(name))?;
+        self.replayed.iter().try_for_each(|name| media.remove(name))?;
         self.homes.sync_dirs(Purpose::Maintenance)?;
         self.tell(format!("the new manifest names {} tables", state.added.len()));
         Ok(())

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, WriteBatch};
+use siltstone_media::faulty::{FaultKind, Survival};
 use siltstone_media::{Faulty, Media};
 use siltstone_trie::{Options, Trie, inspect, repair};
 
@@ -195,4 +196,30 @@ fn a_lost_manifest_costs_nothing_with_upper_levels_elsewhere() {
     drop(trie);
     let env = Env::replayable(Arc::new(ManualClock::at(1)), 2);
     assert!(matches!(Trie::open(other, env, options), Err(Error::Refused { .. })));
+}
+
+/// Whatever request of it fails, another repair saves as much as the first would have.
+#[test]
+fn a_repair_that_fails_can_be_run_again() {
+    let (faulty, _) = filled("");
+    let (path, len) = files(&faulty, ".htable").pop().unwrap();
+    faulty.flip_bit(&path, len / 2, 3).unwrap();
+    let fresh = || {
+        let faulty = faulty.survivors_as(Survival::KeepAll, 1);
+        let media: Arc<dyn Media> = Arc::new(faulty.clone());
+        (faulty, media)
+    };
+    let (untroubled, media) = fresh();
+    repair(&media, &Options::default()).unwrap();
+    let (requests, saved) = (untroubled.requests(), right(&media));
+    assert!(saved > KEYS / 2);
+    // Its end is where names change.
+    for request in requests.saturating_sub(60)..requests {
+        let (troubled, media) = fresh();
+        troubled.fail_at(request, FaultKind::Any);
+        if repair(&media, &Options::default()).is_err() {
+            repair(&media, &Options::default()).unwrap();
+        }
+        assert_eq!(right(&media), saved, "request {request} of {requests}");
+    }
 }

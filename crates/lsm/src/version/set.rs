@@ -164,7 +164,8 @@ impl Versions {
         let tables = before.levels.iter().flat_map(|tables| tables.iter());
         tables.filter(|table| is_gone(table.number())).for_each(|table| table.retire());
         drop(before);
-        installing.shrink_manifest(self.next_file.load(Ordering::Relaxed))
+        installing.shrink_manifest(self.next_file.load(Ordering::Relaxed), edit.sealed_log);
+        Ok(())
     }
 
     /// Seals the manifest: no more edits.
@@ -201,13 +202,13 @@ impl Installing {
         }
     }
 
-    /// Rewrites the manifest once it is much longer than what it says.
-    fn shrink_manifest(&mut self, next_file: u64) -> Result<()> {
-        if !self.manifest.as_ref().is_some_and(Manifest::wants_rewrite) {
-            return Ok(());
+    /// Rewrites the manifest once it is much longer than what it says; `sealed_log` is what the last edit
+    /// says of one. The edit is installed in any case: if this fails, the next one hears of it if it must.
+    fn shrink_manifest(&mut self, next_file: u64, sealed_log: Option<(u64, u64)>) {
+        if self.manifest.as_ref().is_some_and(Manifest::wants_rewrite) {
+            let snapshot = Edit { sealed_log, ..self.snapshot(next_file) }.encode();
+            let _ = self.manifest.as_mut().map(|manifest| manifest.rewrite(&snapshot));
         }
-        let snapshot = self.snapshot(next_file).encode();
-        self.manifest.as_mut().map_or(Ok(()), |manifest| manifest.rewrite(&snapshot))
     }
 }
 
@@ -276,5 +277,44 @@ pub(crate) fn missing_file(error: Error) -> Error {
             Error::corruption(file, 0, "the manifest names this file, and it is missing")
         }
         _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use siltstone_media::Faulty;
+    use siltstone_media::faulty::FaultKind;
+
+    use super::*;
+
+    /// An edit of many bytes that changes nothing.
+    fn long() -> Edit {
+        Edit { cursors: vec![(1, vec![b'k'; 100_000])], ..Edit::default() }
+    }
+
+    #[test]
+    fn is_an_edit_installed_and_a_seal_kept_whether_or_not_the_manifest_can_shrink() {
+        let faulty = Faulty::new(1);
+        let media: Arc<dyn Media> = Arc::new(faulty.clone());
+        let cache = Arc::new(BlockCache::new(0));
+        let (versions, _) = Versions::open(&media, &cache, 2, 0).unwrap();
+        let bytes = || {
+            let named = |path: &str| path.contains("MANIFEST-");
+            faulty.files().iter().filter(|file| named(&file.path)).map(|file| file.len).sum::<u64>()
+        };
+        // The first copies what was opened.
+        versions.install(long(), None, &[], |_| ()).unwrap();
+        // The others only append; to begin a file is to shrink.
+        faulty.fail_next(FaultKind::Names, 100);
+        while bytes() < 3 << 19 {
+            versions.install(long(), None, &[], |_| ()).unwrap();
+        }
+        faulty.clear_faults();
+        let seal = Edit { sealed_log: Some((7, 99)), ..Edit::default() };
+        versions.install(seal, None, &[], |_| ()).unwrap();
+        assert!(bytes() < 1 << 19, "it was not shrunk");
+        versions.close().unwrap();
+        let (_, edits) = Manifest::open(media, ENGINE).unwrap();
+        assert_eq!(fold(&edits).unwrap().sealed_log, Some((7, 99)));
     }
 }

@@ -72,6 +72,11 @@ impl Inner {
         self.options.shape() == Shape::NoveLsm
     }
 
+    /// Whether no memtable is to be flushed before a copy is made, because a large one has older writes.
+    pub(super) fn holds_for_copy(&self) -> bool {
+        self.has_large() && self.copies.is_begun()
+    }
+
     /// How full the memtable of DRAM is where another shares its log.
     pub(super) fn fill_beside_large(&self, open: &Writer) -> Option<f64> {
         self.has_large().then(|| fill(open.bytes, &open.memtable, self.options.memtable()))
@@ -94,6 +99,7 @@ impl Inner {
             Some(_) if self.view.load().flushing.iter().any(|memtable| memtable.is_large()) => {
                 return Ok(false);
             }
+            Some(_) if self.holds_for_copy() => return Ok(false),
             Some(_) => self.rotate(open, true)?,
             None => {
                 let number = open.log.number();

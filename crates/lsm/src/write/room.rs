@@ -37,8 +37,9 @@ impl Inner {
             if self.fill(open) < 1.0 && !is_large_full {
                 return Ok(());
             }
-            let may_rotate =
-                !self.is_flush_due(&self.background.lock()) && !self.pressure.is_full();
+            let may_rotate = !self.is_flush_due(&self.background.lock())
+                && !self.pressure.is_full()
+                && !self.holds_for_copy();
             if may_rotate && !is_large_full {
                 return self.rotate(open, false);
             }

@@ -135,7 +135,8 @@ impl Versions {
         before.hash_stores().filter(|store| is_gone(store.entry())).for_each(|s| s.retire());
         before.sorted_stores().filter(|store| is_gone(store.entry())).for_each(|s| s.retire());
         drop(before);
-        self.shrink_manifest(&mut installing)
+        self.shrink_manifest(&mut installing, edit.sealed_log);
+        Ok(())
     }
 
     /// Seals the manifest: no more edits.
@@ -161,13 +162,13 @@ impl Versions {
         }
     }
 
-    /// Rewrites the manifest once it is much longer than what it says.
-    fn shrink_manifest(&self, installing: &mut Installing) -> Result<()> {
-        if !installing.manifest.as_ref().is_some_and(Manifest::wants_rewrite) {
-            return Ok(());
+    /// Rewrites the manifest once it is much longer than what it says; `sealed_log` is what the last edit
+    /// says of one. The edit is installed in any case: if this fails, the next one hears of it if it must.
+    fn shrink_manifest(&self, installing: &mut Installing, sealed_log: Option<(u64, u64)>) {
+        if installing.manifest.as_ref().is_some_and(Manifest::wants_rewrite) {
+            let snapshot = Edit { sealed_log, ..self.edit_of(installing) }.encode();
+            let _ = installing.manifest.as_mut().map(|manifest| manifest.rewrite(&snapshot));
         }
-        let snapshot = self.edit_of(installing).encode();
-        installing.manifest.as_mut().map_or(Ok(()), |manifest| manifest.rewrite(&snapshot))
     }
 }
 

@@ -118,7 +118,9 @@ impl Versions {
         publish(&installing.version);
         retire(&edit, &before, &next);
         drop(before);
-        installing.shrink_manifest(self.shape, self.next_file.load(Ordering::Relaxed))
+        let next_file = self.next_file.load(Ordering::Relaxed);
+        installing.shrink_manifest(self.shape, next_file, edit.sealed_log);
+        Ok(())
     }
 
     /// Seals the manifest: no more edits.
@@ -148,13 +150,18 @@ impl Installing {
         }
     }
 
-    /// Rewrites the manifest once it is much longer than what it says.
-    fn shrink_manifest(&mut self, shape: TrieShape, next_file: u64) -> Result<()> {
-        if !self.manifest.as_ref().is_some_and(Manifest::wants_rewrite) {
-            return Ok(());
+    /// Rewrites the manifest once it is much longer than what it says; `sealed_log` is what the last edit
+    /// says of one. The edit is installed in any case: if this fails, the next one hears of it if it must.
+    fn shrink_manifest(
+        &mut self,
+        shape: TrieShape,
+        next_file: u64,
+        sealed_log: Option<(u64, u64)>,
+    ) {
+        if self.manifest.as_ref().is_some_and(Manifest::wants_rewrite) {
+            let snapshot = Edit { sealed_log, ..self.snapshot(shape, next_file) }.encode();
+            let _ = self.manifest.as_mut().map(|manifest| manifest.rewrite(&snapshot));
         }
-        let snapshot = self.snapshot(shape, next_file).encode();
-        self.manifest.as_mut().map_or(Ok(()), |manifest| manifest.rewrite(&snapshot))
     }
 }
 
@@ -258,5 +265,46 @@ fn missing_manifest(error: Error) -> Error {
             Error::corruption(file, 0, "CURRENT names this manifest, and it is missing")
         }
         _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use siltstone_media::Faulty;
+    use siltstone_media::faulty::FaultKind;
+
+    use super::*;
+    use crate::version::Place;
+
+    /// An edit of many bytes that changes nothing.
+    fn long() -> Edit {
+        Edit { clusters: vec![(Place { level: 0, id: 0 }, 0, 0); 30_000], ..Edit::default() }
+    }
+
+    #[test]
+    fn is_an_edit_installed_and_a_seal_kept_whether_or_not_the_manifest_can_shrink() {
+        let faulty = Faulty::new(1);
+        let media: Arc<dyn Media> = Arc::new(faulty.clone());
+        let homes = Homes { main: media.clone(), upper: None };
+        let shape = TrieShape { fanout_bits: 1, ..TrieShape::default() };
+        let (versions, _) = Versions::open(&homes, shape).unwrap();
+        let bytes = || {
+            let named = |path: &str| path.contains("MANIFEST-");
+            faulty.files().iter().filter(|file| named(&file.path)).map(|file| file.len).sum::<u64>()
+        };
+        // The first copies what was opened.
+        versions.install(long(), |_| ()).unwrap();
+        // The others only append; to begin a file is to shrink.
+        faulty.fail_next(FaultKind::Names, 100);
+        while bytes() < 3 << 19 {
+            versions.install(long(), |_| ()).unwrap();
+        }
+        faulty.clear_faults();
+        let seal = Edit { sealed_log: Some((7, 99)), ..Edit::default() };
+        versions.install(seal, |_| ()).unwrap();
+        assert!(bytes() < 1 << 19, "it was not shrunk");
+        versions.close().unwrap();
+        let (_, edits) = Manifest::open(media, ENGINE).unwrap();
+        assert_eq!(fold(&edits).unwrap().sealed_log, Some((7, 99)));
     }
 }
