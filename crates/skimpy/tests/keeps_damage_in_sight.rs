@@ -1,0 +1,68 @@
+//! Whether collection stops at a page that cannot be read while versions in it are live, instead of erasing it: with each
+//! mapping.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use siltstone_engine::{Durability, Engine, Env, ManualClock, Purpose, WriteBatch};
+use siltstone_media::{Media, Mode, Ram};
+use siltstone_skimpy::{Options, Skimpy};
+use siltstone_testkit::subject;
+
+const MAPPINGS: [&str; 3] = ["skimpy", "semel", "vftl"];
+const KEPT: u64 = 12;
+
+/// Flips a byte amid the first place of the device's file where these bytes are.
+fn damage(media: &Arc<dyn Media>, bytes: &[u8]) {
+    let files = media.list().unwrap().into_iter();
+    for name in files.filter(|name| !name.starts_with("STAGE")) {
+        let file = media.open(&name, Mode::ReadWrite).unwrap();
+        let mut all = vec![0; file.len().unwrap() as usize];
+        file.read_at(0, &mut all, Purpose::Maintenance).unwrap();
+        if let Some(at) = all.windows(bytes.len()).position(|window| window == bytes) {
+            file.write_at(at as u64, &[bytes[0] ^ 0x20], Purpose::Maintenance).unwrap();
+            return;
+        }
+    }
+    panic!("no file has them");
+}
+
+#[test]
+fn is_a_page_that_cannot_be_read_not_erased_while_versions_in_it_are_live() {
+    for mapping in MAPPINGS {
+        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        let text = format!("capacity=1MiB block=4 buckets=8 free=0.5 cache=0 mapping={mapping}");
+        let options = Options::from_map(&subject::options([text.as_str()])).unwrap();
+        let env = Env::replayable(Arc::new(ManualClock::at(10_000)), 1);
+        let table = Skimpy::open(media.clone(), env, options).unwrap();
+        let value = |key: u64| format!("the value of {key} is kept").into_bytes();
+        for key in 0..KEPT {
+            let mut batch = WriteBatch::new();
+            batch.put(format!("kept-{key}").as_bytes(), &value(key));
+            table.write(&batch, Durability::Synced).unwrap();
+        }
+        damage(&media, &value(3));
+
+        let overwrite = |turn: u64| {
+            let mut batch = WriteBatch::new();
+            batch.put(&(turn % 50).to_le_bytes(), &[7; 900]);
+            table.write(&batch, Durability::Buffered)
+        };
+        let stopped = (0..10_000).find_map(|turn| overwrite(turn).err());
+        let error =
+            stopped.unwrap_or_else(|| panic!("{mapping}: the log went round over the damage"));
+        assert!(
+            error.is_corruption() || error.to_string().contains("can't be read"),
+            "{mapping}: {error}"
+        );
+        // What is lost is not taken for what never was.
+        for key in 0..KEPT {
+            let found = table.get(format!("kept-{key}").as_bytes());
+            let is_right = found.as_ref().map_or(true, |entry| {
+                entry.as_ref().is_some_and(|entry| entry.value == value(key))
+            });
+            assert!(is_right, "{mapping}: key {key}: {found:?}");
+        }
+    }
+}
