@@ -33,7 +33,7 @@ use crate::log::Writer;
 use crate::mapping::{Mapping, Swept};
 use crate::page::u32_at;
 use crate::pages::Pages;
-use crate::pending::{Pending, Placed};
+use crate::pending::{self, Pending, Placed};
 use crate::record::{self, Content, Detour, MOST_DETOURS, Record};
 use crate::space::LogBlock;
 
@@ -50,11 +50,6 @@ use walk::{Walk, Way};
 /// What finding a key on a crowded channel counts as, in pages read beyond the first: about what stands in line
 /// there.
 const CROWDED: u64 = 4;
-
-/// Pages of records that gather at most: more would be of little use, and memory.
-const TOGETHER: u64 = 16;
-/// The share of the device's pages that gather at most, one in so many.
-const OF_PAGES: u64 = 64;
 
 /// The mapping.
 pub(crate) struct Chains {
@@ -167,7 +162,7 @@ impl Chains {
             long: AtomicU64::new(0),
             owed: AtomicU64::new(0),
             tidy,
-            together: (log_pages / OF_PAGES).clamp(1, TOGETHER) as usize,
+            together: pending::together(log_pages),
             crowds: Crowds::new(lanes),
             secret: RandomState::new().hash_one(0),
             hits: AtomicU64::new(0),

@@ -34,16 +34,13 @@ pub(crate) trait Mapping: Send + Sync {
     /// bytes by that.
     fn link(&self, records: &mut [(Location, Record)], most_bytes: usize);
 
-    /// Pages of buffered records that wait for one another, so that they can be sorted.
-    fn together(&self) -> usize {
-        0
-    }
+    /// Pages of buffered records that wait for one another, so that they can be sorted; 0: each goes to its page
+    /// at once.
+    fn together(&self) -> usize;
 
     /// Lays out what has gathered, by when collection will read it again; `number` is that of the log's next page.
     /// `false` if nothing has.
-    fn settle(&self, _: &Pending, _number: u64) -> bool {
-        false
-    }
+    fn settle(&self, pending: &Pending, number: u64) -> bool;
 
     /// Lets readers find records that were linked and are now at these places; `number` is that of the
     /// page of the log that was next when the first of them, or of their payloads, was yet to be programmed.

@@ -42,6 +42,9 @@ pub struct Options {
     pub lanes: u32,
     /// Of the mapping `vftl`: how its lower layer chooses lanes. It has no name: experiments alone set it.
     pub below: Below,
+    /// Of the mappings `semel` and `vftl`: small writes wait for as many as those of `skimpy`, which are sorted
+    /// meanwhile. It has no name: experiments alone set it.
+    pub gathers: bool,
 }
 // ANCHOR_END: options
 
@@ -98,6 +101,7 @@ impl Default for Options {
             tidy: 16,
             lanes: 1,
             below: Below::default(),
+            gathers: false,
         }
     }
 }

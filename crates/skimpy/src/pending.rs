@@ -30,6 +30,16 @@ use parking_lot::Mutex;
 use crate::location::{self, Location};
 use crate::record::{FIRST, LAST, Record};
 
+/// Pages of records that gather at most: more would be of little use, and memory.
+const TOGETHER: u64 = 16;
+/// The share of the device's pages that gather at most, one in so many.
+const OF_PAGES: u64 = 64;
+
+/// Pages of records that gather on a device of so many.
+pub(crate) fn together(pages: u64) -> usize {
+    (pages / OF_PAGES).clamp(1, TOGETHER) as usize
+}
+
 /// Less room than this in a page is none.
 const SMALL: usize = 64;
 

@@ -36,7 +36,7 @@ use crate::log::Writer;
 use crate::mapping::Mapping;
 use crate::options::{self, Options};
 use crate::page::{HEADER_BYTES, Kind, Page};
-use crate::pending::Pending;
+use crate::pending::{self, Pending};
 use crate::pins::Pins;
 use crate::record::{FIRST, LAST, REMAPPED, Record};
 use crate::space::{LogBlock, Space};
@@ -248,12 +248,16 @@ fn mapping(
     buckets: u32,
     under: Option<Arc<PageMapped>>,
 ) -> Box<dyn Mapping> {
+    let pages = device.geometry.pages();
     match options.mapping {
         options::Mapping::Skimpy => {
-            let (cache, pages) = (options.cache_of(buckets), device.geometry.pages());
+            let cache = options.cache_of(buckets);
             Box::new(Chains::new(buckets, cache, pages, options.tidy, options.lanes))
         }
-        options::Mapping::Semel | options::Mapping::Vftl => Box::new(Versions::new(buckets, under)),
+        options::Mapping::Semel | options::Mapping::Vftl => {
+            let together = if options.gathers { pending::together(pages) } else { 0 };
+            Box::new(Versions::new(buckets, together, under))
+        }
     }
 }
 

@@ -39,7 +39,7 @@ use crate::log::Writer;
 use crate::mapping::Mapping;
 use crate::page::{Kind, Page, u32_at, u64_at};
 use crate::pages::Pages;
-use crate::pending::Placed;
+use crate::pending::{Pending, Placed};
 use crate::record::{Content, FIRST, LAST, REMAPPED, Record};
 
 /// The tail has met it, and there was nothing older.
@@ -68,6 +68,8 @@ impl Entry {
 /// The mapping.
 pub(crate) struct Versions {
     steps: u32,
+    /// Pages of buffered records that wait (`Options::gathers`).
+    together: usize,
     /// VFTL's translation layer, for what it takes and does.
     under: Option<Arc<PageMapped>>,
     index: Mutex<Index>,
@@ -153,9 +155,10 @@ enum Fate {
 
 impl Versions {
     /// SEMEL's, or VFTL's if it is over a translation layer.
-    pub(crate) fn new(steps: u32, under: Option<Arc<PageMapped>>) -> Self {
+    pub(crate) fn new(steps: u32, together: usize, under: Option<Arc<PageMapped>>) -> Self {
         Versions {
             steps,
+            together,
             under,
             index: Mutex::default(),
             collected: AtomicU64::new(0),
@@ -239,6 +242,15 @@ impl Versions {
 impl Mapping for Versions {
     fn link(&self, records: &mut [(Location, Record)], _most_bytes: usize) {
         records.iter().for_each(|(_, record)| record.link(NONE, NONE));
+    }
+
+    fn together(&self) -> usize {
+        self.together
+    }
+
+    fn settle(&self, pending: &Pending, _number: u64) -> bool {
+        // All are there: their order is as good as any.
+        pending.settle(|_| ())
     }
 
     fn publish(&self, records: &[(Location, Arc<Record>)], _number: u64) {
@@ -504,7 +516,7 @@ mod tests {
 
     #[test]
     fn what_was_cut_off_stays_so_as_long_as_it_is_there() {
-        let versions = Versions::new(1, None);
+        let versions = Versions::new(1, 0, None);
         versions.cut(3, 1, 2, &BTreeSet::from([3]));
         versions.cut(4, 9, 5, &BTreeSet::from([3, 4]));
         assert!(versions.is_cut_off(3, 2) && versions.is_cut_off(4, 9));

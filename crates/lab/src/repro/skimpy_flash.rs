@@ -34,6 +34,8 @@ pub(super) const PAPER: &str =
     "Misra, Chase, Gehrke, Lebeck, Multi-version Indexing in Flash-based Key-Value Stores, 2018";
 /// VFTL as the paper tells of it: its two logs know nothing of each other.
 pub(super) const VFTL_APART: &str = "vftl-apart";
+/// VFTL with as many pages of records that wait in memory as SkimpyFTL has.
+pub(super) const VFTL_GATHERS: &str = "vftl-gathers";
 /// Keys at scale 1.
 pub(super) const KEYS: f64 = 40_000.0;
 /// Keys at any scale: their device has the blocks that a table of eight lanes needs.
@@ -186,9 +188,10 @@ impl FlashTable {
     pub(super) fn open(mapping: &str, keys: u64, keys_a_bucket: u64) -> Result<Self> {
         let block_bytes = 4096 * 32;
         let blocks = (keys as f64 * ROOM * 512.0 / f64::from(block_bytes)).ceil() as u32;
-        let (mapping, below) = match mapping {
-            VFTL_APART => ("vftl", Below::Idlest),
-            other => (other, Below::InTurn),
+        let (mapping, below, gathers) = match mapping {
+            VFTL_APART => ("vftl", Below::Idlest, false),
+            VFTL_GATHERS => ("vftl", Below::InTurn, true),
+            other => (other, Below::InTurn, false),
         };
         let options: BTreeMap<String, String> = [
             ("capacity", (u64::from(blocks) * u64::from(block_bytes as u32)).to_string()),
@@ -208,7 +211,7 @@ impl FlashTable {
             endurance: u64::MAX,
         });
         let env = Env::replayable(Arc::new(SameTime(time.clone())), SEED);
-        let options = Options { below, ..Options::from_map(&options)? };
+        let options = Options { below, gathers, ..Options::from_map(&options)? };
         let engine = Skimpy::over(Arc::new(device), env, options)?;
         let (engine, space) = (Arc::new(engine), KeySpace::new(KEY_BYTES, keys)?);
         let chooser = Chooser::new(Draw::Zipf { skew: SKEW }, keys, SEED, 0, 1);
