@@ -20,8 +20,9 @@
 //! the fewer writes pause, the fewer are late. Large writes owe that much so soon that one in a thousand
 //! would pause: while more pause than one in two thousand, debts are gathered to the longest pause that an
 //! engine sets, which is what one write takes. The longer, the fewer writes are late, and the more readers
-//! meet of the work that goes on meanwhile: 3 ms if nothing is set. The system may be late to end one, by several milliseconds where other threads
-//! want its processors: by how much is told, too, and writers have paid with it for what they owe next.
+//! meet of the work that goes on meanwhile: 3 ms if nothing is set. The system may be late to end one, by
+//! several milliseconds where other threads want its processors: by how much is told, too, and writers have
+//! paid with it for what they owe next.
 //!
 //! Source: ours; LevelDB delays writers by 1 ms each in the same place.
 

@@ -6,8 +6,9 @@
 //! a hybrid clock (`timestamp`); each of its keys becomes a record (`record`), linked to the front of
 //! its bucket's chain and to the version before it, if the cache knows that (`chains`). A small buffered batch
 //! is written to the packing buffer's keeper (`stage`) and waits in the buffer (`pending`) until others
-//! fill its page, or so many that they can be sorted; a synced one forces its page. Full pages go to the head of the log (`log`), to the open
-//! block of the lane that has least to do (`space`, `lanes`). What is larger than a page lies in pages of its own.
+//! fill its page, or so many that they can be sorted; a synced one forces its page. Full pages go to the head of
+//! the log (`log`), to the open block of the lane that has least to do (`space`, `lanes`). What is larger than a
+//! page lies in pages of its own.
 //!
 //! # How a get travels
 //! The translation cache (`cache`) has the place of a hot key's newest version; otherwise the bucket's chain
