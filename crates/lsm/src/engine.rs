@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -166,10 +165,10 @@ impl Inner {
         Ok(Box::new(TreeCursor::new(merge, at, range, self.env.clock.clone(), view, tree)))
     }
 
-    /// Counts a cursor that was placed, and begins the compaction that it may have paid for.
-    pub(crate) fn count_seek(&self, view: &View) {
-        self.counters.seeks.fetch_add(1, Relaxed);
-        if self.strategy.seek(&view.version) {
+    /// Counts the rows that a cursor was placed in and those that it passed by, and begins the compaction that it
+    /// may have paid for.
+    pub(crate) fn count_looks(&self, view: &View, placed: u64, passed: u64) {
+        if self.strategy.look(&view.version, placed, passed) {
             self.schedule_compaction();
         }
     }

@@ -312,7 +312,8 @@ impl Inner {
         self.table_writer_as(number, purpose, self.options.table_options())
     }
 
-    fn table_writer_as(
+    /// The same with `options` of its own.
+    pub(crate) fn table_writer_as(
         &self,
         number: FileNumber,
         purpose: Purpose,

@@ -18,8 +18,8 @@ pub struct Options {
     /// Memtables in memory at once, the active one counted (`memtables`, 2): what a burst of
     /// writes may run ahead of the flush.
     pub memtables: usize,
-    /// Target bytes of levels 1, 2, … (`levels`, 1 GiB and ten times more each). The last level
-    /// takes what comes.
+    /// Target bytes of levels 1, 2, … (`levels`, 1 GiB and ten times more each). Where the
+    /// container of level 0 grows, level 1 is at least twice as large. The last level takes what comes.
     pub level_bytes: Vec<u64>,
     /// Whether the model chooses the sizes of levels for the popularity of keys that it measures,
     /// instead of `levels`, which then only says how many there may be (`level_sizes`, `given` or
@@ -109,8 +109,8 @@ pub struct Level0Options {
     /// Writers stop at this many (`l0_stop`, 36).
     pub stop_at: usize,
     /// Capacity of the container of `triangle` and `matrix`, in bytes of keys and values, each key
-    /// once, or of pages for rows in persistent memory (`container`; 512 MiB, or with `nvm` that less
-    /// two memtables). From 60 % of it on level 0 is compacted a stretch of keys at a time; from 85 %
+    /// once, or of pages for rows in persistent memory (`container`; a sixth of what the levels hold, but from
+    /// 512 MiB to 64 memtables; with `nvm` that less two memtables). From 60 % of it on level 0 is compacted a stretch of keys at a time; from 85 %
     /// on writers are delayed. Larger: less write amplification, more rows for a scan to look into,
     /// up to twice as much on the medium, or six times under much skew. With 0, level 0 is compacted
     /// whole, by the three numbers of rows.
@@ -127,6 +127,10 @@ pub struct FileOptions {
     pub restart_interval: usize,
     /// Bits of Bloom filter a key (`filter_bits`, 10: about 1 % false positives); 0 for none.
     pub filter_bits: f64,
+    /// Whether tables above the deepest level have a filter for ranges (`range_filter`, on; at most 11 bits a
+    /// key): a cursor placed at a key that is not there passes by the rows and levels that have nothing up to
+    /// the key that follows.
+    pub range_filter: bool,
     /// `compression`: `none` (the default), `lz4` or `zstd`.
     pub compression: Compression,
 }
@@ -204,6 +208,7 @@ impl Default for FileOptions {
             block_bytes: 4 << 10,
             restart_interval: 16,
             filter_bits: 10.0,
+            range_filter: true,
             compression: Compression::None,
         }
     }
@@ -218,7 +223,15 @@ const AHEAD_MEMTABLES: u64 = 2;
 /// What is held is addressed by 32 bits.
 const MOST_AHEAD: u64 = 2 << 30;
 
+/// A container that nobody has chosen is of this size at least.
 const DEFAULT_CONTAINER: u64 = 512 << 20;
+/// It grows with the levels below it, whose bytes it has this part of: so a level 1 twice as large and one more
+/// hold all of them, and what that writes does not grow with them. (The TriangleKV paper has a tenth.)
+const CONTAINER_SHARE: u64 = 6;
+/// And level 1 is larger by this.
+const LEVEL_1_CONTAINERS: u64 = 2;
+/// It is no larger than so many memtables: of each row a get asks the filter.
+const CONTAINER_MEMTABLES: u64 = 64;
 
 impl Options {
     /// Options from `key=value` pairs; what is not given keeps its default.
@@ -248,6 +261,7 @@ impl Options {
         o.file.block_bytes = block_bytes as usize;
         reader.value("restart", &mut o.file.restart_interval);
         reader.value("filter_bits", &mut o.file.filter_bits);
+        reader.with("range_filter", &mut o.file.range_filter, on_or_off);
         reader.with("compression", &mut o.file.compression, |text| match text {
             "none" => Ok(Compression::None),
             "lz4" => Ok(Compression::Lz4),
@@ -326,9 +340,10 @@ impl Options {
         if self.shape() == Shape::NoveLsm { 0 } else { self.nvm_bytes }
     }
 
-    /// What the rows of level 0 may hold; 0 if that is told by their number alone. A pool must have
-    /// room left for the row of the memtable that is flushed when it is full, and for its metadata.
-    pub(crate) fn container(&self) -> u64 {
+    /// What the rows of level 0 may hold over levels of `below` bytes; 0 if that is told by their number alone.
+    /// A pool must have room left for the row of the memtable that is flushed when it is full, and for its
+    /// metadata.
+    pub(crate) fn container(&self, below: u64) -> u64 {
         let pool = self.pool_bytes();
         let rest = pool.saturating_sub(2 * self.memtable()).max(pool / 2);
         let given = self.level0.container_bytes.filter(|&bytes| bytes > 0);
@@ -336,9 +351,18 @@ impl Options {
             Shape::NoveLsm => 0,
             Shape::Rows => rest,
             Shape::Triangle | Shape::Matrix => {
-                given.unwrap_or(if pool > 0 { rest } else { DEFAULT_CONTAINER })
+                let most = CONTAINER_MEMTABLES * self.memtable();
+                let share = (below / CONTAINER_SHARE).min(most).max(DEFAULT_CONTAINER);
+                given.unwrap_or(if pool > 0 { rest } else { share })
             }
         }
+    }
+
+    /// The least target of level 1 over the levels of `below` bytes: it grows with a container that does.
+    pub(crate) fn least_level_1(&self, below: u64) -> u64 {
+        let grows =
+            self.is_container() && self.pool_bytes() == 0 && self.level0.container_bytes.is_none();
+        if grows { LEVEL_1_CONTAINERS * self.container(below) } else { 0 }
     }
 
     /// Whether level 0 is a container, whose rows are merged a stretch of keys at a time.
@@ -352,6 +376,7 @@ impl Options {
             block_bytes: self.file.block_bytes,
             restart_interval: self.file.restart_interval,
             filter_bits_per_key: self.file.filter_bits,
+            range_filter: self.file.range_filter,
             compression: self.file.compression,
             sketch: self.triad.disk,
         }
@@ -383,7 +408,7 @@ impl Options {
         require(
             !is_container
                 || (given == 0 && self.nvm_bytes > 0)
-                || self.container() >= 2 * self.memtable_bytes,
+                || self.container(0) >= 2 * self.memtable_bytes,
             "container",
             "0, or room for two memtables",
         );

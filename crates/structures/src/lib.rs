@@ -6,6 +6,7 @@
 //!   [`arena`].
 //! - [`bloom`]: filters that tell absent keys, blocked by cache lines for tables, classic for the
 //!   small buckets of an LSM-trie.
+//! - [`range_filter`]: filters that tell ranges without a key.
 //! - [`cuckoo`]: partial-key cuckoo hashing, from the hash of a key to where it may lie in a log,
 //!   and the filter that remains of it.
 //! - [`ect`]: entropy-coded tries, from a hash to its rank among all, in 2.5 bits a key.
@@ -28,6 +29,7 @@ pub mod cuckoo;
 pub mod ect;
 pub mod hash;
 pub mod hyperloglog;
+pub mod range_filter;
 pub mod rank;
 pub mod recsplit;
 pub mod skiplist;
@@ -40,6 +42,7 @@ pub use cuckoo::{CuckooFilter, CuckooTable};
 pub use ect::{Ect, EctBuilder};
 pub use hash::hash64;
 pub use hyperloglog::HyperLogLog;
+pub use range_filter::{RangeFilter, RangeFilterBuilder};
 pub use rank::{HashKey, RankIndex, RankIndexBuilder};
 pub use recsplit::{RecSplit, RecSplitBuilder};
 pub use skiplist::{Cursor, EntryRef, NewVersion, SkipList, Version};

@@ -75,6 +75,11 @@ impl Compaction {
         rows.chain(self.inputs.iter().map(|table| (table.smallest(), table.largest())))
     }
 
+    /// Whether nothing lies in a level deeper than the target.
+    pub(crate) fn is_bottom(&self) -> bool {
+        self.deeper.iter().all(Vec::is_empty)
+    }
+
     /// Whether a level deeper than the target may hold `key`.
     pub(crate) fn is_deeper(&self, key: &[u8]) -> bool {
         self.deeper.iter().any(|tables| {

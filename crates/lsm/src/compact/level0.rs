@@ -84,7 +84,7 @@ impl Level0 {
 
     /// The share of its room that level 0 has taken, where it has a room of its own.
     fn fill(&self, version: &Version) -> f64 {
-        let (room, is_container) = (self.options.container(), self.is_container());
+        let (room, is_container) = (self.container(version), self.is_container());
         if room == 0 {
             return 0.0;
         }
@@ -94,6 +94,11 @@ impl Level0 {
             version.level0.iter().filter(|row| row.nvm().is_some()).map(Row::held_bytes).sum()
         };
         taken as f64 / room as f64
+    }
+
+    /// What the rows may hold; 0 if that is told by their number alone.
+    pub(super) fn container(&self, version: &Version) -> u64 {
+        self.options.container(version.bytes_below())
     }
 
     pub(super) fn is_container(&self) -> bool {
@@ -141,7 +146,7 @@ impl Level0 {
 
     /// The right-angle side, or the column, that `rows` have at the cursor.
     fn side(&self, version: &Version, rows: &[Row], busy: &Busy) -> Option<Compaction> {
-        let most = self.side_bytes();
+        let most = self.side_bytes(version);
         let from = &*version.cursor;
         let bytes_to = |to: Option<&[u8]>| rows.iter().map(|row| row.side_bytes(to)).sum::<u64>();
         // The borders of level 1 in turn: each is the start of a table.
@@ -190,13 +195,13 @@ impl Level0 {
     }
 
     /// AF·S, but never more than a certain share of the container.
-    fn side_bytes(&self) -> u64 {
+    fn side_bytes(&self, version: &Version) -> u64 {
         let levels = &self.options.level_bytes;
         let factor = match levels[..] {
             [first, second, ..] => (second / first).clamp(2, 100),
             _ => 10,
         };
-        let container = self.options.container();
+        let container = self.container(version);
         (factor * self.options.table_bytes).min(container / LEAST_SIDES).max(1)
     }
 }

@@ -9,7 +9,7 @@
 //! What a turning cursor over level 0 comes to next is rewritten next, and what it has just passed was just
 //! rewritten: of tables of level 1 with about as much under them the ones ahead of it go down.
 //!
-//! Scans pay for level 0: each cursor placed looks into every row, so it is charged what a table's
+//! Scans pay for level 0: for each row that a cursor is placed in, it is charged what a table's
 //! worth of compaction would cost; when the charges reach the cost of compacting level 0, it is due
 //! whatever its size (LevelDB's seek compaction, whose exchange rate this is: one seek costs as
 //! much as compacting 16 KiB).
@@ -24,8 +24,10 @@ use super::{Busy, Compaction, LevelSizes, complete};
 use crate::options::{Options, Selection};
 use crate::version::{TableFile, Version};
 
-/// One look into one row costs as much as compacting this many bytes.
-const SEEK_COST_BYTES: u64 = 16 << 10;
+/// A look into a row costs as much as compacting this many bytes.
+const LOOK_COST_BYTES: u64 = 16 << 10;
+/// To ask its filters whether it is worth one costs as much as this many.
+const PASS_COST_BYTES: u64 = LOOK_COST_BYTES / 8;
 
 /// What a whole turn of the cursor over level 0 counts against a table of level 1, in bytes under it for each
 /// of its own. The table that stays is rewritten once a turn, but so is what comes in its place. Measured with
@@ -38,8 +40,9 @@ pub(crate) trait Strategy: Send + Sync {
     /// The most urgent compaction that touches nothing busy; `None` if none is due.
     fn pick(&self, version: &Version, busy: &Busy) -> Option<Compaction>;
 
-    /// Hears that a cursor was placed over `version`; `true` if it is the one that makes a compaction due.
-    fn seek(&self, version: &Version) -> bool;
+    /// Hears that a cursor was placed in so many rows of `version`, or passed them by; `true` if it is the one that makes
+    /// a compaction due.
+    fn look(&self, version: &Version, placed: u64, passed: u64) -> bool;
 
     /// From 0 (write on) to 1 (stop): how much writers are to wait for level 0.
     fn pressure(&self, version: &Version) -> f64;
@@ -87,8 +90,10 @@ impl Leveled {
             return if self.have_seeks_paid(version) { score.max(1.0) } else { score };
         }
         let targets = self.sizes.targets();
+        let grown = || self.options.least_level_1(version.bytes_below());
+        let least = if level == 1 { grown() } else { 0 };
         let target = targets.get(level - 1);
-        target.map_or(0.0, |&target| version.bytes(level) as f64 / target as f64)
+        target.map_or(0.0, |&target| version.bytes(level) as f64 / target.max(least) as f64)
     }
 
     /// Whether seeks have paid for what a compaction of level 0 would read.
@@ -174,12 +179,11 @@ impl Strategy for Leveled {
         })
     }
 
-    fn seek(&self, version: &Version) -> bool {
-        let rows = version.level0.len() as u64;
-        if rows < 2 {
+    fn look(&self, version: &Version, placed: u64, passed: u64) -> bool {
+        if version.level0.len() < 2 {
             return false;
         }
-        let paid = rows * SEEK_COST_BYTES;
+        let paid = placed * LOOK_COST_BYTES + passed * PASS_COST_BYTES;
         let before = self.seeks_paid_bytes.fetch_add(paid, Relaxed);
         // Once: whoever comes later finds it queued, running, or waiting for what will queue it.
         let target = seek_target(version);

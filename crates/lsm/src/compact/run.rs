@@ -171,7 +171,7 @@ impl Inner {
     ) -> Result<()> {
         let mut retain = Retain::new(pieces.moments.clone());
         let (mut entries_in, mut entries_out) = (0u64, 0u64);
-        let is_bottom = pieces.compaction.deeper.iter().all(Vec::is_empty);
+        let is_bottom = pieces.compaction.is_bottom();
         while merge.valid() && end.is_none_or(|end| merge.key() < end.as_slice()) {
             entries_in += 1;
             if entries_in.is_multiple_of(STEP) {
@@ -252,7 +252,10 @@ impl Output<'_> {
         }
         if self.table.is_none() {
             let number = FileNumber(self.inner.versions.new_number());
-            let writer = self.inner.table_writer(number, Purpose::Compaction)?;
+            let mut options = self.inner.options.table_options();
+            // What no seek passes by needs no filter for that: the deepest level has nearly all that comes next.
+            options.range_filter &= !self.compaction.is_bottom();
+            let writer = self.inner.table_writer_as(number, Purpose::Compaction, options)?;
             self.table = Some(Open { number, writer, last_key: Vec::new() });
             let tables = &self.compaction.grandparents;
             let at = tables.partition_point(|table| table.largest() < entry.key);

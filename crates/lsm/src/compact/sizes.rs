@@ -98,7 +98,7 @@ impl LevelSizes {
         *self.learnt.lock() = Some(Learnt { keys: deepest.keys, unique_share, skew });
         let row = seen.writes as f64;
         // Rows lie half a turn on average; what they hold is 60 % of the container by then.
-        let rows_a_turn = match options.container() {
+        let rows_a_turn = match options.container(version.bytes_below()) {
             0 => options.level0.compact_at as f64,
             bytes => {
                 2.0 * super::level0::BEGIN_AT * bytes as f64 / row_bytes(version, &deepest, seen)

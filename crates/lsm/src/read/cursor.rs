@@ -4,6 +4,7 @@
 //! are skipped. Backwards the versions of a key come oldest first, so the cursor walks over all of
 //! them, keeps a copy of the newest one seen, and ends standing before the key.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use siltstone_engine::{Clock, Cursor, KeyRange, Result, Timestamp};
@@ -137,7 +138,8 @@ impl TreeCursor {
     /// Runs a move that places the cursor.
     fn place(&mut self, walk: impl FnOnce(&mut Self, Timestamp) -> Result<bool>) -> Result<bool> {
         if let Some(tree) = self.tree.upgrade() {
-            tree.count_seek(&self.view);
+            tree.counters.seeks.fetch_add(1, Relaxed);
+            tree.count_looks(&self.view, 0, self.view.version.level0.len() as u64);
         }
         self.go(walk)
     }
@@ -146,6 +148,12 @@ impl TreeCursor {
     fn go(&mut self, walk: impl FnOnce(&mut Self, Timestamp) -> Result<bool>) -> Result<bool> {
         let now = self.clock.now();
         let result = walk(self, now);
+        let looks = self.merge.take_looks();
+        if looks > 0
+            && let Some(tree) = self.tree.upgrade()
+        {
+            tree.count_looks(&self.view, looks, 0);
+        }
         if result.is_err() {
             self.state = State::Nowhere;
         }

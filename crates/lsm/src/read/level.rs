@@ -48,6 +48,13 @@ impl LevelIter {
         table.is_some_and(|table| table.table().may_contain(hash))
     }
 
+    /// Whether one of the tables may hold a key from `from` to `to`, both counted.
+    pub(crate) fn may_hold_between(&self, from: &[u8], to: &[u8]) -> bool {
+        let behind = self.tables[self.find(from)..].iter();
+        let mut touched = behind.take_while(|table| table.smallest() <= to);
+        touched.any(|table| table.may_hold_between(from, to))
+    }
+
     pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         self.open(self.tables.partition_point(|table| table.smallest() <= key).wrapping_sub(1));
         self.on_current(|it| it.seek_back(key, sequence))?;

@@ -6,9 +6,11 @@
 //!
 //! A run whose filter says that it does not hold the key that is sought stands behind that key, wherever
 //! exactly. If another run holds the key, the first is placed no sooner than the merge moves on: most seeks
-//! to a key that is there read one block. So does a row whose keys there the cursor over level 0 has passed: it has
-//! nothing before where that cursor stands, and is placed no sooner than the merge comes so far or moves on. And a
-//! row in files is not even begun before it is placed.
+//! to a key that is there read one block. If none does, the deepest run is placed, which has most keys, and then,
+//! upwards, those alone whose filter for ranges does not say that they have nothing up to the least key found so far. So
+//! does a row whose keys there the cursor over level 0 has passed: it has nothing before where that cursor stands, and
+//! is placed no sooner than the merge comes so far. The first few steps go on in the same way, since they often pass
+//! over a deletion; then all runs are placed. And a row in files is not even begun before it is placed.
 //!
 //! Rows in persistent memory are placed together, newest to oldest, so that each narrows the next by
 //! its hints (see `rowtable::hints`).
@@ -23,6 +25,9 @@ use super::{Source, View};
 use crate::live_range::LiveRange;
 use crate::rowtable::{RowIter, hints};
 
+/// After so many steps from what was sought every run is placed: to ask filters at each would cost more.
+const STEPS_OF_LATE: u32 = 4;
+
 /// The merge of sorted runs.
 pub(crate) struct Merge {
     runs: Vec<Source>,
@@ -35,6 +40,10 @@ pub(crate) struct Merge {
     /// How many are yet to be placed at what was sought.
     late: usize,
     sought: (Vec<u8>, u64),
+    /// Since then.
+    steps: u32,
+    /// Rows placed that nobody has asked for yet: see [`take_looks`](Merge::take_looks).
+    looks: u64,
     /// Whether rows in persistent memory narrow each other.
     hints: bool,
 }
@@ -65,7 +74,18 @@ impl Merge {
         let heap = Vec::with_capacity(runs.len());
         let (turns, sought) = (vec![Turn::Now; runs.len()], (Vec::new(), 0));
         let direction = Direction::Forward;
-        Merge { heap, runs, view: None, direction, turns, late: 0, sought, hints }
+        Merge {
+            heap,
+            runs,
+            view: None,
+            direction,
+            turns,
+            late: 0,
+            sought,
+            steps: 0,
+            looks: 0,
+            hints,
+        }
     }
 
     /// The same of all runs of a view, as of sequence `at`.
@@ -99,6 +119,22 @@ impl Merge {
         }
     }
 
+    /// Whether run `i` may have versions of keys from what is sought to that of run `to`, both counted.
+    fn may_come_before(&self, i: usize, to: usize) -> bool {
+        let (from, to) = (&self.sought.0, self.runs[to].key());
+        match (&self.runs[i], &self.view) {
+            (Source::Waiting(row), Some(view)) => {
+                view.version.level0[*row].may_hold_between(from, to)
+            }
+            (run, _) => run.may_hold_between(from, to),
+        }
+    }
+
+    /// How many rows were placed since the last call: each is a look into level 0.
+    pub(crate) fn take_looks(&mut self) -> u64 {
+        std::mem::take(&mut self.looks)
+    }
+
     pub(crate) fn first(&mut self) -> Result<()> {
         self.all_now();
         self.place(Direction::Forward, Source::first, None)
@@ -111,8 +147,13 @@ impl Merge {
 
     pub(crate) fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         let hash = hash64(key);
+        let live_rows = self.view.as_ref().map_or(0, |view| view.version.live_rows(key));
         for i in 0..self.runs.len() {
-            self.turns[i] = if self.live(i).is_some_and(|live| !live.contains(key)) {
+            let is_passed = match self.runs[i] {
+                Source::Waiting(row) if row >= live_rows => true,
+                _ => self.live(i).is_some_and(|live| !live.contains(key)),
+            };
+            self.turns[i] = if is_passed {
                 Turn::Passed
             } else if !self.may_hold(i, key, hash) {
                 Turn::Filtered
@@ -126,6 +167,7 @@ impl Merge {
         self.sought.0.clear();
         self.sought.0.extend_from_slice(key);
         self.sought.1 = sequence;
+        self.steps = 0;
         if self.valid() && self.key() == key { Ok(()) } else { self.place_next() }
     }
 
@@ -200,6 +242,7 @@ impl Merge {
         for i in 0..self.runs.len() {
             if self.turns[i] == Turn::Now {
                 self.begin(i);
+                self.count_look(i);
             }
         }
         let mut rows = Vec::new();
@@ -222,35 +265,56 @@ impl Merge {
 
     /// Places those of the late runs that may hold the next version.
     fn place_next(&mut self) -> Result<()> {
-        self.place_late(|merge, i| merge.turns[i] == Turn::Filtered)?;
-        self.place_late(|merge, i| {
+        self.place_late(|merge, i, least| {
+            let is_filtered = merge.turns[i] == Turn::Filtered;
+            is_filtered && least.is_none_or(|least| merge.may_come_before(i, least))
+        })?;
+        self.place_late(|merge, i, least| {
             let from = merge.live(i).and_then(|live| live.after(&merge.sought.0));
-            from.is_some_and(|from| !merge.valid() || from <= merge.key())
+            let is_passed = merge.turns[i] == Turn::Passed;
+            is_passed
+                && from
+                    .is_some_and(|from| least.is_none_or(|least| from <= merge.runs[least].key()))
         })
     }
 
-    /// Places what is late and wanted. Meanwhile the first of the heap may be any run that was placed: what comes
-    /// after it does not come next.
-    fn place_late(&mut self, is_wanted: impl Fn(&Self, usize) -> bool) -> Result<()> {
+    /// Places what is late and wanted, the deepest run first; who asks is told which of those placed so far comes
+    /// next.
+    fn place_late(
+        &mut self,
+        is_wanted: impl Fn(&Self, usize, Option<usize>) -> bool,
+    ) -> Result<()> {
         if self.late == 0 {
             return Ok(());
         }
-        for i in 0..self.runs.len() {
-            if self.turns[i] == Turn::Now || !is_wanted(self, i) {
+        let mut least = self.heap.first().copied();
+        for i in (0..self.runs.len()).rev() {
+            if self.turns[i] == Turn::Now || !is_wanted(self, i, least) {
                 continue;
             }
             self.begin(i);
+            self.count_look(i);
             let run = &mut self.runs[i];
             if let Err(error) = run.seek(&self.sought.0, self.sought.1) {
                 self.heap.clear();
                 return Err(error);
             }
-            self.heap.extend(run.valid().then_some(i));
             self.turns[i] = Turn::Now;
             self.late -= 1;
+            if self.runs[i].valid() {
+                self.heap.push(i);
+                if least.is_none_or(|least| self.runs[i].is_before(&self.runs[least])) {
+                    least = Some(i);
+                }
+            }
         }
         self.make_heap();
         Ok(())
+    }
+
+    fn count_look(&mut self, i: usize) {
+        let is_row = matches!(self.runs[i], Source::Row(_) | Source::RowTable(_));
+        self.looks += u64::from(is_row);
     }
 
     fn all_now(&mut self) {
@@ -265,7 +329,10 @@ impl Merge {
     }
 
     fn step(&mut self, step: fn(&mut Source) -> Result<()>) -> Result<()> {
-        self.place_late(|_, _| true)?;
+        if self.steps == STEPS_OF_LATE {
+            self.place_late(|_, _, _| true)?;
+        }
+        self.steps += 1;
         let top = self.heap[0];
         if let Err(error) = step(&mut self.runs[top]) {
             self.heap.clear();
@@ -275,7 +342,7 @@ impl Merge {
             self.heap.swap_remove(0);
         }
         self.sift_down(0);
-        Ok(())
+        if self.late > 0 { self.place_next() } else { Ok(()) }
     }
 
     fn sift_down(&mut self, mut at: usize) {

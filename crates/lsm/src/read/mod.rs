@@ -102,7 +102,8 @@ impl View {
         hints: bool,
         tally: &mut Tally,
     ) -> Result<Option<Seen>> {
-        for rows in self.version.level0.chunk_by(are_linked) {
+        let live = &self.version.level0[..self.version.live_rows(key)];
+        for rows in live.chunk_by(are_linked) {
             if hints && rows[0].nvm().is_some() {
                 let live = rows.iter().filter(|row| row.live().contains(key));
                 if let Some(found) = hints::get(live.filter_map(Row::nvm), key, at, tally)? {

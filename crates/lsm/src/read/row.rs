@@ -106,6 +106,10 @@ impl RowIter {
         self.table.table().may_contain(hash)
     }
 
+    pub(crate) fn may_hold_between(&self, from: &[u8], to: &[u8]) -> bool {
+        self.table.table().may_hold_between(from, to)
+    }
+
     pub(crate) fn next(&mut self) -> Result<()> {
         self.table.next()?;
         self.go_on()

@@ -85,6 +85,12 @@ impl TableFile {
         &self.entry.largest
     }
 
+    /// Whether a key from `from` to `to`, both counted, may be there. Cost: some three cache lines if a filter
+    /// knows; where there is none, `true`.
+    pub(crate) fn may_hold_between(&self, from: &[u8], to: &[u8]) -> bool {
+        self.smallest() <= to && from <= self.largest() && self.table().may_hold_between(from, to)
+    }
+
     /// The sketch of its keys, read when it is asked for first; `None` if it has none or it cannot
     /// be read.
     pub(crate) fn sketch(&self) -> Option<&HyperLogLog> {

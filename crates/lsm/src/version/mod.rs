@@ -48,6 +48,8 @@ pub(crate) struct Version {
     bytes: Vec<u64>,
     /// See [`room`].
     room: u64,
+    /// See [`live_rows`](Version::live_rows).
+    are_rows_nested: bool,
 }
 
 impl Version {
@@ -96,6 +98,20 @@ impl Version {
         self.bytes[level]
     }
 
+    /// How many rows, the newest, may answer for `key`: of all that are older the cursor has passed it. Exact where
+    /// each row's live keys are among those of every newer one, as in a triangle; else all. Cost: a binary search.
+    pub(crate) fn live_rows(&self, key: &[u8]) -> usize {
+        if !self.are_rows_nested {
+            return self.level0.len();
+        }
+        self.level0.partition_point(|row| row.live().contains(key))
+    }
+
+    /// Bytes of level 1 and all below it.
+    pub(crate) fn bytes_below(&self) -> u64 {
+        self.bytes.iter().skip(1).sum()
+    }
+
     /// What the sketches of rows take in memory.
     pub(crate) fn sketch_bytes(&self) -> u64 {
         let sketches = self.level0.iter().filter_map(|row| row.file()?.sketch());
@@ -113,6 +129,8 @@ impl Version {
         let rows = self.level0.iter().map(Row::live_bytes).sum();
         self.bytes = std::iter::once(rows).chain(tables).collect();
         self.room = room::taken(&self.level0);
+        let is_within = |pair: &[Row]| pair[1].live().is_within(pair[0].live());
+        self.are_rows_nested = self.level0.windows(2).all(is_within);
         self
     }
 

@@ -147,6 +147,12 @@ impl Row {
         self.file().is_none_or(|file| file.table().may_contain(hash))
     }
 
+    /// Whether a key from `from` to `to`, both counted, may be there. Cost: some three cache lines if a filter
+    /// knows; where there is none, `true`.
+    pub(crate) fn may_hold_between(&self, from: &[u8], to: &[u8]) -> bool {
+        self.file().is_none_or(|file| file.may_hold_between(from, to))
+    }
+
     /// About the bytes of keys and values from `from` to before `to` (`None`: to the end).
     fn bytes_between(&self, from: &[u8], to: Option<&[u8]>) -> u64 {
         let (all, between) = match &self.body {

@@ -1,7 +1,8 @@
-//! The filter of a table: which keys are surely not there.
+//! The filters of a table: which keys are surely not there, and which ranges surely have none.
 //!
 //! ```text
 //! meta block "filter.blocked-bloom" := probes:u8  bits
+//! meta block "filter.ranges"        := as `siltstone_structures::range_filter` draws it
 //! ```
 //!
 //! The bits are those of `siltstone_structures::bloom`, over `hash64` of the user keys. They are
@@ -11,6 +12,8 @@
 
 use siltstone_structures::bloom::{BlockedBloom, BlockedBloomView};
 
+/// The meta block of the filter for ranges.
+pub const RANGES: &str = "filter.ranges";
 /// The meta block's name.
 pub const NAME: &str = "filter.blocked-bloom";
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_media::File;
+use siltstone_structures::RangeFilter;
 
 use super::filter::{self, Filter};
 use super::footer::{FOOTER_BYTES, Footer, MetaBlock, decode_directory};
@@ -33,6 +34,7 @@ pub struct Table {
     sum: FileSum,
     index: Index,
     filter: Option<Filter>,
+    ranges: Option<RangeFilter>,
     meta: TableMeta,
     metas: Vec<MetaBlock>,
     /// The cache, and this table's number in it.
@@ -112,11 +114,18 @@ impl Table {
                     .map_err(|reason| Error::corruption(name, place.offset, reason))?,
             ),
         };
+        let ranges = match find(filter::RANGES) {
+            None => None,
+            Some(place) => Some(
+                RangeFilter::from_bytes(&read(place.offset, place.bytes)?)
+                    .map_err(|bad| Error::corruption(name, place.offset, bad.to_string()))?,
+            ),
+        };
         let cache = cache.map(|cache| {
             let id = cache.register();
             (cache, id)
         });
-        Ok(Table { file, name: name.into(), sum, index, filter, meta, metas, cache })
+        Ok(Table { file, name: name.into(), sum, index, filter, ranges, meta, metas, cache })
     }
 
     /// Opens a table from bytes, for fuzzers and tools.
@@ -131,6 +140,13 @@ impl Table {
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.may_contain(hash))
+    }
+
+    /// Whether a key from `from` to `to`, both counted, may be there. Cost: some three cache lines; where there is
+    /// no filter for ranges, none: `true`.
+    #[inline]
+    pub fn may_hold_between(&self, from: &[u8], to: &[u8]) -> bool {
+        self.ranges.as_ref().is_none_or(|ranges| ranges.may_hold(from, to))
     }
 
     /// The newest version of `key` (whose `hash64` is `hash`) at or before `at_sequence`. Cost: one
@@ -180,9 +196,10 @@ impl Table {
         self.index.memory_bytes()
     }
 
-    /// Resident bytes of the filter.
+    /// Resident bytes of the filters.
     pub fn filter_bytes(&self) -> usize {
         self.filter.as_ref().map_or(0, Filter::memory_bytes)
+            + self.ranges.as_ref().map_or(0, RangeFilter::memory_bytes)
     }
 
     /// The contents of another meta block; `None` if the table has none of this name.

@@ -1,7 +1,7 @@
 //! Reading and checking every byte of a table.
 //!
 //! Beyond the checksums: entries in order within and across blocks, `shared` exact, every key within
-//! its separator and in the filter, and the properties equal to what is really there.
+//! its separator and in the filters, and the properties equal to what is really there.
 //!
 //! Invariant: a table that passes answers every lookup as it was written; no byte of the file is
 //! outside of what is read here or was read when it was opened.
@@ -90,6 +90,9 @@ impl Table {
             }
             if self.filter().is_some_and(|filter| !filter.may_contain(hash64(entry.key))) {
                 return Err(wrong("the filter excludes a key of the table"));
+            }
+            if !self.may_hold_between(entry.key, entry.key) {
+                return Err(wrong("the filter for ranges excludes a key of the table"));
             }
             if real.entries == 0 {
                 real.smallest = entry.key.to_vec();

@@ -8,13 +8,13 @@
 //!
 //! Invariant: the file is whole once [`Unsynced::sync`] has returned and garbage before; its *name* is
 //! durable after the caller's `sync_dir`. Memory: one block, the write buffer, 8 bytes a key for the filter,
-//! and the index.
+//! up to 21 for that of ranges, and the index.
 
 use std::sync::Arc;
 
 use siltstone_engine::{Error, MAX_KEY_BYTES, MAX_VALUE_BYTES, Purpose, Result};
 use siltstone_media::{File, Media};
-use siltstone_structures::{HyperLogLog, hash64};
+use siltstone_structures::{HyperLogLog, RangeFilterBuilder, hash64};
 
 use super::filter::{self, Filter};
 use super::footer::{FOOTER_BYTES, Footer, MetaBlock, encode_directory};
@@ -41,6 +41,10 @@ pub struct TableOptions {
     pub restart_interval: usize,
     /// Bits a key in the filter; 0 for no filter.
     pub filter_bits_per_key: f64,
+    /// Whether there is a filter for ranges too (at most 11 bits a key): see [`Table::may_hold_between`].
+    ///
+    /// [`Table::may_hold_between`]: super::Table::may_hold_between
+    pub range_filter: bool,
     /// How blocks are compressed.
     pub compression: Compression,
     /// Whether a meta block [`SKETCH`] tells how many distinct keys there are, mergeably (4 KiB).
@@ -53,6 +57,7 @@ impl Default for TableOptions {
             block_bytes: 4096,
             restart_interval: 16,
             filter_bits_per_key: 10.0,
+            range_filter: false,
             compression: Compression::None,
             sketch: false,
         }
@@ -78,6 +83,7 @@ pub struct TableWriter {
     last_key: Vec<u8>,
     index: IndexBuilder,
     hashes: Vec<u64>,
+    ranges: Option<RangeFilterBuilder>,
     sketch: Option<Box<HyperLogLog>>,
     metas: Vec<(String, Vec<u8>)>,
     buffer: Vec<u8>,
@@ -116,6 +122,7 @@ impl TableWriter {
             sum: FileSum::new(number.0),
             framer,
             block: BlockBuilder::new(options.restart_interval),
+            ranges: options.range_filter.then(RangeFilterBuilder::default),
             sketch: options.sketch.then(Box::default),
             options,
             last_sequence: 0,
@@ -161,7 +168,7 @@ impl TableWriter {
     /// # Errors
     /// `Invalid` for such a name.
     pub fn add_meta(&mut self, name: &str, contents: Vec<u8>) -> Result<()> {
-        let ours = [PROPERTIES, SKETCH, index::NAME, filter::NAME];
+        let ours = [PROPERTIES, SKETCH, index::NAME, filter::NAME, filter::RANGES];
         if name.len() > 255
             || ours.contains(&name)
             || self.metas.iter().any(|(taken, _)| taken == name)
@@ -188,6 +195,7 @@ impl TableWriter {
             + self.block.len()
             + self.index.memory_bytes()
             + 8 * self.hashes.capacity()
+            + self.ranges.as_ref().map_or(0, RangeFilterBuilder::memory_bytes)
     }
 
     /// Writes the rest, syncs, and says what the table holds.
@@ -212,6 +220,9 @@ impl TableWriter {
             let hashes = std::mem::take(&mut self.hashes);
             let filter = Filter::encode(&hashes, self.options.filter_bits_per_key);
             self.write_meta(&mut metas, filter::NAME, &filter, false)?;
+        }
+        if let Some(ranges) = self.ranges.take().and_then(RangeFilterBuilder::finish) {
+            self.write_meta(&mut metas, filter::RANGES, &ranges, false)?;
         }
         if let Some(sketch) = self.sketch.take() {
             self.metas.push((SKETCH.to_owned(), sketch.as_bytes().to_vec()));
@@ -256,6 +267,9 @@ impl TableWriter {
 
     fn note(&mut self, entry: &EntryRef<'_>, new_key: bool) {
         self.last_sequence = entry.sequence;
+        if let Some(ranges) = self.ranges.as_mut().filter(|_| new_key) {
+            ranges.add(entry.key);
+        }
         if new_key && (self.options.filter_bits_per_key > 0.0 || self.sketch.is_some()) {
             let hash = hash64(entry.key);
             if self.options.filter_bits_per_key > 0.0 {
