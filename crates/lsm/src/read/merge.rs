@@ -147,10 +147,10 @@ impl Merge {
 
     pub(crate) fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         let hash = hash64(key);
-        let live_rows = self.view.as_ref().map_or(0, |view| view.version.live_rows(key));
+        let live_rows = self.view.as_ref().map_or((0, false), |view| view.version.live_rows(key));
         for i in 0..self.runs.len() {
             let is_passed = match self.runs[i] {
-                Source::Waiting(row) if row >= live_rows => true,
+                Source::Waiting(row) if live_rows.1 => row >= live_rows.0,
                 _ => self.live(i).is_some_and(|live| !live.contains(key)),
             };
             self.turns[i] = if is_passed {

@@ -102,7 +102,7 @@ impl View {
         hints: bool,
         tally: &mut Tally,
     ) -> Result<Option<Seen>> {
-        let live = &self.version.level0[..self.version.live_rows(key)];
+        let live = &self.version.level0[..self.version.live_rows(key).0];
         for rows in live.chunk_by(are_linked) {
             if hints && rows[0].nvm().is_some() {
                 let live = rows.iter().filter(|row| row.live().contains(key));

@@ -51,7 +51,8 @@ impl TableFile {
 
     /// The version of `key` in this table that a reader at `at` sees.
     pub(crate) fn get(&self, key: &[u8], hash: u64, at: u64) -> Result<Option<Found>> {
-        if key < self.smallest() || key > self.largest() {
+        // The filter first: one cache line, and it says no where the bounds would, as good as always.
+        if !self.table.may_contain(hash) || key < self.smallest() || key > self.largest() {
             return Ok(None);
         }
         self.table.get(key, hash, at, Purpose::Get)

@@ -98,13 +98,13 @@ impl Version {
         self.bytes[level]
     }
 
-    /// How many rows, the newest, may answer for `key`: of all that are older the cursor has passed it. Exact where
-    /// each row's live keys are among those of every newer one, as in a triangle; else all. Cost: a binary search.
-    pub(crate) fn live_rows(&self, key: &[u8]) -> usize {
+    /// How many rows, the newest, may answer for `key`, and whether all of these do: where each row's live keys are
+    /// among those of every newer one, as in a triangle. Else each is to be asked. Cost: a binary search.
+    pub(crate) fn live_rows(&self, key: &[u8]) -> (usize, bool) {
         if !self.are_rows_nested {
-            return self.level0.len();
+            return (self.level0.len(), false);
         }
-        self.level0.partition_point(|row| row.live().contains(key))
+        (self.level0.partition_point(|row| row.live().contains(key)), true)
     }
 
     /// Bytes of level 1 and all below it.

@@ -120,7 +120,8 @@ impl Row {
         at: u64,
         tally: &mut Tally,
     ) -> Result<Option<InRow>> {
-        if !self.live.contains(key) {
+        // The filter first: most rows have not the key, and it costs less than where the row is live.
+        if !self.may_hold(hash) || !self.live.contains(key) {
             return Ok(None);
         }
         let (file, log) = match &self.body {
