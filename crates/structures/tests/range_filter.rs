@@ -1,5 +1,7 @@
 //! Does a range filter pass every range that holds a key, and few others?
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;

@@ -1,8 +1,8 @@
 //! The ordered engine: TRIAD-LOG under a triangle on plain disk, its default.
 //!
 //! ```text
-//! settings    memtable 32 MiB, container 512 MiB, levels 1 GiB and tenfold; what memory is left is the
-//!             cache of blocks
+//! settings    memtable 32 MiB, container a sixth of the data but from 512 MiB to 64 memtables, as the engine
+//!             has it, levels of two containers and tenfold; what memory is left is the cache of blocks
 //! lookups     a request's key is in the memtables, in level 0, or below, by how long ago it was written:
 //!               memtable  none      level 0  an index block, and a record of the log      below  a block
 //!             and each filter on the way is wrong for one in a hundred keys
@@ -35,8 +35,15 @@ const TABLE_BYTES: f64 = 7.0;
 const MEMTABLE_BYTES: f64 = 75.0;
 const BLOCK_BYTES: f64 = 4096.0;
 const FILTER_BITS: f64 = 10.0;
+/// Of the filter for ranges, which tables above the deepest level have.
+const RANGE_BITS: f64 = 11.0;
 /// Of a blocked filter of ten bits a key (`bloom/blocked.rs`).
 const FALSE_POSITIVES: f64 = 0.0096;
+/// The container for so much data, as the engine chooses it (`options.rs`).
+const CONTAINER_SHARE: f64 = 6.0;
+const LEAST_CONTAINER: f64 = 512.0 * MIB;
+const CONTAINER_MEMTABLES: f64 = 64.0;
+const LEVEL_1_CONTAINERS: f64 = 2.0;
 /// The share of a container at which sides are compacted.
 const FILLED: f64 = 0.6;
 /// Levels, the last of which takes what comes.
@@ -57,17 +64,19 @@ struct Tree {
 fn fit(wanted: &Wanted) -> Result<Box<dyn Settings>, String> {
     let mut tree = Tree {
         memtable: 32.0 * MIB,
-        container: 512.0 * MIB,
-        level_1: 1024.0 * MIB,
+        container: 0.0,
+        level_1: 0.0,
         table: 32.0 * MIB,
         cache: LEAST_CACHE,
     };
+    tree.grow_container(wanted);
     match wanted.memory_bytes {
         None => tree.cache = DEFAULT_CACHE,
         Some(memory) => {
             // Write buffers may take a quarter.
             while tree.buffer_bytes(wanted) > memory / 4.0 && tree.memtable > MIB {
                 tree.memtable /= 2.0;
+                tree.grow_container(wanted);
             }
             let rest = memory - tree.index_bytes(wanted) - tree.buffer_bytes(wanted);
             let most = (wanted.keys() * tree.stored(wanted)).max(LEAST_CACHE);
@@ -78,6 +87,14 @@ fn fit(wanted: &Wanted) -> Result<Box<dyn Settings>, String> {
 }
 
 impl Tree {
+    /// Makes level 0 as large as the engine lets it grow over this data, and level 1 with it.
+    fn grow_container(&mut self, wanted: &Wanted) {
+        let share = wanted.keys() * self.stored(wanted) / CONTAINER_SHARE;
+        self.container =
+            share.min(CONTAINER_MEMTABLES * self.memtable).max(LEAST_CONTAINER).floor();
+        self.level_1 = LEVEL_1_CONTAINERS * self.container;
+    }
+
     /// Bytes of an item in a table.
     fn stored(&self, wanted: &Wanted) -> f64 {
         wanted.item_bytes() + TABLE_BYTES
@@ -87,7 +104,9 @@ impl Tree {
         let items_a_block = (BLOCK_BYTES / self.stored(wanted)).max(1.0);
         // A separator, where the block is, and how long.
         let index = (wanted.key_bytes + 12.0) / items_a_block;
-        (wanted.keys() + self.turn(wanted) / 2.0) * (FILTER_BITS / 8.0 + index)
+        let rows = self.turn(wanted) / 2.0;
+        let upper = rows + self.levels(wanted).iter().sum::<f64>();
+        (wanted.keys() + rows) * (FILTER_BITS / 8.0 + index) + upper * RANGE_BITS / 8.0
     }
 
     /// Two memtables at their fullest.
@@ -100,13 +119,18 @@ impl Tree {
         by_log.min(2.0 * self.memtable / (wanted.item_bytes() + MEMTABLE_BYTES)).max(1.0)
     }
 
-    fn model(&self, wanted: &Wanted) -> Lsm {
+    /// Items of the levels above the deepest.
+    fn levels(&self, wanted: &Wanted) -> Vec<f64> {
         let level = |l: i32| self.level_1 * 10f64.powi(l) / self.stored(wanted);
         let above = |items: &f64| *items < wanted.keys() * 0.99;
+        (0..LEVELS - 1).map(level).take_while(above).collect()
+    }
+
+    fn model(&self, wanted: &Wanted) -> Lsm {
         let tree = LevelDb {
             log_items: self.log_items(wanted),
             level0_tables: 1.0,
-            level_items: (0..LEVELS - 1).map(level).take_while(above).collect(),
+            level_items: self.levels(wanted),
         };
         Lsm {
             index_share: Some((wanted.key_bytes + INDEX_BYTES) / wanted.item_bytes()),
