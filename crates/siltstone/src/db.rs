@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use siltstone_engine::names::meant;
-use siltstone_engine::{Env, Error, Result, Scheduler};
+use siltstone_engine::{Env, Error, Purpose, Result, Scheduler};
 use siltstone_media::{Disk, DiskOptions, LockGuard, Media, Metered, Overlay};
 
 use crate::catalogue::{self, Catalogue, TableSpec};
@@ -172,6 +172,9 @@ impl Db {
         }
         let lock = media.lock(LOCK)?;
         let catalogue = Catalogue::read(media.as_ref())?;
+        // Whoever replaced it may have died before that was durable: tables that it has made would go with a
+        // power cut, and those that it has dropped would come back without their files.
+        media.sync_dir(Purpose::Manifest)?;
         Self::with(media, options, catalogue, lock)
     }
 

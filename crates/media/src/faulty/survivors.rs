@@ -24,7 +24,7 @@ use crate::bytes::{SECTOR_BYTES, SparseBytes};
 use crate::names::Node;
 
 /// Zeros that show behind the end of a file that was growing.
-const MOST_BEHIND: u64 = 100_000;
+pub(super) const MOST_BEHIND: u64 = 100_000;
 
 /// Which of the pending changes a power cut leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
