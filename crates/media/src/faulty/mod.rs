@@ -21,7 +21,7 @@
 //!                  each 64-byte line of a mapping: any value it had since it was persisted, some
 //!                    lines torn between words of eight bytes
 //!                  each file length: one it had since, or a sector's end between two of them (what
-//!                    was extended and not written reads as zeros)
+//!                    was extended and not written reads as zeros, or as rubbish)
 //!                  each name: any state it had since, a rename's two names together
 //! ```
 //!
