@@ -353,3 +353,23 @@ fn an_older_catalogue_that_is_put_back_loses_no_table() {
     assert_eq!(siltstone(&["verify", &path]).0, 0);
     assert_eq!(siltstone(&["get", &path, "k", "--table", "young"]), (0, "v\n".to_owned()));
 }
+
+/// A flash device whose label does not hold was taken for none, or for one of another version, which nobody repairs.
+#[test]
+fn a_damaged_label_of_a_flash_device_is_damage_and_is_repaired() {
+    let scratch = tempfile::tempdir().unwrap();
+    for at in [0, 8, 28] {
+        let dir = scratch.path().join(at.to_string());
+        let path = dir.display().to_string();
+        filled(&dir, "skimpy");
+        damage(&dir.join("table-words/flash"), at);
+        let (status, told) = siltstone(&["verify", &path]);
+        assert_eq!(status, 1, "{at}: {told}");
+        assert_holds(&told, &["DAMAGED", "flash at byte 0", "siltstone repair"]);
+        let (status, told) = siltstone(&["repair", &path]);
+        assert_eq!(status, 0, "{at}: {told}");
+        let (status, told) = siltstone(&["verify", &path, "--table", "words"]);
+        assert_eq!(status, 0, "{at}: {told}");
+        assert_holds(&told, &["3000 entries: sound"]);
+    }
+}
