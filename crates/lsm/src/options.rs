@@ -330,7 +330,7 @@ impl Options {
     /// room left for the row of the memtable that is flushed when it is full, and for its metadata.
     pub(crate) fn container(&self) -> u64 {
         let pool = self.pool_bytes();
-        let rest = pool.saturating_sub(2 * self.memtable()).max(pool / 2);
+        let rest = pool.saturating_sub(self.memtable().saturating_mul(2)).max(pool / 2);
         let given = self.level0.container_bytes.filter(|&bytes| bytes > 0);
         match self.shape() {
             Shape::NoveLsm => 0,
@@ -383,7 +383,7 @@ impl Options {
         require(
             !is_container
                 || (given == 0 && self.nvm_bytes > 0)
-                || self.container() >= 2 * self.memtable_bytes,
+                || self.container() >= self.memtable_bytes.saturating_mul(2),
             "container",
             "0, or room for two memtables",
         );
@@ -453,5 +453,19 @@ mod tests {
         let Err(Error::BadOptions(mistakes)) = Options::from_map(&bad) else { panic!("accepted") };
         let names: Vec<_> = mistakes.iter().map(|m| m.option.as_str()).collect();
         assert_eq!(names, ["memtable", "filter_bits", "levels", "l0_stop", "colour"]);
+    }
+
+    #[test]
+    fn are_absurd_numbers_taken_or_mistakes_and_no_overflow() {
+        for name in
+            ["memtable", "table", "container", "nvm", "cache", "log_ahead", "levels", "l0_stop"]
+        {
+            for value in ["18446744073709551615", "9223372036854775808", "16777216TiB", "0", "-1"] {
+                let map = [(name.to_owned(), value.to_owned())].into();
+                if let Err(error) = Options::from_map(&map) {
+                    assert!(error.to_string().contains(name), "{name}={value}: {error}");
+                }
+            }
+        }
     }
 }
