@@ -218,6 +218,13 @@ impl Db {
             return Ok(table.clone());
         }
         let spec = self.spec(&open, name)?;
+        // An engine would take an empty directory for that of a new table.
+        if self.has_lost(name, &spec)? {
+            let place = format!("{}/{}", self.inner.media.name(), directory(name));
+            let reason =
+                "the table's files are missing, though CATALOG names it; put them back from a copy";
+            return Err(Error::corruption(place, 0, reason));
+        }
         let table = self.open_table(name, &spec)?;
         open.tables.insert(name.to_owned(), table.clone());
         Ok(table)
@@ -332,6 +339,24 @@ impl Db {
     /// was put back. [`repair`](crate::catalogue::repair) names them.
     pub fn unnamed_tables(&self) -> Result<Vec<String>> {
         self.state()?.catalogue.unnamed(self.inner.media.as_ref())
+    }
+
+    /// Whether all files of the table are missing, which it has from before the catalogue names it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is none; failures of the media.
+    pub fn has_lost_files_of(&self, name: &str) -> Result<bool> {
+        let spec = self.spec_of(name)?;
+        self.has_lost(name, &spec)
+    }
+
+    fn has_lost(&self, name: &str, spec: &TableSpec) -> Result<bool> {
+        let (media, directory) = (&self.inner.media, directory(name));
+        if !engines::keeps_files(&spec.engine) {
+            return Ok(false);
+        }
+        let is_there = media.subdirectories()?.contains(&directory);
+        Ok(!is_there || media.subdirectory(&directory)?.list()?.is_empty())
     }
 
     /// The names of all tables, sorted.

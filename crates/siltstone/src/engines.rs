@@ -68,6 +68,11 @@ pub fn check(name: &str, options: &BTreeMap<String, String>) -> Result<()> {
     }
 }
 
+/// Whether tables on this engine have files.
+pub fn keeps_files(name: &str) -> bool {
+    name != "mica"
+}
+
 /// The longest value that a table on this engine with these options takes, without opening one.
 ///
 /// # Errors
