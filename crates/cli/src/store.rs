@@ -83,6 +83,16 @@ pub(crate) struct NewStoreArgs {
 }
 
 impl NewStoreArgs {
+    /// The longest value that the table takes, whether it is there or not. Nothing is made.
+    pub(crate) fn max_value_bytes(&self) -> Result<usize, Failure> {
+        let known = match Db::exists(&self.dir)? {
+            true => Db::open(&self.dir, to_read())?.catalogue()?,
+            false => Catalogue::default(),
+        };
+        let planned = self.table.planned(&known);
+        Ok(siltstone::engines::max_value_bytes(&planned.engine, &planned.options)?)
+    }
+
     /// Opens the store and its table. Nothing is made for a table that cannot be.
     pub(crate) fn open_or_create(&self) -> Result<(Db, Table), Failure> {
         self.table.check()?;

@@ -68,13 +68,14 @@ struct Reading {
 impl Import {
     pub(crate) fn run(self) -> CommandResult {
         let interrupt = Interrupt::watch()?;
+        let most = self.store.max_value_bytes()?;
         if !is_stdio(&self.file) {
             // Before a store is made: a file that cannot be used leaves nothing behind.
-            self.read_all("checking", &interrupt, &mut |_| interrupt.check())?;
+            self.read_all("checking", most, &interrupt, &mut |_| interrupt.check())?;
         }
         let (db, table) = self.store.open_or_create()?;
         let mut loader = Loader { table: &table, batch: WriteBatch::new(), rows: 0, bytes: 0 };
-        let loaded = self.read_all("importing", &interrupt, &mut |row| {
+        let loaded = self.read_all("importing", most, &interrupt, &mut |row| {
             interrupt.check()?;
             loader.add(row)
         });
@@ -115,10 +116,11 @@ impl Import {
         self.reading.format.unwrap_or_else(|| Format::of(&self.file))
     }
 
-    /// Gives every row of the input to `take`.
+    /// Gives every row of the input to `take`; `most` bytes of a value are allowed.
     fn read_all(
         &self,
         doing: &'static str,
+        most: usize,
         interrupt: &Interrupt,
         take: &mut dyn FnMut(Row) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
@@ -141,12 +143,12 @@ impl Import {
         };
         let input = BufReader::with_capacity(BUFFER_BYTES, bar.wrap_read(input));
         let result = match self.format() {
-            Format::Csv => self.read_csv(input, take),
+            Format::Csv => self.read_csv(input, most, take),
             Format::Tsv => {
                 let escapes = !self.reading.no_escapes;
-                self.read_lines(input, take, |input, line| tsv::read(input, line, escapes))
+                self.read_lines(input, most, take, |input, line| tsv::read(input, line, escapes))
             }
-            Format::Jsonl => self.read_lines(input, take, format::jsonl::read),
+            Format::Jsonl => self.read_lines(input, most, take, format::jsonl::read),
         };
         bar.finish_and_clear();
         result
@@ -155,6 +157,7 @@ impl Import {
     fn read_lines(
         &self,
         mut input: impl BufRead,
+        most: usize,
         take: &mut dyn FnMut(Row) -> Result<(), Failure>,
         mut read: impl FnMut(&mut dyn BufRead, &mut Vec<u8>) -> Result<Option<Row>, String>,
     ) -> Result<(), Failure> {
@@ -162,7 +165,7 @@ impl Import {
         for number in 1u64.. {
             let row = read(&mut input, &mut line).map_err(|e| self.bad_row(number, &e))?;
             let Some(row) = row else { break };
-            self.check(&row, number)?;
+            self.check(&row, most, number)?;
             take(row)?;
         }
         Ok(())
@@ -171,6 +174,7 @@ impl Import {
     fn read_csv(
         &self,
         input: impl Read,
+        most: usize,
         take: &mut dyn FnMut(Row) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let mut reader = csv::ReaderBuilder::new()
@@ -190,7 +194,7 @@ impl Import {
             let line = record.position().map_or(0, csv::Position::line);
             let row =
                 format::csv::row(&record, header.as_ref()).map_err(|e| self.bad_row(line, &e))?;
-            self.check(&row, line)?;
+            self.check(&row, most, line)?;
             take(row)?;
         }
         match reader.get_ref().open() {
@@ -200,10 +204,10 @@ impl Import {
     }
 
     /// A row that the store would refuse is refused with its line.
-    fn check(&self, (key, entry): &Row, line: u64) -> Result<(), Failure> {
+    fn check(&self, (key, entry): &Row, most: usize, line: u64) -> Result<(), Failure> {
         let mut batch = WriteBatch::new();
         batch.put_entry(key, entry);
-        batch.check(siltstone::MAX_VALUE_BYTES).map_err(|e| self.bad_row(line, &e.to_string()))
+        batch.check(most).map_err(|e| self.bad_row(line, &e.to_string()))
     }
 
     fn bad_row(&self, line: u64, reason: &str) -> Failure {
@@ -283,6 +287,8 @@ impl Export {
         output.flush().map_err(failed)?;
         drop(output);
         if let Some((file, _)) = aside {
+            // What is a backup from its name on is to be one after a power cut.
+            file.as_file().sync_all().map_err(failed)?;
             file.persist_noclobber(&self.file).map_err(|e| match e.error.kind() {
                 ErrorKind::AlreadyExists => self.is_there(),
                 _ => failed(e.error),

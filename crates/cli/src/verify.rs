@@ -171,13 +171,20 @@ impl Repair {
         };
         let mut told = serde_json::Map::new();
         for (name, spec) in tables {
+            let is_lost = db.has_lost_files_of(&name)?;
             let media = db.table_media(&name)?;
-            let story = match engines::repair(&spec.engine, &media, &spec.options) {
-                // One table in memory must not keep the others from being repaired.
-                Err(Error::Unsupported { engine, .. }) if self.table.is_none() => {
-                    vec![format!("nothing to repair: {engine} keeps no files")]
+            let story = if is_lost {
+                let env = DbOptions::default().env;
+                engines::open(&spec.engine, media, &env, &spec.options)?.close()?;
+                vec!["its files are missing, all of them: it is begun anew, empty".to_owned()]
+            } else {
+                match engines::repair(&spec.engine, &media, &spec.options) {
+                    // One table in memory must not keep the others from being repaired.
+                    Err(Error::Unsupported { engine, .. }) if self.table.is_none() => {
+                        vec![format!("nothing to repair: {engine} keeps no files")]
+                    }
+                    story => story?,
                 }
-                story => story?,
             };
             if !self.json {
                 println!("table {name}:");

@@ -237,6 +237,30 @@ fn files_to_import_with_a_bad_row() {
     refused(&siltstone(&["import", &dir, "/no/such/file"]), 3, &["/no/such/file"]);
 }
 
+/// Engines differ in the longest value: one that is too long for the table is a bad row like any.
+#[test]
+fn a_file_to_import_with_a_value_that_the_table_does_not_take() {
+    let store = store();
+    let file = format!("{}.tsv", store.dir);
+    let rows: String = (0..100_000).map(|n| format!("{n:06}\t{n:0>60}\n")).collect();
+    std::fs::write(&file, format!("{rows}large\t{}\n", "v".repeat((1 << 20) + 1))).unwrap();
+    let before = contents(Path::new(&store.dir));
+    for table in ["t=skimpy,capacity=64MiB", "t=mica,memory=64MiB"] {
+        let output = siltstone(&["import", &store.dir, &file, "--table", table]);
+        refused(&output, 2, &["line 100001", "1048577", "1048576"]);
+        assert_eq!(contents(Path::new(&store.dir)), before, "{table}");
+    }
+    // Of one that is there, too.
+    assert!(
+        siltstone(&["put", &store.dir, "k", "v", "--table", "t=skimpy,capacity=64MiB"])
+            .status
+            .success()
+    );
+    refused(&siltstone(&["import", &store.dir, &file, "--table", "t"]), 2, &["line 100001"]);
+    let left = siltstone(&["get", &store.dir, "000001", "--table", "t"]);
+    assert_eq!(left.status.code(), Some(1), "a row of a refused file is in");
+}
+
 #[test]
 fn what_is_no_file_to_import() {
     let scratch = tempfile::tempdir().unwrap();

@@ -353,3 +353,51 @@ fn an_older_catalogue_that_is_put_back_loses_no_table() {
     assert_eq!(siltstone(&["verify", &path]).0, 0);
     assert_eq!(siltstone(&["get", &path, "k", "--table", "young"]), (0, "v\n".to_owned()));
 }
+
+/// A flash device whose label does not hold was taken for none, or for one of another version, which nobody repairs.
+#[test]
+fn a_damaged_label_of_a_flash_device_is_damage_and_is_repaired() {
+    let scratch = tempfile::tempdir().unwrap();
+    for at in [0, 8, 28] {
+        let dir = scratch.path().join(at.to_string());
+        let path = dir.display().to_string();
+        filled(&dir, "skimpy");
+        damage(&dir.join("table-words/flash"), at);
+        let (status, told) = siltstone(&["verify", &path]);
+        assert_eq!(status, 1, "{at}: {told}");
+        assert_holds(&told, &["DAMAGED", "flash at byte 0", "siltstone repair"]);
+        let (status, told) = siltstone(&["repair", &path]);
+        assert_eq!(status, 0, "{at}: {told}");
+        let (status, told) = siltstone(&["verify", &path, "--table", "words"]);
+        assert_eq!(status, 0, "{at}: {told}");
+        assert_holds(&told, &["3000 entries: sound"]);
+    }
+}
+
+/// An engine takes a directory without files for that of a new table: what was restored without it was empty, and sound.
+#[test]
+fn a_table_without_its_files_is_damage_and_not_empty() {
+    let scratch = tempfile::tempdir().unwrap();
+    for engine in ["lsm", "silt", "trie", "skimpy"] {
+        let dir = scratch.path().join(engine);
+        let path = dir.display().to_string();
+        filled(&dir, engine);
+        std::fs::remove_dir_all(dir.join("table-words")).unwrap();
+        for _ in 0..2 {
+            let (status, told) = siltstone(&["verify", &path]);
+            assert_eq!(status, 1, "{engine}: {told}");
+            assert_holds(&told, &["table-words at byte 0", "missing", "entries: sound\n"]);
+            let (status, told) = siltstone(&["get", &path, "key00001", "--table", "words"]);
+            assert_eq!(status, 3, "{engine}: {told}");
+            let (status, told) = siltstone(&["put", &path, "k", "v", "--table", "words"]);
+            assert_eq!(status, 3, "{engine}: {told}");
+            // Empty is as good as missing.
+            std::fs::create_dir_all(dir.join("table-words")).unwrap();
+        }
+        let (status, told) = siltstone(&["repair", &path]);
+        assert_eq!(status, 0, "{engine}: {told}");
+        assert_holds(&told, &["its files are missing, all of them", "begun anew"]);
+        assert_eq!(siltstone(&["verify", &path]).0, 0);
+        assert_eq!(siltstone(&["put", &path, "k", "v", "--table", "words"]).0, 0);
+    }
+}

@@ -275,18 +275,12 @@ impl Client {
             for slot in &slots[..count] {
                 for packet in slot.packets() {
                     unsent += 1;
-                    match self.heed(slot.sender(), packet, call, hear) {
-                        Ok(Heeded::Nothing) => {}
-                        Ok(other) => heard = Ok(other),
-                        Err(error) => heard = Err(error),
-                    }
+                    heard = joined(heard, self.heed(slot.sender(), packet, call, hear));
                 }
                 // The server has work again while the other answers are heard.
                 if unsent >= AT_ONCE {
                     unsent = 0;
-                    if let Err(error) = self.launch(call) {
-                        heard = Err(error);
-                    }
+                    heard = joined(heard, self.launch(call).map(|()| Heeded::Nothing));
                 }
             }
             self.slots = slots;
@@ -521,6 +515,14 @@ enum Heeded {
     MeetAgain,
 }
 
+/// What counts of two packets: the first error, else that the server is to be met again.
+fn joined(first: Result<Heeded>, then: Result<Heeded>) -> Result<Heeded> {
+    match first? {
+        Heeded::Nothing => then,
+        Heeded::MeetAgain => then.map(|_| Heeded::MeetAgain),
+    }
+}
+
 /// What is under way in a call.
 struct Call<'c, 'a> {
     asks: &'c [(&'a [u8], Action<'a>)],
@@ -542,5 +544,24 @@ impl Call<'_, '_> {
 
     fn ask_alone(&mut self, place: u32) {
         self.alone.push(place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer that the server has forgotten is gone for good: a packet behind it does not mend that.
+    #[test]
+    fn an_error_is_told_whatever_is_heard_after_it() {
+        let forgotten = || Err(ClientError::Forgotten);
+        for other in [Ok(Heeded::Nothing), Ok(Heeded::MeetAgain), Err(ClientError::NoAddress)] {
+            assert!(matches!(joined(forgotten(), other), Err(ClientError::Forgotten)));
+        }
+        for other in [Heeded::Nothing, Heeded::MeetAgain] {
+            assert!(matches!(joined(Ok(other), forgotten()), Err(ClientError::Forgotten)));
+            assert_eq!(joined(Ok(other), Ok(Heeded::Nothing)).unwrap(), other);
+            assert_eq!(joined(Ok(Heeded::MeetAgain), Ok(other)).unwrap(), Heeded::MeetAgain);
+        }
     }
 }

@@ -345,13 +345,13 @@ impl Options {
     /// metadata.
     pub(crate) fn container(&self, below: u64) -> u64 {
         let pool = self.pool_bytes();
-        let rest = pool.saturating_sub(2 * self.memtable()).max(pool / 2);
+        let rest = pool.saturating_sub(self.memtable().saturating_mul(2)).max(pool / 2);
         let given = self.level0.container_bytes.filter(|&bytes| bytes > 0);
         match self.shape() {
             Shape::NoveLsm => 0,
             Shape::Rows => rest,
             Shape::Triangle | Shape::Matrix => {
-                let most = CONTAINER_MEMTABLES * self.memtable();
+                let most = self.memtable().saturating_mul(CONTAINER_MEMTABLES);
                 let share = (below / CONTAINER_SHARE).min(most).max(DEFAULT_CONTAINER);
                 given.unwrap_or(if pool > 0 { rest } else { share })
             }
@@ -362,7 +362,7 @@ impl Options {
     pub(crate) fn least_level_1(&self, below: u64) -> u64 {
         let grows =
             self.is_container() && self.pool_bytes() == 0 && self.level0.container_bytes.is_none();
-        if grows { LEVEL_1_CONTAINERS * self.container(below) } else { 0 }
+        if grows { self.container(below).saturating_mul(LEVEL_1_CONTAINERS) } else { 0 }
     }
 
     /// Whether level 0 is a container, whose rows are merged a stretch of keys at a time.
@@ -408,7 +408,7 @@ impl Options {
         require(
             !is_container
                 || (given == 0 && self.nvm_bytes > 0)
-                || self.container(0) >= 2 * self.memtable_bytes,
+                || self.container(0) >= self.memtable_bytes.saturating_mul(2),
             "container",
             "0, or room for two memtables",
         );
@@ -478,5 +478,19 @@ mod tests {
         let Err(Error::BadOptions(mistakes)) = Options::from_map(&bad) else { panic!("accepted") };
         let names: Vec<_> = mistakes.iter().map(|m| m.option.as_str()).collect();
         assert_eq!(names, ["memtable", "filter_bits", "levels", "l0_stop", "colour"]);
+    }
+
+    #[test]
+    fn are_absurd_numbers_taken_or_mistakes_and_no_overflow() {
+        for name in
+            ["memtable", "table", "container", "nvm", "cache", "log_ahead", "levels", "l0_stop"]
+        {
+            for value in ["18446744073709551615", "9223372036854775808", "16777216TiB", "0", "-1"] {
+                let map = [(name.to_owned(), value.to_owned())].into();
+                if let Err(error) = Options::from_map(&map) {
+                    assert!(error.to_string().contains(name), "{name}={value}: {error}");
+                }
+            }
+        }
     }
 }

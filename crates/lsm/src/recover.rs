@@ -4,6 +4,7 @@
 //!   manifest → version, first log needed
 //!   logs     → replayed in order while each says that the one before ended where it was found to
 //!   new log  → chained to the last one replayed
+//!   manifest → settled: what was read may not be durable yet, and without it garbage is none
 //!   garbage  → files that neither names, removed last: nothing is touched before all is known good
 //! ```
 //!
@@ -68,6 +69,7 @@ pub(crate) fn open(
     for &number in &replayed.found {
         versions.skip_number(number);
     }
+    versions.settle()?;
     remove_garbage(media.as_ref(), &recovered.version, &replayed.logs)?;
     let wanted = options.pool_bytes();
     let pool = match recovered.pool {

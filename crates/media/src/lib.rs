@@ -7,7 +7,8 @@
 //! * Bytes written to a file are durable after its [`File::sync`] returned.
 //! * Creating, renaming and removing names is durable after [`Media::sync_dir`] returned; a file's
 //!   bytes don't make its name durable.
-//! * Between syncs a power cut may keep any subset of the written sectors (512 bytes), in any order.
+//! * Between syncs a power cut may keep any subset of the written sectors (512 bytes), in any order. Where a file became
+//!   longer and what was written there is not kept there may be anything.
 //! * After a failed sync nothing is known of what it covered; a later success doesn't repair that.
 //!
 //! [`Media::map`] makes byte-addressable memory of a file, with rules of its own: see [`pmem`].

@@ -153,14 +153,18 @@ impl Options {
             self.partitions.is_power_of_two() && self.partitions <= 1 << MAX_PARTITION_BITS;
         reader.require(partitions_are_right, "partitions", "a power of two from 1 to 65536");
         reader.require((1..=16).contains(&self.gap), "gap", "from 1 to 16");
-        reader.require((1..=1 << 20).contains(&self.item_bytes), "item", "from 1 to 1MiB");
-        reader.require((0.0..=1.0).contains(&self.spare), "spare", "from 0 to 1");
-        reader.require(self.memory_bytes <= 1 << 43, "memory", "at most 8TiB");
-        reader.require(self.buckets <= 1 << 31, "buckets", "at most 2^31");
-        let layout = self.layout();
-        if !partitions_are_right {
+        let bounds = [
+            ((1..=1 << 20).contains(&self.item_bytes), "item", "from 1 to 1MiB"),
+            ((0.0..=1.0).contains(&self.spare), "spare", "from 0 to 1"),
+            (self.memory_bytes <= 1 << 43, "memory", "at most 8TiB"),
+            (self.buckets <= 1 << 31, "buckets", "at most 2^31"),
+        ];
+        bounds.iter().for_each(|&(holds, name, range)| reader.require(holds, name, range));
+        // What is out of bounds has no layout that could be computed.
+        if !partitions_are_right || bounds.iter().any(|&(holds, ..)| !holds) {
             return;
         }
+        let layout = self.layout();
         if (layout.words as u64) < MIN_ITEM_WORDS {
             let (least, partitions) = (self.least_memory(), self.partitions);
             reader.mistake("memory", format!("at least {least} bytes for {partitions} partitions"));
@@ -253,6 +257,18 @@ mod tests {
         assert!(from(&[("partitions", "3")]).is_err());
         assert!(from(&[("partitions", "0")]).is_err());
         assert!(from(&[("offset_bits", "10")]).is_err());
+    }
+
+    #[test]
+    fn are_absurd_numbers_mistakes_and_no_overflow() {
+        for name in ["memory", "partitions", "item", "spare", "gap", "offset_bits", "buckets"] {
+            for value in ["18446744073709551615", "9223372036854775808", "-1", "NaN", "1e300"] {
+                let Err(Error::BadOptions(mistakes)) = from(&[(name, value)]) else {
+                    panic!("{name}={value} is accepted")
+                };
+                assert!(mistakes.iter().all(|m| m.option == name), "{name}={value}: {mistakes:?}");
+            }
+        }
     }
 
     #[test]

@@ -151,8 +151,12 @@ impl Footer {
             return Err(corrupt(at, "the footer is that of another kind of file"));
         }
         if version != self.version.to_le_bytes() {
-            let reason = "the file's format is another than this program's; use a newer one";
-            return Err(Error::Refused { path: name.to_owned(), reason: reason.to_owned() });
+            let found = version.iter().rev().fold(0, |all, &byte| all << 8 | u32::from(byte));
+            let reason = format!(
+                "the file is of format {found}, and this program reads format {}: use the program that wrote it",
+                self.version
+            );
+            return Err(Error::Refused { path: name.to_owned(), reason });
         }
         Ok((fields.to_vec(), at))
     }
@@ -218,4 +222,34 @@ pub(crate) fn read_derived(
     }
     bytes.truncate(at);
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use siltstone_media::{Media, Ram};
+
+    use super::*;
+
+    #[test]
+    fn is_another_version_refused_by_name_and_number_and_a_flipped_bit_damage() {
+        const OURS: Footer = Footer { magic: b"SILTTEST", version: 1, fields: 8 };
+        const THEIRS: Footer = Footer { version: 0x0102_0304, ..OURS };
+        let media = Ram::new();
+        let sum = FileSum::new(7);
+        let file = media.create("000007.test").unwrap();
+        let read = || OURS.read(file.as_ref(), "000007.test", sum, Purpose::Get);
+        let good = OURS.encode(&[9; 8], sum, 0);
+        file.write_at(0, &THEIRS.encode(&[9; 8], sum, 0), Purpose::Log).unwrap();
+        let Err(Error::Refused { path, reason }) = read() else { panic!("{:?}", read()) };
+        assert_eq!(path, "000007.test");
+        assert!(reason.contains("format 16909060") && reason.contains("format 1:"), "{reason}");
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            file.write_at(0, &bad, Purpose::Log).unwrap();
+            assert!(read().unwrap_err().is_corruption(), "bit {bit}");
+        }
+        file.write_at(0, &good, Purpose::Log).unwrap();
+        assert_eq!(read().unwrap(), (vec![9; 8], 0));
+    }
 }

@@ -54,6 +54,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<
     for &number in &replayed.found {
         versions.skip_number(number);
     }
+    versions.settle()?;
     remove_garbage(media.as_ref(), &recovered.version, &replayed.logs)?;
 
     let number = versions.new_number();

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use siltstone_engine::names::meant;
-use siltstone_engine::{Env, Error, Result, Scheduler};
+use siltstone_engine::{Env, Error, Purpose, Result, Scheduler};
 use siltstone_media::{Disk, DiskOptions, LockGuard, Media, Metered, Overlay};
 
 use crate::catalogue::{self, Catalogue, TableSpec};
@@ -172,6 +172,9 @@ impl Db {
         }
         let lock = media.lock(LOCK)?;
         let catalogue = Catalogue::read(media.as_ref())?;
+        // Whoever replaced it may have died before that was durable: tables that it has made would go with a
+        // power cut, and those that it has dropped would come back without their files.
+        media.sync_dir(Purpose::Manifest)?;
         Self::with(media, options, catalogue, lock)
     }
 
@@ -215,6 +218,13 @@ impl Db {
             return Ok(table.clone());
         }
         let spec = self.spec(&open, name)?;
+        // An engine would take an empty directory for that of a new table.
+        if self.has_lost(name, &spec)? {
+            let place = format!("{}/{}", self.inner.media.name(), directory(name));
+            let reason =
+                "the table's files are missing, though CATALOG names it; put them back from a copy";
+            return Err(Error::corruption(place, 0, reason));
+        }
         let table = self.open_table(name, &spec)?;
         open.tables.insert(name.to_owned(), table.clone());
         Ok(table)
@@ -329,6 +339,24 @@ impl Db {
     /// was put back. [`repair`](crate::catalogue::repair) names them.
     pub fn unnamed_tables(&self) -> Result<Vec<String>> {
         self.state()?.catalogue.unnamed(self.inner.media.as_ref())
+    }
+
+    /// Whether all files of the table are missing, which it has from before the catalogue names it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is none; failures of the media.
+    pub fn has_lost_files_of(&self, name: &str) -> Result<bool> {
+        let spec = self.spec_of(name)?;
+        self.has_lost(name, &spec)
+    }
+
+    fn has_lost(&self, name: &str, spec: &TableSpec) -> Result<bool> {
+        let (media, directory) = (&self.inner.media, directory(name));
+        if !engines::keeps_files(&spec.engine) {
+            return Ok(false);
+        }
+        let is_there = media.subdirectories()?.contains(&directory);
+        Ok(!is_there || media.subdirectory(&directory)?.list()?.is_empty())
     }
 
     /// The names of all tables, sorted.

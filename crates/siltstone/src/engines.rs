@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 pub use siltstone_engine::Inspection;
 use siltstone_engine::names::unknown as unknown_name;
-use siltstone_engine::{Engine, Env, Error, OptionMistake, Result, VerifyReport};
+use siltstone_engine::{Engine, Env, Error, MAX_VALUE_BYTES, OptionMistake, Result, VerifyReport};
 use siltstone_media::flash::Emulator;
 use siltstone_media::{Disk, Media, Overlay};
 use siltstone_table::Manifest;
@@ -65,6 +65,23 @@ pub fn check(name: &str, options: &BTreeMap<String, String>) -> Result<()> {
         "mica" => siltstone_mica::Options::from_map(options).map(drop),
         "skimpy" => siltstone_skimpy::Options::from_map(options).map(drop),
         _ => Err(unknown(name)),
+    }
+}
+
+/// Whether tables on this engine have files.
+pub fn keeps_files(name: &str) -> bool {
+    name != "mica"
+}
+
+/// The longest value that a table on this engine with these options takes, without opening one.
+///
+/// # Errors
+/// As [`check`].
+pub fn max_value_bytes(name: &str, options: &BTreeMap<String, String>) -> Result<usize> {
+    match name {
+        "mica" => Ok(siltstone_mica::Options::from_map(options)?.max_value_bytes()),
+        "skimpy" => Ok(siltstone_skimpy::Options::from_map(options)?.max_value_bytes()),
+        _ => check(name, options).map(|()| MAX_VALUE_BYTES),
     }
 }
 

@@ -140,3 +140,24 @@ proptest! {
         }
     }
 }
+
+/// The sum over the keys of a block has as many terms as a block has keys: with hardly a bit a key no end.
+#[test]
+fn how_full_filters_are_found_out_in_no_time() {
+    let start = std::time::Instant::now();
+    for bits in [1e-300, 1e-9, 1e-3, 0.1] {
+        let rate = blocked_false_positive_rate(bits, 1);
+        assert!((0.99..=1.0).contains(&rate), "{bits}: {rate}");
+        let bloom = BlockedBloom::new(1000, bits);
+        assert_eq!(
+            (bloom.probes(), bloom.as_bytes().len()),
+            (1, 64 * (bits * 2.0).ceil() as usize)
+        );
+    }
+    assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
+    // Where the sum ends and the approximation begins there is no step.
+    for probes in 1..4 {
+        let rates = [0.25, 0.2499].map(|bits| blocked_false_positive_rate(bits, probes));
+        assert!((rates[0] - rates[1]).abs() < 2e-3, "{probes}: {rates:?}");
+    }
+}

@@ -22,6 +22,10 @@
 //! fresh file and switches `CURRENT`. So nothing is ever written behind a torn tail, and opening
 //! writes nothing at all.
 //!
+//! What is read need not be durable: the process that wrote it may have died before its sync, or seen it
+//! fail, and a power cut may still bring back an earlier state. So before files are removed that it does not name
+//! it is *settled*: copied in the same way, if it was not closed.
+//!
 //! Invariant: when `append` has returned, the edit survives any crash; if it failed, the edit is not
 //! installed, or the manifest refuses further edits and only reopening tells.
 //!
@@ -59,7 +63,7 @@ pub struct Manifest {
 
 enum State {
     /// Opened and not yet written to.
-    Read { bytes: u64 },
+    Read { bytes: u64, is_closed: bool },
     /// Appending to a file that this process has begun.
     Writing(LogWriter),
     /// A fault left unknown what is on the medium.
@@ -89,7 +93,7 @@ impl Manifest {
             number: 0,
             last_edit: 0,
             snapshot_bytes: 0,
-            state: State::Read { bytes: 0 },
+            state: State::Read { bytes: 0, is_closed: false },
         };
         manifest.rewrite(snapshot)?;
         Ok(manifest)
@@ -111,7 +115,7 @@ impl Manifest {
             number,
             last_edit,
             snapshot_bytes: edits.first().map_or(0, |snapshot| snapshot.len() as u64),
-            state: State::Read { bytes: reader.valid_bytes() },
+            state: State::Read { bytes: reader.valid_bytes(), is_closed: current.is_closed },
             media,
         };
         Ok((manifest, edits))
@@ -192,27 +196,42 @@ impl Manifest {
                 }
                 outcome?;
             }
-            State::Read { .. } => {
-                let (media, engine) = (self.media.clone(), self.engine.clone());
-                // Whether it was whole was asked when it was opened.
-                let old = Current { number: self.number, is_closed: false };
-                self.install(|log| {
-                    let mut next = None;
-                    let mut copied = Ok(());
-                    let (last, _) = read_numbered(&*media, &engine, old, |number, bytes| {
-                        if copied.is_ok() {
-                            copied = log.append(&[&number.to_le_bytes(), bytes]).map(|_| ());
-                        }
-                        next = Some(number + 1);
-                    })?;
-                    copied?;
-                    debug_assert_eq!(next, Some(last + 1));
-                    log.append(&[&number, edit]).map(|_| ())
-                })?;
-            }
+            State::Read { .. } => self.copy(|log| log.append(&[&number, edit]).map(|_| ()))?,
         }
         self.last_edit += 1;
         Ok(())
+    }
+
+    /// Makes what was opened durable, whatever became of those who wrote it: only then may files go that it
+    /// does not name. Writes nothing if it was closed, and nothing the second time.
+    ///
+    /// # Errors
+    /// As [`append`](Manifest::append).
+    pub fn settle(&mut self) -> Result<()> {
+        match self.state {
+            State::Read { is_closed: false, .. } => self.copy(|_| Ok(())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Copies what was opened to a fresh file with `more` behind it.
+    fn copy(&mut self, more: impl FnOnce(&mut LogWriter) -> Result<()>) -> Result<()> {
+        let (media, engine) = (self.media.clone(), self.engine.clone());
+        // Whether it was whole was asked when it was opened.
+        let old = Current { number: self.number, is_closed: false };
+        self.install(|log| {
+            let mut next = None;
+            let mut copied = Ok(());
+            let (last, _) = read_numbered(&*media, &engine, old, |number, bytes| {
+                if copied.is_ok() {
+                    copied = log.append(&[&number.to_le_bytes(), bytes]).map(|_| ());
+                }
+                next = Some(number + 1);
+            })?;
+            copied?;
+            debug_assert_eq!(next, Some(last + 1));
+            more(log)
+        })
     }
 
     /// Replaces the manifest by a new one that begins with `snapshot`, which must say all that the
@@ -236,7 +255,7 @@ impl Manifest {
     /// Bytes of the manifest's file.
     pub fn bytes(&self) -> u64 {
         match &self.state {
-            State::Read { bytes } => *bytes,
+            State::Read { bytes, .. } => *bytes,
             State::Writing(log) => log.len(),
             State::Poisoned(_) => 0,
         }

@@ -138,6 +138,31 @@ fn does_a_power_cut_at_any_operation_leave_every_acknowledged_edit() {
 }
 
 #[test]
+fn is_what_a_dead_process_wrote_durable_once_it_was_settled_and_not_before() {
+    let media = medium();
+    let mut manifest = Manifest::create(media.clone(), ENGINE, b"0").unwrap();
+    media.fail_next(FaultKind::Sync, 1);
+    assert!(manifest.append(b"1").is_err());
+    drop(manifest);
+    let lost = |media: &Faulty| history(&Arc::new(media.survivors_as(Survival::LoseAll, 1)));
+    let media = Arc::new(media.after_death(1));
+    let (mut manifest, edits) = open(&media).unwrap();
+    assert_eq!((edits.len(), lost(&media).unwrap()), (2, "0".to_owned()));
+    manifest.settle().unwrap();
+    assert_eq!(lost(&media).unwrap(), "0,1");
+    // Once is enough, and a closed one needs none.
+    let before = media.operations();
+    manifest.settle().unwrap();
+    assert_eq!(media.operations(), before);
+    manifest.append(b"2").unwrap();
+    manifest.close().unwrap();
+    let (mut manifest, _) = open(&media).unwrap();
+    let before = media.operations();
+    manifest.settle().unwrap();
+    assert_eq!((media.operations(), lost(&media).unwrap()), (before, "0,1,2".to_owned()));
+}
+
+#[test]
 fn does_a_fault_leave_the_manifest_poisoned_until_it_is_reopened() {
     let media = medium();
     let mut manifest = Manifest::create(media.clone(), ENGINE, b"0").unwrap();

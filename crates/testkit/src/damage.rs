@@ -80,6 +80,12 @@ enum Harm {
         to: u64,
         len: u64,
     },
+    /// Bytes behind its end.
+    Append(u64),
+    /// The file as it was some time before.
+    Old,
+    /// Another file in its place, and it in the other's.
+    Swap(String),
     Remove,
 }
 
@@ -143,6 +149,8 @@ enum Found {
 /// A store on a medium, and what it should say.
 struct Store {
     medium: Faulty,
+    /// As it was before the last writes and the maintenance between them.
+    before: Faulty,
     oracle: Oracle,
     variant: u32,
     seed: u64,
@@ -162,9 +170,14 @@ impl Store {
         let wanted = |step: &Step| !matches!(step, Step::Clock(_) | Step::Snapshot);
         steps.retain(wanted);
         steps.insert(steps.len() * 4 / 5, Step::Maintain);
+        let later = steps.split_off(steps.len() / 2);
         guarded(|| {
             session.open()?;
-            steps.iter().try_for_each(|step| session.step(step))?;
+            steps.iter().try_for_each(|step| session.step(step))
+        })?;
+        let before = medium.survivors_as(Survival::KeepAll, 0);
+        guarded(|| {
+            later.iter().try_for_each(|step| session.step(step))?;
             session.step(&Step::Sync)
         })?;
         let proven = session.oracle.moment();
@@ -178,7 +191,7 @@ impl Store {
         })?;
         session.drop_engine();
         let Session { oracle, clock, .. } = session;
-        Ok(Store { medium, oracle, variant, seed, closed, proven, clock })
+        Ok(Store { medium, before, oracle, variant, seed, closed, proven, clock })
     }
 
     /// What to do to the store, about `most` bytes flipped.
@@ -188,7 +201,7 @@ impl Store {
         let files = self.medium.files();
         let bytes: u64 = files.iter().map(|file| file.len).sum();
         let stride = bytes.div_ceil(most.max(1)).max(1);
-        for file in files {
+        for file in &files {
             let mut harm = |harm| damages.push((file.path.clone(), harm));
             let mut at = dice.below(stride);
             while at < file.len {
@@ -202,6 +215,13 @@ impl Store {
                 .filter(|_| dice.below(sectors) < some)
                 .for_each(|n| harm(Harm::ZeroSector(n)));
             harm(Harm::Remove);
+            harm(Harm::Append(1));
+            harm(Harm::Append(700));
+            if self.before.read_raw(&file.path).is_ok() {
+                harm(Harm::Old);
+            }
+            let others = files.iter().filter(|other| other.path > file.path);
+            others.for_each(|other| harm(Harm::Swap(other.path.clone())));
             if file.len == 0 {
                 continue;
             }
@@ -220,14 +240,20 @@ impl Store {
 
     fn judge(&self, subject: &dyn Subject, (path, harm): &Damage) -> Result<Found, String> {
         let medium = self.medium.survivors_as(Survival::KeepAll, 0);
-        inflict(&medium, path, harm).map_err(|error| error.to_string())?;
+        inflict(&medium, &self.before, path, harm).map_err(|error| error.to_string())?;
         let is_typed = |error: &Error| match error {
             Error::Refused { path, reason } => !path.is_empty() && !reason.is_empty(),
             Error::Corruption { file, reason, .. } => !file.is_empty() && !reason.is_empty(),
             _ => false,
         };
         // A log whose head is spoiled looks empty; what misses it is the one that follows.
-        let is_named = |error: &Error| !matches!(error, Error::Corruption { file, .. } if !file.contains(path.as_str()));
+        let is_named = |error: &Error| match (error, harm) {
+            (Error::Corruption { file, .. }, Harm::Swap(other)) => {
+                file.contains(path.as_str()) || file.contains(other.as_str())
+            }
+            (Error::Corruption { file, .. }, _) => file.contains(path.as_str()),
+            _ => true,
+        };
         let open = || {
             let env = Env::replayable(self.clock.clone(), 0);
             subject.open(Arc::new(medium.clone()), env, self.variant)
@@ -343,12 +369,31 @@ impl Store {
     }
 }
 
-fn inflict(medium: &Faulty, path: &str, harm: &Harm) -> siltstone_engine::Result<()> {
+fn inflict(
+    medium: &Faulty,
+    before: &Faulty,
+    path: &str,
+    harm: &Harm,
+) -> siltstone_engine::Result<()> {
     use siltstone_media::Media as _;
+    let replace = |path: &str, bytes: Vec<u8>| {
+        medium.truncate(path, 0)?;
+        medium.write_raw(path, 0, &bytes)
+    };
     match *harm {
         Harm::Flip { at, bit } => medium.flip_bit(path, at, bit),
         Harm::ZeroSector(sector) => medium.zero_sector(path, sector),
         Harm::Truncate(len) => medium.truncate(path, len),
+        Harm::Append(len) => {
+            let bytes: Vec<u8> = (0..len).map(|at| (at * 89 + 7) as u8).collect();
+            medium.write_raw(path, medium.read_raw(path)?.len() as u64, &bytes)
+        }
+        Harm::Old => replace(path, before.read_raw(path)?),
+        Harm::Swap(ref other) => {
+            let (one, two) = (medium.read_raw(path)?, medium.read_raw(other)?);
+            replace(path, two)?;
+            replace(other, one)
+        }
         Harm::Misplace { from, to, len } => {
             let bytes = medium.read_raw(path)?;
             medium.write_raw(path, to, &bytes[from as usize..(from + len) as usize])
@@ -371,6 +416,9 @@ impl Tally {
             Harm::ZeroSector(_) => "zeroed sectors",
             Harm::Truncate(_) => "truncations",
             Harm::Misplace { .. } => "misplaced blocks",
+            Harm::Append(_) => "appended bytes",
+            Harm::Old => "older copies",
+            Harm::Swap(_) => "swapped files",
             Harm::Remove => "missing files",
         };
         let file: String = path.chars().filter(|c| !c.is_ascii_digit()).collect();

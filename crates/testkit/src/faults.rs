@@ -29,6 +29,9 @@ use crate::{Dice, Scale, Session, Subject, Verdict, Wrong, session};
 /// catches up.
 const PATIENCE: usize = 3;
 
+/// Power cuts that keep some of what was pending, beside the one that keeps nothing.
+const MIXTURES: u64 = 3;
+
 const SHAPE: Shape =
     Shape { steps: 70, value_bytes: 2 << 10, clock_goes_back: false, ..Shape::EVERYTHING };
 
@@ -191,6 +194,7 @@ fn end(session: &mut Session<'_>, medium: &Faulty) -> Result<(), Wrong> {
     cut_on_a_copy(session, medium, "before reopening")?;
     session.open()?;
     session.settle(session.acknowledged)?;
+    cut_on_a_copy(session, medium, "after reopening")?;
     session.step(&Step::Sync)?;
     cut_on_a_copy(session, medium, "after the last sync")?;
     session.step(&Step::Maintain)?;
@@ -201,13 +205,16 @@ fn end(session: &mut Session<'_>, medium: &Faulty) -> Result<(), Wrong> {
 
 /// What a power cut would leave has all that was synced; the session goes on as if there was none.
 fn cut_on_a_copy(session: &Session<'_>, medium: &Faulty, when: &str) -> Result<(), Wrong> {
-    let survivors = medium.survivors_as(Survival::LoseAll, 0);
-    let after_cut = session.reopened_on(Arc::new(survivors));
-    let found = after_cut
-        .and_then(|engine| session::contents(engine.as_ref()))
-        .map_err(|wrong| Wrong::Answer(format!("a power cut {when}: {wrong}")))?;
-    match session.oracle.find_moment(&found, session.synced, session.clock.now()) {
-        Some(_) => Ok(()),
-        None => Err(Wrong::Answer(format!("a power cut {when} takes what was synced"))),
+    let lost = medium.survivors_as(Survival::LoseAll, 0);
+    let mixed = (0..MIXTURES).map(|seed| medium.survivors_as(Survival::Random, seed));
+    for survivors in std::iter::once(lost).chain(mixed) {
+        let after_cut = session.reopened_on(Arc::new(survivors));
+        let found = after_cut
+            .and_then(|engine| session::contents(engine.as_ref()))
+            .map_err(|wrong| Wrong::Answer(format!("a power cut {when}: {wrong}")))?;
+        if session.oracle.find_moment(&found, session.synced, session.clock.now()).is_none() {
+            return Err(Wrong::Answer(format!("a power cut {when} takes what was synced")));
+        }
     }
+    Ok(())
 }

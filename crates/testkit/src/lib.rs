@@ -21,7 +21,7 @@
 //! | [`metamorphic`](mod@metamorphic) | check: all option sets give one answer |
 //! | [`power`] | check: power cuts, also while recovering, and deaths of the process |
 //! | [`kill`] | check: a process killed while it writes, on the machine's own disk |
-//! | [`damage`](mod@damage) | check: flipped bytes, zeroed sectors, what is cut off, misplaced, missing |
+//! | [`damage`](mod@damage) | check: flipped bytes, zeroed sectors, what is cut off, behind the end, misplaced, swapped, old, missing |
 //! | [`faults`] | check: each request failing once |
 //! | [`full`] | check: a full medium at any point |
 //! | [`linear`] | check: single operations are linearizable |

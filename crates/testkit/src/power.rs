@@ -7,19 +7,19 @@
 //!                  └─ survivors ─ open, write, verify, close, open, read: nothing fails any more
 //! ```
 //!
-//! One life in eight ends with the process alone: everything that was written stays.
+//! One life in eight ends with the process alone: everything that was written stays, as durable or not
+//! as it was.
 //!
 //! Promise checked: opening succeeds without repair; the state is that after some number of batches
 //! (so a batch is wholly there or not at all), at least all that were synced — or, if only the
-//! process died, all that were acknowledged. What a completed opening has shown is not lost again:
-//! the medium after a power cut holds nothing that is not durable.
+//! process died, all that were acknowledged. What a completed opening has shown after a power cut is not
+//! lost again: the medium then holds nothing that is not durable. After the death of a process it may be.
 //!
 //! Source: ours, after Pillai et al., OSDI 2014; cutting recovery too is FoundationDB's habit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use siltstone_media::faulty::Survival;
 use siltstone_media::{Faulty, Media};
 
 use crate::histories::guarded;
@@ -95,7 +95,7 @@ impl<'s> Trial<'s> {
         for life in 0..CUTS {
             let process_only = dice.one_in(8);
             let survivors = match process_only {
-                true => medium.survivors_as(Survival::KeepAll, dice.draw()),
+                true => medium.after_death(dice.draw()),
                 false => medium.survivors(dice.draw()),
             };
             self.cuts += u64::from(!process_only);
@@ -110,7 +110,7 @@ impl<'s> Trial<'s> {
             }
             session = session.moved_to(self.traced(&survivors));
             medium = survivors;
-            if self.recovers(&mut session, &medium, floor)? {
+            if self.recovers(&mut session, &medium, floor, !process_only)? {
                 let more = 4 + dice.index(12);
                 let more = after_life(dice.draw(), more, is_last);
                 self.live(&mut session, &medium, &more)?;
@@ -156,6 +156,7 @@ impl<'s> Trial<'s> {
         session: &mut Session<'s>,
         medium: &Faulty,
         floor: u64,
+        is_durable: bool,
     ) -> Result<bool, String> {
         if !self.opens(session, medium)? {
             self.cuts_while_opening += 1;
@@ -167,7 +168,9 @@ impl<'s> Trial<'s> {
             return Ok(false);
         }
         let moment = settled?;
-        session.synced = moment;
+        if is_durable {
+            session.synced = moment;
+        }
         self.lost += before - moment;
         Ok(true)
     }

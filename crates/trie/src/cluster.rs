@@ -145,7 +145,7 @@ impl Cluster {
                  knows; use a newer one",
                 word(32)
             );
-            return Err(Error::Refused { path: file.name.clone(), reason });
+            return Err(Error::Refused { path: file.place(), reason });
         }
         let [columns, columns_a_page, page_bytes, directory_bytes] = [0, 4, 8, 12].map(word);
         let pages = u64::from(columns.div_ceil(columns_a_page.max(1))) * u64::from(page_bytes);

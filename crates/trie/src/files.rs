@@ -138,6 +138,8 @@ pub(crate) struct NamedFile {
     pub(crate) sum: FileSum,
     file: Arc<dyn File>,
     media: Arc<dyn Media>,
+    /// On the second medium.
+    is_elsewhere: bool,
     is_retired: AtomicBool,
 }
 
@@ -155,8 +157,17 @@ impl NamedFile {
                 Err(error) => return Err(error),
                 Ok(file) => {
                     let (media, sum) = (media.clone(), FileSum::new(number));
+                    let is_elsewhere = !Arc::ptr_eq(&media, &homes.main);
                     let is_retired = AtomicBool::new(false);
-                    return Ok(NamedFile { number, name, sum, file, media, is_retired });
+                    return Ok(NamedFile {
+                        number,
+                        name,
+                        sum,
+                        file,
+                        media,
+                        is_elsewhere,
+                        is_retired,
+                    });
                 }
             }
         }
@@ -194,7 +205,15 @@ impl NamedFile {
     }
 
     pub(crate) fn damaged(&self, offset: u64, reason: impl Into<String>) -> Error {
-        Error::corruption(&*self.name, offset, reason)
+        Error::corruption(self.place(), offset, reason)
+    }
+
+    /// What to call it in messages: who looks for it in the table's own directory is to find it.
+    pub(crate) fn place(&self) -> String {
+        match self.is_elsewhere {
+            true => format!("{}/{}", self.media.name(), self.name),
+            false => self.name.clone(),
+        }
     }
 
     /// No version made from now on names this file.

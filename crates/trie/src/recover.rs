@@ -64,6 +64,7 @@ pub(crate) fn open(homes: Homes, env: Env, options: Options) -> Result<(Arc<Inne
     for &number in &replayed.found {
         versions.skip_number(number);
     }
+    versions.settle()?;
     remove_garbage(&homes, &recovered.version, &replayed.logs)?;
 
     let number = versions.new_number();

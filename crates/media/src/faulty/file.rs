@@ -45,6 +45,7 @@ pub(super) enum Behind {
 }
 
 /// A range that got new bytes, or zeros, and the length of the file after that.
+#[derive(Clone)]
 pub(super) struct Change {
     pub(super) sequence: u64,
     /// Whether a failed sync covered it.
@@ -74,6 +75,19 @@ impl FileState {
         }
     }
 
+    /// The same file for another process, which has not mapped it.
+    pub(super) fn inherited(&self) -> Self {
+        FileState {
+            id: self.id,
+            current: self.current.clone(),
+            durable: self.durable.clone(),
+            pending: self.pending.clone(),
+            stores: self.stores.clone(),
+            mapped: Weak::new(),
+            behind: self.behind,
+        }
+    }
+
     pub(super) fn write(&mut self, sequence: u64, offset: u64, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -87,6 +101,13 @@ impl FileState {
         let cut_off = self.current.len().saturating_sub(len);
         self.current.set_len(len);
         self.note(sequence, len, cut_off, None, len);
+    }
+
+    /// What was ready behind the end is cut off.
+    pub(super) fn give_back(&mut self) {
+        if self.behind == Behind::Ready {
+            self.behind = Behind::GivenBack;
+        }
     }
 
     pub(super) fn punch_hole(&mut self, sequence: u64, offset: u64, len: u64) {

@@ -22,9 +22,20 @@ pub(super) struct FaultyFile {
     pub(super) state: SharedFile,
     pub(super) name: String,
     pub(super) mode: Mode,
+    /// Through this handle the file grows: it alone knows where what was written ends.
+    pub(super) grows: bool,
 }
 
+/// Zeros that other handles see behind the end of a file that grows.
+const SHOWN_BEHIND: u64 = 5000;
+
 impl FaultyFile {
+    /// The length that this handle sees.
+    fn seen(&self, file: &FileState) -> u64 {
+        let has_more = file.behind == Behind::Ready && !self.grows;
+        file.current.len() + if has_more { SHOWN_BEHIND } else { 0 }
+    }
+
     fn check_change(&self, operation: &'static str, offset: u64, len: u64) -> Result<()> {
         match self.mode {
             Mode::Read => Err(fault(operation, &*self.name, ErrorKind::PermissionDenied)),
@@ -83,7 +94,12 @@ impl File for FaultyFile {
     fn read_at(&self, offset: u64, buf: &mut [u8], _purpose: Purpose) -> Result<()> {
         let mut world = self.world.lock();
         world.plan.admit(FaultKind::Read).or_fail("read", &self.name)?;
-        match self.state.lock().current.read(offset, buf) {
+        let file = self.state.lock();
+        let end = end_of(offset, buf.len() as u64).filter(|&end| end <= self.seen(&file));
+        let there = file.current.len().saturating_sub(offset).min(buf.len() as u64) as usize;
+        let (bytes, behind) = buf.split_at_mut(there);
+        behind.fill(0);
+        match end.is_some() && (bytes.is_empty() || file.current.read(offset, bytes)) {
             true => Ok(()),
             false => Err(fault("read", &*self.name, ErrorKind::UnexpectedEof)),
         }
@@ -133,19 +149,19 @@ impl File for FaultyFile {
         if world.plan.power_is_off {
             Verdict::Off.or_fail("get length of", &self.name)?;
         }
-        Ok(self.state.lock().current.len())
+        Ok(self.seen(&self.state.lock()))
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
         self.check_change("set length of", len, 0)?;
-        self.change("set length of", |file, sequence| file.set_len(sequence, len))
+        self.change("set length of", |file, sequence| {
+            file.set_len(sequence, len);
+            file.give_back();
+        })
     }
 
     fn finish(&self) -> Result<()> {
-        let mut file = self.state.lock();
-        if file.behind == Behind::Ready {
-            file.behind = Behind::GivenBack;
-        }
+        self.state.lock().give_back();
         Ok(())
     }
 

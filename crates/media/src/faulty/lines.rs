@@ -28,6 +28,7 @@ const WORD_BYTES: u64 = 8;
 const TEARS_OF: u64 = 4;
 
 /// Bytes stored and not persisted.
+#[derive(Clone)]
 pub(super) struct Store {
     pub(super) sequence: u64,
     /// Whether a failed persist covered it.

@@ -21,7 +21,7 @@
 //!                  each 64-byte line of a mapping: any value it had since it was persisted, some
 //!                    lines torn between words of eight bytes
 //!                  each file length: one it had since, or a sector's end between two of them (what
-//!                    was extended and not written reads as zeros)
+//!                    was extended and not written reads as zeros, or as rubbish)
 //!                  each name: any state it had since, a rename's two names together
 //! ```
 //!
@@ -40,6 +40,9 @@
 //! * [`subdirectory`](Media::subdirectory) is two operations, creation and sync, and makes that one
 //!   name durable, no other. [`remove_subdirectory`](Media::remove_subdirectory) is one operation
 //!   for each file and directory, all pending.
+//!
+//! * *Death of the process.* [`after_death`](Faulty::after_death) is what the next one finds: all that was
+//!   written, still pending, and zeros behind files that grew.
 //!
 //! * A *mapping* keeps its stores in the same way, by cache line instead of sector, and a failed
 //!   persist poisons the lines it covered. A store is an operation too; a failed one leaves any part
@@ -64,6 +67,7 @@ use crate::{File, LockGuard, Mapping, Media, Mode};
 
 mod controls;
 mod damage;
+mod death;
 mod dice;
 mod directory;
 mod file;
@@ -154,9 +158,19 @@ impl Faulty {
         }
     }
 
-    fn handle(&self, name: &str, state: SharedFile, mode: Mode) -> Arc<dyn File> {
+    fn handle(&self, name: &str, state: SharedFile, mode: Mode) -> FaultyFile {
         let name = join(&self.name, name);
-        Arc::new(FaultyFile { world: self.world.clone(), state, name, mode })
+        FaultyFile { world: self.world.clone(), state, name, mode, grows: false }
+    }
+
+    fn make(&self, name: &str, behind: Behind) -> Result<FaultyFile> {
+        let (mut world, mut directory) = self.begin_change("create", name)?;
+        directory.current.check_free("create", &self.name, name)?;
+        let mut state = FileState::new(world.next_id());
+        state.behind = behind;
+        let state = SharedFile::new(Mutex::new(state));
+        directory.bind(world.next_sequence(), name, Some(Node::File(state.clone())));
+        Ok(self.handle(name, state, Mode::ReadWrite))
     }
 
     fn child(&self, name: &str, directory: SharedDirectory) -> Faulty {
@@ -180,25 +194,18 @@ impl Media for Faulty {
     }
 
     fn create(&self, name: &str) -> Result<Arc<dyn File>> {
-        let (mut world, mut directory) = self.begin_change("create", name)?;
-        directory.current.check_free("create", &self.name, name)?;
-        let state = SharedFile::new(Mutex::new(FileState::new(world.next_id())));
-        directory.bind(world.next_sequence(), name, Some(Node::File(state.clone())));
-        Ok(self.handle(name, state, Mode::ReadWrite))
+        Ok(Arc::new(self.make(name, Behind::Nothing)?))
     }
 
-    /// What is ready behind its end shows when the power was cut.
+    /// What is ready behind its end shows to other handles, and when the process died or the power was cut.
     fn create_growing(&self, name: &str) -> Result<Arc<dyn File>> {
-        let file = self.create(name)?;
-        self.directory.lock().current.file("create", &self.name, name)?.lock().behind =
-            Behind::Ready;
-        Ok(file)
+        Ok(Arc::new(FaultyFile { grows: true, ..self.make(name, Behind::Ready)? }))
     }
 
     fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
         let _world = self.begin(FaultKind::Read, "open", name)?;
         let state = self.directory.lock().current.file("open", &self.name, name)?;
-        Ok(self.handle(name, state, mode))
+        Ok(Arc::new(self.handle(name, state, mode)))
     }
 
     fn exists(&self, name: &str) -> Result<bool> {

@@ -23,8 +23,11 @@ use super::plan::Plan;
 use crate::bytes::{SECTOR_BYTES, SparseBytes};
 use crate::names::Node;
 
+/// In one of so many files the file system told the length before the bytes, as ext4 does with `data=writeback`.
+const RUBBISH_OF: u64 = 4;
+
 /// Zeros that show behind the end of a file that was growing.
-const MOST_BEHIND: u64 = 100_000;
+pub(super) const MOST_BEHIND: u64 = 100_000;
 
 /// Which of the pending changes a power cut leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -212,7 +215,8 @@ fn prefix_of(file: &FileState, moment: u64, dice: &mut Dice) -> SparseBytes {
     bytes
 }
 
-/// For each sector the value after any number of the changes that touched it, and any length.
+/// For each sector the value after any number of the changes that touched it, and any length; in a sector that is
+/// new and got none of them there are zeros, or rubbish.
 fn any_of(file: &FileState, dice: &mut Dice) -> SparseBytes {
     let mut touches: BTreeMap<u64, u64> = BTreeMap::new();
     for part in file.pending.iter().flat_map(|change| change.parts()) {
@@ -223,6 +227,7 @@ fn any_of(file: &FileState, dice: &mut Dice) -> SparseBytes {
     for count in kept.values_mut() {
         *count = bias.keeps_of(*count, dice);
     }
+    let unwritten: Vec<u64> = kept.iter().filter(|(_, n)| **n == 0).map(|(&s, _)| s).collect();
     let mut bytes = file.durable.clone();
     for change in &file.pending {
         for part in change.parts() {
@@ -235,7 +240,21 @@ fn any_of(file: &FileState, dice: &mut Dice) -> SparseBytes {
         }
     }
     bytes.set_len(any_length(file, dice));
+    if dice.below(RUBBISH_OF) == 0 {
+        leave_rubbish(unwritten, file.durable.len(), dice, &mut bytes);
+    }
     bytes
+}
+
+/// Where a file became longer and its bytes did not come, whatever was on those sectors before.
+fn leave_rubbish(sectors: Vec<u64>, durable: u64, dice: &mut Dice, bytes: &mut SparseBytes) {
+    for start in sectors.into_iter().map(|sector| sector * SECTOR_BYTES) {
+        let end = (start + SECTOR_BYTES).min(bytes.len());
+        if (durable..end).contains(&start) {
+            let rubbish: Vec<u8> = (start..end).map(|_| dice.next() as u8).collect();
+            bytes.write(start, &rubbish);
+        }
+    }
 }
 
 /// A length that the file had since its last sync, or a sector's end between two of them.

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! All numbers are little-endian. *Upgrade rule:* a reader takes its own version alone; a new form of
-//! anything in these files is a new version, and its reader says what it does with older ones.
+//! anything in these files is a new version, and its reader says what it does with older ones. Version and checksum
+//! keep their place and meaning.
 //!
 //! Source: ours.
 
@@ -79,29 +80,69 @@ pub(super) fn check(file: &dyn File, name: &str, geometry: &Geometry, form: Form
 
 /// What the label says: bytes a page, pages a block, blocks, form.
 fn read(file: &dyn File, name: &str) -> Result<[u32; 4]> {
-    let refuse = |reason: String| Err(Error::Refused { path: name.into(), reason });
+    let damaged = |reason: &str| Err(Error::corruption(name, 0, reason));
     if file.len()? < LABEL_BYTES {
-        return refuse("it is too short to be a flash device".into());
+        return damaged("it is too short for the label of a flash device");
     }
     let mut label = [0; LABEL_BYTES as usize];
     file.read_at(0, &mut label, Purpose::Recovery)?;
-    if &label[..8] != MAGIC {
-        return refuse("it is not a flash device: its first bytes are others".into());
-    }
     let number =
         |at: usize| u32::from_le_bytes([label[at], label[at + 1], label[at + 2], label[at + 3]]);
+    // First, so that a damaged version is not taken for another one, which nobody repairs.
+    if number(28) != crc32c::crc32c(&label[..28]) {
+        return damaged("the label's checksum does not hold");
+    }
+    if &label[..8] != MAGIC {
+        return damaged("it is not a flash device: its first bytes are others");
+    }
     if number(8) != VERSION {
         let version = number(8);
-        return refuse(format!(
+        let reason = format!(
             "it is a flash device of version {version}, and this program reads version {VERSION}"
-        ));
-    }
-    if number(28) != crc32c::crc32c(&label[..28]) {
-        return Err(Error::corruption(name, 0, "the label's checksum does not hold"));
+        );
+        return Err(Error::Refused { path: name.into(), reason });
     }
     Ok([number(12), number(16), number(20), number(24)])
 }
 
 fn describe([page_bytes, pages_per_block, blocks]: [u32; 3]) -> String {
     format!("{blocks} blocks of {pages_per_block} pages of {page_bytes} bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Media, Ram};
+
+    fn labelled(spoil: impl Fn(&mut [u8])) -> Result<[u32; 4]> {
+        let media = Ram::new();
+        let file = media.create("flash").unwrap();
+        let geometry = Geometry::new(4096, 8, 16).unwrap();
+        write(&*file, &geometry, Form::OneFile).unwrap();
+        let mut label = [0; LABEL_BYTES as usize];
+        file.read_at(0, &mut label, Purpose::Recovery).unwrap();
+        spoil(&mut label);
+        file.write_at(0, &label, Purpose::Recovery).unwrap();
+        read(&*file, "flash")
+    }
+
+    #[test]
+    fn every_flipped_bit_is_damage_and_none_another_version() {
+        assert_eq!(labelled(|_| ()).unwrap(), [4096, 8, 16, 1]);
+        for bit in 0..32 * 8 {
+            let found = labelled(|label| label[bit / 8] ^= 1 << (bit % 8));
+            assert!(matches!(found, Err(Error::Corruption { .. })), "bit {bit}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn another_version_is_refused_by_its_number() {
+        let found = labelled(|label| {
+            label[8] = 7;
+            let sum = crc32c::crc32c(&label[..28]);
+            label[28..32].copy_from_slice(&sum.to_le_bytes());
+        });
+        let Err(Error::Refused { reason, .. }) = found else { panic!("{found:?}") };
+        assert!(reason.contains("version 7") && reason.contains("version 1"), "{reason}");
+    }
 }

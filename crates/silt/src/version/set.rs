@@ -139,6 +139,11 @@ impl Versions {
         Ok(())
     }
 
+    /// Makes the manifest durable as it was read, so that what it does not name can go.
+    pub(crate) fn settle(&self) -> Result<()> {
+        self.installing.lock().manifest.as_mut().map_or(Ok(()), Manifest::settle)
+    }
+
     /// Seals the manifest: no more edits.
     pub(crate) fn close(&self) -> Result<()> {
         self.installing.lock().manifest.take().map_or(Ok(()), Manifest::close)

@@ -25,6 +25,9 @@ const BLOCK: usize = 64;
 const SLICE: u32 = 9;
 /// The probes that one mixed hash feeds.
 const SLICES: u8 = 7;
+/// With more keys a bit on the mean, all blocks are taken for equally full.
+const MOST_A_BIT: f64 = 4.0;
+
 /// The most probes: what two mixed hashes feed.
 const MAX_PROBES: u8 = 2 * SLICES;
 
@@ -143,13 +146,20 @@ impl<'a> BlockedBloomView<'a> {
 pub fn blocked_false_positive_rate(bits_per_key: f64, probes: u8) -> f64 {
     let bits = (8 * BLOCK) as f64;
     let mean = bits / bits_per_key;
+    let of_keys = |keys: f64| {
+        let set = 1.0 - (1.0 - 1.0 / bits).powf(keys * f64::from(probes));
+        set.powi(i32::from(probes))
+    };
+    // Blocks this full hardly differ, and their sum has no end.
+    if mean > MOST_A_BIT * bits {
+        return of_keys(mean);
+    }
     // Terms beyond ten deviations are below the precision of the sum.
     let last = (mean + 10.0 * mean.sqrt() + 10.0) as u32;
     let mut log_poisson = -mean;
     let mut rate = 0.0;
     for keys in 0..=last {
-        let set = 1.0 - (1.0 - 1.0 / bits).powf(f64::from(keys) * f64::from(probes));
-        rate += log_poisson.exp() * set.powi(i32::from(probes));
+        rate += log_poisson.exp() * of_keys(f64::from(keys));
         log_poisson += mean.ln() - f64::from(keys + 1).ln();
     }
     rate

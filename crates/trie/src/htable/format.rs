@@ -146,7 +146,7 @@ impl Footer {
                 "HTable format {version} is none of {WHOLE_BUCKETS} to {VERSION}, which this program \
                  knows; use the program that wrote it"
             );
-            return Err(Error::Refused { path: file.name.clone(), reason });
+            return Err(Error::Refused { path: file.place(), reason });
         }
         let layout = LAYOUTS.get(word(8) as usize);
         let footer = Footer {

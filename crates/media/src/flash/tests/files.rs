@@ -37,7 +37,11 @@ fn a_device_of_another_kind_is_refused_by_name() {
             assert!(refusal(open(&media, &options(4, 3))).contains(file));
             media.write_raw(file, 0, &label).unwrap();
         }
-        media.write_raw(file, 8, &[2]).unwrap();
+        let mut newer = label.clone();
+        newer[8] = 2;
+        let sum = crc32c::crc32c(&newer[..28]).to_le_bytes();
+        newer[28..32].copy_from_slice(&sum);
+        media.write_raw(file, 0, &newer).unwrap();
         assert!(refusal(open(&media, &options(4, 3))).contains("version 2"));
         media.truncate(file, 100).unwrap();
         assert!(refusal(open(&media, &options(4, 3))).contains("too short"));
