@@ -68,7 +68,7 @@ pub(crate) fn open(
     for &number in &replayed.found {
         versions.skip_number(number);
     }
-    remove_garbage(media.as_ref(), &recovered.version, &replayed.logs)?;
+    remove_garbage(media.as_ref(), &versions, &recovered.version, &replayed.logs)?;
     let wanted = options.pool_bytes();
     let pool = match recovered.pool {
         Some(pool) => Some(pool),
@@ -205,7 +205,12 @@ impl Replay for Writes {
 }
 
 /// Removes what neither the manifest nor the chain of logs names.
-fn remove_garbage(media: &dyn Media, version: &Version, logs: &[u64]) -> Result<()> {
+fn remove_garbage(
+    media: &dyn Media,
+    versions: &Versions,
+    version: &Version,
+    logs: &[u64],
+) -> Result<()> {
     let tables: HashSet<u64> = version.files().map(|(_, file)| file.number()).collect();
     let row_logs: HashSet<u64> = version.logs().map(|log| log.number()).collect();
     let mut removed = false;
@@ -218,6 +223,10 @@ fn remove_garbage(media: &dyn Media, version: &Version, logs: &[u64]) -> Result<
             _ => false,
         };
         if is_garbage {
+            if !removed {
+                // What the medium's manifest may name stays until it has this one.
+                versions.settle()?;
+            }
             media.remove(&name)?;
             removed = true;
         }

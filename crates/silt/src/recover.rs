@@ -54,7 +54,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<
     for &number in &replayed.found {
         versions.skip_number(number);
     }
-    remove_garbage(media.as_ref(), &recovered.version, &replayed.logs)?;
+    remove_garbage(media.as_ref(), &versions, &recovered.version, &replayed.logs)?;
 
     let number = versions.new_number();
     let log = ChainWriter::create(&media, number, replayed.end)?;
@@ -192,12 +192,21 @@ impl Replay for Writes {
 }
 
 /// Removes what neither the manifest nor the chain of logs names.
-fn remove_garbage(media: &dyn Media, version: &Version, logs: &[u64]) -> Result<()> {
+fn remove_garbage(
+    media: &dyn Media,
+    versions: &Versions,
+    version: &Version,
+    logs: &[u64],
+) -> Result<()> {
     let named: HashSet<String> =
         version.names().into_iter().chain(logs.iter().map(|&log| Kind::Log.name(log))).collect();
     let mut removed = false;
     for name in media.list()? {
         if names::parse(&name).is_some() && !named.contains(&name) {
+            if !removed {
+                // What the medium's manifest may name stays until it has this one.
+                versions.settle()?;
+            }
             media.remove(&name)?;
             removed = true;
         }

@@ -64,7 +64,7 @@ pub(crate) fn open(homes: Homes, env: Env, options: Options) -> Result<(Arc<Inne
     for &number in &replayed.found {
         versions.skip_number(number);
     }
-    remove_garbage(&homes, &recovered.version, &replayed.logs)?;
+    remove_garbage(&homes, &versions, &recovered.version, &replayed.logs)?;
 
     let number = versions.new_number();
     let log = ChainWriter::create(&media, number, replayed.end)?;
@@ -150,7 +150,12 @@ impl Replay for Writes {
 }
 
 /// Removes what neither the manifest nor the chain of logs names.
-fn remove_garbage(homes: &Homes, version: &Version, logs: &[u64]) -> Result<()> {
+fn remove_garbage(
+    homes: &Homes,
+    versions: &Versions,
+    version: &Version,
+    logs: &[u64],
+) -> Result<()> {
     let tables = version.tables().map(|table| (Kind::HTable, table.number()));
     let clusters = version.clusters().map(|cluster| (Kind::Cluster, cluster.number()));
     let logs = logs.iter().map(|&number| (Kind::Log, number));
@@ -159,6 +164,10 @@ fn remove_garbage(homes: &Homes, version: &Version, logs: &[u64]) -> Result<()> 
     for media in homes.all() {
         for name in media.list()? {
             if Kind::parse(&name).is_some_and(|file| !named.contains(&file)) {
+                if !removed {
+                    // What the medium's manifest may name stays until it has this one.
+                    versions.settle()?;
+                }
                 media.remove(&name)?;
                 removed = true;
             }

@@ -168,6 +168,11 @@ impl Versions {
         Ok(())
     }
 
+    /// Makes sure that the medium has the manifest that was opened: files that it does not name may go.
+    pub(crate) fn settle(&self) -> Result<()> {
+        self.installing.lock().manifest.as_mut().ok_or(Error::Closed)?.settle()
+    }
+
     /// Seals the manifest: no more edits.
     pub(crate) fn close(&self) -> Result<()> {
         self.installing.lock().manifest.take().map_or(Ok(()), Manifest::close)
