@@ -151,10 +151,12 @@ impl Error {
         matches!(self, Error::Corruption { .. })
     }
 
-    /// Whether the medium said that it is full. Writes work again when there is space.
+    /// Whether the medium had no room for a write. Writes work again when there is space. A sync that says so
+    /// is another matter: it leaves in doubt all that it covered.
     pub fn is_disk_full(&self) -> bool {
-        matches!(self, Error::Io { kind, .. }
-            if matches!(kind, std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded))
+        matches!(self, Error::Io { kind, operation, .. }
+            if matches!(kind, std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+                && !matches!(*operation, "sync" | "sync directory" | "persist"))
     }
 
     /// Whether the file was not there.

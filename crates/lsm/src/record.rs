@@ -142,7 +142,8 @@ impl<'a> Header<'a> {
             KIND_BATCH | KIND_PART => {
                 let first = take_varint(&mut rest)?;
                 let count = take_count(&mut rest)?;
-                if first.checked_add(u64::from(count)).is_none_or(|end| end > MAX_SEQUENCE) {
+                let end = first.checked_add(u64::from(count));
+                if first == 0 || end.is_none_or(|end| end > MAX_SEQUENCE) {
                     return Err(out_of_range());
                 }
                 Ok(Header { sequences: Sequences::From(first), count, body: rest })
@@ -151,7 +152,7 @@ impl<'a> Header<'a> {
                 let count = take_count(&mut rest)?;
                 let sequences = rest;
                 for _ in 0..count {
-                    if take_varint(&mut rest)? > MAX_SEQUENCE {
+                    if !(1..=MAX_SEQUENCE).contains(&take_varint(&mut rest)?) {
                         return Err(out_of_range());
                     }
                 }
@@ -169,7 +170,11 @@ fn take_varint(bytes: &mut &[u8]) -> Result<u64, String> {
 }
 
 fn take_count(bytes: &mut &[u8]) -> Result<u32, String> {
-    u32::try_from(take_varint(bytes)?).map_err(|_| "too many operations".to_owned())
+    match u32::try_from(take_varint(bytes)?) {
+        Ok(0) => Err("a record of no operations".to_owned()),
+        Ok(count) => Ok(count),
+        Err(_) => Err("too many operations".to_owned()),
+    }
 }
 
 /// Where in a log a record lies, and about how long it is, in 64 bits:

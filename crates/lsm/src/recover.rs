@@ -69,6 +69,7 @@ pub(crate) fn open(
     for &number in &replayed.found {
         versions.skip_number(number);
     }
+    // What the medium's manifest may name stays, pages of a pool included, until it has this one.
     versions.settle()?;
     remove_garbage(media.as_ref(), &recovered.version, &replayed.logs)?;
     let wanted = options.pool_bytes();

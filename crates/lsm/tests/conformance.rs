@@ -76,6 +76,10 @@ impl Subject for LsmSubject {
         let options = options(variant, &*media)?;
         Ok(Box::new(Lsm::open(media, env, options)?))
     }
+
+    fn repair(&self, media: &Arc<dyn Media>) -> Result<()> {
+        siltstone_lsm::repair(media).map(drop)
+    }
 }
 
 siltstone_testkit::conformance!(LsmSubject);

@@ -54,6 +54,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<
     for &number in &replayed.found {
         versions.skip_number(number);
     }
+    // What the medium's manifest may name stays until it has this one.
     versions.settle()?;
     remove_garbage(media.as_ref(), &recovered.version, &replayed.logs)?;
 

@@ -53,6 +53,10 @@ impl Subject for SiltSubject {
     fn open(&self, media: Arc<dyn Media>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
         Ok(Box::new(Silt::open(media, env, options(variant))?))
     }
+
+    fn repair(&self, media: &Arc<dyn Media>) -> Result<()> {
+        siltstone_silt::repair(media).map(drop)
+    }
 }
 
 siltstone_testkit::conformance!(SiltSubject);

@@ -12,6 +12,14 @@
 /// The largest sequence number: 2⁶¹ − 1.
 pub const MAX_SEQUENCE: u64 = (1 << 61) - 1;
 
+/// A sequence number that was read, if it can be one.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn in_range(sequence: u64) -> Result<u64, String> {
+    if sequence <= MAX_SEQUENCE { Ok(sequence) } else { Err("sequence number out of range".into()) }
+}
+
 /// What an entry says of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]

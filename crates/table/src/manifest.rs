@@ -22,12 +22,10 @@
 //! fresh file and switches `CURRENT`. So nothing is ever written behind a torn tail, and opening
 //! writes nothing at all.
 //!
-//! What is read need not be durable: the process that wrote it may have died before its sync, or seen it
-//! fail, and a power cut may still bring back an earlier state. So before files are removed that it does not name
-//! it is *settled*: copied in the same way, if it was not closed.
-//!
-//! Invariant: when `append` has returned, the edit survives any crash; if it failed, the edit is not
-//! installed, or the manifest refuses further edits and only reopening tells.
+//! Invariant: when `append` has returned, the edit survives any crash. If the disk was full, the edit is
+//! not there, and what it names may be removed; after any other error the medium may have it or not,
+//! and only a later manifest tells: one that was opened again is [settled](Manifest::settle) before
+//! anything is removed that it does not name.
 //!
 //! Source: LevelDB's MANIFEST and CURRENT; the checks and the copying are ours.
 
@@ -177,33 +175,32 @@ impl Manifest {
     /// after opening copies the manifest.
     ///
     /// # Errors
-    /// The medium's. If it said that it is full and the edit could be taken back, the manifest goes
-    /// on; after any other fault it answers `ReadOnly` until it is opened anew.
+    /// Disk full: the edit is surely not there, and the manifest goes on. The medium's, if nothing was
+    /// written. `ReadOnly` once it is unknown whether the medium has the edit, until it is opened anew.
     pub fn append(&mut self, edit: &[u8]) -> Result<()> {
         let number = (self.last_edit + 1).to_le_bytes();
         match &mut self.state {
             State::Poisoned(cause) => return Err(Error::ReadOnly { cause: cause.clone() }),
             State::Writing(log) => {
-                // A log that took the record back goes on; one that could not says ReadOnly next.
-                let appended = log.append(&[&number, edit]);
-                let full = appended.as_ref().is_err_and(Error::is_disk_full);
-                let outcome = appended.and_then(|_| log.sync());
-                if let Err(error) = &outcome
-                    && !full
-                {
-                    let cause = format!("an edit of {} failed: {error}", self.file_name());
-                    self.state = State::Poisoned(cause);
+                // A log that took the record back goes on; one that could not is done for.
+                let appended = log.append(&[&number, edit]).map(drop);
+                if appended.as_ref().is_err_and(Error::is_disk_full) && log.check_usable().is_ok() {
+                    return appended;
                 }
-                outcome?;
+                if let Err(error) = appended.and_then(|()| log.sync()) {
+                    return Err(
+                        self.poison(format!("an edit of {} failed: {error}", self.file_name()))
+                    );
+                }
             }
-            State::Read { .. } => self.copy(|log| log.append(&[&number, edit]).map(|_| ()))?,
+            State::Read { .. } => self.copy(|log| log.append(&[&number, edit]).map(drop))?,
         }
         self.last_edit += 1;
         Ok(())
     }
 
-    /// Makes what was opened durable, whatever became of those who wrote it: only then may files go that it
-    /// does not name. Writes nothing if it was closed, and nothing the second time.
+    /// Makes durable what opening read: after a failed sync that may have come from memory, while the medium
+    /// has the edit before. Copies the manifest, unless this process has written it or it was closed.
     ///
     /// # Errors
     /// As [`append`](Manifest::append).
@@ -212,26 +209,6 @@ impl Manifest {
             State::Read { is_closed: false, .. } => self.copy(|_| Ok(())),
             _ => Ok(()),
         }
-    }
-
-    /// Copies what was opened to a fresh file with `more` behind it.
-    fn copy(&mut self, more: impl FnOnce(&mut LogWriter) -> Result<()>) -> Result<()> {
-        let (media, engine) = (self.media.clone(), self.engine.clone());
-        // Whether it was whole was asked when it was opened.
-        let old = Current { number: self.number, is_closed: false };
-        self.install(|log| {
-            let mut next = None;
-            let mut copied = Ok(());
-            let (last, _) = read_numbered(&*media, &engine, old, |number, bytes| {
-                if copied.is_ok() {
-                    copied = log.append(&[&number.to_le_bytes(), bytes]).map(|_| ());
-                }
-                next = Some(number + 1);
-            })?;
-            copied?;
-            debug_assert_eq!(next, Some(last + 1));
-            more(log)
-        })
     }
 
     /// Replaces the manifest by a new one that begins with `snapshot`, which must say all that the
@@ -291,6 +268,29 @@ impl Manifest {
         }
     }
 
+    /// Goes on in a copy of the manifest that was opened, with what `more` appends.
+    fn copy(&mut self, more: impl FnOnce(&mut LogWriter) -> Result<()>) -> Result<()> {
+        let (media, engine) = (self.media.clone(), self.engine.clone());
+        // Whether it was whole was asked when it was opened.
+        let old = Current { number: self.number, is_closed: false };
+        self.install(|log| {
+            let mut copied = Ok(());
+            read_numbered(&*media, &engine, old, |number, bytes| {
+                if copied.is_ok() {
+                    copied = log.append(&[&number.to_le_bytes(), bytes]).map(drop);
+                }
+            })?;
+            copied?;
+            more(log)
+        })
+    }
+
+    /// Refuses further edits: a fault left unknown what is on the medium.
+    fn poison(&mut self, cause: String) -> Error {
+        self.state = State::Poisoned(cause.clone());
+        Error::ReadOnly { cause }
+    }
+
     /// Writes a new manifest file — a header and what `fill` appends — and switches to it.
     fn install(&mut self, fill: impl FnOnce(&mut LogWriter) -> Result<()>) -> Result<()> {
         if let State::Poisoned(cause) = &self.state {
@@ -310,14 +310,10 @@ impl Manifest {
                 self.remove_others(old);
                 Ok(())
             }
-            Err((error, switched)) => {
-                if switched {
-                    // Which of the two a crash would leave in force is unknown.
-                    let cause = format!("switching to {name} failed: {error}");
-                    self.state = State::Poisoned(cause);
-                } else {
-                    let _ = self.media.remove(&name);
-                }
+            // Which of the two a crash would leave in force is unknown.
+            Err((error, true)) => Err(self.poison(format!("switching to {name} failed: {error}"))),
+            Err((error, false)) => {
+                let _ = self.media.remove(&name);
                 Err(error)
             }
         }

@@ -194,6 +194,69 @@ fn does_a_full_disk_refuse_the_edit_and_let_the_next_one_in() {
     assert_eq!(edits(&media), ["0", "1", "2"]);
 }
 
+/// Engines remove the files of an edit that a full disk refused: it must surely not be there.
+#[test]
+fn does_an_edit_that_may_be_on_the_medium_never_count_as_refused_by_a_full_disk() {
+    for (kind, reopened) in [(FaultKind::Sync, false), (FaultKind::DirSync, true)] {
+        let media = medium();
+        let mut manifest = Manifest::create(media.clone(), ENGINE, b"0").unwrap();
+        if reopened {
+            (manifest, _) = open(&media).unwrap();
+            // The first is before the rename.
+            media.fail_at(media.requests() + sync_dirs_until_the_switch(), kind);
+        } else {
+            media.fail_next(kind, 1);
+        }
+        media.set_errors_full(true);
+        let error = manifest.append(b"1").unwrap_err();
+        assert!(matches!(error, Error::ReadOnly { .. }), "{kind:?}: {error}");
+        media.clear_faults();
+        // And indeed it is there when the process comes back.
+        assert_eq!(edits(&media), ["0", "1"]);
+    }
+}
+
+/// Requests of the first edit after opening, up to the last sync of the directory.
+fn sync_dirs_until_the_switch() -> u64 {
+    let media = medium();
+    Manifest::create(media.clone(), ENGINE, b"0").unwrap();
+    let (mut manifest, _) = open(&media).unwrap();
+    let before = media.requests();
+    manifest.append(b"1").unwrap();
+    // Behind it the old manifest is removed, and others are looked for.
+    media.requests() - before - 3
+}
+
+/// What is read back after a failed sync may be in memory only; the medium may have the edit before.
+#[test]
+fn is_what_is_read_back_on_the_medium_once_it_is_settled() {
+    for kind in [FaultKind::Sync, FaultKind::DirSync] {
+        let media = medium();
+        let mut manifest = Manifest::create(media.clone(), ENGINE, b"0").unwrap();
+        if kind == FaultKind::DirSync {
+            (manifest, _) = open(&media).unwrap();
+            media.fail_at(media.requests() + sync_dirs_until_the_switch(), kind);
+        } else {
+            media.fail_next(kind, 1);
+        }
+        manifest.append(b"1").unwrap_err();
+        let (mut manifest, edits) = open(&media).unwrap();
+        assert_eq!(edits.len(), 2);
+        let cut = || Arc::new(media.survivors_as(Survival::LoseAll, 1));
+        assert_eq!(history(&cut()).unwrap(), "0", "{kind:?}");
+        manifest.settle().unwrap();
+        assert_eq!(history(&cut()).unwrap(), "0,1", "{kind:?}");
+        // There is nothing more to do, nor for one that was closed.
+        let before = media.operations();
+        manifest.settle().unwrap();
+        assert_eq!(media.operations(), before);
+        manifest.close().unwrap();
+        let before = media.operations();
+        open(&media).unwrap().0.settle().unwrap();
+        assert_eq!(media.operations(), before);
+    }
+}
+
 #[test]
 fn is_another_engine_or_a_newer_version_refused_by_name() {
     let media = medium();

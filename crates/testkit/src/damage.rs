@@ -18,6 +18,7 @@
 //! Source: ours; the kinds of damage after Bairavasundaram et al., FAST 2008.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
@@ -57,10 +58,12 @@ fn damage(subject: &dyn Subject, scale: &Scale, closed: bool) -> Verdict {
     for variant in variants.step_by(stride).take(2) {
         let store = Store::write(subject, variant, scale.seed.unwrap_or(0), closed)
             .map_err(|what| format!("before any damage: {what}"))?;
-        let store = Arc::new(store);
         let damages = store.damages(scale.flips);
-        sweep(subject, &store, damages, &mut tally)
-            .map_err(|what| format!("{} variant {variant}: {what}", subject.name()))?;
+        let judge = |damage: &Damage| store.judge(subject, damage);
+        watched(subject.name(), &damages, judge, |(path, harm), found| {
+            tally.count(path, harm, found);
+        })
+        .map_err(|what| format!("{} variant {variant}: {what}", subject.name()))?;
     }
     Ok(tally.to_string())
 }
@@ -91,35 +94,32 @@ enum Harm {
 
 type Damage = (String, Harm);
 
-/// Judges every damage on a thread of its own, so that a hang is seen.
-fn sweep(
-    subject: &dyn Subject,
-    store: &Arc<Store>,
-    damages: Vec<Damage>,
-    tally: &mut Tally,
+/// Judges every harm on a thread of its own, so that a hang is seen.
+pub(crate) fn watched<H: Debug + Sync, F: Send>(
+    name: &str,
+    harms: &[H],
+    judge: impl Fn(&H) -> Result<F, String> + Send,
+    mut heard: impl FnMut(&H, F),
 ) -> Result<(), String> {
     std::thread::scope(|scope| {
         let (tell, hear) = mpsc::channel();
-        let begun = damages.clone();
         scope.spawn(move || {
-            for damage in damages {
-                let found = store.judge(subject, &damage);
-                if tell.send(found).is_err() {
+            for harm in harms {
+                if tell.send(judge(harm)).is_err() {
                     return;
                 }
             }
         });
-        for (path, harm) in &begun {
+        for harm in harms {
             match hear.recv_timeout(PATIENCE) {
-                Ok(Ok(found)) => tally.count(path, harm, found),
-                Ok(Err(what)) => return Err(format!("{harm:?} of {path}: {what}")),
+                Ok(Ok(found)) => heard(harm, found),
+                Ok(Err(what)) => return Err(format!("{harm:?}: {what}")),
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(format!("{harm:?} of {path}: the judge died"));
+                    return Err(format!("{harm:?}: the judge died"));
                 }
+                // The scope would wait for the thread for ever.
                 Err(RecvTimeoutError::Timeout) => {
-                    // The scope would wait for the thread for ever.
-                    let name = subject.name();
-                    eprintln_and_abort(&format!("{name} hangs on {harm:?} of {path}"));
+                    eprintln_and_abort(&format!("{name} hangs on {harm:?}"));
                 }
             }
         }
@@ -147,21 +147,26 @@ enum Found {
 }
 
 /// A store on a medium, and what it should say.
-struct Store {
-    medium: Faulty,
+pub(crate) struct Store {
+    pub(crate) medium: Faulty,
     /// As it was before the last writes and the maintenance between them.
     before: Faulty,
     oracle: Oracle,
-    variant: u32,
+    pub(crate) variant: u32,
     seed: u64,
     closed: bool,
     /// Batches that no single flip may take.
     proven: u64,
-    clock: Arc<ManualClock>,
+    pub(crate) clock: Arc<ManualClock>,
 }
 
 impl Store {
-    fn write(subject: &dyn Subject, variant: u32, seed: u64, closed: bool) -> Result<Self, String> {
+    pub(crate) fn write(
+        subject: &dyn Subject,
+        variant: u32,
+        seed: u64,
+        closed: bool,
+    ) -> Result<Self, String> {
         let medium = Faulty::new(0);
         let media = Arc::new(medium.clone());
         let mut session = Session::unopened(subject, variant, 0, media);

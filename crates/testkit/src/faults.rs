@@ -7,7 +7,8 @@
 //! | opening | it works when it is tried again |
 //!
 //! After reopening, everything acknowledged is there; and at the end a sync that succeeds makes
-//! everything durable, whatever failed before it.
+//! everything durable, whatever failed before it. So it is if power is cut while it is opened again.
+//! Every other request fails because the disk is full, as even a sync and a change of names may.
 //!
 //! Promise checked: the above; no panic; no error besides the injected one and what follows from it.
 //!
@@ -31,6 +32,9 @@ const PATIENCE: usize = 3;
 
 /// Power cuts that keep some of what was pending, beside the one that keeps nothing.
 const MIXTURES: u64 = 3;
+
+/// Opening takes about so many operations.
+const LONGEST_OPENING: u64 = 24;
 
 const SHAPE: Shape =
     Shape { steps: 70, value_bytes: 2 << 10, clock_goes_back: false, ..Shape::EVERYTHING };
@@ -100,6 +104,7 @@ impl<'s> Trial<'s> {
     fn run(&mut self, case: Case, history: &[Step], request: u64) -> Result<(), String> {
         let medium = Faulty::new(case.seed);
         medium.fail_at(request, FaultKind::Any);
+        medium.set_errors_full(request % 2 == 1);
         self.injected += 1;
         let mut session = self.session(case, &medium);
         if guarded(|| Ok(session.open()?)).is_err() {
@@ -116,7 +121,12 @@ impl<'s> Trial<'s> {
             })
             .map_err(|what| format!("step {at}, {step}: {what}"))?;
         }
-        guarded(|| end(&mut session, &medium)).map_err(|what| format!("at the end: {what}"))
+        if request % 4 < 2 {
+            return guarded(|| end(&mut session, &medium))
+                .map_err(|what| format!("at the end: {what}"));
+        }
+        let mut dice = Dice::of(case.seed ^ request, 6);
+        guarded(|| cut_while_opening(&mut session, &medium, dice.below(LONGEST_OPENING)))
     }
 
     /// What must follow when `step` has failed with `error`.
@@ -201,6 +211,24 @@ fn end(session: &mut Session<'_>, medium: &Faulty) -> Result<(), Wrong> {
     session.step(&Step::Verify)?;
     session.step(&Step::Reopen)?;
     session.step(&Step::ReadAll)
+}
+
+/// Power goes off at an operation of opening. What a failed sync left in doubt was seen by the opening, and
+/// the cut takes it back.
+fn cut_while_opening(
+    session: &mut Session<'_>,
+    medium: &Faulty,
+    operation: u64,
+) -> Result<(), Wrong> {
+    session.drop_engine();
+    medium.cut_power_at(medium.operations() + operation);
+    let opened = session.open();
+    if let Err(error) = opened
+        && !medium.power_is_off()
+    {
+        return Err(error.into());
+    }
+    cut_on_a_copy(session, medium, "while it is opened again")
 }
 
 /// What a power cut would leave has all that was synced; the session goes on as if there was none.

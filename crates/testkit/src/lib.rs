@@ -52,6 +52,7 @@ pub mod oracle;
 pub mod pages;
 pub mod power;
 pub mod reference;
+pub mod resealed;
 pub mod scale;
 pub mod serial;
 pub mod session;
@@ -112,6 +113,7 @@ macro_rules! conformance {
             killed $crate::kill::killed,
             damage_when_closed $crate::damage::damage_when_closed,
             damage_when_not_closed $crate::damage::damage_when_not_closed,
+            resealed $crate::resealed::resealed,
             faults $crate::faults::faults,
             full_medium $crate::full::full_medium,
             linearizable $crate::linear::linearizable,

@@ -43,6 +43,15 @@ pub trait Subject: Send + Sync {
     /// # Errors
     /// The engine's.
     fn open(&self, media: Arc<dyn Media>, env: Env, variant: u32) -> Result<Box<dyn Engine>>;
+
+    /// Repairs what is there, if the engine can.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn repair(&self, media: &Arc<dyn Media>) -> Result<()> {
+        let _ = media;
+        Ok(())
+    }
 }
 
 /// Options from words `name=value` with spaces between them; of two with one name the last counts. Other

@@ -45,8 +45,11 @@ impl Record {
                 let first_sequence = varint(&mut body)?;
                 let count = varint(&mut body)?;
                 let end = first_sequence.checked_add(count);
-                if end.is_none_or(|end| end > MAX_SEQUENCE) {
+                if first_sequence == 0 || end.is_none_or(|end| end > MAX_SEQUENCE) {
                     return Err("sequence number out of range".to_owned());
+                }
+                if count == 0 {
+                    return Err("a record of no operations".to_owned());
                 }
                 let count = u32::try_from(count).map_err(|_| "too many operations".to_owned())?;
                 Ok(Record::Batch { first_sequence, batch: WriteBatch::from_bytes(body, count)? })

@@ -64,6 +64,7 @@ pub(crate) fn open(homes: Homes, env: Env, options: Options) -> Result<(Arc<Inne
     for &number in &replayed.found {
         versions.skip_number(number);
     }
+    // What the medium's manifest may name stays until it has this one.
     versions.settle()?;
     remove_garbage(&homes, &recovered.version, &replayed.logs)?;
 

@@ -69,6 +69,10 @@ impl Subject for TrieSubject {
         }
         Ok(Box::new(Trie::open(media, env, options)?))
     }
+
+    fn repair(&self, media: &Arc<dyn Media>) -> Result<()> {
+        siltstone_trie::repair(media, &options(0)).map(drop)
+    }
 }
 
 siltstone_testkit::conformance!(TrieSubject);

@@ -28,6 +28,7 @@
 
 use siltstone_engine::batch::{read_varint, write_varint};
 use siltstone_table::TableMeta;
+use siltstone_table::kind::in_range;
 
 use crate::rowtable::RowHandle;
 
@@ -175,7 +176,7 @@ impl Edit {
         while !reader.0.is_empty() {
             match reader.number()? {
                 NEXT_FILE => edit.next_file = Some(reader.number()?),
-                LAST_SEQUENCE => edit.last_sequence = Some(reader.number()?),
+                LAST_SEQUENCE => edit.last_sequence = Some(in_range(reader.number()?)?),
                 FIRST_LOG => edit.first_log = Some(reader.number()?),
                 SEALED_LOG => edit.sealed_log = Some((reader.number()?, reader.number()?)),
                 REMOVED => edit.removed.push((reader.level()?, reader.number()?)),
@@ -284,6 +285,14 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn is_a_sequence_number_that_no_write_could_follow_refused() {
+        for (last, holds) in [(u64::MAX, false), (1 << 61, false), ((1 << 61) - 1, true)] {
+            let edit = Edit { last_sequence: Some(last), ..Edit::default() };
+            assert_eq!(Edit::decode(&edit.encode()).is_ok(), holds, "{last}");
+        }
+    }
 
     fn sample() -> Edit {
         Edit {

@@ -168,9 +168,9 @@ impl Versions {
         Ok(())
     }
 
-    /// Makes the manifest durable as it was read, so that what it does not name can go.
+    /// Makes sure that the medium has the manifest that was opened: files that it does not name may go.
     pub(crate) fn settle(&self) -> Result<()> {
-        self.installing.lock().manifest.as_mut().map_or(Ok(()), Manifest::settle)
+        self.installing.lock().manifest.as_mut().ok_or(Error::Closed)?.settle()
     }
 
     /// Seals the manifest: no more edits.

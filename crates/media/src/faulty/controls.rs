@@ -8,6 +8,8 @@
 
 use std::collections::BTreeSet;
 
+use rustix::io::Errno;
+
 use super::directory::{Directory, SharedDirectory};
 use super::file::SharedFile;
 use super::{FaultKind, Faulty, World};
@@ -50,6 +52,11 @@ impl Faulty {
         if count > 0 {
             self.world.lock().plan.fail_next.push((kind, count));
         }
+    }
+
+    /// Whether planned errors say that the disk is full, as a sync or a rename may, too.
+    pub fn set_errors_full(&self, full: bool) {
+        self.world.lock().plan.errno = if full { Errno::NOSPC } else { Errno::IO };
     }
 
     /// Fails each read, write and sync from now on with this probability, drawn from the medium's

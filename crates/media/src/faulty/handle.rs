@@ -125,7 +125,7 @@ impl File for FaultyFile {
             }
             // The survivors decide which of its sectors got in.
             Verdict::Cut => file.write(world.next_sequence(), offset, bytes),
-            Verdict::Fail => write_some(&mut world, &mut file, offset, bytes),
+            Verdict::Fail(_) => write_some(&mut world, &mut file, offset, bytes),
             Verdict::Off => {}
         }
         verdict.or_fail("write", &self.name)
@@ -137,7 +137,7 @@ impl File for FaultyFile {
         let mut file = self.state.lock();
         match verdict {
             Verdict::Go => file.sync(),
-            Verdict::Fail => file.poison(),
+            Verdict::Fail(_) => file.poison(),
             // What is pending stays pending: any of it may have got in.
             Verdict::Cut | Verdict::Off => {}
         }

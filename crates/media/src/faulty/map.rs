@@ -57,7 +57,7 @@ pub(super) fn map(medium: &Faulty, name: &str, bytes: u64) -> Result<Mapping> {
     }
     match verdict {
         Verdict::Go => file.sync(),
-        Verdict::Fail => file.poison(),
+        Verdict::Fail(_) => file.poison(),
         Verdict::Cut | Verdict::Off => {}
     }
     verdict.or_fail("sync", &name)?;
@@ -113,7 +113,7 @@ impl Backing for FaultyBacking {
         match verdict {
             // The survivors decide which of its lines and words got in.
             Verdict::Go | Verdict::Cut => self.put(&mut world, memory, offset, bytes),
-            Verdict::Fail => {
+            Verdict::Fail(_) => {
                 for part in parts(offset, bytes.len() as u64) {
                     if world.plan.dice.coin() {
                         let piece = &bytes[part.within(offset)];
@@ -132,7 +132,7 @@ impl Backing for FaultyBacking {
         let mut file = self.state.lock();
         match verdict {
             Verdict::Go => file.persist(ranges),
-            Verdict::Fail => file.poison_stores(ranges),
+            Verdict::Fail(_) => file.poison_stores(ranges),
             // What is pending stays pending: any of it may have got in.
             Verdict::Cut | Verdict::Off => {}
         }

@@ -237,7 +237,7 @@ impl Media for Faulty {
         let mut world = self.world.lock();
         let verdict = world.plan.admit(FaultKind::DirSync);
         let mut directory = self.directory.lock();
-        if verdict == Verdict::Fail {
+        if matches!(verdict, Verdict::Fail(_)) {
             directory.poison();
         }
         verdict.or_fail("sync directory", &self.name)?;
@@ -272,7 +272,7 @@ impl Media for Faulty {
         let mut directory = self.directory.lock();
         if directory.is_pending(name) {
             let verdict = world.plan.admit(FaultKind::DirSync);
-            if verdict == Verdict::Fail {
+            if matches!(verdict, Verdict::Fail(_)) {
                 directory.poison();
             }
             verdict.or_fail("sync directory", &self.name)?;

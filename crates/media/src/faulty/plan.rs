@@ -12,6 +12,7 @@
 
 use std::io;
 
+use rustix::io::Errno;
 use siltstone_engine::{Error, Result};
 
 use super::dice::Dice;
@@ -43,8 +44,8 @@ impl FaultKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Go,
-    /// An I/O error.
-    Fail,
+    /// An error of the medium.
+    Fail(Errno),
     /// Power goes off in the middle of it.
     Cut,
     /// Power was off before.
@@ -56,7 +57,7 @@ impl Verdict {
     pub(super) fn or_fail(self, operation: &'static str, file: &str) -> Result<()> {
         match self {
             Verdict::Go => Ok(()),
-            Verdict::Fail => Err(Error::io(operation, file, &rustix::io::Errno::IO.into())),
+            Verdict::Fail(errno) => Err(Error::io(operation, file, &errno.into())),
             Verdict::Cut | Verdict::Off => {
                 Err(Error::io(operation, file, &io::Error::other("power is off")))
             }
@@ -73,6 +74,8 @@ pub(super) struct Plan {
     pub(super) fail_at: Vec<(u64, FaultKind)>,
     /// How many more of a kind fail.
     pub(super) fail_next: Vec<(FaultKind, u64)>,
+    /// What planned errors say.
+    pub(super) errno: Errno,
     pub(super) error_rate: f64,
     pub(super) capacity_bytes: u64,
     pub(super) torn_on_full: bool,
@@ -88,6 +91,7 @@ impl Plan {
             cut_at: None,
             fail_at: Vec::new(),
             fail_next: Vec::new(),
+            errno: Errno::IO,
             error_rate: 0.0,
             capacity_bytes: u64::MAX,
             torn_on_full: false,
@@ -116,7 +120,7 @@ impl Plan {
         let unlucky = self.error_rate > 0.0 && self.dice.chance(self.error_rate);
         // Names live in a journal; what fails at random is the moving of bytes.
         let unlucky = unlucky && request != FaultKind::Names;
-        if named || next || unlucky { Verdict::Fail } else { Verdict::Go }
+        if named || next || unlucky { Verdict::Fail(self.errno) } else { Verdict::Go }
     }
 
     fn use_up(&mut self, request: FaultKind) -> bool {

@@ -143,6 +143,14 @@ impl LogWriter {
         self.shared.sync().map(|_| ())
     }
 
+    /// Whether it takes more.
+    ///
+    /// # Errors
+    /// `ReadOnly` after a fault that could not be undone.
+    pub(crate) fn check_usable(&self) -> Result<()> {
+        self.shared.check_usable()
+    }
+
     /// Reads its records from any thread, each from the moment its append has returned.
     pub fn access(&self) -> LogAccess {
         LogAccess::growing(self.shared.file.clone(), self.sum, self.shared.clone())

@@ -23,6 +23,7 @@
 use std::collections::BTreeSet;
 
 use siltstone_engine::batch::{read_varint, write_varint};
+use siltstone_table::kind::in_range;
 
 use super::{DEEPEST, Place};
 use crate::hash::HashKind;
@@ -113,7 +114,7 @@ impl Edit {
             let mut next = || take(&mut bytes);
             match field {
                 NEXT_FILE => edit.next_file = Some(next()?),
-                LAST_SEQUENCE => edit.last_sequence = Some(next()?),
+                LAST_SEQUENCE => edit.last_sequence = Some(in_range(next()?)?),
                 FIRST_LOG => edit.first_log = Some(next()?),
                 ADDED => {
                     let place = place(next()?, next()?)?;
@@ -189,6 +190,14 @@ fn take(bytes: &mut &[u8]) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn is_a_sequence_number_that_no_write_could_follow_refused() {
+        for (last, holds) in [(u64::MAX, false), (1 << 61, false), ((1 << 61) - 1, true)] {
+            let edit = Edit { last_sequence: Some(last), ..Edit::default() };
+            assert_eq!(Edit::decode(&edit.encode()).is_ok(), holds, "{last}");
+        }
+    }
 
     #[test]
     fn do_edits_come_back_and_are_hostile_bytes_refused() {

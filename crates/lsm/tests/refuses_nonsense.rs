@@ -1,0 +1,41 @@
+//! Is what makes no sense told as damage, by file and byte, though its checksum holds?
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use siltstone_engine::{Env, Error, ManualClock, Purpose};
+use siltstone_lsm::{Lsm, Options};
+use siltstone_media::{Media, Ram};
+use siltstone_table::{Link, LogWriter};
+
+/// The first record of the first log, in a store without anything else.
+fn opened(record: &[u8]) -> (u64, Error) {
+    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    let open = || {
+        let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
+        Lsm::open(media.clone(), env, Options::default())
+    };
+    drop(open().unwrap());
+    for name in media.list().unwrap().iter().filter(|name| name.ends_with(".log")) {
+        media.remove(name).unwrap();
+    }
+    let mut log = LogWriter::create(media.as_ref(), "000001.log", 1, Purpose::Log).unwrap();
+    log.append(&[&Link::default().encode()]).unwrap();
+    let position = log.append(&[record]).unwrap();
+    log.sync().unwrap();
+    (position, open().map(drop).unwrap_err())
+}
+
+#[test]
+fn is_a_record_of_no_operations_or_of_no_place_in_the_order_damage() {
+    // Kind, first sequence number, how many operations, a deletion of "k".
+    for record in [&[1, 0, 0][..], &[1, 7, 0], &[1, 0, 1, 0, 1, b'k']] {
+        match opened(record) {
+            (position, Error::Corruption { file, offset, .. }) => {
+                assert_eq!((file.as_str(), offset), ("000001.log", position), "{record:?}");
+            }
+            (_, other) => panic!("{record:?}: {other}"),
+        }
+    }
+}
