@@ -23,7 +23,7 @@ use std::sync::Arc;
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_media::{Media, Mode, PageClaims};
 use siltstone_table::{
-    BlockCache, FileKind, FileNumber, LogMode, LogReader, Manifest, Table, TableWriter,
+    BlockCache, FileKind, FileNumber, LogMode, LogReader, Manifest, Table, TableWriter, aside,
     parse_file_name,
 };
 
@@ -422,6 +422,7 @@ impl Repair<'_> {
                 entry.row = Some(RowEntry { arrival, log: None, nvm: None, data_bytes });
             }
         }
+        self.aside.iter().try_for_each(|name| aside::keep(self.media.as_ref(), name))?;
         self.media.sync_dir(Purpose::Maintenance)?;
         match Manifest::open(self.media.clone(), ENGINE) {
             Ok((mut manifest, _)) => {
@@ -430,21 +431,16 @@ impl Repair<'_> {
             }
             Err(_) => {
                 for name in self.media.list()?.iter().filter(|name| Manifest::owns(name)) {
-                    self.set_aside(name)?;
+                    self.media.rename(name, &format!("{name}.damaged"))?;
                 }
                 Manifest::create(self.media.clone(), ENGINE, &state.encode())?.close()?;
             }
         }
-        self.aside.iter().try_for_each(|name| self.set_aside(name))?;
+        self.aside.iter().try_for_each(|name| aside::leave(self.media.as_ref(), name))?;
         self.replayed.iter().try_for_each(|name| self.media.remove(name))?;
         self.media.sync_dir(Purpose::Maintenance)?;
         self.tell(format!("the new manifest names {} table files", state.added.len()));
         Ok(())
-    }
-
-    /// Keeps a file under another name.
-    fn set_aside(&self, name: &str) -> Result<()> {
-        self.media.rename(name, &format!("{name}.damaged"))
     }
 
     fn tell(&mut self, line: String) {

@@ -188,7 +188,7 @@ fn a_lost_manifest_costs_nothing_where_rows_are_logs() {
     assert_eq!(right(&media), KEYS);
 }
 
-/// Whatever request of it fails, another repair saves as much as the first would have.
+/// Whatever request of it fails, another repair saves as much as the first would have, and the damaged file stays.
 #[test]
 fn a_repair_that_fails_can_be_run_again() {
     let (faulty, _) = filled();
@@ -211,5 +211,7 @@ fn a_repair_that_fails_can_be_run_again() {
             repair(&media).unwrap();
         }
         assert_eq!(right(&media), saved, "request {request} of {requests}");
+        let is_kept = media.exists(&format!("{path}.damaged")).unwrap();
+        assert!(is_kept, "request {request} of {requests}");
     }
 }

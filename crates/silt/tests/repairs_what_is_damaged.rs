@@ -341,10 +341,11 @@ fn does_a_repair_that_loses_power_lose_no_more_when_it_is_done_again() {
         ("logs of the same keys", rewritten(), 1),
     ] {
         let whole = copied(&media);
-        let saved = {
+        let (saved, kept) = {
             let media: Arc<dyn Media> = Arc::new(whole.clone());
             repair(&media).unwrap();
-            read(&open(&media).unwrap())
+            let stores = ["hash", "sorted"].map(|kind| names(&media, &format!(".{kind}.damaged")));
+            (read(&open(&media).unwrap()), stores.concat())
         };
         let begun = copied(&media).operations();
         for at in (begun..).step_by(step) {
@@ -361,6 +362,10 @@ fn does_a_repair_that_loses_power_lose_no_more_when_it_is_done_again() {
                 let lost =
                     saved.iter().filter(|(key, value)| rows.get(*key) != Some(value)).count();
                 assert_eq!(lost, 0, "{what}, cut at {at}, seed {seed}:\n{story}");
+                for name in &kept {
+                    let is_kept = media.exists(name).unwrap();
+                    assert!(is_kept, "{name}: {what}, cut at {at}, seed {seed}:\n{story}");
+                }
             }
         }
     }

@@ -7,6 +7,7 @@
 //! | [`sst`] | an immutable sorted table: blocks, index, filter, properties, footer |
 //! | [`cache`] | uncompressed blocks of any number of tables, bounded by bytes |
 //! | [`manifest`] | which files count: a snapshot and edits, installed one by one |
+//! | [`aside`] | damaged files that a repair keeps |
 //! | [`checkpoint`] | files and a manifest into a checkpoint's sink |
 //! | [`number`] | numbers of files, and the names that carry them |
 //! | [`kind`] | what an entry of a table is, and the order of entries |
@@ -15,6 +16,7 @@
 //! bytes, and a version that an older reader refuses by name. Every parser takes any bytes and
 //! answers with a value or an error, in memory bounded by their length.
 
+pub mod aside;
 pub mod block;
 mod bytes_file;
 pub mod cache;

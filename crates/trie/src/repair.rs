@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, Op, Purpose, RateLimiter, Result};
 use siltstone_media::{File, Media, Mode};
-use siltstone_table::{LogMode, LogReader, Manifest};
+use siltstone_table::{LogMode, LogReader, Manifest, aside};
 
 use crate::cluster::Cluster;
 use crate::files::{FileSum, Homes, Kind};
@@ -431,6 +431,7 @@ impl Repair {
     fn write_manifest(&mut self, state: Edit) -> Result<()> {
         let first = Some(self.next_file);
         let state = Edit { next_file: first, first_log: first, ..state };
+        self.aside.iter().try_for_each(|name| self.put_aside(name, aside::keep))?;
         self.homes.sync_dirs(Purpose::Maintenance)?;
         let media = &self.homes.main;
         match Manifest::open(media.clone(), ENGINE) {
@@ -445,18 +446,15 @@ impl Repair {
                 Manifest::create(media.clone(), ENGINE, &state.encode())?.close()?;
             }
         }
-        self.aside.iter().try_for_each(|name| self.put_aside(name))?;
+        self.aside.iter().try_for_each(|name| self.put_aside(name, aside::leave))?;
         self.replayed.iter().try_for_each(|name| media.remove(name))?;
         self.homes.sync_dirs(Purpose::Maintenance)?;
         self.tell(format!("the new manifest names {} tables", state.added.len()));
         Ok(())
     }
 
-    fn put_aside(&self, name: &str) -> Result<()> {
-        match self.medium_of(name)? {
-            Some(media) => media.rename(name, &format!("{name}.damaged")),
-            None => Ok(()),
-        }
+    fn put_aside(&self, name: &str, put: fn(&dyn Media, &str) -> Result<()>) -> Result<()> {
+        self.medium_of(name)?.map_or(Ok(()), |media| put(media.as_ref(), name))
     }
 
     /// The medium on which a file is.

@@ -198,7 +198,7 @@ fn a_lost_manifest_costs_nothing_with_upper_levels_elsewhere() {
     assert!(matches!(Trie::open(other, env, options), Err(Error::Refused { .. })));
 }
 
-/// Whatever request of it fails, another repair saves as much as the first would have.
+/// Whatever request of it fails, another repair saves as much as the first would have, and the damaged file stays.
 #[test]
 fn a_repair_that_fails_can_be_run_again() {
     let (faulty, _) = filled("");
@@ -221,5 +221,7 @@ fn a_repair_that_fails_can_be_run_again() {
             repair(&media, &Options::default()).unwrap();
         }
         assert_eq!(right(&media), saved, "request {request} of {requests}");
+        let is_kept = media.exists(&format!("{path}.damaged")).unwrap();
+        assert!(is_kept, "request {request} of {requests}");
     }
 }

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_media::Media;
-use siltstone_table::Manifest;
+use siltstone_table::{Manifest, aside};
 
 use crate::hash_store::HashStore;
 use crate::keys::Keys;
@@ -296,12 +296,12 @@ impl Repair<'_> {
     /// Puts a manifest with this content into force, and sets aside what it does without.
     fn write_manifest(&mut self, mut state: Edit) -> Result<()> {
         state.next_file = Some(self.next_file);
+        self.aside.iter().try_for_each(|name| aside::keep(self.media.as_ref(), name))?;
+        self.media.sync_dir(Purpose::Maintenance)?;
         let (mut manifest, _) = Manifest::open(self.media.clone(), ENGINE)?;
         manifest.rewrite(&state.encode())?;
         manifest.close()?;
-        for name in std::mem::take(&mut self.aside) {
-            self.set_aside(&name)?;
-        }
+        self.aside.iter().try_for_each(|name| aside::leave(self.media.as_ref(), name))?;
         self.media.sync_dir(Purpose::Maintenance)?;
         let (hash, sorted) = (state.hash_stores.len(), state.sorted_stores.len());
         self.tell(format!("the new manifest names {hash} HashStores and {sorted} SortedStores"));
