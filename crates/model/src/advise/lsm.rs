@@ -90,8 +90,8 @@ impl Tree {
     /// Makes level 0 as large as the engine lets it grow over this data, and level 1 with it.
     fn grow_container(&mut self, wanted: &Wanted) {
         let share = wanted.keys() * self.stored(wanted) / CONTAINER_SHARE;
-        self.container =
-            share.min(CONTAINER_MEMTABLES * self.memtable).max(LEAST_CONTAINER).floor();
+        let share = share.min(CONTAINER_MEMTABLES * self.memtable).max(LEAST_CONTAINER);
+        self.container = (share / MIB).floor() * MIB;
         self.level_1 = LEVEL_1_CONTAINERS * self.container;
     }
 
