@@ -110,10 +110,10 @@ pub struct Level0Options {
     pub stop_at: usize,
     /// Capacity of the container of `triangle` and `matrix`, in bytes of keys and values, each key
     /// once, or of pages for rows in persistent memory (`container`; a sixth of what the levels hold, but from
-    /// 512 MiB to 64 memtables; with `nvm` that less two memtables). From 60 % of it on level 0 is compacted a stretch of keys at a time; from 85 %
-    /// on writers are delayed. Larger: less write amplification, more rows for a scan to look into,
-    /// up to twice as much on the medium, or six times under much skew. With 0, level 0 is compacted
-    /// whole, by the three numbers of rows.
+    /// 512 MiB to 64 memtables; with `nvm` that less two memtables). From 60 % of it on level 0 is compacted a
+    /// stretch of keys at a time; from 85 % on writers are delayed. Larger: less write amplification, more
+    /// rows for a read to look into, up to twice as much on the medium, or six times under much skew. With
+    /// 0, level 0 is compacted whole, by the three numbers of rows.
     pub container_bytes: Option<u64>,
 }
 

@@ -3,9 +3,9 @@
 //! ```text
 //!  keys    ──code──▶ numbers that ascend as the keys do ──>> shift──▶ at most 256 for each key
 //!
-//!  number  [ bucket │ 8 bits ]         bucket 0 has two keys, 1 none, 2 one
-//!                       │      highs    1 1 0                  0       1 0    a one for each key, a zero behind each bucket
-//!                       └────▶ lows     8 bits each, in order
+//!  number  [ bucket │ 8 bits ]                     two keys in bucket 0, none in 1, one in 2
+//!              │        └──▶ lows   in order        0x1c  0xd2               0x07
+//!              └───────────▶ highs  ones, and a zero behind each bucket     1 1 0  0  1 0
 //! ```
 //!
 //! A query turns both ends into numbers and looks whether the run has one from the lower to the upper. It
@@ -25,7 +25,7 @@
 //!
 //! Invariant: a range that holds a key of the run passes.
 //!
-//! Source: Elias (JACM 1974) and Fano (1971) for the numbers; Vaidya, Chatterjee et al., "SNARF" (VLDB 2022), for a range
+//! Source: Elias (JACM 1974) and Fano (1971) for the numbers; Vaidya et al., "SNARF" (VLDB 2022), for a range
 //! filter of numbers that ascend with the keys. The code of keys is ours.
 
 mod build;
@@ -50,7 +50,6 @@ pub struct NoRangeFilter;
 pub struct RangeFilter {
     code: KeyCode,
     shift: u32,
-    buckets: u64,
     lows: Box<[u8]>,
     highs: Box<[u64]>,
     /// Where in `highs` every [`STRIDE`]th bucket begins.
@@ -90,7 +89,7 @@ impl RangeFilter {
             return None;
         }
         let starts = starts(&highs, buckets);
-        Some(RangeFilter { code, shift, buckets, lows: lows.into(), highs, starts })
+        Some(RangeFilter { code, shift, lows: lows.into(), highs, starts })
     }
 
     /// Whether a key from `from` to `to`, both counted, may be there. Cost: three cache lines.
