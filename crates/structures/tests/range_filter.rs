@@ -71,8 +71,10 @@ proptest! {
         let at = at.index(bytes.len());
         bytes[at] ^= flip;
         if let Ok(filter) = RangeFilter::from_bytes(&bytes) {
-            let (from, to) = if a <= b { (a, b) } else { (b, a) };
-            filter.may_hold(&from, &to);
+            filter.may_hold(&a, &b);
+            for key in &keys {
+                filter.may_hold(key, key);
+            }
         }
     }
 }
