@@ -7,7 +7,8 @@
 //!               memtable  none      level 0  an index block, and a record of the log      below  a block
 //!             and each filter on the way is wrong for one in a hundred keys
 //! cache       holds the last blocks looked into. T lookups touch B·(1 − (1 − Unique(T)/N)ⁿ) of B blocks of
-//!             n keys; where that is the cache's size, its slope is the share of lookups that miss
+//!             n keys; where that is the cache's size, its slope is the share of lookups that miss. The few
+//!             blocks of rows are looked into alike: e^(−T·looks/blocks) of the looks miss
 //! ```
 //!
 //! Source: ours; the slope of Unique as an LRU cache's misses is Che's approximation.
@@ -159,20 +160,25 @@ impl Tree {
         let in_level0 = (past_memtables - past_level0).max(0.0);
         // Half of each is live on average.
         let rows = turn / memtable / 2.0;
-        let levels = self.model(wanted).tree.level_items.len() as f64;
-        let wrong =
-            FALSE_POSITIVES * (in_level0 * rows / 2.0 + past_level0 * (rows + levels / 2.0));
-        let missed = self.missed(keys, wanted);
-        in_level0 * (1.0 + missed) + (past_level0 + wrong) * missed
+        let levels = self.levels(wanted).len() as f64;
+        let wrong_rows = FALSE_POSITIVES * (in_level0 * rows / 2.0 + past_level0 * rows);
+        let wrong_levels = FALSE_POSITIVES * past_level0 * levels / 2.0;
+        let (missed, kept) = self.missed(keys, wanted);
+        // Blocks of rows are few, since they have positions for values, and each is looked into often.
+        let looks = in_level0 + wrong_rows;
+        let blocks = turn * (wanted.key_bytes + INDEX_BYTES) / BLOCK_BYTES;
+        let missed_rows = (-looks * kept / blocks.max(1.0)).exp();
+        in_level0 + looks * missed_rows + (past_level0 + wrong_levels) * missed
     }
 
-    /// The share of looks into blocks that the cache does not have.
-    fn missed(&self, keys: &Popularity, wanted: &Wanted) -> f64 {
+    /// The share of looks into blocks that the cache does not have, and for how many lookups it has a block after
+    /// the last look into it.
+    fn missed(&self, keys: &Popularity, wanted: &Wanted) -> (f64, f64) {
         let per_block = (BLOCK_BYTES / self.stored(wanted)).max(1.0);
         let blocks = keys.keys() / per_block;
         let cached = self.cache / BLOCK_BYTES.max(self.stored(wanted));
         if cached >= blocks {
-            return 0.0;
+            return (0.0, f64::MAX);
         }
         let untouched = |lookups: f64| 1.0 - keys.unique(lookups) / keys.keys();
         let touched = |lookups: f64| blocks * (1.0 - untouched(lookups).powf(per_block));
@@ -184,7 +190,7 @@ impl Tree {
             let middle = f64::midpoint(low, high);
             if touched(middle) < cached { low = middle } else { high = middle }
         }
-        untouched(high).powf(per_block - 1.0) * keys.first_time_share(high)
+        (untouched(high).powf(per_block - 1.0) * keys.first_time_share(high), high)
     }
 }
 
