@@ -19,7 +19,7 @@ pub struct Options {
     /// writes may run ahead of the flush.
     pub memtables: usize,
     /// Target bytes of levels 1, 2, … (`levels`, 1 GiB and ten times more each). Where the
-    /// container of level 0 grows, level 1 is at least twice as large. The last level takes what comes.
+    /// container of level 0 has grown, level 1 is at least twice as large. The last level takes what comes.
     pub level_bytes: Vec<u64>,
     /// Whether the model chooses the sizes of levels for the popularity of keys that it measures,
     /// instead of `levels`, which then only says how many there may be (`level_sizes`, `given` or
@@ -358,11 +358,11 @@ impl Options {
         }
     }
 
-    /// The least target of level 1 over the levels of `below` bytes: it grows with a container that does.
+    /// The least target of level 1 over the levels of `below` bytes: it grows with a container that has grown;
+    /// before that, and where there is none that does, it is what was given.
     pub(crate) fn least_level_1(&self, below: u64) -> u64 {
-        let grows =
-            self.is_container() && self.pool_bytes() == 0 && self.level0.container_bytes.is_none();
-        if grows { self.container(below).saturating_mul(LEVEL_1_CONTAINERS) } else { 0 }
+        let now = self.container(below);
+        if now > self.container(0) { now.saturating_mul(LEVEL_1_CONTAINERS) } else { 0 }
     }
 
     /// Whether level 0 is a container, whose rows are merged a stretch of keys at a time.
@@ -478,6 +478,25 @@ mod tests {
         let Err(Error::BadOptions(mistakes)) = Options::from_map(&bad) else { panic!("accepted") };
         let names: Vec<_> = mistakes.iter().map(|m| m.option.as_str()).collect();
         assert_eq!(names, ["memtable", "filter_bits", "levels", "l0_stop", "colour"]);
+    }
+
+    #[test]
+    fn does_level_1_grow_with_a_container_that_has_grown_and_stay_as_given_before() {
+        let of = |options: &[(&str, &str)]| {
+            let pairs = options.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+            Options::from_map(&pairs.collect()).unwrap()
+        };
+        let (small, large) = (2 << 30, 12u64 << 30);
+        let grows = of(&[("levels", "64MiB:1GiB")]);
+        assert_eq!((grows.container(small), grows.least_level_1(small)), (512 << 20, 0));
+        assert_eq!((grows.container(large), grows.least_level_1(large)), (2 << 30, 4 << 30));
+        assert_eq!(grows.container(100 * large), 2 << 30);
+        for fixed in
+            [of(&[("container", "1GiB")]), of(&[("container", "0")]), of(&[("nvm", "1GiB")])]
+        {
+            assert_eq!(fixed.container(large), fixed.container(0));
+            assert_eq!(fixed.least_level_1(large), 0);
+        }
     }
 
     #[test]
