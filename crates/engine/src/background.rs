@@ -16,13 +16,14 @@
 //! Source: ours.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::duty::{self, OnDuty, Writers};
 use crate::headway::Headway;
 use crate::{Error, Result, Scheduler, Stall, StallCounters};
 
@@ -32,7 +33,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// What the jobs and the writers of one open table share.
 pub struct Background<S> {
     scheduler: Scheduler,
-    headway: Headway,
+    headway: Arc<Headway>,
     state: Mutex<Shared<S>>,
     progress: Condvar,
     closed: AtomicBool,
@@ -69,7 +70,7 @@ impl<S> Background<S> {
         let state = Shared { engine: state, running: 0, failures: 0, error: None };
         Background {
             scheduler,
-            headway: Headway::default(),
+            headway: Arc::default(),
             state: Mutex::new(state),
             progress: Condvar::new(),
             closed: AtomicBool::new(false),
@@ -101,7 +102,9 @@ impl<S> Background<S> {
         state.running += 1;
         drop(state);
         let running = Running { background: self, settle: Some(settle) };
+        let on_duty = self.on_duty();
         let result = work();
+        drop(on_duty);
         let succeeded = result.is_ok();
         running.end(result);
         succeeded
@@ -117,17 +120,20 @@ impl<S> Background<S> {
         &self.headway
     }
 
+    /// The calling thread does part of a job until what is returned is dropped: between its steps it lets
+    /// writers pass. Of who calls [`run`](Self::run) it is known.
+    pub fn on_duty(&self) -> OnDuty {
+        let (scheduler, headway) = (self.scheduler.clone(), self.headway.clone());
+        OnDuty::for_writers(Writers { scheduler, headway })
+    }
+
     /// Between two steps of a long job: lets writers pass that are late or do not get on, and ends it soon
     /// if the table is closing. Call it each tenth of a millisecond.
     ///
     /// # Errors
     /// `Closed` then.
     pub fn between_steps(&self) -> Result<()> {
-        self.scheduler.let_pass();
-        // Without threads the writer is who runs this job.
-        if !self.scheduler.is_manual() {
-            self.headway.let_pass();
-        }
+        duty::between_steps();
         if self.is_stopping() { Err(Error::Closed) } else { Ok(()) }
     }
 

@@ -21,6 +21,7 @@
 //! | [`pressure`] | writers slow down in proportion to debt |
 //! | [`group`] | group commit: whoever comes first writes for all who wait |
 //! | [`headway`] | jobs let the write pass that is under way |
+//! | [`duty`] | where they do: between two steps, however deep in the code |
 //! | [`rate`] | a limit on background bytes a second |
 //! | [`env`](mod@env) | the injected world: clock, seed, scheduler, rate limit |
 
@@ -29,6 +30,7 @@ pub mod batch;
 pub mod clock;
 pub mod contract;
 pub mod cursor;
+pub mod duty;
 pub mod entry;
 pub mod env;
 pub mod error;

@@ -135,9 +135,8 @@ impl Scheduler {
         self.shared.awaited.sleep(pause);
     }
 
-    /// Between two steps of a long job: sleeps while a writer is late to be back from its pause. Cost: a
-    /// load, nearly always; so call it each tenth of a millisecond.
-    pub fn let_pass(&self) {
+    /// Sleeps while a writer is late to be back from its pause. Cost: a load, nearly always.
+    pub(crate) fn let_pass(&self) {
         self.shared.awaited.let_pass();
     }
 

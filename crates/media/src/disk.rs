@@ -125,7 +125,7 @@ impl Disk {
             }
             false => None,
         };
-        Ok(DiskFile { name: show(path), file: Arc::new(file), direct })
+        Ok(DiskFile::new(show(path), file, direct))
     }
 
     /// The entries that are `wanted`, by name. Names that are not UTF-8 are not ours and are left

@@ -61,6 +61,22 @@ fn write(media: &dyn Media, name: &str, bytes: &[u8]) -> Arc<dyn File> {
     file
 }
 
+/// A disk hands over in steps what a job writes.
+#[test]
+fn is_all_of_a_long_write_in_its_place_whatever_it_is_for() {
+    let bytes: Vec<u8> = (0..900_001).map(|i| (i % 251) as u8).collect();
+    on_every_medium(|media| {
+        for purpose in Purpose::ALL {
+            let file = media.create(purpose.name()).unwrap();
+            file.write_at(7, &bytes, purpose).unwrap();
+            file.begin_sync();
+            file.sync(purpose).unwrap();
+            assert_eq!(file.len().unwrap(), 7 + bytes.len() as u64);
+            assert!(read(&*file, 7, bytes.len()) == bytes, "{purpose:?}");
+        }
+    });
+}
+
 #[test]
 fn files_are_created_once_listed_in_order_and_removed() {
     on_every_medium(|media| {

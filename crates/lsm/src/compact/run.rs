@@ -113,6 +113,7 @@ impl Inner {
 
     /// Merges pieces until none is left.
     fn take_pieces(&self, pieces: &Pieces) {
+        let _on_duty = self.background.on_duty();
         loop {
             let piece = pieces.next.fetch_add(1, Relaxed);
             if piece > pieces.cuts.len() {

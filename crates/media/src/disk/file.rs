@@ -2,7 +2,8 @@
 //!
 //! Positioned I/O on one descriptor. The standard library's `read_exact_at` and `write_all_at` go
 //! on after interrupts and short transfers; the calls that it lacks are retried here. With a second
-//! descriptor for direct reads, reads go through that one.
+//! descriptor for direct reads, reads go through that one. What jobs write goes in steps, between which
+//! writers pass (see [`duty`]).
 //!
 //! Invariant: a read that returned `Ok` filled the whole buffer, a write that returned `Ok` handed
 //! all bytes to the kernel.
@@ -11,15 +12,20 @@
 
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
-use siltstone_engine::{Error, Purpose, Result};
+use siltstone_engine::{Error, Purpose, Result, duty};
 
 use crate::File;
 
 /// A call to read from the page cache takes as long as reading on for about this.
 const REQUEST_BYTES: u64 = 16 << 10;
+
+/// A job that hands over more than this does so in steps: for a new page the system takes a microsecond or
+/// several, and a writer that waits for the thread is not to wait for a megabyte.
+const STEP: usize = 256 << 10;
 
 pub(super) struct DiskFile {
     pub(super) name: String,
@@ -28,9 +34,15 @@ pub(super) struct DiskFile {
     pub(super) file: Arc<std::fs::File>,
     /// The same file opened for direct reads.
     pub(super) direct: Option<std::fs::File>,
+    /// The system has been asked to begin to write back what lies before.
+    begun: AtomicU64,
 }
 
 impl DiskFile {
+    pub(super) fn new(name: String, file: std::fs::File, direct: Option<std::fs::File>) -> Self {
+        DiskFile { name, file: Arc::new(file), direct, begun: AtomicU64::new(0) }
+    }
+
     fn fault(&self, operation: &'static str, error: impl Into<std::io::Error>) -> Error {
         Error::io(operation, &*self.name, &error.into())
     }
@@ -55,8 +67,21 @@ impl File for DiskFile {
         .map_err(|error| self.fault("read", error))
     }
 
-    fn write_at(&self, offset: u64, bytes: &[u8], _purpose: Purpose) -> Result<()> {
-        self.file.write_all_at(bytes, offset).map_err(|error| self.fault("write", error))
+    fn write_at(&self, offset: u64, bytes: &[u8], purpose: Purpose) -> Result<()> {
+        let write = |bytes, offset| {
+            self.file.write_all_at(bytes, offset).map_err(|error| self.fault("write", error))
+        };
+        // Whoever writes a log or a manifest may hold what writers wait for.
+        if !matches!(purpose, Purpose::Flush | Purpose::Compaction) {
+            return write(bytes, offset);
+        }
+        for (i, step) in bytes.chunks(STEP).enumerate() {
+            if i > 0 {
+                duty::between_steps();
+            }
+            write(step, offset + (i * STEP) as u64)?;
+        }
+        Ok(())
     }
 
     /// `fdatasync`: the bytes and what is needed to read them, the length among it.
@@ -65,7 +90,13 @@ impl File for DiskFile {
     }
 
     fn begin_sync(&self) {
-        super::ahead::begin_to_write_back(&self.file, 0, 0);
+        // The system finds a place on the medium for each page first.
+        let len = self.len().unwrap_or(0);
+        let begun = self.begun.swap(len, Relaxed);
+        for start in (begun..len).step_by(STEP) {
+            super::ahead::begin_to_write_back(&self.file, start, STEP as u64);
+            duty::between_steps();
+        }
     }
 
     fn request_bytes(&self) -> u64 {

@@ -297,7 +297,7 @@ mod tests {
     fn growing() -> (GrowingFile, std::fs::File) {
         let file = tempfile::tempfile().unwrap();
         let other = file.try_clone().unwrap();
-        let inner = DiskFile { name: "log".to_owned(), file: Arc::new(file), direct: None };
+        let inner = DiskFile::new("log".to_owned(), file, None);
         (GrowingFile::new(inner), other)
     }
 

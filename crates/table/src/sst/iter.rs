@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Purpose, Result};
+use siltstone_engine::{Purpose, Result, duty};
 
 use super::table::Table;
 use crate::block::{Block, BlockIter, Malformed};
@@ -318,6 +318,7 @@ impl Source {
             self.window = window;
             self.window_at = range.start;
             self.next_miss = self.table.index().block_at(range.start + len);
+            duty::between_steps();
         }
         let from = (range.start - self.window_at) as usize;
         let to = (range.end - self.window_at) as usize;

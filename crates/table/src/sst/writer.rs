@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Error, MAX_KEY_BYTES, MAX_VALUE_BYTES, Purpose, Result};
+use siltstone_engine::{Error, MAX_KEY_BYTES, MAX_VALUE_BYTES, Purpose, Result, duty};
 use siltstone_media::{File, Media};
 use siltstone_structures::{HyperLogLog, RangeFilterBuilder, hash64};
 
@@ -218,7 +218,9 @@ impl TableWriter {
         let mut metas = Vec::new();
         if self.options.filter_bits_per_key > 0.0 && !self.hashes.is_empty() {
             let hashes = std::mem::take(&mut self.hashes);
+            duty::between_steps();
             let filter = Filter::encode(&hashes, self.options.filter_bits_per_key);
+            duty::between_steps();
             self.write_meta(&mut metas, filter::NAME, &filter, false)?;
         }
         if let Some(ranges) = self.ranges.take().and_then(RangeFilterBuilder::finish) {
@@ -227,6 +229,7 @@ impl TableWriter {
         if let Some(sketch) = self.sketch.take() {
             self.metas.push((SKETCH.to_owned(), sketch.as_bytes().to_vec()));
         }
+        duty::between_steps();
         for (name, contents) in std::mem::take(&mut self.metas) {
             self.write_meta(&mut metas, &name, &contents, true)?;
         }
@@ -364,6 +367,7 @@ impl TableWriter {
         outcome?;
         self.written += bytes;
         self.buffer.clear();
+        duty::between_steps();
         self.file.begin_sync();
         Ok(())
     }
