@@ -21,7 +21,7 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Error, Purpose, Result};
+use siltstone_engine::{Error, Purpose, Result, duty};
 use siltstone_media::{PageMut, PmemPool};
 use siltstone_table::{EntryRef, kind};
 
@@ -211,7 +211,9 @@ impl RowBuilder {
             checksum: self.sum.of(HEADER_PLACE, &bytes),
         };
         let frame: Vec<PageMut> = std::iter::once(first).chain(directory_pages).collect();
+        duty::between_steps();
         self.pool.persist(pages.iter().chain(&frame), self.purpose)?;
+        duty::between_steps();
 
         let mut pages = pages.into_iter().map(|page| Some(page.freeze()));
         let data = pages.by_ref().take(data_pages).collect();
@@ -321,6 +323,7 @@ impl Pages {
     fn store(&mut self) -> Result<()> {
         let mut page = self.pool.allocate()?;
         page.store(0, &self.buffer, self.purpose)?;
+        duty::between_steps();
         self.pages.push(page);
         self.buffer.clear();
         Ok(())
