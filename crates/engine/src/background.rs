@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::duty::{self, OnDuty, Writers};
+use crate::duty::{self, OnDuty};
 use crate::headway::Headway;
 use crate::{Error, Result, Scheduler, Stall, StallCounters};
 
@@ -123,8 +123,7 @@ impl<S> Background<S> {
     /// The calling thread does part of a job until what is returned is dropped: between its steps it lets
     /// writers pass. Of who calls [`run`](Self::run) it is known.
     pub fn on_duty(&self) -> OnDuty {
-        let (scheduler, headway) = (self.scheduler.clone(), self.headway.clone());
-        OnDuty::for_writers(Writers { scheduler, headway })
+        OnDuty::new(self.scheduler.clone(), self.headway.clone())
     }
 
     /// Between two steps of a long job: lets writers pass that are late or do not get on, and ends it soon

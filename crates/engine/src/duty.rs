@@ -15,31 +15,32 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::Scheduler;
-use crate::headway::Headway;
+use crate::headway::{Headway, Sight};
 
 thread_local! {
     /// Whom the job of this thread lets pass.
-    static DUTY: RefCell<Option<Writers>> = const { RefCell::new(None) };
+    static DUTY: RefCell<Option<Duty>> = const { RefCell::new(None) };
 }
 
-/// The writers of a table, and all that pause.
-#[derive(Clone)]
-pub(crate) struct Writers {
-    pub(crate) scheduler: Scheduler,
-    pub(crate) headway: Arc<Headway>,
+struct Duty {
+    scheduler: Scheduler,
+    headway: Arc<Headway>,
+    last: Sight,
 }
 
 /// The calling thread is on duty until this is dropped.
 #[must_use]
 pub struct OnDuty {
-    before: Option<Writers>,
+    before: Option<Duty>,
 }
 
 impl OnDuty {
-    pub(crate) fn for_writers(writers: Writers) -> Self {
+    /// Lets the table's writers pass, and all that pause.
+    pub(crate) fn new(scheduler: Scheduler, headway: Arc<Headway>) -> Self {
         // Without threads the writer is who runs the job.
-        let writers = Some(writers).filter(|writers| !writers.scheduler.is_manual());
-        OnDuty { before: DUTY.replace(writers) }
+        let is_manual = scheduler.is_manual();
+        let duty = (!is_manual).then(|| Duty { scheduler, headway, last: Sight::default() });
+        OnDuty { before: DUTY.replace(duty) }
     }
 }
 
@@ -52,10 +53,10 @@ impl Drop for OnDuty {
 /// Between two steps of a long job: sleeps while a writer is late to be back from its pause, or does not get
 /// on. Call it each tenth of a millisecond. Cost: some loads, nearly always.
 pub fn between_steps() {
-    DUTY.with_borrow(|writers| {
-        if let Some(writers) = writers {
-            writers.scheduler.let_pass();
-            writers.headway.let_pass();
+    DUTY.with_borrow_mut(|duty| {
+        if let Some(Duty { scheduler, headway, last }) = duty {
+            scheduler.let_pass();
+            headway.let_pass(last);
         }
     });
 }
@@ -66,16 +67,17 @@ mod tests {
 
     use super::*;
 
-    /// How long a step's end takes while a write stands still.
+    /// How long two steps' ends take while a write stands still.
     fn stands_still(scheduler: Scheduler) -> (Duration, Duration) {
         let headway = Arc::new(Headway::default());
         let took = || {
             let began = Instant::now();
             between_steps();
+            std::thread::sleep(Duration::from_micros(30));
+            between_steps();
             began.elapsed()
         };
-        let on_duty =
-            OnDuty::for_writers(Writers { scheduler: scheduler.clone(), headway: headway.clone() });
+        let on_duty = OnDuty::new(scheduler, headway.clone());
         let write = headway.begin();
         let during = took();
         drop(write);
@@ -97,13 +99,10 @@ mod tests {
     fn is_a_job_within_a_job_over_before_the_outer_one() {
         let scheduler = Scheduler::threads(1);
         let [outer, inner] = [(); 2].map(|()| Arc::new(Headway::default()));
-        let on_duty = |headway: &Arc<Headway>| {
-            let (scheduler, headway) = (scheduler.clone(), headway.clone());
-            OnDuty::for_writers(Writers { scheduler, headway })
-        };
+        let on_duty = |headway: &Arc<Headway>| OnDuty::new(scheduler.clone(), headway.clone());
         let is_of = |headway: &Arc<Headway>| {
             DUTY.with_borrow(|duty| {
-                duty.as_ref().is_some_and(|writers| Arc::ptr_eq(&writers.headway, headway))
+                duty.as_ref().is_some_and(|duty| Arc::ptr_eq(&duty.headway, headway))
             })
         };
         let first = on_duty(&outer);

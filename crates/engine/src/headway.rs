@@ -3,14 +3,16 @@
 //! ```text
 //!   number   even: no write is under way    odd: one is, and the next one will have the next odd number
 //!
-//!   a job between two steps: odd, and the same for 5 µs ── the writer does not run ──▶ sleep, look again
+//!   a job between two steps: odd, and the same as a step ago ── the writer does not run ──▶ sleep, look again
 //! ```
 //!
 //! A writer that never waits is set aside by the system all the same, in the middle of a write, at a tick of
 //! its clock: its share of the processors is used up. Then each thread beside it may run for some
 //! ticks, so that of a write of a microsecond one in some thousands takes 8 to 16 ms, as long as the jobs
 //! of background work together. No pause of back-pressure is that long. So jobs look between two steps
-//! whether the writer gets on, and sleep while it does not: the system then has nobody else to run.
+//! whether the writer gets on, and sleep while it does not: the system then has nobody else to run. That
+//! it does not takes two looks to know: to sleep for each write that takes ten microseconds would cost jobs
+//! a tenth of their time, and writers would wait for them.
 //!
 //! A writer that waits on purpose, for room, for the medium or for its turn, says so ([`UnderWay::aside`]):
 //! jobs are what it waits for. One that does not come back for other reasons (other programs, a fault of a page) does not
@@ -26,7 +28,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// A write that runs is over within this time, nearly always.
-const RUNS: Duration = Duration::from_micros(5);
+const RUNS: Duration = Duration::from_micros(20);
 /// How long a job sleeps before it looks again.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
 /// So often at most for one write.
@@ -38,6 +40,13 @@ pub struct Headway {
     number: AtomicU64,
     /// The write that jobs wait for no more.
     given_up: AtomicU64,
+}
+
+/// What a job saw when it looked last.
+#[derive(Debug, Default)]
+pub(crate) struct Sight {
+    number: u64,
+    at: Option<Instant>,
 }
 
 /// A write that is under way until this is dropped, unless another was before it.
@@ -54,23 +63,24 @@ impl Headway {
         under_way
     }
 
-    /// Sleeps while a write is under way that does not get on; returns how often. Cost: a load, or as
-    /// long as the write takes.
-    pub(crate) fn let_pass(&self) -> u32 {
+    /// Sleeps while the write is under way that was so when the job looked last; returns how often. Cost: a
+    /// load and a look at the clock.
+    pub(crate) fn let_pass(&self, last: &mut Sight) -> u32 {
         let number = self.number.load(Relaxed);
         if number.is_multiple_of(2) || number == self.given_up.load(Relaxed) {
             return 0;
         }
-        let is_there = || self.number.load(Relaxed) == number;
-        let began = Instant::now();
-        while began.elapsed() < RUNS {
-            if !is_there() {
-                return 0;
-            }
-            std::hint::spin_loop();
+        match last.at.filter(|_| last.number == number) {
+            None => *last = Sight { number, at: Some(Instant::now()) },
+            Some(at) if at.elapsed() >= RUNS => return self.sleep_while_at(number),
+            Some(_) => {}
         }
+        0
+    }
+
+    fn sleep_while_at(&self, number: u64) -> u32 {
         let mut looks = 0;
-        while is_there() {
+        while self.number.load(Relaxed) == number {
             if looks == LOOKS {
                 self.given_up.store(number, Relaxed);
                 break;
@@ -120,28 +130,50 @@ impl Drop for UnderWay<'_> {
 mod tests {
     use super::*;
 
+    /// A job's looks, a step apart each.
+    #[derive(Default)]
+    struct Job(Sight);
+
+    impl Job {
+        fn ends_a_step(&mut self, headway: &Headway) -> u32 {
+            std::thread::sleep(RUNS);
+            headway.let_pass(&mut self.0)
+        }
+    }
+
     #[test]
     fn do_jobs_wait_for_a_write_that_stands_still_and_for_it_alone() {
-        let headway = Headway::default();
-        assert_eq!(headway.let_pass(), 0, "no write is under way");
+        let (headway, mut job) = (Headway::default(), Job::default());
+        assert_eq!(job.ends_a_step(&headway), 0, "no write is under way");
         let first = headway.begin();
-        assert_eq!(first.aside(|| headway.let_pass()), 0, "it waits for the job");
+        assert_eq!(first.aside(|| job.ends_a_step(&headway)), 0, "it waits for the job");
+        assert_eq!(job.ends_a_step(&headway), 0, "it may have begun just now");
         // A second at once is not told of, and ends nothing that is not its own.
         drop(headway.begin());
-        assert_eq!(headway.let_pass(), LOOKS, "it stands still, but work must go on");
-        assert_eq!(headway.let_pass(), 0, "a write is waited for once");
+        assert_eq!(job.ends_a_step(&headway), LOOKS, "it stands still, but work must go on");
+        assert_eq!(job.ends_a_step(&headway), 0, "a write is waited for once");
         drop(first);
-        assert_eq!(headway.let_pass(), 0, "it is over");
+        assert_eq!(job.ends_a_step(&headway), 0, "it is over");
         let _second = headway.begin();
-        assert_eq!(headway.let_pass(), LOOKS, "that of another was given up");
+        assert_eq!(job.ends_a_step(&headway), 0, "it is another");
+        assert_eq!(job.ends_a_step(&headway), LOOKS, "that of another was given up");
     }
 
     #[test]
     fn does_a_second_write_at_once_not_hide_the_first() {
-        let headway = Headway::default();
+        let (headway, mut job) = (Headway::default(), Job::default());
         let _first = headway.begin();
         let _second = headway.begin();
-        assert_eq!(headway.let_pass(), LOOKS);
+        assert_eq!((job.ends_a_step(&headway), job.ends_a_step(&headway)), (0, LOOKS));
+    }
+
+    #[test]
+    fn do_short_steps_tell_nothing() {
+        let (headway, mut last) = (Headway::default(), Sight::default());
+        let _write = headway.begin();
+        let began = Instant::now();
+        while headway.let_pass(&mut last) == 0 {}
+        assert!(began.elapsed() >= RUNS);
     }
 
     #[test]
@@ -152,13 +184,15 @@ mod tests {
             scope.spawn(|| {
                 let write = headway.begin();
                 begun.send(()).unwrap();
-                std::thread::sleep(LOOK_AGAIN * 10);
+                std::thread::sleep(LOOK_AGAIN * 20);
                 drop(write);
                 let _next = headway.begin();
-                std::thread::sleep(LOOK_AGAIN * 10);
+                std::thread::sleep(LOOK_AGAIN * 20);
             });
             is_begun.recv().unwrap();
-            let looks = headway.let_pass();
+            let mut job = Job::default();
+            assert_eq!(job.ends_a_step(&headway), 0);
+            let looks = job.ends_a_step(&headway);
             assert!(looks > 0 && looks < LOOKS, "{looks}");
         });
     }
@@ -174,9 +208,10 @@ mod tests {
                 }
             });
             // The writer may be set aside, too: but not each time.
-            let looks: Vec<u32> = (0..1000).map(|_| headway.let_pass()).collect();
+            let mut job = Job::default();
+            let looks: Vec<u32> = (0..1000).map(|_| job.ends_a_step(&headway)).collect();
             stop.store(true, Relaxed);
-            assert!(looks.iter().filter(|&&looks| looks == 0).count() > 500, "{looks:?}");
+            assert!(looks.iter().filter(|&&looks| looks == 0).count() > 900, "{looks:?}");
         });
     }
 }
