@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use siltstone::{Env, Table};
 use siltstone_client::xdp::veth::{INTERFACE, Side, Wire};
-use siltstone_client::{Action, Client, ClientOptions, Outcome, Reply, Value};
+use siltstone_client::{Action, Client, ClientError, ClientOptions, Outcome, Reply, Value};
 use siltstone_mica::{Mica, Options};
 use siltstone_server::{Server, ServerOptions, StopHandle};
 use siltstone_testkit::Dice;
@@ -95,13 +95,17 @@ impl AtTheOtherEnd {
     }
 
     fn client_with(&self, past: bool, options: ClientOptions) -> Client {
+        self.connect(past, options).unwrap()
+    }
+
+    fn connect(&self, past: bool, options: ClientOptions) -> Result<Client, ClientError> {
         let options = ClientOptions {
             password: Some(PASSWORD.to_owned()),
             xdp: past.then(|| (INTERFACE.to_owned(), 0)),
             deadline: Duration::from_secs(10),
             ..options
         };
-        Client::connect(self.udp, options).unwrap()
+        Client::connect(self.udp, options)
     }
 }
 
@@ -157,6 +161,19 @@ fn do_both_ends_past_the_kernel_and_by_sockets_understand_each_other() {
             talk(&mut server.client(here), 5000);
         });
     }
+}
+
+#[test]
+fn is_it_said_that_another_has_the_interface() {
+    let Some(server) = start(false, false) else { return };
+    server.here(|| {
+        let first = server.client(true);
+        let second = server.connect(true, ClientOptions::default());
+        let error = second.err().unwrap().to_string();
+        assert!(error.contains("another is there"), "{error}");
+        drop(first);
+        talk(&mut server.client(true), 0);
+    });
 }
 
 /// Counts, by what the kernel's own counters of datagrams say.

@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | [`program`] | what chooses, on the interface |
 //! | `rings` | frames that are shared with the kernel |
+//! | `let_go` | waiting for who had the interface before |
 //! | [`frame`] | a datagram in an Ethernet frame |
 //! | [`veth`] | two interfaces that are each other's wire, to test and to measure with |
 //!
@@ -21,6 +22,7 @@
 //! Source: thesis, section 5.3.2, which uses Intel's DPDK in this place.
 
 pub mod frame;
+mod let_go;
 pub mod program;
 mod rings;
 pub mod veth;

@@ -20,6 +20,8 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+use super::let_go::once_let_go;
+
 /// Queues that may have a socket.
 const MAX_QUEUES: u32 = 64;
 /// Ports that a program may look for: jumps reach no further.
@@ -51,7 +53,7 @@ impl Program {
     /// Attaches a program to an interface, by its number.
     ///
     /// # Errors
-    /// What the system says: mostly that rights are missing, or that another program is there.
+    /// What the system says: mostly that rights are missing, or that another program is there and stays.
     pub(super) fn attach(interface: u32, address: Ipv4Addr, ports: &[u16]) -> io::Result<Self> {
         let sockets = bpf(MAP_CREATE, &[MAP_OF_SOCKETS, 4, 4, MAX_QUEUES])?;
         let code = code(sockets.as_raw_fd(), address, ports);
@@ -62,15 +64,18 @@ impl Program {
         {
             let attached = load(&code, load_as).and_then(|program| {
                 let fd = program.as_raw_fd() as u32;
-                Ok((bpf(LINK_CREATE, &[fd, interface, ATTACH_XDP, attach])?, program))
+                let link = [fd, interface, ATTACH_XDP, attach];
+                Ok((once_let_go(|| bpf(LINK_CREATE, &link))?, program))
             });
             match attached {
                 Ok((_attached, _program)) => {
                     let takes_pieces = load_as == IN_PIECES;
                     return Ok(Program { sockets, _program, _attached, takes_pieces });
                 }
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EPERM)) => {
-                    return Err(error);
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) => return Err(error),
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                    let text = format!("{error}: another is there, as `ip link show` says");
+                    return Err(io::Error::new(error.kind(), text));
                 }
                 // What is said first is of the way that most kernels take.
                 Err(error) => drop(failed.get_or_insert(error)),

@@ -30,9 +30,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::time::{Duration, Instant};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+use super::let_go::once_let_go;
 
 /// Entries of each ring, and chunks for each direction.
 const ENTRIES: u32 = 512;
@@ -46,8 +47,6 @@ const MAX_PIECE_BYTES: usize = CHUNK_BYTES - HEADROOM_BYTES;
 const MAX_FRAME_BYTES: usize = 16 * CHUNK_BYTES;
 /// What may be on its way out, in bytes of the kernel's memory.
 const SEND_BUFFER_BYTES: libc::c_int = 16 << 20;
-/// The kernel lets a queue go a while after its socket was closed.
-const LETS_GO_WITHIN: Duration = Duration::from_secs(1);
 /// How often the kernel is asked to send what waits before it is left for the next time.
 const MAX_KICKS: usize = 64;
 
@@ -251,27 +250,25 @@ impl Rings {
             sxdp_queue_id: queue,
             sxdp_shared_umem_fd: 0,
         };
-        let patience = Instant::now() + LETS_GO_WITHIN;
         loop {
-            // SAFETY: the address is of the kind and the length that the call is told.
-            let bound = unsafe {
-                let length = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
-                libc::bind(rings.socket.as_raw_fd(), (&raw const address).cast(), length)
-            };
-            if bound == 0 {
-                return Ok(rings);
-            }
-            let error = io::Error::last_os_error();
-            match error.raw_os_error() {
+            let bound = once_let_go(|| {
+                // SAFETY: the address is of the kind and the length that the call is told.
+                let bound = unsafe {
+                    let length = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
+                    libc::bind(rings.socket.as_raw_fd(), (&raw const address).cast(), length)
+                };
+                if bound == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+            });
+            match bound {
+                Ok(()) => return Ok(rings),
                 // It knows no frames in pieces.
-                Some(libc::EINVAL) if address.sxdp_flags != 0 => {
+                Err(error)
+                    if error.raw_os_error() == Some(libc::EINVAL) && address.sxdp_flags != 0 =>
+                {
                     address.sxdp_flags = 0;
                     rings.frame_bytes = MAX_PIECE_BYTES;
                 }
-                Some(libc::EBUSY) if Instant::now() < patience => {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                _ => return Err(error),
+                Err(error) => return Err(error),
             }
         }
     }
