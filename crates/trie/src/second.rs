@@ -173,6 +173,7 @@ fn replace(media: &dyn Media, name: &str, bytes: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use siltstone_media::faulty::Survival;
     use siltstone_media::{Faulty, Ram};
 
     fn homes(upper: &Faulty) -> Homes {
@@ -232,5 +233,36 @@ mod tests {
             assert_eq!(unsealed(&bad), None);
             assert_eq!(unsealed(&good[..at]), None);
         }
+    }
+
+    /// Else a drop of the table would leave what is on the second medium, and nothing would tell of it.
+    #[test]
+    fn is_it_durable_where_the_second_medium_is_before_that_has_an_owner() {
+        let directory = Path::new("/upper/levels");
+        let mut cut = 0;
+        loop {
+            let (main, upper) = (Faulty::new(1), Faulty::new(2));
+            let both = |main: &Faulty| Homes { main: Arc::new(main.clone()), ..homes(&upper) };
+            main.cut_power_at(cut);
+            let done = own(&both(&main), Some(directory), 7, false);
+            if upper.exists(OWNER).unwrap() {
+                let left = main.survivors_as(Survival::LoseAll, 1);
+                assert_eq!(upper_of(&left).unwrap().as_deref(), Some(directory), "cut {cut}");
+            }
+            if done.is_ok() {
+                break;
+            }
+            // What the dead process wrote of it can be read, and is made durable all the same.
+            let heir = main.after_death(cut);
+            own(&both(&heir), Some(directory), 7, false).unwrap();
+            let left = heir.survivors_as(Survival::LoseAll, 1);
+            assert_eq!(upper_of(&left).unwrap().as_deref(), Some(directory), "after {cut}");
+            // And another place is told of, though the table was closed.
+            own(&both(&heir), Some(Path::new("/moved")), 7, true).unwrap();
+            let left = heir.survivors_as(Survival::LoseAll, 1);
+            assert_eq!(upper_of(&left).unwrap().as_deref(), Some(Path::new("/moved")));
+            cut += 1;
+        }
+        assert!(cut > 3, "{cut}");
     }
 }

@@ -228,3 +228,29 @@ fn missing_file(error: Error) -> Error {
         _ => error,
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use siltstone_media::Ram;
+
+    use super::*;
+
+    #[test]
+    fn is_a_log_as_sealed_when_the_manifest_has_shrunk_as_before() {
+        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        let keys = Keys { seed: 1, partitions: 1 };
+        let (versions, _) = Versions::open(&media, keys).unwrap();
+        let file_name = || versions.installing.lock().manifest.as_ref().unwrap().file_name();
+        let (before, mut bytes) = (file_name(), 0);
+        // Every edit seals, so the one after which the manifest shrinks does.
+        while file_name() == before {
+            bytes += 1;
+            let edit = Edit { sealed_log: Some((1, bytes)), ..Edit::default() };
+            versions.install(edit, 0, |_| ()).unwrap();
+        }
+        versions.close().unwrap();
+        let (_, recovered) = Versions::open(&media, keys).unwrap();
+        assert_eq!(recovered.sealed_log, Some((1, bytes)));
+    }
+}
