@@ -38,7 +38,7 @@ pub use log::{
     LogWriter, NextLog, RecordParts, Replay, Replayed, SyncHandle,
 };
 pub use manifest::Manifest;
-pub use number::{FileKind, FileNumber, parse_file_name};
+pub use number::{FileKind, FileNumber, FileNumbers, parse_file_name, parse_number};
 pub use sst::{
     Found, IterOptions, SKETCH, Table, TableIter, TableMeta, TableOptions, TableWriter, Unsynced,
 };

@@ -8,18 +8,26 @@
 //! name := number in decimal, at least 6 digits  '.'  ("sst" | "log")
 //! ```
 //!
-//! Invariant: `parse(name(n)) == n`, and a name that this module would not write is not parsed, so
-//! that files of others (`lost+found`, an editor's copy) are left alone.
+//! Invariant: `parse(name(n)) == n` up to [`FileNumber::LAST`], and a name that this module would not
+//! write is not parsed, so that files of others (`lost+found`, an editor's copy) are left alone. Whoever counts
+//! on from the greatest number that is there does not come to the end of numbers.
 //!
 //! Source: the convention of LevelDB and its kin.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use siltstone_engine::{Error, Result};
 
 /// The number of a file; unique for the life of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FileNumber(pub u64);
 
 impl FileNumber {
+    /// Greater ones are nobody's. A table that made a file each microsecond would come to it in two thousand
+    /// years.
+    pub const LAST: FileNumber = FileNumber(1 << 56);
+
     /// The number after this one.
     #[must_use]
     pub fn next(self) -> Self {
@@ -65,12 +73,47 @@ pub fn parse_file_name(name: &str) -> Option<(FileKind, FileNumber)> {
 }
 
 /// Reads a number as [`FileNumber`]'s `Display` writes it, and nothing else.
-pub(crate) fn parse_number(digits: &str) -> Option<FileNumber> {
+pub fn parse_number(digits: &str) -> Option<FileNumber> {
     if !digits.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
     let number = FileNumber(digits.parse().ok()?);
-    (number.to_string() == digits).then_some(number)
+    (number <= FileNumber::LAST && number.to_string() == digits).then_some(number)
+}
+
+/// Gives numbers to a table's new files, none twice.
+#[derive(Debug)]
+pub struct FileNumbers(AtomicU64);
+
+impl FileNumbers {
+    /// Begins with `next`, which the manifest has: 1 if it has none.
+    ///
+    /// # Errors
+    /// `Corruption` if no table can have come so far.
+    pub fn of_manifest(next: Option<u64>) -> Result<Self> {
+        let next = next.unwrap_or(1);
+        // Who found a file of the last number counts on behind it.
+        if next > 2 * FileNumber::LAST.0 {
+            let reason = format!("the next file would have the number {next}");
+            return Err(Error::corruption("MANIFEST", 0, reason));
+        }
+        Ok(FileNumbers(AtomicU64::new(next)))
+    }
+
+    /// A number that was never given before.
+    pub fn take(&self) -> u64 {
+        self.0.fetch_add(1, Relaxed)
+    }
+
+    /// Makes sure that the number of a file that is there is not given again.
+    pub fn skip(&self, number: u64) {
+        self.0.fetch_max(number + 1, Relaxed);
+    }
+
+    /// The number that would be given next.
+    pub fn next(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
 }
 
 #[cfg(test)]
@@ -79,13 +122,28 @@ mod tests {
 
     #[test]
     fn do_names_come_back_as_numbers() {
-        for n in [0, 1, 999_999, 1_000_000, u64::MAX] {
+        for n in [0, 1, 999_999, 1_000_000, FileNumber::LAST.0] {
             for kind in [FileKind::Log, FileKind::Table] {
                 let name = kind.name(FileNumber(n));
                 assert_eq!(parse_file_name(&name), Some((kind, FileNumber(n))), "{name}");
             }
         }
         assert_eq!(FileKind::Table.name(FileNumber(123)), "000123.sst");
+    }
+
+    #[test]
+    fn are_numbers_given_once_and_never_near_the_end() {
+        let numbers = FileNumbers::of_manifest(None).unwrap();
+        assert_eq!([numbers.take(), numbers.take(), numbers.next()], [1, 2, 3]);
+        numbers.skip(2);
+        numbers.skip(7);
+        assert_eq!(numbers.take(), 8);
+        let last = FileNumbers::of_manifest(Some(FileNumber::LAST.0)).unwrap();
+        last.skip(FileNumber::LAST.0);
+        assert!(FileNumbers::of_manifest(Some(last.take())).is_ok());
+        for absurd in [2 * FileNumber::LAST.0 + 1, u64::MAX] {
+            assert!(FileNumbers::of_manifest(Some(absurd)).unwrap_err().is_corruption());
+        }
     }
 
     #[test]
@@ -101,6 +159,8 @@ mod tests {
             "000001.sst.tmp",
             "000001.SST",
             "00000a.log",
+            "72057594037927937.log",
+            "18446744073709551615.log",
             "18446744073709551616.log",
             "MANIFEST-000001",
             "CURRENT",

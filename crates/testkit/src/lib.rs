@@ -20,6 +20,7 @@
 //! | [`histories`](mod@histories) | check: every answer of random histories; [`shrink`](mod@shrink)s what fails |
 //! | [`metamorphic`](mod@metamorphic) | check: all option sets give one answer |
 //! | [`power`] | check: power cuts, also while recovering, and deaths of the process |
+//! | [`foreign`] | check: files of others beside a table's |
 //! | [`deaths`] | check: a process dies, and power goes off while the next one opens the table |
 //! | [`kill`] | check: a process killed while it writes, on the machine's own disk |
 //! | [`damage`](mod@damage) | check: flipped bytes, zeroed sectors, what is cut off, behind the end, misplaced, swapped, old, missing |
@@ -42,6 +43,7 @@ pub mod deaths;
 pub mod dice;
 pub mod ending;
 pub mod faults;
+pub mod foreign;
 pub mod full;
 pub mod histories;
 pub mod history;
@@ -114,6 +116,7 @@ macro_rules! conformance {
             power_cuts $crate::power::power_cuts,
             deaths_before_openings $crate::deaths::deaths_before_openings,
             killed $crate::kill::killed,
+            files_of_others $crate::foreign::files_of_others,
             damage_when_closed $crate::damage::damage_when_closed,
             damage_when_not_closed $crate::damage::damage_when_not_closed,
             resealed $crate::resealed::resealed,

@@ -4,12 +4,11 @@
 //! version is made. Only one edit is installed at a time; readers never wait for one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use siltstone_engine::{Error, Result};
 use siltstone_media::{Media, PageClaims, PmemPool};
-use siltstone_table::{BlockCache, Manifest, parse_file_name};
+use siltstone_table::{BlockCache, FileNumbers, Manifest, parse_file_name};
 
 use super::{Edit, NvmRows, Opened, Opener, Row, Version};
 use crate::pool;
@@ -22,7 +21,7 @@ pub(crate) const ENGINE: &str = "lsm";
 pub(crate) struct Versions {
     media: Arc<dyn Media>,
     cache: Arc<BlockCache>,
-    next_file: AtomicU64,
+    numbers: FileNumbers,
     installing: Mutex<Installing>,
 }
 
@@ -95,7 +94,7 @@ impl Versions {
         let versions = Versions {
             media: media.clone(),
             cache: cache.clone(),
-            next_file: AtomicU64::new(state.next_file.unwrap_or(1)),
+            numbers: FileNumbers::of_manifest(state.next_file)?,
             installing: Mutex::new(installing),
         };
         Ok((versions, recovered))
@@ -103,12 +102,12 @@ impl Versions {
 
     /// A file number that was never given before.
     pub(crate) fn new_number(&self) -> u64 {
-        self.next_file.fetch_add(1, Ordering::Relaxed)
+        self.numbers.take()
     }
 
     /// Makes sure that `number` is not given again.
     pub(crate) fn skip_number(&self, number: u64) {
-        self.next_file.fetch_max(number + 1, Ordering::Relaxed);
+        self.numbers.skip(number);
     }
 
     /// Installs `edit`: the manifest first, durably; then `publish` sees the next version while no
@@ -140,7 +139,7 @@ impl Versions {
             edit.arrivals = came_since.map(|number| (number, cursor.clone())).collect();
         }
         let next = Arc::new(installing.version.apply(&edit, &opened)?);
-        edit.next_file = Some(self.next_file.load(Ordering::Relaxed));
+        edit.next_file = Some(self.numbers.next());
         let last_sequence = opened.iter().map(Opened::max_sequence).max().unwrap_or(0);
         if last_sequence > installing.last_sequence {
             edit.last_sequence = Some(last_sequence);
@@ -164,7 +163,7 @@ impl Versions {
         let tables = before.levels.iter().flat_map(|tables| tables.iter());
         tables.filter(|table| is_gone(table.number())).for_each(|table| table.retire());
         drop(before);
-        installing.shrink_manifest(self.next_file.load(Ordering::Relaxed), edit.sealed_log);
+        installing.shrink_manifest(self.numbers.next(), edit.sealed_log);
         Ok(())
     }
 
@@ -189,7 +188,7 @@ impl Versions {
     /// from nothing. For checkpoints.
     pub(crate) fn snapshot(&self) -> (Arc<Version>, Edit) {
         let installing = self.installing.lock();
-        let edit = installing.snapshot(self.next_file.load(Ordering::Relaxed));
+        let edit = installing.snapshot(self.numbers.next());
         (installing.version.clone(), edit)
     }
 }

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_media::Media;
-use siltstone_table::{Manifest, aside};
+use siltstone_table::{FileNumbers, Manifest, aside};
 
 use crate::hash_store::HashStore;
 use crate::keys::Keys;
@@ -71,7 +71,9 @@ impl Repair<'_> {
             Some(state) => state,
             None => self.guess(&numbered)?,
         };
-        self.next_file = self.next_file.max(known.next_file.unwrap_or(1));
+        // What no table can have come to is no use.
+        let next = FileNumbers::of_manifest(known.next_file).map_or(1, |numbers| numbers.next());
+        self.next_file = self.next_file.max(next);
         let keys =
             known.keys.unwrap_or(Keys { seed: 0, partitions: Options::default().partitions });
         if !is_known {

@@ -10,12 +10,11 @@
 //! Source: ours, after LevelDB's version set.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_media::Media;
-use siltstone_table::Manifest;
+use siltstone_table::{FileNumbers, Manifest};
 
 use super::{Added, Edit, StoreEntry, Version};
 use crate::hash_store::HashStore;
@@ -31,7 +30,7 @@ pub(crate) const ENGINE: &str = "silt";
 pub(crate) struct Versions {
     media: Arc<dyn Media>,
     keys: Keys,
-    next_file: AtomicU64,
+    numbers: FileNumbers,
     installing: Mutex<Installing>,
 }
 
@@ -69,7 +68,7 @@ impl Versions {
         let mut versions = Versions {
             media: media.clone(),
             keys,
-            next_file: AtomicU64::new(state.next_file.unwrap_or(1)),
+            numbers: FileNumbers::of_manifest(state.next_file)?,
             installing: Mutex::new(Installing {
                 manifest: Some(manifest),
                 version: Arc::new(Version::empty(keys.partitions)),
@@ -89,12 +88,12 @@ impl Versions {
 
     /// A file number that was never given before.
     pub(crate) fn new_number(&self) -> u64 {
-        self.next_file.fetch_add(1, Ordering::Relaxed)
+        self.numbers.take()
     }
 
     /// Makes sure that `number` is not given again.
     pub(crate) fn skip_number(&self, number: u64) {
-        self.next_file.fetch_max(number + 1, Ordering::Relaxed);
+        self.numbers.skip(number);
     }
 
     /// Opens the stores that an edit adds; filters and indexes are not loaded yet.
@@ -125,7 +124,7 @@ impl Versions {
         let stores = edit.sorted_stores.iter().chain(&edit.hash_stores);
         let numbers: Vec<u64> = stores.map(|store| store.number).collect();
         indexes::load(&next, memory, &numbers, Purpose::Maintenance)?;
-        edit.next_file = Some(self.next_file.load(Ordering::Relaxed));
+        edit.next_file = Some(self.numbers.next());
         installing.manifest.as_mut().ok_or(Error::Closed)?.append(&edit.encode())?;
 
         installing.first_log = edit.first_log.unwrap_or(installing.first_log);
@@ -158,7 +157,7 @@ impl Versions {
     fn edit_of(&self, installing: &Installing) -> Edit {
         let (hash_stores, sorted_stores) = installing.version.entries();
         Edit {
-            next_file: Some(self.next_file.load(Ordering::Relaxed)),
+            next_file: Some(self.numbers.next()),
             first_log: Some(installing.first_log),
             keys: Some(self.keys),
             hash_stores,

@@ -8,12 +8,11 @@
 //! Source: LevelDB's version set; see ARCHITECTURE.md for the rules.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use siltstone_engine::{Error, Result};
 use siltstone_media::Media;
-use siltstone_table::Manifest;
+use siltstone_table::{FileNumbers, Manifest};
 
 use super::{Edit, Opened, TrieShape, Version};
 use crate::cluster::Cluster;
@@ -26,7 +25,7 @@ pub(crate) const ENGINE: &str = "trie";
 /// Installs edits and hands out file numbers.
 pub(crate) struct Versions {
     homes: Homes,
-    next_file: AtomicU64,
+    numbers: FileNumbers,
     pub(crate) shape: TrieShape,
     installing: Mutex<Installing>,
 }
@@ -81,7 +80,7 @@ impl Versions {
         let installing = Installing { manifest, version, last_sequence, first_log };
         let versions = Versions {
             homes: homes.clone(),
-            next_file: AtomicU64::new(state.next_file.unwrap_or(1)),
+            numbers: FileNumbers::of_manifest(state.next_file)?,
             shape,
             installing: Mutex::new(installing),
         };
@@ -90,12 +89,12 @@ impl Versions {
 
     /// A file number that was never given before.
     pub(crate) fn new_number(&self) -> u64 {
-        self.next_file.fetch_add(1, Ordering::Relaxed)
+        self.numbers.take()
     }
 
     /// Makes sure that `number` is not given again.
     pub(crate) fn skip_number(&self, number: u64) {
-        self.next_file.fetch_max(number + 1, Ordering::Relaxed);
+        self.numbers.skip(number);
     }
 
     /// Installs `edit`: the manifest first, durably; then `publish` sees the next version while no
@@ -109,7 +108,7 @@ impl Versions {
         // Opened before the manifest names them: a file that cannot be read is not installed.
         let opened = open_all(&self.homes, &edit, &installing.version)?;
         let next = Arc::new(installing.version.apply(&edit, &opened)?);
-        edit.next_file = Some(self.next_file.load(Ordering::Relaxed));
+        edit.next_file = Some(self.numbers.next());
         installing.manifest.as_mut().ok_or(Error::Closed)?.append(&edit.encode())?;
 
         installing.last_sequence = edit.last_sequence.unwrap_or(0).max(installing.last_sequence);
@@ -118,7 +117,7 @@ impl Versions {
         publish(&installing.version);
         retire(&edit, &before, &next);
         drop(before);
-        let next_file = self.next_file.load(Ordering::Relaxed);
+        let next_file = self.numbers.next();
         installing.shrink_manifest(self.shape, next_file, edit.sealed_log);
         Ok(())
     }
@@ -136,7 +135,7 @@ impl Versions {
     /// What the manifest would say if it were written anew now. For checkpoints.
     pub(crate) fn snapshot(&self) -> (Arc<Version>, Edit) {
         let installing = self.installing.lock();
-        let edit = installing.snapshot(self.shape, self.next_file.load(Ordering::Relaxed));
+        let edit = installing.snapshot(self.shape, self.numbers.next());
         (installing.version.clone(), edit)
     }
 }
