@@ -73,7 +73,7 @@ mod tests {
         let took = || {
             let began = Instant::now();
             between_steps();
-            std::thread::sleep(Duration::from_micros(30));
+            std::thread::sleep(Duration::from_micros(200));
             between_steps();
             began.elapsed()
         };

@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// A write that runs is over within this time, nearly always.
-const RUNS: Duration = Duration::from_micros(20);
+const RUNS: Duration = Duration::from_micros(100);
 /// How long a job sleeps before it looks again.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
 /// So often at most for one write.

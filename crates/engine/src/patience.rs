@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 5;
 
+/// The system takes so long to end a sleep where nothing is in its way.
+const IN_TIME: Duration = Duration::from_micros(100);
 /// How long a background thread sleeps before it looks again whether the writer is back.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
 /// So often at most: a writer that other programs keep from running is not to hold up background work.
@@ -77,7 +79,7 @@ impl Awaited {
     pub(crate) fn let_pass(&self) -> u32 {
         let is_late = || {
             let back = self.back.load(Relaxed);
-            back != NEVER && back <= self.began.elapsed().as_nanos() as u64
+            back != NEVER && Duration::from_nanos(back) + IN_TIME <= self.began.elapsed()
         };
         let mut looks = 0;
         while looks < LOOKS && is_late() {
@@ -100,6 +102,7 @@ mod tests {
         awaited.back.store(now() + 3_600_000_000_000, Relaxed);
         assert_eq!(awaited.let_pass(), 0, "it has time");
         awaited.back.store(now(), Relaxed);
+        std::thread::sleep(IN_TIME);
         assert_eq!(awaited.let_pass(), LOOKS, "it is late, but work must go on");
         std::thread::scope(|scope| {
             scope.spawn(|| {
