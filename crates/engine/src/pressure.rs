@@ -19,7 +19,8 @@
 //! takes the system longer than was asked for, so that small debts would slow writers far too much; and
 //! the fewer writes pause, the fewer are late. Large writes owe that much so soon that one in a thousand
 //! would pause: while more pause than one in two thousand, debts are gathered to the longest pause that an
-//! engine sets, which is what one write takes. The longer, the fewer writes are late, and the more readers
+//! engine sets, which is what one write takes. Debt comes and goes with each write buffer: what counts are the
+//! last hundred thousand writes, not the last two thousand. The longer, the fewer writes are late, and the more readers
 //! meet of the work that goes on meanwhile: 3 ms if nothing is set. The system may be late to end one, by
 //! several milliseconds where other threads want its processors: by how much is told, too, and writers have
 //! paid with it for what they owe next.
@@ -27,7 +28,7 @@
 //! Source: ours; LevelDB delays writers by 1 ms each in the same place.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 use std::time::Duration;
 
 use crate::Scheduler;
@@ -39,9 +40,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(3);
 /// What is owed is paid once it is this much, if pauses are seldom.
 const PAUSE_FROM: Duration = Duration::from_micros(2500);
 /// They are while no more than one in so many writes has paused.
-const SELDOM: u32 = 2000;
-/// So many pauses may come sooner, when none has come for long.
-const AT_ONCE: u32 = 64;
+const SELDOM: i32 = 2000;
+/// So many pauses may come sooner, when none has come for long; and so many too many are remembered.
+const AT_ONCE: i32 = 64;
 /// The most that is paid ahead by pauses that ended late.
 const MOST_AHEAD: Duration = Duration::from_millis(20);
 /// What a byte owes in the middle of the slope: 2 ms for 16 KiB.
@@ -65,8 +66,8 @@ pub struct Pressure {
     owed: AtomicU64,
     /// What they have paid ahead, in nanoseconds.
     ahead: AtomicU64,
-    /// Writes that no pause was counted against.
-    unpaused: AtomicU32,
+    /// Writes that no pause was counted against; below zero, those that pauses have had too many of.
+    unpaused: AtomicI32,
 }
 
 impl Default for Pressure {
@@ -85,7 +86,7 @@ impl Pressure {
             charged_bytes: AtomicU64::default(),
             owed: AtomicU64::default(),
             ahead: AtomicU64::default(),
-            unpaused: AtomicU32::default(),
+            unpaused: AtomicI32::default(),
         }
     }
 
@@ -135,7 +136,7 @@ impl Pressure {
             return None;
         }
         self.owed.store(0, Relaxed);
-        self.unpaused.store(unpaused.saturating_sub(SELDOM), Relaxed);
+        self.unpaused.store((unpaused - SELDOM).max(-AT_ONCE * SELDOM), Relaxed);
         Some(pause.min(self.longest))
     }
 
@@ -277,8 +278,25 @@ mod tests {
         let at_once = pauses_of(&pressure, 11_000_000, 20_000, 1000, 0.1);
         // The first pays what was owed before, too.
         let short = at_once[1..].iter().take_while(|&&pause| is_about(pause, PAUSE_FROM)).count();
-        assert!((AT_ONCE..=AT_ONCE + 10).contains(&(short as u32)), "{short}");
+        assert!((AT_ONCE..=AT_ONCE + 10).contains(&(short as i32)), "{short}");
         assert!(at_once.len() > short + 10, "{at_once:?}");
+
+        // Debt that comes and goes: when it is small it is remembered how many there were when it was not.
+        let mut from = 40_000_000;
+        let mut phase = |writes, debt| {
+            let pauses = pauses_of(&pressure, from, writes, 1000, debt);
+            from += writes * 1000;
+            pauses
+        };
+        phase(20_000, 0.1);
+        for _ in 0..10 {
+            let (much, little) = (phase(20_000, 0.1), phase(60_000, 0.02));
+            assert!(much.len() > 35 && little.len() > 10, "{much:?}, {little:?}");
+            assert!(
+                much.iter().chain(&little).all(|&pause| is_about(pause, longest)),
+                "{little:?}"
+            );
+        }
     }
 
     #[test]
