@@ -4,7 +4,7 @@
 //! escaped as in TSV (`\t`, `\n`, `\xNN`), so that any bytes can be told apart on a terminal.
 
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -46,7 +46,10 @@ impl Put {
     pub(crate) fn run(self) -> CommandResult {
         let value = if self.value == "-" {
             let mut value = Vec::new();
-            std::io::Read::read_to_end(&mut std::io::stdin(), &mut value)
+            // A byte too many is enough to refuse it by.
+            let input = std::io::stdin().take(siltstone::MAX_VALUE_BYTES as u64 + 1);
+            { input }
+                .read_to_end(&mut value)
                 .map_err(|e| Failure::file("read", "standard input", &e))?;
             value
         } else {

@@ -54,7 +54,12 @@ impl Interrupt {
     pub(crate) fn stdin(&self) -> std::io::Result<impl Read + use<>> {
         // Past the standard library's buffer, which a poll knows nothing of.
         let input = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
-        Ok(Patient { input, interrupt: self.clone() })
+        Ok(self.patient(input))
+    }
+
+    /// As [`stdin`](Self::stdin), of another file that may keep its reader waiting.
+    pub(crate) fn patient(&self, input: File) -> impl Read + use<> {
+        Patient { input, interrupt: self.clone() }
     }
 }
 

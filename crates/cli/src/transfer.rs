@@ -1,7 +1,8 @@
 //! `import` and `export`: rows between files and a table.
 //!
 //! An import of a file is refused whole: the file is read once to check every row, and only then
-//! once more to load it. Standard input cannot be read twice; a bad row ends the import there, and
+//! once more to load it. Standard input cannot be read twice, nor can a pipe that has a name, such as a shell's
+//! `<(zcat rows.gz)`; a bad row ends the import there, and
 //! the message tells how many rows before it are in. So does an import that is interrupted.
 //!
 //! An export is written aside and gets its name when it is whole.
@@ -29,6 +30,11 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// Whether a file is standard input or output.
 fn is_stdio(file: &Path) -> bool {
     file.as_os_str() == "-"
+}
+
+/// Whether what a name stands for can be read once only: a second reading of a pipe would find nothing.
+fn is_read_once(file: &Path) -> bool {
+    is_stdio(file) || file.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
 /// A file in messages, whatever its name is.
@@ -69,7 +75,7 @@ impl Import {
     pub(crate) fn run(self) -> CommandResult {
         let interrupt = Interrupt::watch()?;
         let most = self.store.max_value_bytes()?;
-        if !is_stdio(&self.file) {
+        if !is_read_once(&self.file) {
             // Before a store is made: a file that cannot be used leaves nothing behind.
             self.read_all("checking", most, &interrupt, &mut |_| interrupt.check())?;
         }
@@ -139,7 +145,10 @@ impl Import {
             };
             let (file, len) =
                 open(&self.file).map_err(|e| Failure::file("read", &shown(&self.file), &e))?;
-            (Box::new(file), progress::bytes(doing, len))
+            match is_read_once(&self.file) {
+                true => (Box::new(interrupt.patient(file)), progress::spinner(doing)),
+                false => (Box::new(file), progress::bytes(doing, len)),
+            }
         };
         let input = BufReader::with_capacity(BUFFER_BYTES, bar.wrap_read(input));
         let result = match self.format() {
@@ -182,8 +191,8 @@ impl Import {
             .flexible(false)
             .from_reader(Quotes::of(input));
         let malformed = |e: csv::Error| {
-            let line = e.position().map_or(0, csv::Position::line);
-            self.bad_row(line, &format::csv::reason(&e))
+            let line = e.position().map(csv::Position::line).or(format::quotes::line(&e));
+            self.bad_row(line.unwrap_or(0), &format::csv::reason(&e))
         };
         let header = match self.reading.header {
             true => Some(reader.byte_headers().map_err(malformed)?.clone()),
@@ -293,6 +302,9 @@ impl Export {
                 ErrorKind::AlreadyExists => self.is_there(),
                 _ => failed(e.error),
             })?;
+            File::open(self.directory())
+                .and_then(|directory| directory.sync_all())
+                .map_err(failed)?;
         }
         let rows = bar.position();
         bar.finish_and_clear();
@@ -308,16 +320,20 @@ impl Export {
 
     /// A file beside the one that is wanted, which goes unless it becomes that one.
     fn aside(&self) -> Result<NamedTempFile, Failure> {
-        let directory = match self.file.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
         tempfile::Builder::new()
             .prefix(".siltstone-export-")
             // Whom the umask lets: it is no secret of this process.
             .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(directory)
+            .tempfile_in(self.directory())
             .map_err(|e| Failure::file("create", &shown(&self.file), &e))
+    }
+
+    /// Where the file is to be.
+    fn directory(&self) -> &Path {
+        match self.file.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        }
     }
 
     fn is_there(&self) -> Failure {

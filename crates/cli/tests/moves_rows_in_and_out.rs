@@ -28,6 +28,40 @@ fn an_export_imports_again() {
     assert!(siltstone(&["verify", &path("tsv")]).stdout.ends_with(b"sound\n"));
 }
 
+/// The second reading of a pipe finds nothing: a shell's `<(zcat rows.gz)` must not import no rows and say that all is well.
+#[test]
+fn a_pipe_with_a_name_is_imported_whole() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name).display().to_string();
+    let import = format!(
+        "cat {} | {} import {} /dev/stdin --format tsv",
+        path("in.tsv"),
+        env!("CARGO_BIN_EXE_siltstone"),
+        path("s")
+    );
+    let run = |rows: &str| {
+        std::fs::write(path("in.tsv"), rows).unwrap();
+        Command::new("sh").args(["-c", &import]).output().unwrap()
+    };
+    let done = run("a\t1\nb\t2\n");
+    let told = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && told.contains("imported 2 rows"), "{told}");
+    assert_eq!(siltstone(&["scan", &path("s")]).stdout, b"a\t1\nb\t2\n");
+    // As of standard input, what came before a bad row is there.
+    let done = run("c\t3\nbad\n");
+    let told = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.code() == Some(2) && told.contains("(1 rows before it are in)"), "{told}");
+}
+
+#[test]
+fn digits_of_a_json_number_are_not_lost() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name).display().to_string();
+    std::fs::write(path("n.jsonl"), "{\"key\":\"n\",\"value\":12345678901234567890123}\n").unwrap();
+    siltstone(&["import", &path("s"), &path("n.jsonl")]);
+    assert_eq!(siltstone(&["get", &path("s"), "n"]).stdout, b"12345678901234567890123\n");
+}
+
 #[test]
 fn columns_of_a_csv_become_values() {
     let scratch = tempfile::tempdir().unwrap();

@@ -3,12 +3,43 @@
 //! `key_hex` and `value_hex` hold bytes that are not UTF-8. A value that is not a string is kept as
 //! its JSON text. Unknown fields are refused: a misspelt one would lose data.
 
+use std::fmt;
 use std::io::BufRead;
 
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use siltstone::Entry;
 
 use super::{Row, from_hex, read_line};
+
+/// The fields of an object as they stand there, also those that have one name. What is no text stays as it was
+/// written: a number that is read loses the digits that it has no room for.
+struct Fields(Vec<(String, Box<RawValue>)>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(OfObject).map(Fields)
+    }
+}
+
+struct OfObject;
+
+impl<'de> Visitor<'de> for OfObject {
+    type Value = Vec<(String, Box<RawValue>)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut fields = Vec::new();
+        while let Some(field) = map.next_entry()? {
+            fields.push(field);
+        }
+        Ok(fields)
+    }
+}
 
 /// Reads the next row; `None` at the end. Empty lines are passed over.
 pub(crate) fn read(input: &mut dyn BufRead, line: &mut Vec<u8>) -> Result<Option<Row>, String> {
@@ -21,25 +52,37 @@ pub(crate) fn read(input: &mut dyn BufRead, line: &mut Vec<u8>) -> Result<Option
 }
 
 fn row(line: &[u8]) -> Result<Row, String> {
-    let Value::Object(object) = serde_json::from_slice(line).map_err(reason)? else {
-        return Err("the line is not a JSON object".to_owned());
-    };
-    let (mut key, mut entry) = (None, Entry::default());
-    for (name, value) in object {
-        match (name.as_str(), value) {
-            ("key", Value::String(text)) => key = Some(text.into_bytes()),
-            ("key_hex", Value::String(text)) => key = Some(hex(&text)?),
-            ("value", Value::String(text)) => entry.value = text.into_bytes(),
-            ("value", other) => entry.value = other.to_string().into_bytes(),
-            ("value_hex", Value::String(text)) => entry.value = hex(&text)?,
-            ("expires_at", value) => {
-                let at = value.as_u64().ok_or("expires_at is not a number of milliseconds")?;
-                entry.expires_at = Some(at);
+    let Fields(fields) = serde_json::from_slice(line).map_err(reason)?;
+    let (mut key, mut value, mut expires_at) = (None, None, None);
+    for (name, raw) in fields {
+        let parsed = match raw.get().starts_with('"') {
+            true => serde_json::from_str(raw.get()).map_err(reason)?,
+            false => Value::Null,
+        };
+        let (field, bytes) = match (name.as_str(), parsed) {
+            ("key", Value::String(text)) => (&mut key, text.into_bytes()),
+            ("key_hex", Value::String(text)) => (&mut key, hex(&text)?),
+            ("value", Value::String(text)) => (&mut value, text.into_bytes()),
+            ("value", _) => (&mut value, raw.get().as_bytes().to_vec()),
+            ("value_hex", Value::String(text)) => (&mut value, hex(&text)?),
+            ("expires_at", _) if expires_at.is_none() => {
+                let at = raw.get().parse();
+                expires_at = Some(at.map_err(|_| "expires_at is not a number of milliseconds")?);
+                continue;
             }
+            ("expires_at", _) => return Err(twice("expires_at")),
             (name, _) => return Err(format!("unknown field or wrong type: '{name}'")),
+        };
+        if field.replace(bytes).is_some() {
+            return Err(twice(name.trim_end_matches("_hex")));
         }
     }
-    Ok((key.ok_or("the line has no key")?, entry))
+    let value = value.ok_or("the line has no value (an empty one is \"value\": \"\")")?;
+    Ok((key.ok_or("the line has no key")?, Entry { value, expires_at }))
+}
+
+fn twice(field: &str) -> String {
+    format!("the line has more than one {field}, one of which would be lost")
 }
 
 /// What is wrong with a line, and where in it: the caller knows which line of the file it is.
@@ -69,8 +112,47 @@ mod tests {
 
     #[test]
     fn bad_lines_are_refused() {
-        for bad in ["", "[]", "{}", r#"{"kee":"k"}"#, r#"{"key":1}"#, r#"{"key_hex":"0"}"#] {
-            assert!(row(bad.as_bytes()).is_err(), "{bad}");
+        for (bad, why) in [
+            ("", "EOF"),
+            ("[]", "a JSON object"),
+            (r#"["k","v"]"#, "a JSON object"),
+            ("{}", "no value"),
+            (r#"{"value":"v"}"#, "no key"),
+            (r#"{"key":"k"}"#, "no value"),
+            (r#"{"kee":"k"}"#, "'kee'"),
+            (r#"{"key":1,"value":"v"}"#, "'key'"),
+            (r#"{"key_hex":"0","value":"v"}"#, "not hexadecimal"),
+            (r#"{"key_hex":"+f","value":"v"}"#, "not hexadecimal"),
+            (r#"{"key":"k","value":"v","value":"w"}"#, "more than one value"),
+            (r#"{"key":"k","key_hex":"00","value":"v"}"#, "more than one key"),
+            (
+                r#"{"key":"k","value":"v","expires_at":1,"expires_at":2}"#,
+                "more than one expires_at",
+            ),
+            (r#"{"key":"k","value":"v","expires_at":-1}"#, "milliseconds"),
+            (r#"{"key":"k","value":"v","expires_at":1.5}"#, "milliseconds"),
+            (r#"{"key":"k","value":"v"} x"#, "trailing"),
+        ] {
+            let told = row(bad.as_bytes()).unwrap_err();
+            assert!(told.contains(why), "{bad}: {told}");
+        }
+    }
+
+    /// What is read as a number comes back as the nearest one that fits in 64 bits.
+    #[test]
+    fn a_value_that_is_no_text_is_kept_as_it_was_written() {
+        for value in [
+            "12345678901234567890123",
+            "0.1000000000000000055511151231257827",
+            "1.10",
+            "1E400",
+            "-0",
+            "null",
+            "true",
+            r#"{"b": 1, "a": [1, 2], "b": 3}"#,
+        ] {
+            let line = format!(r#"{{"key": "k", "value": {value} }}"#);
+            assert_eq!(row(line.as_bytes()).unwrap().1.value, value.as_bytes());
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Whether the quotes of a CSV file are closed.
 //!
 //! The reader of CSV takes a quote that is never closed for one that the end of the file closes, and
-//! everything behind it for one field: rows would be lost without a word. So what it reads is watched.
+//! everything behind it for one field: rows would be lost without a word, and all of a large file would be read
+//! into memory first. So what it reads is watched, and a row that is longer than any can be is an error.
 //!
 //! ```text
 //!   begin ── " ──▶ quoted ◀── " ──▶ closed? ── , or line end ──▶ begin
@@ -10,7 +11,10 @@
 //!
 //! Source: RFC 4180, as the crate `csv` reads it.
 
-use std::io::Read;
+use std::fmt;
+use std::io::{ErrorKind, Read};
+
+use super::MAX_LINE_BYTES;
 
 /// A reader that passes on what it reads.
 pub(crate) struct Quotes<R> {
@@ -19,6 +23,32 @@ pub(crate) struct Quotes<R> {
     line: u64,
     /// The line of the last quote that opened a field.
     opened: u64,
+    /// Bytes of the row so far, and how many it may have.
+    row: u64,
+    most: u64,
+}
+
+/// A row of more bytes than a largest key and value can have.
+#[derive(Debug)]
+struct TooLong {
+    line: u64,
+    most: u64,
+    is_quoted: bool,
+}
+
+impl fmt::Display for TooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a row is longer than {} bytes", self.most)?;
+        if self.is_quoted { f.write_str("; is the quote closed that opens here?") } else { Ok(()) }
+    }
+}
+
+impl std::error::Error for TooLong {}
+
+/// The line at which a row was too long, if that is what is wrong.
+pub(crate) fn line(error: &csv::Error) -> Option<u64> {
+    let csv::ErrorKind::Io(error) = error.kind() else { return None };
+    error.get_ref()?.downcast_ref::<TooLong>().map(|row| row.line)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,7 +63,8 @@ enum State {
 
 impl<R> Quotes<R> {
     pub(crate) fn of(input: R) -> Self {
-        Quotes { input, state: State::Begin, line: 1, opened: 0 }
+        let most = MAX_LINE_BYTES;
+        Quotes { input, state: State::Begin, line: 1, opened: 0, row: 0, most }
     }
 
     /// The line of the quote that is open.
@@ -53,13 +84,23 @@ impl<R> Quotes<R> {
             _ => State::Plain,
         };
         self.line += u64::from(byte == b'\n');
+        let is_end = matches!(byte, b'\r' | b'\n') && self.state == State::Begin;
+        self.row = if is_end { 0 } else { self.row + 1 };
     }
 }
 
 impl<R: Read> Read for Quotes<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let read = self.input.read(buffer)?;
-        buffer[..read].iter().for_each(|&byte| self.pass(byte));
+        for &byte in &buffer[..read] {
+            self.pass(byte);
+            if self.row > self.most {
+                let open = self.open();
+                let (line, is_quoted) = (open.unwrap_or(self.line), open.is_some());
+                let row = TooLong { line, most: self.most, is_quoted };
+                return Err(std::io::Error::new(ErrorKind::InvalidData, row));
+            }
+        }
         Ok(read)
     }
 }
@@ -85,5 +126,20 @@ mod tests {
             quotes.read_to_end(&mut Vec::new()).unwrap();
             assert_eq!(quotes.open(), line, "{text}");
         }
+    }
+
+    #[test]
+    fn is_a_row_that_no_store_would_take_an_error_before_it_is_in_memory() {
+        let told = |text: &str| {
+            let mut quotes = Quotes { most: 10, ..Quotes::of(text.as_bytes()) };
+            let mut reader = csv::Reader::from_reader(&mut quotes);
+            let error = reader.byte_records().find_map(Result::err)?;
+            Some((line(&error)?, super::super::csv::reason(&error)))
+        };
+        assert_eq!(told("a,12345678\nb,\"1\n45\"\nc,1\n"), None);
+        let (at, reason) = told("a,1\nb,12345\n67890123456,\n").unwrap();
+        assert!(at == 3 && reason.contains("longer than 10 bytes"), "{at} {reason}");
+        let (at, reason) = told("a,1\nb,\"12\nc,3\nd,5\ne,6\n").unwrap();
+        assert!(at == 2 && reason.contains("is the quote closed"), "{at} {reason}");
     }
 }

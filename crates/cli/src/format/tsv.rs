@@ -7,7 +7,7 @@ use std::io::BufRead;
 
 use siltstone::Entry;
 
-use super::{Row, read_line};
+use super::{Row, from_hex, read_line};
 
 /// Reads the next row; `None` at the end.
 pub(crate) fn read(
@@ -68,9 +68,9 @@ fn unescape(bytes: &[u8]) -> Result<Vec<u8>, String> {
             b'\\' => b'\\',
             b'x' => {
                 let digits = rest.get(..2).and_then(|d| std::str::from_utf8(d).ok());
-                let byte = digits.and_then(|d| u8::from_str_radix(d, 16).ok());
+                let byte = digits.and_then(from_hex);
                 rest = rest.get(2..).unwrap_or_default();
-                byte.ok_or_else(|| unknown("x without two hexadecimal digits"))?
+                byte.ok_or_else(|| unknown("x without two hexadecimal digits"))?[0]
             }
             other => return Err(unknown(&char::from(other).to_string())),
         });
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn unknown_escapes_are_refused() {
-        for bad in [&b"\\"[..], b"\\q", b"\\x1", b"\\xzz"] {
+        for bad in [&b"\\"[..], b"\\q", b"\\x1", b"\\xzz", b"\\x+f"] {
             assert!(unescape(bad).is_err());
         }
     }
