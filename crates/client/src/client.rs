@@ -233,7 +233,13 @@ impl Client {
         if outcome.is_err() {
             self.flights.abandon();
         }
-        outcome
+        match outcome {
+            // Whoever looked for the server when time was over knows nothing of the requests.
+            Err(ClientError::Deadline { .. }) => {
+                Err(ClientError::Deadline { unanswered: call.open })
+            }
+            outcome => outcome,
+        }
     }
 
     /// The number of the port that a request goes to.
@@ -310,6 +316,7 @@ impl Client {
         let (mut launched, now) = (Vec::new(), Instant::now());
         for port in 0..self.welcome.ports.len() {
             while self.flights.waiting(port) < self.options.window
+                && self.flights.has_room(port)
                 && let Some(sequence) = self.pack(call, port, now)
             {
                 launched.push(sequence);

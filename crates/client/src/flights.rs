@@ -7,7 +7,8 @@
 //!
 //! Packets are numbered without gaps. What is older than the oldest that waits is done; each packet
 //! tells the server how far back that is, so the server can forget its answers, and refuses a packet
-//! that strayed in the network until it was done with.
+//! that strayed in the network until it was done with. It remembers [`MAX_KEPT`] of them: no more go to a port while
+//! an older one of its packets waits, or that one could not be answered any more.
 //!
 //! A packet is sent again when it has waited a timeout, which doubles each time. The timeout follows
 //! the round trips as TCP's does.
@@ -26,6 +27,9 @@ const SHORTEST: Duration = Duration::from_millis(4);
 const LONGEST: Duration = Duration::from_millis(500);
 /// The timeout before any round trip was seen.
 const FIRST: Duration = Duration::from_millis(50);
+
+/// Packets of a client that a server remembers at a port, so how far the others may be ahead of one that waits.
+pub const MAX_KEPT: usize = 1024;
 
 /// How often a packet is sent again before its client asks whether the ports are still the same.
 const STUBBORN: u16 = 4;
@@ -65,6 +69,8 @@ pub struct Flights {
     first: u64,
     queue: VecDeque<Flight>,
     by_port: Vec<usize>,
+    /// Packets of each port in `queue`, those that are answered among them.
+    queued: Vec<usize>,
     timeout: Timeout,
     spare: Vec<(Vec<u8>, Vec<Option<u32>>)>,
 }
@@ -100,6 +106,7 @@ impl Flights {
             first,
             queue: VecDeque::new(),
             by_port: vec![0; ports],
+            queued: vec![0; ports],
             timeout: Timeout::default(),
             spare: Vec::new(),
         }
@@ -108,6 +115,11 @@ impl Flights {
     /// Packets to a port that are not answered.
     pub fn waiting(&self, port: usize) -> usize {
         self.by_port[port]
+    }
+
+    /// Whether another packet to a port can be launched before an older one is answered.
+    pub fn has_room(&self, port: usize) -> bool {
+        self.queued[port] < MAX_KEPT
     }
 
     /// Whether none waits.
@@ -133,6 +145,7 @@ impl Flights {
         header.behind = self.queue.len() as u32;
         header.write(&mut packet);
         self.by_port[port] += 1;
+        self.queued[port] += 1;
         let (open, waits) = (items.len(), self.timeout.get());
         self.queue.push_back(Flight { packet, port, items, open, header, sent: now, waits });
         header.sequence
@@ -167,6 +180,7 @@ impl Flights {
         while self.queue.front().is_some_and(|flight| flight.open == 0) {
             let Some(mut flight) = self.queue.pop_front() else { break };
             self.first += 1;
+            self.queued[flight.port] -= 1;
             flight.packet.clear();
             flight.items.clear();
             self.spare.push((flight.packet, flight.items));
@@ -205,6 +219,7 @@ impl Flights {
     pub fn abandon(&mut self) -> Vec<u32> {
         self.first += self.queue.len() as u64;
         self.by_port.fill(0);
+        self.queued.fill(0);
         self.queue.drain(..).flat_map(|flight| flight.items.into_iter().flatten()).collect()
     }
 }
@@ -257,6 +272,27 @@ mod tests {
         assert_eq!(flights.waiting(0), 3);
         assert_eq!(flights.abandon().len(), 3);
         assert_eq!(launch(&mut flights, 1, now), 105);
+    }
+
+    #[test]
+    fn do_packets_wait_for_one_that_the_server_would_forget() {
+        let (now, mut flights) = (Instant::now(), Flights::new(2, 100));
+        let first = launch(&mut flights, 1, now);
+        for _ in 1..MAX_KEPT {
+            assert!(flights.has_room(0));
+            let number = launch(&mut flights, 1, now);
+            assert_eq!(flights.answer(number, 0), Some(0));
+        }
+        assert_eq!(flights.waiting(0), 1);
+        assert!(!flights.has_room(0) && flights.has_room(1));
+        assert_eq!(flights.answer(first, 0), Some(0));
+        assert!(flights.has_room(0));
+        for _ in 0..MAX_KEPT {
+            launch(&mut flights, 1, now);
+        }
+        assert!(!flights.has_room(0));
+        flights.abandon();
+        assert!(flights.has_room(0));
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod support;
 
 use std::io::Write;
 use std::net::Shutdown;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use siltstone::{Error, Table};
@@ -57,6 +58,47 @@ fn a_client_that_does_not_read_is_held_back_and_then_cut_off() {
     let cut_off = (0..10_000).any(|_| writer.write_all(&gets).is_err());
     assert!(cut_off);
     assert_eq!(server.client().call("PING"), "+PONG");
+}
+
+/// What asks for a large value is a few bytes: were more of them taken in with each answer, a client that reads all
+/// of them could fill the server's memory with questions.
+#[test]
+fn requests_wait_at_their_client_while_larger_answers_go_out() {
+    let server = Running::with(|options| options.max_output_bytes = 256 << 10);
+    let mut client = server.client();
+    client.call_bytes(&[b"SET", b"k", &[b'x'; 100_000]]);
+    let mut writer = client.stream().try_clone().unwrap();
+    let sent = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let _sending = scope.spawn(|| {
+            let gets = encode(&[b"GET", b"k"]).repeat(3000);
+            while writer.write_all(&gets).is_ok() {
+                sent.fetch_add(gets.len(), Relaxed);
+            }
+        });
+        for _ in 0..1000 {
+            assert_eq!(client.read().len(), 100_002);
+        }
+        let sent = sent.load(Relaxed);
+        client.stream().shutdown(Shutdown::Both).unwrap();
+        // The sockets on the way hold some.
+        assert!(sent < 24 << 20, "{sent} bytes were taken in for 1000 answers");
+    });
+}
+
+#[test]
+fn all_keys_are_removed_in_batches_of_few_bytes() {
+    let server = Running::start();
+    let mut client = server.client();
+    for number in 0..100u32 {
+        let mut key = vec![b'k'; 64 << 10];
+        key[..4].copy_from_slice(&number.to_le_bytes());
+        assert_eq!(client.call_bytes(&[b"SET", &key, b"v"]), "+OK");
+    }
+    let before = server.engine.writes.load(Relaxed);
+    client.expect(&[("FLUSHDB", "+OK"), ("DBSIZE", ":0")]);
+    let writes = server.engine.writes.load(Relaxed) - before;
+    assert!((5..=10).contains(&writes), "{writes} writes for 6 MiB");
 }
 
 #[test]

@@ -5,7 +5,8 @@
 //! buffers, and a short request is never copied.
 //!
 //! Back-pressure: while more replies wait than the soft limit, no further command of the client
-//! runs and nothing more is read from it, so its own socket fills and it has to wait.
+//! runs and nothing more is read from it, so its own socket fills and it has to wait. Nor is anything read while
+//! requests that came before have not run: answers can be much larger than what asks for them.
 //!
 //! Invariant: replies are sent only after the worker has synced what they acknowledge
 //! ([`Connection::send`] is called behind the sync), and `unsynced` marks where those begin that a
@@ -91,7 +92,8 @@ impl Connection {
         if self.is_dead || self.is_closing {
             return;
         }
-        let count = self.read(shared, scratch);
+        let has_requests = !self.input.is_empty() && self.dialect.is_idle();
+        let count = if has_requests { 0 } else { self.read(shared, scratch) };
         if self.input.is_empty() {
             let used = self.run(shared, turn, &scratch[..count]);
             if !self.is_closing {

@@ -22,7 +22,7 @@ use crate::metrics::Samples;
 /// A batch larger than this is applied at once, so that a turn's memory stays small.
 const MAX_BATCH_BYTES: usize = 1 << 20;
 
-/// How many keys FLUSHDB removes in a batch.
+/// How many keys FLUSHDB removes in a batch, if they are not too many bytes.
 const FLUSH_BATCH: usize = 10_000;
 
 /// What a worker gathers in a turn.
@@ -89,6 +89,7 @@ impl Turn {
         drop(locks);
         self.written[self.table] |= outcome.is_ok();
         self.outcomes.push(outcome);
+        shrink(&mut self.batch);
         self.batch.clear();
     }
 
@@ -125,6 +126,7 @@ impl Turn {
         loop {
             batch.clear();
             while batch.len() < FLUSH_BATCH
+                && batch.as_bytes().len() < MAX_BATCH_BYTES
                 && let Some(key) = walk.next()?
             {
                 batch.delete(key);
@@ -159,10 +161,14 @@ impl Turn {
     pub(crate) fn end(&mut self) {
         self.outcomes.clear();
         self.written.fill(false);
-        // One huge value must not be held for ever.
-        if self.scratch.as_bytes().len() > MAX_BATCH_BYTES {
-            self.scratch = WriteBatch::new();
-        }
+        shrink(&mut self.scratch);
         self.scratch.clear();
+    }
+}
+
+/// Gives the memory of a large batch back: one huge value must not be held for ever.
+fn shrink(batch: &mut WriteBatch) {
+    if batch.as_bytes().len() > 2 * MAX_BATCH_BYTES {
+        *batch = WriteBatch::new();
     }
 }

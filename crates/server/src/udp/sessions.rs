@@ -12,6 +12,10 @@
 //!
 //! Only packets that may have changed something are kept: a look-up can be done again.
 //!
+//! A client is an address, which another may have when the first is gone. It begins with a number of its own, so
+//! a packet that is older than what is done with by more than any that strays ([`LONGEST_WAY`]) is the first of
+//! another client.
+//!
 //! Invariant: memory is bounded: by packets a client, and by clients and bytes in all; the clients
 //! that were silent longest are forgotten first, half of all at a time.
 //!
@@ -22,11 +26,15 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
 /// Packets of a client.
-const MAX_PACKETS: usize = 1024;
+const MAX_PACKETS: usize = siltstone_client::flights::MAX_KEPT;
 /// Clients of a port.
 const MAX_CLIENTS: usize = 4096;
 /// Bytes of answers at a port.
 const MAX_BYTES: usize = 16 << 20;
+
+/// Packets that a client could send while one of them strays in the network: four billion. Clients draw their first
+/// number among so many more that two at one address are further apart than this.
+const LONGEST_WAY: u64 = 1 << 32;
 
 /// The clients of a port.
 pub(super) struct Sessions {
@@ -49,6 +57,13 @@ struct Session {
     /// Packets up to this one may have been done before the client was forgotten, and their answers with it.
     doubtful: Option<u64>,
     heard: u64,
+}
+
+impl Session {
+    /// Bytes of the answers that are kept.
+    fn bytes(&self) -> usize {
+        self.done.iter().map(|(_, answers)| answers.len()).sum()
+    }
 }
 
 /// What a packet is.
@@ -98,6 +113,10 @@ impl Sessions {
         let doubtful = self.has_forgotten.then_some(sequence);
         let new = || Session { settled, doubtful, ..Session::default() };
         let session = self.clients.entry(client).or_insert_with(new);
+        if session.settled.saturating_sub(sequence) > LONGEST_WAY {
+            self.bytes -= session.bytes();
+            *session = new();
+        }
         session.heard = self.time;
         if sequence < session.settled {
             return Seen::Stray;
@@ -138,8 +157,7 @@ impl Sessions {
         heard.sort_unstable();
         let Some(middle) = heard.get(heard.len() / 2).copied() else { return };
         self.clients.retain(|_, session| session.heard > middle);
-        let bytes = |session: &Session| session.done.iter().map(|(_, a)| a.len()).sum::<usize>();
-        self.bytes = self.clients.values().map(bytes).sum();
+        self.bytes = self.clients.values().map(Session::bytes).sum();
     }
 
     /// Bytes that are kept.
@@ -176,6 +194,24 @@ mod tests {
         assert_eq!(sessions.see(client(2), 12, 0, 0), Seen::New);
         // The first copy of its first packet was lost.
         assert_eq!(sessions.see(client(3), 12, 0, 1), Seen::New);
+    }
+
+    /// Ports are used again: whoever draws a lower first number must not be taken for a stray of who was there before.
+    #[test]
+    fn is_another_client_at_an_address_served_whatever_number_it_begins_with() {
+        let (old, young) = (1 << 62, 5);
+        let mut sessions = Sessions::default();
+        assert_eq!(sessions.see(client(1), old, 0, 0), Seen::New);
+        sessions.keep(client(1), old, b"old");
+        assert_eq!(sessions.see(client(1), young, 0, 0), Seen::New);
+        assert_eq!(sessions.bytes(), 0);
+        sessions.keep(client(1), young, b"young");
+        assert_eq!(sessions.see(client(1), young, 0, 1), Seen::Again(b"young"));
+        assert_eq!(sessions.see(client(1), young + 1, 0, 0), Seen::New);
+        assert_eq!(sessions.see(client(1), young, 0, 1), Seen::Stray);
+        // What strays is not so far behind.
+        assert_eq!(sessions.see(client(1), LONGEST_WAY + young, 0, 0), Seen::New);
+        assert_eq!(sessions.see(client(1), young + 1, 0, 1), Seen::Stray);
     }
 
     #[test]
