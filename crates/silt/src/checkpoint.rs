@@ -5,6 +5,7 @@ use siltstone_engine::{CheckpointSink, Result};
 use siltstone_table::checkpoint::{copy_file, write_manifest};
 
 use crate::engine::Inner;
+use crate::names::{self, Kind};
 use crate::version::{ENGINE, Edit};
 
 impl Inner {
@@ -14,8 +15,11 @@ impl Inner {
         // The version holds its files open and on the medium until the copy is done.
         let (version, edit) = self.versions.snapshot();
         for name in version.names() {
-            // A filter or index that could not be written again is made again from the copy.
-            if !self.media.exists(&name)? {
+            // A filter or index that could not be written again is made again from the copy. A store that is
+            // gone from the medium is not: a copy without it would be no copy.
+            let is_derived = names::parse(&name)
+                .is_some_and(|(kind, _)| matches!(kind, Kind::Filter | Kind::Index));
+            if is_derived && !self.media.exists(&name)? {
                 continue;
             }
             if !sink.link(&name)? {

@@ -334,3 +334,43 @@ fn do_values_of_any_length_come_back_from_every_store() {
         silt.close().unwrap();
     }
 }
+
+/// Takes all files, and copies them in vain.
+struct Elsewhere;
+
+impl siltstone_engine::CheckpointSink for Elsewhere {
+    fn link(&mut self, _name: &str) -> siltstone_engine::Result<bool> {
+        Ok(false)
+    }
+
+    fn create(&mut self, _name: &str) -> siltstone_engine::Result<()> {
+        Ok(())
+    }
+
+    fn write(&mut self, _bytes: &[u8]) -> siltstone_engine::Result<()> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> siltstone_engine::Result<()> {
+        Ok(())
+    }
+}
+
+/// The open table reads on in a file whose name is gone. A copy without it would be found to be none when it is needed.
+#[test]
+fn does_a_copy_fail_when_a_store_is_gone_and_not_when_it_can_be_made_again() {
+    for (ending, is_there) in
+        [(".filter", true), (".index", true), (".hash", false), (".sorted", false)]
+    {
+        let (media, silt) = filled(SMALL);
+        let gone = media.list().unwrap().into_iter().find(|name| name.ends_with(ending)).unwrap();
+        silt.checkpoint(&mut Elsewhere).unwrap();
+        let gone = match media.exists(&gone).unwrap() {
+            true => gone,
+            false => media.list().unwrap().into_iter().find(|n| n.ends_with(ending)).unwrap(),
+        };
+        media.remove(&gone).unwrap();
+        let copied = silt.checkpoint(&mut Elsewhere);
+        assert_eq!(copied.is_ok(), is_there, "{gone}: {copied:?}");
+    }
+}

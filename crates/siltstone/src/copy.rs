@@ -13,7 +13,8 @@ use crate::db::{LOCK, refuse_inside};
 use crate::{Db, engines};
 
 impl Db {
-    /// Copies every table, each as of a moment during the call, into the new directory `dir`. The
+    /// Copies every table that is there when it is called, each as of a moment during the call, into the new
+    /// directory `dir`; one that is dropped meanwhile is an error. The
     /// copy opens as a store, with all files in `dir`: a second medium (`upper` of `trie`) stays the
     /// original's alone. On an error `dir` is left without a catalogue: no store. A directory inside of a store is
     /// refused, since what a store does not know it may remove.
@@ -42,18 +43,20 @@ impl Db {
         let target = Disk::create(dir)?;
         // Nobody opens half a copy; and where the lock's file is, whoever reads keeps writers out.
         let _lock = target.lock(LOCK)?;
-        for name in self.table_names()? {
-            let source = self.table_media(&name)?;
+        // Whoever makes a table meanwhile makes it here: a copy that named it would have none of its files.
+        let mut catalogue = self.catalogue()?;
+        for name in catalogue.tables.keys() {
+            let name = name.as_str();
+            let source = self.table_media(name)?;
             let target = target.subdirectory(&format!("table-{name}"))?;
             let mut sink = DirectorySink { source, target, file: None };
             // A table in memory is empty whenever it is opened, the copy's as well.
-            let table = self.table(&name)?;
+            let table = self.table(name)?;
             if table.engine().capabilities().durable {
                 table.engine().checkpoint(&mut sink)?;
             }
             sink.target.sync_dir(Purpose::Maintenance)?;
         }
-        let mut catalogue = self.catalogue()?;
         catalogue.passing.clear();
         for spec in catalogue.tables.values_mut() {
             engines::leave_to_original(&spec.engine, &mut spec.options);

@@ -53,3 +53,34 @@ fn does_a_copy_share_the_second_medium_of_a_trie() {
     check(&path("copy"), 2);
     check(&path("store"), 3);
 }
+
+/// A copy that names a table which was made while it was under way would open, and say that the table's files are lost.
+#[test]
+fn is_a_table_that_is_made_beside_a_copy_in_it_whole_or_not_at_all() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: String| scratch.path().join(name);
+    let db = Db::open_or_create(path("store".into()), DbOptions::default()).unwrap();
+    db.table_or_create("t", "lsm", &Default::default()).unwrap().put(b"k", b"v").unwrap();
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    let mut copies = 0;
+    std::thread::scope(|scope| {
+        let (db, is_done) = (&db, &is_done);
+        scope.spawn(move || {
+            for number in 0..40 {
+                db.table_or_create(&format!("made{number}"), "trie", &Default::default()).unwrap();
+            }
+            is_done.store(true, std::sync::atomic::Ordering::SeqCst);
+        });
+        while !is_done.load(std::sync::atomic::Ordering::SeqCst) {
+            db.checkpoint(path(format!("copy{copies}"))).unwrap();
+            copies += 1;
+        }
+    });
+    for number in 0..copies {
+        let copy = Db::open(path(format!("copy{number}")), DbOptions::default()).unwrap();
+        assert_eq!(copy.unnamed_tables().unwrap(), [""; 0]);
+        for name in copy.table_names().unwrap() {
+            copy.table(&name).unwrap();
+        }
+    }
+}
