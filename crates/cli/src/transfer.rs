@@ -2,8 +2,8 @@
 //!
 //! An import of a file is refused whole: the file is read once to check every row, and only then
 //! once more to load it. Standard input cannot be read twice, nor can a pipe that has a name, such as a shell's
-//! `<(zcat rows.gz)`; a bad row ends the import there, and
-//! the message tells how many rows before it are in. So does an import that is interrupted.
+//! `<(zcat rows.gz)`; a bad row ends the import there, and the message tells how many rows before it are in. So does
+//! an import that is interrupted.
 //!
 //! An export is written aside and gets its name when it is whole.
 
@@ -44,7 +44,8 @@ fn shown(file: &Path) -> String {
 
 /// Load rows from a file or standard input
 ///
-/// The store and the table are made if they are not there. Rows whose keys are there replace them.
+/// The store and the table are made if they are not there. Rows whose keys are there replace them. A file with a bad
+/// row is refused whole; of standard input and other pipes the rows before it are in.
 #[derive(Args)]
 pub(crate) struct Import {
     #[command(flatten)]

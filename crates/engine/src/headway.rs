@@ -186,14 +186,14 @@ pub(crate) mod tests {
     }
 
     fn processors() -> Vec<usize> {
-        let allowed = sched_getaffinity(None).unwrap();
+        let allowed = sched_getaffinity(None).expect("a thread may ask where it may run");
         (0..CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor)).collect()
     }
 
     fn stay_on(processor: usize) {
         let mut set = CpuSet::new();
         set.set(processor);
-        sched_setaffinity(None, &set).unwrap();
+        sched_setaffinity(None, &set).expect("a thread may stay where it may run");
     }
 
     #[test]
