@@ -17,7 +17,9 @@
 //! little to do: of a log of tens of MiB it would take as long as the log took to fill.
 //!
 //! Most of this is the kernel's work, which many kernels do not interrupt, and who gives a job is a writer
-//! about to go on, so the thread never pushes one aside (see [`patience`](siltstone_engine::patience)).
+//! about to go on, so the thread never pushes one aside (see [`patience`](siltstone_engine::patience)), and
+//! lets writes pass that it holds up ([`duty`](siltstone_engine::duty)). Each time may cost it some milliseconds
+//! until it runs again, so it does not for a window that is wanted soon: without one, writes are slower.
 //!
 //! Invariant: no zero is written to a byte that was claimed, and none is claimed while zeros are on their
 //! way to it.
@@ -27,6 +29,8 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 
@@ -49,6 +53,10 @@ pub(super) struct Window {
 /// A window that is asked for.
 #[derive(Default)]
 pub(super) struct Ready {
+    start: u64,
+    bytes: u64,
+    /// There is no time to let others pass.
+    is_wanted_soon: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
     claims: Mutex<Claims>,
@@ -72,7 +80,7 @@ enum State {
 }
 
 enum Job {
-    Prepare { file: Arc<File>, start: u64, bytes: u64, ready: Arc<Ready> },
+    Prepare { file: Arc<File>, ready: Arc<Ready> },
     TakeDown(Window),
     WriteBack { file: Arc<File>, start: u64, bytes: u64 },
 }
@@ -81,9 +89,8 @@ impl Window {
     /// Asks for the window of a file that begins at `start`, a multiple of a page. What is written to the
     /// file from there on must be claimed.
     pub(super) fn ask_for(file: &Arc<File>, start: u64, bytes: u64) -> Arc<Ready> {
-        let ready = Arc::new(Ready::default());
-        let file = file.clone();
-        let asked = give(Job::Prepare { file, start, bytes, ready: ready.clone() });
+        let ready = Arc::new(Ready::new(start, bytes));
+        let asked = give(Job::Prepare { file: file.clone(), ready: ready.clone() });
         if let Err(error) = asked {
             ready.is_done(Err(error));
         }
@@ -94,7 +101,7 @@ impl Window {
     /// thread that waits for it: a new one may wait for its first turn for longer than the window lasts.
     pub(super) fn make(file: &File, bytes: u64) -> io::Result<Option<Window>> {
         let _ = worker();
-        Self::prepare(file, 0, bytes, &Ready::default())
+        Self::prepare(file, &Ready::new(0, bytes))
     }
 
     /// Where it begins in the file.
@@ -122,9 +129,9 @@ impl Window {
         let _ = give(Job::TakeDown(self));
     }
 
-    fn prepare(file: &File, start: u64, bytes: u64, ready: &Ready) -> io::Result<Option<Window>> {
+    fn prepare(file: &File, ready: &Ready) -> io::Result<Option<Window>> {
         static NOTHING: [u8; ZEROS] = [0; ZEROS];
-        let end = start + bytes;
+        let (start, end) = (ready.start, ready.end());
         let mut at = start;
         while at < end {
             let mut claims = ready.claims.lock();
@@ -137,13 +144,15 @@ impl Window {
             file.write_all_at(&NOTHING[..len as usize], at)?;
             at += len;
             drop(claims);
-            duty::between_steps();
+            if !ready.is_wanted_soon.load(Relaxed) {
+                duty::between_steps();
+            }
         }
         if ready.claims.lock().to > start {
             // What was claimed may not have been written, as on a full disk.
-            reserve(file, start, bytes)?;
+            reserve(file, start, ready.bytes)?;
         }
-        Ok(Some(Window { start, memory: Memory::window(file, start, bytes as usize)? }))
+        Ok(Some(Window { start, memory: Memory::window(file, start, ready.bytes as usize)? }))
     }
 }
 
@@ -157,8 +166,26 @@ fn reserve(file: &File, start: u64, bytes: u64) -> io::Result<()> {
 }
 
 impl Ready {
+    fn new(start: u64, bytes: u64) -> Self {
+        Ready { start, bytes, ..Ready::default() }
+    }
+
+    /// Where it ends in the file.
+    pub(super) fn end(&self) -> u64 {
+        self.start + self.bytes
+    }
+
+    /// The file's end comes to it next.
+    pub(super) fn hurry(&self) {
+        self.is_wanted_soon.store(true, Relaxed);
+    }
+
     /// Claims what lies before `end`, to be written now. It may last as long as a write.
     pub(super) fn claim(&self, end: u64) {
+        if end <= self.start {
+            return;
+        }
+        self.hurry();
         let mut claims = self.claims.lock();
         claims.to = end.max(claims.to);
     }
@@ -242,8 +269,8 @@ fn worker() -> Option<&'static Sender<Job>> {
             let _on_duty = OnDuty::for_all();
             for job in jobs {
                 match job {
-                    Job::Prepare { file, start, bytes, ready } => {
-                        ready.is_done(Window::prepare(&file, start, bytes, &ready));
+                    Job::Prepare { file, ready } => {
+                        ready.is_done(Window::prepare(&file, &ready));
                     }
                     Job::TakeDown(window) => drop(window),
                     Job::WriteBack { file, start, bytes } => {
@@ -267,10 +294,10 @@ mod tests {
     /// A file with a window over what is not yet there of it: its first bytes were claimed and written.
     fn prepare(claimed: u64) -> (File, Option<Window>) {
         let file = tempfile::tempfile().unwrap();
-        let ready = Ready::default();
+        let ready = Ready::new(0, WINDOW);
         ready.claim(claimed);
         file.write_all_at(&vec![7; claimed as usize], 0).unwrap();
-        let window = Window::prepare(&file, 0, WINDOW, &ready).unwrap();
+        let window = Window::prepare(&file, &ready).unwrap();
         (file, window)
     }
 
@@ -285,6 +312,32 @@ mod tests {
             assert!(all[..claimed as usize].iter().all(|&byte| byte == 7), "{claimed}");
             assert!(all[claimed as usize..WINDOW as usize - 1].iter().all(|&byte| byte == 0));
             assert_eq!(all.last(), Some(&b'!'), "{claimed}");
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn do_writes_pass_unless_the_window_is_wanted_soon() {
+        use std::time::{Duration, Instant};
+
+        use rustix::thread::{CpuSet, sched_setaffinity};
+        use siltstone_engine::headway;
+
+        let mut here = CpuSet::new();
+        here.set(rustix::thread::sched_getcpu());
+        sched_setaffinity(None, &here).expect("a thread may stay where it runs");
+        let _on_duty = OnDuty::for_all();
+        for is_wanted_soon in [false, true] {
+            let ready = Ready::new(0, WINDOW);
+            if is_wanted_soon {
+                ready.hurry();
+            }
+            let _write = headway::begin();
+            Window::prepare(&tempfile::tempfile().unwrap(), &ready).unwrap();
+            // A write is waited for once, for ten milliseconds.
+            let began = Instant::now();
+            headway::let_pass();
+            assert_eq!(began.elapsed() > Duration::from_millis(5), is_wanted_soon);
         }
     }
 

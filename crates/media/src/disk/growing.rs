@@ -1,10 +1,10 @@
 //! A file that grows by many small appends, stored to where the kernel would be asked to write.
 //!
 //! ```text
-//!   0                        window, mapped: its pages are there      the next, being made ready
-//!   ├── written ──────┼──────────────────────────────────────────┼─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─┤
-//!                     │            ▲ end                         │
-//!                     └ stores, no call of the system            └ asked for when this one is taken
+//!   0                        window, mapped: its pages are there       the next ones, being made ready
+//!   ├── written ──────┼──────────────────────────────────────────┼─ ─ ─ ─ ─ ─ ─ ─┼─ ─ ─ ─ ─ ─ ─ ─┤
+//!                     │            ▲ end                         │                │
+//!                     └ stores, no call of the system            └ wanted soon    └ there is time
 //! ```
 //!
 //! An append of a hundred bytes costs a tenth of a microsecond instead of half of one, and, what
@@ -26,6 +26,7 @@
 //!
 //! Source: ours.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,8 +47,10 @@ const FIRST: u64 = 256 << 10;
 /// Bytes of a window at most. The larger, the more space a log has that it does not use; the smaller, the
 /// more often one is made, and the less time there is for it.
 const MOST: u64 = 1 << 20;
-/// The same of a file whose size is expected: none of it will be left.
+/// The same of a file whose size is expected: little of it will be left.
 const MOST_EXPECTED: u64 = 2 << 20;
+/// So many windows of such a file are made ready before the end comes to them, one of any other.
+const AHEAD_EXPECTED: usize = 2;
 
 /// A file may grow so far beyond what was expected of it before it gets windows as any other does.
 const BEYOND: u64 = 64 << 10;
@@ -68,7 +71,8 @@ pub(super) struct GrowingFile {
 struct Windows {
     appends: u64,
     present: Option<Window>,
-    next: Option<Arc<Ready>>,
+    /// One behind the other.
+    next: VecDeque<Arc<Ready>>,
     /// Bytes of the one after.
     next_bytes: u64,
     /// The file is expected to grow to so many bytes.
@@ -86,7 +90,7 @@ impl Default for Windows {
         Windows {
             appends: 0,
             present: None,
-            next: None,
+            next: VecDeque::new(),
             next_bytes: FIRST,
             expected: 0,
             written_back: 0,
@@ -101,6 +105,13 @@ impl Windows {
     fn still_expected(&self, start: u64) -> u64 {
         if self.expected == 0 { 0 } else { (self.expected + BEYOND).saturating_sub(start) }
     }
+
+    /// Where the next window to be asked for begins if the file ends at `end`: a multiple of a page.
+    fn asked_to(&self, end: u64) -> u64 {
+        let last = self.next.back().map(|next| next.end());
+        let asked_to = last.or(self.present.as_ref().map(Window::end));
+        asked_to.unwrap_or(0).max(end).next_multiple_of(MAP_BYTES as u64)
+    }
 }
 
 impl GrowingFile {
@@ -111,33 +122,36 @@ impl GrowingFile {
 
     /// Takes the window that is ready once the end is in it.
     fn take_ready(&self, windows: &mut Windows, end: u64) {
-        let is_used_up = windows.present.as_ref().is_none_or(|present| end >= present.end());
-        if is_used_up && let Some(next) = windows.next.take() {
-            match next.take() {
+        while windows.present.as_ref().is_none_or(|present| end >= present.end())
+            && let Some(made) = windows.next.front().and_then(|next| next.take())
+        {
+            windows.next.pop_front();
+            match made {
                 // It came too late.
-                Some(Ok(Some(window))) if end >= window.end() => window.discard(),
-                Some(Ok(None)) => {}
-                Some(Ok(Some(window))) => {
+                Ok(Some(window)) if end >= window.end() => window.discard(),
+                Ok(None) => {}
+                Ok(Some(window)) => {
                     if let Some(old) = windows.present.replace(window) {
                         old.discard();
                     }
+                    windows.next.front().iter().for_each(|next| next.hurry());
                 }
                 // A full disk, or a limit of mappings: writing will tell, or go on.
-                Some(Err(_)) => windows.is_over = true,
-                None => windows.next = Some(next),
+                Err(_) => windows.is_over = true,
             }
         }
     }
 
-    /// Asks for the next window in time.
+    /// Asks for the next windows in time.
     fn keep_ahead(&self, windows: &mut Windows, end: u64) {
-        if windows.next.is_some() || windows.is_over || end / windows.appends > LARGE {
+        let is_expected = windows.still_expected(windows.asked_to(end)) > 0;
+        let most = if is_expected { AHEAD_EXPECTED } else { 1 };
+        if windows.next.len() >= most || windows.is_over || end / windows.appends > LARGE {
             return;
         }
-        let start = windows.present.as_ref().map_or(end, |present| present.end().max(end));
         // What is expected is there.
-        if end >= windows.expected || windows.still_expected(start) > 0 {
-            self.ask_for(windows, start.next_multiple_of(MAP_BYTES as u64));
+        if end >= windows.expected || is_expected {
+            self.ask_for(windows, windows.asked_to(end));
         }
     }
 
@@ -151,7 +165,11 @@ impl GrowingFile {
             expected => expected.next_multiple_of(MAP_BYTES as u64).min(MOST_EXPECTED),
         };
         windows.has_more = true;
-        windows.next = Some(Window::ask_for(&self.inner.file, start, bytes));
+        let next = Window::ask_for(&self.inner.file, start, bytes);
+        if windows.next.is_empty() && windows.present.is_some() {
+            next.hurry();
+        }
+        windows.next.push_back(next);
     }
 
     /// Has what lies before the window written back, a piece at a time: a page that is being written would
@@ -168,9 +186,7 @@ impl GrowingFile {
     /// Without a window and none under way, so that the file can be cut.
     fn close_windows(&self, windows: &mut Windows) {
         windows.present = None;
-        if let Some(next) = windows.next.take() {
-            next.cancel();
-        }
+        windows.next.drain(..).for_each(|next| next.cancel());
     }
 
     fn ends_early(&self, offset: u64) -> Error {
@@ -198,9 +214,7 @@ impl File for GrowingFile {
         let is_stored = windows.present.as_ref().is_some_and(|window| window.store(offset, bytes));
         let end = offset + bytes.len() as u64;
         if !is_stored {
-            if let Some(next) = &windows.next {
-                next.claim(end);
-            }
+            windows.next.iter().for_each(|next| next.claim(end));
             self.inner.write_at(offset, bytes, purpose)?;
         }
         let before = self.len.fetch_max(end, Ordering::AcqRel);
@@ -243,7 +257,7 @@ impl File for GrowingFile {
 
     fn expect(&self, bytes: u64, now: u64) {
         let mut windows = self.windows.lock();
-        let is_new = self.len.load(Ordering::Acquire) == 0 && windows.next.is_none();
+        let is_new = self.len.load(Ordering::Acquire) == 0 && windows.next.is_empty();
         if !is_new || bytes <= SMALL || windows.is_over {
             return;
         }
@@ -311,7 +325,7 @@ mod tests {
             all.extend((0..piece as u64).map(|i| ((from + i) * 31 % 251) as u8));
             file.write_at(from, &all[from as usize..], Purpose::Log).unwrap();
             if from.is_multiple_of(5)
-                && let Some(next) = &file.windows.lock().next
+                && let Some(next) = file.windows.lock().next.back()
             {
                 next.wait_until_ready();
             }
@@ -391,7 +405,7 @@ mod tests {
         for i in 0..100 {
             file.write_at(i * 10_000, &[7; 10_000], Purpose::Log).unwrap();
         }
-        assert!(file.windows.lock().next.is_none() && !file.windows.lock().has_more);
+        assert!(file.windows.lock().next.is_empty() && !file.windows.lock().has_more);
     }
 
     #[test]
@@ -399,7 +413,7 @@ mod tests {
         for expected in [MOST / 4, MOST_EXPECTED, MOST_EXPECTED + 4 * BEYOND] {
             let (file, other) = growing();
             file.expect(expected, 0);
-            if let Some(next) = &file.windows.lock().next {
+            if let Some(next) = file.windows.lock().next.back() {
                 next.wait_until_ready();
             }
             file.write_at(0, b"the first", Purpose::Log).unwrap();
@@ -412,7 +426,7 @@ mod tests {
             while written < expected {
                 file.write_at(written, &[7; 1000], Purpose::Log).unwrap();
                 written += 1000;
-                if let Some(next) = &file.windows.lock().next {
+                if let Some(next) = file.windows.lock().next.back() {
                     next.wait_until_ready();
                 }
             }
@@ -433,7 +447,7 @@ mod tests {
         file.expect(4 * MOST_EXPECTED, FIRST);
         let windows = |file: &GrowingFile| {
             let windows = file.windows.lock();
-            (windows.present.as_ref().map(Window::end), windows.next.is_some())
+            (windows.present.as_ref().map(Window::end), !windows.next.is_empty())
         };
         assert_eq!(
             (windows(&file), other.metadata().unwrap().len()),
@@ -444,12 +458,17 @@ mod tests {
         }
         assert_eq!(windows(&file), (Some(FIRST), false), "small files are given no more");
         file.write_at(SMALL, b"more", Purpose::Log).unwrap();
-        if let Some(next) = &file.windows.lock().next {
+        if let Some(next) = file.windows.lock().next.back() {
             next.wait_until_ready();
         }
         assert_eq!(other.metadata().unwrap().len(), FIRST + MOST_EXPECTED);
+        for at in 0..10 {
+            file.write_at(SMALL + 4 + at, b"+", Purpose::Log).unwrap();
+        }
+        let ends: Vec<u64> = file.windows.lock().next.iter().map(|next| next.end()).collect();
+        assert_eq!(ends, [FIRST + MOST_EXPECTED, FIRST + 2 * MOST_EXPECTED]);
         drop(file);
-        assert_eq!(other.metadata().unwrap().len(), SMALL + 4);
+        assert_eq!(other.metadata().unwrap().len(), SMALL + 14);
     }
 
     #[test]
@@ -463,14 +482,14 @@ mod tests {
         file.expect(SMALL, 0);
         file.write_at(0, b"a", Purpose::Log).unwrap();
         file.expect(MOST, 0);
-        assert!(file.windows.lock().next.is_none() && !file.windows.lock().has_more);
+        assert!(file.windows.lock().next.is_empty() && !file.windows.lock().has_more);
     }
 
     #[test]
     fn is_a_small_file_written_as_any() {
         let (file, other) = growing();
         file.write_at(0, &[7; SMALL as usize], Purpose::Log).unwrap();
-        assert!(file.windows.lock().next.is_none());
+        assert!(file.windows.lock().next.is_empty());
         assert_eq!(other.metadata().unwrap().len(), SMALL);
     }
 }
