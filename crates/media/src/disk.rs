@@ -35,6 +35,9 @@ mod removed;
 use file::DiskFile;
 use growing::GrowingFile;
 
+/// The number of the file system whose files lie in memory.
+const TMPFS: u64 = 0x0102_1994;
+
 /// How a [`Disk`] does its I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskOptions {
@@ -275,7 +278,7 @@ fn new_file() -> OpenOptions {
 /// Whether space once reserved is there for stores: a file system that copies on write may run out of
 /// it all the same, and a store that finds none kills the process.
 fn can_be_stored_to(directory: &std::fs::File) -> bool {
-    const KNOWN: [u64; 3] = [0xef53, 0x5846_5342, 0x0102_1994];
+    const KNOWN: [u64; 3] = [0xef53, 0x5846_5342, TMPFS];
     rustix::fs::fstatfs(directory).is_ok_and(|system| KNOWN.contains(&(system.f_type as u64)))
 }
 

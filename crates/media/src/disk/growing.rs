@@ -13,7 +13,9 @@
 //! does not fit into the window that is there is claimed, and written as to any file: the two see the same
 //! pages, so a window is never needed, and nobody waits for one. The first bytes of a file are written so,
 //! too: most files stay small. Of a file that is *expected* to grow to some size the first window is made
-//! before the first append, and none reaches far beyond that size.
+//! before the first append, and none reaches far beyond that size. If there is time its space is reserved, too:
+//! else the system looks for it when it writes the file back, and whoever extends the file then, writer or
+//! thread, waits until the disk has answered.
 //!
 //! What is stored is in the page cache at once, as if written: it outlives the process, other
 //! handles read it, and a sync of the file makes it durable. Until the file is finished it has space
@@ -34,6 +36,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use siltstone_engine::{Error, Purpose, Result};
 
+use super::TMPFS;
 use super::ahead::{Ready, Window, write_back};
 use super::file::DiskFile;
 use crate::File;
@@ -54,6 +57,9 @@ const AHEAD_EXPECTED: usize = 2;
 
 /// A file may grow so far beyond what was expected of it before it gets windows as any other does.
 const BEYOND: u64 = 64 << 10;
+
+/// Space is reserved for a file of which there is room for so many on the file system.
+const ROOM_FOR: u64 = 16;
 
 /// Appends larger than this on average are written: the kernel takes them in large folios as they are.
 const LARGE: u64 = 8 << 10;
@@ -155,6 +161,16 @@ impl GrowingFile {
         }
     }
 
+    /// Has the system find the space of a file without a byte that is expected to become so long, unless
+    /// space is short: others may need it first. Nothing depends on it, so errors tell nothing.
+    fn reserve_expected(&self, len: u64) {
+        let has_room = space_to_reserve(&self.inner.file) / ROOM_FOR >= len;
+        if has_room && self.inner.reserve(len).is_err() {
+            // It may have reserved a part.
+            let _ = self.inner.set_len(0);
+        }
+    }
+
     fn ask_for(&self, windows: &mut Windows, start: u64) {
         let bytes = match windows.still_expected(start) {
             0 => {
@@ -194,6 +210,14 @@ impl GrowingFile {
         let source = io::Error::new(io::ErrorKind::UnexpectedEof, reason);
         Error::io("read", format!("{} at {offset}", self.inner.name), &source)
     }
+}
+
+/// Bytes that are free where the file lies; none in memory, which is taken as soon as it is reserved.
+fn space_to_reserve(file: &std::fs::File) -> u64 {
+    rustix::fs::fstatfs(file).map_or(0, |system| match system.f_type as u64 {
+        TMPFS => 0,
+        _ => system.f_bavail.saturating_mul(system.f_bsize as u64),
+    })
 }
 
 impl File for GrowingFile {
@@ -263,6 +287,7 @@ impl File for GrowingFile {
         }
         windows.expected = bytes;
         if now == 0 {
+            self.reserve_expected(bytes + BEYOND);
             self.ask_for(&mut windows, 0);
             return;
         }
@@ -304,7 +329,7 @@ impl Drop for GrowingFile {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::FileExt;
+    use std::os::unix::fs::{FileExt, MetadataExt};
 
     use super::*;
 
@@ -483,6 +508,29 @@ mod tests {
         file.write_at(0, b"a", Purpose::Log).unwrap();
         file.expect(MOST, 0);
         assert!(file.windows.lock().next.is_empty() && !file.windows.lock().has_more);
+    }
+
+    #[test]
+    fn is_the_space_of_an_expected_file_there_before_its_bytes_and_what_is_left_given_back() {
+        let (file, other) = growing();
+        let space = || other.metadata().unwrap().blocks() * 512;
+        let expected = 16 * MOST_EXPECTED;
+        let has_room = space_to_reserve(&other) / ROOM_FOR >= expected + BEYOND;
+        if !has_room || file.inner.reserve(1).is_err() || space() == 0 {
+            eprintln!("not checked: {} has no space to reserve", std::env::temp_dir().display());
+            return;
+        }
+        file.expect(expected, 0);
+        if let Some(next) = file.windows.lock().next.back() {
+            next.wait_until_ready();
+        }
+        assert!(space() >= expected, "{} of {expected}", space());
+        let ready = other.metadata().unwrap().len();
+        assert!(ready <= MOST_EXPECTED, "only windows lengthen a file: {ready}");
+        file.write_at(0, &[7; 1000], Purpose::Log).unwrap();
+        file.finish().unwrap();
+        assert_eq!(other.metadata().unwrap().len(), 1000);
+        assert!(space() <= 64 << 10, "{} for 1000 bytes", space());
     }
 
     #[test]
