@@ -43,7 +43,7 @@ use crate::write::Writer;
 const GROUP_BYTES: usize = 1 << 20;
 
 /// Of large writes at full speed one in a thousand would pause with shorter ones, and p99.9 be a pause.
-const LONGEST_PAUSE: Duration = Duration::from_millis(6);
+const LONGEST_PAUSE: Duration = Duration::from_millis(7);
 
 /// So much of the first log is ready when the table opens: else the writes of the first milliseconds would
 /// overtake what is made ready as they come, and each would take as long as a call of the system does.
