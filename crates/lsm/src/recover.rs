@@ -64,7 +64,8 @@ pub(crate) fn open(
     let (versions, recovered) = Versions::open(&media, &cache, levels, options.pool_bytes())?;
 
     let sealed = recovered.sealed_log.map(|(number, _)| number);
-    let mut writes = Writes::new(recovered.last_sequence, env.seed);
+    let spares = Arc::new(Spares::new(options.memtable_limits().1 as usize));
+    let mut writes = Writes::new(recovered.last_sequence, env.seed, spares.clone());
     let replayed = replay(media.as_ref(), recovered.first_log, sealed, &mut writes)?;
     for &number in &replayed.found {
         versions.skip_number(number);
@@ -86,7 +87,9 @@ pub(crate) fn open(
     log.expect(options.memtable_limits().0, READY_AT_FIRST);
     let log = ChainWriter::create_in(&media, log, replayed.end)?;
     let first_log = replayed.logs.first().copied().unwrap_or(number);
-    let memtable = Arc::new(writes.memtable.unwrap_or_else(|| Memtable::new(number, env.seed)));
+    let memtable = writes.memtable.take();
+    let memtable = memtable.unwrap_or_else(|| Memtable::with_spares(number, env.seed, &spares));
+    let memtable = Arc::new(memtable);
     let mut logs = replayed.logs;
     let are_many = logs.len() >= MOST_OLD_LOGS;
     logs.push(number);
@@ -109,7 +112,7 @@ pub(crate) fn open(
         pool: Mutex::new(pool.filter(|_| wanted > 0)),
         strategy: Box::new(strategy),
         sizes,
-        spares: Arc::new(Spares::new(options.memtable_limits().1 as usize)),
+        spares,
         group: GroupCommit::new(GROUP_BYTES),
         writer: Mutex::new(Some(Writer::new(log, memtable, writes.last_sequence))),
         next_log: Mutex::new(None),
@@ -133,7 +136,7 @@ pub(crate) fn open(
 pub(crate) fn check(media: &Arc<dyn Media>) -> Result<()> {
     let (_, recovered) = Versions::open(media, &Arc::new(BlockCache::new(0)), 1, 0)?;
     let sealed = recovered.sealed_log.map(|(number, _)| number);
-    let mut writes = Writes::new(recovered.last_sequence, 1);
+    let mut writes = Writes::new(recovered.last_sequence, 1, Arc::new(Spares::new(0)));
     replay(media.as_ref(), recovered.first_log, sealed, &mut writes).map(drop)
 }
 
@@ -147,17 +150,19 @@ struct Writes {
     log: u64,
     first_log: Option<u64>,
     seed: u64,
+    spares: Arc<Spares>,
 }
 
 impl Writes {
-    fn new(last_sequence: u64, seed: u64) -> Self {
+    fn new(last_sequence: u64, seed: u64, spares: Arc<Spares>) -> Self {
         let (memtable, parts) = (None, Vec::new());
-        Writes { memtable, last_sequence, parts, log: 0, first_log: None, seed }
+        Writes { memtable, last_sequence, parts, log: 0, first_log: None, seed, spares }
     }
 
     fn memtable(&mut self) -> &mut Memtable {
         let first_log = self.first_log.unwrap_or(self.log);
-        self.memtable.get_or_insert_with(|| Memtable::new(first_log, self.seed))
+        let fresh = || Memtable::with_spares(first_log, self.seed, &self.spares);
+        self.memtable.get_or_insert_with(fresh)
     }
 
     fn enter_parts(&mut self) {

@@ -1,22 +1,22 @@
 //! A chunked bump arena that several threads allocate from at once, freed as a whole when dropped.
 //!
 //! ```text
-//!  current ──▶ chunk 3 (256 KiB)            chunk 2 (128 KiB)   chunk 1 (64 KiB)   large ones
+//!  current ──▶ chunk 3 (2 MiB)              chunk 2 (512 KiB)   chunk 1 (64 KiB)   large ones
 //!              [header|aaaa|bb|cccccc|....]  [full]              [full]             [one value]
 //!                                    ▲ offset
 //! ```
 //!
 //! An allocation is one `fetch_add` on the offset of the current chunk. Whoever overshoots the
-//! chunk takes the lock and installs the next one, twice as large up to 2 MiB. An allocation of
+//! chunk takes the lock and installs the next one, eight times as large up to 2 MiB. An allocation of
 //! more than a quarter of the current chunk gets a chunk to itself, so that the tail abandoned at
 //! the end of a chunk stays under a quarter of it.
 //!
 //! Memory that is new from the system is given out by it page by page, at the first touch of each. An
-//! arena that is one of many in turn takes chunks of the full size, from its first on, from those that others
-//! have left behind, its [`Spares`], and spares its writers that: of a memtable's insertions one in twenty touches a
-//! new page. And chunks of the full size are asked to be one huge page each, so that those which are new
-//! cost their writers one wait for the system, not five hundred: the latter are what made the slowest
-//! thousandth of insertions slow.
+//! arena that is one of many in turn takes chunks from those that others have left behind, its [`Spares`], and spares
+//! its writers that: of a memtable's insertions one in twenty touches a new page. And chunks of the full size
+//! are asked to be one huge page each, so that those which are new cost their writers one wait for the system,
+//! not five hundred: the latter are what made the slowest thousandth of insertions slow. So arenas come to
+//! the full size soon, and once one of many has, all after it begin there.
 //!
 //! Invariant: a byte range is handed out at most once, and stays valid until the arena is dropped.
 //!
@@ -25,6 +25,8 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 
 use crate::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering, Published};
@@ -34,8 +36,10 @@ pub const ALIGN: usize = 8;
 
 /// The size of the first chunk, in bytes.
 const FIRST_CHUNK: usize = 64 << 10;
-/// The size from which chunks no longer double, in bytes.
+/// The size from which chunks no longer grow, in bytes.
 const LAST_CHUNK: usize = 2 << 20;
+/// How much larger each chunk is than the one before.
+const GROWTH: usize = 8;
 /// A cache line: chunks start on one, and the header does not share one with data.
 const LINE: usize = 64;
 /// The bytes before the first allocation of a chunk.
@@ -72,12 +76,18 @@ const _: () = assert!(align_of::<Spare>() == LAST_CHUNK && size_of::<Spare>() ==
 pub struct Spares {
     chunks: std::sync::Mutex<Vec<Box<MaybeUninit<Spare>>>>,
     most: usize,
+    /// An arena has taken a chunk: the next is expected to as well.
+    are_in_use: AtomicBool,
 }
 
 impl Spares {
     /// Keeps at most so many bytes; what is beyond goes back to the system.
     pub fn new(most_bytes: usize) -> Self {
-        Spares { chunks: std::sync::Mutex::default(), most: most_bytes / LAST_CHUNK }
+        Spares {
+            chunks: std::sync::Mutex::default(),
+            most: most_bytes / LAST_CHUNK,
+            are_in_use: AtomicBool::new(false),
+        }
     }
 
     /// Bytes that lie idle.
@@ -86,6 +96,7 @@ impl Spares {
     }
 
     fn take(&self) -> Option<Box<MaybeUninit<Spare>>> {
+        self.are_in_use.store(true, Relaxed);
         self.lock().pop()
     }
 
@@ -212,9 +223,8 @@ impl Arena {
             self.large.fetch_add(bytes, Ordering::Relaxed);
             return Some(growth.take(bytes));
         }
-        // What others have left behind costs nothing, however little of it is needed.
-        let size = if growth.has_spares() { LAST_CHUNK } else { growth.next };
-        growth.next = (size * 2).min(LAST_CHUNK);
+        let size = if growth.begins_large() { LAST_CHUNK } else { growth.next };
+        growth.next = (size * GROWTH).min(LAST_CHUNK);
         let capacity = size - HEADER;
         let chunk = growth.take(size).cast::<Header>();
         let header = Header {
@@ -231,8 +241,8 @@ impl Arena {
 }
 
 impl Growth {
-    fn has_spares(&self) -> bool {
-        self.spares.as_ref().is_some_and(|spares| spares.bytes() > 0)
+    fn begins_large(&self) -> bool {
+        self.spares.as_ref().is_some_and(|spares| spares.are_in_use.load(Relaxed))
     }
 
     /// Takes memory from the system and remembers to give it back.
@@ -387,6 +397,22 @@ mod tests {
         let arena = Arena::with_spares(spares.clone());
         arena.allocate(8);
         assert_eq!(spares.bytes(), 2 * LAST_CHUNK);
+    }
+
+    #[test]
+    fn does_an_arena_begin_with_full_chunks_once_one_before_it_had_come_to_them() {
+        let spares = Arc::new(Spares::new(0));
+        let chunks = |bytes: usize| {
+            let arena = Arena::with_spares(spares.clone());
+            (0..bytes / 1000).for_each(|_| _ = arena.allocate(1000));
+            let growth = arena.growth.lock().unwrap();
+            growth.chunks.iter().map(|(_, layout)| layout.size()).collect::<Vec<_>>()
+        };
+        assert_eq!(chunks(1000), [FIRST_CHUNK], "a small one takes little");
+        assert_eq!(chunks(100 << 10), [FIRST_CHUNK, FIRST_CHUNK * GROWTH], "and after it, too");
+        let large = chunks(1 << 20);
+        assert_eq!(large, [FIRST_CHUNK, FIRST_CHUNK * GROWTH, LAST_CHUNK], "one grows soon");
+        assert_eq!(chunks(1000), [LAST_CHUNK], "and who comes after it begins there");
     }
 
     #[test]

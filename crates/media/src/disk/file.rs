@@ -93,8 +93,8 @@ impl File for DiskFile {
         // The system finds a place on the medium for each page first.
         let len = self.len().unwrap_or(0);
         let begun = self.begun.swap(len, Relaxed);
-        for start in (begun..len).step_by(STEP) {
-            super::ahead::begin_to_write_back(&self.file, start, STEP as u64);
+        for start in (begun..len).step_by(4 * STEP) {
+            super::ahead::begin_to_write_back(&self.file, start, 4 * STEP as u64);
             duty::between_steps();
         }
     }

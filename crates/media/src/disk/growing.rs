@@ -65,7 +65,7 @@ const ROOM_FOR: u64 = 16;
 const LARGE: u64 = 8 << 10;
 
 /// What is behind the end is written back in pieces of this size.
-const PIECE: u64 = 1 << 20;
+const PIECE: u64 = 4 << 20;
 
 pub(super) struct GrowingFile {
     inner: DiskFile,
