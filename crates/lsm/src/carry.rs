@@ -62,10 +62,10 @@ impl Inner {
             return Ok(carried);
         }
         let Some(threshold) = self.hot_from(memtable)? else { return Ok(carried) };
-        carried.gone.resize(memtable.list().keys(), false);
+        carried.gone.resize(memtable.tree().keys(), false);
         let mut step: Vec<(usize, EntryRef<'_>)> = Vec::new();
         let mut bytes = 0;
-        let mut hot = memtable.list().iter().enumerate().peekable();
+        let mut hot = memtable.tree().iter().enumerate().peekable();
         while let Some((at, entry)) = hot.next() {
             if at % STEP == 0 {
                 self.background.between_steps()?;
@@ -89,7 +89,7 @@ impl Inner {
     /// The number of updates from which on keys are carried; `None`: none is, 0: all are.
     fn hot_from(&self, memtable: &Memtable) -> Result<Option<u32>> {
         let mut hotness = Hotness::default();
-        for (at, entry) in memtable.list().iter().enumerate() {
+        for (at, entry) in memtable.tree().iter().enumerate() {
             if at % STEP == 0 {
                 self.background.between_steps()?;
             }
@@ -130,7 +130,7 @@ impl Inner {
         let mut sequences = Vec::new();
         for &(at, entry) in keys {
             let version = entry.newest();
-            let successor = newer().find_map(|other| other.list().entry(entry.key()));
+            let successor = newer().find_map(|other| other.tree().entry(entry.key()));
             match successor {
                 // The oldest of the newer versions decides who still sees this one.
                 Some(successor) => {

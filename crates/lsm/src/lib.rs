@@ -3,7 +3,7 @@
 //! # How a put travels
 //! [`Lsm::write`](siltstone_engine::Engine::write) joins the group (`write`): one thread at a time
 //! leads, appends every waiting batch to the write-ahead log with one request, syncs once if anyone
-//! asked for it, adds the operations to the memtable (a concurrent skiplist), and makes them visible
+//! asked for it, adds the operations to the memtable (a B-link tree), and makes them visible
 //! by one store of the newest sequence number. When the memtable is full the leader goes on in a new
 //! log and a new memtable.
 //!

@@ -1,6 +1,6 @@
 //! The memtable: the newest writes, in memory, in key order.
 //!
-//! One node a key holds the chain of its versions and counts its updates; each version knows where
+//! One entry a key holds the chain of its versions and counts its updates; each version knows where
 //! in the log it stands. TRIAD needs both (TRIAD paper, sections 4.1 and 4.3); the plain tree uses
 //! the count to report how much a flush saved.
 
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use siltstone_engine::{Op, Result};
-use siltstone_structures::{NewVersion, SkipList, Spares};
+use siltstone_structures::{MemTree, NewVersion, Spares};
 use siltstone_table::{EntryRef, Kind, SyncHandle};
 
 use crate::compact::Seen;
@@ -23,7 +23,7 @@ pub(crate) struct Memtable {
     /// Someone waits for all of it to be in tables. Set while the writer is locked.
     wanted: AtomicBool,
     is_large: bool,
-    list: Arc<SkipList>,
+    tree: Arc<MemTree>,
 }
 
 /// Where a version of a memtable stands.
@@ -44,23 +44,23 @@ pub(crate) struct FullLog {
 }
 
 impl Memtable {
-    pub(crate) fn new(first_log: u64, seed: u64) -> Self {
-        Self::of(first_log, SkipList::new(seed))
+    pub(crate) fn new(first_log: u64) -> Self {
+        Self::of(first_log, MemTree::new())
     }
 
     /// The same, in the memory of memtables that are no more.
-    pub(crate) fn with_spares(first_log: u64, seed: u64, spares: &Arc<Spares>) -> Self {
-        Self::of(first_log, SkipList::with_spares(seed, spares))
+    pub(crate) fn with_spares(first_log: u64, spares: &Arc<Spares>) -> Self {
+        Self::of(first_log, MemTree::with_spares(spares))
     }
 
     /// One that stands for a mutable memtable in persistent memory.
-    pub(crate) fn large(first_log: u64, seed: u64) -> Self {
-        Memtable { is_large: true, ..Self::new(first_log, seed) }
+    pub(crate) fn large(first_log: u64) -> Self {
+        Memtable { is_large: true, ..Self::new(first_log) }
     }
 
-    fn of(first_log: u64, list: SkipList) -> Self {
-        let (log, wanted, list) = (OnceLock::new(), AtomicBool::new(false), Arc::new(list));
-        Memtable { first_log, log, wanted, is_large: false, list }
+    fn of(first_log: u64, tree: MemTree) -> Self {
+        let (log, wanted, tree) = (OnceLock::new(), AtomicBool::new(false), Arc::new(tree));
+        Memtable { first_log, log, wanted, is_large: false, tree }
     }
 
     pub(crate) fn is_large(&self) -> bool {
@@ -97,11 +97,11 @@ impl Memtable {
         };
         let position = position.bits();
         let version = NewVersion { sequence, kind: kind as u8, expires_at, position, value };
-        self.list.insert(op.key(), version);
+        self.tree.insert(op.key(), version);
     }
 
-    pub(crate) fn list(&self) -> &Arc<SkipList> {
-        &self.list
+    pub(crate) fn tree(&self) -> &Arc<MemTree> {
+        &self.tree
     }
 
     /// Every version with its place, in the order of tables.
@@ -109,7 +109,7 @@ impl Memtable {
         &self,
         mut visit: impl FnMut(EntryRef<'_>, Place) -> Result<()>,
     ) -> Result<()> {
-        for (key, entry) in self.list.iter().enumerate() {
+        for (key, entry) in self.tree.iter().enumerate() {
             for (age, version) in entry.versions().enumerate() {
                 let position = Position::from_bits(version.position);
                 let entry = EntryRef {
@@ -127,21 +127,21 @@ impl Memtable {
 
     /// How many operations it took, for how many keys.
     pub(crate) fn seen(&self) -> Seen {
-        Seen { writes: self.list.versions() as u64, keys: self.list.keys() as u64 }
+        Seen { writes: self.tree.versions() as u64, keys: self.tree.keys() as u64 }
     }
 
     /// The smallest and the largest key; `None` if there are none.
     pub(crate) fn span(&self) -> Option<(&[u8], &[u8])> {
-        Some((self.list.iter().next()?.key(), self.list.last_entry()?.key()))
+        Some((self.tree.iter().next()?.key(), self.tree.last_entry()?.key()))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.list.keys() == 0
+        self.tree.keys() == 0
     }
 
     /// Resident memory.
     pub(crate) fn bytes(&self) -> u64 {
-        self.list.memory_bytes() as u64
+        self.tree.memory_bytes() as u64
     }
 }
 

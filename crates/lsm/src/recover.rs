@@ -65,7 +65,7 @@ pub(crate) fn open(
 
     let sealed = recovered.sealed_log.map(|(number, _)| number);
     let spares = Arc::new(Spares::new(options.memtable_limits().1 as usize));
-    let mut writes = Writes::new(recovered.last_sequence, env.seed, spares.clone());
+    let mut writes = Writes::new(recovered.last_sequence, spares.clone());
     let replayed = replay(media.as_ref(), recovered.first_log, sealed, &mut writes)?;
     for &number in &replayed.found {
         versions.skip_number(number);
@@ -88,7 +88,7 @@ pub(crate) fn open(
     let log = ChainWriter::create_in(&media, log, replayed.end)?;
     let first_log = replayed.logs.first().copied().unwrap_or(number);
     let memtable = writes.memtable.take();
-    let memtable = memtable.unwrap_or_else(|| Memtable::with_spares(number, env.seed, &spares));
+    let memtable = memtable.unwrap_or_else(|| Memtable::with_spares(number, &spares));
     let memtable = Arc::new(memtable);
     let mut logs = replayed.logs;
     let are_many = logs.len() >= MOST_OLD_LOGS;
@@ -136,7 +136,7 @@ pub(crate) fn open(
 pub(crate) fn check(media: &Arc<dyn Media>) -> Result<()> {
     let (_, recovered) = Versions::open(media, &Arc::new(BlockCache::new(0)), 1, 0)?;
     let sealed = recovered.sealed_log.map(|(number, _)| number);
-    let mut writes = Writes::new(recovered.last_sequence, 1, Arc::new(Spares::new(0)));
+    let mut writes = Writes::new(recovered.last_sequence, Arc::new(Spares::new(0)));
     replay(media.as_ref(), recovered.first_log, sealed, &mut writes).map(drop)
 }
 
@@ -149,19 +149,18 @@ struct Writes {
     /// The log that is being replayed, and the first one.
     log: u64,
     first_log: Option<u64>,
-    seed: u64,
     spares: Arc<Spares>,
 }
 
 impl Writes {
-    fn new(last_sequence: u64, seed: u64, spares: Arc<Spares>) -> Self {
+    fn new(last_sequence: u64, spares: Arc<Spares>) -> Self {
         let (memtable, parts) = (None, Vec::new());
-        Writes { memtable, last_sequence, parts, log: 0, first_log: None, seed, spares }
+        Writes { memtable, last_sequence, parts, log: 0, first_log: None, spares }
     }
 
     fn memtable(&mut self) -> &mut Memtable {
         let first_log = self.first_log.unwrap_or(self.log);
-        let fresh = || Memtable::with_spares(first_log, self.seed, &self.spares);
+        let fresh = || Memtable::with_spares(first_log, &self.spares);
         self.memtable.get_or_insert_with(fresh)
     }
 

@@ -328,7 +328,7 @@ impl Repair<'_> {
     fn replay(&mut self, number: FileNumber, live: &LiveRange, state: &mut Edit) -> Result<()> {
         let name = FileKind::Log.name(number);
         let mut reader = LogReader::open(self.media.as_ref(), &name, number.0, LogMode::Recover)?;
-        let memtable = Memtable::new(number.0, number.0);
+        let memtable = Memtable::new(number.0);
         let mut parts = Vec::new();
         // Behind the last record that is whole.
         let mut good = 0;

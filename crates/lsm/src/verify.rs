@@ -62,7 +62,7 @@ impl Inner {
         let c = &self.counters;
         let levels: Vec<LevelStats> =
             (0..=view.version.levels.len()).map(|level| self.level_stats(&view, level)).collect();
-        let memtable_keys: u64 = view.memtables().map(|m| m.list().keys() as u64).sum();
+        let memtable_keys: u64 = view.memtables().map(|m| m.tree().keys() as u64).sum();
         let tables = || view.version.files().map(|(_, file)| file.table());
         let memory = [
             ("memtable", view.memtables().map(|memtable| memtable.bytes()).sum()),

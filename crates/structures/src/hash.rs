@@ -2,7 +2,7 @@
 //!
 //! A key is hashed once, where it enters the engine, and the 64 bits go to whoever needs them:
 //! Bloom filters, HyperLogLog, shards. Users that need an independent hash of the same key (the
-//! skip list's tower heights) take [`hash64_seeded`] with a seed of their own.
+//! buckets of `skimpy`) take [`hash64_seeded`] with a seed of their own.
 //!
 //! Invariant: the value of [`hash64`] for a key never changes, since filters written to media hold
 //! its consequences. A change of hash is a change of format.

@@ -2,7 +2,7 @@
 //!
 //! A tour, from what holds data to what describes it:
 //!
-//! - [`skiplist`]: the memtable, a concurrent ordered index of versioned keys, in memory of an
+//! - [`memtree`]: the memtable, a concurrent ordered index of versioned keys, in memory of an
 //!   [`arena`].
 //! - [`bloom`]: filters that tell absent keys, blocked by cache lines for tables, classic for the
 //!   small buckets of an LSM-trie.
@@ -29,10 +29,10 @@ pub mod cuckoo;
 pub mod ect;
 pub mod hash;
 pub mod hyperloglog;
+pub mod memtree;
 pub mod range_filter;
 pub mod rank;
 pub mod recsplit;
-pub mod skiplist;
 mod sync;
 
 pub use arena::Spares;
@@ -42,7 +42,7 @@ pub use cuckoo::{CuckooFilter, CuckooTable};
 pub use ect::{Ect, EctBuilder};
 pub use hash::hash64;
 pub use hyperloglog::HyperLogLog;
+pub use memtree::{Cursor, EntryRef, MemTree, NewVersion, Version};
 pub use range_filter::{RangeFilter, RangeFilterBuilder};
 pub use rank::{HashKey, RankIndex, RankIndexBuilder};
 pub use recsplit::{RecSplit, RecSplitBuilder};
-pub use skiplist::{Cursor, EntryRef, NewVersion, SkipList, Version};

@@ -12,12 +12,12 @@
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     Mutex,
-    atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering},
+    atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     Mutex,
-    atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering},
+    atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
 /// Plain data that is written once, before a pointer to it is published with release ordering.

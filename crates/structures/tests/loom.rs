@@ -1,4 +1,4 @@
-//! Does the skip list hold under every interleaving and every reordering the memory model allows?
+//! Does the memtable's tree hold under every interleaving and every reordering the memory model allows?
 //!
 //! Small instances, explored exhaustively up to a bound of preemptions:
 //!
@@ -12,10 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use loom::sync::Arc;
 use loom::thread;
-use siltstone_structures::skiplist::{NewVersion, SkipList};
-
-/// Under this seed, "b", "c" and "k" have towers of two levels, "a" and "d" of one.
-const SEED: u64 = 90;
+use siltstone_structures::memtree::{MemTree, NewVersion};
 
 fn new(sequence: u64, value: &[u8]) -> NewVersion<'_> {
     NewVersion { sequence, kind: 0, expires_at: 0, position: 0, value }
@@ -28,38 +25,38 @@ fn explore(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     model.check(test);
 }
 
-/// Inserts from two threads at once, and hands the list to `check` when both are done.
+/// Inserts from two threads at once, and hands the tree to `check` when both are done.
 fn race(
     left: &'static [(&[u8], u64)],
     right: &'static [(&[u8], u64)],
-    check: impl Fn(&SkipList) + Sync + Send + 'static,
+    check: impl Fn(&MemTree) + Sync + Send + 'static,
 ) {
     explore(3, move || {
-        let list = Arc::new(SkipList::new(SEED));
-        let other = Arc::clone(&list);
+        let tree = Arc::new(MemTree::new());
+        let other = Arc::clone(&tree);
         let thread = thread::spawn(move || {
             left.iter().for_each(|&(key, sequence)| other.insert(key, new(sequence, key)));
         });
-        right.iter().for_each(|&(key, sequence)| list.insert(key, new(sequence, key)));
+        right.iter().for_each(|&(key, sequence)| tree.insert(key, new(sequence, key)));
         thread.join().unwrap();
-        check(&list);
+        check(&tree);
     });
 }
 
 #[test]
 fn do_two_writers_of_neighbouring_keys_both_get_in() {
-    race(&[(b"a", 1), (b"c", 2)], &[(b"b", 3), (b"d", 4)], |list| {
-        assert!(list.iter().map(|entry| entry.key()).eq([b"a", b"b", b"c", b"d"]));
-        assert!([b"a", b"b", b"c", b"d"].iter().all(|key| list.get(*key, 9).is_some()));
-        assert_eq!((list.keys(), list.versions()), (4, 4));
+    race(&[(b"a", 1), (b"c", 2)], &[(b"b", 3), (b"d", 4)], |tree| {
+        assert!(tree.iter().map(|entry| entry.key()).eq([b"a", b"b", b"c", b"d"]));
+        assert!([b"a", b"b", b"c", b"d"].iter().all(|key| tree.get(*key, 9).is_some()));
+        assert_eq!((tree.keys(), tree.versions()), (4, 4));
     });
 }
 
 #[test]
-fn do_two_writers_of_one_key_make_one_node_with_both_versions() {
-    race(&[(b"k", 2)], &[(b"k", 1), (b"k", 3)], |list| {
-        assert_eq!((list.keys(), list.versions()), (1, 3));
-        let entry = list.entry(b"k").unwrap();
+fn do_two_writers_of_one_key_make_one_entry_with_both_versions() {
+    race(&[(b"k", 2)], &[(b"k", 1), (b"k", 3)], |tree| {
+        assert_eq!((tree.keys(), tree.versions()), (1, 3));
+        let entry = tree.entry(b"k").unwrap();
         assert_eq!(entry.updates(), 3);
         assert!(entry.versions().map(|version| version.sequence).eq([3, 2, 1]));
     });
@@ -70,8 +67,8 @@ fn does_a_reader_see_only_whole_entries() {
     // Outside loom's model: what readers saw in all interleavings together.
     static SEEN: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
     explore(3, || {
-        let list = Arc::new(SkipList::new(SEED));
-        let other = Arc::clone(&list);
+        let tree = Arc::new(MemTree::new());
+        let other = Arc::clone(&tree);
         let reader = thread::spawn(move || {
             // Loom fails this if a field is read that was not published to this thread.
             let seen = other.get(b"b", 9).map(|version| (version.sequence, version.value));
@@ -81,11 +78,80 @@ fn does_a_reader_see_only_whole_entries() {
             let keys: Vec<_> = other.iter().map(|entry| entry.key()).collect();
             assert!(keys.is_sorted());
         });
-        list.insert(b"b", new(1, b"one"));
-        list.insert(b"b", new(2, b"two"));
-        list.insert(b"a", new(3, b"three"));
+        tree.insert(b"b", new(1, b"one"));
+        tree.insert(b"b", new(2, b"two"));
+        tree.insert(b"a", new(3, b"three"));
         reader.join().unwrap();
-        assert!(list.iter().map(|entry| entry.key()).eq([b"a", b"b"]));
+        assert!(tree.iter().map(|entry| entry.key()).eq([b"a", b"b"]));
     });
     assert!(SEEN.iter().all(|seen| seen.load(Relaxed)), "loom left out an interleaving");
+}
+
+/// Inserts `first`, and then "c" beside a reader. Nodes have two slots under loom, so that leaves of two keys are
+/// full: "c" comes to where "d" was in its leaf, and "d" to a new one.
+fn split_beside(
+    first: &'static [&[u8]],
+    read: impl Fn(&std::sync::Arc<MemTree>) + Copy + Sync + Send + 'static,
+) {
+    explore(3, move || {
+        // The standard one, as cursors have.
+        let tree = std::sync::Arc::new(MemTree::new());
+        first.iter().for_each(|key| tree.insert(key, new(1, key)));
+        let other = tree.clone();
+        let reader = thread::spawn(move || read(&other));
+        tree.insert(b"c", new(2, b"c"));
+        reader.join().unwrap();
+        read(&tree);
+        assert_eq!(tree.iter().count(), first.len() + 1);
+    });
+}
+
+/// Each key once, in order, and all that were there before.
+fn check(keys: &[&[u8]]) {
+    assert!(keys.is_sorted_by(|left, right| left < right), "{keys:?}");
+    assert!([b"b", b"d"].iter().all(|key| keys.contains(&key.as_slice())), "{keys:?}");
+}
+
+#[test]
+fn does_a_reader_find_keys_while_their_leaf_and_the_root_split() {
+    split_beside(&[b"b", b"d"], |tree| {
+        assert!(tree.get(b"d", 9).is_some_and(|version| version.value == b"d"));
+        assert!(tree.get(b"b", 9).is_some());
+    });
+}
+
+#[test]
+fn does_a_reader_not_find_what_is_not_there_while_its_leaf_splits() {
+    split_beside(&[b"b", b"d"], |tree| {
+        assert!(tree.get(b"cc", 9).is_none());
+        assert!(tree.get(b"e", 9).is_none());
+    });
+}
+
+#[test]
+fn does_a_reader_find_keys_while_nodes_above_leaves_split() {
+    split_beside(&[b"b", b"d", b"f", b"h"], |tree| {
+        assert!([b"d", b"h"].iter().all(|key| tree.get(*key, 9).is_some()));
+    });
+}
+
+#[test]
+fn does_a_walk_pass_by_each_key_once_in_order_while_leaves_split() {
+    split_beside(&[b"b", b"d"], |tree| {
+        check(&tree.iter().map(|entry| entry.key()).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn does_a_walk_backwards_pass_by_each_key_once_in_order_while_leaves_split() {
+    split_beside(&[b"b", b"d"], |tree| {
+        let (mut cursor, mut keys) = (tree.cursor(), Vec::new());
+        cursor.seek_to_last();
+        while let Some(entry) = cursor.entry() {
+            keys.insert(0, entry.key().to_vec());
+            cursor.prev();
+        }
+        let keys: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+        check(&keys);
+    });
 }

@@ -54,7 +54,7 @@ impl View {
     pub(crate) fn runs(&self, at: u64) -> Vec<Source> {
         let (purpose, options) = (Purpose::Scan, IterOptions::SCAN);
         let memtables =
-            self.memtables().map(|m| Source::Memtable(MemtableIter::new(m.list().cursor(), at)));
+            self.memtables().map(|m| Source::Memtable(MemtableIter::new(m.tree().cursor(), at)));
         let rows = self.version.level0.iter().enumerate().map(|(i, row)| match row.nvm() {
             None => Source::Waiting(i),
             Some(_) => Source::of_row(row, purpose, options),
@@ -69,7 +69,7 @@ impl View {
     /// persistent memory narrow each other's searches; `tally` is told of what they read.
     fn find(&self, key: &[u8], at: u64, hints: bool, tally: &mut Tally) -> Result<Option<Seen>> {
         for memtable in self.memtables() {
-            if let Some(version) = memtable.list().get(key, at) {
+            if let Some(version) = memtable.tree().get(key, at) {
                 let kind = kind_of(version.kind);
                 let value = version.value.to_vec();
                 return Ok(Some(Seen { kind, expires_at: version.expires_at, value }));

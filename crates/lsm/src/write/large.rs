@@ -52,7 +52,7 @@ impl Writer {
             Op::Delete { key } => key.len(),
         } as u64;
         match &mut self.large {
-            Some(large) if is_full || large.memtable.list().entry(op.key()).is_some() => {
+            Some(large) if is_full || large.memtable.tree().entry(op.key()).is_some() => {
                 large.bytes += bytes;
                 large.memtable.add(sequence, op, position);
                 true
@@ -103,7 +103,7 @@ impl Inner {
             Some(_) => self.rotate(open, true)?,
             None => {
                 let number = open.log.number();
-                let memtable = Arc::new(Memtable::large(number, self.env.seed ^ number));
+                let memtable = Arc::new(Memtable::large(number));
                 open.large = Some(Large { memtable: memtable.clone(), bytes: 0 });
                 self.publish(&mut self.background.lock(), |view| view.large = Some(memtable));
             }

@@ -63,7 +63,7 @@ impl Inner {
         let number = next.number();
         writer.log.rotate_to(next)?;
         writer.memtable.set_full(full);
-        let fresh = Memtable::with_spares(number, self.env.seed ^ number, &self.spares);
+        let fresh = Memtable::with_spares(number, &self.spares);
         let fresh = std::sync::Arc::new(fresh);
         let mut state = self.background.lock();
         state.logs.push(number);

@@ -32,8 +32,8 @@ const LOG_BYTES: f64 = 16.0;
 const INDEX_BYTES: f64 = 9.0;
 /// Bytes about an item in a table: lengths, sequence, and its share of filter, index and checksums.
 const TABLE_BYTES: f64 = 7.0;
-/// Bytes about an item in a memtable (`skiplist.rs`).
-const MEMTABLE_BYTES: f64 = 75.0;
+/// Bytes about an item in a memtable (`memtree.rs`).
+const MEMTABLE_BYTES: f64 = 85.0;
 const BLOCK_BYTES: f64 = 4096.0;
 const FILTER_BITS: f64 = 10.0;
 /// Of the filter for ranges, which tables above the deepest level have.

@@ -1,71 +1,68 @@
-//! A cursor over the keys of a skip list that owns a share of it, and so can outlive any borrow.
+//! A cursor over the keys of a tree that owns a share of it, and so can outlive any borrow.
 //!
 //! A cursor is on a key or on none. Keys are never removed, so that it stays on its key whatever
-//! is inserted; moves see what is in the list at the time of the move. Nodes have no backward
-//! links (they would double the swaps of an insertion): `prev` searches anew for the greatest
-//! smaller key.
+//! is inserted; moves see what is in the tree at the time of the move.
 //!
-//! Invariant: the node under the cursor belongs to the list whose `Arc` the cursor holds.
+//! Invariant: the spot under the cursor belongs to the tree whose `Arc` the cursor holds.
 //!
 //! Source: ours; the moves are those of LevelDB's iterators.
 
 use std::sync::Arc;
 
-use super::node::NodeRef;
-use super::{EntryRef, SkipList, Version};
+use super::spot::Spot;
+use super::{EntryRef, MemTree, Version};
 
-/// An owning cursor over the keys of a [`SkipList`] in bytewise order.
+/// An owning cursor over the keys of a [`MemTree`] in bytewise order.
 pub struct Cursor {
     // Never lent out under its own lifetime, but only under that of a borrow of the cursor.
-    node: Option<NodeRef<'static>>,
-    list: Arc<SkipList>,
+    spot: Option<Spot<'static>>,
+    tree: Arc<MemTree>,
 }
 
 impl Cursor {
-    pub(super) fn new(list: Arc<SkipList>) -> Self {
-        Self { node: None, list }
+    pub(super) fn new(tree: Arc<MemTree>) -> Self {
+        Self { spot: None, tree }
     }
 
-    /// Moves to the first key; costs a cache miss.
+    /// Moves to the first key; costs a cache miss or two.
     pub fn seek_to_first(&mut self) {
-        self.go(|list| list.head().next(0));
+        self.go(|tree, _| tree.first());
     }
 
     /// Moves to the last key; costs about as much as a search.
     pub fn seek_to_last(&mut self) {
-        self.go(SkipList::last);
+        self.go(|tree, _| tree.last());
     }
 
     /// Moves to the first key of at least `key`; costs a search.
     pub fn seek(&mut self, key: &[u8]) {
-        self.go(|list| list.first_from(key));
+        self.go(|tree, _| tree.first_from(key));
     }
 
     /// Moves to the last key of at most `key`; costs a search.
     pub fn seek_back(&mut self, key: &[u8]) {
-        self.go(|list| list.last_to(key, false));
+        self.go(|tree, _| tree.last_to(key, false));
     }
 
     /// Moves to the next key, or from the last to none; costs a cache miss. On none, stays there.
     pub fn next(&mut self) {
-        self.node = self.node.and_then(|node| node.next(0));
+        self.go(|_, spot| spot?.next());
     }
 
-    /// Moves to the key before, or from the first to none; costs a search. On none, stays there.
+    /// Moves to the key before, or from the first to none; costs a cache miss, and where a leaf begins a search. On
+    /// none, stays there.
     pub fn prev(&mut self) {
-        if let Some(node) = self.node {
-            self.go(|list| list.last_to(node.key(), true));
-        }
+        self.go(|tree, spot| tree.before(spot?));
     }
 
     /// Whether the cursor is on a key.
     pub fn valid(&self) -> bool {
-        self.node.is_some()
+        self.spot.is_some()
     }
 
     /// The key under the cursor with its versions, if it is on one.
     pub fn entry(&self) -> Option<EntryRef<'_>> {
-        self.node.map(EntryRef::new)
+        self.spot.map(|spot| spot.entry)
     }
 
     /// The key under the cursor.
@@ -108,9 +105,9 @@ impl Cursor {
         self.entry().expect("the cursor is on a key")
     }
 
-    /// Moves to the node that a search of the list finds.
-    fn go(&mut self, find: impl FnOnce(&SkipList) -> Option<NodeRef<'_>>) {
-        // SAFETY: the cursor holds the list, and with it the arena, for as long as it has the node.
-        self.node = find(&self.list).map(|node| unsafe { node.detach() });
+    /// Moves to the spot that is found in the tree, or from the present one.
+    fn go(&mut self, find: impl for<'a> FnOnce(&'a MemTree, Option<Spot<'a>>) -> Option<Spot<'a>>) {
+        // SAFETY: the cursor holds the tree, and with it the arenas, for as long as it has the spot.
+        self.spot = find(&self.tree, self.spot).map(|spot| unsafe { spot.detach() });
     }
 }

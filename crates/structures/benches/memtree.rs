@@ -1,4 +1,4 @@
-//! Is the skip list fast enough as a memtable, and against a `BTreeMap` under a lock?
+//! Is the memtree fast enough as a memtable, and against a `BTreeMap` under a lock?
 //!
 //! Half a million random keys of 16 bytes with values of 100: loaded in random and in ascending
 //! order by one thread, in random order by two, then read at random.
@@ -9,7 +9,7 @@ use std::sync::{Arc, RwLock};
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use siltstone_structures::skiplist::{NewVersion, SkipList};
+use siltstone_structures::memtree::{MemTree, NewVersion};
 
 const KEYS: usize = 500_000;
 const VALUE: [u8; 100] = [7; 100];
@@ -21,7 +21,7 @@ fn random_keys() -> Vec<[u8; 16]> {
     (0..KEYS).map(|_| rng.random()).collect()
 }
 
-fn load(list: &SkipList, keys: &[[u8; 16]]) {
+fn load(list: &MemTree, keys: &[[u8; 16]]) {
     for (key, sequence) in keys.iter().zip(1..) {
         list.insert(
             key,
@@ -44,8 +44,8 @@ fn inserts(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("insert");
     group.throughput(Throughput::Elements(KEYS as u64)).sample_size(10);
     for (name, keys) in [("random", &keys), ("ascending", &sorted)] {
-        group.bench_function(format!("skiplist/{name}"), |bencher| {
-            let fresh = || SkipList::new(1);
+        group.bench_function(format!("memtree/{name}"), |bencher| {
+            let fresh = || MemTree::new();
             bencher.iter_batched_ref(fresh, |list| load(list, keys), BatchSize::PerIteration);
         });
         group.bench_function(format!("btree/{name}"), |bencher| {
@@ -53,9 +53,9 @@ fn inserts(criterion: &mut Criterion) {
             bencher.iter_batched_ref(fresh, |tree| load_tree(tree, keys), BatchSize::PerIteration);
         });
     }
-    group.bench_function("skiplist/random, two threads", |bencher| {
-        let fresh = || SkipList::new(1);
-        let two = |list: &mut SkipList| {
+    group.bench_function("memtree/random, two threads", |bencher| {
+        let fresh = || MemTree::new();
+        let two = |list: &mut MemTree| {
             let list = &*list;
             std::thread::scope(|scope| {
                 keys.chunks(KEYS / 2).for_each(|half| drop(scope.spawn(move || load(list, half))));
@@ -68,13 +68,13 @@ fn inserts(criterion: &mut Criterion) {
 
 fn reads(criterion: &mut Criterion) {
     let keys = random_keys();
-    let list = Arc::new(SkipList::new(1));
+    let list = Arc::new(MemTree::new());
     load(&list, &keys);
     let tree = Tree::default();
     load_tree(&tree, &keys);
     let mut group = criterion.benchmark_group("read");
     let mut rng = StdRng::seed_from_u64(2);
-    group.bench_function("skiplist/get", |bencher| {
+    group.bench_function("memtree/get", |bencher| {
         bencher.iter(|| {
             let key = &keys[rng.random_range(0..KEYS)];
             list.get(key, u64::MAX).map(|version| version.value[0])
@@ -87,7 +87,7 @@ fn reads(criterion: &mut Criterion) {
             tree.get(key.as_slice()).and_then(|versions| Some(versions.last_key_value()?.1[0]))
         });
     });
-    group.bench_function("skiplist/scan 100", |bencher| {
+    group.bench_function("memtree/scan 100", |bencher| {
         let mut cursor = list.cursor();
         bencher.iter(|| {
             cursor.seek(&keys[rng.random_range(0..KEYS)]);

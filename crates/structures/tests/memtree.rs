@@ -1,4 +1,4 @@
-//! Is the skip list the sorted map of versions that it claims to be, also under concurrent writers?
+//! Is the memtable's tree the sorted map of versions that it claims to be, also under concurrent writers?
 
 #![cfg(not(loom))]
 
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use proptest::prelude::*;
-use siltstone_structures::skiplist::{NewVersion, SkipList, Version};
+use siltstone_structures::memtree::{MemTree, NewVersion, Version};
 
 fn new(sequence: u64, value: &[u8]) -> NewVersion<'_> {
     NewVersion { sequence, kind: 1, expires_at: 0, position: sequence * 10, value }
@@ -40,11 +40,11 @@ fn insertion() -> impl Strategy<Value = (Vec<u8>, u64, Fields)> {
     (key(), 0u64..60, (any::<u8>(), any::<u64>(), any::<u64>(), value))
 }
 
-fn build(seed: u64, insertions: &[(Vec<u8>, u64, Fields)]) -> (Arc<SkipList>, Model) {
-    let (list, mut model) = (Arc::new(SkipList::new(seed)), Model::new());
+fn build(insertions: &[(Vec<u8>, u64, Fields)]) -> (Arc<MemTree>, Model) {
+    let (tree, mut model) = (Arc::new(MemTree::new()), Model::new());
     for (key, sequence, fields) in insertions {
         let (kind, expires_at, position, value) = fields;
-        list.insert(
+        tree.insert(
             key,
             NewVersion {
                 sequence: *sequence,
@@ -56,41 +56,39 @@ fn build(seed: u64, insertions: &[(Vec<u8>, u64, Fields)]) -> (Arc<SkipList>, Mo
         );
         model.entry(key.clone()).or_default().insert(Reverse(*sequence), fields.clone());
     }
-    (list, model)
+    (tree, model)
 }
 
 proptest! {
     #[test]
     fn does_a_read_at_any_sequence_see_what_the_model_sees(
-        seed in any::<u64>(),
         insertions in prop::collection::vec(insertion(), 0..150),
         absent in key(),
         at in 0u64..60,
     ) {
-        let (list, model) = build(seed, &insertions);
+        let (tree, model) = build(&insertions);
         for key in model.keys().chain([&absent]) {
             let expected = model
                 .get(key)
                 .and_then(|versions| versions.range(Reverse(at)..).next())
                 .map(|(Reverse(sequence), fields)| (*sequence, fields.clone()));
-            let found = list.get(key, at).map(|version| (version.sequence, fields(&version)));
+            let found = tree.get(key, at).map(|version| (version.sequence, fields(&version)));
             prop_assert_eq!(found, expected);
-            prop_assert_eq!(list.entry(key).is_some(), model.contains_key(key));
+            prop_assert_eq!(tree.entry(key).is_some(), model.contains_key(key));
         }
     }
 
     #[test]
     fn are_keys_versions_and_updates_all_there_and_in_order(
-        seed in any::<u64>(),
         insertions in prop::collection::vec(insertion(), 0..150),
     ) {
-        let (list, model) = build(seed, &insertions);
-        prop_assert_eq!(list.keys(), model.len());
-        prop_assert_eq!(list.versions(), insertions.len());
+        let (tree, model) = build(&insertions);
+        prop_assert_eq!(tree.keys(), model.len());
+        prop_assert_eq!(tree.versions(), insertions.len());
         let payload: usize = insertions.iter().map(|(_, _, fields)| fields.3.len()).sum();
-        prop_assert!(list.memory_bytes() >= payload + model.keys().map(Vec::len).sum::<usize>());
-        prop_assert!(list.iter().map(|entry| entry.key()).eq(model.keys()));
-        for (entry, (key, versions)) in list.iter().zip(&model) {
+        prop_assert!(tree.memory_bytes() >= payload + model.keys().map(Vec::len).sum::<usize>());
+        prop_assert!(tree.iter().map(|entry| entry.key()).eq(model.keys()));
+        for (entry, (key, versions)) in tree.iter().zip(&model) {
             let updates = insertions.iter().filter(|(inserted, ..)| inserted == key).count();
             prop_assert_eq!(entry.updates() as usize, updates);
             prop_assert_eq!(entry.versions().count(), updates);
@@ -104,12 +102,11 @@ proptest! {
 
     #[test]
     fn does_a_cursor_move_as_over_the_model(
-        seed in any::<u64>(),
         insertions in prop::collection::vec(insertion(), 0..100),
         moves in prop::collection::vec((0u8..6, key()), 1..60),
     ) {
-        let (list, model) = build(seed, &insertions);
-        let mut cursor = list.cursor();
+        let (tree, model) = build(&insertions);
+        let mut cursor = tree.cursor();
         let mut place: Option<&Vec<u8>> = None;
         for (which, key) in &moves {
             match which {
@@ -141,11 +138,11 @@ proptest! {
 }
 
 #[test]
-fn does_a_list_without_keys_answer_everything_with_none() {
-    let list = Arc::new(SkipList::new(0));
-    assert!(list.get(b"", u64::MAX).is_none());
-    assert_eq!((list.keys(), list.versions(), list.iter().count()), (0, 0, 0));
-    let mut cursor = list.cursor();
+fn does_a_tree_without_keys_answer_everything_with_none() {
+    let tree = Arc::new(MemTree::new());
+    assert!(tree.get(b"", u64::MAX).is_none());
+    assert_eq!((tree.keys(), tree.versions(), tree.iter().count()), (0, 0, 0));
+    let mut cursor = tree.cursor();
     cursor.seek_to_last();
     assert!(!cursor.valid());
     cursor.seek(b"");
@@ -157,48 +154,86 @@ fn does_a_list_without_keys_answer_everything_with_none() {
 
 #[test]
 fn do_ascending_descending_and_alternating_loads_end_in_order() {
-    let orders: [fn(u32) -> u32; 3] =
-        [|i| i, |i| 5000 - i, |i| if i % 2 == 0 { i } else { 10_000 - i }];
+    let orders: [fn(u32) -> u32; 4] =
+        [|i| i, |i| 5000 - i, |i| if i % 2 == 0 { i } else { 10_000 - i }, |i| i * 7 % 5003];
     for order in orders {
-        let list = SkipList::new(3);
-        (0..5000).for_each(|i| list.insert(&order(i).to_be_bytes(), new(i.into(), b"")));
-        let keys: Vec<_> = list.iter().map(|entry| entry.key()).collect();
+        let tree = MemTree::new();
+        (0..5000).for_each(|i| tree.insert(&order(i).to_be_bytes(), new(i.into(), b"")));
+        let keys: Vec<_> = tree.iter().map(|entry| entry.key()).collect();
         assert_eq!(keys.len(), 5000);
         assert!(keys.is_sorted());
     }
 }
 
 #[test]
+fn are_keys_that_begin_alike_found_as_those_that_do_not() {
+    // Longer than a word, longer than a node can skip, and one key the beginning of the other.
+    for prefix in [0, 7, 8, 9, 500, 65_530, 65_536, 70_000] {
+        let tree = MemTree::new();
+        let key = |i: u64| [&vec![b'p'; prefix], &i.to_string().into_bytes()[..]].concat();
+        let order = |i: u64| i * 7919 % 1009;
+        for i in 0..1009 {
+            tree.insert(&key(order(i)), new(i, &order(i).to_be_bytes()));
+        }
+        tree.insert(&key(0)[..prefix], new(2000, b"least"));
+        for i in 0..1009 {
+            assert_eq!(tree.get(&key(i), 9999).unwrap().value, i.to_be_bytes(), "{prefix} {i}");
+            assert!(tree.get(&key(i + 2000), 9999).is_none());
+        }
+        assert!(tree.iter().is_sorted_by(|left, right| left.key() < right.key()));
+        assert_eq!(tree.keys(), 1010);
+        assert_eq!(tree.iter().next().unwrap().newest().value, b"least");
+        assert_eq!(tree.last_entry().unwrap().key(), key(999));
+    }
+}
+
+#[test]
+fn does_a_key_take_no_more_memory_than_is_told() {
+    const KEYS: u64 = 100_000;
+    let random = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let orders: [fn(u64) -> u64; 2] = [|i| i, |i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)];
+    for (order, most) in orders.into_iter().zip([38, 46]) {
+        let tree = MemTree::new();
+        for i in 0..KEYS {
+            let key = [order(i).to_be_bytes(), random(i).to_be_bytes()].concat();
+            tree.insert(&key, new(i, &[0; 96]));
+        }
+        let about = (tree.memory_bytes() as u64).div_ceil(KEYS) - (16 + 40 + 96);
+        assert!(about <= most, "{about}");
+    }
+}
+
+#[test]
 fn does_a_value_larger_than_any_chunk_come_back_whole() {
-    let list = SkipList::new(0);
+    let tree = MemTree::new();
     let value: Vec<u8> = (0..40_000_000u32).map(|i| (i * 31) as u8).collect();
-    list.insert(b"large", new(1, &value));
-    list.insert(b"small", new(2, b"x"));
-    assert!(list.get(b"large", 1).unwrap().value == value);
-    assert_eq!(list.get(b"small", 2).unwrap().value, b"x");
-    assert!(list.memory_bytes() >= value.len());
+    tree.insert(b"large", new(1, &value));
+    tree.insert(b"small", new(2, b"x"));
+    assert!(tree.get(b"large", 1).unwrap().value == value);
+    assert_eq!(tree.get(b"small", 2).unwrap().value, b"x");
+    assert!(tree.memory_bytes() >= value.len());
 }
 
 #[test]
 #[ignore = "takes more than a GiB of memory"]
 fn does_a_value_of_half_a_gibibyte_come_back_whole() {
     let value = vec![0xa5; 512 << 20];
-    let list = SkipList::new(0);
-    list.insert(b"key", new(1, &value));
-    assert!(list.get(b"key", 1).unwrap().value == value);
+    let tree = MemTree::new();
+    tree.insert(b"key", new(1, &value));
+    assert!(tree.get(b"key", 1).unwrap().value == value);
 }
 
 #[test]
-fn does_a_cursor_outlive_the_list_it_came_from_and_see_what_comes_later() {
-    let list = Arc::new(SkipList::new(0));
-    list.insert(b"b", new(1, b"first"));
-    let mut cursor = list.cursor();
+fn does_a_cursor_outlive_the_tree_it_came_from_and_see_what_comes_later() {
+    let tree = Arc::new(MemTree::new());
+    tree.insert(b"b", new(1, b"first"));
+    let mut cursor = tree.cursor();
     cursor.seek_to_first();
-    list.insert(b"b", new(2, b"second"));
-    list.insert(b"c", new(3, b""));
-    list.insert(b"a", new(4, b""));
+    tree.insert(b"b", new(2, b"second"));
+    tree.insert(b"c", new(3, b""));
+    tree.insert(b"a", new(4, b""));
     assert_eq!((cursor.newest().value, cursor.updates()), (b"second".as_slice(), 2));
-    drop(list);
+    drop(tree);
     let seen = thread::spawn(move || {
         cursor.next();
         let next = cursor.key().to_vec();
@@ -214,25 +249,25 @@ fn do_writers_that_race_for_the_same_keys_lose_no_version() {
     const WRITERS: u64 = 4;
     const ROUNDS: u64 = 20_000;
     const KEYS: u64 = 700;
-    let list = SkipList::new(9);
+    let tree = MemTree::new();
     thread::scope(|scope| {
         for writer in 0..WRITERS {
-            let list = &list;
+            let tree = &tree;
             // All writers take the same keys at the same time, with sequences that interleave.
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     let key = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) % KEYS;
                     let sequence = round * WRITERS + writer;
-                    list.insert(&key.to_be_bytes(), new(sequence, &sequence.to_be_bytes()));
+                    tree.insert(&key.to_be_bytes(), new(sequence, &sequence.to_be_bytes()));
                 }
             });
         }
     });
-    assert_eq!(list.keys(), KEYS as usize);
-    assert_eq!(list.versions(), (WRITERS * ROUNDS) as usize);
-    assert!(list.iter().is_sorted_by(|left, right| left.key() < right.key()));
+    assert_eq!(tree.keys(), KEYS as usize);
+    assert_eq!(tree.versions(), (WRITERS * ROUNDS) as usize);
+    assert!(tree.iter().is_sorted_by(|left, right| left.key() < right.key()));
     let mut sequences: Vec<u64> = Vec::new();
-    for entry in list.iter() {
+    for entry in tree.iter() {
         let versions: Vec<_> = entry.versions().collect();
         assert_eq!(versions.len(), entry.updates() as usize);
         assert!(versions.is_sorted_by(|newer, older| newer.sequence > older.sequence));
@@ -245,20 +280,20 @@ fn do_writers_that_race_for_the_same_keys_lose_no_version() {
 
 #[test]
 fn do_readers_see_whole_entries_in_order_while_writers_insert() {
-    let list = Arc::new(SkipList::new(5));
+    let tree = Arc::new(MemTree::new());
     let done = AtomicBool::new(false);
     let expected = |sequence: u64| vec![sequence as u8; (sequence % 300) as usize];
     thread::scope(|scope| {
         let writers: Vec<_> = (0..2u64)
             .map(|writer| {
-                let list = &list;
+                let tree = &tree;
                 scope.spawn(move || {
                     for round in 1..30_000u64 {
                         let sequence = round * 2 + writer;
                         let key = sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50;
-                        list.insert(&key.to_be_bytes(), new(sequence, &expected(sequence)));
+                        tree.insert(&key.to_be_bytes(), new(sequence, &expected(sequence)));
                         // Every thread sees its own writes.
-                        let seen = list.get(&key.to_be_bytes(), sequence).unwrap();
+                        let seen = tree.get(&key.to_be_bytes(), sequence).unwrap();
                         assert_eq!(seen.sequence, sequence);
                     }
                 })
@@ -268,8 +303,8 @@ fn do_readers_see_whole_entries_in_order_while_writers_insert() {
             scope.spawn(|| {
                 let mut passes = 0;
                 while !done.load(Ordering::Relaxed) || passes == 0 {
-                    let (mut cursor, mut last, mut count) = (list.cursor(), None, 0);
-                    let at_least = list.keys();
+                    let (mut cursor, mut last, mut count) = (tree.cursor(), None, 0);
+                    let at_least = tree.keys();
                     cursor.seek_to_first();
                     while let Some(entry) = cursor.entry() {
                         assert!(last.as_deref() < Some(entry.key()));

@@ -1,12 +1,11 @@
-//! The versions of one key: a chain in the arena, newest first, that writers extend without locks.
+//! The versions of one key: a chain in the arena, newest first.
 //!
 //! ```text
-//!  node ──▶ [older│sequence 9│expires│position│len, kind│value…] ──▶ [sequence 7│…] ──▶ [3│…] ──▶ ∅
+//!  entry ──▶ [older│sequence 9│expires│position│len, kind│value…] ──▶ [sequence 7│…] ──▶ [3│…] ──▶ ∅
 //! ```
 //!
-//! A record is written in full, then linked by one compare-and-swap: mostly on the chain's anchor,
-//! deeper in the chain for a writer that comes late with a lower sequence. Records are never
-//! unlinked, so a failed swap only means that a newer link is to be looked at from the same place.
+//! A record is written in full, then linked by one store: mostly on the chain's anchor, deeper in the chain for
+//! a version that comes late with a lower sequence. Records are never unlinked.
 //!
 //! Invariant: sequences never rise along the chain, and of equal ones the last inserted is first.
 //!
@@ -68,7 +67,7 @@ struct Record {
     kind: Published<u8>,
 }
 
-const _: () = assert!(align_of::<Record>() <= ALIGN);
+const _: () = assert!(align_of::<Record>() <= ALIGN && size_of::<Record>().is_multiple_of(ALIGN));
 
 /// A published record, and the arena's promise to keep it for `'a`.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +81,7 @@ unsafe impl Send for RecordRef<'_> {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for RecordRef<'_> {}
 
-/// The start of a chain, kept in the node of a key.
+/// The start of a chain, kept in the entry of a key.
 pub(super) struct Chain(AtomicPtr<Record>);
 
 impl Chain {
@@ -91,15 +90,10 @@ impl Chain {
         Self(AtomicPtr::new(first.record.as_ptr()))
     }
 
-    /// A chain without records.
-    pub(super) fn empty() -> Self {
-        Self(AtomicPtr::new(ptr::null_mut()))
-    }
-
     /// The version with the highest sequence.
     #[inline]
-    pub(super) fn newest(&self) -> Option<Version<'_>> {
-        RecordRef::follow(&self.0).map(RecordRef::version)
+    pub(super) fn newest(&self) -> Version<'_> {
+        RecordRef::follow(&self.0).expect("a chain begins with its first record").version()
     }
 
     /// The newest version with a sequence of at most `at`; costs a cache miss a version skipped.
@@ -112,7 +106,7 @@ impl Chain {
         Some(record.version())
     }
 
-    /// Links a record in its place by sequence.
+    /// Links a record in its place by sequence; one thread at a time.
     ///
     /// # Safety
     ///
@@ -120,41 +114,48 @@ impl Chain {
     pub(super) unsafe fn link(&self, new: RecordRef<'_>) {
         let sequence = new.fixed().sequence.get();
         let mut place = &self.0;
-        loop {
-            let next = RecordRef::follow(place);
-            if let Some(next) = next
-                && next.fixed().sequence.get() > sequence
-            {
-                place = &next.fixed().older;
-                continue;
-            }
-            let next = next.map_or(ptr::null_mut(), |next| next.record.as_ptr());
-            // Relaxed: the record is still private; the swap below publishes it.
-            new.fixed().older.store(next, Ordering::Relaxed);
-            // Release publishes the record. A swap that fails looks again from the same place,
-            // which is still in the chain since nothing is ever unlinked.
-            let swapped = place.compare_exchange_weak(
-                next,
-                new.record.as_ptr(),
-                Ordering::Release,
-                Ordering::Relaxed,
-            );
-            if swapped.is_ok() {
-                return;
-            }
+        let mut next = RecordRef::follow(place);
+        while let Some(newer) = next.filter(|next| next.fixed().sequence.get() > sequence) {
+            place = &newer.fixed().older;
+            next = RecordRef::follow(place);
         }
+        let older = next.map_or(ptr::null_mut(), |next| next.record.as_ptr());
+        // Relaxed: the record is still private; the store below publishes it.
+        new.fixed().older.store(older, Ordering::Relaxed);
+        place.store(new.record.as_ptr(), Ordering::Release);
     }
 }
 
 impl<'a> RecordRef<'a> {
+    /// The bytes that a version takes, its value included.
+    pub(super) fn bytes(version: &NewVersion<'_>) -> usize {
+        size_of::<Record>() + version.value.len()
+    }
+
     /// Writes a version into the arena, in no chain yet.
     ///
     /// # Panics
     ///
     /// If the value has 4 GiB or more.
     pub(super) fn write(arena: &'a Arena, version: &NewVersion<'_>) -> Self {
+        let place = arena.allocate(Self::bytes(version));
+        // SAFETY: the arena gave these bytes to us alone, aligned, and as many as are written.
+        unsafe { Self::write_at(place, version) }
+    }
+
+    /// Writes a version to where there is room for it, in no chain yet.
+    ///
+    /// # Panics
+    ///
+    /// If the value has 4 GiB or more.
+    ///
+    /// # Safety
+    ///
+    /// The [`bytes`](Self::bytes) from `place` on are an arena's that lives for `'a`, aligned to [`ALIGN`], and the
+    /// caller's alone.
+    pub(super) unsafe fn write_at(place: NonNull<u8>, version: &NewVersion<'_>) -> Self {
         let length = u32::try_from(version.value.len()).expect("values are below 4 GiB");
-        let record = arena.allocate(size_of::<Record>() + version.value.len()).cast::<Record>();
+        let record = place.cast::<Record>();
         let fixed = Record {
             older: AtomicPtr::new(ptr::null_mut()),
             sequence: Published::new(version.sequence),
@@ -163,7 +164,7 @@ impl<'a> RecordRef<'a> {
             length: Published::new(length),
             kind: Published::new(version.kind),
         };
-        // SAFETY: the arena gave these bytes to us alone, aligned, and as many as are written.
+        // SAFETY: these bytes are ours by the caller's word, aligned, and as many as are written.
         unsafe {
             record.write(fixed);
             let value = record.add(1).cast::<u8>();

@@ -1,0 +1,141 @@
+//! One key of the tree: its bytes, its count of updates, its versions; in one piece of memory with the first of them.
+//!
+//! ```text
+//!   ▼ EntryRef
+//!   [newest version│updates│length][key, zeros to 8 bytes][the first version, see `version.rs`: 40 bytes│value…]
+//!    8 bytes        4       4
+//! ```
+//!
+//! A reference into the arena, free to copy. What it shows moves on while a writer inserts: versions
+//! appear and the count rises, but what was seen once stays.
+//!
+//! Invariant: an entry is written in full, its first version included, before anything leads to it; later only its
+//! atomics change.
+//!
+//! Source: ours.
+
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::slice;
+
+use super::version::{Chain, NewVersion, RecordRef, Version};
+use crate::arena::{ALIGN, Arena};
+use crate::sync::{AtomicU32, Ordering, Published};
+
+/// The fixed part of an entry; the key follows it.
+struct Fixed {
+    chain: Chain,
+    updates: AtomicU32,
+    length: Published<u32>,
+}
+
+const _: () = assert!(align_of::<Fixed>() <= ALIGN && size_of::<Fixed>().is_multiple_of(ALIGN));
+
+/// A key of the tree with its versions, and the arena's promise to keep it for `'a`.
+#[derive(Clone, Copy)]
+pub struct EntryRef<'a> {
+    fixed: NonNull<Fixed>,
+    arena: PhantomData<&'a Arena>,
+}
+
+// SAFETY: an entry is written before it is shared; afterwards only its atomics change.
+unsafe impl Send for EntryRef<'_> {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for EntryRef<'_> {}
+
+impl<'a> EntryRef<'a> {
+    /// Writes a key with its first version into the arena.
+    ///
+    /// # Panics
+    ///
+    /// If the key or the value has 4 GiB or more.
+    pub(super) fn write(arena: &'a Arena, key: &[u8], first: &NewVersion<'_>) -> Self {
+        let length = u32::try_from(key.len()).expect("keys are below 4 GiB");
+        let padded = key.len().next_multiple_of(ALIGN);
+        let place = arena.allocate(size_of::<Fixed>() + padded + RecordRef::bytes(first));
+        // SAFETY: the arena gave these bytes to us alone, aligned to `ALIGN`, of which each part is a multiple;
+        // the parts written here are those that were added up.
+        let fixed = unsafe {
+            let fixed = place.cast::<Fixed>();
+            let bytes = fixed.add(1).cast::<u8>();
+            bytes.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
+            let record = RecordRef::write_at(bytes.add(padded), first);
+            let (chain, updates) = (Chain::new(record), AtomicU32::new(1));
+            fixed.write(Fixed { chain, updates, length: Published::new(length) });
+            fixed
+        };
+        Self { fixed, arena: PhantomData }
+    }
+
+    /// What leads to the entry.
+    pub(super) fn address(self) -> *mut u8 {
+        self.fixed.cast().as_ptr()
+    }
+
+    /// The entry that an address leads to; none for null.
+    ///
+    /// # Safety
+    ///
+    /// The address is null or came from [`address`](Self::address), was acquired by who reads it, and the arena
+    /// lives for `'a`.
+    #[inline]
+    pub(super) unsafe fn at(address: *mut u8) -> Option<Self> {
+        Some(Self { fixed: NonNull::new(address.cast())?, arena: PhantomData })
+    }
+
+    /// The same entry without a lifetime, for holders that keep the arena alive themselves.
+    ///
+    /// # Safety
+    ///
+    /// The result must not be used once the arena is dropped.
+    pub(super) unsafe fn detach(self) -> EntryRef<'static> {
+        EntryRef { fixed: self.fixed, arena: PhantomData }
+    }
+
+    /// Adds a version and counts the update; one thread at a time.
+    ///
+    /// # Safety
+    ///
+    /// The arena is that of this entry.
+    pub(super) unsafe fn add(self, arena: &Arena, version: &NewVersion<'_>) {
+        let record = RecordRef::write(arena, version);
+        // SAFETY: the record is new, and its arena is ours.
+        unsafe { self.fixed().chain.link(record) };
+        let updates = self.updates().wrapping_add(1);
+        self.fixed().updates.store(updates, Ordering::Relaxed);
+    }
+
+    /// The key.
+    #[inline]
+    pub fn key(&self) -> &'a [u8] {
+        let length = self.fixed().length.get() as usize;
+        // SAFETY: `write` put `length` bytes of key here, and nobody changes them.
+        unsafe { slice::from_raw_parts(self.fixed.add(1).cast().as_ptr(), length) }
+    }
+
+    /// How often the key was inserted, the first time included; modulo 2³².
+    pub fn updates(&self) -> u32 {
+        self.fixed().updates.load(Ordering::Relaxed)
+    }
+
+    /// The version with the highest sequence; costs a cache miss, unless it is the first.
+    pub fn newest(&self) -> Version<'a> {
+        self.fixed().chain.newest()
+    }
+
+    /// The newest version with a sequence of at most `at`; costs a cache miss a version looked at.
+    pub fn version_at(&self, at: u64) -> Option<Version<'a>> {
+        self.fixed().chain.at(at)
+    }
+
+    /// All versions, newest first.
+    pub fn versions(&self) -> impl Iterator<Item = Version<'a>> + use<'a> {
+        std::iter::successors(Some(self.newest()), Version::older)
+    }
+
+    #[inline]
+    fn fixed(self) -> &'a Fixed {
+        // SAFETY: written before this reference to it was made, and kept for `'a`.
+        unsafe { self.fixed.as_ref() }
+    }
+}

@@ -1,0 +1,223 @@
+//! A key's place in a leaf, and the way to the places beside it.
+//!
+//! ```text
+//!   leaf  [ b  d  f │ ·  · ] ─ next ─▶ [ h  k │ ·  ·  · ]
+//!              ▲ position 1: f is next, if the leaf is as it was; else the first behind d, here or further right
+//! ```
+//!
+//! Searches of the leaves are here, too: each ends at a spot, or at none.
+//!
+//! Source: ours.
+
+use super::MemTree;
+use super::entry::EntryRef;
+use super::node::{Node, Rank, View};
+use super::probe::Probe;
+
+/// The place of an entry.
+#[derive(Clone, Copy)]
+pub(super) struct Spot<'a> {
+    pub(super) entry: EntryRef<'a>,
+    leaf: &'a Node,
+    view: View,
+    position: usize,
+}
+
+impl<'a> Spot<'a> {
+    /// What is at a position of a leaf; `None` if the view holds no more.
+    fn at(leaf: &'a Node, view: View, position: usize) -> Option<Self> {
+        let entry = leaf.entry(view, position);
+        leaf.holds(view).then_some(Spot { entry, leaf, view, position })
+    }
+
+    /// The first of a leaf, if it has any.
+    pub(super) fn first(leaf: &'a Node) -> Option<Self> {
+        loop {
+            let view = leaf.view();
+            if view.count() == 0 {
+                return None;
+            }
+            // Who is here mostly goes through the leaf, and on to the next.
+            leaf.prefetch_items(view);
+            if let Some(spot) = Spot::at(leaf, view, 0) {
+                return Some(spot);
+            }
+        }
+    }
+
+    /// The first key of at least the one searched for, or behind it if `strict`, from a leaf on that it is in or
+    /// to the right of.
+    pub(super) fn first_from(mut leaf: &'a Node, probe: &Probe<'_>, strict: bool) -> Option<Self> {
+        loop {
+            let (found, view, rank) = search(leaf, probe, false);
+            leaf = found;
+            let position = if strict { rank.up_to } else { rank.below() };
+            if position == view.count() {
+                let next = leaf.next()?;
+                if !next.is_for(probe, false) {
+                    return Spot::first(next);
+                }
+                // Split meanwhile.
+                leaf = next;
+                continue;
+            }
+            if let Some(spot) = Spot::at(leaf, view, position) {
+                return Some(spot);
+            }
+        }
+    }
+
+    /// The last key of at most the one searched for, or below it if `strict`, from a leaf on that it is in or to
+    /// the right of.
+    pub(super) fn last_to(mut leaf: &'a Node, probe: &Probe<'_>, strict: bool) -> Option<Self> {
+        loop {
+            let (found, view, rank) = search(leaf, probe, strict);
+            leaf = found;
+            let position = if strict { rank.below() } else { rank.up_to };
+            let spot = Spot::at(leaf, view, position.checked_sub(1)?);
+            if spot.is_some() {
+                return spot;
+            }
+        }
+    }
+
+    /// The last key from a leaf on.
+    pub(super) fn last(mut leaf: &'a Node) -> Option<Self> {
+        loop {
+            let view = leaf.view();
+            if let Some(next) = leaf.next() {
+                leaf = next;
+                continue;
+            }
+            let spot = Spot::at(leaf, view, view.count().checked_sub(1)?);
+            if spot.is_some() {
+                return spot;
+            }
+        }
+    }
+
+    /// The key behind this one.
+    pub(super) fn next(self) -> Option<Self> {
+        let (leaf, position) = (self.leaf, self.position + 1);
+        if position < self.view.count() && leaf.view() == self.view {
+            let spot = Spot::at(leaf, self.view, position);
+            if spot.is_some() {
+                return spot;
+            }
+        }
+        Spot::first_from(leaf, &Probe::new(self.entry.key()), true)
+    }
+
+    /// The key before this one, if it is in the same leaf and that is as it was.
+    fn before(self) -> Option<Self> {
+        let position = self.position.checked_sub(1)?;
+        if self.leaf.view() == self.view { Spot::at(self.leaf, self.view, position) } else { None }
+    }
+
+    /// The same spot without a lifetime, for holders that keep the tree alive themselves.
+    ///
+    /// # Safety
+    ///
+    /// The result must not be used once the tree is dropped.
+    pub(super) unsafe fn detach(self) -> Spot<'static> {
+        // SAFETY: the leaf is in the tree's arena; the rest is the caller's word.
+        let (leaf, entry) = unsafe { (&*std::ptr::from_ref(self.leaf), self.entry.detach()) };
+        Spot { entry, leaf, view: self.view, position: self.position }
+    }
+}
+
+/// The leaf of a key, from one on that it is in or to the right of, as it was seen, and where the key stands in it.
+#[inline]
+fn search<'a>(mut leaf: &'a Node, probe: &Probe<'_>, strict: bool) -> (&'a Node, View, Rank) {
+    loop {
+        let view = leaf.view();
+        let rank = leaf.rank(view, probe, 0);
+        if !leaf.holds(view) {
+            continue;
+        }
+        let is_inside = rank.is_found || rank.up_to < view.count();
+        match leaf.onward(probe, strict).filter(|_| !is_inside) {
+            Some(next) => leaf = next,
+            None => return (leaf, view, rank),
+        }
+    }
+}
+
+impl MemTree {
+    /// The leaf that a key is in, or one to the left of it. With `strict`, the leaf of the last key below.
+    #[inline]
+    fn leaf(&self, probe: &Probe<'_>, strict: bool) -> &Node {
+        let mut node = self.root();
+        while node.height() > 0 {
+            node = toward(node, probe, strict);
+            node.prefetch();
+        }
+        node
+    }
+
+    /// The entry of a key.
+    #[inline]
+    pub(super) fn find(&self, key: &[u8]) -> Option<EntryRef<'_>> {
+        let probe = Probe::new(key);
+        let mut leaf = self.leaf(&probe, false);
+        loop {
+            let (found, view, rank) = search(leaf, &probe, false);
+            leaf = found;
+            if !rank.is_found {
+                return None;
+            }
+            if let Some(spot) = Spot::at(leaf, view, rank.up_to - 1) {
+                return Some(spot.entry);
+            }
+        }
+    }
+
+    pub(super) fn first(&self) -> Option<Spot<'_>> {
+        Spot::first(self.leftmost())
+    }
+
+    pub(super) fn last(&self) -> Option<Spot<'_>> {
+        let mut node = self.root();
+        while node.height() > 0 {
+            node = loop {
+                let view = node.view();
+                let child = node.child(view, view.count() - 1);
+                if node.holds(view) {
+                    break node.next().unwrap_or(child);
+                }
+            };
+        }
+        Spot::last(node)
+    }
+
+    pub(super) fn first_from(&self, key: &[u8]) -> Option<Spot<'_>> {
+        let probe = Probe::new(key);
+        Spot::first_from(self.leaf(&probe, false), &probe, false)
+    }
+
+    pub(super) fn last_to(&self, key: &[u8], strict: bool) -> Option<Spot<'_>> {
+        let probe = Probe::new(key);
+        Spot::last_to(self.leaf(&probe, strict), &probe, strict)
+    }
+
+    /// The spot before one of this tree.
+    pub(super) fn before<'a>(&'a self, spot: Spot<'a>) -> Option<Spot<'a>> {
+        spot.before().or_else(|| self.last_to(spot.entry.key(), true))
+    }
+}
+
+/// From a node above others, the one where the search goes on: below, or to the right.
+#[inline]
+fn toward<'a>(node: &'a Node, probe: &Probe<'_>, strict: bool) -> &'a Node {
+    loop {
+        let view = node.view();
+        let rank = node.rank(view, probe, 1);
+        let position = if strict { rank.below() } else { rank.up_to };
+        let child = node.child(view, position - 1);
+        if !node.holds(view) {
+            continue;
+        }
+        let onward = if position == view.count() { node.onward(probe, strict) } else { None };
+        return onward.unwrap_or(child);
+    }
+}
