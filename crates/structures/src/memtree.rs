@@ -112,9 +112,9 @@ impl MemTree {
         Cursor::new(Arc::clone(self))
     }
 
-    /// The number of keys; costs a load.
+    /// The number of keys; costs a load. A walk that begins afterwards finds as many.
     pub fn keys(&self) -> usize {
-        self.keys.load(Ordering::Relaxed)
+        self.keys.load(Ordering::Acquire)
     }
 
     /// The number of versions of all keys; costs a load.

@@ -68,9 +68,11 @@ impl MemTree {
                 return None;
             }
             let entry = EntryRef::write(&self.entries, probe.key, version);
+            let right = self.put(node, rank.up_to, Item::of_entry(entry));
+            // Release: who is told of so many finds them.
             let keys = self.keys.load(Ordering::Relaxed);
-            self.keys.store(keys + 1, Ordering::Relaxed);
-            return self.put(node, rank.up_to, Item::of_entry(entry));
+            self.keys.store(keys + 1, Ordering::Release);
+            return right;
         }
         let rank = node.rank(view, probe, 1);
         let child = node.child(view, rank.up_to - 1);
