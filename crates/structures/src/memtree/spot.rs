@@ -9,6 +9,9 @@
 //!
 //! Source: ours.
 
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
 use super::MemTree;
 use super::entry::EntryRef;
 use super::node::{Node, Rank, View};
@@ -18,16 +21,24 @@ use super::probe::Probe;
 #[derive(Clone, Copy)]
 pub(super) struct Spot<'a> {
     pub(super) entry: EntryRef<'a>,
-    leaf: &'a Node,
+    /// Not a reference: a cursor that is dropped may take the tree with it.
+    leaf: NonNull<Node>,
     view: View,
     position: usize,
+    tree: PhantomData<&'a Node>,
 }
+
+// SAFETY: what a spot leads to may be shared, as a reference to it may.
+unsafe impl Send for Spot<'_> {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Spot<'_> {}
 
 impl<'a> Spot<'a> {
     /// What is at a position of a leaf; `None` if the view holds no more.
     fn at(leaf: &'a Node, view: View, position: usize) -> Option<Self> {
         let entry = leaf.entry(view, position);
-        leaf.holds(view).then_some(Spot { entry, leaf, view, position })
+        let (place, tree) = (NonNull::from(leaf), PhantomData);
+        leaf.holds(view).then_some(Spot { entry, leaf: place, view, position, tree })
     }
 
     /// The first of a leaf, if it has any.
@@ -98,7 +109,7 @@ impl<'a> Spot<'a> {
 
     /// The key behind this one.
     pub(super) fn next(self) -> Option<Self> {
-        let (leaf, position) = (self.leaf, self.position + 1);
+        let (leaf, position) = (self.leaf(), self.position + 1);
         if position < self.view.count() && leaf.view() == self.view {
             let spot = Spot::at(leaf, self.view, position);
             if spot.is_some() {
@@ -111,7 +122,13 @@ impl<'a> Spot<'a> {
     /// The key before this one, if it is in the same leaf and that is as it was.
     fn before(self) -> Option<Self> {
         let position = self.position.checked_sub(1)?;
-        if self.leaf.view() == self.view { Spot::at(self.leaf, self.view, position) } else { None }
+        let leaf = self.leaf();
+        if leaf.view() == self.view { Spot::at(leaf, self.view, position) } else { None }
+    }
+
+    fn leaf(self) -> &'a Node {
+        // SAFETY: a node that was borrowed for `'a`, or one of a tree that is kept by who detached the spot.
+        unsafe { self.leaf.as_ref() }
     }
 
     /// The same spot without a lifetime, for holders that keep the tree alive themselves.
@@ -120,9 +137,9 @@ impl<'a> Spot<'a> {
     ///
     /// The result must not be used once the tree is dropped.
     pub(super) unsafe fn detach(self) -> Spot<'static> {
-        // SAFETY: the leaf is in the tree's arena; the rest is the caller's word.
-        let (leaf, entry) = unsafe { (&*std::ptr::from_ref(self.leaf), self.entry.detach()) };
-        Spot { entry, leaf, view: self.view, position: self.position }
+        // SAFETY: the caller's word.
+        let entry = unsafe { self.entry.detach() };
+        Spot { entry, leaf: self.leaf, view: self.view, position: self.position, tree: PhantomData }
     }
 }
 
