@@ -153,7 +153,8 @@ fn search<'a>(mut leaf: &'a Node, probe: &Probe<'_>, strict: bool) -> (&'a Node,
             continue;
         }
         let is_inside = rank.is_found || rank.up_to < view.count();
-        match leaf.onward(probe, strict).filter(|_| !is_inside) {
+        // Only then: the next leaf's key is not in the caches.
+        match if is_inside { None } else { leaf.onward(probe, strict) } {
             Some(next) => leaf = next,
             None => return (leaf, view, rank),
         }
