@@ -260,6 +260,37 @@ fn does_a_cursor_outlive_the_tree_it_came_from_and_see_what_comes_later() {
 }
 
 #[test]
+fn does_a_cursor_go_on_from_where_it_is_however_often_its_leaf_has_split_meanwhile() {
+    const KEYS: u64 = if cfg!(miri) { 150 } else { 3000 };
+    for prefix in [0, 3, 8, 11] {
+        let tree = Arc::new(MemTree::new());
+        let key = |i: u64| [&vec![b'p'; prefix][..], format!("{i:06}").as_bytes()].concat();
+        let mut keys: Vec<_> = (0..KEYS).map(|i| key(i * 7919 % KEYS)).collect();
+        let (first, others) = keys.split_at(50);
+        first.iter().for_each(|key| tree.insert(key, new(1, b"")));
+        let at = |key: &Vec<u8>| {
+            let mut cursor = tree.cursor();
+            cursor.seek(key);
+            cursor
+        };
+        let mut cursors: Vec<_> = first.iter().map(|key| (key.clone(), at(key), at(key))).collect();
+        others.iter().for_each(|key| tree.insert(key, new(1, b"")));
+        keys.sort_unstable();
+        for (here, forward, backward) in &mut cursors {
+            let place = keys.binary_search(here).unwrap();
+            forward.next();
+            assert_eq!(
+                forward.entry().map(|entry| entry.key()),
+                keys.get(place + 1).map(Vec::as_slice)
+            );
+            backward.prev();
+            let before = place.checked_sub(1).map(|before| &keys[before][..]);
+            assert_eq!(backward.entry().map(|entry| entry.key()), before);
+        }
+    }
+}
+
+#[test]
 fn do_writers_that_race_for_the_same_keys_lose_no_version() {
     const WRITERS: u64 = 4;
     const ROUNDS: u64 = many(20_000);

@@ -19,7 +19,8 @@
 //! its key has moved goes on to the right.
 //!
 //! Invariant: a node's keys are at least its `low`, and that is the first of them, and below the `low` of the next;
-//! what a node skips, all keys that a search brings to it begin with.
+//! what a node skips, all keys begin with that lie between its `low` and that of the `next` it was made with, and a
+//! search looks for no others in it.
 //!
 //! Source: Lehman, Yao, "Efficient locking for concurrent operations on B-trees" (B-link trees), TODS 1981; Masstree,
 //! EuroSys 2012, for permutations and for readers that look again.
@@ -190,10 +191,17 @@ impl Node {
         unsafe { self.next.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The node to the right, if a search goes on there.
+    /// The node further right where a search goes on, if it does: the last that is for it. To those between it must not
+    /// look: what they skip, its key need not begin with.
     #[inline]
     pub(super) fn onward(&self, probe: &Probe<'_>, strict: bool) -> Option<&Node> {
-        self.next().filter(|next| next.is_for(probe, strict))
+        let mut found = None;
+        while let Some(next) =
+            found.unwrap_or(self).next().filter(|next| next.is_for(probe, strict))
+        {
+            found = Some(next);
+        }
+        found
     }
 
     /// Whether a search that has come to this node is for it, or for one to its right, and not for one before: a search for

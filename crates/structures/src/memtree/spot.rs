@@ -56,6 +56,22 @@ impl<'a> Spot<'a> {
         }
     }
 
+    /// The key searched for, from a leaf on that it is in or to the right of.
+    #[inline]
+    fn find(mut leaf: &'a Node, probe: &Probe<'_>) -> Option<Self> {
+        loop {
+            let (found, view, rank) = search(leaf, probe, false);
+            leaf = found;
+            if !rank.is_found {
+                return None;
+            }
+            let spot = Spot::at(leaf, view, rank.up_to - 1);
+            if spot.is_some() {
+                return spot;
+            }
+        }
+    }
+
     /// The first key of at least the one searched for, or behind it if `strict`, from a leaf on that it is in or
     /// to the right of.
     pub(super) fn first_from(mut leaf: &'a Node, probe: &Probe<'_>, strict: bool) -> Option<Self> {
@@ -69,7 +85,7 @@ impl<'a> Spot<'a> {
                     return Spot::first(next);
                 }
                 // Split meanwhile.
-                leaf = next;
+                leaf = next.onward(probe, false).unwrap_or(next);
                 continue;
             }
             if let Some(spot) = Spot::at(leaf, view, position) {
@@ -177,17 +193,7 @@ impl MemTree {
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Option<EntryRef<'_>> {
         let probe = Probe::new(key);
-        let mut leaf = self.leaf(&probe, false);
-        loop {
-            let (found, view, rank) = search(leaf, &probe, false);
-            leaf = found;
-            if !rank.is_found {
-                return None;
-            }
-            if let Some(spot) = Spot::at(leaf, view, rank.up_to - 1) {
-                return Some(spot.entry);
-            }
-        }
+        Spot::find(self.leaf(&probe, false), &probe).map(|spot| spot.entry)
     }
 
     pub(super) fn first(&self) -> Option<Spot<'_>> {
@@ -237,5 +243,80 @@ fn toward<'a>(node: &'a Node, probe: &Probe<'_>, strict: bool) -> &'a Node {
         }
         let onward = if position == view.count() { node.onward(probe, strict) } else { None };
         return onward.unwrap_or(child);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::ops::Bound::{Excluded, Unbounded};
+
+    use super::super::NewVersion;
+    use super::*;
+
+    const NEW: NewVersion<'_> =
+        NewVersion { sequence: 1, kind: 1, expires_at: 0, position: 0, value: b"" };
+
+    /// All nodes that a search for a key passes, from the root down.
+    fn path<'a>(tree: &'a MemTree, probe: &Probe<'_>, strict: bool) -> Vec<&'a Node> {
+        std::iter::successors(Some(tree.root()), |node| {
+            (node.height() > 0).then(|| toward(node, probe, strict))
+        })
+        .collect()
+    }
+
+    /// From a node that a search was at, down to the leaf.
+    fn down<'a>(mut node: &'a Node, probe: &Probe<'_>, strict: bool) -> &'a Node {
+        while node.height() > 0 {
+            node = toward(node, probe, strict);
+        }
+        node
+    }
+
+    #[test]
+    fn does_a_search_that_was_held_up_end_where_one_does_that_was_not() {
+        const KEYS: u64 = if cfg!(miri) { 150 } else { 3000 };
+        for prefix in [0, 3, 8, 11] {
+            let tree = MemTree::new();
+            let key = |i: u64| [&vec![b'p'; prefix][..], format!("{i:06}").as_bytes()].concat();
+            let order = |i: u64| i * 7919 % KEYS;
+            let mut present = BTreeSet::new();
+            let mut insert = |from: u64, to: u64| {
+                for i in from..to {
+                    tree.insert(&key(order(i)), NEW);
+                    present.insert(key(order(i)));
+                }
+            };
+            // Of all keys, those that are there by then and those that are not.
+            insert(0, KEYS / 50);
+            let paths: Vec<_> = (0..KEYS)
+                .map(|i| {
+                    let (key, strict) = (key(i), i % 2 == 0);
+                    let probe = Probe::new(&key);
+                    let path = path(&tree, &probe, strict);
+                    (key, strict, path)
+                })
+                .collect();
+            insert(KEYS / 50, KEYS * 9 / 10);
+            let key_of = |spot: Option<Spot<'_>>| spot.map(|spot| spot.entry.key().to_vec());
+            for (key, strict, path) in &paths {
+                let probe = Probe::new(key);
+                for &node in path {
+                    let leaf = down(node, &probe, *strict);
+                    let at_least = present.range::<Vec<u8>, _>(key..).next();
+                    let above = present.range::<Vec<u8>, _>((Excluded(key), Unbounded)).next();
+                    let below = present.range::<Vec<u8>, _>(..key).next_back();
+                    let at_most = present.range::<Vec<u8>, _>(..=key).next_back();
+                    if *strict {
+                        assert_eq!(key_of(Spot::last_to(leaf, &probe, true)).as_ref(), below);
+                        continue;
+                    }
+                    assert_eq!(key_of(Spot::find(leaf, &probe)).as_ref(), present.get(key));
+                    assert_eq!(key_of(Spot::first_from(leaf, &probe, false)).as_ref(), at_least);
+                    assert_eq!(key_of(Spot::first_from(leaf, &probe, true)).as_ref(), above);
+                    assert_eq!(key_of(Spot::last_to(leaf, &probe, false)).as_ref(), at_most);
+                }
+            }
+        }
     }
 }
