@@ -131,7 +131,7 @@ impl Author<'_> {
             2 => Step::GetAt(self.key(), self.number()),
             3 => Step::Walk(self.range(), self.snapshot(), self.moves()),
             4 => Step::Hold(self.range(), self.snapshot()),
-            5 => Step::MoveHeld(self.moves()),
+            5 => self.move_held(),
             6 => Step::Snapshot,
             7 => Step::Release(self.number()),
             9 => Step::Flush,
@@ -213,6 +213,15 @@ impl Author<'_> {
             });
         }
         moves
+    }
+
+    /// As often as not the cursor goes on from where it stood before what was written meanwhile.
+    fn move_held(&mut self) -> Step {
+        let mut moves = self.moves();
+        if self.dice.one_in(2) {
+            moves.remove(0);
+        }
+        Step::MoveHeld(moves)
     }
 
     fn placement(&mut self) -> Move {

@@ -32,6 +32,19 @@ impl KeyPool {
         KeyPool { keys: keys.into_iter().collect() }
     }
 
+    /// A pool of about `most` keys that part from one another anywhere: what they begin with alike is long for
+    /// neighbours, and as a rule longer the nearer they are.
+    pub fn crowd(dice: &mut Dice, most: usize) -> Self {
+        let start = vec![b'k'; dice.index(12)];
+        let key = |_| {
+            let rest =
+                (0..8 + dice.index(16)).map(|_| *dice.pick(&[b'a', b'a', b'a', b'a', b'b', 0xff]));
+            start.iter().copied().chain(rest).collect()
+        };
+        let keys: BTreeSet<_> = (0..most).map(key).collect();
+        KeyPool { keys: keys.into_iter().collect() }
+    }
+
     /// A key of the pool, or now and then one that is not, near to one that is.
     pub fn key(&self, dice: &mut Dice) -> Vec<u8> {
         let mut key = dice.pick(&self.keys).clone();

@@ -18,6 +18,7 @@
 //! | [`history`] | random histories as data; [`keys`] and values that get in each other's way |
 //! | [`session`] | engine and oracle side by side; [`walk`] for cursors |
 //! | [`histories`](mod@histories) | check: every answer of random histories; [`shrink`](mod@shrink)s what fails |
+//! | [`crowd`] | check: many keys that begin alike, and cursors that stand still while others come between |
 //! | [`metamorphic`](mod@metamorphic) | check: all option sets give one answer |
 //! | [`power`] | check: power cuts, also while recovering, and deaths of the process |
 //! | [`foreign`] | check: files of others beside a table's |
@@ -38,6 +39,7 @@
 
 pub mod concurrent;
 pub mod copies;
+pub mod crowd;
 pub mod damage;
 pub mod deaths;
 pub mod dice;
@@ -113,6 +115,7 @@ macro_rules! conformance {
         $crate::conformance! { @tests $subject;
             histories $crate::histories::histories,
             metamorphic $crate::metamorphic::metamorphic,
+            crowds $crate::crowd::crowds,
             power_cuts $crate::power::power_cuts,
             deaths_before_openings $crate::deaths::deaths_before_openings,
             killed $crate::kill::killed,

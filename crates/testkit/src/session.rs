@@ -290,7 +290,11 @@ impl<'s> Session<'s> {
         Ok(())
     }
 
-    fn walker(
+    /// A cursor over a range, at a snapshot or now, for a clock that shows at least `now` while it is used.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn walker(
         &self,
         range: &KeyRange,
         number: Option<usize>,

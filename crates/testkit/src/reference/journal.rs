@@ -80,8 +80,10 @@ impl Journal {
         let record = encode(self.end, self.synced_to, batch);
         if self.bug == Some(Bug::ForgetsBuffered) {
             self.unwritten.extend_from_slice(&record);
-        } else {
-            self.file.write_at(self.end, &record, Purpose::Log)?;
+        } else if let Err(error) = self.file.write_at(self.end, &record, Purpose::Log) {
+            // It may be there all the same, and the next sync make durable what has not happened.
+            self.file.set_len(self.end)?;
+            return Err(error);
         }
         self.end += record.len() as u64;
         Ok(())
