@@ -3,8 +3,8 @@
 
 use siltstone_testkit::reference::Bug;
 use siltstone_testkit::{
-    Check, ReferenceSubject, Scale, concurrent, damage, faults, full, histories, limits, linear,
-    power,
+    Check, ReferenceSubject, Scale, concurrent, crowd, damage, faults, full, histories, limits,
+    linear, power,
 };
 
 fn finds(check: Check, bug: Bug) {
@@ -40,6 +40,11 @@ fn histories_find_wrong_answers_of_every_kind_of_read() {
     finds(histories::histories, Bug::SkipsOnTurn);
     finds(histories::histories, Bug::IgnoresExpiry);
     finds(histories::histories, Bug::LagsBehind);
+}
+
+#[test]
+fn crowds_find_cursors_that_lose_their_place() {
+    finds(crowd::crowds, Bug::SkipsOnTurn);
 }
 
 #[test]

@@ -183,11 +183,22 @@ impl Inner {
     ///
     /// The view is loaded before the sequence: then it holds every write up to the sequence that
     /// this thread could have seen, and no version that is needed was compacted away in between.
+    ///
+    /// Of writes since then that went to a memtable of the view and to a new one a reader would see a part. While
+    /// memtables are filled one after the other there are none; beside a large one there are, so that the
+    /// view must still be the present one.
     pub(crate) fn pin(&self, point: Option<&ReadPoint>) -> Result<(Arc<View>, u64)> {
         self.background.check_open()?;
-        let view = self.view.load_full();
+        let mut view = self.view.load_full();
         match point {
-            None => Ok((view, self.visible.load(Acquire))),
+            None => loop {
+                let at = self.visible.load(Acquire);
+                let present = self.has_large().then(|| self.view.load_full());
+                match present.filter(|present| !Arc::ptr_eq(present, &view)) {
+                    Some(present) => view = present,
+                    None => return Ok((view, at)),
+                }
+            },
             Some(point) if self.snapshots.owns(point) => Ok((view, point.sequence())),
             Some(_) => Err(Error::Invalid("this snapshot belongs to another table".into())),
         }

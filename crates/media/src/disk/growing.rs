@@ -21,7 +21,7 @@
 //! handles read it, and a sync of the file makes it durable. Until the file is finished it has space
 //! and zeros behind its end; if the process dies it keeps them.
 //!
-//! The kernel is asked to write back what lies behind, a MiB at a time, so that it is not all left to the
+//! The kernel is asked to write back what lies behind, four MiB at a time, so that it is not all left to the
 //! sync that ends a log.
 //!
 //! Invariant: no window reaches beyond the file's length, which is cut only when there is none.
