@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::inspection::shown;
-use siltstone_engine::{Error, Inspection, Result};
+use siltstone_engine::{Error, Inspection, Purpose, Result};
 use siltstone_media::flash::Emulator;
 use siltstone_media::{Media, Mode};
 
@@ -65,11 +65,16 @@ fn device(media: &dyn Media, limit: usize, inspection: &mut Inspection) -> Resul
         erases += device.flash.erases(block)?;
         for index in 0..device.flash.programmed(block)? {
             let number = geometry.page(block, index);
-            let Some(page) = device.look(number, siltstone_engine::Purpose::Maintenance)? else {
+            // Over a translation layer a page is as a rule elsewhere than its number says.
+            let Some(page) = device.look_as_any(number, Purpose::Maintenance)? else {
                 counts[0] += 1;
                 continue;
             };
             counts[page.header.kind as usize] += 1;
+            let place = match page.page {
+                same if same == number => format!("page {number}"),
+                logical => format!("page {number} ({logical} above the translation layer)"),
+            };
             if page.header.kind != Kind::Records {
                 continue;
             }
@@ -79,13 +84,17 @@ fn device(media: &dyn Media, limit: usize, inspection: &mut Inspection) -> Resul
                     let what = match &record.content {
                         Content::Value(value) if record.payload.is_none() => shown(value),
                         Content::Value(_) => "payload in pages".to_owned(),
+                        Content::Deleted if record.is_buried() => "buried".to_owned(),
                         Content::Deleted => "deleted".to_owned(),
                         Content::EmptyBucket(bucket) => format!("bucket {bucket} is empty"),
                     };
                     let remapped = if record.is_marked(REMAPPED) { ", remapped" } else { "" };
                     let (log, millis) = (page.header.number, timestamp::millis(record.timestamp));
-                    let key = shown(&record.key);
-                    format!("page {number}, {log} of the log: {key} at {millis}{remapped}: {what}")
+                    let key = match record.payload {
+                        Some(_) => format!("hash {:016x}", record.hash),
+                        None => shown(&record.key),
+                    };
+                    format!("{place}, {log} of the log: {key} at {millis}{remapped}: {what}")
                 });
             }
         }

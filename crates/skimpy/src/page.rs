@@ -3,7 +3,7 @@
 //! ```text
 //!    0  sum       u32, CRC-32C of the page's number (u32) and bytes 4..
 //!    4  kind      u8, 1 records, 2 payload, 3 checkpoint
-//!    5  version   u8, 2
+//!    5  version   u8, 3
 //!    6  count     u16, records in the page
 //!    8  number    u64, the page's place in the log, counted from 1; of a checkpoint: its own number
 //!   16  page      u32, the page's number on the device
@@ -16,9 +16,15 @@
 //!                 checkpoint: see `checkpoint`
 //! ```
 //!
-//! All numbers are little-endian. *Upgrade rule:* a reader takes its own version alone, and refuses a device with
-//! pages of another by its number; checksum, kind and version stay where they are. A new form of anything in pages
-//! is a new version, and its reader says what it does with older ones.
+//! All numbers are little-endian. *Upgrade rule:* a reader refuses a device with pages of a version that it does not
+//! know by its number; checksum, kind and version stay where they are. A new form of anything in pages is a new
+//! version, and its reader says what it does with older ones:
+//!
+//! | version | has that the one before has not | is |
+//! |---|---|---|
+//! | 1 | | refused |
+//! | 2 | `sequence` | read: old pages stay until they are collected, new ones are of version 3 |
+//! | 3 | versions that are buried (see `record`) | read and written |
 //!
 //! Source: ours.
 
@@ -29,7 +35,9 @@ use crate::record::Record;
 pub(crate) const HEADER_BYTES: usize = 48;
 /// What a payload page has before its bytes.
 const OWNER_BYTES: usize = 8;
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+/// The oldest version that is read.
+const OLDEST: u8 = 2;
 
 /// What a page is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,8 +74,8 @@ impl Unfit {
         match self {
             Unfit::Damaged(reason) => reason.to_owned(),
             Unfit::Foreign(version) => format!(
-                "the page is of version {version} of the format, and this program reads version {VERSION}: \
-                 export the table with the program that wrote it"
+                "the page is of version {version} of the format, and this program reads versions {OLDEST} to \
+                 {VERSION}: export the table with the program that wrote it"
             ),
         }
     }
@@ -147,7 +155,7 @@ impl Page {
         if u32_at(&bytes, 0) != sum(&bytes, page) {
             return Err(Unfit::Damaged("the page's checksum does not hold"));
         }
-        if bytes[5] != VERSION {
+        if !(OLDEST..=VERSION).contains(&bytes[5]) {
             return Err(Unfit::Foreign(bytes[5]));
         }
         let kind = match bytes[4] {

@@ -15,6 +15,9 @@
 //!   empty bucket:     bucket (u32)
 //! ```
 //!
+//! A version that is *buried* has flags 1 and 4 and lengths 0, and no page: of its key there is the hash alone. It
+//! stands for a version that nobody sees any more, and hides older ones of the hash (see `versions`).
+//!
 //! All numbers are little-endian. A *group* is what happens whole or not at all: the operations of a batch,
 //! or of several that were sorted together (`pending`), or what collection keeps of a bucket; its records
 //! lie one behind the other in the log.
@@ -156,6 +159,18 @@ impl Record {
         for detour in &self.detours {
             detour.at.store(placed.resolve(detour.at()), Release);
         }
+    }
+
+    /// Leaves no more of it than what hides older versions of its hash.
+    pub(crate) fn bury(&mut self) {
+        self.key = Vec::new();
+        self.content = Content::Deleted;
+        self.expires_at = None;
+        self.payload = Some(Payload { key_bytes: 0, value_bytes: 0, pages: Vec::new() });
+    }
+
+    pub(crate) fn is_buried(&self) -> bool {
+        self.payload.as_ref().is_some_and(|payload| payload.pages.is_empty())
     }
 
     pub(crate) fn is_marked(&self, mark: u8) -> bool {
@@ -368,7 +383,15 @@ mod tests {
             detours: vec![Detour::new(4, 40), Detour::new(5, 1 << 30)],
             ..Record::new(12, 0, key.clone(), Content::Value(vec![2; 30]))
         };
-        for record in [plain, gone, until, large, empty, aside] {
+        let mut buried = Record {
+            expires_at: Some(98),
+            payload: large.payload.clone(),
+            ..Record::new(13, 56, key.clone(), Content::Value(Vec::new()))
+        };
+        assert!(!buried.is_buried());
+        buried.bury();
+        assert!(buried.is_buried() && buried.is_gone(0));
+        for record in [plain, gone, until, large, empty, aside, buried] {
             let mut bytes = Vec::new();
             record.link(5, 6);
             record.encode(record.marks, &Placed::default(), &mut bytes);
@@ -379,6 +402,7 @@ mod tests {
             let (back, length) = Record::decode(&bytes).unwrap();
             assert_eq!(length, bytes.len());
             assert_eq!((back.next(), back.prior(), back.timestamp), (5, 6, record.timestamp));
+            assert!(back.payload.is_none() || back.hash == record.hash);
             assert_eq!((&back.key, &back.content), (&record.key, &record.content));
             assert_eq!((&back.payload, back.expires_at), (&record.payload, record.expires_at));
             assert_eq!((back.marks, back.since), (record.marks, record.since));

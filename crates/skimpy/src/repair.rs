@@ -141,6 +141,8 @@ struct Place {
 struct Salvage {
     /// By timestamp, then by key: copies of the same version, the last written first.
     versions: BTreeMap<u64, BTreeMap<Vec<u8>, Vec<Place>>>,
+    /// Of each hash with a version that is buried: that version's timestamp. It hides what is older.
+    buried: BTreeMap<u64, u64>,
     /// The highest watermark that anything was discarded by.
     floor: u64,
     buckets: Option<u32>,
@@ -275,6 +277,11 @@ impl Salvage {
             if matches!(record.content, Content::EmptyBucket(_)) {
                 continue;
             }
+            if record.is_buried() {
+                let timestamp = self.buried.entry(record.hash).or_default();
+                *timestamp = record.timestamp.max(*timestamp);
+                continue;
+            }
             match device.load(&mut record, false, Purpose::Maintenance) {
                 Err(damage @ Error::Corruption { .. }) => {
                     let when = timestamp::millis(record.timestamp);
@@ -294,7 +301,10 @@ impl Salvage {
         let mut seen: BTreeSet<Vec<u8>> = BTreeSet::new();
         for (timestamp, keys) in self.versions.range_mut(..=self.floor).rev() {
             debug_assert!(*timestamp <= self.floor);
-            keys.retain(|key, _| seen.insert(key.clone()));
+            keys.retain(|key, _| {
+                let buried = self.buried.get(&crate::keys::hash(key));
+                buried.is_none_or(|buried| timestamp > buried) && seen.insert(key.clone())
+            });
         }
         self.versions.retain(|_, keys| !keys.is_empty());
     }

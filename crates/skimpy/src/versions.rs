@@ -9,8 +9,10 @@
 //! memory tells what is live. What checkpoints keep is next to nothing: opening reads the whole log.
 //! A version's entry stays as long as it is on the device, so that opening finds the same.
 //!
-//! A deletion that hides nothing any more goes when the tail meets it for the second time: by then
-//! what it hid has been erased for good, and can't come back with a power cut.
+//! A deletion that hides nothing any more, or a version that has expired, goes when the tail meets it for the second
+//! time: by then what it hid has been erased for good, and can't come back with a power cut. If it has a payload in
+//! pages, the tail meets those first, and would erase them while a power cut could still bring the record back.
+//! So it is *buried* when it is met for the first time: what is remapped is its hash alone, which leads nowhere.
 //!
 //! Versions of a batch that was given up halfway stay in pages; their timestamp is noted, and kept by
 //! checkpoints until the tail is past them.
@@ -150,6 +152,8 @@ impl Index {
 /// What becomes of a version in the tail.
 enum Fate {
     Remap,
+    /// Nobody sees it any more: only that there is nothing older of its hash is remapped.
+    Bury,
     Discard,
 }
 
@@ -191,7 +195,7 @@ impl Versions {
         if !is_hidden && record.timestamp <= watermark && record.is_gone(now) && is_last {
             if entry.flags & LAST_OF_KEY == 0 {
                 index.entries[number as usize].flags |= LAST_OF_KEY;
-                return Fate::Remap;
+                return if record.payload.is_some() { Fate::Bury } else { Fate::Remap };
             }
         } else if !is_hidden {
             return Fate::Remap;
@@ -209,12 +213,15 @@ impl Versions {
     ) -> Result<()> {
         inner.check_copies(writer, record.total_bytes())?;
         let fate = self.judge(&record, number, inner.watermark(), inner.env.clock.now());
-        if matches!(fate, Fate::Discard) {
-            self.dropped.fetch_add(1, Relaxed);
-            return Ok(());
+        match fate {
+            Fate::Remap => inner.repay(writer, &mut record)?,
+            Fate::Bury => record.bury(),
+            Fate::Discard => {
+                self.dropped.fetch_add(1, Relaxed);
+                return Ok(());
+            }
         }
         self.collected.fetch_add(1, Relaxed);
-        inner.repay(writer, &mut record)?;
         record.marks = FIRST | LAST | REMAPPED;
         record.link(NONE, NONE);
         let end = inner.pending.end();
@@ -291,6 +298,10 @@ impl Mapping for Versions {
                 };
                 if record.hash != hash {
                     continue 'again;
+                }
+                // What is behind it is older, and hidden.
+                if record.is_buried() {
+                    return Ok((Some(record), met_younger));
                 }
                 if record.key.is_empty() {
                     pages.load(&mut record, false)?;
@@ -465,6 +476,9 @@ impl Mapping for Versions {
                     };
                     if record.hash != hash {
                         continue 'again;
+                    }
+                    if record.is_buried() {
+                        break;
                     }
                     // Those behind the first are older, and the payload of what is hidden may be gone:
                     // a key that shares all 64 bits of its hash with another is not looked for there.

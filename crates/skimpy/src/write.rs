@@ -200,7 +200,7 @@ impl Inner {
 
     /// Gives a record that is remapped its payload in new pages.
     pub(crate) fn repay(&self, writer: &mut Writer, record: &mut Record) -> Result<()> {
-        if record.payload.is_none() {
+        if record.payload.is_none() || record.is_buried() {
             return Ok(());
         }
         record.key.clear();

@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, Purpose, WriteBatch};
 use siltstone_media::{Media, Mode, Ram};
-use siltstone_skimpy::{Options, Skimpy, repair};
+use siltstone_skimpy::{Options, Skimpy, inspect, repair};
 use siltstone_testkit::Dice;
 
 const MAPPINGS: [&str; 3] = ["skimpy", "semel", "vftl"];
@@ -248,6 +248,89 @@ fn versions_keep_their_times() {
         }
         assert!(table.get(b"key").unwrap().is_none());
     }
+}
+
+/// Of a version that is buried there is no key: it is not written anew, and what it hides stays hidden, though nothing
+/// else tells of it.
+#[test]
+fn what_is_buried_stays_so() {
+    for mapping in ["semel", "vftl"] {
+        (0..6).for_each(|seed| what_is_buried_stays_so_of(mapping, seed));
+    }
+}
+
+fn what_is_buried_stays_so_of(mapping: &str, seed: u64) {
+    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    let clock = Arc::new(ManualClock::at(10_000));
+    let env = Env::replayable(clock.clone(), 1);
+    let table = Skimpy::open(media.clone(), env, options(mapping)).unwrap();
+    let (mut dice, mut history) = (Dice::of(seed, 5), History::new());
+    // By time: which key was last put, and had expired already.
+    let mut gone = BTreeMap::new();
+    for time in 10_000..12_000 {
+        clock.set(time);
+        let mut batch = WriteBatch::new();
+        let key = dice.below(400).to_le_bytes().to_vec();
+        let mut note = |value| history.entry(key.clone()).or_default().push(value);
+        match dice.below(64) {
+            // So long that its deletion takes pages, too.
+            0 => drop(batch.delete(&vec![time as u8; 6000])),
+            1..16 => {
+                batch.put_until(&key, &vec![9; 9000], 9_999);
+                note(None);
+                gone.insert(time.to_string(), key);
+            }
+            _ => {
+                let value = [&time.to_le_bytes()[..], &[7; 300]].concat();
+                batch.put(&key, &value);
+                note(Some(value));
+            }
+        }
+        table.write(&batch, Durability::Synced).unwrap();
+    }
+    table.close().unwrap();
+    let records = shown(&media);
+    let buried = |it: &Shown| it.what == "buried";
+    let times: BTreeSet<_> = records.iter().filter(|it| buried(it)).map(|it| &it.time).collect();
+    assert!(!times.is_empty(), "{mapping}, {seed}: nothing is buried");
+    let copies = records.iter().filter(|it| !buried(it) && times.contains(&it.time));
+    let checkpoints = (0..256).filter(|page| is_kind(&media, *page, 3));
+    let damaged: BTreeSet<u64> = copies.map(|it| it.page).chain(checkpoints).collect();
+    damaged.iter().for_each(|page| flip(&media, "flash", byte_of(*page)));
+    let (_, story) = repaired(&media, mapping, &history);
+    assert!(shown(&media).iter().all(|it| !it.key.is_empty()), "{mapping}, {seed}: {story}");
+    let found = read(&open(&media, mapping).unwrap());
+    for key in times.iter().filter_map(|time| gone.get(*time)) {
+        let is_gone = history[key].last() == Some(&None);
+        assert!(!is_gone || !found.contains_key(key), "{mapping}, {seed}: {key:?} came back");
+    }
+}
+
+/// What a device shows of a record.
+struct Shown {
+    page: u64,
+    /// Or its hash.
+    key: String,
+    time: String,
+    what: String,
+}
+
+fn shown(media: &Arc<dyn Media>) -> Vec<Shown> {
+    let told = inspect(media, "flash", usize::MAX).unwrap().unwrap();
+    let unread = ("pages that can't be read".to_owned(), "0".to_owned());
+    assert!(told.properties.contains(&unread), "{:?}", told.properties);
+    let parts = told.items.iter().map(|item| {
+        let (page, rest) = item.split_once(" of the log: ").unwrap();
+        let (version, what) = rest.rsplit_once(": ").unwrap();
+        let (key, time) = version.rsplit_once(" at ").unwrap();
+        Shown {
+            page: page.split([' ', ',']).nth(1).unwrap().parse().unwrap(),
+            key: key.to_owned(),
+            time: time.trim_end_matches(", remapped").to_owned(),
+            what: what.to_owned(),
+        }
+    });
+    parts.collect()
 }
 
 #[test]
