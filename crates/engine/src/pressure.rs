@@ -21,10 +21,14 @@
 //! would pause. So one in two thousand may, those that did not before count for the next, and the fewer may, the longer
 //! is what writes owe gathered, up to the longest pause that an engine sets, which is what one write takes: pauses come
 //! to be as long as they must be. Debt comes and goes with each write buffer: what counts are the
-//! last million writes, not the last two thousand. The longer pauses are, the more readers
-//! meet of the work that goes on meanwhile: 3 ms at most if nothing is set. The system may be late to end one, by
-//! several milliseconds where other threads want its processors: by how much is told, too, and writers have
-//! paid with it for what they owe next.
+//! last million writes, not the last two thousand. The longer pauses are, the more readers meet of the work that goes on
+//! meanwhile: 3 ms at most if nothing is set.
+//!
+//! Where the last million owe so much that even the longest pauses would take more than one write in a thousand, pauses
+//! can't be seldom: then they are of 0.2 ms, and many, so that those writes wait no longer than they must.
+//!
+//! The system may be late to end one, by several milliseconds where other threads want its processors: by how much is
+//! told, too, and writers have paid with it for what they owe next.
 //!
 //! Source: ours; LevelDB delays writers by 1 ms each in the same place.
 
@@ -42,6 +46,12 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(3);
 const PAUSE_FROM: Duration = Duration::from_micros(2500);
 /// They are while no more than one in so many writes has paused.
 const SELDOM: i32 = 2000;
+/// They are not if more than one in so many would pause, though each took the longest pause.
+const OFTEN: u64 = 1000;
+/// What is owed is paid once it is this much, if pauses are not seldom in any case.
+const OFTEN_PAUSE: Duration = Duration::from_micros(200);
+/// Writes that the mean of what they owe is of: two to the power of this.
+const MEAN_SHIFT: u32 = 20;
 /// So many pauses may come sooner, when none has come for long; and so many too many are remembered.
 const AT_ONCE: i32 = 512;
 /// While so many may come sooner, pauses are shortest.
@@ -71,6 +81,8 @@ pub struct Pressure {
     ahead: AtomicU64,
     /// Writes that no pause was counted against; below zero, those that pauses have had too many of.
     unpaused: AtomicI32,
+    /// What a write owes in the mean of the last million, in nanoseconds; shifted by `MEAN_SHIFT`.
+    mean: AtomicU64,
 }
 
 impl Default for Pressure {
@@ -90,6 +102,7 @@ impl Pressure {
             owed: AtomicU64::default(),
             ahead: AtomicU64::default(),
             unpaused: AtomicI32::default(),
+            mean: AtomicU64::default(),
         }
     }
 
@@ -122,24 +135,36 @@ impl Pressure {
         let unpaused = (self.unpaused.load(Relaxed) + 1).min(AT_ONCE * SELDOM);
         self.unpaused.store(unpaused, Relaxed);
         if millionths == 0 {
+            self.note_owed(0);
             return None;
         }
         let share = f64::from(millionths) / f64::from(FULL);
         // A float's conversion saturates, so nothing overflows.
         let charge = (bytes as f64 * PRICE_NS * share / (1.0 + STEEP - share)) as u64;
+        let is_often = self.note_owed(charge);
         let ahead = self.ahead.load(Relaxed);
         let paid = ahead.min(charge);
         self.ahead.store(ahead - paid, Relaxed);
         let charge = charge - paid;
         let owed = self.owed.load(Relaxed).saturating_add(charge);
         let pause = Duration::from_nanos(owed);
-        if pause < self.pause_from(unpaused) {
+        let from = if is_often { OFTEN_PAUSE } else { self.pause_from(unpaused) };
+        if pause < from {
             self.owed.store(owed, Relaxed);
             return None;
         }
         self.owed.store(0, Relaxed);
         self.unpaused.store((unpaused - SELDOM).max(-AT_ONCE * SELDOM), Relaxed);
         Some(pause.min(self.longest))
+    }
+
+    /// Notes what a write owes; whether more than one in a thousand would pause, by whatever pauses.
+    fn note_owed(&self, owed: u64) -> bool {
+        let longest = self.longest.as_nanos() as u64;
+        let before = self.mean.load(Relaxed);
+        let mean = before - (before >> MEAN_SHIFT) + owed.min(longest);
+        self.mean.store(mean, Relaxed);
+        mean >> MEAN_SHIFT > longest / OFTEN
     }
 
     /// What must be owed for a pause: the less, the more pauses may come sooner.
@@ -231,7 +256,7 @@ mod tests {
     fn paid(pressure: &Pressure, from: u64, written: u64, fill: f64) -> (Duration, u32) {
         let pauses = (0..written >> 10).filter_map(|kib| pressure.due(from + (kib << 10), fill));
         pauses.fold((Duration::ZERO, 0), |(sum, n), pause| {
-            assert!(pause >= PAUSE_FROM && pause <= LONGEST_PAUSE);
+            assert!(pause >= OFTEN_PAUSE && pause <= LONGEST_PAUSE);
             (sum + pause, n + 1)
         })
     }
@@ -300,7 +325,7 @@ mod tests {
 
     #[test]
     fn are_pauses_short_while_they_are_seldom_and_longest_while_they_are_not() {
-        let (seldom, often) = (Duration::from_nanos(300), Duration::from_micros(10));
+        let (seldom, often) = (Duration::from_nanos(300), Duration::from_micros(5));
         let mut load = Load::new();
         load.write_at_ease();
         let short = load.write(1_000_000, seldom);
@@ -332,11 +357,28 @@ mod tests {
     }
 
     #[test]
+    fn are_pauses_short_where_even_the_longest_would_be_too_many() {
+        let mut load = Load::new();
+        // One write in 667 would pause, however long pauses are.
+        let owed = Duration::from_micros(9);
+        load.write(4_000_000, owed);
+        let pauses = load.write(1_000_000, owed);
+        assert!(pauses.iter().all(|&pause| is_about(pause, OFTEN_PAUSE)), "{pauses:?}");
+        let paid: Duration = pauses.iter().sum();
+        assert!(paid > 990_000 * owed && paid < 1_010_000 * owed, "{paid:?}");
+        // One in 1,500: those that pause are few again.
+        let owed = Duration::from_micros(4);
+        load.write(4_000_000, owed);
+        let pauses = load.write(1_000_000, owed);
+        assert!(pauses.iter().all(|&pause| is_about(pause, Load::LONGEST)), "{pauses:?}");
+    }
+
+    #[test]
     fn are_pauses_that_were_too_many_remembered_while_debt_comes_and_goes() {
         let mut load = Load::new();
         for round in 0..30 {
             // On the average more than one write in two thousand pauses, even by the longest.
-            let much = load.write(100_000, Duration::from_micros(12));
+            let much = load.write(100_000, Duration::from_micros(10));
             let little = load.write(100_000, Duration::from_nanos(300));
             let are_longest =
                 much.iter().chain(&little).all(|&pause| is_about(pause, Load::LONGEST));
