@@ -7,6 +7,8 @@
 //!
 //! Source: ours.
 
+#![allow(clippy::print_stdout)]
+
 use std::time::{Duration, Instant};
 
 const LASTS: Duration = Duration::from_secs(10);
