@@ -134,14 +134,13 @@ impl Pressure {
         self.charged_bytes.store(written, Relaxed);
         let unpaused = (self.unpaused.load(Relaxed) + 1).min(AT_ONCE * SELDOM);
         self.unpaused.store(unpaused, Relaxed);
-        if millionths == 0 {
-            self.note_owed(0);
-            return None;
-        }
         let share = f64::from(millionths) / f64::from(FULL);
         // A float's conversion saturates, so nothing overflows.
         let charge = (bytes as f64 * PRICE_NS * share / (1.0 + STEEP - share)) as u64;
         let is_often = self.note_owed(charge);
+        if millionths == 0 {
+            return None;
+        }
         let ahead = self.ahead.load(Relaxed);
         let paid = ahead.min(charge);
         self.ahead.store(ahead - paid, Relaxed);
@@ -256,7 +255,7 @@ mod tests {
     fn paid(pressure: &Pressure, from: u64, written: u64, fill: f64) -> (Duration, u32) {
         let pauses = (0..written >> 10).filter_map(|kib| pressure.due(from + (kib << 10), fill));
         pauses.fold((Duration::ZERO, 0), |(sum, n), pause| {
-            assert!(pause >= OFTEN_PAUSE && pause <= LONGEST_PAUSE);
+            assert!(pause >= PAUSE_FROM && pause <= LONGEST_PAUSE);
             (sum + pause, n + 1)
         })
     }
@@ -277,9 +276,11 @@ mod tests {
         pressure.set(0.17);
         let (a_fifth, _) = paid(&pressure, 2 * mib, mib, 0.0);
         assert!(a_fifth > middle / 6 && a_fifth < middle / 4, "{a_fifth:?}");
-        pressure.set(1.0);
-        assert!(paid(&pressure, 3 * mib, mib, 0.0).0 > 20 * middle);
-        assert!(pressure.is_full());
+
+        let full = Pressure::default();
+        full.set(1.0);
+        assert!(paid(&full, 0, mib, 0.0).0 > 20 * middle);
+        assert!(full.is_full());
 
         pressure.set(0.0);
         pressure.set_flush_behind(true);
@@ -310,6 +311,12 @@ mod tests {
                 self.pressure.due(self.written, 0.0)
             });
             due.collect()
+        }
+
+        /// The pauses of a million writes, each of which owes so much, as so many more have before.
+        fn settled(&mut self, owed: Duration) -> Vec<Duration> {
+            self.write(4_000_000, owed);
+            self.write(1_000_000, owed)
         }
 
         /// Enough that as many pauses may come at once as ever.
@@ -345,9 +352,7 @@ mod tests {
     fn are_pauses_as_long_as_they_must_be_for_one_write_in_two_thousand() {
         let mut load = Load::new();
         // 4 ms for two thousand writes.
-        let owed = Duration::from_micros(2);
-        load.write(4_000_000, owed);
-        let pauses = load.write(1_000_000, owed);
+        let pauses = load.settled(Duration::from_micros(2));
         let allowed = 1_000_000 / SELDOM as usize;
         assert!((allowed - 5..=allowed + 5).contains(&pauses.len()), "{}", pauses.len());
         assert!(
@@ -361,15 +366,12 @@ mod tests {
         let mut load = Load::new();
         // One write in 667 would pause, however long pauses are.
         let owed = Duration::from_micros(9);
-        load.write(4_000_000, owed);
-        let pauses = load.write(1_000_000, owed);
+        let pauses = load.settled(owed);
         assert!(pauses.iter().all(|&pause| is_about(pause, OFTEN_PAUSE)), "{pauses:?}");
         let paid: Duration = pauses.iter().sum();
         assert!(paid > 990_000 * owed && paid < 1_010_000 * owed, "{paid:?}");
         // One in 1,500: those that pause are few again.
-        let owed = Duration::from_micros(4);
-        load.write(4_000_000, owed);
-        let pauses = load.write(1_000_000, owed);
+        let pauses = load.settled(Duration::from_micros(4));
         assert!(pauses.iter().all(|&pause| is_about(pause, Load::LONGEST)), "{pauses:?}");
     }
 
