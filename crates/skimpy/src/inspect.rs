@@ -71,16 +71,16 @@ fn device(media: &dyn Media, limit: usize, inspection: &mut Inspection) -> Resul
                 continue;
             };
             counts[page.header.kind as usize] += 1;
-            let place = match page.page {
-                same if same == number => format!("page {number}"),
-                logical => format!("page {number} ({logical} above the translation layer)"),
-            };
             if page.header.kind != Kind::Records {
                 continue;
             }
             for record in page.records() {
                 let record = record?;
                 inspection.item(limit, || {
+                    let mut place = format!("page {number}");
+                    if page.page != number {
+                        place += &format!(" ({} above the translation layer)", page.page);
+                    }
                     let what = match &record.content {
                         Content::Value(value) if record.payload.is_none() => shown(value),
                         Content::Value(_) => "payload in pages".to_owned(),

@@ -170,7 +170,8 @@ impl Record {
     }
 
     pub(crate) fn is_buried(&self) -> bool {
-        self.payload.as_ref().is_some_and(|payload| payload.pages.is_empty())
+        // No key is empty.
+        self.payload.as_ref().is_some_and(|payload| payload.key_bytes == 0)
     }
 
     pub(crate) fn is_marked(&self, mark: u8) -> bool {

@@ -9,10 +9,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+use siltstone_engine::{Durability, Engine, Entry, Env, ManualClock, WriteBatch};
 use siltstone_media::flash::{Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 use siltstone_skimpy::{Options, Skimpy};
 use siltstone_testkit::Dice;
+use siltstone_testkit::session::contents;
 
 /// Longer than a page, so that a deletion has pages of payload, too.
 const LONG_KEY_BYTES: usize = 6000;
@@ -26,18 +27,8 @@ fn open(device: &Arc<Emulator>, clock: &Arc<ManualClock>, mapping: &str) -> Skim
     Skimpy::over(device.clone(), env, Options::from_map(&map).unwrap()).unwrap()
 }
 
-fn rows(table: &Skimpy) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let (mut rows, mut cursor) = (BTreeMap::new(), table.iter().unwrap());
-    let mut is_there = cursor.first().unwrap();
-    while is_there {
-        rows.insert(cursor.key().to_vec(), cursor.value().to_vec());
-        is_there = cursor.next().unwrap();
-    }
-    rows
-}
-
-/// What a key has, and until when.
-type Model = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
+/// What was last put to a key, and not deleted.
+type Model = BTreeMap<Vec<u8>, Entry>;
 
 fn draw(dice: &mut Dice, now: u64, model: &mut Model) -> WriteBatch {
     let mut batch = WriteBatch::new();
@@ -48,11 +39,12 @@ fn draw(dice: &mut Dice, now: u64, model: &mut Model) -> WriteBatch {
         0..3 => {
             let (key, value, until) = (vec![b'e', number], vec![number; LARGE], now + 20);
             batch.put_until(&key, &value, until);
-            model.insert(key, (value, until));
+            model.insert(key, Entry { value, expires_at: Some(until) });
         }
         3 => {
-            batch.put(&long, &[number]);
-            model.insert(long, (vec![number], u64::MAX));
+            let value = vec![number];
+            batch.put(&long, &value);
+            model.insert(long, Entry { value, expires_at: None });
         }
         4..6 => {
             batch.delete(&long);
@@ -61,7 +53,7 @@ fn draw(dice: &mut Dice, now: u64, model: &mut Model) -> WriteBatch {
         _ => {
             let (key, value) = (vec![b's', number], vec![now as u8; 300]);
             batch.put(&key, &value);
-            model.insert(key, (value, u64::MAX));
+            model.insert(key, Entry { value, expires_at: None });
         }
     }
     batch
@@ -97,19 +89,17 @@ fn cut_after_every_write(mapping: &str) {
         let now = 10_000 + turn;
         clock.set(now);
         table.write(&draw(&mut dice, now, &mut model), Durability::Synced).unwrap();
-        let is_there = |it: &(&Vec<u8>, &(Vec<u8>, u64))| it.1.1 > now;
-        let wanted: BTreeMap<_, _> =
-            model.iter().filter(is_there).map(|(key, it)| (key.clone(), it.0.clone())).collect();
+        let mut wanted = model.clone();
+        wanted.retain(|_, entry| !entry.is_expired(now));
         let left = open(&Arc::new(device.survivor(turn).unwrap()), &clock, mapping);
-        assert_eq!(rows(&left), wanted, "after write {turn}");
+        assert_eq!(contents(&left).unwrap(), wanted, "after write {turn}");
         for key in model.keys() {
-            let found = left.get(key).unwrap().map(|entry| entry.value);
-            assert_eq!(found.as_ref(), wanted.get(key), "after write {turn}");
+            assert_eq!(left.get(key).unwrap().as_ref(), wanted.get(key), "after write {turn}");
         }
         if turn % 8 == 0 {
             (0..2).for_each(|_| left.maintain().unwrap());
             assert!(left.verify(&mut |_, _| ()).unwrap().is_sound());
-            assert_eq!(rows(&left), wanted, "collected after write {turn}");
+            assert_eq!(contents(&left).unwrap(), wanted, "collected after write {turn}");
         }
     }
     assert!(table.stats().counters["blocks_erased"] > 100, "nothing was collected");

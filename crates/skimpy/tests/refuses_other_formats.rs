@@ -25,10 +25,8 @@ fn pages_of_an_older_version_are_refused_by_its_number() {
         bytes[4..6].copy_from_slice(&[1, 1]);
         bytes[8] = 1;
         bytes[16..20].copy_from_slice(&page.to_le_bytes());
-        let sum = crc32c::crc32c_append(crc32c::crc32c(&page.to_le_bytes()), &bytes[4..]);
-        bytes[..4].copy_from_slice(&sum.to_le_bytes());
-        let submitted = device.submit_program(page, &bytes, Purpose::Flush).unwrap();
-        device.wait(submitted).unwrap();
+        seal(page, &mut bytes);
+        device.program(page, &bytes, Purpose::Flush).unwrap();
 
         let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
         let opened = Skimpy::over(device.clone(), env, options).map(drop);
@@ -39,18 +37,31 @@ fn pages_of_an_older_version_are_refused_by_its_number() {
     }
 }
 
+/// Writes the checksum of a page whose other bytes are in place.
+fn seal(page: u32, bytes: &mut [u8]) {
+    let sum = crc32c::crc32c_append(crc32c::crc32c(&page.to_le_bytes()), &bytes[4..]);
+    bytes[..4].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// The pages of a device that are programmed.
+fn pages(device: &Emulator) -> Vec<(u32, Vec<u8>)> {
+    let geometry = device.geometry();
+    let of_block = |block| (0..device.programmed(block).unwrap()).map(move |it| (block, it));
+    let read = |(block, index)| {
+        let (page, mut bytes) = (geometry.page(block, index), vec![0; geometry.page_bytes()]);
+        device.read(page, &mut bytes, Purpose::Maintenance).unwrap();
+        (page, bytes)
+    };
+    (0..geometry.blocks()).flat_map(of_block).map(read).collect()
+}
+
 /// Every page of a device anew, as of another version of the format.
 fn of_version(version: u8, device: &Emulator, options: FlashOptions) -> Emulator {
-    let (geometry, copy) = (options.geometry, Emulator::in_memory(options));
-    for block in 0..geometry.blocks() {
-        for index in 0..device.programmed(block).unwrap() {
-            let (page, mut bytes) = (geometry.page(block, index), vec![0; geometry.page_bytes()]);
-            device.read(page, &mut bytes, Purpose::Maintenance).unwrap();
-            bytes[5] = version;
-            let sum = crc32c::crc32c_append(crc32c::crc32c(&page.to_le_bytes()), &bytes[4..]);
-            bytes[..4].copy_from_slice(&sum.to_le_bytes());
-            copy.program(page, &bytes, Purpose::Flush).unwrap();
-        }
+    let copy = Emulator::in_memory(options);
+    for (page, mut bytes) in pages(device) {
+        bytes[5] = version;
+        seal(page, &mut bytes);
+        copy.program(page, &bytes, Purpose::Flush).unwrap();
     }
     copy
 }
@@ -93,5 +104,6 @@ fn pages_of_version_2_are_read_and_go_as_they_are_collected() {
         }
         table.close().unwrap();
         assert!(holds(&open(&old), &[9; 9000]), "{mapping:?}");
+        assert!(pages(&old).iter().all(|(_, bytes)| bytes[5] == 3), "{mapping:?}");
     }
 }

@@ -9,6 +9,7 @@ use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, Purpose, Wri
 use siltstone_media::{Media, Mode, Ram};
 use siltstone_skimpy::{Options, Skimpy, inspect, repair};
 use siltstone_testkit::Dice;
+use siltstone_testkit::session::contents;
 
 const MAPPINGS: [&str; 3] = ["skimpy", "semel", "vftl"];
 const PAGE: u64 = 4096;
@@ -73,14 +74,8 @@ fn filled(mapping: &str, seed: u64, left: bool) -> (Arc<dyn Media>, History) {
 }
 
 fn read(table: &Skimpy) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let mut rows = BTreeMap::new();
-    let mut cursor = table.iter().unwrap();
-    let mut is_there = cursor.first().unwrap();
-    while is_there {
-        rows.insert(cursor.key().to_vec(), cursor.value().to_vec());
-        is_there = cursor.next().unwrap();
-    }
-    rows
+    let entries = contents(table).unwrap().into_iter();
+    entries.map(|(key, entry)| (key, entry.value)).collect()
 }
 
 fn flip(media: &Arc<dyn Media>, name: &str, at: u64) {
