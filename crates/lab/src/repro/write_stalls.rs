@@ -96,7 +96,7 @@ impl Experiment for WriteStalls {
 
     fn cause(&self) -> Option<&'static str> {
         Some(
-            "no pause is longer than 2.5 to 7 ms when it is asked for, as long as it must be for pauses to be seldom, and nobody \
+            "no pause that is asked for is longer than 7 ms, or than it must be for pauses to be seldom, and nobody \
              waited for a flush or a compaction; the rest is how late the system woke the writer. Either five threads of ours shared its two processors, \
              which the kernel takes from a thread at ticks of 4 ms; or, as told apart, the machine's clock came late, \
              once by 11 and once by 18 ms to an idle processor",
