@@ -24,8 +24,9 @@
 //! last million writes, not the last two thousand. The longer pauses are, the more readers meet of the work that goes on
 //! meanwhile: 3 ms at most if nothing is set.
 //!
-//! Where the last million owe so much that even the longest pauses would take more than one write in a thousand, pauses
-//! can't be seldom: then they are of 0.2 ms, and many, so that those writes wait no longer than they must.
+//! Where the last million owe so much that even the longest pauses would take one write in a thousand, with those that are
+//! late for other reasons, pauses can't be seldom: then they are of 0.2 ms, and many, so that those writes wait no longer
+//! than they must. Of a table just opened it is the writes so far, once they are enough to tell.
 //!
 //! The system may be late to end one, by several milliseconds where other threads want its processors: by how much is
 //! told, too, and writers have paid with it for what they owe next.
@@ -46,12 +47,15 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(3);
 const PAUSE_FROM: Duration = Duration::from_micros(2500);
 /// They are while no more than one in so many writes has paused.
 const SELDOM: i32 = 2000;
-/// They are not if more than one in so many would pause, though each took the longest pause.
-const OFTEN: u64 = 1000;
+/// They are not if more than one in so many would pause, though each took the longest pause: with the writes that are
+/// late for other reasons that is one in a thousand.
+const OFTEN: u64 = 1400;
 /// What is owed is paid once it is this much, if pauses are not seldom in any case.
 const OFTEN_PAUSE: Duration = Duration::from_micros(200);
-/// Writes that the mean of what they owe is of: two to the power of this.
-const MEAN_SHIFT: u32 = 20;
+/// The writes that count as the last: two to the power of this.
+const LAST_SHIFT: u32 = 20;
+/// So many tell what a load owes: two to the power of this.
+const TELLING_SHIFT: u32 = 16;
 /// So many pauses may come sooner, when none has come for long; and so many too many are remembered.
 const AT_ONCE: i32 = 512;
 /// While so many may come sooner, pauses are shortest.
@@ -81,8 +85,10 @@ pub struct Pressure {
     ahead: AtomicU64,
     /// Writes that no pause was counted against; below zero, those that pauses have had too many of.
     unpaused: AtomicI32,
-    /// What a write owes in the mean of the last million, in nanoseconds; shifted by `MEAN_SHIFT`.
-    mean: AtomicU64,
+    /// What the last million writes owe, in nanoseconds: a write counts the less, the longer it is ago.
+    owed_last: AtomicU64,
+    /// What they may owe for pauses to be seldom, counted likewise.
+    allowed_last: AtomicU64,
 }
 
 impl Default for Pressure {
@@ -102,7 +108,8 @@ impl Pressure {
             owed: AtomicU64::default(),
             ahead: AtomicU64::default(),
             unpaused: AtomicI32::default(),
-            mean: AtomicU64::default(),
+            owed_last: AtomicU64::default(),
+            allowed_last: AtomicU64::default(),
         }
     }
 
@@ -157,13 +164,13 @@ impl Pressure {
         Some(pause.min(self.longest))
     }
 
-    /// Notes what a write owes; whether more than one in a thousand would pause, by whatever pauses.
+    /// Notes what a write owes; whether more than one in `OFTEN` would pause, by whatever pauses.
     fn note_owed(&self, owed: u64) -> bool {
         let longest = self.longest.as_nanos() as u64;
-        let before = self.mean.load(Relaxed);
-        let mean = before - (before >> MEAN_SHIFT) + owed.min(longest);
-        self.mean.store(mean, Relaxed);
-        mean >> MEAN_SHIFT > longest / OFTEN
+        let allowed = longest / OFTEN;
+        let owed_last = count_in(&self.owed_last, owed.min(longest));
+        let allowed_last = count_in(&self.allowed_last, allowed);
+        allowed_last >= allowed << TELLING_SHIFT && owed_last > allowed_last
     }
 
     /// What must be owed for a pause: the less, the more pauses may come sooner.
@@ -192,6 +199,14 @@ impl Pressure {
         let ahead = self.ahead.load(Relaxed).saturating_add(late.as_nanos() as u64);
         self.ahead.store(ahead.min(MOST_AHEAD.as_nanos() as u64), Relaxed);
     }
+}
+
+/// Adds what is of one write more to what is of the last million.
+fn count_in(last: &AtomicU64, of_one: u64) -> u64 {
+    let before = last.load(Relaxed);
+    let now = before - (before >> LAST_SHIFT) + of_one;
+    last.store(now, Relaxed);
+    now
 }
 
 /// What writers wait for.
@@ -376,11 +391,20 @@ mod tests {
     }
 
     #[test]
+    fn are_pauses_short_soon_if_a_load_owes_too_much_from_its_beginning() {
+        let mut load = Load::new();
+        load.write(100_000, Duration::from_micros(9));
+        let pauses = load.write(100_000, Duration::from_micros(9));
+        let long = pauses.iter().filter(|&&pause| !is_about(pause, OFTEN_PAUSE)).count();
+        assert!(long <= 5, "{long} of {}", pauses.len());
+    }
+
+    #[test]
     fn are_pauses_that_were_too_many_remembered_while_debt_comes_and_goes() {
         let mut load = Load::new();
         for round in 0..30 {
             // On the average more than one write in two thousand pauses, even by the longest.
-            let much = load.write(100_000, Duration::from_micros(10));
+            let much = load.write(100_000, Duration::from_micros(6));
             let little = load.write(100_000, Duration::from_nanos(300));
             let are_longest =
                 much.iter().chain(&little).all(|&pause| is_about(pause, Load::LONGEST));
