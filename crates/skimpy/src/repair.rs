@@ -10,7 +10,8 @@
 //! 3. Of the log's pages count those that no later opening has cut off and that are not below the tail that the
 //!    newest checkpoint tells. Without a whole checkpoint a key that was deleted long ago may show again, and the
 //!    report says so. Of the versions count all above the highest watermark, and of each key the
-//!    youngest below it; one that is buried (see `record`) is not written, and hides older ones. A batch without its end does not count, unless pages are missing behind it.
+//!    youngest below it; one that is buried (see `record`) is not written, and hides older ones. A batch
+//!    without its end does not count, unless pages are missing behind it.
 //! 4. They are written to a new device with the timestamps that they had, then what was staged.
 //! 5. Old files are kept as `*.damaged`. Nothing is deleted.
 //!
