@@ -64,9 +64,9 @@ impl Experiment for LsmRocksDb {
              write workload, or two, of most of the others: that is more than one write in a thousand which met a tick \
              of the clock, an interrupt or a thread of background work in its way, and waited for memory besides. Since the \
              memtable is a B-link tree a writer waits half as long, and of the nine runs since in two one did not hold, 4.8 times, \
-             in 1.8 seconds of writes. On a machine half as fast none did, 1.6 to 2.9 times: its host holds up any thread for \
+             in 1.8 seconds of writes. On a slower machine none did, 1.6 to 2.9 times: its host holds up any thread for \
              more than 10 µs 700 to 1,200 times a second, where one write in a thousand is 500. The 1 KiB part lasts two seconds: \
-             p99.9 of 1 KiB is a pause there, and was 0.6 to 9 times shorter; of 20 M keys, some ninety times as many, it was 5 to 34 times shorter. \
+             p99.9 of 1 KiB is a pause there, and was 0.6 to 9 times shorter; of 20 M keys, some ninety times as many, it was 5 to 89 times shorter. \
              Seeks of 1 KiB were 0.83 to 0.97 times as fast in six runs: those to keys that are not there were placed \
              in each row of level 0, of which there are some ten after a fillrandom, and its compaction goes on beside them, while a RocksDB that has \
              caught up with its compactions has few runs; rows are passed by since that have nothing up to the next key. \
