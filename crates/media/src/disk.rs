@@ -16,6 +16,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -66,6 +67,8 @@ pub struct Disk {
     path: PathBuf,
     handle: std::fs::File,
     options: DiskOptions,
+    /// What [`GrowingFile`]s find out about syncs, for the next one.
+    has_frequent_syncs: Arc<AtomicBool>,
 }
 
 impl Disk {
@@ -77,7 +80,8 @@ impl Disk {
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         let handle = open_directory(&path)?;
-        Ok(Disk { path, handle, options: DiskOptions::default() })
+        let options = DiskOptions::default();
+        Ok(Disk { path, handle, options, has_frequent_syncs: Arc::default() })
     }
 
     /// A directory that is created, durably and with its parents, if it is not there.
@@ -168,7 +172,7 @@ impl Media for Disk {
         }
         let path = self.join("create", name)?;
         let file = self.open_file("create", &path, &mut new_file())?;
-        Ok(Arc::new(GrowingFile::new(file)))
+        Ok(Arc::new(GrowingFile::new(file, self.has_frequent_syncs.clone())))
     }
 
     fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {

@@ -40,7 +40,15 @@ pub struct Figures {
     pub user_bytes_written: u64,
     /// Bytes written to the medium.
     pub media_bytes_written: u64,
-    /// The same by purpose.
+    /// Bytes that the process had written to a device, as the kernel counts them (`/proc/self/io`): blocks
+    /// instead of requests, so a synced append of 100 bytes counts 4 KiB. Bytes of files that were deleted
+    /// before they reached the device are not counted.
+    #[serde(default)]
+    pub process_bytes_written: Option<u64>,
+    /// Bytes that the store's block device wrote meanwhile, for all processes and the file system's journal.
+    #[serde(default)]
+    pub device_bytes_written: Option<u64>,
+    /// The bytes written to the medium by purpose.
     pub by_purpose: BTreeMap<String, u64>,
     /// Bytes stored in byte-addressable persistent memory, which are not among those above.
     #[serde(default)]

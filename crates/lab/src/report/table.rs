@@ -18,6 +18,8 @@ const ROWS: &[Row] = &[
     ("operations/s", |f| Some(format!("{:.0}", f.ops_per_second))),
     ("user bytes written", |f| bytes_unless_zero(f.user_bytes_written)),
     ("media bytes written", |f| bytes_unless_zero(f.media_bytes_written)),
+    ("process bytes written", |f| f.process_bytes_written.and_then(bytes_unless_zero)),
+    ("device bytes written", |f| f.device_bytes_written.and_then(bytes_unless_zero)),
     ("NVM bytes stored", |f| bytes_unless_zero(f.nvm_bytes_stored)),
     ("write amplification", |f| decimal(f.write_amplification)),
     ("of it into levels 0, 1, …", |f| {

@@ -18,7 +18,7 @@ use siltstone_engine::stats::Stalls;
 use siltstone_engine::{IoCounts, Stats};
 use siltstone_media::Device;
 
-use super::process;
+use super::{DeviceWrites, process};
 
 use crate::report::{Figures, LatencyByKind, LevelFigures, StallMs, Timeline};
 
@@ -38,6 +38,8 @@ pub struct Counts {
     pub user_bytes: u64,
     /// Bytes written at the medium, by purpose.
     pub written: BTreeMap<String, u64>,
+    /// Bytes written below the page cache, where the kernel counts them.
+    pub device_writes: DeviceWrites,
     /// Requests to the medium, whatever their purpose; none where they are not counted.
     pub requests: Option<IoCounts>,
     /// Bytes stored in byte-addressable memory, by purpose.
@@ -146,7 +148,11 @@ impl Counts {
         for (level, bytes) in &other.level_written {
             *self.level_written.entry(level.clone()).or_default() += bytes;
         }
-        // What nothing was added to has no requests; else both must have counted them.
+        // What nothing was added to has neither; else both must have counted them.
+        self.device_writes = match self.ops {
+            0 if self.device_writes == DeviceWrites::default() => other.device_writes,
+            _ => self.device_writes.plus(other.device_writes),
+        };
         self.requests = match (self.ops, self.requests) {
             (0, None) => other.requests,
             (_, ours) => ours.zip(other.requests).map(|(ours, theirs)| sum([ours, theirs])),
@@ -192,6 +198,8 @@ impl Counts {
             ops_per_second: if self.seconds > 0.0 { self.ops as f64 / self.seconds } else { 0.0 },
             user_bytes_written: self.user_bytes,
             media_bytes_written,
+            process_bytes_written: self.device_writes.process,
+            device_bytes_written: self.device_writes.device,
             by_purpose: self.written.clone(),
             nvm_bytes_stored: self.nvm_stored.values().sum(),
             nvm_by_purpose: self.nvm_stored.clone(),

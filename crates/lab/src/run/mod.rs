@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use siltstone_engine::{Engine, Error, OptionMistake, Result, WriteBatch};
 
 mod counts;
+mod device_writes;
 mod latency;
 pub(crate) mod process;
 mod settings;
@@ -29,6 +30,7 @@ mod timeline;
 mod worker;
 
 pub use counts::{Counts, Identity, State};
+pub use device_writes::DeviceWrites;
 pub use latency::{Kind, Latencies};
 pub use process::{peak_rss_bytes, run_watched};
 pub use settings::Settings;
@@ -252,6 +254,7 @@ impl Session {
             pass(&mut workers, warmup, &done, &mut report)?;
         }
         let before = engine.stats();
+        let device_writes_before = self.device_writes();
         let mut growth = Vec::new();
         let mut watch = |done| {
             report(done);
@@ -270,6 +273,7 @@ impl Session {
         }
         let settle_seconds = settling.elapsed().as_secs_f64();
         let after = engine.stats();
+        let device_writes = self.device_writes().since(device_writes_before);
 
         let (mut latencies, mut slices) = (Latencies::default(), Slices::default());
         for worker in &workers {
@@ -278,10 +282,21 @@ impl Session {
         }
         drop(workers);
         let seconds = took.as_secs_f64();
-        let counts = Counts { ops, seconds, settle_seconds, ..Counts::between(&before, &after) };
+        let counts = Counts {
+            ops,
+            seconds,
+            settle_seconds,
+            device_writes,
+            ..Counts::between(&before, &after)
+        };
         let (workload, state) = (workload.name.clone(), State::of(&after));
         self.phases.push(Phase { workload, is_load, counts, latencies, slices, state, growth });
         Ok(())
+    }
+
+    /// The kernel's counters, if the store is on a disk.
+    fn device_writes(&self) -> DeviceWrites {
+        self.opened.path.as_deref().map(DeviceWrites::now).unwrap_or_default()
     }
 
     /// Whether work may be due that was not done yet.

@@ -41,8 +41,27 @@ use siltstone_engine::duty::{self, OnDuty};
 
 use crate::pmem::{MAP_BYTES, Memory};
 
-/// So many zeros are written at once: a claim waits for no more, and a folio is not larger.
-const ZEROS: usize = 64 << 10;
+/// Bytes of a large folio: so many zeros are written at once, and a claim waits for no more.
+pub(super) const LARGE_FOLIO_BYTES: u64 = 64 << 10;
+
+/// The folios that the page cache keeps a window in. It makes them as large as the writes that the zeros come by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum FolioSize {
+    /// Up to [`LARGE_FOLIO_BYTES`]: a third of the work, and a sync writes all of a folio for one store.
+    #[default]
+    Large,
+    /// One page: a sync writes the pages that were stored to.
+    Page,
+}
+
+impl FolioSize {
+    fn bytes(self) -> u64 {
+        match self {
+            FolioSize::Large => LARGE_FOLIO_BYTES,
+            FolioSize::Page => rustix::param::page_size() as u64,
+        }
+    }
+}
 
 /// A part of a file that is mapped to be stored to.
 pub(super) struct Window {
@@ -55,6 +74,7 @@ pub(super) struct Window {
 pub(super) struct Ready {
     start: u64,
     bytes: u64,
+    folios: FolioSize,
     /// There is no time to let others pass.
     is_wanted_soon: AtomicBool,
     state: Mutex<State>,
@@ -88,8 +108,13 @@ enum Job {
 impl Window {
     /// Asks for the window of a file that begins at `start`, a multiple of a page. What is written to the
     /// file from there on must be claimed.
-    pub(super) fn ask_for(file: &Arc<File>, start: u64, bytes: u64) -> Arc<Ready> {
-        let ready = Arc::new(Ready::new(start, bytes));
+    pub(super) fn ask_for(
+        file: &Arc<File>,
+        start: u64,
+        bytes: u64,
+        folios: FolioSize,
+    ) -> Arc<Ready> {
+        let ready = Arc::new(Ready::new(start, bytes, folios));
         let asked = give(Job::Prepare { file: file.clone(), ready: ready.clone() });
         if let Err(error) = asked {
             ready.is_done(Err(error));
@@ -99,9 +124,9 @@ impl Window {
 
     /// Makes the first window of a file without a byte, here and now. The next will be asked for soon, of a
     /// thread that waits for it: a new one may wait for its first turn for longer than the window lasts.
-    pub(super) fn make(file: &File, bytes: u64) -> io::Result<Option<Window>> {
+    pub(super) fn make(file: &File, bytes: u64, folios: FolioSize) -> io::Result<Option<Window>> {
         let _ = worker();
-        Self::prepare(file, &Ready::new(0, bytes))
+        Self::prepare(file, &Ready::new(0, bytes, folios))
     }
 
     /// Where it begins in the file.
@@ -130,8 +155,9 @@ impl Window {
     }
 
     fn prepare(file: &File, ready: &Ready) -> io::Result<Option<Window>> {
-        static NOTHING: [u8; ZEROS] = [0; ZEROS];
+        static ZEROS: [u8; LARGE_FOLIO_BYTES as usize] = [0; LARGE_FOLIO_BYTES as usize];
         let (start, end) = (ready.start, ready.end());
+        let folio = ready.folios.bytes().min(LARGE_FOLIO_BYTES);
         let mut at = start;
         while at < end {
             let mut claims = ready.claims.lock();
@@ -140,8 +166,8 @@ impl Window {
             }
             claims.has_begun = true;
             at = at.max(claims.to.next_multiple_of(MAP_BYTES as u64));
-            let len = (ZEROS as u64 - at % ZEROS as u64).min(end - at);
-            file.write_all_at(&NOTHING[..len as usize], at)?;
+            let len = (folio - at % folio).min(end - at);
+            file.write_all_at(&ZEROS[..len as usize], at)?;
             at += len;
             drop(claims);
             if !ready.is_wanted_soon.load(Relaxed) {
@@ -166,8 +192,8 @@ fn reserve(file: &File, start: u64, bytes: u64) -> io::Result<()> {
 }
 
 impl Ready {
-    fn new(start: u64, bytes: u64) -> Self {
-        Ready { start, bytes, ..Ready::default() }
+    fn new(start: u64, bytes: u64, folios: FolioSize) -> Self {
+        Ready { start, bytes, folios, ..Ready::default() }
     }
 
     /// Where it ends in the file.
@@ -294,7 +320,7 @@ mod tests {
     /// A file with a window over what is not yet there of it: its first bytes were claimed and written.
     fn prepare(claimed: u64) -> (File, Option<Window>) {
         let file = tempfile::tempfile().unwrap();
-        let ready = Ready::new(0, WINDOW);
+        let ready = Ready::new(0, WINDOW, FolioSize::Large);
         ready.claim(claimed);
         file.write_all_at(&vec![7; claimed as usize], 0).unwrap();
         let window = Window::prepare(&file, &ready).unwrap();
@@ -303,7 +329,7 @@ mod tests {
 
     #[test]
     fn is_what_was_claimed_left_alone_and_all_else_of_the_window_part_of_the_file() {
-        for claimed in [0, 1, 5000, ZEROS as u64, WINDOW - 4096, WINDOW - 4095, WINDOW - 1] {
+        for claimed in [0, 1, 5000, LARGE_FOLIO_BYTES, WINDOW - 4096, WINDOW - 4095, WINDOW - 1] {
             let (file, window) = prepare(claimed);
             assert_eq!(file.metadata().unwrap().len(), WINDOW, "{claimed}");
             assert!(window.unwrap().store(WINDOW - 1, b"!"));
@@ -328,7 +354,7 @@ mod tests {
         sched_setaffinity(None, &here).expect("a thread may stay where it runs");
         let _on_duty = OnDuty::for_all();
         for is_wanted_soon in [false, true] {
-            let ready = Ready::new(0, WINDOW);
+            let ready = Ready::new(0, WINDOW, FolioSize::Large);
             if is_wanted_soon {
                 ready.hurry();
             }
