@@ -11,6 +11,9 @@ use std::time::Duration;
 use siltstone_client::wire::hello::MAX_PORTS;
 use siltstone_engine::{Clock, Error, OptionMistake, Result, SystemClock};
 
+/// What a reply has at most around the value that it carries: a key of memcached's, flags, numbers.
+const REPLY_FRAME_BYTES: usize = 512;
+
 /// When a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fsync {
@@ -59,7 +62,8 @@ pub struct ServerOptions {
     pub max_clients: usize,
     /// Bytes of a request, and of all commands that wait between MULTI and EXEC.
     pub max_request_bytes: usize,
-    /// Bytes of replies that wait for one client before it is cut off.
+    /// Bytes of replies that wait for one client. A command whose reply does not fit is answered by an error, and
+    /// a value that no reply could carry is refused.
     pub max_output_bytes: usize,
     /// How long a client may be silent between requests; `None`: for ever.
     pub idle_timeout: Option<Duration>,
@@ -199,6 +203,12 @@ impl ServerOptions {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
         }
+    }
+
+    /// The largest value that the server takes: one that a request brings and a reply can carry.
+    pub(crate) fn max_value_bytes(&self) -> usize {
+        let carried = self.max_output_bytes - self.soft_output_bytes() - REPLY_FRAME_BYTES;
+        carried.min(self.max_request_bytes)
     }
 
     /// Replies that wait for one client before its next requests wait too.

@@ -107,8 +107,10 @@ impl Server {
         let names: Vec<_> = tables.iter().map(Table::name).collect();
         check_names(&names)?;
         let memcached_table = find_table(&names, options.memcached_table.as_deref())?;
-        let databases =
-            tables.iter().map(|table| Database::new(table.name(), table.engine().clone()));
+        let max_value_bytes = options.max_value_bytes();
+        let databases = tables
+            .iter()
+            .map(|table| Database::new(table.name(), table.engine().clone(), max_value_bytes));
         let mut databases: Vec<_> = databases.collect();
         let has_memcached = memcached_address.is_some() || memcached_udp.is_some();
         if has_memcached {

@@ -102,14 +102,51 @@ fn all_keys_are_removed_in_batches_of_few_bytes() {
 }
 
 #[test]
-fn a_reply_over_the_limit_cuts_the_client_off_and_no_other() {
+fn reply_over_the_limit_is_an_error_and_the_connection_stays() {
     let server = Running::with(|options| options.max_output_bytes = 64 << 10);
     let mut client = server.client();
-    assert_eq!(client.call_bytes(&[b"SET", b"k", &[b'x'; 60_000]]), "+OK");
-    assert_eq!(client.call("STRLEN k"), ":60000");
-    client.send(&[b"MGET", b"k", b"k"]);
-    assert!(client.is_closed());
-    assert_eq!(server.client().call("PING"), "+PONG");
+    assert_eq!(client.call_bytes(&[b"SET", b"k", &[b'x'; 40_000]]), "+OK");
+    assert_eq!(client.call("STRLEN k"), ":40000");
+    // Behind SETs whose replies are pending: they keep theirs.
+    client.send_raw(&[encode(&[b"SET", b"a", b"1"]), encode(&[b"MGET", b"k", b"k"])].concat());
+    assert_eq!(client.read(), "+OK");
+    let reply = client.read();
+    assert!(reply.starts_with("-ERR the reply is over the limit of 65536 bytes"), "{reply}");
+    assert_eq!(client.call("GET a"), "\"1\"");
+    assert_eq!(client.call("GET k").len(), 40_002);
+}
+
+#[test]
+fn value_that_no_reply_can_carry_is_refused_with_the_limit() {
+    let server = Running::with(|options| options.max_output_bytes = 64 << 10);
+    let mut client = server.client();
+    assert_eq!(client.call("SET k old"), "+OK");
+    let large = vec![b'x'; 60_000];
+    let half = vec![b'x'; 30_000];
+    for request in [
+        &[&b"SET"[..], b"k", &large][..],
+        &[b"SET", b"k", &large, b"KEEPTTL"],
+        &[b"MSET", b"k", &large, b"l", b"1"],
+        &[b"GETSET", b"k", &large],
+        &[b"APPEND", b"k", &large],
+        &[b"SETRANGE", b"k", b"55000", b"x"],
+    ] {
+        let reply = client.call_bytes(request);
+        let names_limit = reply.contains("limit") || reply.contains("proto-max-bulk-len");
+        assert!(reply.starts_with("-ERR") && names_limit, "{reply}");
+        assert_eq!(client.call("GET k"), "\"old\"");
+    }
+    assert_eq!(client.call("EXISTS l"), ":0");
+    assert_eq!(client.call_bytes(&[b"SET", b"k", &half]), "+OK");
+    assert!(client.call_bytes(&[b"APPEND", b"k", &half]).starts_with("-ERR"));
+    assert_eq!(client.call("STRLEN k"), ":30000");
+    // The largest that is taken comes back.
+    let limit = (0..).map(|i| 49_152 - i).find(|&bytes| {
+        client.call_bytes(&[b"SET", b"k", &vec![b'y'; bytes]]) == "+OK"
+    });
+    let limit = limit.unwrap();
+    assert!(limit > 48_000, "{limit}");
+    assert_eq!(client.call("GET k").len(), limit + 2);
 }
 
 #[test]

@@ -40,6 +40,11 @@ pub(crate) fn execute(
         Ok(command) => dispatch(shared, session, replies, turn, command, args),
         Err(failure) => Err(reject(shared, session, found, failure)),
     };
+    // No command begins while many replies wait, so what does not fit is the command's own reply.
+    let outcome = match replies.has_overflowed() {
+        true => Err(failure::reply_too_large(shared.options.max_output_bytes)),
+        false => outcome,
+    };
     if let Err(failure) = outcome {
         replies.rewind(mark);
         replies.error(&failure.text());

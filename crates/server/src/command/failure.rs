@@ -39,6 +39,12 @@ pub(crate) fn unknown_subcommand(command: &str, word: &[u8]) -> Failure {
     Failure::Words(format!("ERR unknown subcommand '{word}'. Try {command} HELP.").into())
 }
 
+/// The answer to a command whose reply does not fit into `max_output_bytes`.
+pub(crate) fn reply_too_large(max_output_bytes: usize) -> Failure {
+    let limit = format!("the reply is over the limit of {max_output_bytes} bytes");
+    Failure::Words(format!("ERR {limit}: ask for less at a time, or raise --max-output").into())
+}
+
 impl Failure {
     /// The reply.
     pub(crate) fn text(&self) -> Cow<'_, str> {

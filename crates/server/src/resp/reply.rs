@@ -1,8 +1,8 @@
 //! Writes replies, in RESP2 or RESP3.
 //!
 //! Replies gather in one buffer until the connection sends them. The buffer has a limit: what would
-//! go beyond it is not stored, and [`Replies::has_overflowed`] tells the connection to cut the
-//! client off. So the answer to a request is bounded however large the data are.
+//! go beyond it is not stored, and [`Replies::has_overflowed`] has the command answered by an error
+//! instead. So the answer to a request is bounded however large the data are.
 //!
 //! Invariant: unless it has overflowed, the buffer holds whole replies after each command.
 //!
@@ -77,9 +77,10 @@ impl Replies {
         self.bytes.len()
     }
 
-    /// Forgets what was written after `mark`.
+    /// Forgets what was written after `mark`, and that it did not fit.
     pub fn rewind(&mut self, mark: usize) {
         self.bytes.truncate(mark);
+        self.overflowed = false;
     }
 
     /// Bytes in the form of the protocol already.

@@ -33,12 +33,13 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    pub(crate) fn new(name: &str, engine: Arc<dyn Engine>) -> Self {
+    /// A table whose values have at most `max_value_bytes`, or less where the engine takes less.
+    pub(crate) fn new(name: &str, engine: Arc<dyn Engine>, max_value_bytes: usize) -> Self {
         Database {
             name: name.to_owned(),
             locks: KeyLocks::new(),
             watches: Watches::default(),
-            max_value_bytes: engine.capabilities().max_value_bytes,
+            max_value_bytes: max_value_bytes.min(engine.capabilities().max_value_bytes),
             mica: engine.behind().and_then(|inside| inside.downcast().ok()),
             versions: None,
             reads: None,
@@ -50,6 +51,9 @@ impl Database {
     /// Applies a batch, buffered. The caller holds the locks of its keys.
     #[inline]
     pub(crate) fn write(&self, batch: &WriteBatch) -> Result<()> {
+        if batch.as_bytes().len() > self.max_value_bytes {
+            batch.check(self.max_value_bytes)?;
+        }
         self.watches.touch(batch.iter().map(|op| op.key()));
         let written = self.engine.write(batch, Durability::Buffered);
         // After the write: a sync that began before it does not cover it.
