@@ -94,6 +94,7 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
     limits::raise_open_files();
+    limits::report_file_size_limit();
     let outcome = match cli.command {
         Command::Serve(command) => command.run(),
         Command::Top(command) => command.run(),

@@ -173,6 +173,8 @@ impl Serve {
             recorded.map(|(path, table)| record(path, &mut tables[table])).transpose()?;
         let served: Vec<_> = tables.iter().map(|table| table.name().to_owned()).collect();
         let server = Server::bind(tables, options)?;
+        // Whoever reads the next line may send a signal at once.
+        let _signals = server.stop_on_signal()?;
         eprintln!("serving {} on {}", self.dir.display(), server.local_addr());
         tell_databases(&served, &db)?;
         if let Some(address) = server.memcached_addr() {
@@ -187,7 +189,7 @@ impl Serve {
         if let Some(metrics) = server.metrics_addr() {
             eprintln!("metrics on http://{metrics}/metrics, a console on http://{metrics}/");
         }
-        let drained = server.run_until_signal();
+        let drained = server.run();
         let closed = db.close();
         if let Some(Err(error)) = recorder.map(|recorder| recorder.finish()) {
             eprintln!("the trace ends early: {error}");

@@ -105,3 +105,28 @@ fn an_export_leaves_no_part_of_a_file() {
     let text = std::fs::read_to_string(path("out.jsonl")).unwrap();
     assert_eq!(text.lines().count(), 300_000);
 }
+
+#[test]
+fn checkpoint_after_a_killed_one_succeeds() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name).display().to_string();
+    let mut rows = String::new();
+    (0..20_000).for_each(|i| rows.push_str(&format!("key-{i}\tvalue-{i}\n")));
+    std::fs::write(path("rows.tsv"), rows).unwrap();
+    assert!(siltstone(&["import", &path("store"), &path("rows.tsv")]).status.success());
+    let partial = scratch.path().join("copy.partial");
+    // A checkpoint of a small store takes milliseconds: some of them end before the signal comes.
+    let was_killed = (0..200).any(|_| {
+        let child = start(&["checkpoint", &path("store"), &path("copy")]);
+        wait_for(|| partial.exists() || scratch.path().join("copy").exists());
+        interrupt(&child, Signal::KILL);
+        let _ = child.wait_with_output().unwrap();
+        let _ = std::fs::remove_dir_all(path("copy"));
+        partial.exists()
+    });
+    assert!(was_killed, "every checkpoint ended before it was killed");
+    let output = siltstone(&["checkpoint", &path("store"), &path("copy")]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!partial.exists());
+    assert!(siltstone(&["verify", &path("copy")]).status.success());
+}

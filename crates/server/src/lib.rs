@@ -55,5 +55,5 @@ mod store;
 mod udp;
 
 pub use options::{Fsync, ServerOptions};
-pub use server::Server;
+pub use server::{Server, SignalGuard};
 pub use stop::StopHandle;

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::{Handle, Signals};
 use siltstone::Table;
 use siltstone::catalogue::TableSpec;
 use siltstone_engine::{Error, OptionMistake, Result};
@@ -51,6 +51,21 @@ pub struct Server {
     memcached_udp: Option<UdpSocket>,
     udp: Option<(Ports, Arc<Store>)>,
     metrics: Option<(SocketAddr, mio::net::TcpListener)>,
+}
+
+/// While it lives, signals stop a server: see [`Server::stop_on_signal`].
+pub struct SignalGuard {
+    handle: Handle,
+    listener: Option<JoinHandle<()>>,
+}
+
+impl Drop for SignalGuard {
+    fn drop(&mut self) {
+        self.handle.close();
+        if let Some(listener) = self.listener.take() {
+            let _ = listener.join();
+        }
+    }
 }
 
 impl Server {
@@ -197,23 +212,30 @@ impl Server {
         self.shared.stop.clone()
     }
 
-    /// Serves until SIGTERM or SIGINT, then drains and syncs.
+    /// Has SIGTERM and SIGINT stop the server, from now until the guard is dropped: one that comes before
+    /// [`run`](Self::run) ends it at once.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
-    pub fn run_until_signal(self) -> Result<()> {
+    /// The system refused a handler or a thread.
+    pub fn stop_on_signal(&self) -> Result<SignalGuard> {
         let mut signals = Signals::new([SIGTERM, SIGINT])
             .map_err(|error| Error::io("listen for", "signals", &error))?;
-        let (signal_handle, stop) = (signals.handle(), self.stop_handle());
-        let listening = spawn("siltstone-signal", move || {
+        let (handle, stop) = (signals.handle(), self.stop_handle());
+        let listener = spawn("siltstone-signal", move || {
             if signals.forever().next().is_some() {
                 stop.stop();
             }
         })?;
-        let outcome = self.run();
-        signal_handle.close();
-        let _ = listening.join();
-        outcome
+        Ok(SignalGuard { handle, listener: Some(listener) })
+    }
+
+    /// Serves until SIGTERM or SIGINT, then drains and syncs.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run) and [`stop_on_signal`](Self::stop_on_signal).
+    pub fn run_until_signal(self) -> Result<()> {
+        let _signals = self.stop_on_signal()?;
+        self.run()
     }
 
     /// Serves until [`StopHandle::stop`], then drains and syncs.

@@ -141,9 +141,9 @@ fn value_that_no_reply_can_carry_is_refused_with_the_limit() {
     assert!(client.call_bytes(&[b"APPEND", b"k", &half]).starts_with("-ERR"));
     assert_eq!(client.call("STRLEN k"), ":30000");
     // The largest that is taken comes back.
-    let limit = (0..).map(|i| 49_152 - i).find(|&bytes| {
-        client.call_bytes(&[b"SET", b"k", &vec![b'y'; bytes]]) == "+OK"
-    });
+    let limit = (0..)
+        .map(|i| 49_152 - i)
+        .find(|&bytes| client.call_bytes(&[b"SET", b"k", &vec![b'y'; bytes]]) == "+OK");
     let limit = limit.unwrap();
     assert!(limit > 48_000, "{limit}");
     assert_eq!(client.call("GET k").len(), limit + 2);

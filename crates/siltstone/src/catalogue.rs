@@ -72,6 +72,11 @@ impl Catalogue {
         name == NAME
     }
 
+    /// Whether a file of this name is a catalogue that was not renamed to its place.
+    pub(crate) fn is_draft(name: &str) -> bool {
+        name == ASIDE
+    }
+
     /// Reads the catalogue.
     ///
     /// # Errors

@@ -7,17 +7,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use siltstone_engine::{CheckpointSink, Error, Purpose, Result};
-use siltstone_media::{Disk, File, Media};
+use siltstone_media::{File, Media};
 
-use crate::db::{LOCK, refuse_inside};
+use crate::db::refuse_inside;
+use crate::partial_directory::PartialDirectory;
 use crate::{Db, engines};
 
 impl Db {
     /// Copies every table that is there when it is called, each as of a moment during the call, into the new
     /// directory `dir`; one that is dropped meanwhile is an error. The
     /// copy opens as a store, with all files in `dir`: a second medium (`upper` of `trie`) stays the
-    /// original's alone. On an error `dir` is left without a catalogue: no store. A directory inside of a store is
-    /// refused, since what a store does not know it may remove.
+    /// original's alone. The copy is made in `dir.partial` and renamed when it is complete, so `dir` is there whole
+    /// or not at all; what an interrupted checkpoint left of `dir.partial` is removed by the next. A directory inside
+    /// of a store is refused, since what a store does not know it may remove.
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};
@@ -33,16 +35,9 @@ impl Db {
     /// ```
     pub fn checkpoint(&self, dir: impl AsRef<Path>) -> Result<()> {
         let dir = dir.as_ref();
-        if dir.exists() {
-            return Err(Error::Refused {
-                path: dir.display().to_string(),
-                reason: "a checkpoint goes into a new directory, and this one is there".into(),
-            });
-        }
         refuse_inside(dir)?;
-        let target = Disk::create(dir)?;
-        // Nobody opens half a copy; and where the lock's file is, whoever reads keeps writers out.
-        let _lock = target.lock(LOCK)?;
+        let partial = PartialDirectory::create(dir)?;
+        let target = partial.media();
         // Whoever makes a table meanwhile makes it here: a copy that named it would have none of its files.
         let mut catalogue = self.catalogue()?;
         for name in catalogue.tables.keys() {
@@ -61,7 +56,8 @@ impl Db {
         for spec in catalogue.tables.values_mut() {
             engines::leave_to_original(&spec.engine, &mut spec.options);
         }
-        catalogue.write(&target)
+        catalogue.write(target)?;
+        partial.commit()
     }
 }
 

@@ -45,6 +45,7 @@ pub mod copy;
 pub mod db;
 pub mod engines;
 pub mod iter;
+mod partial_directory;
 mod read_only;
 mod reader;
 pub mod snapshot;

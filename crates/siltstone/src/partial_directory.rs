@@ -1,0 +1,146 @@
+//! A directory that appears under its name only when it is complete.
+//!
+//! ```text
+//!   DIR.partial/  LOCK, table-*/ …   ── all tables, then CATALOG ──▶  rename to DIR/, sync the parent
+//! ```
+//!
+//! A process that ends early leaves `DIR.partial` without a catalogue, which is no store. The next
+//! [`PartialDirectory::create`] for the same directory removes it.
+//!
+//! Invariants:
+//! - What holds anything but a lock, a catalogue's draft and directories of tables is never removed.
+//! - What holds a catalogue is a store and is never removed.
+
+use std::path::{Path, PathBuf};
+
+use siltstone_engine::{Error, Result};
+use siltstone_media::{Disk, LockGuard, Media};
+
+use crate::catalogue::Catalogue;
+use crate::db::{LOCK, TABLE_PREFIX};
+
+/// A directory under construction. Dropped before [`commit`](Self::commit) it is removed.
+pub(crate) struct PartialDirectory {
+    path: PathBuf,
+    target: PathBuf,
+    media: Disk,
+    /// Held until the directory is complete, so that nobody opens a part of it.
+    lock: Option<LockGuard>,
+}
+
+impl PartialDirectory {
+    /// Begins the directory that will be `target`, and removes what an interrupted attempt left.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if `target` is there or names no directory, or if what lies in the way is not
+    /// known to be a remainder; [`Error::Locked`] if another process is at it.
+    pub(crate) fn create(target: &Path) -> Result<Self> {
+        if target.symlink_metadata().is_ok() {
+            let reason = "a checkpoint goes into a new directory, and this one is there";
+            return Err(refused(target, reason.to_owned()));
+        }
+        let Some(name) = target.file_name() else {
+            return Err(refused(target, "it does not end with the name of a directory".to_owned()));
+        };
+        let mut partial_name = name.to_owned();
+        partial_name.push(".partial");
+        let path = target.with_file_name(partial_name);
+        if path.symlink_metadata().is_ok() {
+            remove_remainder(&path)?;
+        }
+        let media = Disk::create(&path)?;
+        let lock = Some(media.lock(LOCK)?);
+        Ok(PartialDirectory { path, target: target.to_owned(), media, lock })
+    }
+
+    /// The directory as a medium.
+    pub(crate) fn media(&self) -> &Disk {
+        &self.media
+    }
+
+    /// Gives the directory its name, durably. What is in it must be durable already.
+    ///
+    /// # Errors
+    /// Those of the file system; the directory is then removed, unless only the sync failed.
+    pub(crate) fn commit(mut self) -> Result<()> {
+        self.lock = None;
+        let fault =
+            |operation, error| Error::io(operation, self.path.display().to_string(), &error);
+        std::fs::rename(&self.path, &self.target).map_err(|error| fault("rename", error))?;
+        let parent = match self.target.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let handle = std::fs::File::open(parent).map_err(|error| fault("open directory", error))?;
+        handle.sync_all().map_err(|error| fault("sync directory", error))
+    }
+}
+
+impl Drop for PartialDirectory {
+    fn drop(&mut self) {
+        // After a commit there is none. Where it cannot be removed, the next attempt does.
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Removes what an interrupted attempt left, if it is nothing else.
+fn remove_remainder(path: &Path) -> Result<()> {
+    let media = Disk::open(path)?;
+    let _lock = media.lock(LOCK)?;
+    if Catalogue::exists(&media)? {
+        let reason = "it is a complete copy whose checkpoint ended before it was renamed; move it or remove it";
+        return Err(refused(path, reason.to_owned()));
+    }
+    let is_known_file = |name: &String| name == LOCK || Catalogue::is_draft(name);
+    let files = media.list()?;
+    let directories = media.subdirectories()?;
+    let unknown = (files.iter().find(|name| !is_known_file(name)))
+        .or_else(|| directories.iter().find(|name| !name.starts_with(TABLE_PREFIX)));
+    if let Some(name) = unknown {
+        let reason = format!("it is in the way of a checkpoint and holds {name:?}; move it away");
+        return Err(refused(path, reason));
+    }
+    std::fs::remove_dir_all(path)
+        .map_err(|error| Error::io("remove directory", path.display().to_string(), &error))
+}
+
+fn refused(path: &Path, reason: String) -> Error {
+    Error::Refused { path: path.display().to_string(), reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partial_directory_dropped_leaves_nothing() {
+        let scratch = tempfile::tempdir().unwrap();
+        let target = scratch.path().join("copy");
+        drop(PartialDirectory::create(&target).unwrap());
+        assert_eq!(scratch.path().read_dir().unwrap().count(), 0);
+    }
+
+    #[test]
+    fn partial_directory_in_use_is_locked() {
+        let scratch = tempfile::tempdir().unwrap();
+        let target = scratch.path().join("copy");
+        let first = PartialDirectory::create(&target).unwrap();
+        let second = PartialDirectory::create(&target).map(|_| ());
+        assert!(matches!(second, Err(Error::Locked { .. })), "{second:?}");
+        first.commit().unwrap();
+        assert!(target.is_dir());
+    }
+
+    #[test]
+    fn unknown_or_complete_directory_in_the_way_is_refused_and_kept() {
+        for name in ["notes.txt", "CATALOG"] {
+            let scratch = tempfile::tempdir().unwrap();
+            let in_the_way = scratch.path().join("copy.partial");
+            std::fs::create_dir(&in_the_way).unwrap();
+            std::fs::write(in_the_way.join(name), "mine").unwrap();
+            let created = PartialDirectory::create(&scratch.path().join("copy")).map(|_| ());
+            assert!(matches!(created, Err(Error::Refused { .. })), "{created:?}");
+            assert_eq!(std::fs::read(in_the_way.join(name)).unwrap(), b"mine");
+        }
+    }
+}
