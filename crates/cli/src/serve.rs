@@ -74,7 +74,7 @@ pub(crate) struct Serve {
     /// The largest request, e.g. 512MiB
     #[arg(long, value_parser = parse_size, default_value = "512MiB")]
     max_request: u64,
-    /// Answers buffered for a slow client before it is cut off
+    /// The largest reply, and with it the largest value
     #[arg(long, value_parser = parse_size, default_value = "64MiB")]
     max_output: u64,
     /// Cut off clients that are silent for this long (0s: never)
