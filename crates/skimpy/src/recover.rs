@@ -226,8 +226,15 @@ pub(crate) fn open(
         counters: Counters::default(),
         options,
     };
-    inner.checkpoint_with(&mut writer, (found.epoch, through))?;
+    // Frames keep the epoch that they were staged in until all are programmed, however many openings that takes.
+    let staged_epoch = frames.first().map_or(found.epoch, |frame| frame.epoch);
+    inner.checkpoint_with(&mut writer, (staged_epoch, through))?;
     for frame in &frames {
+        // Where no room can be made there may be enough all the same: these batches were acknowledged.
+        match inner.make_room(&mut writer, frame.batch.as_bytes().len() as u64) {
+            Err(error) if !error.is_disk_full() => return Err(error),
+            _ => {}
+        }
         inner.apply(&mut writer, &frame.batch, frame.timestamp, Durability::Buffered)?;
     }
     if !frames.is_empty() {
@@ -535,8 +542,31 @@ fn settle(
             space.set_free(block, device.flash.erases(block)?);
             continue;
         }
-        let last = last.max(first);
-        space.add_sealed(LogBlock { block, first, last });
+        let block = LogBlock { block, first, last: last.max(first) };
+        match can_go_on(device, block, replayed.end)? {
+            true => space.reopen(block),
+            false => space.add_sealed(block),
+        }
     }
     Ok((space, newest))
+}
+
+/// Whether the log can go on in a block that is not full: all of its pages are of the log that was replayed. An opening
+/// that ends early then takes pages, and not a block for each lane.
+fn can_go_on(device: &Device, block: LogBlock, end: u64) -> Result<bool> {
+    let programmed = device.flash.programmed(block.block)?;
+    if programmed == device.geometry.pages_per_block() {
+        return Ok(false);
+    }
+    // Over a translation layer pages of the block's earlier life may show behind: theirs are lower numbers.
+    let mut next = block.first;
+    for index in 0..programmed {
+        let page = device.look(device.geometry.page(block.block, index), Purpose::Recovery)?;
+        let number = page.map(|page| page.header.number);
+        match number.filter(|number| (next..end).contains(number)) {
+            Some(number) => next = number + 1,
+            None => return Ok(false),
+        }
+    }
+    Ok(true)
 }

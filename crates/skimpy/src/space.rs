@@ -208,6 +208,23 @@ impl Space {
         self.sealed.insert(at, sealed);
     }
 
+    /// Goes on in a block of the log that is not full; of two of one lane in the one with the later pages.
+    pub(crate) fn reopen(&mut self, block: LogBlock) {
+        let lane = block.block as usize % self.open.len();
+        let is_later = |other: LogBlock| other.first > block.first;
+        let of_lane = self.open[lane].and_then(|(other, numbers)| {
+            numbers.map(|(first, last)| LogBlock { block: other, first, last })
+        });
+        let (open, sealed) = match of_lane {
+            Some(other) if is_later(other) => (other, Some(block)),
+            other => (block, other),
+        };
+        self.open[lane] = Some((open.block, Some((open.first, open.last))));
+        if let Some(sealed) = sealed {
+            self.add_sealed(sealed);
+        }
+    }
+
     /// A page of the lane was programmed with this number.
     pub(crate) fn programmed(&mut self, lane: usize, number: u64) {
         if let Some((_, numbers)) = &mut self.open[lane] {
