@@ -39,6 +39,7 @@
 
 pub mod concurrent;
 pub mod copies;
+pub mod crashes_in_openings;
 pub mod crowd;
 pub mod damage;
 pub mod deaths;
@@ -118,6 +119,7 @@ macro_rules! conformance {
             crowds $crate::crowd::crowds,
             power_cuts $crate::power::power_cuts,
             deaths_before_openings $crate::deaths::deaths_before_openings,
+            crashes_in_openings $crate::crashes_in_openings::crashes_in_openings,
             killed $crate::kill::killed,
             files_of_others $crate::foreign::files_of_others,
             damage_when_closed $crate::damage::damage_when_closed,
