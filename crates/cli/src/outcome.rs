@@ -65,6 +65,10 @@ impl From<Error> for Failure {
                 "{text}\n(the file system is mounted read-only: get, scan, stats, verify, inspect, export and \
                  checkpoint work there)"
             )),
+            Error::Io { kind: ErrorKind::FileTooLarge, .. } => Failure::Store(format!(
+                "{text}\n(what was written before is safe and can be read; raise the limit of file sizes, `ulimit -f`, to \
+                 write on)"
+            )),
             _ if error.is_disk_full() => Failure::Store(format!(
                 "{text}\n(what was written before is safe and can be read; free some space to write on)"
             )),

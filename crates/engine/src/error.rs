@@ -151,11 +151,12 @@ impl Error {
         matches!(self, Error::Corruption { .. })
     }
 
-    /// Whether the medium had no room for a write. Writes work again when there is space. A sync that says so
-    /// is another matter: it leaves in doubt all that it covered.
+    /// Whether the medium had no room for a write: a full disk, a quota, the limit of file sizes. Writes work again
+    /// when there is space. A sync that says so is another matter: it leaves in doubt all that it covered.
     pub fn is_disk_full(&self) -> bool {
+        use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         matches!(self, Error::Io { kind, operation, .. }
-            if matches!(kind, std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+            if matches!(kind, StorageFull | QuotaExceeded | FileTooLarge)
                 && !matches!(*operation, "sync" | "sync directory" | "persist"))
     }
 

@@ -3,10 +3,11 @@
 //! | store | reply |
 //! | --- | --- |
 //! | read-only since a fault | `READONLY …`, as a replica would answer: the write can go elsewhere |
-//! | disk full | `MISCONF …`, Redis's code for a disk that does not take writes |
+//! | disk full, or a file at the limit of file sizes | `MISCONF …`, Redis's code for a disk that does not take writes |
 //! | anything else | `ERR` and the store's text, which names file, limit or option |
 
 use std::borrow::Cow;
+use std::io::ErrorKind;
 
 use siltstone_engine::Error;
 
@@ -59,6 +60,9 @@ impl Failure {
 pub(crate) fn store_text(error: &Error) -> String {
     match error {
         Error::ReadOnly { .. } => format!("READONLY {error}"),
+        Error::Io { kind: ErrorKind::FileTooLarge, .. } => {
+            format!("MISCONF a file is at the limit of file sizes (ulimit -f): {error}")
+        }
         _ if error.is_disk_full() => {
             format!("MISCONF the disk is full: {error}; writes work again when there is space")
         }
