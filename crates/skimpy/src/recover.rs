@@ -543,7 +543,7 @@ fn settle(
             continue;
         }
         let block = LogBlock { block, first, last: last.max(first) };
-        match can_go_on(device, block, replayed.end)? {
+        match can_go_on(device, options, block, replayed.end)? {
             true => space.reopen(block),
             false => space.add_sealed(block),
         }
@@ -551,11 +551,14 @@ fn settle(
     Ok((space, newest))
 }
 
-/// Whether the log can go on in a block that is not full: all of its pages are of the log that was replayed. An opening
-/// that ends early then takes pages, and not a block for each lane.
-fn can_go_on(device: &Device, block: LogBlock, end: u64) -> Result<bool> {
+/// Whether the log can go on in a block that is not full, so that an opening that ends early takes pages and not a block
+/// for each lane: all of its pages are of the log that was replayed, and the last of them is near its end. A block
+/// with pages of the whole log would be given up only after all buckets were remapped.
+fn can_go_on(device: &Device, options: &Options, block: LogBlock, end: u64) -> Result<bool> {
     let programmed = device.flash.programmed(block.block)?;
-    if programmed == device.geometry.pages_per_block() {
+    let pages_per_block = device.geometry.pages_per_block();
+    let near = u64::from(pages_per_block) * u64::from(options.lanes);
+    if programmed == pages_per_block || block.last + near < end {
         return Ok(false);
     }
     // Over a translation layer pages of the block's earlier life may show behind: theirs are lower numbers.
