@@ -207,8 +207,12 @@ impl ServerOptions {
 
     /// The largest value that the server takes: one that a request brings and a reply can carry.
     pub(crate) fn max_value_bytes(&self) -> usize {
-        let carried = self.max_output_bytes - self.soft_output_bytes() - REPLY_FRAME_BYTES;
-        carried.min(self.max_request_bytes)
+        self.max_carried_bytes().min(self.max_request_bytes)
+    }
+
+    /// The largest value that a reply can carry.
+    pub(crate) fn max_carried_bytes(&self) -> usize {
+        self.max_output_bytes - self.soft_output_bytes() - REPLY_FRAME_BYTES
     }
 
     /// Replies that wait for one client before its next requests wait too.

@@ -1,19 +1,18 @@
-//! The classic text commands.
+//! The classic text commands, but for retrievals ([`retrieve`](super::retrieve)).
 //!
 //! | | |
 //! | --- | --- |
-//! | `get key…`, `gets key…`, `gat time key…`, `gats time key…` | values, with their cas in `gets` and `gats` |
 //! | `set` `add` `replace` `append` `prepend` `key flags time bytes [noreply]`, `cas key flags time bytes cas [noreply]`, each with a data block | |
 //! | `delete key [noreply]`, `touch key time [noreply]`, `incr key number [noreply]`, `decr …` | |
 //! | `flush_all [time] [noreply]`, `stats [what]`, `version`, `verbosity level [noreply]`, `quit` | |
 //!
 //! Source: memcached's `doc/protocol.txt`; words and corner cases as memcached 1.6.18 has them.
 
-use super::deed::{BAD_LINE, Complaint, Deed, Mode, New, Sum, TOO_LARGE, Written};
-use super::line::{data_len, key, number, signed, words};
+use super::deed::{BAD_LINE, Complaint, Deed, Mode, New, Sum, Written};
+use super::line::{data_len, key, number, seconds, words};
+use super::prefixes::Access;
+use super::retrieve::BAD_TIME;
 use super::stats;
-use crate::resp::number::Digits;
-use crate::store::item::Item;
 
 /// What a line that announces a data block says.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +52,7 @@ impl<'a> Header<'a> {
         let mut parse = || {
             let key = key(next())?;
             let flags = number(next())?.try_into().ok()?;
-            let expiry = signed(next())?;
+            let expiry = seconds(next())?;
             let len = data_len(next())?;
             let cas = match has_cas {
                 true => Some(number(next())?),
@@ -67,6 +66,7 @@ impl<'a> Header<'a> {
     /// Stores the data block.
     pub(super) fn run(self, deed: &mut Deed<'_>, data: &[u8]) -> Result<(), Complaint> {
         let Header { key, mode, flags, expiry, cas, .. } = self;
+        deed.shared.memcached.prefixes.note(key, Access::Set);
         let (vivify, may_be_stale) = (None, false);
         let new = New { mode, value: data, flags, expiry, cas, vivify, may_be_stale };
         let line: &[u8] = match deed.store(key, new)? {
@@ -80,8 +80,14 @@ impl<'a> Header<'a> {
     }
 
     /// Refuses a data block that is too large.
-    pub(super) fn too_large(&self) -> Complaint {
-        Complaint::Words(TOO_LARGE)
+    pub(super) fn too_large(self, deed: &mut Deed<'_>) -> Complaint {
+        // As in memcached, which leaves alone what a write with a condition does not replace for sure.
+        deed.refuse_too_large(self.is_set().then_some(self.key))
+    }
+
+    /// Whether it is a plain `set`.
+    pub(super) fn is_set(&self) -> bool {
+        self.mode == Mode::Set && self.cas.is_none()
     }
 }
 
@@ -104,23 +110,17 @@ pub(super) fn run(deed: &mut Deed<'_>, line: &[u8]) -> Result<(), Complaint> {
     let error = Complaint::Words("ERROR");
     let count = args.clone().count() - usize::from(is_quiet(line));
     match name {
-        b"get" | b"gets" => get(deed, args, name == b"gets", None),
-        b"gat" | b"gats" => {
-            let time = args.next().ok_or(error)?;
-            let time = signed(time).ok_or(BAD_TIME)?;
-            get(deed, args, name == b"gats", Some(time))
-        }
         b"delete" => delete(deed, args),
         b"incr" | b"decr" if count == 2 => sum(deed, args, name == b"decr"),
         b"touch" if count == 2 => touch(deed, args),
         b"flush_all" if count <= 1 => {
             let time = args.next().filter(|word| *word != b"noreply");
-            let seconds = time.map_or(Some(0), signed).ok_or(BAD_TIME)?;
-            deed.flush(seconds)?;
+            let delay = time.map_or(Some(0), seconds).ok_or(BAD_TIME)?;
+            deed.flush(delay)?;
             deed.replies.raw(b"OK\r\n");
             Ok(())
         }
-        b"stats" => stats::answer(deed, args.next()),
+        b"stats" => stats::answer(deed, args),
         b"version" => {
             deed.replies.raw(format!("VERSION {}\r\n", stats::VERSION).as_bytes());
             Ok(())
@@ -136,56 +136,6 @@ pub(super) fn run(deed: &mut Deed<'_>, line: &[u8]) -> Result<(), Complaint> {
     }
 }
 
-const BAD_TIME: Complaint = Complaint::Words("CLIENT_ERROR invalid exptime argument");
-
-fn get<'a>(
-    deed: &mut Deed<'_>,
-    keys: impl Iterator<Item = &'a [u8]> + Clone,
-    shows_cas: bool,
-    touch: Option<i64>,
-) -> Result<(), Complaint> {
-    // All of them first: an error must not stand behind values.
-    let count = keys.clone().try_fold(0, |count, word| key(word).map(|_| count + 1));
-    match (count, touch) {
-        (None, _) => return Err(BAD_LINE),
-        (Some(0), None) => return Err(Complaint::Words("ERROR")),
-        _ => {}
-    }
-    for key in keys {
-        let item = match touch {
-            None => deed.get(key)?,
-            Some(seconds) => deed.get_and_touch(key, seconds)?,
-        };
-        if let Some(item) = item {
-            show(deed, key, &item, shows_cas);
-        }
-        // The client is cut off: reading on would be in vain.
-        if deed.replies.has_overflowed() {
-            break;
-        }
-    }
-    deed.replies.raw(b"END\r\n");
-    Ok(())
-}
-
-fn show(deed: &mut Deed<'_>, key: &[u8], item: &Item, shows_cas: bool) {
-    let replies = &mut *deed.replies;
-    let digits = |value| Digits::unsigned(value);
-    replies.raw(b"VALUE ");
-    replies.raw(key);
-    replies.raw(b" ");
-    replies.raw(digits(item.flags.into()).as_bytes());
-    replies.raw(b" ");
-    replies.raw(digits(item.value.len() as u64).as_bytes());
-    if shows_cas {
-        replies.raw(b" ");
-        replies.raw(digits(item.cas).as_bytes());
-    }
-    replies.raw(b"\r\n");
-    replies.raw(&item.value);
-    replies.raw(b"\r\n");
-}
-
 fn delete<'a>(
     deed: &mut Deed<'_>,
     mut args: impl Iterator<Item = &'a [u8]>,
@@ -197,7 +147,9 @@ fn delete<'a>(
             "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]",
         ));
     }
-    let written = deed.delete(key(word).ok_or(BAD_LINE)?, None)?;
+    let key = key(word).ok_or(BAD_LINE)?;
+    deed.shared.memcached.prefixes.note(key, Access::Delete);
+    let written = deed.delete(key, None)?;
     let is_done = matches!(written, Written::Done(_));
     deed.replies.raw(if is_done { b"DELETED\r\n" } else { b"NOT_FOUND\r\n" });
     Ok(())
@@ -208,8 +160,8 @@ fn touch<'a>(
     mut args: impl Iterator<Item = &'a [u8]>,
 ) -> Result<(), Complaint> {
     let key = key(args.next().unwrap_or_default()).ok_or(BAD_LINE)?;
-    let seconds = args.next().and_then(signed).ok_or(BAD_TIME)?;
-    let is_there = deed.touch(key, seconds)?;
+    let expiry = args.next().and_then(seconds).ok_or(BAD_TIME)?;
+    let is_there = deed.touch(key, expiry)?;
     deed.replies.raw(if is_there { b"TOUCHED\r\n" } else { b"NOT_FOUND\r\n" });
     Ok(())
 }

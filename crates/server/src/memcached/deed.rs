@@ -11,6 +11,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use siltstone_engine::{Error, Result, Timestamp};
 
 use super::line::Expiry;
+use super::prefixes::Access;
+use super::tallies::Count;
 use crate::command::store_text;
 use crate::resp::Replies;
 use crate::resp::number::Digits;
@@ -137,6 +139,15 @@ pub(super) struct Sum {
     pub(super) expiry: Option<i64>,
 }
 
+/// What is left of an item whose value is taken away.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hollow {
+    pub(super) is_stale: bool,
+    pub(super) flags: u32,
+    /// Seconds, as [`Expiry::of`] takes them.
+    pub(super) expiry: i64,
+}
+
 /// What a look-up has found.
 #[derive(Debug)]
 pub(super) struct Fetched {
@@ -158,23 +169,51 @@ impl Deed<'_> {
 
     /// The largest value.
     pub(super) fn max_value_bytes(&self) -> usize {
-        let database = self.database();
+        let (database, options) = (self.database(), &self.shared.options);
         let annex = if database.has_annexes() { annex::BYTES } else { 0 };
-        (database.max_value_bytes - annex).min(self.shared.options.max_request_bytes)
+        (database.max_value_bytes - annex).min(options.max_value_bytes())
+    }
+
+    /// Refuses to answer a value for which replies have no room; it was stored by another way.
+    pub(super) fn check_answerable(&self, item: &Item) -> Result<(), Complaint> {
+        match item.value.len() <= self.shared.options.max_carried_bytes() {
+            true => Ok(()),
+            false => Err(Complaint::Words(
+                "SERVER_ERROR the value is too large to be sent; raise --max-output",
+            )),
+        }
     }
 
     /// Looks a key up.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Item>> {
         let item = self.database().item(key)?;
-        self.count_get(key, item.is_some());
+        self.shared.memcached.add_get(item.is_some());
+        self.note_get(key, item.is_some());
         Ok(item)
     }
 
-    fn count_get(&self, key: &[u8], is_found: bool) {
-        self.shared.memcached.count_get(is_found);
+    fn note_get(&self, key: &[u8], is_found: bool) {
+        let access = if is_found { Access::Hit } else { Access::Miss };
+        self.shared.memcached.prefixes.note(key, access);
         if is_found {
             self.note_fetch(key);
         }
+    }
+
+    /// Refuses a value that is too large. What it was to replace is removed, so that nobody is served
+    /// what its writer believes to be gone.
+    pub(super) fn refuse_too_large(&mut self, replaced: Option<&[u8]>) -> Complaint {
+        let shared = self.shared;
+        shared.memcached.add(Count::TooLarge);
+        let Some(key) = replaced else { return Complaint::Words(TOO_LARGE) };
+        let database = &shared.databases[self.table];
+        let _guard = database.locks.one(key);
+        let removed = match database.item(key) {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) => self.remove(key),
+            Err(error) => Err(error),
+        };
+        removed.map_or_else(Complaint::Store, |()| Complaint::Words(TOO_LARGE))
     }
 
     /// Notes that a key has another value.
@@ -206,7 +245,10 @@ impl Deed<'_> {
         let shared = self.shared;
         let database = &shared.databases[self.table];
         let note = |deed: &Self, is_found| {
-            shared.memcached.count_get(is_found);
+            match fetch.expiry {
+                None => shared.memcached.add_get(is_found),
+                Some(_) => shared.memcached.add_touch(is_found),
+            }
             if is_found && !fetch.is_unnoted {
                 deed.note_fetch(key);
             }
@@ -249,10 +291,7 @@ impl Deed<'_> {
             item.marks |= WON;
         }
         let item = match fetch.expiry {
-            Some(seconds) => {
-                shared.memcached.touches.fetch_add(1, Relaxed);
-                self.put(key, item, seconds)?
-            }
+            Some(seconds) => self.put(key, item, seconds)?,
             None if part == Some(Part::Wins) => self.put_as_it_is(key, item)?,
             None => item,
         };
@@ -275,6 +314,20 @@ impl Deed<'_> {
         })
     }
 
+    /// Takes a key's value away and leaves an empty item, stale or not, with these flags and expiry.
+    pub(super) fn hollow(
+        &mut self,
+        key: &[u8],
+        cas: Option<u64>,
+        hollow: Hollow,
+    ) -> Result<Written> {
+        let Hollow { is_stale, flags, expiry } = hollow;
+        self.end(key, cas, |deed, _| {
+            let marks = if is_stale { STALE } else { 0 };
+            deed.put(key, Item { marks, flags, ..Item::default() }, expiry)
+        })
+    }
+
     /// Does something to a key whose value is to be no more, if it is there and has the cas, where one is
     /// given. Counted as a deletion.
     fn end(
@@ -287,10 +340,11 @@ impl Deed<'_> {
         let database = &shared.databases[self.table];
         let _guard = database.locks.one(key);
         let old = database.item(key)?;
-        shared.memcached.count_delete(old.is_some());
+        let is_right = old.as_ref().is_some_and(|old| cas.is_none_or(|cas| cas == old.cas));
+        shared.memcached.add(if is_right { Count::DeleteHits } else { Count::DeleteMisses });
         match old {
             None => Ok(Written::NotFound),
-            Some(old) if cas.is_some_and(|cas| cas != old.cas) => Ok(Written::Exists),
+            Some(_) if !is_right => Ok(Written::Exists),
             Some(old) => what(self, old).map(Written::Done),
         }
     }
@@ -301,9 +355,9 @@ impl Deed<'_> {
         let database = &shared.databases[self.table];
         let _guard = database.locks.one(key);
         let item = database.item(key)?;
-        shared.memcached.touches.fetch_add(1, Relaxed);
+        shared.memcached.add_touch(item.is_some());
         let item = item.map(|item| self.put(key, item, seconds)).transpose()?;
-        self.count_get(key, item.is_some());
+        self.note_get(key, item.is_some());
         Ok(item)
     }
 
@@ -334,10 +388,32 @@ impl Deed<'_> {
     }
 
     /// Stores a value, if its condition holds.
-    pub(super) fn store(&mut self, key: &[u8], new: New<'_>) -> Result<Written> {
-        let written = self.store_if(key, new)?;
+    pub(super) fn store(&mut self, key: &[u8], new: New<'_>) -> Result<Written, Complaint> {
+        let tallies = &self.shared.memcached;
+        tallies.add(Count::Sets);
+        let written = match self.store_if(key, new) {
+            Err(Error::TooLarge { .. }) => {
+                let is_set = new.mode == Mode::Set && new.cas.is_none();
+                return Err(self.refuse_too_large(is_set.then_some(key)));
+            }
+            Err(error) => {
+                if error.is_disk_full() {
+                    tallies.add(Count::NoMemory);
+                }
+                return Err(error.into());
+            }
+            Ok(written) => written,
+        };
         if let Written::Done(_) = written {
+            tallies.add(Count::Items);
             self.note_store(key);
+        }
+        if new.cas.is_some() {
+            tallies.add(match written {
+                Written::NotFound => Count::CasMisses,
+                Written::Exists => Count::CasBadValue,
+                Written::Done(_) | Written::NotStored => Count::CasHits,
+            });
         }
         Ok(written)
     }
@@ -345,7 +421,6 @@ impl Deed<'_> {
     fn store_if(&mut self, key: &[u8], new: New<'_>) -> Result<Written> {
         let shared = self.shared;
         let database = &shared.databases[self.table];
-        shared.memcached.sets.fetch_add(1, Relaxed);
         let _guard = database.locks.one(key);
         let needs_old = new.mode != Mode::Set || new.cas.is_some();
         let old = if needs_old { database.item(key)? } else { None };
@@ -374,6 +449,12 @@ impl Deed<'_> {
                 None => Ok(Written::NotStored),
                 Some(seconds) => self.put(key, item, seconds).map(Written::Done),
             },
+            // As in memcached, which has no other word for it.
+            (Mode::Append | Mode::Prepend, Some(old))
+                if old.value.len() + new.value.len() > self.max_value_bytes() =>
+            {
+                Ok(Written::NotStored)
+            }
             (Mode::Append, Some(mut old)) => {
                 let value = std::mem::take(&mut old.value);
                 self.put_as_it_is(key, joined(old, [&value, new.value])).map(Written::Done)
@@ -395,8 +476,9 @@ impl Deed<'_> {
         let shared = self.shared;
         let database = &shared.databases[self.table];
         let _guard = database.locks.one(key);
-        shared.memcached.touches.fetch_add(1, Relaxed);
-        let Some(item) = database.item(key)? else { return Ok(false) };
+        let item = database.item(key)?;
+        shared.memcached.add_touch(item.is_some());
+        let Some(item) = item else { return Ok(false) };
         self.put(key, item, seconds)?;
         self.note_fetch(key);
         Ok(true)
@@ -407,8 +489,15 @@ impl Deed<'_> {
         let shared = self.shared;
         let database = &shared.databases[self.table];
         let _guard = database.locks.one(key);
+        let (hits, misses) = match sum.is_down {
+            true => (Count::DecrHits, Count::DecrMisses),
+            false => (Count::IncrHits, Count::IncrMisses),
+        };
         let Some(mut item) = database.item(key)? else {
-            let Some((initial, seconds)) = sum.vivify else { return Ok(Written::NotFound) };
+            let Some((initial, seconds)) = sum.vivify else {
+                shared.memcached.add(misses);
+                return Ok(Written::NotFound);
+            };
             let value = Digits::unsigned(initial).as_bytes().to_vec();
             self.note_store(key);
             return Ok(Written::Done(self.put(key, Item { value, ..Item::default() }, seconds)?));
@@ -422,6 +511,7 @@ impl Deed<'_> {
             true => old.saturating_sub(sum.delta),
             false => old.wrapping_add(sum.delta),
         };
+        shared.memcached.add(hits);
         let digits = Digits::unsigned(number);
         if digits.as_bytes().len() > item.value.len() {
             // As in memcached, where what takes more room is a new item.
@@ -439,7 +529,7 @@ impl Deed<'_> {
     /// Removes every key, now or in so many seconds.
     pub(super) fn flush(&mut self, seconds: i64) -> Result<()> {
         let tallies = &self.shared.memcached;
-        tallies.flushes.fetch_add(1, Relaxed);
+        tallies.add(Count::Flushes);
         match Expiry::of(seconds, self.now()) {
             Expiry::At(moment) => {
                 tallies.flush_at.store(moment, Relaxed);

@@ -41,6 +41,41 @@ pub(super) fn signed(word: &[u8]) -> Option<i64> {
     }
 }
 
+/// A time in seconds. memcached reads 32 bits of it, so a number beyond 2^31 wraps as it does there.
+pub(super) fn seconds(word: &[u8]) -> Option<i64> {
+    Some(i64::from(signed(word)? as i32))
+}
+
+/// What a line goes on with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next<'a> {
+    /// A word, and the position behind it.
+    Word(&'a [u8], usize),
+    /// The line is over; the position behind its end.
+    End(usize),
+    /// Neither has come whole: what has come of the word begins here.
+    Incomplete(usize),
+}
+
+/// What a line goes on with at a position of `input`, which may end within the line.
+#[inline]
+pub(super) fn next(input: &[u8], at: usize) -> Next<'_> {
+    let spaces = input[at..].iter().take_while(|byte| **byte == b' ').count();
+    let start = at + spaces;
+    let rest = &input[start..];
+    let Some(len) = rest.iter().position(|byte| *byte == b' ' || *byte == b'\n') else {
+        return Next::Incomplete(start);
+    };
+    let is_last = rest[len] == b'\n';
+    let word = &rest[..len];
+    let word = if is_last { word.strip_suffix(b"\r").unwrap_or(word) } else { word };
+    match word.is_empty() {
+        // A word that is not the last has at least one byte.
+        true => Next::End(start + len + 1),
+        false => Next::Word(word, start + len),
+    }
+}
+
 /// Bytes of a data block. More than memcached's own limit is no length.
 pub(super) fn data_len(word: &[u8]) -> Option<usize> {
     number(word).filter(|len| *len <= i32::MAX as u64 - 2).map(|len| len as usize)
@@ -112,6 +147,34 @@ mod tests {
         assert_eq!(Expiry::of(2_592_001, now), Expiry::Past);
         assert_eq!(Expiry::of(1_800_000_001, now), Expiry::At(now + 1000));
         assert_eq!(Expiry::of(i64::MAX, now), Expiry::At(u64::MAX));
+    }
+
+    #[test]
+    fn seconds_beyond_32_bits_wrap() {
+        for (word, expected) in [
+            ("2147483647", 2_147_483_647),
+            ("2147483648", -2_147_483_648),
+            ("4294967296", 0),
+            ("4294967297", 1),
+            ("-2147483649", 2_147_483_647),
+        ] {
+            assert_eq!(seconds(word.as_bytes()), Some(expected), "{word}");
+        }
+        assert_eq!(seconds(b"9223372036854775808"), None);
+    }
+
+    #[test]
+    fn next_walks_over_words_to_the_end_of_the_line() {
+        let line = b"  get a  bc\r\nnext";
+        assert_eq!(next(line, 0), Next::Word(b"get", 5));
+        assert_eq!(next(line, 5), Next::Word(b"a", 7));
+        assert_eq!(next(line, 7), Next::Word(b"bc", 12));
+        assert_eq!(next(line, 12), Next::End(13));
+        for (cut, position) in [("get", 0), ("  ", 2), ("", 0), ("a\r", 0)] {
+            assert_eq!(next(cut.as_bytes(), 0), Next::Incomplete(position), "{cut}");
+        }
+        assert_eq!(next(b"\r\n", 0), Next::End(2));
+        assert_eq!(next(b" \n", 0), Next::End(2));
     }
 
     #[test]

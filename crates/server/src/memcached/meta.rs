@@ -13,12 +13,14 @@
 //! | --- | --- | --- |
 //! | `b` | all | the key is base64, and is answered so |
 //! | `k` `O(token)` `q` | all | answer the key; answer the token; answer only what is not the rule |
-//! | `c` `f` `s` `t` `v` | mg; `c` ms ma; `t v` ma | answer cas, client's flags, bytes, seconds left, value |
+//! | `c` `f` `s` `t` `v` | mg; `c s` ms; `c t v` ma | answer cas, client's flags, bytes, seconds left, value |
 //! | `h` `l` | mg | answer whether it was fetched before, and seconds since it was |
 //! | `u` | mg | do not note that it was fetched |
 //! | `T(seconds)` | mg ms ma, md with I | another expiry |
 //! | `C(cas)` | ms md ma | only if the item has this cas |
+//! | `C(cas)` | mg | answer the value only if the item has another cas |
 //! | `I` | md; ms | mark the value as stale instead of removing it; with `C`, store an older value as stale |
+//! | `x` | md | take the value away and leave an empty item |
 //! | `R(seconds)` | mg | if fewer seconds are left, the client is to replace the value |
 //! | `F(flags)` | ms | the client's flags |
 //! | `M(mode)` | ms ma | E add, A append, P prepend, R replace, S set; I or + up, D or - down |
@@ -28,14 +30,19 @@
 //! Of a value that is to be replaced one client is told so: it wins (`W`), the others that come before it
 //! is done are told that somebody has (`Z`). A stale value has `X` with it. These come behind the flags.
 //!
-//! As in memcached, a flag that a command does not know is ignored if another does.
+//! As in memcached, a flag that a command does not know is ignored if another does. A write that was
+//! not done answers `c` with `c0`.
+//!
+//! Of what came after memcached 1.6.18 `s` of `ms`, `C` of `mg` and `x` of `md` are here; `E`, by which a
+//! client chooses an item's cas, is not.
 //!
 //! Source: memcached's `doc/protocol.txt`, "Meta Commands".
 
 use std::borrow::Cow;
 
-use super::deed::{BAD_LINE, Complaint, Deed, Fetch, Mode, New, Part, Sum, TOO_LARGE, Written};
-use super::line::{base64, data_len, key, number, signed, words};
+use super::deed::{BAD_LINE, Complaint, Deed, Fetch, Hollow, Mode, New, Part, Sum, Written};
+use super::line::{base64, data_len, key, number, seconds, words};
+use super::tallies::Count;
 use crate::resp::number::Digits;
 use crate::store::item::{Item, STALE};
 use crate::store::reads::Seen;
@@ -64,6 +71,7 @@ pub(super) struct Meta<'a> {
     recache: Option<i64>,
     is_stale: bool,
     is_unnoted: bool,
+    takes_value: bool,
     delta: u64,
     initial: u64,
     /// What is wrong with it, where a data block follows all the same.
@@ -97,7 +105,7 @@ impl Kind {
     fn answered(self) -> &'static [u8] {
         match self {
             Kind::Get => b"cfhklOst",
-            Kind::Set => b"ckO",
+            Kind::Set => b"ckOs",
             Kind::Delete => b"kO",
             Kind::Sum => b"ckOt",
             Kind::Debug | Kind::Nothing => b"",
@@ -136,6 +144,7 @@ impl<'a> Meta<'a> {
             recache: None,
             is_stale: false,
             is_unnoted: false,
+            takes_value: false,
             delta: 1,
             initial: 0,
             mistake: None,
@@ -177,7 +186,8 @@ impl<'a> Meta<'a> {
         let (mut seen, mut is_base64) = (0u128, false);
         for flag in words(self.flags) {
             let (letter, token) = (flag[0], &flag[1..]);
-            if !FLAGS.contains(&letter) {
+            let is_known = FLAGS.contains(&letter) || letter == b'x' && self.kind == Kind::Delete;
+            if !is_known {
                 return Err(Complaint::Words("CLIENT_ERROR invalid flag"));
             }
             if seen & 1 << letter != 0 {
@@ -193,15 +203,30 @@ impl<'a> Meta<'a> {
                     return Err(Complaint::Words("CLIENT_ERROR opaque token too long"));
                 }
                 b'C' => self.cas = Some(whole()?),
-                b'F' => self.client_flags = whole()?.try_into().map_err(|_| BAD_TOKEN)?,
-                b'T' => self.expiry = Some(signed(token).ok_or(BAD_TOKEN)?),
+                b'F' => {
+                    let flags = number(token).and_then(|flags| flags.try_into().ok());
+                    self.client_flags = flags.ok_or(BAD_LINE)?;
+                }
+                b'T' => self.expiry = Some(seconds(token).ok_or(BAD_TOKEN)?),
                 b'I' => self.is_stale = true,
                 b'u' => self.is_unnoted = true,
-                b'R' => self.recache = Some(signed(token).ok_or(BAD_TOKEN)?),
-                b'N' => self.vivify = Some(signed(token).ok_or(BAD_TOKEN)?),
-                b'D' => self.delta = whole()?,
-                b'J' => self.initial = whole()?,
-                b'M' => self.mode = *token.first().ok_or(BAD_TOKEN)?,
+                b'x' => self.takes_value = true,
+                b'R' => self.recache = Some(seconds(token).ok_or(BAD_TOKEN)?),
+                b'N' => self.vivify = Some(seconds(token).ok_or(BAD_TOKEN)?),
+                b'D' => {
+                    let bad = Complaint::Words("CLIENT_ERROR invalid numeric delta value");
+                    self.delta = number(token).ok_or(bad)?;
+                }
+                b'J' => {
+                    let bad = Complaint::Words("CLIENT_ERROR invalid numeric initial value");
+                    self.initial = number(token).ok_or(bad)?;
+                }
+                b'M' => {
+                    let [mode] = *token else {
+                        return Err(Complaint::Words("CLIENT_ERROR incorrect length for M token"));
+                    };
+                    self.mode = mode;
+                }
                 _ => {}
             }
         }
@@ -219,8 +244,12 @@ impl<'a> Meta<'a> {
     }
 
     /// Refuses a data block that is too large.
-    pub(super) fn too_large(&self) -> Complaint {
-        Complaint::Words(TOO_LARGE)
+    pub(super) fn too_large(mut self, deed: &mut Deed<'_>) -> Complaint {
+        match (self.mistake.take(), self.set_mode()) {
+            (Some(mistake), _) | (None, Err(mistake)) => mistake,
+            // As in memcached, whatever the mode: the key's value goes.
+            (None, Ok(_)) => deed.refuse_too_large(Some(&self.key)),
+        }
     }
 
     /// Runs it.
@@ -228,13 +257,19 @@ impl<'a> Meta<'a> {
         if let Some(mistake) = self.mistake.take() {
             return Err(mistake);
         }
+        deed.shared.memcached.add(Count::Metas);
         match self.kind {
             Kind::Get => self.get(deed),
             Kind::Set => self.set(deed, data),
             Kind::Delete => {
-                let written = match self.is_stale {
-                    true => deed.invalidate(&self.key, self.cas, self.expiry)?,
-                    false => deed.delete(&self.key, self.cas)?,
+                let Meta { cas, expiry, is_stale, client_flags: flags, .. } = self;
+                let written = match (self.takes_value, is_stale) {
+                    (true, _) => {
+                        let hollow = Hollow { is_stale, flags, expiry: expiry.unwrap_or(0) };
+                        deed.hollow(&self.key, cas, hollow)?
+                    }
+                    (false, true) => deed.invalidate(&self.key, cas, expiry)?,
+                    (false, false) => deed.delete(&self.key, cas)?,
                 };
                 self.answer_written(deed, &written);
                 Ok(())
@@ -258,15 +293,26 @@ impl<'a> Meta<'a> {
                 deed.replies.raw(b"\r\n");
             }
             Some(fetched) => {
-                self.answer_item(deed, &fetched.item, fetched.seen, fetched.part);
+                let wants_value = self.wants_value && self.cas != Some(fetched.item.cas);
+                if wants_value {
+                    deed.check_answerable(&fetched.item)?;
+                }
+                self.answer_item(deed, &fetched.item, wants_value, fetched.seen, fetched.part);
             }
         }
         Ok(())
     }
 
     /// `VA` with the value, if it is wanted, or `HD`.
-    fn answer_item(&self, deed: &mut Deed<'_>, item: &Item, seen: Seen, part: Option<Part>) {
-        match self.wants_value {
+    fn answer_item(
+        &self,
+        deed: &mut Deed<'_>,
+        item: &Item,
+        wants_value: bool,
+        seen: Seen,
+        part: Option<Part>,
+    ) {
+        match wants_value {
             true => {
                 deed.replies.raw(b"VA ");
                 deed.replies.raw(Digits::unsigned(item.value.len() as u64).as_bytes());
@@ -285,21 +331,25 @@ impl<'a> Meta<'a> {
             });
         }
         deed.replies.raw(b"\r\n");
-        if self.wants_value {
+        if wants_value {
             deed.replies.raw(&item.value);
             deed.replies.raw(b"\r\n");
         }
     }
 
+    fn set_mode(&self) -> Result<Mode, Complaint> {
+        match self.mode.to_ascii_uppercase() {
+            b'E' => Ok(Mode::Add),
+            b'A' => Ok(Mode::Append),
+            b'P' => Ok(Mode::Prepend),
+            b'R' => Ok(Mode::Replace),
+            b'S' => Ok(Mode::Set),
+            _ => Err(Complaint::Words("CLIENT_ERROR invalid mode for ms M token")),
+        }
+    }
+
     fn set(&self, deed: &mut Deed<'_>, data: &[u8]) -> Result<(), Complaint> {
-        let mode = match self.mode.to_ascii_uppercase() {
-            b'E' => Mode::Add,
-            b'A' => Mode::Append,
-            b'P' => Mode::Prepend,
-            b'R' => Mode::Replace,
-            b'S' => Mode::Set,
-            _ => return Err(Complaint::Words("CLIENT_ERROR invalid mode for ms M token")),
-        };
+        let mode = self.set_mode()?;
         let (flags, expiry) = (self.client_flags, self.expiry.unwrap_or(0));
         let (cas, vivify, may_be_stale) = (self.cas, self.vivify, self.is_stale);
         let new = New { mode, value: data, flags, expiry, cas, vivify, may_be_stale };
@@ -319,7 +369,7 @@ impl<'a> Meta<'a> {
         let written = deed.sum(&self.key, sum)?;
         match &written {
             Written::Done(item) if !self.is_quiet => {
-                self.answer_item(deed, item, Seen::default(), None);
+                self.answer_item(deed, item, self.wants_value, Seen::default(), None);
             }
             _ => self.answer_written(deed, &written),
         }
@@ -351,7 +401,8 @@ impl<'a> Meta<'a> {
                 continue;
             }
             let letter = flag[0];
-            let of_item = item.and_then(|item| match letter {
+            let of_none = (letter == b'c' && self.kind == Kind::Set).then_some(0);
+            let of_item = item.map_or(of_none, |item| match letter {
                 b'c' => Some(item.cas),
                 b'f' => Some(item.flags.into()),
                 b's' => Some(item.value.len() as u64),

@@ -1,116 +1,482 @@
-//! What `stats` tells, in memcached's names as far as they apply.
+//! What `stats` answers: every name that memcached 1.6.18 answers, in its order.
 //!
-//! Source: memcached's `doc/protocol.txt`, "General-purpose statistics".
+//! | | |
+//! | --- | --- |
+//! | `stats` | counters, connections, what items take |
+//! | `stats settings` | options, ours last |
+//! | `stats items`, `stats slabs` | the one class that there is, number 1 |
+//! | `stats sizes` | that sizes are not counted |
+//! | `stats conns` | the listener (number 0) and each client, by its number |
+//! | `stats detail on`, `off`, `dump` | counters for each prefix of keys |
+//! | `stats reset` | sets counters to zero |
+//!
+//! What does not exist here, such as slabs, the crawler of the LRU and its segments, is 0 or `no`: who
+//! collects these names finds them all, and none of them is made up.
+//!
+//! Source: memcached's `doc/protocol.txt`, "General-purpose statistics" and what follows.
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use siltstone_engine::Stats;
 
 use super::deed::{Complaint, Deed};
+use super::tallies::Count;
+use crate::metrics::cpu::CpuTimes;
+use crate::net::listen::BACKLOG;
 use crate::resp::Replies;
-use crate::resp::number::Digits;
 
 /// The version of memcached whose commands these are. Clients choose features by it.
 pub(super) const VERSION: &str = "1.6.18";
 
-/// What is counted for memcached's clients.
-#[derive(Default)]
-pub(crate) struct Tallies {
-    /// The table that they are served.
-    pub(crate) table: usize,
-    pub(super) hits: AtomicU64,
-    pub(super) misses: AtomicU64,
-    pub(super) sets: AtomicU64,
-    pub(super) touches: AtomicU64,
-    pub(super) flushes: AtomicU64,
-    pub(super) delete_hits: AtomicU64,
-    pub(super) delete_misses: AtomicU64,
-    /// When every key is to be removed, in milliseconds since 1970; 0: never.
-    pub(super) flush_at: AtomicU64,
+/// The names of `stats`.
+const GENERAL: &[&str] = &[
+    "pid",
+    "uptime",
+    "time",
+    "version",
+    "libevent",
+    "pointer_size",
+    "rusage_user",
+    "rusage_system",
+    "max_connections",
+    "curr_connections",
+    "total_connections",
+    "rejected_connections",
+    "connection_structures",
+    "response_obj_oom",
+    "response_obj_count",
+    "response_obj_bytes",
+    "read_buf_count",
+    "read_buf_bytes",
+    "read_buf_bytes_free",
+    "read_buf_oom",
+    "reserved_fds",
+    "cmd_get",
+    "cmd_set",
+    "cmd_flush",
+    "cmd_touch",
+    "cmd_meta",
+    "get_hits",
+    "get_misses",
+    "get_expired",
+    "get_flushed",
+    "delete_misses",
+    "delete_hits",
+    "incr_misses",
+    "incr_hits",
+    "decr_misses",
+    "decr_hits",
+    "cas_misses",
+    "cas_hits",
+    "cas_badval",
+    "touch_hits",
+    "touch_misses",
+    "store_too_large",
+    "store_no_memory",
+    "auth_cmds",
+    "auth_errors",
+    "bytes_read",
+    "bytes_written",
+    "limit_maxbytes",
+    "accepting_conns",
+    "listen_disabled_num",
+    "time_in_listen_disabled_us",
+    "threads",
+    "conn_yields",
+    "hash_power_level",
+    "hash_bytes",
+    "hash_is_expanding",
+    "slab_reassign_rescues",
+    "slab_reassign_chunk_rescues",
+    "slab_reassign_evictions_nomem",
+    "slab_reassign_inline_reclaim",
+    "slab_reassign_busy_items",
+    "slab_reassign_busy_deletes",
+    "slab_reassign_running",
+    "slabs_moved",
+    "lru_crawler_running",
+    "lru_crawler_starts",
+    "lru_maintainer_juggles",
+    "malloc_fails",
+    "log_worker_dropped",
+    "log_worker_written",
+    "log_watcher_skipped",
+    "log_watcher_sent",
+    "log_watchers",
+    "unexpected_napi_ids",
+    "round_robin_fallback",
+    "bytes",
+    "curr_items",
+    "total_items",
+    "slab_global_page_pool",
+    "expired_unfetched",
+    "evicted_unfetched",
+    "evicted_active",
+    "evictions",
+    "reclaimed",
+    "crawler_reclaimed",
+    "crawler_items_checked",
+    "lrutail_reflocked",
+    "moves_to_cold",
+    "moves_to_warm",
+    "moves_within_lru",
+    "direct_reclaims",
+    "lru_bumps_dropped",
+];
+
+/// The names of `stats settings`, and what they are where that never changes.
+const SETTINGS: &[(&str, Option<&str>)] = &[
+    ("maxbytes", None),
+    ("maxconns", None),
+    ("tcpport", None),
+    ("udpport", None),
+    ("inter", None),
+    ("verbosity", Some("0")),
+    ("oldest", Some("0")),
+    ("evictions", None),
+    ("domain_socket", Some("NULL")),
+    ("umask", Some("0")),
+    ("shutdown_command", Some("no")),
+    ("growth_factor", Some("0.00")),
+    ("chunk_size", Some("0")),
+    ("num_threads", None),
+    ("num_threads_per_udp", None),
+    ("stat_key_prefix", Some(":")),
+    ("detail_enabled", None),
+    ("reqs_per_event", Some("0")),
+    ("cas_enabled", Some("yes")),
+    ("tcp_backlog", None),
+    ("binding_protocol", Some("ascii")),
+    ("auth_enabled_sasl", Some("no")),
+    ("auth_enabled_ascii", None),
+    ("item_size_max", None),
+    ("maxconns_fast", Some("yes")),
+    ("hashpower_init", Some("0")),
+    ("slab_reassign", Some("no")),
+    ("slab_automove", Some("0")),
+    ("slab_automove_ratio", Some("0.00")),
+    ("slab_automove_window", Some("0")),
+    ("slab_chunk_max", Some("0")),
+    ("lru_crawler", Some("no")),
+    ("lru_crawler_sleep", Some("0")),
+    ("lru_crawler_tocrawl", Some("0")),
+    ("tail_repair_time", Some("0")),
+    ("flush_enabled", Some("yes")),
+    ("dump_enabled", Some("no")),
+    ("hash_algorithm", Some("none")),
+    ("lru_maintainer_thread", Some("no")),
+    ("lru_segmented", Some("no")),
+    ("hot_lru_pct", Some("0")),
+    ("warm_lru_pct", Some("0")),
+    ("hot_max_factor", Some("0.00")),
+    ("warm_max_factor", Some("0.00")),
+    ("temp_lru", Some("no")),
+    ("temporary_ttl", Some("0")),
+    ("idle_timeout", None),
+    ("watcher_logbuf_size", Some("0")),
+    ("worker_logbuf_size", Some("0")),
+    ("read_buf_mem_limit", Some("0")),
+    ("track_sizes", Some("no")),
+    ("inline_ascii_response", Some("no")),
+    ("ext_item_size", Some("0")),
+    ("ext_item_age", Some("0")),
+    ("ext_low_ttl", Some("0")),
+    ("ext_recache_rate", Some("0")),
+    ("ext_wbuf_size", Some("0")),
+    ("ext_compact_under", Some("0")),
+    ("ext_drop_under", Some("0")),
+    ("ext_max_sleep", Some("0")),
+    ("ext_max_frag", Some("0.00")),
+    ("slab_automove_freeratio", Some("0.000")),
+    ("ext_drop_unread", Some("no")),
+    ("ssl_enabled", Some("no")),
+    ("ssl_chain_cert", Some("(null)")),
+    ("ssl_key", Some("(null)")),
+    ("ssl_verify_mode", Some("0")),
+    ("ssl_keyformat", Some("0")),
+    ("ssl_ciphers", Some("NULL")),
+    ("ssl_ca_cert", Some("NULL")),
+    ("ssl_wbuf_size", Some("0")),
+    ("ssl_session_cache", Some("no")),
+    ("ssl_kernel_tls", Some("no")),
+    ("ssl_min_version", Some("NULL")),
+    ("num_napi_ids", Some("(null)")),
+    ("memory_file", Some("(null)")),
+    ("siltstone_version", Some(env!("CARGO_PKG_VERSION"))),
+    ("engine", None),
+];
+
+/// The names of `stats items` for a class.
+const ITEMS: &[&str] = &[
+    "number",
+    "number_hot",
+    "number_warm",
+    "number_cold",
+    "age_hot",
+    "age_warm",
+    "age",
+    "mem_requested",
+    "evicted",
+    "evicted_nonzero",
+    "evicted_time",
+    "outofmemory",
+    "tailrepairs",
+    "reclaimed",
+    "expired_unfetched",
+    "evicted_unfetched",
+    "evicted_active",
+    "crawler_reclaimed",
+    "crawler_items_checked",
+    "lrutail_reflocked",
+    "moves_to_cold",
+    "moves_to_warm",
+    "moves_within_lru",
+    "direct_reclaims",
+    "hits_to_hot",
+    "hits_to_warm",
+    "hits_to_cold",
+    "hits_to_temp",
+];
+
+/// The names of `stats slabs` for a class.
+const SLABS: &[&str] = &[
+    "chunk_size",
+    "chunks_per_page",
+    "total_pages",
+    "total_chunks",
+    "used_chunks",
+    "free_chunks",
+    "free_chunks_end",
+    "get_hits",
+    "cmd_set",
+    "delete_hits",
+    "incr_hits",
+    "decr_hits",
+    "cas_hits",
+    "cas_badval",
+    "touch_hits",
+];
+
+/// What is known when `stats` is asked.
+struct Report<'a> {
+    deed: &'a Deed<'a>,
+    engine: Stats,
 }
 
-impl Tallies {
-    pub(crate) fn of_table(table: usize) -> Self {
-        Tallies { table, ..Tallies::default() }
+impl Report<'_> {
+    /// Bytes that items take: keys, values and what goes with them. An engine with files counts these,
+    /// and so what is overwritten and not collected yet.
+    fn bytes(&self) -> u64 {
+        let Stats { counters, memory, space_bytes, .. } = &self.engine;
+        let counter = |name: &str| counters.get(name).copied();
+        match (memory.get("items"), counter("log_bytes_used")) {
+            (Some(items), _) => items.saturating_sub(counter("free_bytes").unwrap_or(0)),
+            (None, Some(used)) => used,
+            (None, None) => *space_bytes,
+        }
     }
 
-    #[inline]
-    pub(super) fn count_get(&self, is_hit: bool) {
-        let counter = if is_hit { &self.hits } else { &self.misses };
-        counter.fetch_add(1, Relaxed);
+    /// Bytes that items may take; 0: as many as the medium has.
+    fn limit(&self) -> u64 {
+        let memory = &self.engine.memory;
+        match self.deed.database().mica.is_some() {
+            true => memory.get("items").or(memory.get("log")).copied().unwrap_or(0),
+            false => 0,
+        }
     }
 
-    pub(super) fn count_delete(&self, is_hit: bool) {
-        let counter = if is_hit { &self.delete_hits } else { &self.delete_misses };
-        counter.fetch_add(1, Relaxed);
+    fn items(&self) -> u64 {
+        self.engine.keys_estimate.unwrap_or(0)
     }
 
-    fn counters(&self) -> [&AtomicU64; 7] {
-        let Tallies { hits, misses, sets, touches, flushes, delete_hits, delete_misses, .. } = self;
-        [hits, misses, sets, touches, flushes, delete_hits, delete_misses]
+    fn evictions_ever(&self) -> u64 {
+        let counter = |name| self.engine.counters.get(name).copied().unwrap_or(0);
+        counter("evictions") + counter("index_evictions")
+    }
+
+    fn evictions(&self) -> u64 {
+        let before = self.deed.shared.memcached.evictions_before.load(Relaxed);
+        self.evictions_ever().saturating_sub(before)
+    }
+
+    /// The value of a name of `stats`.
+    fn general(&self, name: &str) -> String {
+        let shared = self.deed.shared;
+        let (options, metrics) = (&shared.options, &shared.metrics);
+        let connected = shared.clients.connected();
+        let get = |counter: &AtomicU64| counter.load(Relaxed);
+        let seconds = |time: Duration| format!("{:.6}", time.as_secs_f64());
+        let number = match name {
+            "version" => return VERSION.to_owned(),
+            "libevent" => return "none".to_owned(),
+            "rusage_user" => return seconds(CpuTimes::of_process().user),
+            "rusage_system" => return seconds(CpuTimes::of_process().system),
+            "pid" => std::process::id().into(),
+            "uptime" => shared.started.elapsed().as_secs(),
+            "time" => self.deed.now() / 1000,
+            "pointer_size" => 8 * size_of::<usize>() as u64,
+            "max_connections" => options.max_clients as u64,
+            "curr_connections" | "connection_structures" => connected as u64,
+            "total_connections" => get(&metrics.accepted),
+            "rejected_connections" => get(&metrics.rejected_clients),
+            "bytes_read" => get(&metrics.bytes_in),
+            "bytes_written" => get(&metrics.bytes_out),
+            "limit_maxbytes" => self.limit(),
+            "accepting_conns" => (connected < options.max_clients).into(),
+            "threads" => options.workers() as u64,
+            "bytes" => self.bytes(),
+            "curr_items" => self.items(),
+            "evictions" => self.evictions(),
+            name => shared.memcached.named(name).unwrap_or(0),
+        };
+        number.to_string()
+    }
+
+    /// The value of a name of `stats settings` that depends on something.
+    fn setting(&self, name: &str) -> String {
+        let shared = self.deed.shared;
+        let options = &shared.options;
+        let address = shared.memcached_address;
+        let yes_no = |is: bool| if is { "yes" } else { "no" }.to_owned();
+        let port = |address: Option<std::net::SocketAddr>| address.map_or(0, |it| it.port());
+        match name {
+            "maxbytes" => self.limit().to_string(),
+            "maxconns" => options.max_clients.to_string(),
+            "tcpport" => port(address).to_string(),
+            "udpport" => port(options.memcached_udp).to_string(),
+            "inter" => address.map_or_else(|| "NULL".to_owned(), |it| it.ip().to_string()),
+            "evictions" => {
+                let evicts =
+                    self.engine.memory.contains_key("log") && self.deed.database().mica.is_some();
+                if evicts { "on" } else { "off" }.to_owned()
+            }
+            "num_threads" => options.workers().to_string(),
+            "num_threads_per_udp" => u8::from(options.memcached_udp.is_some()).to_string(),
+            "detail_enabled" => yes_no(shared.memcached.prefixes.is_on()),
+            "tcp_backlog" => BACKLOG.to_string(),
+            "auth_enabled_ascii" => yes_no(options.password.is_some()),
+            "item_size_max" => self.deed.max_value_bytes().to_string(),
+            "idle_timeout" => options.idle_timeout.map_or(0, |time| time.as_secs()).to_string(),
+            "engine" => self.engine.engine.to_owned(),
+            _ => "0".to_owned(),
+        }
+    }
+
+    /// The value of a name of `stats items`.
+    fn of_items(&self, name: &str) -> u64 {
+        match name {
+            "number" => self.items(),
+            "mem_requested" => self.bytes(),
+            "evicted" => self.evictions(),
+            "outofmemory" => self.deed.shared.memcached.get(Count::NoMemory),
+            _ => 0,
+        }
+    }
+
+    /// The value of a name of `stats slabs`.
+    fn of_slabs(&self, name: &str) -> u64 {
+        match name {
+            // The longest value that the class takes.
+            "chunk_size" => self.deed.max_value_bytes() as u64,
+            "used_chunks" => self.items(),
+            name => self.deed.shared.memcached.named(name).unwrap_or(0),
+        }
+    }
+
+    /// Lines of `stats conns`.
+    fn connections(&self) -> Vec<(String, String)> {
+        let shared = self.deed.shared;
+        let mut lines = Vec::new();
+        let mut line = |number: u64, name: &str, value: String| {
+            lines.push((format!("{number}:{name}"), value));
+        };
+        if let Some(address) = shared.memcached_address {
+            line(0, "addr", format!("tcp:{address}"));
+            line(0, "state", "conn_listening".to_owned());
+            line(0, "secs_since_last_cmd", shared.started.elapsed().as_secs().to_string());
+        }
+        for client in shared.clients.all() {
+            if Some(client.local.port()) != shared.memcached_address.map(|it| it.port()) {
+                continue;
+            }
+            line(client.id, "addr", format!("tcp:{}", client.peer));
+            line(client.id, "listen_addr", format!("tcp:{}", client.local));
+            line(client.id, "state", "conn_read".to_owned());
+            let heard = Duration::from_millis(client.heard_ms.load(Relaxed));
+            let silent = client.since.elapsed().saturating_sub(heard).as_secs();
+            line(client.id, "secs_since_last_cmd", silent.to_string());
+        }
+        lines
     }
 }
 
-fn stat(replies: &mut Replies, name: &str, value: &[u8]) {
-    for part in [b"STAT ", name.as_bytes(), b" ", value, b"\r\n"] {
-        replies.raw(part);
-    }
+fn stat(replies: &mut Replies, name: impl Display, value: impl Display) {
+    replies.raw(format!("STAT {name} {value}\r\n").as_bytes());
 }
 
-fn count(replies: &mut Replies, name: &str, value: u64) {
-    stat(replies, name, Digits::unsigned(value).as_bytes());
-}
-
-/// Answers `stats` with this word behind it.
-pub(super) fn answer(deed: &mut Deed<'_>, what: Option<&[u8]>) -> Result<(), Complaint> {
+/// Answers `stats` with these words behind it.
+pub(super) fn answer<'a>(
+    deed: &mut Deed<'_>,
+    mut words: impl Iterator<Item = &'a [u8]>,
+) -> Result<(), Complaint> {
     let (shared, tallies) = (deed.shared, &deed.shared.memcached);
-    let (stats, now) = (deed.database().engine.stats(), deed.now());
-    let max_value = deed.max_value_bytes() as u64;
-    let replies = &mut *deed.replies;
+    let what = words.next();
+    if what == Some(b"detail") {
+        match words.next() {
+            Some(b"dump") => tallies.prefixes.dump(deed.replies),
+            Some(word @ (b"on" | b"off")) => {
+                tallies.prefixes.switch(word == b"on");
+                deed.replies.raw(b"OK\r\n");
+            }
+            _ => {
+                return Err(Complaint::Words("CLIENT_ERROR usage: stats detail on|off|dump"));
+            }
+        }
+        return Ok(());
+    }
+    let engine = deed.database().engine.stats();
+    let report = Report { deed, engine };
+    let mut lines: Vec<(String, String)> = Vec::new();
     match what {
         None => {
-            let get = |counter: &AtomicU64| counter.load(Relaxed);
-            count(replies, "pid", std::process::id().into());
-            count(replies, "uptime", shared.started.elapsed().as_secs());
-            count(replies, "time", now / 1000);
-            stat(replies, "version", VERSION.as_bytes());
-            stat(replies, "siltstone_version", env!("CARGO_PKG_VERSION").as_bytes());
-            stat(replies, "engine", deed.shared.databases[deed.table].engine.name().as_bytes());
-            count(replies, "pointer_size", 8 * size_of::<usize>() as u64);
-            count(replies, "curr_connections", shared.clients.connected() as u64);
-            count(replies, "total_connections", get(&shared.metrics.accepted));
-            count(replies, "rejected_connections", get(&shared.metrics.rejected_clients));
-            count(replies, "max_connections", shared.options.max_clients as u64);
-            count(replies, "cmd_get", get(&tallies.hits) + get(&tallies.misses));
-            count(replies, "cmd_set", get(&tallies.sets));
-            count(replies, "cmd_flush", get(&tallies.flushes));
-            count(replies, "cmd_touch", get(&tallies.touches));
-            count(replies, "get_hits", get(&tallies.hits));
-            count(replies, "get_misses", get(&tallies.misses));
-            count(replies, "delete_hits", get(&tallies.delete_hits));
-            count(replies, "delete_misses", get(&tallies.delete_misses));
-            count(replies, "bytes_read", get(&shared.metrics.bytes_in));
-            count(replies, "bytes_written", get(&shared.metrics.bytes_out));
-            count(replies, "threads", shared.options.workers() as u64);
-            if let Some(keys) = stats.keys_estimate {
-                count(replies, "curr_items", keys);
+            lines.extend(GENERAL.iter().map(|name| (name.to_string(), report.general(name))));
+            if shared.options.idle_timeout.is_some() {
+                // As in memcached, which shows it with that option only.
+                let cut_off = shared.metrics.timeouts.load(Relaxed);
+                lines.push(("idle_kicks".to_owned(), cut_off.to_string()));
             }
-            count(replies, "bytes", stats.memory_bytes());
-            count(replies, "evictions", stats.counters.get("evictions").copied().unwrap_or(0));
         }
-        Some(b"settings") => {
-            count(replies, "maxconns", shared.options.max_clients as u64);
-            count(replies, "item_size_max", max_value);
-            count(replies, "num_threads", shared.options.workers() as u64);
-            stat(replies, "cas_enabled", b"yes");
-            stat(replies, "flush_enabled", b"yes");
+        Some(b"settings") => lines.extend(SETTINGS.iter().map(|(name, value)| {
+            (name.to_string(), value.map_or_else(|| report.setting(name), str::to_owned))
+        })),
+        // A class is shown while it has items.
+        Some(b"items") if report.items() > 0 => lines.extend(
+            ITEMS.iter().map(|name| (format!("items:1:{name}"), report.of_items(name).to_string())),
+        ),
+        Some(b"items") => {}
+        Some(b"slabs") => {
+            let has_class = report.items() > 0;
+            let names = if has_class { SLABS } else { &[] };
+            lines.extend(
+                names.iter().map(|name| (format!("1:{name}"), report.of_slabs(name).to_string())),
+            );
+            lines.push(("active_slabs".to_owned(), u8::from(has_class).to_string()));
+            lines.push(("total_malloced".to_owned(), report.engine.memory_bytes().to_string()));
         }
-        Some(b"items" | b"slabs" | b"sizes" | b"conns") => {}
+        Some(b"sizes") => lines.push(("sizes_status".to_owned(), "disabled".to_owned())),
+        Some(b"conns") => lines = report.connections(),
         Some(b"reset") => {
-            tallies.counters().into_iter().for_each(|counter| counter.store(0, Relaxed));
-            replies.raw(b"RESET\r\n");
+            tallies.reset(report.evictions_ever());
+            deed.replies.raw(b"RESET\r\n");
             return Ok(());
         }
         Some(_) => return Err(Complaint::Words("ERROR")),
     }
-    replies.raw(b"END\r\n");
+    for (name, value) in lines {
+        stat(deed.replies, name, value);
+    }
+    deed.replies.raw(b"END\r\n");
     Ok(())
 }

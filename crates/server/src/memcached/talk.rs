@@ -3,13 +3,20 @@
 //! ```text
 //! line \r\n                      a command
 //! line \r\n  data … \r\n         set, add, replace, append, prepend, cas, ms: the line says how long
+//! get key key … \r\n            as many keys as a client likes: see retrieve
 //! ```
 //!
-//! A line ends at `\n`, a `\r` before it is dropped. Where a server has a password, a client's first
-//! command must be a `set` of any key whose data are `user password`; the user may be any.
+//! A line ends at `\n`, a `\r` before it is dropped. Where a server has a password, a client must begin
+//! with a `set` of any key whose data are `user password`; the user may be any. Until it has got that
+//! right, every command is answered with an error.
+//!
+//! A client that speaks another protocol is cut off before anything of it runs: at a first byte of 0x80,
+//! which begins memcached's binary protocol, and at a line of HTTP. A browser that some page has sent
+//! here, or a program that fetches any URL, must not be able to write.
 //!
 //! Invariant: a step uses no bytes of a request that has not come whole, but for data that are thrown
-//! away; nothing is allocated by an announced length.
+//! away and keys of a retrieval that are answered; nothing is allocated by an announced length. How the
+//! input is cut changes no answer.
 //!
 //! Source: memcached's `doc/protocol.txt`, among others "Authentication".
 
@@ -18,21 +25,34 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::classic::{self, Header};
 use super::deed::{Complaint, Deed};
 use super::meta::Meta;
+use super::retrieve::{Progress, Retrieval};
+use super::tallies::Count;
 use crate::command::is_same;
 use crate::resp::{Replies, is_http};
 use crate::shared::Shared;
 use crate::store::turn::Turn;
 
-/// The longest line, in bytes: some hundreds of the longest keys.
+/// The longest line that is no retrieval, in bytes.
 const MAX_LINE_BYTES: usize = 64 << 10;
 /// What a client may send at a time before it has given the password.
 const MAX_UNKNOWN_BYTES: usize = 2 << 10;
+/// The first byte of each request of memcached's binary protocol.
+const BINARY_REQUEST: u8 = 0x80;
+/// Methods of HTTP. No command is written in capitals.
+const METHODS: [&[u8]; 9] =
+    [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH"];
 
 /// What is remembered of a client.
 pub(crate) struct Talk {
     is_known: bool,
+    /// Nothing has come yet.
+    is_new: bool,
     /// Bytes of data that are still to be thrown away.
     unwanted: usize,
+    /// The rest of the line is to be thrown away.
+    skips_line: bool,
+    /// A retrieval whose line is not done.
+    retrieval: Option<Retrieval>,
     /// How much of the input is known to hold no end of a line.
     scanned: usize,
     /// A request has begun and not come whole.
@@ -55,12 +75,16 @@ enum Parsed<'a> {
     Incomplete,
     /// A command of so many bytes.
     Command(Command<'a>, usize),
+    /// Keys to be answered, which begin behind so many bytes.
+    Retrieval(Retrieval, usize),
     /// No command: the answer, bytes to drop, and whether the client wants no answer.
     Mistake(Complaint, usize, bool),
-    /// As `Mistake`, and data of so many bytes follow that are to be thrown away.
-    Unwanted(Complaint, usize, usize, bool),
+    /// A line of so many bytes that announces a data block which is too large.
+    TooLarge(Command<'a>, usize),
     /// Where the next command begins is unknown.
     Hopeless(Complaint),
+    /// Another protocol, which is not answered.
+    Foreign,
 }
 
 enum Command<'a> {
@@ -73,14 +97,17 @@ impl Talk {
     pub(crate) fn new(shared: &Shared) -> Self {
         Talk {
             is_known: shared.options.password.is_none(),
+            is_new: true,
             unwanted: 0,
+            skips_line: false,
+            retrieval: None,
             scanned: 0,
             is_waiting: false,
             is_closing: false,
         }
     }
 
-    /// Runs the command that `input` begins with.
+    /// Runs the command that `input` begins with, or a part of it.
     pub(crate) fn step(
         &mut self,
         shared: &Shared,
@@ -88,12 +115,20 @@ impl Talk {
         turn: &mut Turn,
         input: &[u8],
     ) -> Step {
-        if self.unwanted > 0 && !input.is_empty() {
-            let used = self.unwanted.min(input.len());
-            self.unwanted -= used;
+        if let Some(used) = self.throw_away(input) {
             return Step::Used(used);
         }
         let mut deed = Deed { shared, table: shared.memcached.table, replies, turn };
+        if let Some(retrieval) = self.retrieval {
+            return self.advance(retrieval, &mut deed, input, 0);
+        }
+        if self.is_new && !input.is_empty() {
+            self.is_new = false;
+            if input[0] == BINARY_REQUEST {
+                self.is_closing = true;
+                return Step::Used(input.len());
+            }
+        }
         let max_value = if self.is_known { deed.max_value_bytes() } else { MAX_UNKNOWN_BYTES };
         let max_line = if self.is_known { MAX_LINE_BYTES } else { MAX_UNKNOWN_BYTES };
         let parsed = parse(input, &mut self.scanned, max_line, max_value);
@@ -105,24 +140,23 @@ impl Talk {
         let mark = deed.replies.mark();
         let (outcome, used, is_quiet) = match parsed {
             Parsed::Incomplete => return Step::Incomplete,
-            Parsed::Mistake(complaint, used, is_quiet) => (Err(complaint), used, is_quiet),
+            Parsed::Foreign => {
+                self.is_closing = true;
+                return Step::Used(input.len());
+            }
             Parsed::Hopeless(complaint) => {
                 self.is_closing = true;
                 (Err(complaint), input.len(), false)
             }
-            Parsed::Unwanted(complaint, used, unwanted, is_quiet) => {
-                self.unwanted = unwanted;
-                (Err(complaint), used, is_quiet)
+            parsed if !self.is_known => self.introduce(parsed, &mut deed, input.len()),
+            Parsed::Mistake(complaint, used, is_quiet) => (Err(complaint), used, is_quiet),
+            Parsed::TooLarge(command, used) => {
+                let is_quiet = command.is_quiet();
+                self.unwanted = command.data_len().saturating_add(2);
+                (Err(command.too_large(&mut deed)), used, is_quiet)
             }
-            Parsed::Command(command, used) if !self.is_known => {
-                self.is_known = is_password(shared, &command);
-                let refusal = Complaint::Words("CLIENT_ERROR authentication failure");
-                if self.is_known {
-                    deed.replies.raw(b"STORED\r\n");
-                } else {
-                    shared.metrics.rejected_passwords.fetch_add(1, Relaxed);
-                }
-                (if self.is_known { Ok(()) } else { Err(refusal) }, used, false)
+            Parsed::Retrieval(retrieval, at) => {
+                return self.advance(retrieval, &mut deed, input, at);
             }
             Parsed::Command(command, used) => {
                 let is_quiet = command.is_quiet();
@@ -130,12 +164,8 @@ impl Talk {
             }
         };
         if let Err(complaint) = outcome {
-            shared.metrics.errors.fetch_add(1, Relaxed);
             deed.replies.rewind(mark);
-            deed.replies.raw(complaint.text().as_bytes());
-            deed.replies.raw(b"\r\n");
-            // Who does not know the password has one try a connection.
-            self.is_closing |= !self.is_known;
+            complain(&mut deed, &complaint);
         }
         if is_quiet {
             deed.replies.rewind(mark);
@@ -143,20 +173,132 @@ impl Talk {
         Step::Used(used)
     }
 
+    /// How many bytes of the input nobody wants, if it begins with such.
+    fn throw_away(&mut self, input: &[u8]) -> Option<usize> {
+        if input.is_empty() || self.unwanted == 0 && !self.skips_line {
+            return None;
+        }
+        self.is_waiting = false;
+        if self.unwanted > 0 {
+            let used = self.unwanted.min(input.len());
+            self.unwanted -= used;
+            return Some(used);
+        }
+        let end = input.iter().position(|byte| *byte == b'\n');
+        self.skips_line = end.is_none();
+        Some(end.map_or(input.len(), |end| end + 1))
+    }
+
+    /// Goes on with a retrieval, whose next key is behind `at` bytes.
+    fn advance(
+        &mut self,
+        retrieval: Retrieval,
+        deed: &mut Deed<'_>,
+        input: &[u8],
+        at: usize,
+    ) -> Step {
+        let (used, progress) = retrieval.advance(deed, &input[at..]);
+        self.retrieval = match progress {
+            Progress::Partial => Some(retrieval),
+            Progress::Done => None,
+            Progress::Failed(complaint) => {
+                complain(deed, &complaint);
+                self.skips_line = true;
+                None
+            }
+        };
+        self.is_waiting = at + used == 0;
+        if self.is_waiting { Step::Incomplete } else { Step::Used(at + used) }
+    }
+
+    /// Runs what comes from a client that has not given the password. How it went, bytes that are done
+    /// with, and whether the client wants no answer.
+    fn introduce(
+        &mut self,
+        parsed: Parsed<'_>,
+        deed: &mut Deed<'_>,
+        input_len: usize,
+    ) -> (Result<(), Complaint>, usize, bool) {
+        let unknown = Complaint::Words("CLIENT_ERROR unauthenticated");
+        match parsed {
+            Parsed::Command(Command::Store(header, data), used) if header.is_set() => {
+                (self.authenticate(deed, data), used, false)
+            }
+            Parsed::Command(Command::Line(b"quit"), used) => {
+                self.is_closing = true;
+                (Ok(()), used, false)
+            }
+            Parsed::TooLarge(command, used) => {
+                self.unwanted = command.data_len().saturating_add(2);
+                (Err(Complaint::Words("CLIENT_ERROR auth token too long")), used, false)
+            }
+            Parsed::Retrieval(_, used) => {
+                self.skips_line = true;
+                (Err(unknown), used, false)
+            }
+            Parsed::Mistake(_, used, _) | Parsed::Command(_, used) => (Err(unknown), used, false),
+            Parsed::Incomplete | Parsed::Hopeless(_) | Parsed::Foreign => {
+                (Err(unknown), input_len, false)
+            }
+        }
+    }
+
+    /// Looks whether a client's data are `user password`.
+    fn authenticate(&mut self, deed: &mut Deed<'_>, data: &[u8]) -> Result<(), Complaint> {
+        let shared = deed.shared;
+        let Some(given) = data.splitn(2, |byte| *byte == b' ').nth(1) else {
+            return Err(Complaint::Words("CLIENT_ERROR bad authentication token format"));
+        };
+        shared.memcached.add(Count::Auths);
+        let password = shared.options.password.as_deref();
+        self.is_known = password.is_some_and(|right| is_same(right.as_bytes(), given));
+        if !self.is_known {
+            shared.metrics.rejected_passwords.fetch_add(1, Relaxed);
+            shared.memcached.add(Count::AuthErrors);
+            return Err(Complaint::Words("CLIENT_ERROR authentication failure"));
+        }
+        deed.replies.raw(b"STORED\r\n");
+        Ok(())
+    }
+
     fn run(&mut self, command: Command<'_>, deed: &mut Deed<'_>) -> Result<(), Complaint> {
         match command {
             Command::Store(header, data) => header.run(deed, data),
             Command::Meta(meta, data) => meta.run(deed, data),
             Command::Line(line) => {
-                let name = super::line::words(line).next().unwrap_or_default();
-                self.is_closing |= name == b"quit" || is_http(name);
-                if name == b"quit" {
+                if super::line::words(line).next() == Some(b"quit") {
+                    self.is_closing = true;
                     return Ok(());
                 }
                 classic::run(deed, line)
             }
         }
     }
+}
+
+/// Answers with an error.
+fn complain(deed: &mut Deed<'_>, complaint: &Complaint) {
+    deed.shared.metrics.errors.fetch_add(1, Relaxed);
+    deed.replies.raw(complaint.text().as_bytes());
+    deed.replies.raw(b"\r\n");
+}
+
+/// Whether a line is the first of a request of HTTP, or one of its headers that come soon.
+fn is_foreign(line: &[u8]) -> bool {
+    let mut words = super::line::words(line);
+    let Some(name) = words.next() else { return false };
+    if is_http(name) {
+        return true;
+    }
+    // Lines of commands are left alone by their first byte.
+    if !name[0].is_ascii_uppercase() {
+        return false;
+    }
+    let target = words.clone().next().unwrap_or_default();
+    let has_target = target.first().is_some_and(|byte| matches!(byte, b'/' | b'*'))
+        || target.windows(3).any(|part| part == b"://");
+    METHODS.contains(&name) && has_target
+        || words.last().is_some_and(|word| word.starts_with(b"HTTP/"))
 }
 
 impl Command<'_> {
@@ -168,14 +310,24 @@ impl Command<'_> {
             Command::Meta(..) => false,
         }
     }
-}
 
-/// Whether a command tells the password.
-fn is_password(shared: &Shared, command: &Command<'_>) -> bool {
-    let Command::Store(_, data) = command else { return false };
-    let given = data.splitn(2, |byte| *byte == b' ').nth(1);
-    let password = shared.options.password.as_deref();
-    password.zip(given).is_some_and(|(password, given)| is_same(password.as_bytes(), given))
+    /// Bytes of the data block that the line announces.
+    fn data_len(&self) -> usize {
+        match self {
+            Command::Line(_) => 0,
+            Command::Store(header, _) => header.len,
+            Command::Meta(meta, _) => meta.len,
+        }
+    }
+
+    /// Refuses the data block.
+    fn too_large(self, deed: &mut Deed<'_>) -> Complaint {
+        match self {
+            Command::Line(_) => deed.refuse_too_large(None),
+            Command::Store(header, _) => header.too_large(deed),
+            Command::Meta(meta, _) => meta.too_large(deed),
+        }
+    }
 }
 
 fn parse<'a>(
@@ -184,17 +336,29 @@ fn parse<'a>(
     max_line: usize,
     max_value: usize,
 ) -> Parsed<'a> {
-    let Some(end) = input[*scanned..].iter().position(|byte| *byte == b'\n') else {
-        *scanned = input.len();
-        if input.len() > max_line {
-            return Parsed::Hopeless(Complaint::Words("CLIENT_ERROR line too long"));
-        }
-        return Parsed::Incomplete;
-    };
-    let after = *scanned + end + 1;
-    *scanned += end;
-    let line = &input[..after - 1];
+    let end = input[*scanned..].iter().position(|byte| *byte == b'\n').map(|end| *scanned + end);
+    *scanned = end.unwrap_or(input.len());
+    // As many bytes as are here tell nothing: only the line's length does.
+    if *scanned > max_line {
+        return match Retrieval::begin(&input[..max_line]) {
+            Some((Ok(retrieval), at)) => Parsed::Retrieval(retrieval, at),
+            _ => Parsed::Hopeless(Complaint::Words("CLIENT_ERROR line too long")),
+        };
+    }
+    let Some(end) = end else { return Parsed::Incomplete };
+    let after = end + 1;
+    if let Some((retrieval, at)) = Retrieval::begin(&input[..after]) {
+        let checked = retrieval.and_then(|it| it.check(&input[at..after]).map(|()| it));
+        return match checked {
+            Ok(retrieval) => Parsed::Retrieval(retrieval, at),
+            Err(complaint) => Parsed::Mistake(complaint, after, false),
+        };
+    }
+    let line = &input[..end];
     let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if is_foreign(line) {
+        return Parsed::Foreign;
+    }
     // A block of data, and the bytes of the whole.
     let data = |len: usize| -> Option<Result<(&'a [u8], usize), usize>> {
         let whole = after + len + 2;
@@ -205,8 +369,7 @@ fn parse<'a>(
     match Header::parse(line) {
         Some(Err((complaint, is_quiet))) => return Parsed::Mistake(complaint, after, is_quiet),
         Some(Ok(header)) if header.len > max_value => {
-            let unwanted = header.len.saturating_add(2);
-            return Parsed::Unwanted(header.too_large(), after, unwanted, header.is_quiet);
+            return Parsed::TooLarge(Command::Store(header, b""), after);
         }
         Some(Ok(header)) => {
             return match data(header.len) {
@@ -220,15 +383,36 @@ fn parse<'a>(
     match Meta::parse(line) {
         Some(Err(complaint)) => Parsed::Mistake(complaint, after, false),
         Some(Ok(meta)) if !meta.has_data() => Parsed::Command(Command::Meta(meta, b""), after),
-        Some(Ok(meta)) if meta.len > max_value => {
-            let unwanted = meta.len.saturating_add(2);
-            Parsed::Unwanted(meta.too_large(), after, unwanted, false)
-        }
+        Some(Ok(meta)) if meta.len > max_value => Parsed::TooLarge(Command::Meta(meta, b""), after),
         Some(Ok(meta)) => match data(meta.len) {
             None => Parsed::Incomplete,
             Some(Ok((data, used))) => Parsed::Command(Command::Meta(meta, data), used),
             Some(Err(used)) => Parsed::Mistake(bad_data, used, false),
         },
         None => Parsed::Command(Command::Line(line), after),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_foreign_tells_http_from_commands() {
+        for line in [
+            "GET / HTTP/1.1",
+            "POST /x HTTP/1.0",
+            "GET /x",
+            "HEAD http://a/",
+            "OPTIONS *",
+            "post",
+            "Host: a",
+            "PRI * HTTP/2.0",
+        ] {
+            assert!(is_foreign(line.as_bytes()), "{line}");
+        }
+        for line in ["GET a", "get / HTTP/1.1", "delete /x", "set / 0 0 1", "", "GET", "version"] {
+            assert!(!is_foreign(line.as_bytes()), "{line}");
+        }
     }
 }

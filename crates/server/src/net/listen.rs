@@ -7,7 +7,7 @@ use siltstone_engine::{Error, Result};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// How many clients may wait to be accepted; the system may lower it.
-const BACKLOG: i32 = 1024;
+pub(crate) const BACKLOG: i32 = 1024;
 
 /// Listens on an address.
 pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener> {

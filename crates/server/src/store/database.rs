@@ -60,7 +60,9 @@ impl Database {
         self.unsynced.store(true, Ordering::Release);
         if let Some(versions) = &self.versions {
             // However it went: a write that failed may be there in part.
-            batch.iter().for_each(|op| versions.count(op.key()));
+            for op in batch.iter() {
+                versions.count(op.key());
+            }
         }
         written
     }

@@ -3,12 +3,12 @@
 //! | | `mica` | every other engine |
 //! | --- | --- | --- |
 //! | flags and marks | in the item | behind the value, if there are any ([`annex`]) |
-//! | cas | the item's stamp, in a table with `stamps=on`; else as the others | a counter ([`versions`](super::versions)) |
+//! | cas | the item's stamp with its partition's number, in a table with `stamps=on`; else as the others | a counter ([`versions`](super::versions)) |
 //!
 //! Invariant: the caller of a write holds the key's lock, so what it read before is still so.
 
 use siltstone_engine::{Result, Timestamp, WriteBatch};
-use siltstone_mica::{Action, Outcome, Request, Value};
+use siltstone_mica::{Action, Outcome, Request, Store, Value};
 
 use super::Database;
 use super::annex::{self, Beside};
@@ -28,6 +28,12 @@ pub(crate) struct Item {
     pub(crate) expires_at: Option<Timestamp>,
     /// What `cas` compares: another after each write.
     pub(crate) cas: u64,
+}
+
+/// A stamp as a number that no other item has: each partition counts for itself.
+fn cas_of(store: &Store, request: &Request<'_>, stamp: u64) -> u64 {
+    let partitions = store.partitions() as u64;
+    stamp.wrapping_mul(partitions) + store.partition_of(request.hash) as u64
 }
 
 impl Database {
@@ -51,7 +57,7 @@ impl Database {
         let request = Request { hash: store.hash(key), key, action: Action::Get };
         let answer = store.one(&request, &mut value);
         let meta = answer.meta;
-        let cas = if store.keeps_stamps() { meta.stamp } else { version };
+        let cas = if store.keeps_stamps() { cas_of(store, &request, meta.stamp) } else { version };
         let siltstone_mica::Meta { flags, marks, expires_at, .. } = meta;
         let item = Item { value, flags, marks, expires_at, cas };
         Ok((answer.outcome == Outcome::Found).then_some(item))
@@ -73,15 +79,13 @@ impl Database {
         };
         self.watches.touch([key].into_iter());
         let action = Action::Put(Value { bytes: value, expires_at, flags, marks });
-        let answer = store.one(&Request { hash: store.hash(key), key, action }, &mut ());
-        let version = self.versions.as_ref().map_or(0, |versions| {
-            versions.count(key);
-            versions.of(key)
-        });
+        let request = Request { hash: store.hash(key), key, action };
+        let answer = store.one(&request, &mut ());
+        let version = self.versions.as_ref().map_or(0, |versions| versions.count(key));
         let size = (key.len() + value.len()) as u64;
         match answer.outcome.failure("value", size, self.max_value_bytes as u64) {
             Some(error) => Err(error),
-            None if store.keeps_stamps() => Ok(answer.meta.stamp),
+            None if store.keeps_stamps() => Ok(cas_of(store, &request, answer.meta.stamp)),
             None => Ok(version),
         }
     }
