@@ -131,6 +131,11 @@ impl Store {
         self.hash_seed
     }
 
+    /// The options that it was made with.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
     /// How many partitions there are.
     pub fn partitions(&self) -> usize {
         1 << self.partition_bits

@@ -167,7 +167,7 @@ fn bytes_is_what_items_take() {
         let (bytes, limit): (u64, u64) =
             (all["bytes"].parse().unwrap(), all["limit_maxbytes"].parse().unwrap());
         assert!((1_000_000..1_020_000).contains(&bytes), "{kind}: {bytes}");
-        assert!((20 << 20..=32 << 20).contains(&limit), "{kind}: {limit}");
+        assert_eq!(limit, 32 << 20, "{kind}");
         assert_eq!(all["limit_maxbytes"], stats(&mut talk, " settings")["maxbytes"], "{kind}");
     }
 }
@@ -225,4 +225,26 @@ fn detail_counts_by_prefix_while_it_is_on() {
         ),
         ("stats reset|stats detail dump|", "RESET|END|"),
     ]);
+}
+
+#[test]
+fn cachedump_lists_keys_with_their_lengths_and_expiry() {
+    for (kind, server) in kinds() {
+        println!("{kind}");
+        let mut talk = server.talk();
+        talk.say(b"set a 3 0 2\r\nxx\r\nset b 0 2000000000 0\r\n\r\n");
+        server.client().call_bytes(&[b"SET", b"no text\r\n", b"x"]);
+        let answer = talk.say(b"stats cachedump 1 0\r\n");
+        let mut lines: Vec<_> = answer.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["END", "ITEM a [2 b; 0 s]", "ITEM b [0 b; 2000000000 s]"]);
+        assert_eq!(talk.say(b"stats cachedump 1 1\r\n").lines().count(), 2);
+        talk.expect(&[
+            ("stats cachedump 2 0|stats cachedump 1|", "END|CLIENT_ERROR bad command line|"),
+            (
+                "stats cachedump 64 0|stats cachedump 1 x|",
+                "CLIENT_ERROR Illegal slab id|CLIENT_ERROR bad command line format|",
+            ),
+        ]);
+    }
 }

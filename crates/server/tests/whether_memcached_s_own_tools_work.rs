@@ -198,7 +198,8 @@ fn draw(dice: &mut Dice) -> String {
         34 => {
             "mg k0 x\r\nmd k0 E5\r\nma n0 x\r\nmg k0 R\r\nmd k0 T\r\nmg k0 u L P D5\r\n".to_owned()
         }
-        35 => format!("ms {key} {len} s t f h v I{mode}\r\n{data}\r\nmd {key} c f s t\r\n"),
+        // Not `s`, which later ones answer.
+        35 => format!("ms {key} {len} t f h v I{mode}\r\n{data}\r\nmd {key} c f s t\r\n"),
         36 => format!(
             "set {key} 0 x {len}{quiet}\r\nset {key} 0 0 -1{quiet}\r\ntouch {key} x{quiet}\r\n"
         ),

@@ -17,6 +17,7 @@
 //! | [`tallies`] | what is counted |
 //! | [`prefixes`] | what is counted for each prefix of keys |
 //! | [`stats`] | what `stats` answers |
+//! | [`dump`] | the keys that `stats cachedump` lists |
 //! | [`udp`] | the same commands in datagrams, off by default |
 //!
 //! # Where it differs from memcached
@@ -33,6 +34,7 @@
 
 mod classic;
 mod deed;
+mod dump;
 mod line;
 mod meta;
 mod prefixes;

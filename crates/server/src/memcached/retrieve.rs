@@ -80,17 +80,20 @@ impl Retrieval {
         }
     }
 
-    /// Answers keys that `input` begins with; how many bytes are done with.
+    /// Answers keys that `input` begins with, one at least; how many bytes are done with.
     pub(super) fn advance(self, deed: &mut Deed<'_>, input: &[u8]) -> (usize, Progress) {
         let most = deed.shared.options.soft_output_bytes();
         let mut at = 0;
-        while deed.replies.len() <= most && !deed.replies.has_overflowed() {
+        loop {
             match next(input, at) {
                 Next::Word(word, behind) => {
                     at = behind;
                     let Some(key) = key(word) else { return (at, Progress::Failed(BAD_LINE)) };
                     if let Err(complaint) = self.answer(deed, key) {
                         return (at, Progress::Failed(complaint));
+                    }
+                    if deed.replies.len() > most || deed.replies.has_overflowed() {
+                        return (at, Progress::Partial);
                     }
                 }
                 Next::End(after) => {
@@ -104,7 +107,6 @@ impl Retrieval {
                 Next::Incomplete(start) => return (start, Progress::Partial),
             }
         }
-        (at, Progress::Partial)
     }
 
     fn answer(self, deed: &mut Deed<'_>, key: &[u8]) -> Result<(), Complaint> {

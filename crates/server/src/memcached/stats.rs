@@ -7,6 +7,7 @@
 //! | `stats items`, `stats slabs` | the one class that there is, number 1 |
 //! | `stats sizes` | that sizes are not counted |
 //! | `stats conns` | the listener (number 0) and each client, by its number |
+//! | `stats cachedump` | keys: see [`dump`](super::dump) |
 //! | `stats detail on`, `off`, `dump` | counters for each prefix of keys |
 //! | `stats reset` | sets counters to zero |
 //!
@@ -20,8 +21,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use siltstone_engine::Stats;
+use siltstone_mica::Mode;
 
 use super::deed::{Complaint, Deed};
+use super::dump;
 use super::tallies::Count;
 use crate::metrics::cpu::CpuTimes;
 use crate::net::listen::BACKLOG;
@@ -164,7 +167,7 @@ const SETTINGS: &[(&str, Option<&str>)] = &[
     ("lru_crawler_tocrawl", Some("0")),
     ("tail_repair_time", Some("0")),
     ("flush_enabled", Some("yes")),
-    ("dump_enabled", Some("no")),
+    ("dump_enabled", Some("yes")),
     ("hash_algorithm", Some("none")),
     ("lru_maintainer_thread", Some("no")),
     ("lru_segmented", Some("no")),
@@ -278,13 +281,9 @@ impl Report<'_> {
         }
     }
 
-    /// Bytes that items may take; 0: as many as the medium has.
+    /// Bytes of memory that the table was given; 0: the medium is the limit.
     fn limit(&self) -> u64 {
-        let memory = &self.engine.memory;
-        match self.deed.database().mica.is_some() {
-            true => memory.get("items").or(memory.get("log")).copied().unwrap_or(0),
-            false => 0,
-        }
+        self.deed.database().mica.as_ref().map_or(0, |store| store.options().memory_bytes)
     }
 
     fn items(&self) -> u64 {
@@ -435,6 +434,9 @@ pub(super) fn answer<'a>(
             }
         }
         return Ok(());
+    }
+    if what == Some(b"cachedump") {
+        return dump::answer(deed, words);
     }
     let engine = deed.database().engine.stats();
     let report = Report { deed, engine };
