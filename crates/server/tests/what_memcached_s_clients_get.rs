@@ -165,6 +165,9 @@ fn meta_write_that_is_not_done_answers_cas_0() {
             ("ms a 1 C1 c|x|ms a 1 MR c k|x|ms a 1 MA c Oq|x|", "NF c0|NS c0 ka|NS c0 Oq|"),
             ("ms a 1|x|ms a 1 ME c|y|ms a 1 c C999|y|mg a v|", "HD|NS c0|EX c0|VA 1|x|"),
             ("ma n c|md n c|mg n c|", "NF|NF|EN|"),
+            // `add` looks at no cas, and an append to nothing has none to compare.
+            ("ms b 1 C999 MA|x|ms b 1 C999 MP N0|y|ms b 1 C999 MA|z|", "NS|HD|EX|"),
+            ("ms c 1 C999 MR|x|ms c 1 C999 ME|y|ms c 1 C999 ME|z|", "NF|HD|NS|"),
         ]);
     }
 }

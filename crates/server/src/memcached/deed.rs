@@ -408,7 +408,7 @@ impl Deed<'_> {
             tallies.add(Count::Items);
             self.note_store(key);
         }
-        if new.cas.is_some() {
+        if new.cas.is_some() && matches!(new.mode, Mode::Set | Mode::Replace) {
             tallies.add(match written {
                 Written::NotFound => Count::CasMisses,
                 Written::Exists => Count::CasBadValue,
@@ -424,19 +424,19 @@ impl Deed<'_> {
         let _guard = database.locks.one(key);
         let needs_old = new.mode != Mode::Set || new.cas.is_some();
         let old = if needs_old { database.item(key)? } else { None };
-        if let Some(cas) = new.cas {
-            match &old {
-                None => return Ok(Written::NotFound),
-                // What is stored late is better than nothing, but no more than that.
-                Some(old) if cas < old.cas && new.may_be_stale && new.mode == Mode::Set => {
-                    let (flags, expires_at) = (new.flags, old.expires_at);
-                    let (value, marks) = (new.value.to_vec(), STALE | old.marks);
-                    let item = Item { value, flags, marks, expires_at, ..Item::default() };
-                    return self.put_as_it_is(key, item).map(Written::Done);
-                }
-                Some(old) if old.cas != cas => return Ok(Written::Exists),
-                Some(_) => {}
+        // As in memcached: `add` looks at no cas, and an append to nothing finds none to compare.
+        match (new.cas, new.mode, &old) {
+            (None, ..) | (_, Mode::Add, _) | (_, Mode::Append | Mode::Prepend, None) => {}
+            (Some(_), _, None) => return Ok(Written::NotFound),
+            // What is stored late is better than nothing, but no more than that.
+            (Some(cas), Mode::Set, Some(old)) if cas < old.cas && new.may_be_stale => {
+                let (flags, expires_at) = (new.flags, old.expires_at);
+                let (value, marks) = (new.value.to_vec(), STALE | old.marks);
+                let item = Item { value, flags, marks, expires_at, ..Item::default() };
+                return self.put_as_it_is(key, item).map(Written::Done);
             }
+            (Some(cas), _, Some(old)) if old.cas != cas => return Ok(Written::Exists),
+            (Some(_), _, Some(_)) => {}
         }
         let item = Item { value: new.value.to_vec(), flags: new.flags, ..Item::default() };
         let joined = |old: Item, parts: [&[u8]; 2]| Item { value: parts.concat(), marks: 0, ..old };

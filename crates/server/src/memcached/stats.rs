@@ -347,8 +347,8 @@ impl Report<'_> {
             "udpport" => port(options.memcached_udp).to_string(),
             "inter" => address.map_or_else(|| "NULL".to_owned(), |it| it.ip().to_string()),
             "evictions" => {
-                let evicts =
-                    self.engine.memory.contains_key("log") && self.deed.database().mica.is_some();
+                let store = self.deed.database().mica.as_ref();
+                let evicts = store.is_some_and(|store| store.options().mode == Mode::Cache);
                 if evicts { "on" } else { "off" }.to_owned()
             }
             "num_threads" => options.workers().to_string(),
