@@ -141,7 +141,7 @@ pub(super) struct Sum {
 
 /// What is left of an item whose value is taken away.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Hollow {
+pub(super) struct EmptyItem {
     pub(super) is_stale: bool,
     pub(super) flags: u32,
     /// Seconds, as [`Expiry::of`] takes them.
@@ -315,13 +315,13 @@ impl Deed<'_> {
     }
 
     /// Takes a key's value away and leaves an empty item, stale or not, with these flags and expiry.
-    pub(super) fn hollow(
+    pub(super) fn take_value(
         &mut self,
         key: &[u8],
         cas: Option<u64>,
-        hollow: Hollow,
+        empty: EmptyItem,
     ) -> Result<Written> {
-        let Hollow { is_stale, flags, expiry } = hollow;
+        let EmptyItem { is_stale, flags, expiry } = empty;
         self.end(key, cas, |deed, _| {
             let marks = if is_stale { STALE } else { 0 };
             deed.put(key, Item { marks, flags, ..Item::default() }, expiry)

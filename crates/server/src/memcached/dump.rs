@@ -4,9 +4,9 @@
 //! ITEM <key> [<bytes> b; <seconds since 1970, or 0> s]\r\n … END\r\n
 //! ```
 //!
-//! Tools for people list a cache by it, memdump among them. There is one class, number 1. A limit of 0 asks
-//! for all items; what is answered ends at [`MAX_BYTES`], as in memcached. Keys that no line of text can
-//! hold, which come from other protocols, are left out.
+//! Tools list a cache by it, memdump among them. There is one class, number 1. A limit of 0 asks for
+//! all items; the answer ends at [`MAX_BYTES`], as in memcached. Keys that no line of text can hold,
+//! which come from other protocols, are left out.
 //!
 //! Invariant: the answer, and with it the work, is bounded whatever is asked for.
 

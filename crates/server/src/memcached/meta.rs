@@ -40,7 +40,7 @@
 
 use std::borrow::Cow;
 
-use super::deed::{BAD_LINE, Complaint, Deed, Fetch, Hollow, Mode, New, Part, Sum, Written};
+use super::deed::{BAD_LINE, Complaint, Deed, EmptyItem, Fetch, Mode, New, Part, Sum, Written};
 use super::line::{base64, data_len, key, number, seconds, words};
 use super::tallies::Count;
 use crate::resp::number::Digits;
@@ -265,8 +265,8 @@ impl<'a> Meta<'a> {
                 let Meta { cas, expiry, is_stale, client_flags: flags, .. } = self;
                 let written = match (self.takes_value, is_stale) {
                     (true, _) => {
-                        let hollow = Hollow { is_stale, flags, expiry: expiry.unwrap_or(0) };
-                        deed.hollow(&self.key, cas, hollow)?
+                        let empty = EmptyItem { is_stale, flags, expiry: expiry.unwrap_or(0) };
+                        deed.take_value(&self.key, cas, empty)?
                     }
                     (false, true) => deed.invalidate(&self.key, cas, expiry)?,
                     (false, false) => deed.delete(&self.key, cas)?,

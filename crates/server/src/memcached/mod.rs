@@ -17,6 +17,7 @@
 //! | [`tallies`] | what is counted |
 //! | [`prefixes`] | what is counted for each prefix of keys |
 //! | [`stats`] | what `stats` answers |
+//! | [`names`] | the names of that |
 //! | [`dump`] | the keys that `stats cachedump` lists |
 //! | [`udp`] | the same commands in datagrams, off by default |
 //!
@@ -37,6 +38,7 @@ mod deed;
 mod dump;
 mod line;
 mod meta;
+mod names;
 mod prefixes;
 mod retrieve;
 mod stats;

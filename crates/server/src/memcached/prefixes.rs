@@ -5,7 +5,7 @@
 //!
 //! Invariant: there are at most [`MAX_PREFIXES`]; a prefix beyond that is not counted.
 //!
-//! Source: memcached's `doc/protocol.txt`; the form of `stats detail dump` is as memcached 1.6.18 has it.
+//! Source: memcached's `doc/protocol.txt`; the form of the dump is memcached 1.6.18's.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

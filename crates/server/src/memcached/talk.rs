@@ -84,7 +84,7 @@ enum Parsed<'a> {
     /// Where the next command begins is unknown.
     Hopeless(Complaint),
     /// Another protocol, which is not answered.
-    Foreign,
+    OtherProtocol,
 }
 
 enum Command<'a> {
@@ -140,7 +140,7 @@ impl Talk {
         let mark = deed.replies.mark();
         let (outcome, used, is_quiet) = match parsed {
             Parsed::Incomplete => return Step::Incomplete,
-            Parsed::Foreign => {
+            Parsed::OtherProtocol => {
                 self.is_closing = true;
                 return Step::Used(input.len());
             }
@@ -148,7 +148,7 @@ impl Talk {
                 self.is_closing = true;
                 (Err(complaint), input.len(), false)
             }
-            parsed if !self.is_known => self.introduce(parsed, &mut deed, input.len()),
+            parsed if !self.is_known => self.run_unauthenticated(parsed, &mut deed, input.len()),
             Parsed::Mistake(complaint, used, is_quiet) => (Err(complaint), used, is_quiet),
             Parsed::TooLarge(command, used) => {
                 let is_quiet = command.is_quiet();
@@ -165,7 +165,7 @@ impl Talk {
         };
         if let Err(complaint) = outcome {
             deed.replies.rewind(mark);
-            complain(&mut deed, &complaint);
+            answer_error(&mut deed, &complaint);
         }
         if is_quiet {
             deed.replies.rewind(mark);
@@ -202,7 +202,7 @@ impl Talk {
             Progress::Partial => Some(retrieval),
             Progress::Done => None,
             Progress::Failed(complaint) => {
-                complain(deed, &complaint);
+                answer_error(deed, &complaint);
                 self.skips_line = true;
                 None
             }
@@ -213,13 +213,13 @@ impl Talk {
 
     /// Runs what comes from a client that has not given the password. How it went, bytes that are done
     /// with, and whether the client wants no answer.
-    fn introduce(
+    fn run_unauthenticated(
         &mut self,
         parsed: Parsed<'_>,
         deed: &mut Deed<'_>,
         input_len: usize,
     ) -> (Result<(), Complaint>, usize, bool) {
-        let unknown = Complaint::Words("CLIENT_ERROR unauthenticated");
+        let refusal = Complaint::Words("CLIENT_ERROR unauthenticated");
         match parsed {
             Parsed::Command(Command::Store(header, data), used) if header.is_set() => {
                 (self.authenticate(deed, data), used, false)
@@ -234,11 +234,11 @@ impl Talk {
             }
             Parsed::Retrieval(_, used) => {
                 self.skips_line = true;
-                (Err(unknown), used, false)
+                (Err(refusal), used, false)
             }
-            Parsed::Mistake(_, used, _) | Parsed::Command(_, used) => (Err(unknown), used, false),
-            Parsed::Incomplete | Parsed::Hopeless(_) | Parsed::Foreign => {
-                (Err(unknown), input_len, false)
+            Parsed::Mistake(_, used, _) | Parsed::Command(_, used) => (Err(refusal), used, false),
+            Parsed::Incomplete | Parsed::Hopeless(_) | Parsed::OtherProtocol => {
+                (Err(refusal), input_len, false)
             }
         }
     }
@@ -277,14 +277,14 @@ impl Talk {
 }
 
 /// Answers with an error.
-fn complain(deed: &mut Deed<'_>, complaint: &Complaint) {
+fn answer_error(deed: &mut Deed<'_>, complaint: &Complaint) {
     deed.shared.metrics.errors.fetch_add(1, Relaxed);
     deed.replies.raw(complaint.text().as_bytes());
     deed.replies.raw(b"\r\n");
 }
 
 /// Whether a line is the first of a request of HTTP, or one of its headers that come soon.
-fn is_foreign(line: &[u8]) -> bool {
+fn is_http_request(line: &[u8]) -> bool {
     let mut words = super::line::words(line);
     let Some(name) = words.next() else { return false };
     if is_http(name) {
@@ -356,8 +356,8 @@ fn parse<'a>(
     }
     let line = &input[..end];
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    if is_foreign(line) {
-        return Parsed::Foreign;
+    if is_http_request(line) {
+        return Parsed::OtherProtocol;
     }
     // A block of data, and the bytes of the whole.
     let data = |len: usize| -> Option<Result<(&'a [u8], usize), usize>> {
@@ -398,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_foreign_tells_http_from_commands() {
+    fn is_http_request_tells_http_from_commands() {
         for line in [
             "GET / HTTP/1.1",
             "POST /x HTTP/1.0",
@@ -409,10 +409,10 @@ mod tests {
             "Host: a",
             "PRI * HTTP/2.0",
         ] {
-            assert!(is_foreign(line.as_bytes()), "{line}");
+            assert!(is_http_request(line.as_bytes()), "{line}");
         }
         for line in ["GET a", "get / HTTP/1.1", "delete /x", "set / 0 0 1", "", "GET", "version"] {
-            assert!(!is_foreign(line.as_bytes()), "{line}");
+            assert!(!is_http_request(line.as_bytes()), "{line}");
         }
     }
 }

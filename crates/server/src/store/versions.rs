@@ -66,8 +66,8 @@ impl Versions {
     #[inline]
     fn version(hash: u64, number: u64) -> u64 {
         match number {
-            0 => hash % (FIRST << KEY_BITS) | 1,
-            number => number << KEY_BITS | hash >> (64 - KEY_BITS),
+            0 => (hash % (FIRST << KEY_BITS)) | 1,
+            number => (number << KEY_BITS) | (hash >> (64 - KEY_BITS)),
         }
     }
 
