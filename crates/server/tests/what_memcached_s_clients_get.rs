@@ -242,6 +242,22 @@ fn write_that_is_too_large_removes_what_it_was_to_replace() {
 }
 
 #[test]
+fn set_that_finds_no_room_is_refused_and_counted() {
+    let server = over(Some(mica("memory=8MiB")));
+    let mut talk = server.talk();
+    let value = "x".repeat(100_000);
+    let set = |number: usize| format!("set k{number} 0 0 100000\r\n{value}\r\n").into_bytes();
+    let stored = (0..200).take_while(|number| talk.say(&set(*number)) == "STORED\r\n").count();
+    assert!((20..100).contains(&stored), "{stored}");
+    assert_eq!(talk.say(&set(200)), "SERVER_ERROR out of memory storing object\r\n");
+    let stats = talk.say(b"stats\r\n");
+    assert!(stats.contains("STAT store_no_memory 2\r\n"), "{stats}");
+    assert!(stats.contains(&format!("STAT curr_items {stored}\r\n")), "{stats}");
+    talk.expect(&[("delete k0|", "DELETED|")]);
+    assert_eq!(talk.say(&set(200)), "STORED\r\n");
+}
+
+#[test]
 fn cas_is_unique_over_keys() {
     for (kind, server) in kinds() {
         let mut talk = server.talk();

@@ -53,14 +53,15 @@ impl Complaint {
             Complaint::Words(text) => Cow::Borrowed(text),
             Complaint::Store(Error::TooLarge { .. }) => TOO_LARGE.into(),
             Complaint::Store(error) if error.is_disk_full() => {
-                format!("SERVER_ERROR out of memory storing object: {error}").into()
+                format!("{NO_MEMORY}: {error}").into()
             }
             Complaint::Store(error) => format!("SERVER_ERROR {}", store_text(error)).into(),
         }
     }
 }
 
-pub(super) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
+const NO_MEMORY: &str = "SERVER_ERROR out of memory storing object";
+const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
 pub(super) const BAD_LINE: Complaint = Complaint::Words("CLIENT_ERROR bad command line format");
 pub(super) const NOT_A_NUMBER: Complaint =
     Complaint::Words("CLIENT_ERROR cannot increment or decrement non-numeric value");
@@ -396,12 +397,15 @@ impl Deed<'_> {
                 let is_set = new.mode == Mode::Set && new.cas.is_none();
                 return Err(self.refuse_too_large(is_set.then_some(key)));
             }
-            Err(error) => {
-                if error.is_disk_full() {
-                    tallies.add(Count::NoMemory);
-                }
-                return Err(error.into());
+            Err(error) if error.is_disk_full() => {
+                tallies.add(Count::NoMemory);
+                // Where memory is full there is nothing to add to memcached's words.
+                return Err(match self.database().mica {
+                    Some(_) => Complaint::Words(NO_MEMORY),
+                    None => error.into(),
+                });
             }
+            Err(error) => return Err(error.into()),
             Ok(written) => written,
         };
         if let Written::Done(_) = written {

@@ -3,8 +3,8 @@
 //! A connection owns bytes and does not know what they mean; a dialect takes the command that its
 //! input begins with, runs it and writes the reply.
 //!
-//! Invariant: a step leaves whole replies, and what it does not use it wants to see again from the
-//! same first byte.
+//! Invariant: a step leaves whole replies, or whole values of a retrieval whose answer is longer than
+//! what may wait; what it does not use it wants to see again from the same first byte.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
