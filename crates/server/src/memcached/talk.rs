@@ -32,8 +32,10 @@ use crate::resp::{Replies, is_http};
 use crate::shared::Shared;
 use crate::store::turn::Turn;
 
-/// The longest line that is no retrieval, in bytes.
-const MAX_LINE_BYTES: usize = 64 << 10;
+/// The longest line that is no retrieval, in bytes, as in memcached. No command needs half of it.
+const MAX_LINE_BYTES: usize = 2 << 10;
+/// The longest retrieval that is looked over before it is answered.
+const MAX_CHECKED_BYTES: usize = 64 << 10;
 /// What a client may send at a time before it has given the password.
 const MAX_UNKNOWN_BYTES: usize = 2 << 10;
 /// The first byte of each request of memcached's binary protocol.
@@ -81,9 +83,7 @@ enum Parsed<'a> {
     Mistake(Complaint, usize, bool),
     /// A line of so many bytes that announces a data block which is too large.
     TooLarge(Command<'a>, usize),
-    /// Where the next command begins is unknown.
-    Hopeless(Complaint),
-    /// Another protocol, which is not answered.
+    /// Another protocol, or a line longer than any command: it is not answered.
     OtherProtocol,
 }
 
@@ -130,8 +130,8 @@ impl Talk {
             }
         }
         let max_value = if self.is_known { deed.max_value_bytes() } else { MAX_UNKNOWN_BYTES };
-        let max_line = if self.is_known { MAX_LINE_BYTES } else { MAX_UNKNOWN_BYTES };
-        let parsed = parse(input, &mut self.scanned, max_line, max_value);
+        let max_checked = if self.is_known { MAX_CHECKED_BYTES } else { MAX_LINE_BYTES };
+        let parsed = parse(input, &mut self.scanned, max_checked, max_value);
         if let Parsed::Incomplete = parsed {
             self.is_waiting = !input.is_empty();
             return Step::Incomplete;
@@ -143,10 +143,6 @@ impl Talk {
             Parsed::OtherProtocol => {
                 self.is_closing = true;
                 return Step::Used(input.len());
-            }
-            Parsed::Hopeless(complaint) => {
-                self.is_closing = true;
-                (Err(complaint), input.len(), false)
             }
             parsed if !self.is_known => self.run_unauthenticated(parsed, &mut deed, input.len()),
             Parsed::Mistake(complaint, used, is_quiet) => (Err(complaint), used, is_quiet),
@@ -237,9 +233,7 @@ impl Talk {
                 (Err(refusal), used, false)
             }
             Parsed::Mistake(_, used, _) | Parsed::Command(_, used) => (Err(refusal), used, false),
-            Parsed::Incomplete | Parsed::Hopeless(_) | Parsed::OtherProtocol => {
-                (Err(refusal), input_len, false)
-            }
+            Parsed::Incomplete | Parsed::OtherProtocol => (Err(refusal), input_len, false),
         }
     }
 
@@ -333,17 +327,20 @@ impl Command<'_> {
 fn parse<'a>(
     input: &'a [u8],
     scanned: &mut usize,
-    max_line: usize,
+    max_checked: usize,
     max_value: usize,
 ) -> Parsed<'a> {
     let end = input[*scanned..].iter().position(|byte| *byte == b'\n').map(|end| *scanned + end);
     *scanned = end.unwrap_or(input.len());
     // As many bytes as are here tell nothing: only the line's length does.
-    if *scanned > max_line {
-        return match Retrieval::begin(&input[..max_line]) {
-            Some((Ok(retrieval), at)) => Parsed::Retrieval(retrieval, at),
-            _ => Parsed::Hopeless(Complaint::Words("CLIENT_ERROR line too long")),
-        };
+    if *scanned > MAX_LINE_BYTES {
+        match Retrieval::begin(&input[..MAX_LINE_BYTES]) {
+            Some((Ok(retrieval), at)) if *scanned > max_checked => {
+                return Parsed::Retrieval(retrieval, at);
+            }
+            Some((Ok(_), _)) => {}
+            _ => return Parsed::OtherProtocol,
+        }
     }
     let Some(end) = end else { return Parsed::Incomplete };
     let after = end + 1;
