@@ -7,7 +7,7 @@
 //! | `stats items`, `stats slabs` | the one class that there is, number 1 |
 //! | `stats sizes` | that sizes are not counted |
 //! | `stats conns` | the listener (number 0) and each client, by its number |
-//! | `stats cachedump` | keys: see [`dump`](super::dump) |
+//! | `stats cachedump` | keys: see [`super::dump`] |
 //! | `stats detail on`, `off`, `dump` | counters for each prefix of keys |
 //! | `stats reset` | sets counters to zero |
 //!
