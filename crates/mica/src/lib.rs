@@ -102,7 +102,7 @@ pub use options::{Mode, Options};
 #[cfg(not(loom))]
 pub use partition::cache::Eviction;
 #[cfg(not(loom))]
-pub use request::{Action, Answer, Outcome, Output, Request, Value, Values};
+pub use request::{Action, Answer, Outcome, Output, Request, Value, Values, is_memory_full};
 #[cfg(not(loom))]
 pub use store::Store;
 pub use version::Access;

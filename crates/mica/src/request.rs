@@ -110,6 +110,14 @@ pub enum Outcome {
     NoStamps,
 }
 
+/// What errors of a full store name in place of a file.
+const TABLE_MEMORY: &str = "the table's memory";
+
+/// Whether a write was refused because a store in memory is full, as opposed to a disk.
+pub fn is_memory_full(error: &Error) -> bool {
+    matches!(error, Error::Io { kind: std::io::ErrorKind::StorageFull, file, .. } if file == TABLE_MEMORY)
+}
+
 impl Outcome {
     /// The house's error for a write that could not be: the store is full, or what was to be written
     /// (`what`, of `size` bytes) is over its `limit`. `None` for every other outcome.
@@ -117,7 +125,7 @@ impl Outcome {
         match self {
             Outcome::Full => Some(Error::Io {
                 operation: "write to",
-                file: "the table's memory".to_owned(),
+                file: TABLE_MEMORY.to_owned(),
                 kind: std::io::ErrorKind::StorageFull,
                 message: "it is full: delete keys, or make the table with more memory".to_owned(),
             }),
