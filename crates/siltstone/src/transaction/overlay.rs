@@ -14,17 +14,31 @@ use siltstone_engine::{Entry, Op, WriteBatch};
 pub struct Overlay {
     keys: BTreeMap<Vec<u8>, Option<Entry>>,
     bytes: usize,
+    /// All keys of the table were removed before `keys` were written.
+    is_cleared: bool,
 }
 
 impl Overlay {
     /// What the transaction wrote to `key`, if it did.
     pub fn get(&self, key: &[u8]) -> Option<Option<&Entry>> {
-        self.keys.get(key).map(Option::as_ref)
+        let written = self.keys.get(key).map(Option::as_ref);
+        written.or(self.is_cleared.then_some(None))
     }
 
     /// Whether nothing was written.
     pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+        self.keys.is_empty() && !self.is_cleared
+    }
+
+    /// Removes all keys of the table. [`to_batch`](Self::to_batch) then has only what is written
+    /// later: whoever applies it must remove the other keys with it.
+    pub fn clear(&mut self) {
+        *self = Overlay { is_cleared: true, ..Overlay::default() };
+    }
+
+    /// Whether all keys of the table were removed.
+    pub fn is_cleared(&self) -> bool {
+        self.is_cleared
     }
 
     /// Bytes of keys and values: what a limit on a transaction's memory is about.
@@ -70,7 +84,7 @@ impl Overlay {
         Some((key, entry.as_ref()))
     }
 
-    /// All writes as one batch.
+    /// All writes to single keys as one batch.
     pub fn to_batch(&self) -> WriteBatch {
         let mut batch = WriteBatch::new();
         for (key, entry) in &self.keys {
@@ -80,5 +94,24 @@ impl Overlay {
             };
         }
         batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clear_hides_every_key_but_those_written_after_it() {
+        let mut overlay = Overlay::default();
+        overlay.push(Op::Put { key: b"a", value: b"1", expires_at: None });
+        overlay.clear();
+        assert!(overlay.is_cleared() && !overlay.is_empty());
+        assert_eq!(overlay.bytes(), 0);
+        assert_eq!(overlay.get(b"a"), Some(None));
+        assert_eq!(overlay.get(b"never written"), Some(None));
+        overlay.push(Op::Put { key: b"b", value: b"2", expires_at: None });
+        assert_eq!(overlay.get(b"b").flatten().map(|entry| &entry.value[..]), Some(&b"2"[..]));
+        assert_eq!(overlay.to_batch().len(), 1);
     }
 }
