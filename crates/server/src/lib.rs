@@ -35,9 +35,12 @@
 //! # Where it differs from Redis
 //! * Values are strings; there are no lists, hashes, sets or streams.
 //! * An empty key is refused; a value may be as large as the engine takes.
-//! * A transaction writes to one table; FLUSHDB and COPY to another table stand outside of one.
-//! * DBSIZE is an estimate beyond a million keys; SCAN's cursors are forgotten after many others,
-//!   and on engines without an order it may return a key twice that was written meanwhile.
+//! * A transaction writes to one table; COPY to another table stands outside of one.
+//! * DBSIZE is an estimate beyond a million keys; SCAN's cursors are forgotten after many others and
+//!   then stand for the beginning, and on engines without an order SCAN may return a key twice that
+//!   was written meanwhile.
+//!
+//! The book's page on protocols has the whole list.
 
 mod clients;
 mod command;

@@ -35,6 +35,7 @@ use crate::net::dialect::Language;
 use crate::net::listen::listen;
 use crate::net::worker::Worker;
 use crate::shared::Shared;
+use crate::store::access_times::AccessTimes;
 use crate::store::reads::Reads;
 use crate::store::versions::Versions;
 use crate::store::{Cursors, Database};
@@ -160,6 +161,7 @@ impl Server {
             memcached_address,
             databases,
             cursors: Mutex::new(Cursors::default()),
+            access_times: AccessTimes::new(),
             clients: Arc::new(Clients::default()),
             metrics: Metrics::new(options.workers()),
             memcached: Tallies::of_table(memcached_table),

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use crate::clients::Clients;
 use crate::memcached::Tallies;
 use crate::metrics::Metrics;
+use crate::store::access_times::AccessTimes;
 use crate::store::{Cursors, Database};
 use crate::{ServerOptions, StopHandle, udp};
 
@@ -21,6 +22,8 @@ pub(crate) struct Shared {
     pub(crate) memcached_address: Option<SocketAddr>,
     pub(crate) databases: Vec<Database>,
     pub(crate) cursors: Mutex<Cursors>,
+    /// When keys were last accessed.
+    pub(crate) access_times: AccessTimes,
     pub(crate) clients: Arc<Clients>,
     pub(crate) metrics: Metrics,
     /// What is counted for memcached's clients.

@@ -295,7 +295,6 @@ fn scanning_returns_every_key_once() {
         ("KEYS key:000[13]", "[\"key:0001\", \"key:0003\"]"),
         ("DBSIZE", ":502"),
     ]);
-    assert!(client.call("SCAN 99999").starts_with("-ERR invalid cursor"));
     assert_ne!(client.call("RANDOMKEY"), "nil");
     assert_eq!(client.call("FLUSHDB ASYNC"), "+OK");
     assert_eq!(client.call("RANDOMKEY"), "nil");

@@ -5,9 +5,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::failure::{SYNTAX, unknown_subcommand, words};
-use super::{ADMIN, Command, Context, FAST, NO_KEYS, NO_MULTI, Outcome, connection};
-use crate::resp::Args;
+use super::failure::{SYNTAX, unknown_subcommand, words, wrong_subcommand_arity};
+use super::{ADMIN, Command, Context, FAST, NO_KEYS, NO_MULTI, Outcome, connection, help};
+use crate::resp::{Args, number};
 
 pub(super) fn commands() -> Vec<Command> {
     let command = |name, arity, flags, handler, summary| {
@@ -17,7 +17,8 @@ pub(super) fn commands() -> Vec<Command> {
         command("time", 1, FAST, time, "Returns the time."),
         command("lastsave", 1, FAST, lastsave, "Returns when tables were last synced."),
         command("save", 1, ADMIN | NO_MULTI, save, "Makes all writes durable."),
-        command("bgsave", -1, ADMIN | NO_MULTI, save, "Makes all writes durable."),
+        command("bgsave", -1, ADMIN | NO_MULTI, bgsave, "Makes all writes durable."),
+        command("role", 1, FAST, role, "Returns the role in replication: master."),
         command("wait", 3, 0, wait, "Waits for replicas, of which there are none."),
         command("shutdown", -1, ADMIN | NO_MULTI, shutdown, "Ends the server."),
         command("debug", -2, ADMIN, debug, "Refused."),
@@ -41,17 +42,45 @@ fn lastsave(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
 }
 
 fn save(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
+    sync_all(context)?;
+    context.replies.ok();
+    Ok(())
+}
+
+/// As SAVE: the log is always on, so there is little left to write and no need of another process.
+fn bgsave(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let is_known = args.get(1).is_none_or(|word| word.eq_ignore_ascii_case(b"schedule"));
+    if !is_known || args.len() > 2 {
+        return Err(SYNTAX);
+    }
+    sync_all(context)?;
+    context.replies.simple("Background saving started");
+    Ok(())
+}
+
+fn sync_all(context: &Context<'_>) -> Outcome {
     for database in &context.shared.databases {
         database.engine.sync()?;
     }
     context.shared.note_sync();
-    context.replies.ok();
+    Ok(())
+}
+
+fn role(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
+    context.replies.array(3);
+    context.replies.bulk(b"master");
+    context.replies.int(0);
+    context.replies.array(0);
     Ok(())
 }
 
 fn wait(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     connection::integer(&args[1])?;
-    connection::integer(&args[2])?;
+    let timeout = number::parse_i64(&args[2])
+        .ok_or(words("ERR timeout is not an integer or out of range"))?;
+    if timeout < 0 {
+        return Err(words("ERR timeout is negative"));
+    }
     context.replies.int(0);
     Ok(())
 }
@@ -78,14 +107,38 @@ fn debug(_context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
 }
 
 fn slowlog(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    match args[1].to_ascii_lowercase().as_slice() {
-        b"get" => context.replies.array(0),
-        b"len" => context.replies.int(0),
-        b"reset" => context.replies.ok(),
+    match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
+        (b"get", 2) => context.replies.array(0),
+        (b"get", 3) => {
+            if number::parse_i64(&args[2]).is_none_or(|count| count < -1) {
+                return Err(words("ERR count should be greater than or equal to -1"));
+            }
+            context.replies.array(0);
+        }
+        (b"get", _) => {
+            return Err(words(
+                "ERR unknown subcommand or wrong number of arguments for 'GET'. Try SLOWLOG HELP.",
+            ));
+        }
+        (b"len", 2) => context.replies.int(0),
+        (b"reset", 2) => context.replies.ok(),
+        (b"help", 2) => return help::reply(context.replies, "SLOWLOG", &SLOWLOG_HELP),
+        (b"len" | b"reset" | b"help", _) => {
+            return Err(wrong_subcommand_arity("slowlog", &args[1]));
+        }
         _ => return Err(unknown_subcommand("SLOWLOG", &args[1])),
     }
     Ok(())
 }
+
+const SLOWLOG_HELP: [&str; 6] = [
+    "GET [<count>]",
+    "    Return the entries of the slowlog, of which none are kept.",
+    "LEN",
+    "    Return the length of the slowlog: 0.",
+    "RESET",
+    "    Reset the slowlog.",
+];
 
 /// Layers, the finest on top.
 fn lolwut(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {

@@ -2,10 +2,11 @@
 //!
 //! Source: the documentation of Redis's CLIENT commands.
 
-use super::failure::{Failure, SYNTAX, unknown_subcommand, words, wrong_arity};
+use super::failure::{Failure, SYNTAX, unknown_subcommand, words, wrong_subcommand_arity};
 use super::session::ReplyMode;
-use super::{Command, Context, NO_KEYS, Outcome, connection};
-use crate::resp::Args;
+use super::{Command, Context, NO_KEYS, Outcome, help};
+use crate::clients::Client;
+use crate::resp::{Args, number};
 
 pub(super) fn commands() -> Vec<Command> {
     vec![super::command(
@@ -39,31 +40,21 @@ fn client(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             context.session.client().describe(&mut text);
             context.replies.verbatim(&text);
         }
-        (b"list", _) => {
-            let mut text = String::new();
-            for client in context.shared.clients.all() {
-                client.describe(&mut text);
-            }
-            context.replies.verbatim(&text);
-        }
+        (b"list", _) => list(context, args.from(2))?,
         (b"reply", 3) => reply(context, &args[2])?,
         (b"kill", 3..) => kill(context, args)?,
-        (b"no-evict" | b"no-touch", 3) => context.replies.ok(),
-        (b"help", 2) => {
-            context.replies.array(1);
-            context.replies.simple(
-                "CLIENT ID|GETNAME|SETNAME name|SETINFO option value|INFO|LIST|REPLY ON|OFF|SKIP|\
-                 KILL address|KILL ID id",
-            );
+        (b"no-evict" | b"no-touch", 3) => {
+            if !["on", "off"].iter().any(|word| args[2].eq_ignore_ascii_case(word.as_bytes())) {
+                return Err(SYNTAX);
+            }
+            context.replies.ok();
         }
+        (b"help", 2) => return help::reply(context.replies, "CLIENT", &HELP),
         (
             b"id" | b"getname" | b"setname" | b"setinfo" | b"info" | b"reply" | b"kill"
-            | b"no-evict" | b"no-touch",
+            | b"no-evict" | b"no-touch" | b"help",
             _,
-        ) => {
-            let name = String::from_utf8_lossy(&args[1]).to_lowercase();
-            return Err(wrong_arity(&format!("client|{name}")));
-        }
+        ) => return Err(wrong_subcommand_arity("client", &args[1])),
         _ => return Err(unknown_subcommand("CLIENT", &args[1])),
     }
     Ok(())
@@ -112,35 +103,155 @@ fn reply(context: &mut Context<'_>, mode: &[u8]) -> Outcome {
     Ok(())
 }
 
-fn kill(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let me = context.session.client().id;
-    let clients = context.shared.clients.all();
-    let kill = |client: &crate::clients::Client| client.kill();
-    if args.len() == 3 {
-        let found = clients.iter().find(|c| c.peer.to_string().as_bytes() == &args[2]);
-        kill(found.ok_or(words("ERR No such client"))?);
-        context.replies.ok();
-        return Ok(());
+/// The kinds of clients that Redis has. All clients of this server are normal ones.
+const TYPES: [&str; 5] = ["normal", "master", "replica", "slave", "pubsub"];
+
+/// Whether clients of a type that was given are the clients of this server.
+fn includes_all(word: &[u8]) -> Result<bool, Failure> {
+    let found = TYPES.iter().find(|kind| word.eq_ignore_ascii_case(kind.as_bytes()));
+    match found {
+        Some(kind) => Ok(*kind == "normal"),
+        None => {
+            let word = String::from_utf8_lossy(&word[..word.len().min(128)]);
+            Err(format!("ERR Unknown client type '{word}'").into())
+        }
     }
-    let (mut id, mut address, mut skip_me) = (None, None, true);
-    if args.len().is_multiple_of(2) {
-        let options = args.from(2);
-        for (word, value) in options.iter().step_by(2).zip(args.from(3).iter().step_by(2)) {
+}
+
+/// CLIENT LIST, of all clients, of a type, or of those with these numbers.
+fn list(context: &mut Context<'_>, options: Args<'_>) -> Outcome {
+    let mut ids: Option<Vec<u64>> = None;
+    match options.get(0).map(<[u8]>::to_ascii_lowercase).as_deref() {
+        None => {}
+        Some(b"type") if options.len() == 2 => {
+            ids = (!includes_all(&options[1])?).then(Vec::new);
+        }
+        Some(b"id") if options.len() > 1 => {
+            let id = |word| number::parse_i64(word).ok_or(words("ERR Invalid client ID"));
+            let given: Result<Vec<i64>, _> = options.from(1).iter().map(id).collect();
+            // There is no client whose number is negative.
+            ids = Some(given?.into_iter().filter_map(|id| u64::try_from(id).ok()).collect());
+        }
+        Some(_) => return Err(SYNTAX),
+    }
+    let mut text = String::new();
+    let clients = context.shared.clients.all();
+    match ids {
+        None => clients.iter().for_each(|client| client.describe(&mut text)),
+        Some(ids) => {
+            for id in ids {
+                // They are in the order of their numbers.
+                if let Ok(index) = clients.binary_search_by_key(&id, |client| client.id) {
+                    clients[index].describe(&mut text);
+                }
+            }
+        }
+    }
+    context.replies.verbatim(&text);
+    Ok(())
+}
+
+/// Which clients CLIENT KILL is to close.
+#[derive(Default)]
+struct KillFilter<'a> {
+    id: Option<u64>,
+    address: Option<&'a [u8]>,
+    local_address: Option<&'a [u8]>,
+    is_of_other_type: bool,
+    may_kill_itself: bool,
+}
+
+impl<'a> KillFilter<'a> {
+    fn parse(options: Args<'a>) -> Result<Self, Failure> {
+        let mut filter = KillFilter::default();
+        let mut options = options.iter();
+        while let Some(word) = options.next() {
+            let value = options.next().ok_or(SYNTAX)?;
             match word.to_ascii_lowercase().as_slice() {
-                b"id" => id = Some(connection::integer(value)?),
-                b"addr" => address = Some(value),
-                b"skipme" => skip_me = !value.eq_ignore_ascii_case(b"no"),
+                b"id" => {
+                    let id = number::parse_u64(value).filter(|id| *id > 0);
+                    let refusal = words("ERR client-id should be greater than 0");
+                    filter.id = Some(id.ok_or(refusal)?);
+                }
+                b"type" => filter.is_of_other_type = !includes_all(value)?,
+                b"addr" => filter.address = Some(value),
+                b"laddr" => filter.local_address = Some(value),
+                b"user" if value == b"default" => {}
+                b"user" => {
+                    let user = String::from_utf8_lossy(&value[..value.len().min(128)]);
+                    return Err(format!("ERR No such user '{user}'").into());
+                }
+                b"skipme" => match value.to_ascii_lowercase().as_slice() {
+                    b"yes" => filter.may_kill_itself = false,
+                    b"no" => filter.may_kill_itself = true,
+                    _ => return Err(SYNTAX),
+                },
                 _ => return Err(SYNTAX),
             }
         }
-    } else {
-        return Err(SYNTAX);
+        Ok(filter)
     }
-    let chosen = clients.iter().filter(|client| {
-        id.is_none_or(|id| client.id as i64 == id)
-            && address.is_none_or(|address| client.peer.to_string().as_bytes() == address)
-            && !(skip_me && client.id == me)
-    });
-    context.replies.count(chosen.inspect(|client| kill(client)).count());
+
+    fn includes(&self, client: &Client, own_id: u64) -> bool {
+        let is_at = |address: &std::net::SocketAddr, wanted: Option<&[u8]>| {
+            wanted.is_none_or(|wanted| address.to_string().as_bytes() == wanted)
+        };
+        self.id.is_none_or(|id| client.id == id)
+            && !self.is_of_other_type
+            && is_at(&client.peer, self.address)
+            && is_at(&client.local, self.local_address)
+            && (self.may_kill_itself || client.id != own_id)
+    }
+}
+
+fn kill(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let own_id = context.session.client().id;
+    let clients = context.shared.clients.all();
+    if args.len() == 3 {
+        let found = clients.iter().find(|c| c.peer.to_string().as_bytes() == &args[2]);
+        found.ok_or(words("ERR No such client"))?.kill();
+        context.replies.ok();
+        return Ok(());
+    }
+    let filter = KillFilter::parse(args.from(2))?;
+    let chosen = clients.iter().filter(|client| filter.includes(client, own_id));
+    context.replies.count(chosen.inspect(|client| client.kill()).count());
     Ok(())
 }
+
+const HELP: [&str; 34] = [
+    "GETNAME",
+    "    Return the name of the current connection.",
+    "ID",
+    "    Return the ID of the current connection.",
+    "INFO",
+    "    Return information about the current client connection.",
+    "KILL <ip:port>",
+    "    Kill connection made from <ip:port>.",
+    "KILL <option> <value> [<option> <value> [...]]",
+    "    Kill connections. Options are:",
+    "    * ADDR <ip:port>",
+    "      Kill connections made from the specified address",
+    "    * LADDR <ip:port>",
+    "      Kill connections made to specified local address",
+    "    * ID <client-id>",
+    "      Kill the connection with the specified ID",
+    "    * SKIPME (YES|NO)",
+    "      Skip killing current connection (default: yes).",
+    "LIST [options ...]",
+    "    Return information about client connections. Options:",
+    "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
+    "      Return clients of specified type.",
+    "    * ID <client-id> [<client-id> ...]",
+    "      Return the clients with the specified IDs.",
+    "REPLY (ON|OFF|SKIP)",
+    "    Control the replies sent to the current connection.",
+    "SETINFO <option> <value>",
+    "    Set the name (LIB-NAME) or the version (LIB-VER) of the client's library.",
+    "SETNAME <name>",
+    "    Assign the name <name> to the current connection.",
+    "NO-EVICT (ON|OFF)",
+    "    Accepted without effect: no client is evicted.",
+    "NO-TOUCH (ON|OFF)",
+    "    Accepted without effect.",
+];

@@ -3,11 +3,13 @@
 //! The server is configured by its command line; SET is refused with a hint at it, but for `access`: who
 //! may be in a partition of the selected table at once, if `mica` keeps it.
 
-use siltstone_engine::names::unknown;
-use siltstone_mica::Access;
+use std::sync::Arc;
 
-use super::failure::{unknown_subcommand, wrong_arity};
-use super::{ADMIN, Command, Context, NO_KEYS, Outcome};
+use siltstone_engine::names::unknown;
+use siltstone_mica::{Access, Mode, Store};
+
+use super::failure::{unknown_subcommand, wrong_subcommand_arity};
+use super::{ADMIN, Command, Context, NO_KEYS, Outcome, help};
 use crate::resp::Args;
 use crate::{Fsync, glob};
 
@@ -33,14 +35,29 @@ fn config(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         )
         .into()),
         (b"resetstat", 2) => {
+            context.shared.metrics.reset();
             context.replies.ok();
             Ok(())
         }
-        (b"get", _) => Err(wrong_arity("config|get")),
-        (b"set", _) => Err(wrong_arity("config|set")),
+        (b"rewrite", 2) => {
+            Err(super::failure::words("ERR The server is running without a config file"))
+        }
+        (b"help", 2) => help::reply(context.replies, "CONFIG", &HELP),
+        (b"get" | b"set" | b"resetstat" | b"rewrite" | b"help", _) => {
+            Err(wrong_subcommand_arity("config", &args[1]))
+        }
         _ => Err(unknown_subcommand("CONFIG", &args[1])),
     }
 }
+
+const HELP: [&str; 6] = [
+    "GET <pattern>",
+    "    Return parameters matching the glob-like <pattern> and their values.",
+    "SET access (erew|crew|crcw)",
+    "    Set the access mode of the selected table of mica. All else is set on the command line.",
+    "RESETSTAT",
+    "    Reset statistics reported by the INFO command.",
+];
 
 /// Requests that are under way are done before, those that come meanwhile after.
 fn set_access(context: &mut Context<'_>, given: &[u8]) -> Outcome {
@@ -74,6 +91,23 @@ fn get(context: &mut Context<'_>, patterns: Args<'_>) -> Outcome {
     Ok(())
 }
 
+/// The limit of the selected table's memory in bytes; 0 where the disk is the limit.
+pub(super) fn max_memory(context: &Context<'_>) -> u64 {
+    context.database().mica.as_ref().map_or(0, |store| store.options().memory_bytes)
+}
+
+/// What the selected table does when it is full, in Redis's words.
+pub(super) fn policy(context: &Context<'_>) -> &'static str {
+    // Redis has no word for a log that overwrites its oldest items. All policies of `mica` take from
+    // every key, and but for `fifo` they spare those that were read lately.
+    let is_cache = |store: &Arc<Store>| store.options().mode == Mode::Cache;
+    if context.database().mica.as_ref().is_some_and(is_cache) {
+        "allkeys-lru"
+    } else {
+        "noeviction"
+    }
+}
+
 fn settings(context: &Context<'_>) -> Vec<(&'static str, String)> {
     let shared = context.shared;
     let options = &shared.options;
@@ -96,8 +130,8 @@ fn settings(context: &Context<'_>) -> Vec<(&'static str, String)> {
         ("port", shared.address.port().to_string()),
         ("databases", shared.databases.len().to_string()),
         ("maxclients", options.max_clients.to_string()),
-        ("maxmemory", "0".to_owned()),
-        ("maxmemory-policy", "noeviction".to_owned()),
+        ("maxmemory", max_memory(context).to_string()),
+        ("maxmemory-policy", policy(context).to_owned()),
         ("proto-max-bulk-len", options.max_request_bytes.to_string()),
         ("client-query-buffer-limit", options.max_request_bytes.to_string()),
         ("client-output-buffer-limit", format!("normal {} 0 0", options.max_output_bytes)),

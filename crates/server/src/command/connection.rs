@@ -39,14 +39,13 @@ fn echo(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 /// Checks a password and lets the client in.
+///
+/// Without a password the one user there is, `default`, may have any, as in Redis: programs that are
+/// given `redis://default:pw@host` send it to every server.
 fn authenticate(context: &mut Context<'_>, user: &[u8], given: &[u8]) -> Outcome {
-    let Some(password) = &context.shared.options.password else {
-        return Err(words(
-            "ERR AUTH <password> called without any password configured for the default user. \
-             Are you sure your configuration is correct?",
-        ));
-    };
-    if user != b"default" || !is_same(password.as_bytes(), given) {
+    let password = context.shared.options.password.as_ref();
+    let is_right = password.is_none_or(|password| is_same(password.as_bytes(), given));
+    if user != b"default" || !is_right {
         context.shared.metrics.rejected_passwords.fetch_add(1, Relaxed);
         return Err(words("WRONGPASS invalid username-password pair or user is disabled."));
     }
@@ -65,6 +64,12 @@ pub(crate) fn is_same(secret: &[u8], given: &[u8]) -> bool {
 
 fn auth(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     match args.len() {
+        2 if context.shared.options.password.is_none() => {
+            return Err(words(
+                "ERR AUTH <password> called without any password configured for the default user. \
+                 Are you sure your configuration is correct?",
+            ));
+        }
         2 => authenticate(context, b"default", &args[1])?,
         3 => authenticate(context, &args[1], &args[2])?,
         _ => return Err(SYNTAX),

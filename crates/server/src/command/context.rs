@@ -66,10 +66,37 @@ impl<'a> Context<'a> {
         if self.is_in_transaction() { Guard::Held } else { self.database().locks.many(keys) }
     }
 
-    /// The entry of a key of the selected table.
+    /// The entry of a key of the selected table, for a command that is about to write it.
     #[inline]
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
         self.get_in(self.session.table, key)
+    }
+
+    /// The entry of a key of the selected table, for a command that reads it: the access is counted
+    /// and remembered.
+    #[inline]
+    pub(crate) fn read(&mut self, key: &[u8]) -> Result<Option<Entry>> {
+        let entry = self.peek(key)?;
+        if entry.is_some() {
+            self.note_access(self.session.table, key);
+        }
+        Ok(entry)
+    }
+
+    /// As [`read`](Self::read), for a command that leaves the time of the last access as it is.
+    #[inline]
+    pub(crate) fn peek(&mut self, key: &[u8]) -> Result<Option<Entry>> {
+        let entry = self.get(key)?;
+        match entry {
+            Some(_) => self.turn.samples.hits += 1,
+            None => self.turn.samples.misses += 1,
+        }
+        Ok(entry)
+    }
+
+    #[inline]
+    fn note_access(&self, table: usize, key: &[u8]) {
+        self.shared.access_times.record(table, key, self.turn.clock);
     }
 
     /// The entry of a key of any table.
@@ -149,6 +176,7 @@ impl<'a> Context<'a> {
         batch.clear();
         fill(&mut batch);
         let database = &self.shared.databases[table];
+        batch.iter().for_each(|op| self.note_access(table, op.key()));
         if database.has_annexes() {
             annex::protect(&mut batch);
         }

@@ -3,9 +3,21 @@
 //! `INCRBYFLOAT` on `0.1` by `0.2` should give `0.3`, which sums of doubles don't. So numbers of up
 //! to 20 digits before the point and 17 behind it are added as integers at a common scale; all others as
 //! doubles. The result is written without an exponent and without trailing zeros.
+//!
+//! Hexadecimal numbers (`0x10`, `-0xA.8p1`) are taken as `strtold` takes them, since Redis does: they
+//! are read as doubles, which hold any of up to 53 bits exactly.
+//!
+//! Source: the documentation of Redis's INCRBYFLOAT; ISO C, "The strtod, strtof, and strtold functions".
+
+use std::borrow::Cow;
 
 /// `a + b` as text; `None` if either is no number, or the sum is none that is finite.
 pub(super) fn add(a: &[u8], b: &[u8]) -> Result<String, Mistake> {
+    let [a, b] = [a, b].map(|text| match parse_hexadecimal(text) {
+        Some(value) => Cow::Owned(value.to_string().into_bytes()),
+        None => Cow::Borrowed(text),
+    });
+    let (a, b) = (a.as_ref(), b.as_ref());
     match (Fixed::parse(a), Fixed::parse(b)) {
         (Some(a), Some(b)) => Ok(a.plus(b).to_text()),
         _ => {
@@ -24,9 +36,55 @@ pub(super) enum Mistake {
 
 /// Checks that a text is a number.
 pub(super) fn parse_double(text: &[u8]) -> Result<f64, Mistake> {
+    if let Some(value) = parse_hexadecimal(text) {
+        return Ok(value);
+    }
     let text = std::str::from_utf8(text).map_err(|_| Mistake::NotANumber)?;
     let value: f64 = text.parse().map_err(|_| Mistake::NotANumber)?;
     if value.is_nan() { Err(Mistake::NotANumber) } else { Ok(value) }
+}
+
+/// Reads `[sign]0xdigits[.digits][p exponent]`; `None` for all else. Digits beyond 64 bits only count
+/// for the magnitude.
+fn parse_hexadecimal(text: &[u8]) -> Option<f64> {
+    let (is_negative, text) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        rest => (false, rest),
+    };
+    let text = text.strip_prefix(b"0x").or_else(|| text.strip_prefix(b"0X"))?;
+    let (digits, exponent) = match text.iter().position(|byte| b"pP".contains(byte)) {
+        Some(at) => {
+            let exponent = std::str::from_utf8(&text[at + 1..]).ok()?;
+            (&text[..at], exponent.parse::<i32>().ok()?)
+        }
+        None => (text, 0),
+    };
+    let (whole, fraction) = match digits.iter().position(|byte| *byte == b'.') {
+        Some(at) => (&digits[..at], &digits[at + 1..]),
+        None => (digits, &digits[..0]),
+    };
+    if whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
+    let (mut mantissa, mut shift) = (0u64, i64::from(exponent));
+    for (index, digit) in whole.iter().chain(fraction).enumerate() {
+        let digit = u64::from(char::from(*digit).to_digit(16)?);
+        let is_fraction = index >= whole.len();
+        if mantissa >> 60 == 0 {
+            mantissa = mantissa << 4 | digit;
+            shift -= if is_fraction { 4 } else { 0 };
+        } else if !is_fraction {
+            shift += 4;
+        }
+    }
+    if mantissa == 0 {
+        return Some(0.0);
+    }
+    // In two steps, so that neither factor overflows where the product does not.
+    let shift = i32::try_from(shift.clamp(-2200, 2200)).ok()?;
+    let value = mantissa as f64 * 2f64.powi(shift / 2) * 2f64.powi(shift - shift / 2);
+    Some(if is_negative { -value } else { value })
 }
 
 const SCALE: i32 = 17;
@@ -113,6 +171,13 @@ mod tests {
             ("0.12345678901234567", "-12e-2", "0.00345678901234567"),
             ("1e30", "1", "1000000000000000000000000000000"),
             ("0e400", "1", "1"),
+            ("0x10", "1", "17"),
+            ("16", "0x1p3", "24"),
+            ("24", "0X.8", "24.5"),
+            ("24.5", "-0x10", "8.5"),
+            ("0xA.8p1", "0.1", "21.1"),
+            ("0xffffffffffffffffffp-8", "0", "18446744073709552000"),
+            ("0x0p99999", "1", "1"),
         ];
         for (a, b, sum) in cases {
             assert_eq!(add(a.as_bytes(), b.as_bytes()).as_deref(), Ok(sum), "{a} + {b}");
@@ -121,9 +186,10 @@ mod tests {
 
     #[test]
     fn what_is_no_finite_number_is_refused() {
-        for bad in
-            ["", "x", " 1", "1 ", "nan", "1.2.3", "0x10", ".", "+-1", "1e", "e1", "1e1.5", "--1"]
-        {
+        for bad in [
+            "", "x", " 1", "1 ", "nan", "1.2.3", "0x", "0x.", "0xg", "0x1p", "0x1p1.5", "10x1",
+            ".", "+-1", "1e", "e1", "1e1.5", "--1",
+        ] {
             assert_eq!(add(bad.as_bytes(), b"1"), Err(Mistake::NotANumber), "{bad}");
         }
         assert_eq!(add(b"inf", b"1"), Err(Mistake::NotFinite));

@@ -8,9 +8,11 @@ use std::time::Instant;
 
 use super::failure::{self, Failure, wrong_arity};
 use super::session::{Queued, ReplyMode};
+use super::sliced::Call;
 use super::{
     AT_ONCE, Command, Context, NO_AUTH, NO_MULTI, Outcome, Session, find, set_index, table,
 };
+use crate::metrics::CallOutcome;
 use crate::resp::{Args, Replies};
 use crate::shared::Shared;
 use crate::store::turn::{Turn, Unanswered};
@@ -36,10 +38,41 @@ pub(crate) fn execute(
         session.reply = ReplyMode::Skip;
     }
     let mode = session.reply;
-    let outcome = match check(session, found, args) {
-        Ok(command) => dispatch(shared, session, replies, turn, command, args),
-        Err(failure) => Err(reject(shared, session, found, failure)),
+    let began = turn.clock;
+    let (outcome, ended) = match check(session, found, args) {
+        Ok(command) => {
+            let outcome = dispatch(shared, session, replies, turn, command, args);
+            let is_done = outcome.is_ok();
+            (outcome, if is_done { CallOutcome::Done } else { CallOutcome::Failed })
+        }
+        Err(failure) => (Err(reject(shared, session, found, failure)), CallOutcome::Rejected),
     };
+    if let (Some(sliced), Some(index)) = (&mut session.sliced, found) {
+        // Its reply is still to come.
+        sliced.call = Some(Call { index, mode, began });
+        turn.clock = Instant::now();
+        return;
+    }
+    answer(shared, session, replies, mark, mode, outcome);
+    let now = Instant::now();
+    if let Some(index) = found {
+        if ended != CallOutcome::Done {
+            turn.samples.add_error(index, ended);
+        }
+        turn.samples.add(index, 1, now - began);
+    }
+    turn.clock = now;
+}
+
+/// Makes of a command's outcome the reply that the client wants, if it wants one.
+fn answer(
+    shared: &Shared,
+    session: &mut Session,
+    replies: &mut Replies,
+    mark: usize,
+    mode: ReplyMode,
+    outcome: Outcome,
+) {
     // No command begins while many replies wait, so what does not fit is the command's own reply.
     let outcome = match replies.has_overflowed() {
         true => Err(failure::reply_too_large(shared.options.max_output_bytes)),
@@ -56,11 +89,29 @@ pub(crate) fn execute(
             session.reply = ReplyMode::On;
         }
     }
-    let now = Instant::now();
-    if let Some(index) = found {
-        turn.samples.add(index, 1, now - turn.clock);
+}
+
+/// Goes on with a command of which something is left.
+pub(crate) fn resume(
+    shared: &Shared,
+    session: &mut Session,
+    replies: &mut Replies,
+    turn: &mut Turn,
+) {
+    let Some(sliced) = session.sliced.take() else { return };
+    let (call, mark) = (sliced.call, replies.mark());
+    let outcome = sliced.resume(&mut Context::new(shared, session, replies, turn, &mut []));
+    turn.clock = Instant::now();
+    if let Some(sliced) = &mut session.sliced {
+        sliced.call = call;
+        return;
     }
-    turn.clock = now;
+    let Some(Call { index, mode, began }) = call else { return };
+    if outcome.is_err() {
+        turn.samples.add_error(index, CallOutcome::Failed);
+    }
+    answer(shared, session, replies, mark, mode, outcome);
+    turn.samples.add(index, 1, turn.clock - began);
 }
 
 /// Writes the replies to the SETs of a client that were gathered, which applies them if they were
@@ -102,6 +153,7 @@ fn gather(
     if !is_plain || !shared.databases[session.table].accepts(&args[1], &args[2]) {
         return false;
     }
+    shared.access_times.record(session.table, &args[1], turn.clock);
     let generation = turn.gather(&shared.databases, session.table, &args[1], &args[2]);
     if session.unanswered.is_some_and(|unanswered| unanswered.generation != generation) {
         answer_gathered(shared, session, replies, turn);

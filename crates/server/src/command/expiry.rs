@@ -180,7 +180,7 @@ fn reply_expiry(
     args: Args<'_>,
     show: impl FnOnce(Timestamp, Timestamp) -> u64,
 ) -> Outcome {
-    let reply = match context.get(&args[1])? {
+    let reply = match context.peek(&args[1])? {
         None => -2,
         Some(Entry { expires_at: None, .. }) => -1,
         Some(Entry { expires_at: Some(at), .. }) => {

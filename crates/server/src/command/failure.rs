@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | read-only since a fault | `READONLY …`, as a replica would answer: the write can go elsewhere |
 //! | disk full, or a file at the limit of file sizes | `MISCONF …`, Redis's code for a disk that does not take writes |
+//! | a full table of `mica` | `OOM …`, Redis's code for memory that does not take writes |
 //! | anything else | `ERR` and the store's text, which names file, limit or option |
 
 use std::borrow::Cow;
@@ -34,6 +35,11 @@ pub(crate) fn wrong_arity(name: &str) -> Failure {
     Failure::Words(format!("ERR wrong number of arguments for '{name}' command").into())
 }
 
+/// The answer to a subcommand with too few or too many arguments.
+pub(crate) fn wrong_subcommand_arity(command: &str, word: &[u8]) -> Failure {
+    wrong_arity(&format!("{command}|{}", String::from_utf8_lossy(word).to_lowercase()))
+}
+
 /// The answer to a word that a command with subcommands does not know.
 pub(crate) fn unknown_subcommand(command: &str, word: &[u8]) -> Failure {
     let word = String::from_utf8_lossy(&word[..word.len().min(128)]);
@@ -62,6 +68,9 @@ pub(crate) fn store_text(error: &Error) -> String {
         Error::ReadOnly { .. } => format!("READONLY {error}"),
         Error::Io { kind: ErrorKind::FileTooLarge, .. } => {
             format!("MISCONF a file is at the limit of file sizes (ulimit -f): {error}")
+        }
+        _ if siltstone_mica::is_memory_full(error) => {
+            format!("OOM command not allowed when used memory > 'maxmemory': {error}")
         }
         _ if error.is_disk_full() => {
             format!("MISCONF the disk is full: {error}; writes work again when there is space")

@@ -5,8 +5,10 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Command, Context, NO_KEYS, Outcome};
+use super::keyspace::Keyspace;
+use super::{Command, Context, NO_KEYS, Outcome, process};
 use crate::resp::Args;
+use crate::store::Database;
 
 /// The version of Redis whose commands these are. Clients choose features by it.
 pub(super) const REDIS_VERSION: &str = "7.0.0";
@@ -17,23 +19,30 @@ pub(super) fn commands() -> Vec<Command> {
 
 type Section = fn(&Context<'_>, &mut String) -> std::fmt::Result;
 
-const SECTIONS: [(&str, Section); 7] = [
+const SECTIONS: [(&str, Section); 11] = [
     ("Server", server),
     ("Clients", clients),
     ("Memory", memory),
     ("Persistence", persistence),
     ("Stats", stats),
+    ("Replication", replication),
+    ("CPU", cpu),
+    ("Commandstats", command_stats),
+    ("Cluster", cluster),
     ("Keyspace", keyspace),
     ("Tables", tables),
 ];
 
 fn info(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let wanted: Vec<_> = args.from(1).iter().map(<[u8]>::to_ascii_lowercase).collect();
-    let is_all = |word: &Vec<u8>| matches!(word.as_slice(), b"all" | b"default" | b"everything");
-    let all = wanted.is_empty() || wanted.iter().any(is_all);
+    let is_wanted = |name: &str| wanted.iter().any(|word| word == name.as_bytes());
+    let is_all = is_wanted("all") || is_wanted("everything");
+    let is_default = wanted.is_empty() || is_wanted("default");
     let mut text = String::new();
     for (name, section) in SECTIONS {
-        if all || wanted.iter().any(|word| word.eq_ignore_ascii_case(name.as_bytes())) {
+        // As in Redis, the statistics of each command are not among what is shown unasked.
+        let is_shown = is_all || is_default && name != "Commandstats";
+        if is_shown || is_wanted(&name.to_lowercase()) {
             if !text.is_empty() {
                 text.push_str("\r\n");
             }
@@ -60,42 +69,111 @@ fn server(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
 fn clients(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     let shared = context.shared;
     write!(out, "connected_clients:{}\r\n", shared.clients.connected())?;
-    write!(out, "maxclients:{}\r\n", shared.options.max_clients)
+    write!(out, "cluster_connections:0\r\nmaxclients:{}\r\n", shared.options.max_clients)?;
+    // No command blocks.
+    write!(out, "blocked_clients:0\r\ntracking_clients:0\r\n")
 }
 
 fn memory(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     let tables = context.shared.databases.iter();
     let used: u64 = tables.map(|table| table.engine.stats().memory_bytes()).sum();
-    write!(out, "used_memory:{used}\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\n")
+    let resident = process::resident_bytes().unwrap_or(used);
+    let (limit, policy) = (super::config::max_memory(context), super::config::policy(context));
+    for (name, bytes) in
+        [("used_memory", used), ("used_memory_rss", resident), ("maxmemory", limit)]
+    {
+        write!(out, "{name}:{bytes}\r\n{name}_human:{}\r\n", human(bytes))?;
+    }
+    write!(out, "maxmemory_policy:{policy}\r\n")
+}
+
+/// Bytes as Redis shows them to people.
+fn human(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["K", "M", "G", "T", "P"];
+    if bytes < 1024 {
+        return format!("{bytes}B");
+    }
+    let (mut value, mut unit) = (bytes as f64 / 1024.0, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        (value, unit) = (value / 1024.0, unit + 1);
+    }
+    format!("{value:.2}{}", UNITS[unit])
 }
 
 fn persistence(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     let shared = context.shared;
     let failed = shared.metrics.failed_syncs.load(Relaxed);
-    write!(out, "loading:0\r\naof_enabled:1\r\n")?;
+    write!(out, "loading:0\r\nasync_loading:0\r\nrdb_bgsave_in_progress:0\r\n")?;
     write!(out, "rdb_last_save_time:{}\r\n", shared.last_sync.load(Relaxed))?;
+    write!(out, "aof_enabled:1\r\naof_rewrite_in_progress:0\r\n")?;
     write!(out, "aof_last_write_status:{}\r\n", if failed == 0 { "ok" } else { "err" })
 }
 
 fn stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     let metrics = &context.shared.metrics;
+    write!(out, "total_connections_received:{}\r\n", metrics.accepted.load(Relaxed))?;
+    write!(out, "total_commands_processed:{}\r\n", metrics.total_commands())?;
     for (name, value) in [
-        ("total_connections_received", &metrics.accepted),
         ("total_net_input_bytes", &metrics.bytes_in),
         ("total_net_output_bytes", &metrics.bytes_out),
         ("rejected_connections", &metrics.rejected_clients),
+    ] {
+        write!(out, "{name}:{}\r\n", value.load(Relaxed))?;
+    }
+    let evicted: u64 = context.shared.databases.iter().map(evictions).sum();
+    write!(out, "evicted_keys:{evicted}\r\n")?;
+    for (name, value) in [
+        ("keyspace_hits", &metrics.keyspace_hits),
+        ("keyspace_misses", &metrics.keyspace_misses),
         ("total_error_replies", &metrics.errors),
     ] {
         write!(out, "{name}:{}\r\n", value.load(Relaxed))?;
     }
-    write!(out, "total_commands_processed:{}\r\n", metrics.total_commands())
+    Ok(())
+}
+
+/// The keys that a table has given up for others; only caches of `mica` do that.
+fn evictions(database: &Database) -> u64 {
+    let Some(store) = &database.mica else { return 0 };
+    let counters = store.counters();
+    ["evictions", "index_evictions"].iter().filter_map(|name| counters.get(name)).sum()
+}
+
+fn replication(_context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+    write!(out, "role:master\r\nconnected_slaves:0\r\nmaster_failover_state:no-failover\r\n")?;
+    write!(out, "master_repl_offset:0\r\nrepl_backlog_active:0\r\n")
+}
+
+fn cpu(_context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+    let Some(process::CpuTimes { system, user }) = process::cpu_times() else { return Ok(()) };
+    write!(out, "used_cpu_sys:{system:.6}\r\nused_cpu_user:{user:.6}\r\n")?;
+    // There are no child processes.
+    write!(out, "used_cpu_sys_children:0.000000\r\nused_cpu_user_children:0.000000\r\n")
+}
+
+fn command_stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+    for (name, counts) in context.shared.metrics.commands() {
+        // What was rejected did not run, but its time was taken.
+        let calls = counts.latencies.len().saturating_sub(counts.rejected);
+        let mean = counts.latencies.mean() / 1000.0;
+        write!(out, "cmdstat_{name}:calls={calls},usec={:.0},", mean * calls as f64)?;
+        write!(out, "usec_per_call={mean:.2},rejected_calls={},", counts.rejected)?;
+        write!(out, "failed_calls={}\r\n", counts.failed)?;
+    }
+    Ok(())
+}
+
+fn cluster(_context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+    write!(out, "cluster_enabled:0\r\n")
 }
 
 fn keyspace(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     for (index, database) in context.shared.databases.iter().enumerate() {
-        let keys = database.engine.stats().keys_estimate;
-        if let Some(keys) = keys.filter(|keys| *keys > 0) {
-            write!(out, "db{index}:keys={keys},expires=0,avg_ttl=0\r\n")?;
+        // A table that cannot be read says so to whoever reads it; INFO is about the others too.
+        let Ok(keyspace) = Keyspace::of(database, context.now()) else { continue };
+        let Keyspace { keys, expires, average_ttl, .. } = keyspace;
+        if keys > 0 {
+            write!(out, "db{index}:keys={keys},expires={expires},avg_ttl={average_ttl}\r\n")?;
         }
     }
     Ok(())
@@ -104,15 +182,29 @@ fn keyspace(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
 fn tables(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     for (index, database) in context.shared.databases.iter().enumerate() {
         let stats = database.engine.stats();
+        let keyspace = Keyspace::of(database, context.now()).unwrap_or_default();
         write!(
             out,
-            "table{index}:name={},engine={}{},space_bytes={},write_amplification={:.2}\r\n",
+            "table{index}:name={},engine={},keys={},keys_exact={},space_bytes={},\
+             write_amplification={:.2}\r\n",
             database.name,
             database.engine.name(),
-            stats.keys_estimate.map_or(String::new(), |keys| format!(",keys={keys}")),
+            keyspace.keys,
+            if keyspace.is_exact { "yes" } else { "no" },
             stats.space_bytes,
             stats.write_amplification().unwrap_or(0.0),
         )?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_shown_as_redis_shows_them() {
+        let shown = [0, 1023, 1024, 1_930_808, 25_276_502_016, u64::MAX].map(human);
+        assert_eq!(shown, ["0B", "1023B", "1.00K", "1.84M", "23.54G", "16384.00P"]);
+    }
 }

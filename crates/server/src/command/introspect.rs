@@ -3,10 +3,12 @@
 //! Source: the documentation of Redis's COMMAND; of the ten fields of Redis 7 the last four, which
 //! describe access lists and key specifications, are empty.
 
-use super::failure::{unknown_subcommand, words};
+use super::failure::{Failure, SYNTAX, unknown_subcommand, words, wrong_subcommand_arity};
 use super::{
-    ADMIN, Command, Context, FAST, NO_AUTH, NO_KEYS, NO_MULTI, Outcome, READ, WRITE, find, table,
+    ADMIN, Command, Context, FAST, NO_AUTH, NO_KEYS, NO_MULTI, Outcome, READ, WRITE, find, help,
+    table,
 };
+use crate::glob;
 use crate::resp::{Args, Replies};
 
 pub(super) fn commands() -> Vec<Command> {
@@ -24,13 +26,9 @@ fn describe(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     };
     let named = args.from(2);
     match word.to_ascii_lowercase().as_slice() {
-        b"count" => context.replies.count(table().len()),
-        b"list" => {
-            context.replies.array(table().len());
-            for command in table() {
-                context.replies.bulk(command.name.as_bytes());
-            }
-        }
+        b"count" if named.is_empty() => context.replies.count(table().len()),
+        b"help" if named.is_empty() => return help::reply(context.replies, "COMMAND", &HELP),
+        b"list" => list(context.replies, named)?,
         b"info" if named.is_empty() => {
             context.replies.array(table().len());
             for command in table() {
@@ -42,7 +40,7 @@ fn describe(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             for name in named.iter() {
                 match find(name) {
                     Some(index) => reply_info(context.replies, &table()[index]),
-                    None => context.replies.null_array(),
+                    None => context.replies.null(),
                 }
             }
         }
@@ -58,11 +56,81 @@ fn describe(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
                 reply_docs(context.replies, &table()[index]);
             }
         }
-        b"getkeys" => reply_keys(context.replies, named)?,
+        b"getkeys" if named.len() > 1 => reply_keys(context.replies, named)?,
+        b"count" | b"help" | b"getkeys" => return Err(wrong_subcommand_arity("command", word)),
         _ => return Err(unknown_subcommand("COMMAND", word)),
     }
     Ok(())
 }
+
+/// COMMAND LIST, of all commands or of those that a filter lets through.
+fn list(replies: &mut Replies, args: Args<'_>) -> Outcome {
+    let is_listed = filter(args)?;
+    let listed: Vec<_> = table().iter().filter(|command| is_listed(command)).collect();
+    replies.array(listed.len());
+    for command in listed {
+        replies.bulk(command.name.as_bytes());
+    }
+    Ok(())
+}
+
+type Filter<'a> = Box<dyn Fn(&Command) -> bool + 'a>;
+
+/// `FILTERBY (MODULE name | ACLCAT category | PATTERN pattern)`, or nothing.
+fn filter(args: Args<'_>) -> Result<Filter<'_>, Failure> {
+    if args.is_empty() {
+        return Ok(Box::new(|_| true));
+    }
+    if args.len() != 3 || !args[0].eq_ignore_ascii_case(b"filterby") {
+        return Err(SYNTAX);
+    }
+    let value = args.from(2).get(0).unwrap_or_default();
+    match args[1].to_ascii_lowercase().as_slice() {
+        // There are no modules.
+        b"module" => Ok(Box::new(|_| false)),
+        b"aclcat" => Ok(Box::new(move |command| has_category(command, value))),
+        b"pattern" => {
+            let pattern = value.to_ascii_lowercase();
+            Ok(Box::new(move |command| glob::matches(&pattern, command.name.as_bytes())))
+        }
+        _ => Err(SYNTAX),
+    }
+}
+
+/// Whether a command is in one of Redis's categories of access, as far as they apply.
+fn has_category(command: &Command, category: &[u8]) -> bool {
+    match category.to_ascii_lowercase().as_slice() {
+        b"read" => command.has(READ),
+        b"write" => command.has(WRITE),
+        b"fast" => command.has(FAST),
+        b"slow" => !command.has(FAST),
+        b"admin" => command.has(ADMIN),
+        b"string" => command.group == "string",
+        b"keyspace" => command.group == "generic",
+        b"connection" => command.group == "connection",
+        b"transaction" => command.group == "transactions",
+        _ => false,
+    }
+}
+
+const HELP: [&str; 16] = [
+    "(no subcommand)",
+    "    Return details about all Redis commands.",
+    "COUNT",
+    "    Return the total number of commands in this Redis server.",
+    "LIST [FILTERBY (MODULE <module>|ACLCAT <category>|PATTERN <pattern>)]",
+    "    Return a list of all commands in this Redis server.",
+    "INFO [<command-name> ...]",
+    "    Return details about multiple Redis commands.",
+    "    If no command names are given, documentation details for all",
+    "    commands are returned.",
+    "DOCS [<command-name> ...]",
+    "    Return documentation details about multiple Redis commands.",
+    "    If no command names are given, documentation details for all",
+    "    commands are returned.",
+    "GETKEYS <full-command>",
+    "    Return the keys from a full Redis command.",
+];
 
 fn reply_info(replies: &mut Replies, command: &Command) {
     let flags = [

@@ -2,8 +2,10 @@
 //!
 //! Source: the documentation of Redis's generic commands. Every value is a string, so TYPE is.
 
-use super::failure::{NO_SUCH_KEY, NOT_AN_INTEGER, SYNTAX, words};
-use super::{ALL_KEYS, Command, Context, FAST, ONE_KEY, Outcome, READ, TWO_KEYS, WRITE};
+use super::failure::{
+    NO_SUCH_KEY, NOT_AN_INTEGER, SYNTAX, unknown_subcommand, words, wrong_subcommand_arity,
+};
+use super::{ALL_KEYS, Command, Context, FAST, ONE_KEY, Outcome, READ, TWO_KEYS, WRITE, help};
 use crate::resp::{Args, number};
 use crate::store::locks::Guard;
 
@@ -15,7 +17,7 @@ pub(super) fn commands() -> Vec<Command> {
         command("del", -2, WRITE, ALL_KEYS, del, "Removes keys."),
         command("unlink", -2, WRITE | FAST, ALL_KEYS, del, "Removes keys."),
         command("exists", -2, READ | FAST, ALL_KEYS, exists, "Counts the keys that are there."),
-        command("touch", -2, READ | FAST, ALL_KEYS, exists, "Counts the keys that are there."),
+        command("touch", -2, READ | FAST, ALL_KEYS, touch, "Counts the keys that are there."),
         command("type", 2, READ | FAST, ONE_KEY, kind, "Returns the type of a value."),
         command("rename", 3, WRITE, TWO_KEYS, rename, "Renames a key."),
         command("renamenx", 3, WRITE | FAST, TWO_KEYS, renamenx, "Renames a key to a new name."),
@@ -51,14 +53,24 @@ fn del(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 fn exists(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let mut count = 0;
     for key in args.from(1).iter() {
-        count += usize::from(context.exists(key)?);
+        count += usize::from(context.peek(key)?.is_some());
+    }
+    context.replies.count(count);
+    Ok(())
+}
+
+/// As EXISTS; the keys count as accessed.
+fn touch(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let mut count = 0;
+    for key in args.from(1).iter() {
+        count += usize::from(context.read(key)?.is_some());
     }
     context.replies.count(count);
     Ok(())
 }
 
 fn kind(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let exists = context.exists(&args[1])?;
+    let exists = context.peek(&args[1])?.is_some();
     context.replies.simple(if exists { "string" } else { "none" });
     Ok(())
 }
@@ -157,47 +169,80 @@ fn lock_in_two<'a>(
 fn object(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let word = args[1].to_ascii_lowercase();
     match (word.as_slice(), args.len()) {
-        (b"help", 2) => {
-            context.replies.array(1);
-            context.replies.simple("OBJECT ENCODING|REFCOUNT|IDLETIME key");
+        (b"help", 2) => return help::reply(context.replies, "OBJECT", &OBJECT_HELP),
+        (b"encoding" | b"refcount" | b"idletime" | b"freq", 3) => {}
+        (b"help" | b"encoding" | b"refcount" | b"idletime" | b"freq", _) => {
+            return Err(wrong_subcommand_arity("object", &word));
         }
-        (b"encoding" | b"refcount" | b"idletime", 3) => {
-            let Some(entry) = context.get(&args[2])? else {
-                context.replies.null();
-                return Ok(());
+        _ => return Err(unknown_subcommand("OBJECT", &args[1])),
+    }
+    let key = &args[2];
+    let Some(entry) = context.peek(key)? else {
+        context.replies.null();
+        return Ok(());
+    };
+    match word.as_slice() {
+        b"encoding" => {
+            let is_int = number::parse_i64(&entry.value).is_some();
+            let is_short = entry.value.len() <= 44;
+            let encoding = match (is_int, is_short) {
+                (true, _) => "int",
+                (false, true) => "embstr",
+                (false, false) => "raw",
             };
-            match word[0] {
-                b'e' => {
-                    let is_int = number::parse_i64(&entry.value).is_some();
-                    let is_short = entry.value.len() <= 44;
-                    let encoding = match (is_int, is_short) {
-                        (true, _) => "int",
-                        (false, true) => "embstr",
-                        (false, false) => "raw",
-                    };
-                    context.replies.bulk(encoding.as_bytes());
-                }
-                b'r' => context.replies.int(1),
-                _ => context.replies.int(0),
-            }
+            context.replies.bulk(encoding.as_bytes());
         }
-        (b"freq", 3) => {
+        b"refcount" => context.replies.int(1),
+        b"idletime" => {
+            let times = &context.shared.access_times;
+            let idle = times.idle_seconds(context.session.table, key);
+            context.replies.int(i64::from(idle));
+        }
+        _ => {
             return Err(words(
-                "ERR An LFU maxmemory policy is not selected, access frequency not tracked.",
+                "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please \
+                 note that when switching between policies at runtime LRU and LFU data will take \
+                 some time to adjust.",
             ));
         }
-        _ => return Err(super::failure::unknown_subcommand("OBJECT", &args[1])),
     }
     Ok(())
 }
 
+const OBJECT_HELP: [&str; 10] = [
+    "ENCODING <key>",
+    "    Return the kind of internal representation used in order to store the value",
+    "    associated with a <key>.",
+    "FREQ <key>",
+    "    Return an error: access frequencies are not tracked.",
+    "IDLETIME <key>",
+    "    Return the idle time of the <key>, that is the least number of",
+    "    seconds elapsed since the last access to the key.",
+    "REFCOUNT <key>",
+    "    Return the number of references of the value: 1.",
+];
+
 fn memory(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    if args[1].eq_ignore_ascii_case(b"usage") && args.len() >= 3 {
-        match context.get(&args[2])? {
-            Some(entry) => context.replies.count(args[2].len() + entry.value.len()),
-            None => context.replies.null(),
+    let word = args[1].to_ascii_lowercase();
+    match (word.as_slice(), args.len()) {
+        (b"help", 2) => return help::reply(context.replies, "MEMORY", &MEMORY_HELP),
+        (b"usage", 3) => {}
+        (b"usage", 5) if args[3].eq_ignore_ascii_case(b"samples") => {
+            // A string is one value: there is nothing to sample.
+            if number::parse_i64(&args[4]).ok_or(NOT_AN_INTEGER)? < 0 {
+                return Err(SYNTAX);
+            }
         }
-        return Ok(());
+        (b"usage", 4..) => return Err(SYNTAX),
+        (b"help" | b"usage", _) => return Err(wrong_subcommand_arity("memory", &word)),
+        _ => return Err(unknown_subcommand("MEMORY", &args[1])),
     }
-    Err(super::failure::unknown_subcommand("MEMORY", &args[1]))
+    match context.peek(&args[2])? {
+        Some(entry) => context.replies.count(args[2].len() + entry.value.len()),
+        None => context.replies.null(),
+    }
+    Ok(())
 }
+
+const MEMORY_HELP: [&str; 2] =
+    ["USAGE <key> [SAMPLES <count>]", "    Return the bytes of <key> and its value."];

@@ -5,10 +5,14 @@
 //! | [`context`] | what a command works with: its client, its table, its replies |
 //! | [`mod@execute`] | from arguments to a reply: checks, queueing, the handler, errors |
 //! | [`failure`] | errors in Redis's words |
+//! | [`help`] | HELP of the commands that have subcommands |
 //! | [`session`] | what the server remembers of a client |
 //! | [`strings`], [`numbers`], [`ranges`] | values: whole, as numbers, in part |
 //! | [`history`] | values as they were |
 //! | [`keys`], [`expiry`], [`scan`] | keys: whole, in time, all of them |
+//! | [`keyspace`] | how many keys there are, and how many of them expire |
+//! | [`process`] | memory and processor time of the process |
+//! | [`sliced`] | commands that look at every key, in slices of time |
 //! | [`transactions`] | MULTI, EXEC, WATCH |
 //! | [`connection`], [`client`] | the client itself |
 //! | [`admin`], [`config`], [`info`], [`introspect`] | the server |
@@ -22,14 +26,18 @@ mod decimal;
 mod execute;
 mod expiry;
 mod failure;
+mod help;
 mod history;
 mod info;
 mod introspect;
 mod keys;
+mod keyspace;
 mod numbers;
+mod process;
 mod ranges;
 mod scan;
 mod session;
+mod sliced;
 mod strings;
 mod transactions;
 
@@ -39,7 +47,7 @@ use crate::resp::Args;
 
 pub(crate) use connection::is_same;
 pub(crate) use context::Context;
-pub(crate) use execute::{answer_gathered, execute};
+pub(crate) use execute::{answer_gathered, execute, resume};
 pub(crate) use failure::{Failure, store_text};
 pub(crate) use session::Session;
 

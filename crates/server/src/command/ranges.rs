@@ -1,6 +1,8 @@
 //! Values in part: lengths, pieces, and writing into them.
 //!
-//! The engine keeps whole values, so a change of a part reads and writes the whole.
+//! The engine keeps whole values, so a change of a part reads and writes the whole. A value that
+//! grows so is at most as large as a reply can carry: a few bytes of a request could otherwise make
+//! the server hold hundreds of megabytes that no GET could ever return.
 //!
 //! Source: the documentation of Redis's APPEND, GETRANGE, SETRANGE and STRLEN.
 
@@ -39,7 +41,7 @@ fn append(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn strlen(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let entry = context.get(&args[1])?;
+    let entry = context.read(&args[1])?;
     context.replies.count(entry.map_or(0, |entry| entry.value.len()));
     Ok(())
 }
@@ -47,7 +49,7 @@ fn strlen(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 fn getrange(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let start = number::parse_i64(&args[2]).ok_or(NOT_AN_INTEGER)?;
     let end = number::parse_i64(&args[3]).ok_or(NOT_AN_INTEGER)?;
-    let entry = context.get(&args[1])?.unwrap_or_default();
+    let entry = context.read(&args[1])?.unwrap_or_default();
     context.replies.bulk(part(&entry.value, start, end));
     Ok(())
 }

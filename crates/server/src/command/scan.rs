@@ -2,17 +2,21 @@
 //!
 //! These walk the table in engine order; how SCAN finds its place again is told in
 //! [`crate::store::cursors`]. Where that is key order, a pattern that begins with plain bytes bounds
-//! the walk to the keys that begin with them.
+//! the walk to the keys that begin with them. No call keeps other clients waiting for long: SCAN ends
+//! early after some milliseconds, KEYS and DBSIZE run in slices ([`super::sliced`]).
 //!
 //! DBSIZE counts exactly up to a million keys, then answers with the engine's estimate, so that it
 //! cannot be used to keep a worker busy. FLUSHDB removes in batches under all locks of the table:
-//! writers wait, readers may see it half done, and a power cut may leave it so.
+//! writers wait, readers may see it half done, and a power cut may leave it so. Inside of MULTI it is
+//! part of the transaction: the keys that are there at EXEC are removed in its batch.
 
 use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
 
 use super::failure::{NOT_AN_INTEGER, SYNTAX, words};
-use super::{Command, Context, FAST, NO_KEYS, NO_MULTI, Outcome, READ, WRITE};
-use crate::glob;
+use super::sliced::Sliced;
+use super::{Command, Context, FAST, NO_KEYS, Outcome, READ, WRITE};
+use crate::glob::{self, Pattern};
 use crate::resp::{Args, number};
 use crate::store::walk::Start;
 
@@ -25,8 +29,8 @@ pub(super) fn commands() -> Vec<Command> {
         command("generic", "keys", 2, READ, keys, "Returns all keys that match a pattern."),
         command("generic", "randomkey", 1, READ, randomkey, "Returns some key."),
         command("server", "dbsize", 1, READ | FAST, dbsize, "Counts the keys."),
-        command("server", "flushdb", -1, WRITE | NO_MULTI, flushdb, "Removes all keys of a table."),
-        command("server", "flushall", -1, WRITE | NO_MULTI, flushall, "Removes all keys."),
+        command("server", "flushdb", -1, WRITE, flushdb, "Removes all keys of a table."),
+        command("server", "flushall", -1, WRITE, flushall, "Removes all keys."),
     ]
 }
 
@@ -34,6 +38,8 @@ pub(super) fn commands() -> Vec<Command> {
 const MAX_SCAN_STEP: u64 = 100_000;
 /// The bytes of keys after which a call of SCAN ends early.
 const MAX_SCAN_BYTES: usize = 1 << 20;
+/// The time after which a call of SCAN ends early.
+const MAX_SCAN_TIME: Duration = Duration::from_millis(5);
 /// How far DBSIZE counts.
 const EXACT_COUNT: usize = 1_000_000;
 
@@ -64,18 +70,31 @@ impl<'a> Scan<'a> {
     }
 }
 
+/// A cursor as `strtoul` reads it, which Redis uses: with a sign, with zeros before it, or empty.
+fn parse_cursor(text: &[u8]) -> Option<u64> {
+    let (is_negative, digits) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        rest => (false, rest),
+    };
+    if digits.is_empty() {
+        return text.is_empty().then_some(0);
+    }
+    let value = digits.iter().try_fold(0u64, |value, digit| {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        value.checked_mul(10)?.checked_add(digit)
+    })?;
+    Some(if is_negative { value.wrapping_neg() } else { value })
+}
+
 fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let number = number::parse_u64(&args[1]).ok_or(words("ERR invalid cursor"))?;
+    let number = parse_cursor(&args[1]).ok_or(words("ERR invalid cursor"))?;
     let scan = Scan::parse(args.from(2))?;
     let table = context.session.table;
     let prefix = scan.pattern.map_or(&[][..], glob::literal_prefix);
-    let start = match number {
-        0 => Start::Key(prefix.to_vec()),
-        _ => {
-            let saved = context.shared.cursors.lock().load(table, number);
-            let position = saved.ok_or(words(
-                "ERR invalid cursor: it is unknown here or was forgotten; begin anew with SCAN 0",
-            ))?;
+    let start = match context.shared.cursors.lock().load(table, number) {
+        None => Start::Key(prefix.to_vec()),
+        Some(position) => {
             // The pattern may be another one than in the call before.
             let is_ordered = context.database().engine.capabilities().ordered;
             match is_ordered && position.as_slice() < prefix {
@@ -86,7 +105,9 @@ fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     };
     let (mut found, mut found_bytes) = (Vec::new(), 0);
     let mut last = None;
+    let pattern = scan.pattern.map(Pattern::new);
     if scan.wants_strings {
+        let deadline = Instant::now() + MAX_SCAN_TIME;
         let mut walk = context.walk(&start)?;
         let is_ordered = walk.is_ordered();
         let mut steps = scan.count.min(MAX_SCAN_STEP);
@@ -100,11 +121,12 @@ fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             if last.is_some() {
                 break;
             }
-            if scan.pattern.is_none_or(|pattern| glob::matches(pattern, key)) {
+            if pattern.as_ref().is_none_or(|pattern| pattern.matches(key)) {
                 found_bytes += key.len();
                 found.push(key.to_vec());
             }
-            steps = if found_bytes < MAX_SCAN_BYTES { steps.saturating_sub(1) } else { 0 };
+            let is_over = found_bytes >= MAX_SCAN_BYTES || Instant::now() >= deadline;
+            steps = if is_over { 0 } else { steps.saturating_sub(1) };
             if steps == 0 {
                 last = walk.position();
             }
@@ -124,48 +146,13 @@ fn scan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn keys(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let pattern = &args[1];
-    let prefix = glob::literal_prefix(pattern);
-    let limit = context.shared.options.max_output_bytes;
-    let (mut found, mut bytes) = (Vec::new(), 0);
-    let mut walk = context.walk(&Start::Key(prefix.to_vec()))?;
-    let is_ordered = walk.is_ordered();
-    while let Some(key) = walk.next()?.filter(|key| !is_ordered || key.starts_with(prefix)) {
-        if !glob::matches(pattern, key) {
-            continue;
-        }
-        bytes += key.len() + size_of::<Vec<u8>>();
-        if bytes > limit {
-            return Err(format!(
-                "ERR the keys take more than the {limit} bytes that a reply may have; use SCAN"
-            )
-            .into());
-        }
-        found.push(key.to_vec());
-    }
-    drop(walk);
-    context.replies.array(found.len());
-    for key in &found {
-        context.replies.bulk(key);
-    }
-    Ok(())
+    let (sliced, start) = Sliced::collect(&args[1]);
+    sliced.begin(context, &start)
 }
 
 fn dbsize(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
-    let mut count = 0;
-    let mut walk = context.walk(&Start::Key(Vec::new()))?;
-    while walk.next()?.is_some() {
-        count += 1;
-        if count == EXACT_COUNT
-            && let Some(estimate) = context.database().engine.stats().keys_estimate
-        {
-            count = usize::try_from(estimate).unwrap_or(usize::MAX).max(EXACT_COUNT);
-            break;
-        }
-    }
-    drop(walk);
-    context.replies.count(count);
-    Ok(())
+    let (sliced, start) = Sliced::count(EXACT_COUNT);
+    sliced.begin(context, &start)
 }
 
 /// The first key behind a random position between the least key and the greatest. Keys behind
@@ -261,6 +248,10 @@ fn check_flush_mode(args: Args<'_>) -> Outcome {
 }
 
 fn flush(context: &mut Context<'_>, table: usize) -> Outcome {
+    if let Some(overlay) = context.overlays.get_mut(table) {
+        overlay.clear();
+        return Ok(());
+    }
     Ok(context.turn.clear(&context.shared.databases, table)?)
 }
 

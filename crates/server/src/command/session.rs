@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Command;
+use super::sliced::Sliced;
 use crate::clients::{Client, Registration};
 use crate::resp::{Args, Span};
 use crate::shared::Shared;
@@ -26,6 +27,8 @@ pub(crate) struct Session {
     pub(crate) reply: ReplyMode,
     /// SETs that were gathered and not answered yet.
     pub(crate) unanswered: Option<Unanswered>,
+    /// What is left of the command that came last.
+    pub(crate) sliced: Option<Box<Sliced>>,
 }
 
 /// Whether replies are wanted (CLIENT REPLY).
@@ -97,6 +100,7 @@ impl Session {
             is_closing: false,
             reply: ReplyMode::On,
             unanswered: None,
+            sliced: None,
         }
     }
 

@@ -29,7 +29,7 @@ pub(super) fn commands() -> Vec<Command> {
 }
 
 fn get(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let entry = context.get(&args[1])?;
+    let entry = context.read(&args[1])?;
     context.replies.bulk_or_null(entry.as_ref().map(|entry| entry.value.as_slice()));
     Ok(())
 }
@@ -129,14 +129,14 @@ fn set_for(context: &mut Context<'_>, args: Args<'_>, unit: Unit, name: &str) ->
 
 fn getset(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let _guard = context.lock(&args[1]);
-    let old = context.get(&args[1])?;
+    let old = context.read(&args[1])?;
     context.put(&args[1], &args[2], None)?;
     reply_value(context, old.as_ref())
 }
 
 fn getdel(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let _guard = context.lock(&args[1]);
-    let old = context.get(&args[1])?;
+    let old = context.read(&args[1])?;
     if old.is_some() {
         context.delete(&args[1])?;
     }
@@ -152,7 +152,7 @@ fn getex(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         _ => return Err(SYNTAX),
     };
     let _guard = change.map(|_| context.lock(key));
-    let entry = context.get(key)?;
+    let entry = context.read(key)?;
     // As in Redis, where there is nothing the time is not looked at.
     if let (Some(entry), Some(change)) = (&entry, change) {
         let moment = |(time, unit)| expiry::moment(context.now(), time, unit, "getex");
@@ -167,7 +167,7 @@ fn getex(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 fn mget(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     context.replies.array(args.len() - 1);
     for key in args.from(1).iter() {
-        let entry = context.get(key)?;
+        let entry = context.read(key)?;
         reply_value(context, entry.as_ref())?;
         // The client is cut off: reading on would be in vain.
         if context.replies.has_overflowed() {

@@ -18,12 +18,15 @@
 //!
 //! Source: the documentation of Redis's transactions.
 
+use siltstone_engine::WriteBatch;
+
 use super::failure::{self, Failure, words};
 use super::session::{Queued, Transaction, Watched};
 use super::{ALL_KEYS, AT_ONCE, Command, Context, FAST, NO_KEYS, Outcome, execute::run_queued};
 use crate::resp::{Args, number};
 use crate::store::Overlay;
 use crate::store::locks::Guard;
+use crate::store::walk::{Start, Walk};
 
 pub(super) fn commands() -> Vec<Command> {
     let command = |name, arity, keys, handler, summary| {
@@ -122,7 +125,14 @@ fn lock_all<'a>(context: &Context<'a>, commands: &[Queued]) -> Vec<Guard<'a>> {
         keys[watched.table].push(&watched.key);
     }
     let mut table = context.session.table;
+    // FLUSHDB and FLUSHALL are about every key.
+    let mut is_whole = vec![false; databases.len()];
     for queued in commands {
+        match queued.command.name {
+            "flushall" => is_whole.fill(true),
+            "flushdb" => is_whole[table] = true,
+            _ => {}
+        }
         // A SELECT in the queue moves what follows it to another table.
         if queued.command.name == "select" {
             let index = number::parse_u64(&queued.args()[1]).and_then(|i| usize::try_from(i).ok());
@@ -130,8 +140,14 @@ fn lock_all<'a>(context: &Context<'a>, commands: &[Queued]) -> Vec<Guard<'a>> {
         }
         keys[table].extend(queued.command.keys_in(queued.args()));
     }
-    let of_one = databases.iter().zip(keys).filter(|(_, keys)| !keys.is_empty());
-    of_one.map(|(database, keys)| database.locks.many(keys.into_iter())).collect()
+    let tables = databases.iter().zip(keys).zip(is_whole);
+    tables
+        .filter(|((_, keys), is_whole)| *is_whole || !keys.is_empty())
+        .map(|((database, keys), is_whole)| match is_whole {
+            true => database.locks.all(),
+            false => database.locks.many(keys.into_iter()),
+        })
+        .collect()
 }
 
 /// Whether every watched key is as it was at WATCH. A key that was there and has expired is not.
@@ -194,13 +210,48 @@ fn is_refusal(error: &siltstone_engine::Error) -> bool {
 
 /// Writes what a transaction wrote, as one batch.
 fn apply(context: &mut Context<'_>, overlays: &[Overlay]) -> Outcome {
-    let batches = overlays.iter().map(Overlay::to_batch).enumerate();
-    let mut written = batches.filter(|(_, batch)| !batch.is_empty());
-    let Some((table, batch)) = written.next() else { return Ok(()) };
-    if written.next().is_some() {
-        return Err(failure::words(
-            "EXECABORT Transaction discarded because it writes to two tables; use one a table",
-        ));
+    let mut written = None;
+    for (table, overlay) in overlays.iter().enumerate() {
+        let batch = match overlay.is_cleared() {
+            true => batch_after_clear(context, table, overlay)?,
+            false => overlay.to_batch(),
+        };
+        if batch.is_empty() {
+            continue;
+        }
+        if written.replace((table, batch)).is_some() {
+            return Err(failure::words(
+                "EXECABORT Transaction discarded because it writes to two tables; use one a table",
+            ));
+        }
     }
+    let Some((table, batch)) = written else { return Ok(()) };
     Ok(context.turn.write(&context.shared.databases, table, &batch)?)
+}
+
+/// The writes of a transaction that removed all keys: the removal of each that is there, then what
+/// was written behind that. The caller holds all locks of the table.
+fn batch_after_clear(
+    context: &Context<'_>,
+    table: usize,
+    overlay: &Overlay,
+) -> Result<WriteBatch, Failure> {
+    let limit = context.shared.options.max_request_bytes;
+    let database = &context.shared.databases[table];
+    let mut walk = Walk::new(database, None, &Start::Key(Vec::new()), context.now())?;
+    let mut batch = WriteBatch::new();
+    while let Some(key) = walk.next()? {
+        batch.delete(key);
+        if batch.as_bytes().len() > limit {
+            return Err(Failure::Words(
+                format!(
+                    "EXECABORT Transaction discarded because the keys that FLUSHALL or FLUSHDB is to \
+                     remove take more than the {limit} bytes of a transaction; run it outside of MULTI"
+                )
+                .into(),
+            ));
+        }
+    }
+    batch.append(&overlay.to_batch());
+    Ok(batch)
 }

@@ -66,7 +66,8 @@ impl Page {
     fn commands(&mut self, shared: &Shared) -> Result {
         let name = "command_duration_seconds";
         self.family(name, "summary", "Commands and how long they took, without the sync.")?;
-        for (command, latencies) in shared.metrics.latencies() {
+        for (command, counts) in shared.metrics.commands() {
+            let latencies = counts.latencies;
             let count = latencies.len();
             for quantile in [0.5, 0.9, 0.99, 0.999, 1.0] {
                 let seconds = latencies.value_at_quantile(quantile) as f64 / 1e9;

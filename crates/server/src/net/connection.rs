@@ -92,6 +92,13 @@ impl Connection {
         if self.is_dead || self.is_closing {
             return;
         }
+        if self.dialect.is_busy() {
+            self.activity.heard = turn.clock;
+            self.dialect.resume(shared, &mut self.replies, turn);
+            if self.dialect.is_busy() || self.has_overflowed(shared) {
+                return;
+            }
+        }
         let has_requests = !self.input.is_empty() && self.dialect.is_idle();
         let count = if has_requests { 0 } else { self.read(shared, scratch) };
         if self.input.is_empty() {
@@ -157,7 +164,7 @@ impl Connection {
     /// Runs the commands that `input` begins with; how many bytes of it are done with.
     fn run(&mut self, shared: &Shared, turn: &mut Turn, input: &[u8]) -> usize {
         let mut used = 0;
-        while !self.is_closing && !self.is_held_back(shared) {
+        while !self.is_closing && !self.is_held_back(shared) && !self.dialect.is_busy() {
             match self.dialect.step(shared, &mut self.replies, turn, &input[used..]) {
                 Ok(Step::Incomplete) => break,
                 Ok(Step::Used(consumed)) => {
@@ -165,9 +172,7 @@ impl Connection {
                     // Whatever was running may have timed a request that is over now.
                     self.activity.request = None;
                     used += consumed;
-                    if self.replies.has_overflowed() {
-                        shared.metrics.slow_readers.fetch_add(1, Relaxed);
-                        self.is_dead = true;
+                    if self.has_overflowed(shared) {
                         break;
                     }
                 }
@@ -180,6 +185,16 @@ impl Connection {
         }
         self.dialect.shrink();
         used
+    }
+
+    /// Whether the replies are over their limit; then the client is cut off.
+    fn has_overflowed(&mut self, shared: &Shared) -> bool {
+        let has_overflowed = self.replies.has_overflowed();
+        if has_overflowed {
+            shared.metrics.slow_readers.fetch_add(1, Relaxed);
+            self.is_dead = true;
+        }
+        has_overflowed
     }
 
     /// Writes the replies to SETs that were gathered. To be called behind the last
@@ -225,6 +240,9 @@ impl Connection {
         if self.is_closing || self.is_held_back(shared) {
             return false;
         }
+        if self.dialect.is_busy() {
+            return true;
+        }
         // Input that is no unfinished request was held back by replies that have been taken since.
         self.is_readable && !self.is_ended || !self.input.is_empty() && self.dialect.is_idle()
     }
@@ -237,7 +255,7 @@ impl Connection {
 
     /// Whether all that came has been run, but for a request without its end.
     fn parser_waits(&self) -> bool {
-        self.input.is_empty() || !self.dialect.is_idle()
+        !self.dialect.is_busy() && (self.input.is_empty() || !self.dialect.is_idle())
     }
 
     /// Whether replies wait to be sent.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::clients::{Client, Registration};
-use crate::command::{Session, answer_gathered, execute};
+use crate::command::{Session, answer_gathered, execute, resume};
 use crate::memcached::Talk;
 use crate::memcached::talk::Step;
 use crate::resp::{Limits, Parser, Progress, Replies};
@@ -118,6 +118,21 @@ impl Dialect {
                     replies.raw(part.as_bytes());
                 }
             }
+        }
+    }
+
+    /// Whether something is left of the last command, which has to be done before the next.
+    pub(crate) fn is_busy(&self) -> bool {
+        match self {
+            Dialect::Resp { session, .. } => session.sliced.is_some(),
+            Dialect::Memcached { .. } => false,
+        }
+    }
+
+    /// Does some of what is left of the last command.
+    pub(crate) fn resume(&mut self, shared: &Shared, replies: &mut Replies, turn: &mut Turn) {
+        if let Dialect::Resp { session, .. } = self {
+            resume(shared, session, replies, turn);
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! | module | one idea |
 //! | --- | --- |
+//! | [`access_times`] | when a key was last read or written, for OBJECT IDLETIME |
 //! | [`annex`] | flags behind a value, where the engine keeps none beside it |
 //! | [`item`] | a value with its flags and its cas, as memcached's clients know it |
 //! | [`reads`] | whether and when a key was last asked for |
@@ -13,6 +14,7 @@
 //! | [`cursors`] | where SCANs stand |
 //! | [`turn`] | what a worker gathers before it syncs and answers |
 
+pub(crate) mod access_times;
 pub(crate) mod annex;
 pub(crate) mod cursors;
 pub(crate) mod database;

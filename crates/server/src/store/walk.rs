@@ -81,6 +81,13 @@ impl<'a> Source<'a> {
     }
 }
 
+/// A walk that stands still, and holds nothing but what it needs to go on.
+pub(crate) enum Parked {
+    Cursor(Box<dyn Cursor>),
+    /// A place between two buckets.
+    Place(u64),
+}
+
 /// A walk over a table.
 pub(crate) struct Walk<'a> {
     source: Source<'a>,
@@ -118,6 +125,8 @@ impl<'a> Walk<'a> {
     ) -> Result<Self> {
         let is_ordered = database.engine.capabilities().ordered;
         let (source, is_there) = Source::begin(database, start)?;
+        // Where the transaction removed all keys, nothing that is stored shows.
+        let is_there = is_there && !overlay.is_some_and(Overlay::is_cleared);
         let first: &[u8] = match start {
             Start::Key(key) if is_ordered => key,
             // The least key that is greater.
@@ -137,6 +146,44 @@ impl<'a> Walk<'a> {
             now,
             key: Vec::new(),
         })
+    }
+
+    /// Whether the walk can stand still behind the key that was given last: if not, more keys have to
+    /// be given before. It cannot in a transaction.
+    pub(crate) fn can_park(&self) -> bool {
+        let is_between_buckets = match &self.source {
+            Source::Cursor(_) => true,
+            Source::Keys(keys) => keys.place().is_some(),
+        };
+        is_between_buckets && self.stored == Stored::Given && self.overlay.is_none()
+    }
+
+    /// Lets the walk stand still, if it [can](Self::can_park).
+    pub(crate) fn park(self) -> Option<Parked> {
+        match self.source {
+            Source::Cursor(cursor) => Some(Parked::Cursor(cursor)),
+            Source::Keys(keys) => keys.place().map(Parked::Place),
+        }
+    }
+
+    /// Goes on with a walk of this table that stands still.
+    pub(crate) fn resume(database: &'a Database, parked: Parked, now: Timestamp) -> Result<Self> {
+        let start = match parked {
+            Parked::Place(place) => Start::Position(place.to_le_bytes().to_vec()),
+            Parked::Cursor(cursor) => {
+                return Ok(Walk {
+                    source: Source::Cursor(cursor),
+                    stored: Stored::Given,
+                    is_ordered: database.engine.capabilities().ordered,
+                    overlay: None,
+                    written: (Box::new(std::iter::empty()) as Box<dyn Iterator<Item = _>>)
+                        .peekable(),
+                    now,
+                    key: Vec::new(),
+                });
+            }
+        };
+        Self::new(database, None, &start, now)
     }
 
     /// Whether keys come in order.

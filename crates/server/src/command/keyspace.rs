@@ -1,0 +1,90 @@
+//! How many keys a table has, how many of them expire and when, for INFO.
+//!
+//! No engine but `mica` keeps these numbers, and to keep them would cost each write a look-up. So INFO
+//! counts up to [`MAX_COUNTED`] keys, which takes milliseconds, and is exact for smaller tables. For a
+//! larger one it reports the engine's estimate, and the share and the times of expiring keys among
+//! those that it counted.
+//!
+//! Invariant: the cost is bounded, however large the table is.
+
+use siltstone_engine::{Result, Timestamp};
+use siltstone_mica::{Action, Request};
+
+use crate::store::Database;
+
+/// How many keys are counted at most.
+pub(super) const MAX_COUNTED: u64 = 10_000;
+
+/// The numbers of a table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Keyspace {
+    pub(super) keys: u64,
+    /// Keys that expire.
+    pub(super) expires: u64,
+    /// How long these still live on average, in milliseconds.
+    pub(super) average_ttl: u64,
+    /// Whether all keys were counted.
+    pub(super) is_exact: bool,
+}
+
+impl Keyspace {
+    /// The numbers of a table as of now.
+    pub(super) fn of(database: &Database, now: Timestamp) -> Result<Self> {
+        let mut count = Count::default();
+        let is_exact = match &database.mica {
+            Some(store) => {
+                let mut keys = store.keys(0);
+                loop {
+                    if count.keys == MAX_COUNTED {
+                        break false;
+                    }
+                    if !keys.advance() {
+                        break true;
+                    }
+                    let (hash, key) = (store.hash(keys.key()), keys.key());
+                    let answer = store.one(&Request { hash, key, action: Action::Get }, &mut ());
+                    count.add(answer.meta.expires_at, now);
+                }
+            }
+            None => {
+                let mut cursor = database.engine.iter()?;
+                let mut is_there = cursor.first()?;
+                while is_there && count.keys < MAX_COUNTED {
+                    count.add(cursor.expires_at(), now);
+                    is_there = cursor.next()?;
+                }
+                !is_there
+            }
+        };
+        let average_ttl = count.ttl_sum / u128::from(count.expires.max(1));
+        let mut keyspace = Keyspace {
+            keys: count.keys,
+            expires: count.expires,
+            average_ttl: u64::try_from(average_ttl).unwrap_or(u64::MAX),
+            is_exact,
+        };
+        if !is_exact && let Some(estimate) = database.engine.stats().keys_estimate {
+            keyspace.keys = estimate.max(count.keys);
+            let expires = u128::from(keyspace.keys) * u128::from(count.expires);
+            keyspace.expires = u64::try_from(expires / u128::from(count.keys)).unwrap_or(u64::MAX);
+        }
+        Ok(keyspace)
+    }
+}
+
+#[derive(Default)]
+struct Count {
+    keys: u64,
+    expires: u64,
+    ttl_sum: u128,
+}
+
+impl Count {
+    fn add(&mut self, expires_at: Option<Timestamp>, now: Timestamp) {
+        self.keys += 1;
+        if let Some(at) = expires_at {
+            self.expires += 1;
+            self.ttl_sum += u128::from(at.saturating_sub(now));
+        }
+    }
+}
