@@ -51,6 +51,11 @@ macro_rules! forward_engine {
             self.$field.get_at(key, at)
         }
     };
+    (@one clear $field:tt) => {
+        fn clear(&self) -> $crate::Result<()> {
+            self.$field.clear()
+        }
+    };
     (@one sync $field:tt) => {
         fn sync(&self) -> $crate::Result<()> {
             self.$field.sync()
@@ -68,6 +73,14 @@ macro_rules! forward_engine {
             at: Option<&$crate::ReadPoint>,
         ) -> $crate::Result<Box<dyn $crate::Cursor>> {
             self.$field.range(range, at)
+        }
+    };
+    (@one random_key $field:tt) => {
+        fn random_key(
+            &self,
+            below: &mut dyn FnMut(u64) -> u64,
+        ) -> $crate::Result<Option<Vec<u8>>> {
+            self.$field.random_key(below)
         }
     };
     (@one snapshot $field:tt) => {

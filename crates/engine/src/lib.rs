@@ -14,7 +14,9 @@
 //! | [`io`] | [`Purpose`]: why bytes move, and counters of how many did |
 //! | [`stats`] | what every engine reports, in the field's words |
 //! | [`options`] | options as `key=value`, refused whole with every mistake named |
+//! | [`clear`] | removing every key, for engines that have no quicker way |
 //! | [`clock`] | time, injected |
+//! | [`sample`] | a key drawn by chance, for engines that have no quicker way |
 //! | [`scheduler`] | background work by priority, on threads or replayed by hand |
 //! | [`patience`] | what a background thread does so that nobody waits for it |
 //! | [`background`] | the background work of one open table, and waiting for it |
@@ -27,6 +29,7 @@
 
 pub mod background;
 pub mod batch;
+pub mod clear;
 pub mod clock;
 pub mod contract;
 pub mod cursor;
@@ -45,6 +48,7 @@ pub mod options;
 pub mod patience;
 pub mod pressure;
 pub mod rate;
+pub mod sample;
 pub mod scheduler;
 pub mod stats;
 

@@ -121,7 +121,9 @@ impl Inner {
         // While the writer is locked no memtable changes and none becomes full.
         let view = self.view.load_full();
         let at = view.flushing.iter().position(|other| Arc::ptr_eq(other, memtable));
-        let newer: Vec<_> = view.flushing[at.map_or(0, |at| at + 1)..].iter().collect();
+        // All keys were removed meanwhile, and the memtable with them.
+        let Some(at) = at else { return Ok(false) };
+        let newer: Vec<_> = view.flushing[at + 1..].iter().collect();
         let newer = || newer.iter().copied().chain([&view.active]);
         let moments = self.snapshots.boundaries(&self.visible);
         let stratum = |sequence: u64| moments.partition_point(|&moment| moment < sequence);

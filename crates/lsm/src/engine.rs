@@ -79,9 +79,9 @@ pub(crate) struct State {
     pub(crate) is_sizing_queued: bool,
     /// Compactions queued or running.
     pub(crate) compactions: usize,
-    /// Those that are queued, by a number of their own. Not with the scheduler, which may outlive the
-    /// table: they hold files, and the pool.
-    pub(crate) queued: BTreeMap<u64, Compaction>,
+    /// Those that are queued, by a number of their own, and the generation that they are of. Not with
+    /// the scheduler, which may outlive the table: they hold files, and the pool.
+    pub(crate) queued: BTreeMap<u64, (u64, Compaction)>,
     pub(crate) next_compaction: u64,
     pub(crate) busy: Busy,
     /// Logs below this number are in tables.
@@ -139,16 +139,18 @@ impl Inner {
 
     /// Installs an edit durably and lets readers see its version, changed further by `change`.
     /// `taken` are the rows that a compaction which moves the cursor over level 0 has merged;
-    /// `built` is the row in persistent memory that a flush adds.
+    /// `built` is the row in persistent memory that a flush adds. `false`: all keys were removed since
+    /// the view of `generation`; nothing is installed then, and what was written for it is garbage.
     pub(crate) fn install(
         &self,
+        generation: u64,
         edit: Edit,
         built: Option<Arc<RowTable>>,
         taken: &[Row],
         change: impl FnOnce(&mut View),
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let first_log = edit.first_log;
-        self.versions.install(edit, built, taken, |version| {
+        self.versions.install(generation, edit, built, taken, |version| {
             let mut state = self.background.lock();
             state.first_log = first_log.unwrap_or(state.first_log);
             self.publish(&mut state, |view| {
@@ -158,7 +160,11 @@ impl Inner {
         })
     }
 
-    fn cursor(&self, range: KeyRange, point: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
+    pub(crate) fn cursor(
+        &self,
+        range: KeyRange,
+        point: Option<&ReadPoint>,
+    ) -> Result<Box<dyn Cursor>> {
         let (view, at) = self.pin(point)?;
         let merge = Merge::of_view(view.clone(), at, self.options.hints);
         let tree = self.me.clone();
@@ -216,7 +222,8 @@ impl Inner {
             Some(writer) if !self.background.is_poisoned() => {
                 let Link { number, bytes } = writer.log.seal()?;
                 let edit = Edit { sealed_log: Some((number, bytes)), ..Edit::default() };
-                self.versions.install(edit, None, &[], |_| ())?;
+                let generation = self.view.load().generation;
+                self.versions.install(generation, edit, None, &[], |_| ())?;
                 self.versions.close()
             }
             _ => Ok(()),
@@ -287,6 +294,11 @@ impl Engine for Lsm {
         self.inner.write(batch, durability)
     }
 
+    /// Drops the files, at one moment or not at all.
+    fn clear(&self) -> Result<()> {
+        self.inner.clear()
+    }
+
     fn sync(&self) -> Result<()> {
         self.inner.sync()
     }
@@ -297,6 +309,11 @@ impl Engine for Lsm {
 
     fn range(&self, range: KeyRange, at: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
         self.inner.cursor(range, at)
+    }
+
+    /// Each is as likely as any other, unless nearly all that is stored is dead.
+    fn random_key(&self, below: &mut dyn FnMut(u64) -> u64) -> Result<Option<Vec<u8>>> {
+        self.inner.random_key(below)
     }
 
     fn snapshot(&self) -> Result<ReadPoint> {

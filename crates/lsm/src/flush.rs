@@ -101,13 +101,20 @@ impl Inner {
         self.flush()?;
         let first_log = self.view.load().active.first_log;
         let edit = Edit { first_log: Some(first_log), ..Edit::default() };
-        self.install(edit, None, &[], |_| ())?;
+        let generation = self.view.load().generation;
+        self.install(generation, edit, None, &[], |_| ())?;
         self.remove_logs_before(first_log, None);
         Ok(())
     }
 
     fn flush_oldest(&self) -> Result<()> {
         let view = self.view.load_full();
+        let flushed = self.flush_oldest_of(&view);
+        // What was removed meanwhile need not be flushed, and what a flush of it met is nobody's concern.
+        if self.is_cleared_since(view.generation) { Ok(()) } else { flushed }
+    }
+
+    fn flush_oldest_of(&self, view: &View) -> Result<()> {
         let Some(memtable) = view.flushing.first() else { return Ok(()) };
         if !memtable.is_wanted() {
             self.prepare_next_log();
@@ -119,10 +126,10 @@ impl Inner {
             self.sync_logs_from(first_log)?;
         }
         let carried = self.carry(memtable)?;
-        let is_apart = self.is_apart(&view, memtable);
+        let is_apart = self.is_apart(view, memtable);
         let pool = self.pool.lock().clone().filter(|_| !is_apart && !memtable.is_empty());
         let built = match pool {
-            Some(pool) => self.build_row(&pool, &view, memtable, &carried)?,
+            Some(pool) => self.build_row(&pool, view, memtable, &carried)?,
             None => Built::NoRoom,
         };
         let (added, row, kept_log) = match built {
@@ -148,9 +155,14 @@ impl Inner {
             added: added.into_iter().collect(),
             ..Edit::default()
         };
-        self.install(edit, row, &[], |view| {
+        let table = edit.added.first().filter(|entry| !entry.is_in_nvm()).map(|entry| entry.number);
+        let is_installed = self.install(view.generation, edit, row, &[], |view| {
             view.flushing.remove(0);
         })?;
+        if !is_installed {
+            table.into_iter().for_each(|number| self.remove_table(number));
+            return Ok(());
+        }
         self.counters.flushes.fetch_add(1, Relaxed);
         self.remove_logs_before(first_log, kept_log);
         self.schedule_sizing(memtable.seen());
@@ -327,7 +339,7 @@ impl Inner {
 
     /// Forgets the logs whose writes are all in tables, and removes them, but for one that is part
     /// of a row now.
-    fn remove_logs_before(&self, first_log: u64, kept: Option<u64>) {
+    pub(crate) fn remove_logs_before(&self, first_log: u64, kept: Option<u64>) {
         let unused = self.writer.lock().as_mut().map(|writer| writer.log.forget_before(first_log));
         drop(unused);
         let mut state = self.background.lock();

@@ -98,6 +98,7 @@ pub(crate) fn open(
         large: None,
         flushing: Vec::new(),
         version: recovered.version.clone(),
+        generation: 0,
     };
     let sizes = Arc::new(LevelSizes::new(&options, &view.version));
     let strategy = Leveled::new(&options, sizes.clone(), &recovered.cursors);

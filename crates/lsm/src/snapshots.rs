@@ -1,4 +1,13 @@
 //! Which moments are being read at, so that compaction keeps the versions they see.
+//!
+//! When all keys are removed, the files and memtables of before leave the view. For snapshots that are
+//! older the view of before is kept here until the last of them is gone:
+//!
+//! ```text
+//!   sequence      7        9  10=clear  12                    snapshots at 7 and 9 read the kept view,
+//!   snapshot      ●        ●            ●                     that at 12 the present one
+//!                 kept view ┘           └ present view
+//! ```
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,10 +16,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use siltstone_engine::ReadPoint;
 
+use crate::read::View;
+
 /// The live snapshots by sequence number.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Snapshots {
     live: Mutex<BTreeMap<u64, usize>>,
+    /// By the sequence number of a removal of all keys, what was there before. Locked after `live`.
+    before_clear: Mutex<BTreeMap<u64, Arc<View>>>,
+    /// The newest of these numbers, so that reading at a newer snapshot takes no lock.
+    last_clear: AtomicU64,
 }
 
 /// Keeps one snapshot alive; this is the hold of a [`ReadPoint`].
@@ -50,6 +65,48 @@ impl Snapshots {
     pub(crate) fn len(&self) -> usize {
         self.live.lock().values().sum()
     }
+
+    /// Keeps `view` for the snapshots that are older than `sequence`, which removes all keys. To be
+    /// called before the removal can be seen.
+    pub(crate) fn keep_before_clear(&self, sequence: u64, view: Arc<View>) {
+        self.before_clear.lock().insert(sequence, view);
+        self.last_clear.store(sequence, Ordering::Release);
+    }
+
+    /// Forgets the view of before, because that removal did not happen.
+    pub(crate) fn forget_clear(&self, sequence: u64) {
+        let kept = self.before_clear.lock().remove(&sequence);
+        drop(kept);
+    }
+
+    /// Forgets the views that no snapshot needs. To be called after the removal is visible: no
+    /// snapshot that is taken from then on is older.
+    pub(crate) fn forget_unneeded(&self) {
+        let live = self.live.lock();
+        let unneeded = self.take_unneeded(&live);
+        // The last views of files remove them, which no lock is held over.
+        drop(live);
+        drop(unneeded);
+    }
+
+    /// The views of before that no live snapshot needs; they are kept no longer.
+    fn take_unneeded(&self, live: &BTreeMap<u64, usize>) -> Vec<Arc<View>> {
+        if self.last_clear.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
+        let oldest = live.keys().next().copied().unwrap_or(u64::MAX);
+        let mut kept = self.before_clear.lock();
+        kept.extract_if(..=oldest, |_, _| true).map(|(_, view)| view).collect()
+    }
+
+    /// What a snapshot at `at` reads if all keys were removed after it.
+    pub(crate) fn view_before_clear(&self, at: u64) -> Option<Arc<View>> {
+        if at >= self.last_clear.load(Ordering::Acquire) {
+            return None;
+        }
+        let kept = self.before_clear.lock();
+        kept.range(at + 1..).next().map(|(_, view)| view.clone())
+    }
 }
 
 impl Drop for Held {
@@ -61,6 +118,9 @@ impl Drop for Held {
                 live.remove(&self.sequence);
             }
         }
+        let unneeded = self.owner.take_unneeded(&live);
+        drop(live);
+        drop(unneeded);
     }
 }
 

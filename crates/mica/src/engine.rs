@@ -104,6 +104,13 @@ impl Engine for Mica {
         outcome.failure("batch", batch.user_bytes(), limit).map_or(Ok(()), Err)
     }
 
+    /// At one moment; the table stands still meanwhile.
+    fn clear(&self) -> Result<()> {
+        self.check_open()?;
+        self.store.clear();
+        Ok(())
+    }
+
     fn sync(&self) -> Result<()> {
         self.check_open()
     }
@@ -111,6 +118,12 @@ impl Engine for Mica {
     fn iter(&self) -> Result<Box<dyn Cursor>> {
         self.check_open()?;
         Ok(Box::new(Forward::new(CopyCursor::of(&self.store, &self.cursors))))
+    }
+
+    /// Each is as likely as any other, unless the table is nearly empty.
+    fn random_key(&self, below: &mut dyn FnMut(u64) -> u64) -> Result<Option<Vec<u8>>> {
+        self.check_open()?;
+        Ok(self.store.random_key(below))
     }
 
     fn flush(&self) -> Result<()> {

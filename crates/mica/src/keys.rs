@@ -15,6 +15,35 @@
 
 use crate::store::Store;
 
+/// A bucket with its chain hardly has more keys than this; of one that has, some are not drawn by chance.
+const MAX_BUCKET_KEYS: u64 = 32;
+/// Buckets that are drawn before the first key behind one has to do.
+const MAX_DRAWS: usize = 256;
+
+impl Store {
+    /// A key drawn by chance; `None` if there is none. A bucket is drawn and a place in it, in vain as
+    /// often as there is nothing in that place, so each key is as likely as any other. Where few
+    /// buckets have keys, the first behind one will do. `below` draws a number below the given one.
+    pub fn random_key(&self, below: &mut dyn FnMut(u64) -> u64) -> Option<Vec<u8>> {
+        let mut bucket = Vec::new();
+        let mut place = 0;
+        for _ in 0..MAX_DRAWS {
+            place = below(self.places());
+            bucket.clear();
+            self.keys_at(place, |key| bucket.push(key));
+            let at = below(MAX_BUCKET_KEYS) as usize;
+            if at < bucket.len() {
+                return Some(bucket.swap_remove(at));
+            }
+        }
+        let first_from = |place: u64| {
+            let mut keys = self.keys(place);
+            keys.advance().then(|| keys.key().to_vec())
+        };
+        first_from(place).or_else(|| first_from(0))
+    }
+}
+
 /// A walk over keys, which begins before the first.
 pub struct Keys<'s> {
     store: &'s Store,

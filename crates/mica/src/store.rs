@@ -413,6 +413,13 @@ impl Store {
         Keys::of(self, place)
     }
 
+    /// How many buckets there are in all partitions.
+    pub(crate) fn places(&self) -> u64 {
+        with_partitions!(self, partitions => {
+            (partitions.len() * partitions[0].memory.bucket_count()) as u64
+        })
+    }
+
     /// Shows the keys of a bucket, counted through all partitions; whether there is such a bucket.
     pub(crate) fn keys_at(&self, place: u64, see: impl FnMut(Vec<u8>)) -> bool {
         let _inside = self.turnstile.enter(thread_number());

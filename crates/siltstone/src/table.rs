@@ -116,6 +116,28 @@ impl Table {
         self.engine.write(batch, durability)
     }
 
+    /// Removes every key, durably. Snapshots that were taken before still show what was there, and a
+    /// transaction that has read anything since conflicts with it.
+    ///
+    /// `lsm` and `mica` remove all keys at one moment or none, at a cost that hardly grows with their
+    /// number; the other engines remove one after the other.
+    ///
+    /// ```
+    /// # use siltstone::{Db, DbOptions};
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default())?;
+    /// # let table = db.table_or_create("t", "lsm", &Default::default())?;
+    /// table.put(b"a", b"1")?;
+    /// let before = table.snapshot()?;
+    /// table.clear()?;
+    /// assert_eq!(table.get(b"a")?, None);
+    /// assert_eq!(before.get(b"a")?.as_deref(), Some(&b"1"[..]));
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn clear(&self) -> Result<()> {
+        self.engine.clear()
+    }
+
     /// Makes every write that has returned survive a power cut.
     pub fn sync(&self) -> Result<()> {
         self.engine.sync()

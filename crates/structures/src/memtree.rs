@@ -31,6 +31,7 @@ mod insert;
 mod node;
 mod permutation;
 mod probe;
+mod random;
 mod spot;
 mod version;
 

@@ -56,6 +56,8 @@ pub enum Step {
     Checkpoint,
     /// [`Engine::verify`](siltstone_engine::Engine::verify).
     Verify,
+    /// [`Engine::clear`](siltstone_engine::Engine::clear).
+    Clear,
 }
 
 /// What a history is like.
@@ -115,9 +117,9 @@ struct Author<'s> {
 impl Author<'_> {
     fn step(&mut self) -> Step {
         let weights: &[u64] = match self.shape.mostly_writes {
-            //       write get at walk hold move snap drop all flush maint sync reop crash clock chk vrf
-            true => &[700, 20, 0, 10, 0, 0, 10, 10, 0, 35, 35, 60, 15, 15, 10, 0, 5],
-            false => &[450, 90, 50, 90, 25, 50, 35, 20, 25, 25, 25, 20, 15, 15, 35, 10, 10],
+            //       write get at walk hold move snap drop all flush maint sync reop crash clock chk vrf clr
+            true => &[700, 20, 0, 10, 0, 0, 10, 10, 0, 35, 35, 60, 15, 15, 10, 0, 5, 15],
+            false => &[450, 90, 50, 90, 25, 50, 35, 20, 25, 25, 25, 20, 15, 15, 35, 10, 10, 10],
         };
         let mut throw = self.dice.below(weights.iter().sum());
         let mut kind = 0;
@@ -142,6 +144,7 @@ impl Author<'_> {
             14 => self.clock(),
             15 => Step::Checkpoint,
             16 => Step::Verify,
+            17 => Step::Clear,
             _ => Step::ReadAll,
         }
     }
@@ -277,6 +280,6 @@ mod tests {
         assert!(steps.iter().zip(&again).all(|(a, b)| format!("{a:?}") == format!("{b:?}")));
         let kinds: std::collections::HashSet<_> =
             steps.iter().map(std::mem::discriminant).collect();
-        assert_eq!(kinds.len(), 17);
+        assert_eq!(kinds.len(), 18);
     }
 }

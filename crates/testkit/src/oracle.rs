@@ -80,6 +80,16 @@ impl Oracle {
         }
     }
 
+    /// Removes every key that may be read at `now`: one more moment, if there is any. What has expired
+    /// is removed already, or goes with the rest: it stays as doubtful as it was.
+    pub fn clear(&mut self, now: Timestamp) {
+        let mut batch = WriteBatch::new();
+        for expected in self.range(&KeyRange::all(), self.moment, now) {
+            batch.delete(expected.key);
+        }
+        self.apply(&batch, now);
+    }
+
     /// The clock shows `now`.
     pub fn pass_time(&mut self, now: Timestamp) {
         for version in self.keys.values_mut().flatten() {

@@ -206,6 +206,12 @@ impl<'s> Session<'s> {
             }
             Step::Checkpoint => self.checkpoint()?,
             Step::Verify => self.verify()?,
+            Step::Clear => {
+                self.engine().clear()?;
+                self.oracle.clear(self.clock.now());
+                self.acknowledged = self.oracle.moment();
+                self.synced = self.acknowledged;
+            }
         }
         Ok(())
     }
@@ -231,8 +237,10 @@ impl<'s> Session<'s> {
     /// A write failed in a way that leaves open whether it happened: it may turn up after the next
     /// opening.
     pub fn doubt(&mut self, step: &Step) {
-        if let Step::Write(batch, _) = step {
-            self.oracle.apply(batch, self.clock.now());
+        match step {
+            Step::Write(batch, _) => self.oracle.apply(batch, self.clock.now()),
+            Step::Clear => self.oracle.clear(self.clock.now()),
+            _ => {}
         }
     }
 

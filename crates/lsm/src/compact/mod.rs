@@ -70,7 +70,7 @@ impl Inner {
             let weak = self.me.clone();
             let number = state.next_compaction;
             state.next_compaction += 1;
-            state.queued.insert(number, compaction);
+            state.queued.insert(number, (view.generation, compaction));
             self.env.scheduler.spawn(priority, move || {
                 if let Some(inner) = weak.upgrade() {
                     run_job(&inner, number);
@@ -79,7 +79,16 @@ impl Inner {
         }
     }
 
-    fn compact(&self, compaction: &Compaction) -> Result<()> {
+    fn compact(&self, generation: u64, compaction: &Compaction) -> Result<()> {
+        if self.is_cleared_since(generation) {
+            return Ok(());
+        }
+        let compacted = self.compact_files(generation, compaction);
+        // As with flushes: nobody wants what was removed meanwhile.
+        if self.is_cleared_since(generation) { Ok(()) } else { compacted }
+    }
+
+    fn compact_files(&self, generation: u64, compaction: &Compaction) -> Result<()> {
         let began = Instant::now();
         let added = if compaction.is_move() {
             self.counters.moves.fetch_add(1, Relaxed);
@@ -95,7 +104,7 @@ impl Inner {
                 .map(moved)
                 .collect()
         } else {
-            self.merge_tables(compaction)?
+            self.merge_tables(generation, compaction)?
         };
         let rows = compaction.finished_rows().map(|row| (0, row.number()));
         let inputs = compaction.inputs.iter().map(|table| (compaction.level, table.number()));
@@ -111,7 +120,14 @@ impl Inner {
             ..Edit::default()
         };
         self.strategy.advance(compaction);
-        self.install(edit, None, &compaction.rows, |_| ())?;
+        let made: Vec<u64> = match compaction.is_move() {
+            true => Vec::new(),
+            false => edit.added.iter().map(|table| table.number).collect(),
+        };
+        if !self.install(generation, edit, None, &compaction.rows, |_| ())? {
+            made.into_iter().for_each(|number| self.remove_table(number));
+            return Ok(());
+        }
         if compaction.level == 0 {
             self.counters.largest_level0_bytes.fetch_max(compaction.row_bytes(), Relaxed);
         }
@@ -123,12 +139,12 @@ impl Inner {
 
 fn run_job(inner: &Arc<Inner>, number: u64) {
     let queued = inner.background.lock().queued.remove(&number);
-    let Some(compaction) = &queued else { return };
+    let Some((generation, compaction)) = &queued else { return };
     let settle = |state: &mut State| {
         state.compactions -= 1;
         state.busy.leave(compaction);
     };
-    if inner.background.run(settle, || inner.compact(compaction)) {
+    if inner.background.run(settle, || inner.compact(*generation, compaction)) {
         inner.schedule_compaction();
     }
 }

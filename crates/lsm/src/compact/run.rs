@@ -35,6 +35,7 @@ const STEP: u64 = 64;
 /// The pieces of one compaction and what came of them.
 struct Pieces {
     compaction: Compaction,
+    generation: u64,
     /// Piece `i` is the keys from `cuts[i]` (inclusive; none for the first) to `cuts[i + 1]`.
     cuts: Vec<Vec<u8>>,
     next: AtomicUsize,
@@ -46,11 +47,19 @@ struct Pieces {
 
 impl Inner {
     /// Merges the tables of `compaction` into new ones of its target level, all of them durable.
-    pub(super) fn merge_tables(&self, compaction: &Compaction) -> Result<Vec<FileEntry>> {
+    ///
+    /// # Errors
+    /// `Closed` if all keys were removed since the view of `generation`, or the table is closing.
+    pub(super) fn merge_tables(
+        &self,
+        generation: u64,
+        compaction: &Compaction,
+    ) -> Result<Vec<FileEntry>> {
         let cuts = self.cut(compaction);
         let count = cuts.len() + 1;
         let pieces = Arc::new(Pieces {
             compaction: compaction.clone(),
+            generation,
             cuts,
             next: AtomicUsize::new(0),
             done: Mutex::new((0..count).map(|_| None).collect()),
@@ -177,6 +186,9 @@ impl Inner {
             entries_in += 1;
             if entries_in.is_multiple_of(STEP) {
                 self.background.between_steps()?;
+                if self.is_cleared_since(pieces.generation) {
+                    return Err(Error::Closed);
+                }
             }
             if let Some(kept) = retain.keep(merge.key(), merge.sequence()) {
                 merge.resolve()?;

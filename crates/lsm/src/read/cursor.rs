@@ -161,7 +161,7 @@ impl TreeCursor {
     }
 }
 
-fn is_gone(kind: Kind, expires_at: u64, now: Timestamp) -> bool {
+pub(super) fn is_gone(kind: Kind, expires_at: u64, now: Timestamp) -> bool {
     kind == Kind::Delete || (kind == Kind::PutExpiring && expires_at <= now)
 }
 

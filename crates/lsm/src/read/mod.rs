@@ -11,6 +11,7 @@ mod ahead;
 mod cursor;
 mod level;
 mod merge;
+mod random;
 mod row;
 mod source;
 
@@ -42,6 +43,9 @@ pub(crate) struct View {
     /// Full memtables on their way to level 0, oldest first.
     pub(crate) flushing: Vec<Arc<Memtable>>,
     pub(crate) version: Arc<Version>,
+    /// How often all keys were removed since the opening: what a job made of an earlier generation's
+    /// memtables and tables is of no use.
+    pub(crate) generation: u64,
 }
 
 impl View {
@@ -199,7 +203,11 @@ impl Inner {
                     None => return Ok((view, at)),
                 }
             },
-            Some(point) if self.snapshots.owns(point) => Ok((view, point.sequence())),
+            Some(point) if self.snapshots.owns(point) => {
+                let at = point.sequence();
+                // After the present view, of which it may already be known that it is too new.
+                Ok((self.snapshots.view_before_clear(at).unwrap_or(view), at))
+            }
             Some(_) => Err(Error::Invalid("this snapshot belongs to another table".into())),
         }
     }

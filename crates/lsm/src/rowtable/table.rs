@@ -255,6 +255,15 @@ impl RowTable {
         self.header.data_bytes
     }
 
+    /// The key and the sequence number of the version at a position, which is below [`len`](Self::len).
+    ///
+    /// # Errors
+    /// `Corruption`.
+    pub(crate) fn version_at(&self, position: usize) -> Result<(Vec<u8>, u64)> {
+        let (item, head) = self.item(self.index(position), &mut Tally::default())?;
+        Ok((item.key_in(&head).to_vec(), item.sequence))
+    }
+
     /// At most `count` keys that part what is live into pieces of as many versions, ascending. Cost:
     /// a look at as many items.
     ///

@@ -3,6 +3,7 @@
 //! Installing an edit takes two steps in this order: the manifest has it durably, then the next
 //! version is made. Only one edit is installed at a time; readers never wait for one.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -29,6 +30,8 @@ struct Installing {
     /// `None` once the table is closed.
     manifest: Option<Manifest>,
     version: Arc<Version>,
+    /// How often all keys were removed since the opening.
+    generation: u64,
     last_sequence: u64,
     first_log: u64,
     cursors: Vec<(usize, Vec<u8>)>,
@@ -86,6 +89,7 @@ impl Versions {
         let installing = Installing {
             manifest: Some(manifest),
             version,
+            generation: 0,
             last_sequence,
             first_log,
             cursors: state.cursors,
@@ -117,14 +121,20 @@ impl Versions {
     /// Rows that the edit adds arrive where the cursor over level 0 stands now. If the edit moves
     /// the cursor, rows that are not in `taken` came while the stretch behind it was compacted
     /// without them: they arrive where it moves to.
+    ///
+    /// `false`: all keys were removed since `generation`, and nothing is installed.
     pub(crate) fn install(
         &self,
+        generation: u64,
         mut edit: Edit,
         built: Option<Arc<RowTable>>,
         taken: &[Row],
         publish: impl FnOnce(&Arc<Version>),
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let mut installing = self.installing.lock();
+        if installing.generation != generation {
+            return Ok(false);
+        }
         // Opened before the manifest names them: a table that cannot be read is not installed.
         let nvm = built.as_ref().map_or(NvmRows::None, NvmRows::Built);
         let opener = Opener { media: &self.media, cache: &self.cache, nvm, cursor: &[] };
@@ -151,19 +161,38 @@ impl Versions {
         appended?;
 
         installing.last_sequence = installing.last_sequence.max(last_sequence);
-        installing.first_log = edit.first_log.unwrap_or(installing.first_log);
-        merge_cursors(&mut installing.cursors, &edit.cursors);
-        let before = std::mem::replace(&mut installing.version, next);
-        publish(&installing.version);
-        let is_gone = |number: u64| {
-            let is_kept = || edit.added.iter().any(|entry| entry.number == number);
-            edit.removed.iter().any(|&(_, removed)| removed == number) && !is_kept()
-        };
-        before.level0.iter().filter(|row| is_gone(row.number())).for_each(Row::retire);
-        let tables = before.levels.iter().flat_map(|tables| tables.iter());
-        tables.filter(|table| is_gone(table.number())).for_each(|table| table.retire());
-        drop(before);
+        installing.enter(next, &edit, publish);
         installing.shrink_manifest(self.numbers.next(), edit.sealed_log);
+        Ok(true)
+    }
+
+    /// Removes every table and row, and makes the logs before `first_log` needless: one edit, durable
+    /// before `publish` sees the empty version. No write has a sequence number above `sequence`.
+    ///
+    /// # Errors
+    /// The medium's. Nothing has changed if the disk is full; otherwise the next opening tells.
+    pub(crate) fn clear(
+        &self,
+        first_log: u64,
+        sequence: u64,
+        publish: impl FnOnce(&Arc<Version>),
+    ) -> Result<()> {
+        let mut installing = self.installing.lock();
+        let entries = installing.version.entries();
+        let edit = Edit {
+            next_file: Some(self.numbers.next()),
+            last_sequence: Some(sequence),
+            first_log: Some(first_log),
+            removed: entries.iter().map(|entry| (entry.level, entry.number)).collect(),
+            cursor: Some(Vec::new()),
+            ..Edit::default()
+        };
+        let next = Arc::new(Version::new(installing.version.levels.len()));
+        installing.manifest.as_mut().ok_or(Error::Closed)?.append(&edit.encode())?;
+        installing.generation += 1;
+        installing.last_sequence = installing.last_sequence.max(sequence);
+        installing.enter(next, &edit, publish);
+        installing.shrink_manifest(self.numbers.next(), None);
         Ok(())
     }
 
@@ -194,6 +223,20 @@ impl Versions {
 }
 
 impl Installing {
+    /// Goes on to the version that an edit makes, which the manifest has. What it removes is retired.
+    fn enter(&mut self, next: Arc<Version>, edit: &Edit, publish: impl FnOnce(&Arc<Version>)) {
+        self.first_log = edit.first_log.unwrap_or(self.first_log);
+        merge_cursors(&mut self.cursors, &edit.cursors);
+        let before = std::mem::replace(&mut self.version, next);
+        publish(&self.version);
+        let mut gone: HashSet<u64> = edit.removed.iter().map(|&(_, number)| number).collect();
+        edit.added.iter().for_each(|entry| _ = gone.remove(&entry.number));
+        let is_gone = |number: u64| gone.contains(&number);
+        before.level0.iter().filter(|row| is_gone(row.number())).for_each(Row::retire);
+        let tables = before.levels.iter().flat_map(|tables| tables.iter());
+        tables.filter(|table| is_gone(table.number())).for_each(|table| table.retire());
+    }
+
     fn snapshot(&self, next_file: u64) -> Edit {
         Edit {
             next_file: Some(next_file),
@@ -307,15 +350,15 @@ mod tests {
             faulty.files().iter().filter(|file| named(&file.path)).map(|file| file.len).sum::<u64>()
         };
         // The first copies what was opened.
-        versions.install(long(), None, &[], |_| ()).unwrap();
+        versions.install(0, long(), None, &[], |_| ()).unwrap();
         // The others only append; to begin a file is to shrink.
         faulty.fail_next(FaultKind::Names, 100);
         while bytes() < 3 << 19 {
-            versions.install(long(), None, &[], |_| ()).unwrap();
+            versions.install(0, long(), None, &[], |_| ()).unwrap();
         }
         faulty.clear_faults();
         let seal = Edit { sealed_log: Some((7, 99)), ..Edit::default() };
-        versions.install(seal, None, &[], |_| ()).unwrap();
+        versions.install(0, seal, None, &[], |_| ()).unwrap();
         assert!(bytes() < 1 << 19, "it was not shrunk");
         versions.close().unwrap();
         let (_, edits) = Manifest::open(media, ENGINE).unwrap();

@@ -12,6 +12,7 @@
 //! nothing either. After any other fault of the log the outcome is unknown, and the table refuses
 //! writes until it is opened anew.
 
+mod clear;
 mod large;
 mod room;
 

@@ -6,9 +6,10 @@
 //! early after some milliseconds, KEYS and DBSIZE run in slices ([`super::sliced`]).
 //!
 //! DBSIZE counts exactly up to a million keys, then answers with the engine's estimate, so that it
-//! cannot be used to keep a worker busy. FLUSHDB removes in batches under all locks of the table:
-//! writers wait, readers may see it half done, and a power cut may leave it so. Inside of MULTI it is
-//! part of the transaction: the keys that are there at EXEC are removed in its batch.
+//! cannot be used to keep a worker busy. FLUSHDB is the engine's affair
+//! ([`Engine::clear`](siltstone_engine::Engine::clear)), under all locks of the table: writers wait. Where
+//! the engine removes one key after the other, readers may see it half done, and a power cut may leave it so. Inside
+//! of MULTI it is part of the transaction: the keys that are there at EXEC are removed in its batch.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
@@ -40,6 +41,8 @@ const MAX_SCAN_STEP: u64 = 100_000;
 const MAX_SCAN_BYTES: usize = 1 << 20;
 /// The time after which a call of SCAN ends early.
 const MAX_SCAN_TIME: Duration = Duration::from_millis(5);
+/// How many keys RANDOMKEY looks at in a transaction.
+const MAX_WALKED: u64 = 1000;
 /// How far DBSIZE counts.
 const EXACT_COUNT: usize = 1_000_000;
 
@@ -155,67 +158,34 @@ fn dbsize(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     sliced.begin(context, &start)
 }
 
-/// The first key behind a random position between the least key and the greatest. Keys behind
-/// large gaps come more often than others. Without an order it is one of the first thousand.
+/// A key drawn by the engine ([`Engine::random_key`](siltstone_engine::Engine::random_key)); in a transaction, which may hide
+/// keys or have others, one of the first thousand.
 fn randomkey(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
-    let engine = &context.database().engine;
-    if !engine.capabilities().ordered {
-        return randomkey_unordered(context);
-    }
-    let mut cursor = engine.iter()?;
-    let last = if cursor.last()? { cursor.key().to_vec() } else { Vec::new() };
-    drop(cursor);
-    let mut walk = context.walk(&Start::Key(Vec::new()))?;
-    let Some(first) = walk.next()?.map(<[u8]>::to_vec) else {
-        drop(walk);
-        context.replies.null();
-        return Ok(());
+    let state = RandomState::new();
+    let mut drawn = 0u64;
+    let mut below = |limit: u64| {
+        drawn += 1;
+        // Of 64 bits: the limits are so small that no number is noticeably more likely.
+        state.hash_one(drawn) % limit.max(1)
     };
-    let target = random_between(&first, &last, RandomState::new().hash_one(()));
-    let found = match context.walk(&Start::Key(target))?.next()? {
-        Some(key) => key.to_vec(),
-        None => first,
+    let key = match context.is_in_transaction() {
+        false => context.database().engine.random_key(&mut below)?,
+        true => {
+            let mut walk = context.walk(&Start::Key(Vec::new()))?;
+            let (mut walked, mut key) = (0, None);
+            while walked < MAX_WALKED
+                && let Some(next) = walk.next()?
+            {
+                walked += 1;
+                if below(walked) == 0 {
+                    key = Some(next.to_vec());
+                }
+            }
+            key
+        }
     };
-    drop(walk);
-    context.replies.bulk(&found);
+    context.replies.bulk_or_null(key.as_deref());
     Ok(())
-}
-
-fn randomkey_unordered(context: &mut Context<'_>) -> Outcome {
-    const STEPS: u64 = 1000;
-    let mut walk = context.walk(&Start::Key(Vec::new()))?;
-    let mut found: Vec<Vec<u8>> = Vec::new();
-    while found.len() < STEPS as usize
-        && let Some(key) = walk.next()?
-    {
-        found.push(key.to_vec());
-    }
-    drop(walk);
-    let random = RandomState::new().hash_one(()) % found.len().max(1) as u64;
-    match found.get(random as usize) {
-        Some(key) => context.replies.bulk(key),
-        None => context.replies.null(),
-    }
-    Ok(())
-}
-
-/// A string between two others: their common beginning, then a random number of 64 bits between
-/// what follows.
-fn random_between(low: &[u8], high: &[u8], random: u64) -> Vec<u8> {
-    let common = low.iter().zip(high).take_while(|(a, b)| a == b).count();
-    let next_bytes = |key: &[u8]| {
-        let mut bytes = [0; 8];
-        let rest = &key[common..];
-        let len = rest.len().min(8);
-        bytes[..len].copy_from_slice(&rest[..len]);
-        u64::from_be_bytes(bytes)
-    };
-    let (from, to) = (next_bytes(low), next_bytes(high));
-    let between = match to.checked_sub(from) {
-        Some(width) => from + random % width.saturating_add(1).max(1),
-        None => from,
-    };
-    [&low[..common], &between.to_be_bytes()].concat()
 }
 
 fn flushdb(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
@@ -253,24 +223,4 @@ fn flush(context: &mut Context<'_>, table: usize) -> Outcome {
         return Ok(());
     }
     Ok(context.turn.clear(&context.shared.databases, table)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_random_position_lies_between_its_bounds() {
-        for (low, high) in [("a", "b"), ("user:1", "user:9999"), ("a", "a"), ("", "zz"), ("b", "a")]
-        {
-            for random in [0, 1, u64::MAX, 0x1234_5678_9abc_def0] {
-                let target = random_between(low.as_bytes(), high.as_bytes(), random);
-                assert!(target.as_slice() >= low.as_bytes());
-                if low <= high {
-                    let padded = [high.as_bytes(), &[0; 9]].concat();
-                    assert!(target <= padded, "{low} {high} {random:x}");
-                }
-            }
-        }
-    }
 }

@@ -67,6 +67,20 @@ impl Database {
         written
     }
 
+    /// Removes every key, durably. The caller holds all locks.
+    pub(crate) fn clear(&self) -> Result<()> {
+        // As in Redis, a watched key that is not there is not changed.
+        let mut watched = self.watches.keys();
+        watched.retain(|key| !matches!(self.engine.get(key), Ok(None)));
+        self.watches.touch(watched.iter().map(Vec::as_slice));
+        let cleared = self.engine.clear();
+        if let Some(versions) = &self.versions {
+            // However it went: it may have been done in part.
+            versions.count_all();
+        }
+        cleared
+    }
+
     /// Makes durable what was written, if anything was since the last time.
     pub(crate) fn sync_if_written(&self) -> Result<()> {
         if !self.unsynced.swap(false, Ordering::AcqRel) {

@@ -16,14 +16,10 @@ use std::time::Instant;
 use siltstone_engine::{Error, Result, WriteBatch};
 
 use super::Database;
-use super::walk::{Start, Walk};
 use crate::metrics::Samples;
 
 /// A batch larger than this is applied at once, so that a turn's memory stays small.
 const MAX_BATCH_BYTES: usize = 1 << 20;
-
-/// How many keys FLUSHDB removes in a batch, if they are not too many bytes.
-const FLUSH_BATCH: usize = 10_000;
 
 /// What a worker gathers in a turn.
 pub(crate) struct Turn {
@@ -117,25 +113,11 @@ impl Turn {
         databases[table].write(batch).inspect(|()| self.written[table] = true)
     }
 
-    /// Removes every key of a table, some at a time.
-    pub(crate) fn clear(&mut self, databases: &[Database], table: usize) -> Result<()> {
+    /// Removes every key of a table, durably.
+    pub(crate) fn clear(&self, databases: &[Database], table: usize) -> Result<()> {
         let database = &databases[table];
         let _guard = database.locks.all();
-        let mut walk = Walk::new(database, None, &Start::Key(Vec::new()), 0)?;
-        let mut batch = WriteBatch::new();
-        loop {
-            batch.clear();
-            while batch.len() < FLUSH_BATCH
-                && batch.as_bytes().len() < MAX_BATCH_BYTES
-                && let Some(key) = walk.next()?
-            {
-                batch.delete(key);
-            }
-            if batch.is_empty() {
-                return Ok(());
-            }
-            self.write(databases, table, &batch)?;
-        }
+        database.clear()
     }
 
     /// Notes that a table was written by another way than [`write`](Self::write).

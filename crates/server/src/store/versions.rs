@@ -82,12 +82,23 @@ impl Versions {
     #[inline]
     pub(crate) fn count(&self, key: &[u8]) -> u64 {
         let hash = self.hash(key);
+        Self::version(hash, self.advance(self.counter(hash)))
+    }
+
+    /// Notes that every key was written.
+    pub(crate) fn count_all(&self) {
+        self.counters.iter().for_each(|counter| _ = self.advance(counter));
+    }
+
+    /// Leaves the next number of all writes in a counter.
+    #[inline]
+    fn advance(&self, counter: &AtomicU64) -> u64 {
         loop {
             let number = self.next.fetch_add(1, Relaxed);
             // A writer of another key may have taken a later number and been here before: the counter
             // must go up for each write.
-            if self.counter(hash).fetch_max(number, AcqRel) < number {
-                return Self::version(hash, number);
+            if counter.fetch_max(number, AcqRel) < number {
+                return number;
             }
         }
     }

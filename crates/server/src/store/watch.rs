@@ -57,6 +57,11 @@ impl Watches {
         self.keys.lock().get(key).map_or(0, |watched| watched.version)
     }
 
+    /// The keys that are watched.
+    pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
+        self.keys.lock().keys().cloned().collect()
+    }
+
     /// Notes writes of `keys`.
     #[inline]
     pub(crate) fn touch<'k>(&self, touched: impl Iterator<Item = &'k [u8]>) {

@@ -81,9 +81,11 @@ pub(super) struct Shown {
     pub(super) reads: Arc<Reads>,
 }
 
-/// A write or a commit in line.
+/// A write, a commit or a removal of all keys in line.
 struct Request {
     batch: WriteBatch,
+    /// Every key is removed; the batch is empty then.
+    clears: bool,
     durability: Durability,
     shown: Option<Shown>,
     /// Why it was refused, if it was.
@@ -153,14 +155,25 @@ impl Layer {
     ) -> Result<()> {
         // A batch that the engine would refuse must not take others' down.
         batch.check(self.engine.capabilities().max_value_bytes)?;
+        self.stand_in_line(batch, false, durability, shown)
+    }
+
+    fn stand_in_line(
+        &self,
+        batch: &WriteBatch,
+        clears: bool,
+        durability: Durability,
+        shown: Option<Shown>,
+    ) -> Result<()> {
         let refusal = Arc::new(OnceLock::new());
         let request = || Request {
             batch: batch.clone(),
+            clears,
             durability,
             shown: shown.clone(),
             refusal: refusal.clone(),
         };
-        let own = Asked { batch, durability, shown: shown.as_ref(), refusal: &refusal };
+        let own = Asked { batch, clears, durability, shown: shown.as_ref(), refusal: &refusal };
         let written = self.line.commit(request, |others| self.lead(own, others));
         match refusal.get() {
             Some(refusal) => Err(refusal.clone()),
@@ -177,6 +190,9 @@ impl Layer {
             match valid {
                 Ok(()) => {
                     // Before those behind it are validated: they come after it.
+                    if asked.clears {
+                        recent.note_clear();
+                    }
                     asked.batch.iter().for_each(|op| recent.note(op.key()));
                     accepted.push(asked);
                 }
@@ -190,7 +206,17 @@ impl Layer {
         written
     }
 
+    /// Writes a group: one batch of what stands before and behind each removal of all keys.
     fn write_group(&self, group: &[Asked<'_>]) -> Result<()> {
+        let mut parts = group.split(|asked| asked.clears);
+        self.write_batch(parts.next().unwrap_or_default())?;
+        parts.try_for_each(|part| {
+            self.engine.clear()?;
+            self.write_batch(part)
+        })
+    }
+
+    fn write_batch(&self, group: &[Asked<'_>]) -> Result<()> {
         let wants_sync = group.iter().any(|asked| asked.durability == Durability::Synced);
         let durability = if wants_sync { Durability::Synced } else { Durability::Buffered };
         match group {
@@ -211,6 +237,7 @@ impl Layer {
 #[derive(Clone, Copy)]
 struct Asked<'a> {
     batch: &'a WriteBatch,
+    clears: bool,
     durability: Durability,
     shown: Option<&'a Shown>,
     refusal: &'a OnceLock<siltstone_engine::Error>,
@@ -220,6 +247,7 @@ impl Request {
     fn asked(&self) -> Asked<'_> {
         Asked {
             batch: &self.batch,
+            clears: self.clears,
             durability: self.durability,
             shown: self.shown.as_ref(),
             refusal: &self.refusal,
@@ -229,7 +257,7 @@ impl Request {
 
 // All is handed on but `behind`: whoever writes past the layer would not be heard of.
 impl Engine for Layer {
-    forward_engine!(engine: name capabilities get get_at sync iter range snapshot at);
+    forward_engine!(engine: name capabilities get get_at sync iter range random_key snapshot at);
     forward_engine!(engine: flush checkpoint verify warnings close);
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
@@ -254,6 +282,17 @@ impl Engine for Layer {
         }
         self.counters.tracked_writes.fetch_add(1, Relaxed);
         self.write_in_line(batch, durability, None)
+    }
+
+    fn clear(&self) -> Result<()> {
+        {
+            // Alone, since nothing is recorded: who begins meanwhile sees all keys or none.
+            let open = self.gate.write();
+            if *open == 0 {
+                return self.engine.clear();
+            }
+        }
+        self.stand_in_line(&WriteBatch::new(), true, Durability::Synced, None)
     }
 
     fn maintain(&self) -> Result<()> {

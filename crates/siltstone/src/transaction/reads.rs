@@ -41,6 +41,16 @@ impl Reads {
         self.keys.iter().map(Vec::as_slice)
     }
 
+    /// A key that was read, or where a walk began.
+    pub(super) fn any_key(&self) -> Vec<u8> {
+        let start = |range: KeyRange| match range.start {
+            Bound::Included(key) | Bound::Excluded(key) => key,
+            Bound::Unbounded => Vec::new(),
+        };
+        let first = self.keys.first().cloned();
+        first.or_else(|| self.ranges().next().map(start)).unwrap_or_default()
+    }
+
     /// All that was walked.
     pub(super) fn ranges(&self) -> impl Iterator<Item = KeyRange> {
         self.ranges.iter().flat_map(|range| range.lock().read())

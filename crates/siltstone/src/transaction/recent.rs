@@ -14,6 +14,8 @@
 //! What no open transaction can ask for is forgotten at once. If what is left is over its budget the
 //! oldest groups go all the same, and a transaction that began before them is refused as expired.
 //!
+//! A group that removes every key is remembered by its number alone: it wrote whatever was read.
+//!
 //! Invariant: [`Recent::validate`] says yes only if every group after the transaction's beginning is
 //! remembered and none of them wrote what it read.
 
@@ -45,6 +47,8 @@ pub(super) struct Recent {
     budget_bytes: usize,
     /// Groups up to this one were forgotten though someone might ask for them.
     forgotten: Group,
+    /// The last group that removed every key; 0: none has.
+    cleared: Group,
     /// Groups up to this one are visible in the engine, or will never be.
     complete: Group,
     /// At which groups the open transactions began, and how many at each.
@@ -59,6 +63,7 @@ impl Recent {
             bytes: 0,
             budget_bytes,
             forgotten: 0,
+            cleared: 0,
             complete: 0,
             open: BTreeMap::new(),
         }
@@ -106,6 +111,11 @@ impl Recent {
         self.order.push_back((group, key));
     }
 
+    /// Notes that the group being made removes every key, whichever there are.
+    pub(super) fn note_clear(&mut self) {
+        self.cleared = self.next();
+    }
+
     /// The group being made has been written.
     pub(super) fn complete(&mut self) {
         self.complete += 1;
@@ -137,6 +147,9 @@ impl Recent {
             });
         }
         let is_later = |group: &Group| *group > begun;
+        if is_later(&self.cleared) {
+            return Err(Error::Conflict { key: reads.any_key() });
+        }
         if !self.order.back().is_some_and(|(group, _)| is_later(group)) {
             return Ok(());
         }

@@ -19,6 +19,12 @@ use crate::kind::{EntryRef, Kind};
 /// The first read ahead of a scan, in bytes.
 const FIRST_WINDOW: u64 = 16 << 10;
 
+/// How many times the average number of entries a block may hold so that all of them are drawn by chance
+/// alike; as many blocks are drawn for one entry.
+const CROWDED: u64 = 4;
+/// Blocks that are drawn before the first entry has to do. It hardly comes to that: one in four succeeds.
+const MAX_RANDOM_BLOCKS: usize = 256;
+
 /// How an iterator reads.
 #[derive(Debug, Clone, Copy)]
 pub struct IterOptions {
@@ -122,6 +128,34 @@ impl TableIter {
             return Ok(true);
         }
         self.prev_block()
+    }
+
+    /// Moves to an entry drawn by chance. Each is as likely as any other, as far as no block holds more
+    /// than [`CROWDED`] times the average: what lies behind that in its block is not drawn. `below`
+    /// draws a number below the one that it is given. Cost: a few blocks.
+    ///
+    /// # Errors
+    /// `Corruption`; the medium's.
+    pub fn random(&mut self, below: &mut dyn FnMut(u64) -> u64) -> Result<bool> {
+        let blocks = self.source.blocks() as u64;
+        if blocks == 0 {
+            return Ok(false);
+        }
+        let most = CROWDED * self.source.table.meta().entries.div_ceil(blocks).max(1);
+        for _ in 0..MAX_RANDOM_BLOCKS {
+            self.enter(below(blocks) as usize)?;
+            // A block of fewer entries is drawn in vain as often as it has fewer.
+            let mut behind = below(most);
+            let mut is_there = self.settle(BlockIter::first)?;
+            while is_there && behind > 0 {
+                behind -= 1;
+                is_there = self.settle(BlockIter::next)?;
+            }
+            if is_there {
+                return Ok(true);
+            }
+        }
+        self.first()
     }
 
     /// Moves to the next entry; the iterator must be valid.

@@ -1,0 +1,119 @@
+//! FLUSHALL, DBSIZE, INFO keyspace and RANDOMKEY over real engines: right, and quick after a long life.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use siltstone::{Engine, Env};
+use siltstone_media::Ram;
+use support::{Client, Running, mica};
+
+fn engine(name: &str, options: &[(&str, &str)]) -> Arc<dyn Engine> {
+    let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let (media, env) = (Arc::new(Ram::new()), Env::system(1));
+    siltstone::engines::open(name, media, &env, &options.collect()).expect("opens in memory")
+}
+
+fn fill(client: &mut Client, keys: u32) {
+    for first in (0..keys).step_by(1000) {
+        let pairs: Vec<_> =
+            (first..keys.min(first + 1000)).map(|i| format!("key:{i:08} v{i}")).collect();
+        assert_eq!(client.call(&format!("MSET {}", pairs.join(" "))), "+OK");
+    }
+}
+
+/// How long a command takes, of three calls the quickest.
+fn quickest(client: &mut Client, command: &str) -> Duration {
+    let time = |_| {
+        let began = Instant::now();
+        client.call(command);
+        began.elapsed()
+    };
+    (0..3).map(time).min().unwrap()
+}
+
+#[test]
+fn a_table_that_was_flushed_is_as_quick_and_as_exact_as_a_new_one() {
+    let lsm = engine("lsm", &[("memtable", "256KiB"), ("table", "256KiB")]);
+    for engine in [lsm, mica("memory=67108864 partitions=2")] {
+        let server = Running::over(Some(engine), |_| ());
+        let mut client = server.client();
+        fill(&mut client, 100_000);
+        let began = Instant::now();
+        assert_eq!(client.call("FLUSHALL"), "+OK");
+        let flush = began.elapsed();
+        assert!(flush < Duration::from_secs(1), "{flush:?}");
+        client.expect(&[("DBSIZE", ":0"), ("RANDOMKEY", "nil"), ("KEYS *", "[]")]);
+        for i in 0..300 {
+            let expiry = if i % 3 == 0 { " EX 1000" } else { "" };
+            client.call(&format!("SET new:{i:03} v{expiry}"));
+        }
+        client.expect(&[("DBSIZE", ":300")]);
+        let keyspace = client.call("INFO keyspace");
+        assert!(keyspace.contains("db0:keys=300,expires=100,avg_ttl="), "{keyspace}");
+        assert!(client.call("INFO tables").contains(",keys=300,keys_exact=yes,"));
+        for command in ["DBSIZE", "SCAN 0 COUNT 10", "KEYS new:00*", "RANDOMKEY"] {
+            let took = quickest(&mut client, command);
+            assert!(took < Duration::from_millis(20), "{command}: {took:?}");
+        }
+    }
+}
+
+#[test]
+fn randomkey_returns_every_key_about_as_often_as_any_other() {
+    const KEYS: usize = 200;
+    for (name, engine) in [
+        ("lsm", engine("lsm", &[("memtable", "64KiB")])),
+        ("mica", mica("memory=16777216 partitions=2")),
+    ] {
+        let server = Running::over(Some(engine), |_| ());
+        let mut client = server.client();
+        // Many that are gone, four with one beginning, and the rest far apart.
+        fill(&mut client, 2000);
+        for first in (0..2000).step_by(100) {
+            let keys: Vec<_> = (first..first + 100).map(|i| format!("key:{i:08}")).collect();
+            client.call(&format!("DEL {}", keys.join(" ")));
+        }
+        for i in 0..KEYS {
+            let key = match i {
+                0..4 => format!("a{i}"),
+                _ => format!("{:x}-{i}", (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+            };
+            client.call(&format!("SET {key} v"));
+        }
+        let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+        for _ in 0..KEYS * 50 {
+            *counts.entry(client.call("RANDOMKEY")).or_default() += 1;
+        }
+        assert_eq!(counts.len(), KEYS, "{name}: keys that came");
+        // Fifty are expected of each, with a deviation of seven.
+        assert!(counts.values().all(|count| (10..=100).contains(count)), "{name}: {counts:?}");
+        // A transaction sees its own keys alone.
+        client.expect(&[
+            ("MULTI", "+OK"),
+            ("FLUSHALL", "+QUEUED"),
+            ("SET mine v", "+QUEUED"),
+            ("RANDOMKEY", "+QUEUED"),
+            ("EXEC", "[+OK, +OK, \"mine\"]"),
+        ]);
+    }
+}
+
+#[test]
+fn flushall_changes_the_watched_keys_that_were_there_and_no_others() {
+    let server = Running::over(Some(engine("lsm", &[])), |_| ());
+    let (mut client, mut other) = (server.client(), server.client());
+    client.expect(&[("SET a 1", "+OK"), ("WATCH a", "+OK")]);
+    assert_eq!(other.call("FLUSHALL"), "+OK");
+    client.expect(&[("MULTI", "+OK"), ("SET b 1", "+QUEUED"), ("EXEC", "nil")]);
+    client.expect(&[("WATCH none", "+OK")]);
+    assert_eq!(other.call("FLUSHALL"), "+OK");
+    client.expect(&[
+        ("MULTI", "+OK"),
+        ("SET b 1", "+QUEUED"),
+        ("EXEC", "[+OK]"),
+        ("GET b", "\"1\""),
+    ]);
+}
