@@ -120,7 +120,7 @@ impl Engine for Mica {
         Ok(Box::new(Forward::new(CopyCursor::of(&self.store, &self.cursors))))
     }
 
-    /// Each is as likely as any other, unless the table is nearly empty.
+    /// Each is as likely as any other.
     fn random_key(&self, below: &mut dyn FnMut(u64) -> u64) -> Result<Option<Vec<u8>>> {
         self.check_open()?;
         Ok(self.store.random_key(below))

@@ -15,32 +15,40 @@
 
 use crate::store::Store;
 
-/// A bucket with its chain hardly has more keys than this; of one that has, some are not drawn by chance.
-const MAX_BUCKET_KEYS: u64 = 32;
-/// Buckets that are drawn before the first key behind one has to do.
+/// How many keys a window of buckets is to have on average.
+const WINDOW_KEYS: u64 = 8;
+/// A window hardly has more keys than this; of one that has, some are not drawn by chance.
+const MAX_WINDOW_KEYS: u64 = 64;
+/// Windows that are drawn before the first key behind one has to do: one in eight succeeds.
 const MAX_DRAWS: usize = 256;
 
 impl Store {
-    /// A key drawn by chance; `None` if there is none. A bucket is drawn and a place in it, in vain as
-    /// often as there is nothing in that place, so each key is as likely as any other. Where few
-    /// buckets have keys, the first behind one will do. `below` draws a number below the given one.
+    /// A key drawn by chance; `None` if there is none. The buckets are cut into windows of equal
+    /// length, the longer the fewer keys there are. A window is drawn, and a place in it, in vain if it has
+    /// fewer keys than that: so each key is as likely as any other. `below` draws a number below the
+    /// given one.
     pub fn random_key(&self, below: &mut dyn FnMut(u64) -> u64) -> Option<Vec<u8>> {
-        let mut bucket = Vec::new();
-        let mut place = 0;
+        let (places, items) = (self.places(), self.items().max(1));
+        let length = (WINDOW_KEYS * places / items).clamp(1, places);
+        let mut window = Vec::new();
         for _ in 0..MAX_DRAWS {
-            place = below(self.places());
-            bucket.clear();
-            self.keys_at(place, |key| bucket.push(key));
-            let at = below(MAX_BUCKET_KEYS) as usize;
-            if at < bucket.len() {
-                return Some(bucket.swap_remove(at));
+            let first = length * below(places.div_ceil(length));
+            window.clear();
+            for place in first..(first + length).min(places) {
+                self.keys_at(place, |key| window.push(key));
+            }
+            // One window is all there is: nothing need be drawn in vain.
+            let among = if length == places { window.len() as u64 } else { MAX_WINDOW_KEYS };
+            let at = below(among.max(1)) as usize;
+            if at < window.len() {
+                return Some(window.swap_remove(at));
+            }
+            if length == places {
+                return None;
             }
         }
-        let first_from = |place: u64| {
-            let mut keys = self.keys(place);
-            keys.advance().then(|| keys.key().to_vec())
-        };
-        first_from(place).or_else(|| first_from(0))
+        let mut keys = self.keys(0);
+        keys.advance().then(|| keys.key().to_vec())
     }
 }
 

@@ -158,10 +158,17 @@ impl Inner {
         self.background.notify();
     }
 
-    /// Installs an edit durably and lets readers see its version, changed further by `change`.
-    pub(crate) fn install(&self, edit: Edit, change: impl FnOnce(&mut View)) -> Result<()> {
+    /// Installs an edit durably and lets readers see its version, changed further by `change`. `false`:
+    /// all keys were removed since the view of `generation`; nothing is installed then, and what was
+    /// written for it is garbage.
+    pub(crate) fn install(
+        &self,
+        generation: u64,
+        edit: Edit,
+        change: impl FnOnce(&mut View),
+    ) -> Result<bool> {
         let (first_log, places) = (edit.first_log, edit.places());
-        self.versions.install(edit, |version| {
+        self.versions.install(generation, edit, |version| {
             let mut state = self.background.lock();
             state.first_log = first_log.unwrap_or(state.first_log);
             places.iter().for_each(|&place| self.reconsider(&mut state, version, place));
@@ -200,7 +207,7 @@ impl Inner {
             Some(writer) if !self.background.is_poisoned() => {
                 let Link { number, bytes } = writer.log.seal()?;
                 let edit = Edit { sealed_log: Some((number, bytes)), ..Edit::default() };
-                self.versions.install(edit, |_| ())?;
+                self.versions.install(self.view.load().generation, edit, |_| ())?;
                 self.versions.close()
             }
             _ => Ok(()),
@@ -236,6 +243,11 @@ impl Engine for Trie {
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
         self.inner.write(batch, durability)
+    }
+
+    /// Drops the files, at one moment or not at all.
+    fn clear(&self) -> Result<()> {
+        self.inner.clear()
     }
 
     fn sync(&self) -> Result<()> {

@@ -19,6 +19,7 @@ use crate::engine::{Inner, State};
 use crate::hash::Hash;
 use crate::htable::Expected;
 use crate::memtable::{Memtable, Spot};
+use crate::read::View;
 use crate::version::{Edit, Place};
 
 /// The container that memtables go to.
@@ -47,13 +48,20 @@ impl Inner {
     pub(crate) fn leave_old_logs(&self) -> Result<()> {
         self.flush()?;
         let first_log = self.view.load().active.first_log;
-        self.install(Edit { first_log: Some(first_log), ..Edit::default() }, |_| ())?;
+        let generation = self.view.load().generation;
+        self.install(generation, Edit { first_log: Some(first_log), ..Edit::default() }, |_| ())?;
         self.remove_logs_before(first_log);
         Ok(())
     }
 
     fn flush_oldest(&self) -> Result<()> {
         let view = self.view.load_full();
+        let flushed = self.flush_oldest_of(&view);
+        // What was removed meanwhile need not be flushed, and what a flush of it met is nobody's concern.
+        if self.is_cleared_since(view.generation) { Ok(()) } else { flushed }
+    }
+
+    fn flush_oldest_of(&self, view: &View) -> Result<()> {
         let Some(memtable) = view.flushing.first() else { return Ok(()) };
         let next = view.flushing.get(1).unwrap_or(&view.active);
         let began = Instant::now();
@@ -64,16 +72,25 @@ impl Inner {
         };
         self.write_memtable(memtable, &mut edit)?;
         let files = Edit { added: edit.added.clone(), ..Edit::default() };
-        self.install(edit, |view| {
+        let installed = self.install(view.generation, edit, |view| {
             view.flushing.remove(0);
-        })
-        .inspect_err(|error| {
-            // Of a full medium the manifest took its edit back: nobody names the table, and the
-            // next attempt writes another.
-            if error.is_disk_full() {
+        });
+        match installed {
+            Ok(true) => {}
+            // All keys were removed meanwhile.
+            Ok(false) => {
                 self.remove_files(&files);
+                return Ok(());
             }
-        })?;
+            Err(error) => {
+                // Of a full medium the manifest took its edit back: nobody names the table, and the
+                // next attempt writes another.
+                if error.is_disk_full() {
+                    self.remove_files(&files);
+                }
+                return Err(error);
+            }
+        }
         self.counters.flushes.fetch_add(1, Relaxed);
         self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
         self.remove_logs_before(next.first_log);
@@ -105,7 +122,7 @@ impl Inner {
     }
 
     /// Forgets the logs whose writes are all in tables, and removes them.
-    fn remove_logs_before(&self, first_log: u64) {
+    pub(crate) fn remove_logs_before(&self, first_log: u64) {
         let unused = self.writer.lock().as_mut().map(|writer| writer.log.forget_before(first_log));
         drop(unused);
         let mut state = self.background.lock();

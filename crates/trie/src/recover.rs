@@ -81,8 +81,12 @@ pub(crate) fn open(homes: Homes, env: Env, options: Options) -> Result<(Arc<Inne
     let mut logs = replayed.logs;
     let are_many = logs.len() >= MOST_OLD_LOGS;
     logs.push(number);
-    let view =
-        View { active: memtable.clone(), flushing: Vec::new(), version: recovered.version.clone() };
+    let view = View {
+        active: memtable.clone(),
+        flushing: Vec::new(),
+        version: recovered.version.clone(),
+        generation: 0,
+    };
     let state = State { first_log, logs, ..State::default() };
     let last_level = recovered.version.deepest().max(options.levels - 1);
     let inner = Arc::new_cyclic(|me| Inner {

@@ -29,16 +29,18 @@ use siltstone_engine::{Purpose, Result};
 use super::{Merge, Output};
 use crate::engine::Inner;
 use crate::htable::Layout;
+use crate::read::View;
 use crate::version::{Edit, Place, Version};
 
 /// Stretches of the hash order that a sample looks at.
 const SAMPLES: u64 = 12;
 
 impl Inner {
-    pub(super) fn collect(&self, place: Place) -> Result<()> {
-        let view = self.view.load_full();
+    pub(super) fn collect(&self, view: &View, place: Place) -> Result<()> {
         let Some(edit) = self.collected(&view.version, place)? else { return Ok(()) };
-        self.finish_job(edit)?;
+        if !self.finish_job(view.generation, edit)? {
+            return Ok(());
+        }
         self.counters.collections.fetch_add(1, Relaxed);
         // What was known of its garbage is outdated.
         self.learn(place, None);
@@ -131,7 +133,7 @@ mod tests {
             let view = trie.inner.view.load_full();
             let edit = trie.inner.collected(&view.version, ROOT).unwrap().unwrap();
             put(&trie, b"newest");
-            trie.inner.finish_job(edit).unwrap();
+            trie.inner.finish_job(0, edit).unwrap();
             let value = |trie: &Trie| trie.get(b"key").unwrap().map(|entry| entry.value);
             assert_eq!(value(&trie).as_deref(), Some(&b"newest"[..]));
             assert_eq!(trie.inner.view.load().version.tables().count(), 2);

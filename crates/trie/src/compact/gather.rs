@@ -18,11 +18,11 @@ use crate::cluster::Cluster;
 use crate::engine::Inner;
 use crate::files::Kind;
 use crate::htable::{Filter, FilterBuilder, HTable, Stream};
+use crate::read::View;
 use crate::version::{Edit, Place};
 
 impl Inner {
-    pub(super) fn gather(&self, place: Place) -> Result<()> {
-        let view = self.view.load_full();
+    pub(super) fn gather(&self, view: &View, place: Place) -> Result<()> {
         let Some(container) = view.version.at(place) else { return Ok(()) };
         let old = container.cluster.as_ref();
         let mut filters = match old {
@@ -40,7 +40,10 @@ impl Inner {
             }
         }
         let (number, bytes) = self.write_cluster(place, &filters)?;
-        self.finish_job(Edit { clusters: vec![(place, number, bytes)], ..Edit::default() })?;
+        let edit = Edit { clusters: vec![(place, number, bytes)], ..Edit::default() };
+        if !self.finish_job(view.generation, edit)? {
+            return Ok(());
+        }
         self.counters.clusterings.fetch_add(1, Relaxed);
         Ok(())
     }

@@ -30,10 +30,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use siltstone_engine::{Error, Priority, Result};
+use siltstone_engine::{Priority, Result};
 
 use crate::engine::{Inner, State};
 use crate::files::Kind;
+use crate::read::View;
 use crate::version::{Edit, Place};
 
 /// One thing to do.
@@ -82,6 +83,11 @@ impl Busy {
         })
     }
 
+    /// Forgets all estimates.
+    pub(crate) fn forget_garbage(&mut self) {
+        self.garbage.clear();
+    }
+
     /// The estimate for a container, if it is not outdated: a quarter more tables makes it so.
     pub(crate) fn garbage(&self, place: Place, tables: usize) -> Option<f64> {
         let &(then, ratio) = self.garbage.get(&place)?;
@@ -112,13 +118,19 @@ impl Inner {
     }
 
     fn run_task(&self, task: Task) -> Result<()> {
+        let view = self.view.load_full();
+        let done = self.run_task_of(&view, task);
+        // What was removed meanwhile is nobody's concern, nor is what a job met in it.
+        if self.is_cleared_since(view.generation) { Ok(()) } else { done }
+    }
+
+    fn run_task_of(&self, view: &View, task: Task) -> Result<()> {
         let began = Instant::now();
         match task {
-            Task::Spill(place) => self.spill(place),
-            Task::Collect(place) => self.collect(place),
-            Task::Gather(place) => self.gather(place),
+            Task::Spill(place) => self.spill(view, place),
+            Task::Collect(place) => self.collect(view, place),
+            Task::Gather(place) => self.gather(view, place),
             Task::Sample(place) => {
-                let view = self.view.load_full();
                 let (tables, ratio) = self.sample(&view.version, place)?;
                 self.learn(place, Some((tables, ratio)));
                 Ok(())
@@ -140,14 +152,19 @@ impl Inner {
     }
 
     /// Ends a job that has written the files of `edit`: makes their names durable and installs it.
-    fn finish_job(&self, edit: Edit) -> Result<()> {
+    /// `false`: all keys were removed since the view of `generation`, and its files are removed.
+    fn finish_job(&self, generation: u64, edit: Edit) -> Result<bool> {
         let files =
             Edit { added: edit.added.clone(), clusters: edit.clusters.clone(), ..Edit::default() };
         let installed = self
             .sync_dirs(siltstone_engine::Purpose::Compaction)
-            .and_then(|()| self.install(edit, |_| ()));
-        if installed.as_ref().is_err_and(Error::is_disk_full) {
+            .and_then(|()| self.install(generation, edit, |_| ()));
+        let is_needless = match &installed {
+            Ok(is_installed) => !is_installed,
             // Then the manifest took its edit back: nobody names them.
+            Err(error) => error.is_disk_full(),
+        };
+        if is_needless {
             self.remove_files(&files);
         }
         installed

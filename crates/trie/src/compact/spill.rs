@@ -17,11 +17,11 @@ use siltstone_engine::{Purpose, Result};
 use super::{Merge, Output};
 use crate::engine::Inner;
 use crate::htable::Expected;
+use crate::read::View;
 use crate::version::{Edit, Place, Version};
 
 impl Inner {
-    pub(super) fn spill(&self, place: Place) -> Result<()> {
-        let view = self.view.load_full();
+    pub(super) fn spill(&self, view: &View, place: Place) -> Result<()> {
         let Some(container) = view.version.at(place) else { return Ok(()) };
         let mut edit = Edit {
             removed: container.tables.iter().map(|table| (place, table.number())).collect(),
@@ -38,7 +38,9 @@ impl Inner {
             return Err(error);
         }
         self.counters.items_in.fetch_add(items_in, Relaxed);
-        self.finish_job(edit)?;
+        if !self.finish_job(view.generation, edit)? {
+            return Ok(());
+        }
         // It has children now, and nothing of what was known.
         self.learn(place, None);
         self.counters.compactions.fetch_add(1, Relaxed);

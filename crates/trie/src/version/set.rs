@@ -34,6 +34,8 @@ struct Installing {
     /// `None` once the table is closed.
     manifest: Option<Manifest>,
     version: Arc<Version>,
+    /// How often all keys were removed since the opening.
+    generation: u64,
     last_sequence: u64,
     first_log: u64,
 }
@@ -77,7 +79,8 @@ impl Versions {
             sealed_log: state.sealed_log,
         };
         let manifest = Some(manifest);
-        let installing = Installing { manifest, version, last_sequence, first_log };
+        let generation = 0;
+        let installing = Installing { manifest, version, generation, last_sequence, first_log };
         let versions = Versions {
             homes: homes.clone(),
             numbers: FileNumbers::of_manifest(state.next_file)?,
@@ -98,13 +101,18 @@ impl Versions {
     }
 
     /// Installs `edit`: the manifest first, durably; then `publish` sees the next version while no
-    /// other edit can come between. Files that it no longer names are retired.
+    /// other edit can come between. Files that it no longer names are retired. `false`: all keys were
+    /// removed since `generation`, and nothing is installed.
     pub(crate) fn install(
         &self,
+        generation: u64,
         mut edit: Edit,
         publish: impl FnOnce(&Arc<Version>),
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let mut installing = self.installing.lock();
+        if installing.generation != generation {
+            return Ok(false);
+        }
         // Opened before the manifest names them: a file that cannot be read is not installed.
         let opened = open_all(&self.homes, &edit, &installing.version)?;
         let next = Arc::new(installing.version.apply(&edit, &opened)?);
@@ -119,6 +127,43 @@ impl Versions {
         drop(before);
         let next_file = self.numbers.next();
         installing.shrink_manifest(self.shape, next_file, edit.sealed_log);
+        Ok(true)
+    }
+
+    /// Removes every table and cluster, and makes the logs before `first_log` needless: one edit,
+    /// durable before `publish` sees it and the empty version. No write has a sequence number above
+    /// `sequence`.
+    ///
+    /// # Errors
+    /// The medium's. Nothing has changed if the disk is full; otherwise the next opening tells.
+    pub(crate) fn clear(
+        &self,
+        first_log: u64,
+        sequence: u64,
+        publish: impl FnOnce(&Edit, &Arc<Version>),
+    ) -> Result<()> {
+        let mut installing = self.installing.lock();
+        let (tables, clusters) = installing.version.entries();
+        let mut edit = Edit {
+            first_log: Some(first_log),
+            last_sequence: Some(sequence.max(installing.last_sequence)),
+            removed: tables.iter().map(|added| (added.place, added.number)).collect(),
+            clusters: clusters.iter().map(|&(place, ..)| (place, 0, 0)).collect(),
+            ..Edit::default()
+        };
+        let next = Arc::new(installing.version.apply(&edit, &Opened::default())?);
+        edit.next_file = Some(self.numbers.next());
+        installing.manifest.as_mut().ok_or(Error::Closed)?.append(&edit.encode())?;
+
+        installing.generation += 1;
+        installing.last_sequence = installing.last_sequence.max(sequence);
+        installing.first_log = first_log;
+        let before = std::mem::replace(&mut installing.version, next.clone());
+        publish(&edit, &installing.version);
+        retire(&edit, &before, &next);
+        drop(before);
+        let next_file = self.numbers.next();
+        installing.shrink_manifest(self.shape, next_file, None);
         Ok(())
     }
 
@@ -297,15 +342,15 @@ mod tests {
             faulty.files().iter().filter(|file| named(&file.path)).map(|file| file.len).sum::<u64>()
         };
         // The first copies what was opened.
-        versions.install(long(), |_| ()).unwrap();
+        versions.install(0, long(), |_| ()).unwrap();
         // The others only append; to begin a file is to shrink.
         faulty.fail_next(FaultKind::Names, 100);
         while bytes() < 3 << 19 {
-            versions.install(long(), |_| ()).unwrap();
+            versions.install(0, long(), |_| ()).unwrap();
         }
         faulty.clear_faults();
         let seal = Edit { sealed_log: Some((7, 99)), ..Edit::default() };
-        versions.install(seal, |_| ()).unwrap();
+        versions.install(0, seal, |_| ()).unwrap();
         assert!(bytes() < 1 << 19, "it was not shrunk");
         versions.close().unwrap();
         let (_, edits) = Manifest::open(media, ENGINE).unwrap();

@@ -14,6 +14,7 @@
 //!
 //! Source: the classic write path of log-structured stores; the contract is `siltstone_engine`'s.
 
+mod clear;
 mod room;
 
 use std::sync::Arc;

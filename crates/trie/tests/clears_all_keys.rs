@@ -1,0 +1,124 @@
+//! Removing all keys beside writers, flushes, compactions and copies, and at once.
+//!
+//! The conformance kit has the removal among the steps of its histories, power cuts and faults. Here
+//! are the promises that take threads, or numbers.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+use siltstone_media::{Media, Metered, Ram};
+use siltstone_testkit::sink::MediaSink;
+use siltstone_trie::{Options, Trie};
+
+fn options() -> Options {
+    let pairs = [("table", "8KiB"), ("bucket", "512"), ("levels", "3")];
+    let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    Options::from_map(&BTreeMap::from(pairs)).unwrap()
+}
+
+fn replayable() -> Env {
+    Env::replayable(Arc::new(ManualClock::at(1)), 1)
+}
+
+fn put(engine: &dyn Engine, key: &str, value: &str) {
+    let mut batch = WriteBatch::new();
+    batch.put(key.as_bytes(), value.as_bytes());
+    engine.write(&batch, Durability::Buffered).unwrap();
+}
+
+/// The keys and how their values begin.
+fn contents(engine: &dyn Engine) -> Vec<(String, u64)> {
+    let mut cursor = engine.iter().unwrap();
+    let mut found = Vec::new();
+    let mut is_there = cursor.first().unwrap();
+    while is_there {
+        let value = String::from_utf8_lossy(cursor.value()).into_owned();
+        let round = value.split(' ').next().unwrap().parse().unwrap();
+        found.push((String::from_utf8_lossy(cursor.key()).into_owned(), round));
+        is_there = cursor.next().unwrap();
+    }
+    found
+}
+
+#[test]
+fn the_cost_of_a_removal_does_not_grow_with_the_number_of_keys() {
+    let media: Arc<dyn Media> = Arc::new(Metered::new(Arc::new(Ram::new())));
+    let trie = Trie::open(media, replayable(), options()).unwrap();
+    for i in 0..10_000 {
+        put(&trie, &format!("key:{i:06}"), &format!("0 {}", "v".repeat(100)));
+    }
+    trie.flush().unwrap();
+    trie.maintain().unwrap();
+    let mut cursor = trie.iter().unwrap();
+    assert!(cursor.first().unwrap());
+    let before = trie.stats().media_bytes_written();
+    trie.clear().unwrap();
+    let cost = trie.stats().media_bytes_written() - before;
+    assert!(cost < 64 << 10, "{cost} bytes were written to remove 1 MiB");
+    assert!(contents(&trie).is_empty());
+    assert_eq!(trie.stats().keys_estimate, Some(0));
+    // A cursor goes on in what it was made over.
+    let mut count = 1;
+    while cursor.next().unwrap() {
+        count += 1;
+    }
+    assert_eq!(count, 10_000);
+    drop(cursor);
+    assert!(trie.stats().space_bytes < 64 << 10, "{}", trie.stats().space_bytes);
+}
+
+#[test]
+fn what_was_written_before_is_gone_and_what_is_written_after_stays_whatever_goes_on() {
+    const ROUNDS: u64 = 30;
+    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    let trie = Trie::open(media.clone(), Env::system(2), options()).unwrap();
+    let round = AtomicU64::new(0);
+    let (engine, round) = (&trie, &round);
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            scope.spawn(move || {
+                for i in 0.. {
+                    // The round is read before the write: it may be older than the write is.
+                    let at = round.load(SeqCst);
+                    if at == ROUNDS {
+                        break;
+                    }
+                    put(engine, &format!("{thread}:{i:06}"), &format!("{at} {}", "v".repeat(80)));
+                }
+            });
+        }
+        scope.spawn(move || {
+            while round.load(SeqCst) < ROUNDS {
+                let copy: Arc<dyn Media> = Arc::new(Ram::new());
+                engine.checkpoint(&mut MediaSink::new(copy.clone())).unwrap();
+                let copied = Trie::open(copy, replayable(), options()).unwrap();
+                assert!(copied.verify(&mut |_, _| ()).unwrap().is_sound());
+            }
+        });
+        for next in 1..=ROUNDS {
+            std::thread::sleep(Duration::from_millis(15));
+            engine.clear().unwrap();
+            // Whoever reads this begins a write that the removal does not touch.
+            round.store(next, SeqCst);
+            for (key, at) in contents(engine) {
+                // A writer may have read the round just before it went up.
+                assert!(at + 1 >= next, "round {next}: {key} of round {at}");
+            }
+        }
+    });
+    trie.clear().unwrap();
+    put(&trie, "last", "7");
+    assert_eq!(contents(&trie), [("last".to_owned(), 7)]);
+    assert!(trie.verify(&mut |_, _| ()).unwrap().is_sound());
+    trie.close().unwrap();
+    drop(trie);
+    let trie = Trie::open(media.clone(), Env::system(1), options()).unwrap();
+    assert_eq!(contents(&trie), [("last".to_owned(), 7)]);
+    let files = media.list().unwrap();
+    assert!(files.len() < 12, "{files:?}");
+}
