@@ -26,6 +26,8 @@ pub(crate) struct Snapshots {
     before_clear: Mutex<BTreeMap<u64, Arc<View>>>,
     /// The newest of these numbers, so that reading at a newer snapshot takes no lock.
     last_clear: AtomicU64,
+    /// Removals up to this one are visible: no snapshot that is still to be taken is older.
+    visible_clear: AtomicU64,
 }
 
 /// Keeps one snapshot alive; this is the hold of a [`ReadPoint`].
@@ -79,9 +81,10 @@ impl Snapshots {
         drop(kept);
     }
 
-    /// Forgets the views that no snapshot needs. To be called after the removal is visible: no
-    /// snapshot that is taken from then on is older.
-    pub(crate) fn forget_unneeded(&self) {
+    /// Forgets the views that no snapshot needs. To be called after the removal at `sequence` is
+    /// visible: no snapshot that is taken from then on is older.
+    pub(crate) fn forget_unneeded(&self, sequence: u64) {
+        self.visible_clear.fetch_max(sequence, Ordering::AcqRel);
         let live = self.live.lock();
         let unneeded = self.take_unneeded(&live);
         // The last views of files remove them, which no lock is held over.
@@ -91,12 +94,13 @@ impl Snapshots {
 
     /// The views of before that no live snapshot needs; they are kept no longer.
     fn take_unneeded(&self, live: &BTreeMap<u64, usize>) -> Vec<Arc<View>> {
-        if self.last_clear.load(Ordering::Acquire) == 0 {
+        let visible = self.visible_clear.load(Ordering::Acquire);
+        if visible == 0 {
             return Vec::new();
         }
-        let oldest = live.keys().next().copied().unwrap_or(u64::MAX);
+        let last = live.keys().next().copied().unwrap_or(u64::MAX).min(visible);
         let mut kept = self.before_clear.lock();
-        kept.extract_if(..=oldest, |_, _| true).map(|(_, view)| view).collect()
+        kept.extract_if(..=last, |_, _| true).map(|(_, view)| view).collect()
     }
 
     /// What a snapshot at `at` reads if all keys were removed after it.

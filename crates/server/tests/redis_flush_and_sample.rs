@@ -61,6 +61,26 @@ fn a_table_that_was_flushed_is_as_quick_and_as_exact_as_a_new_one() {
     }
 }
 
+/// A walk over keys that were deleted one by one costs what their dead versions do: of each there
+/// are two at most, the value and the deletion.
+#[test]
+fn a_walk_over_deleted_keys_costs_no_more_than_their_versions() {
+    let server = Running::over(Some(engine("lsm", &[])), |_| ());
+    let mut client = server.client();
+    fill(&mut client, 100_000);
+    let alive = quickest(&mut client, "DBSIZE");
+    for first in (0..100_000).step_by(1000) {
+        let keys: Vec<_> = (first..first + 1000).map(|i| format!("key:{i:08}")).collect();
+        assert_eq!(client.call(&format!("DEL {}", keys.join(" "))), ":1000");
+    }
+    client.expect(&[("DBSIZE", ":0"), ("SET zz v", "+OK")]);
+    for command in ["DBSIZE", "SCAN 0 COUNT 10"] {
+        let dead = quickest(&mut client, command);
+        let most = 4 * alive + Duration::from_millis(30);
+        assert!(dead < most, "{command}: {dead:?}, and {alive:?} while they were there");
+    }
+}
+
 #[test]
 fn randomkey_returns_every_key_about_as_often_as_any_other() {
     const KEYS: usize = 200;

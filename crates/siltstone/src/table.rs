@@ -119,8 +119,8 @@ impl Table {
     /// Removes every key, durably. Snapshots that were taken before still show what was there, and a
     /// transaction that has read anything since conflicts with it.
     ///
-    /// `lsm` and `mica` remove all keys at one moment or none, at a cost that hardly grows with their
-    /// number; the other engines remove one after the other.
+    /// `lsm`, `trie` and `mica` remove all keys at one moment or none, at a cost that hardly grows with
+    /// their number. `silt` and `skimpy` remove one after the other, in batches.
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};

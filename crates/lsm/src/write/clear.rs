@@ -52,8 +52,9 @@ impl Inner {
         }
         writer.last_sequence = sequence;
         self.visible.store(sequence, Release);
-        self.snapshots.forget_unneeded();
         drop(guard);
+        // Files go with the last view that names them: no writer waits for that.
+        self.snapshots.forget_unneeded(sequence);
         self.remove_logs_before(first_log, None);
         Ok(())
     }
