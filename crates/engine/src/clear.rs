@@ -13,6 +13,7 @@ const BATCH_BYTES: usize = 1 << 20;
 /// The engine's; some keys may be gone then.
 pub fn delete_all<E: Engine + ?Sized>(engine: &E) -> Result<()> {
     let mut cursor = engine.iter()?;
+    cursor.skip_values();
     let mut batch = WriteBatch::new();
     let mut is_there = cursor.first()?;
     while is_there {

@@ -17,6 +17,7 @@ pub fn random_of_first<E: Engine + ?Sized>(
     below: &mut dyn FnMut(u64) -> u64,
 ) -> Result<Option<Vec<u8>>> {
     let mut cursor = engine.iter()?;
+    cursor.skip_values();
     let (mut is_there, mut walked, mut drawn) = (cursor.first()?, 0, None);
     while is_there && walked < MAX_WALKED {
         walked += 1;

@@ -33,9 +33,9 @@ use crate::read::View;
 use crate::record::Position;
 use crate::retain::Retain;
 use crate::rowtable::{RowBuilder, RowTable};
-use crate::version::{Edit, FileEntry, LOG_OF_ROW, RowEntry};
+use crate::version::{Edit, FileEntry, LOG_OF_ROW, RowEntry, TELLS_EXPIRY};
 
-/// A value of at most this many bytes costs no more than the position of one.
+/// A value of at most this many bytes costs about as much as the position of one.
 const INLINE_BYTES: usize = 8;
 
 /// The row of a smaller memtable has no sketch of its keys, whose 4 KiB would be much for it.
@@ -244,6 +244,7 @@ impl Inner {
             let mut contents = Vec::new();
             write_varint(&mut contents, log.number);
             write_varint(&mut contents, log.bytes);
+            write_varint(&mut contents, TELLS_EXPIRY);
             table.add_meta(LOG_OF_ROW, contents)?;
         }
         let written = self.write_table(memtable, carried, table, log.is_some());
@@ -356,6 +357,6 @@ fn as_position<'a>(
     encoded: &'a mut Vec<u8>,
 ) -> EntryRef<'a> {
     encoded.clear();
-    position.encode(encoded);
+    position.encode((entry.kind == Kind::PutExpiring).then_some(entry.expires_at), encoded);
     EntryRef { kind: Kind::Position, expires_at: 0, value: encoded, ..entry }
 }

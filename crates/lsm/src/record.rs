@@ -210,19 +210,27 @@ impl Position {
         (self.0 >> OFFSET_BITS) * LENGTH_UNIT
     }
 
-    /// Appends the position in the form in which a CL-SSTable keeps it: offset and units, varints.
-    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+    /// Appends the position in the form in which a CL-SSTable keeps it: offset and units, and the time
+    /// if the operation there expires, varints. Tables of earlier versions leave the time out; which
+    /// form it is the table says ([`LOG_OF_ROW`](crate::version::LOG_OF_ROW)).
+    pub(crate) fn encode(self, expires_at: Option<u64>, out: &mut Vec<u8>) {
         write_varint(out, self.offset());
         write_varint(out, self.0 >> OFFSET_BITS);
+        if let Some(expires_at) = expires_at {
+            write_varint(out, expires_at);
+        }
     }
 
     /// Reads back what [`encode`](Position::encode) wrote; `None` if it is malformed.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (offset, used) = read_varint(bytes)?;
-        let (units, end) = read_varint(&bytes[used..])?;
-        let is_whole = used + end == bytes.len();
+    pub(crate) fn decode(mut bytes: &[u8]) -> Option<(Self, Option<u64>)> {
+        let mut next = || {
+            let (value, used) = read_varint(bytes)?;
+            bytes = &bytes[used..];
+            Some(value)
+        };
+        let (offset, units, expires_at) = (next()?, next()?, next());
         let fits = offset < 1 << OFFSET_BITS && units < 1 << (64 - OFFSET_BITS);
-        (is_whole && fits).then_some(Position(units << OFFSET_BITS | offset))
+        (bytes.is_empty() && fits).then_some((Position(units << OFFSET_BITS | offset), expires_at))
     }
 }
 
@@ -298,10 +306,17 @@ mod tests {
             let position = Position::new(offset, bytes);
             assert_eq!(position.offset(), offset);
             assert!(position.expected_bytes() + LENGTH_UNIT >= bytes as u64);
-            let mut out = Vec::new();
-            position.encode(&mut out);
-            assert_eq!(Position::decode(&out), Some(position));
-            assert_eq!(Position::decode(&out[..out.len() - 1]), None);
+            for expires_at in [None, Some(0), Some(u64::MAX)] {
+                let mut out = Vec::new();
+                position.encode(expires_at, &mut out);
+                assert_eq!(Position::decode(&out), Some((position, expires_at)));
+                if expires_at.is_none() {
+                    assert_eq!(Position::decode(&out[..out.len() - 1]), None);
+                } else {
+                    out.push(0);
+                    assert_eq!(Position::decode(&out), None);
+                }
+            }
             assert_eq!(Position::from_bits(position.bits()), position);
         }
     }

@@ -100,7 +100,8 @@ impl Snapshots {
         }
         let last = live.keys().next().copied().unwrap_or(u64::MAX).min(visible);
         let mut kept = self.before_clear.lock();
-        kept.extract_if(..=last, |_, _| true).map(|(_, view)| view).collect()
+        let needed = kept.split_off(&(last + 1));
+        std::mem::replace(&mut *kept, needed).into_values().collect()
     }
 
     /// What a snapshot at `at` reads if all keys were removed after it.

@@ -164,7 +164,7 @@ impl LogAhead {
         let mut is_there = self.scout.seek(key, sequence).unwrap_or(false);
         while is_there && live.contains(self.scout.key()) {
             if self.scout.kind() == Kind::Position
-                && let Some(position) = Position::decode(self.scout.value())
+                && let Some((position, _)) = Position::decode(self.scout.value())
             {
                 let sequence = self.scout.sequence();
                 self.entries.push(Held { position, sequence, start: 0, len: 0 });

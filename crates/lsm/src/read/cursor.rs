@@ -27,6 +27,7 @@ pub(crate) struct TreeCursor {
     key: Vec<u8>,
     value: Vec<u8>,
     expires_at: u64,
+    wants_values: bool,
     // Keeps memtables and files alive; the runs of the merge borrow nothing.
     view: Arc<View>,
     /// Counts seeks; a cursor may outlive its tree.
@@ -60,6 +61,7 @@ impl TreeCursor {
             key: Vec::new(),
             value: Vec::new(),
             expires_at: 0,
+            wants_values: true,
             view,
             tree,
         }
@@ -76,7 +78,7 @@ impl TreeCursor {
                 self.merge.next()?;
                 continue;
             }
-            self.merge.resolve()?;
+            self.resolve()?;
             let is_gone = is_gone(self.merge.kind(), self.merge.expires_at(), now);
             if !is_gone {
                 self.state = State::OnMerge;
@@ -85,6 +87,10 @@ impl TreeCursor {
             self.skip_key()?;
         }
         Ok(false)
+    }
+
+    fn resolve(&mut self) -> Result<()> {
+        if self.wants_values { self.merge.resolve() } else { self.merge.resolve_without_value() }
     }
 
     /// Past all versions of the key under the merge.
@@ -117,10 +123,12 @@ impl TreeCursor {
             let mut seen = None;
             while self.merge.valid() && self.merge.key() == self.key {
                 if self.merge.sequence() <= self.at {
-                    self.merge.resolve()?;
+                    self.resolve()?;
                     seen = Some((self.merge.kind(), self.merge.expires_at()));
                     self.value.clear();
-                    self.value.extend_from_slice(self.merge.value());
+                    if self.wants_values {
+                        self.value.extend_from_slice(self.merge.value());
+                    }
                 }
                 self.merge.prev()?;
             }
@@ -166,6 +174,10 @@ pub(super) fn is_gone(kind: Kind, expires_at: u64, now: Timestamp) -> bool {
 }
 
 impl Cursor for TreeCursor {
+    fn skip_values(&mut self) {
+        self.wants_values = false;
+    }
+
     fn first(&mut self) -> Result<bool> {
         self.place(|c, now| {
             match c.range.start.clone() {

@@ -213,6 +213,12 @@ impl Merge {
         self.runs[top].resolve()
     }
 
+    /// To be called instead by who does not want the value, which may read as empty then.
+    pub(crate) fn resolve_without_value(&mut self) -> Result<()> {
+        let top = self.heap[0];
+        self.runs[top].resolve_without_value()
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         self.top().kind()
     }

@@ -104,7 +104,7 @@ impl Inner {
             let Some((key, sequence)) = run.draw(at, below)? else { continue };
             merge.seek(&key, at)?;
             if merge.valid() && merge.key() == key && merge.sequence() == sequence {
-                merge.resolve()?;
+                merge.resolve_without_value()?;
                 let now = self.env.clock.now();
                 if !super::cursor::is_gone(merge.kind(), merge.expires_at(), now) {
                     return Ok(Some(key));

@@ -40,6 +40,8 @@ enum Found {
     Record,
     /// In one that was fetched before.
     Ahead(Range<usize>),
+    /// It is not wanted: kind and expiry are known without it.
+    Nowhere,
 }
 
 impl RowIter {
@@ -141,7 +143,7 @@ impl RowIter {
         // A position without a log is damage: no flush writes one. It is told as such by its kind.
         let Some(log) = &self.log else { return Ok(()) };
         let version = (self.table.key(), self.table.sequence());
-        let position = log.position(self.table.value())?;
+        let (position, _) = log.position(self.table.value())?;
         if let Some(ahead) = &mut self.ahead
             && let Some(place) = ahead.record(log.access(), &self.live, position, version)
         {
@@ -151,6 +153,24 @@ impl RowIter {
         }
         self.logged = log.read(position, version, &mut self.record, self.purpose)?;
         self.value = Found::Record;
+        Ok(())
+    }
+
+    /// As [`resolve`](Self::resolve) for who does not want the value, which reads as empty then. Cost: a
+    /// read of the log if the table does not say when a value there expires, as those of earlier
+    /// versions do not.
+    pub(crate) fn resolve_without_value(&mut self) -> Result<()> {
+        if matches!(self.value, Found::Table)
+            && self.table.kind() == Kind::Position
+            && let Some(log) = &self.log
+        {
+            if !log.tells_expiry() {
+                return self.resolve();
+            }
+            let (_, expires_at) = log.position(self.table.value())?;
+            self.logged = Logged::without_value(expires_at);
+            self.value = Found::Nowhere;
+        }
         Ok(())
     }
 
@@ -164,6 +184,7 @@ impl RowIter {
 
     pub(crate) fn value(&self) -> &[u8] {
         match (&self.value, &self.ahead) {
+            (Found::Nowhere, _) => &[],
             (Found::Record, _) => self.logged.value(&self.record),
             (Found::Ahead(place), Some(ahead)) => self.logged.value(&ahead.bytes()[place.clone()]),
             _ => self.table.value(),

@@ -142,6 +142,16 @@ impl Source {
         }
     }
 
+    /// The same for who does not want the value, which may read as empty then.
+    pub(crate) fn resolve_without_value(&mut self) -> Result<()> {
+        match self {
+            Source::Row(row) => row.resolve_without_value(),
+            Source::Memtable(_) | Source::RowTable(_) | Source::Level(_) | Source::Waiting(_) => {
+                Ok(())
+            }
+        }
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         run!(self, it => it.kind())
     }

@@ -8,15 +8,29 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use siltstone_engine::batch::read_varint;
 use siltstone_engine::{Error, Op, Purpose, Result};
 use siltstone_media::Media;
 use siltstone_table::{FileKind, FileNumber, Kind, LogAccess, LogMode, LogReader};
 
 use crate::record::{self, Position};
 
-/// The meta block of a table of positions: the number of the log and how many of its bytes are the
-/// row's, varints. For tools that find the table without a manifest.
+/// The meta block of a table of positions: the number of the log, how many of its bytes are the
+/// row's, and [`TELLS_EXPIRY`], varints. For tools that find the table without a manifest. Earlier
+/// versions leave the last out.
 pub(crate) const LOG_OF_ROW: &str = "log";
+/// Positions say when the values there expire.
+pub(crate) const TELLS_EXPIRY: u64 = 1;
+
+/// Whether the positions of a table with this meta block say when the values there expire.
+fn tells_expiry(mut block: &[u8]) -> bool {
+    let mut next = || {
+        let (value, used) = read_varint(block)?;
+        block = &block[used..];
+        Some(value)
+    };
+    (next(), next(), next()).2 == Some(TELLS_EXPIRY)
+}
 
 /// A log that is no longer written. When the last version that names its row is gone and the row
 /// is obsolete, the file is removed.
@@ -27,6 +41,8 @@ pub(crate) struct LogFile {
     access: LogAccess,
     media: Arc<dyn Media>,
     obsolete: AtomicBool,
+    /// The positions in it say when values expire.
+    tells_expiry: AtomicBool,
 }
 
 /// What a log says of one version of a key.
@@ -39,6 +55,12 @@ pub(crate) struct Logged {
 }
 
 impl Logged {
+    /// A put of which nothing but this is known.
+    pub(crate) fn without_value(expires_at: Option<u64>) -> Self {
+        let is_expiring = expires_at.is_some();
+        Logged { expires_at: expires_at.unwrap_or(0), is_expiring, value: 0..0 }
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         if self.is_expiring { Kind::PutExpiring } else { Kind::Put }
     }
@@ -66,14 +88,26 @@ impl LogFile {
             return Err(Error::corruption(name, access.file_bytes(), reason));
         }
         let media = media.clone();
-        Ok(Arc::new(LogFile { number, bytes, access, media, obsolete: AtomicBool::new(false) }))
+        let (obsolete, tells_expiry) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Arc::new(LogFile { number, bytes, access, media, obsolete, tells_expiry }))
     }
 
-    /// The position of which a row's table has these bytes.
+    /// Takes from the meta block of the row's table whether positions say when values expire.
+    pub(crate) fn set_form(&self, block: &[u8]) {
+        self.tells_expiry.store(tells_expiry(block), Ordering::Relaxed);
+    }
+
+    /// Whether positions in it say when values expire.
+    pub(crate) fn tells_expiry(&self) -> bool {
+        self.tells_expiry.load(Ordering::Relaxed)
+    }
+
+    /// The position of which a row's table has these bytes, and when what is there expires, if the
+    /// table says so.
     ///
     /// # Errors
     /// `Corruption` if they are none.
-    pub(crate) fn position(&self, bytes: &[u8]) -> Result<Position> {
+    pub(crate) fn position(&self, bytes: &[u8]) -> Result<(Position, Option<u64>)> {
         let malformed = "a row names a malformed position in this log";
         Position::decode(bytes).ok_or_else(|| Error::corruption(self.name(), 0, malformed))
     }

@@ -20,7 +20,7 @@ mod set;
 
 pub(crate) use edit::{Edit, FileEntry, RowEntry};
 pub(crate) use file::TableFile;
-pub(crate) use log_file::{LOG_OF_ROW, LogFile, Logged};
+pub(crate) use log_file::{LOG_OF_ROW, LogFile, Logged, TELLS_EXPIRY};
 pub(crate) use opened::{NvmRows, Opened, Opener};
 pub(crate) use row::{InRow, Row};
 pub(crate) use set::{ENGINE, Versions, fold, missing_file, missing_manifest};

@@ -18,7 +18,7 @@ use siltstone_table::{Found, Kind};
 
 use super::edit::{FileEntry, RowEntry};
 use super::opened::{NvmRows, Opener};
-use super::{LogFile, Logged, TableFile};
+use super::{LOG_OF_ROW, LogFile, Logged, TableFile};
 use crate::live_range::LiveRange;
 use crate::pool::POOL_FILE;
 use crate::rowtable::{RowTable, RowVersion, Tally};
@@ -80,7 +80,14 @@ impl Row {
         }
         let file = TableFile::open(opener.media, entry.clone(), opener.cache)?;
         let log = row.log.map(|(number, bytes)| LogFile::open(opener.media, number, bytes));
-        Ok(Self::new(Body::File { file, log: log.transpose()? }, LiveRange::all()))
+        let log = log.transpose()?;
+        // A block that cannot be read says nothing, and then the log is read for what it would say.
+        if let Some(log) = &log
+            && let Ok(Some(block)) = file.table().meta_block(LOG_OF_ROW, Purpose::Recovery)
+        {
+            log.set_form(&block);
+        }
+        Ok(Self::new(Body::File { file, log }, LiveRange::all()))
     }
 
     fn new(body: Body, live: LiveRange) -> Self {
@@ -133,7 +140,7 @@ impl Row {
         let Some(found) = file.get(key, hash, at)? else { return Ok(None) };
         match (log, found.kind) {
             (Some(log), Kind::Position) => {
-                let (position, mut record) = (log.position(found.value())?, Vec::new());
+                let ((position, _), mut record) = (log.position(found.value())?, Vec::new());
                 let version = (key, found.sequence);
                 let logged = log.read(position, version, &mut record, Purpose::Get)?;
                 Ok(Some(InRow::Log(logged, record)))

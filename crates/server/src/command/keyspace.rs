@@ -48,6 +48,7 @@ impl Keyspace {
             }
             None => {
                 let mut cursor = database.engine.iter()?;
+                cursor.skip_values();
                 let mut is_there = cursor.first()?;
                 while is_there && count.keys < MAX_COUNTED {
                     count.add(cursor.expires_at(), now);

@@ -50,6 +50,7 @@ impl<'a> Source<'a> {
         }
         let is_ordered = database.engine.capabilities().ordered;
         let mut cursor = database.engine.iter()?;
+        cursor.skip_values();
         let is_there = match start {
             Start::Key(key) if is_ordered && !key.is_empty() => cursor.seek(key)?,
             Start::Key(_) => cursor.first()?,
