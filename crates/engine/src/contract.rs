@@ -42,14 +42,14 @@ pub trait Engine: Send + Sync {
     /// earlier writes durable, like [`sync`](Engine::sync)).
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()>;
 
-    /// Removes every key, durably. What is written before it is removed; what is written after it has
-    /// returned stays; a write beside it comes before or after. Snapshots that were taken before still
-    /// show what was there.
+    /// Removes every key, durably. What is written before it is removed; what is written after it
+    /// has returned stays; a write beside it comes before or after. Snapshots that were taken
+    /// before still show what was there.
     ///
     /// An engine that says nothing else walks over the keys and removes them in batches: each is
-    /// applied whole, a write beside it may come between two of them, and a power cut or a fault may
-    /// leave some keys. One with a way of its own removes all keys at one moment or none, at a cost
-    /// that hardly grows with their number, and says so.
+    /// applied whole, a write beside it may come between two of them, and a power cut or a fault
+    /// may leave some keys. One with a way of its own removes all keys at one moment or none, at a
+    /// cost that hardly grows with their number, and says so.
     fn clear(&self) -> Result<()> {
         crate::clear::delete_all(self)
     }
@@ -65,10 +65,10 @@ pub trait Engine: Send + Sync {
         Err(self.unsupported("range scans"))
     }
 
-    /// A key drawn by chance; `None` if there is none. `below` draws a number below the one that it is
-    /// given, which is not 0. An engine that says nothing else draws from the first thousand keys in
-    /// its order; one with a way of its own makes every key about as likely as any other, at a cost
-    /// that hardly grows with their number, and says so.
+    /// A key drawn by chance; `None` if there is none. `below` draws a number below the one that it
+    /// is given, which is not 0. An engine that says nothing else draws from the first thousand
+    /// keys in its order; one with a way of its own makes every key about as likely as any other,
+    /// at a cost that hardly grows with their number, and says so.
     fn random_key(&self, below: &mut dyn FnMut(u64) -> u64) -> Result<Option<Vec<u8>>> {
         crate::sample::random_of_first(self, below)
     }

@@ -55,8 +55,9 @@ pub trait Cursor: Send {
         if is_there && self.key() == position { self.next() } else { Ok(is_there) }
     }
 
-    /// From the next move on values are not wanted: [`value`](Cursor::value) may return nothing in place
-    /// of one that would have to be read from elsewhere. Keys and expiries are what they were.
+    /// From the next move on values are not wanted: [`value`](Cursor::value) may return nothing in
+    /// place of one that would have to be read from elsewhere. Keys and expiries are what they
+    /// were.
     fn skip_values(&mut self) {}
 
     /// Whether the cursor stands on an entry.

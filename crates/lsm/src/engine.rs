@@ -79,8 +79,8 @@ pub(crate) struct State {
     pub(crate) is_sizing_queued: bool,
     /// Compactions queued or running.
     pub(crate) compactions: usize,
-    /// Those that are queued, by a number of their own, and the generation that they are of. Not with
-    /// the scheduler, which may outlive the table: they hold files, and the pool.
+    /// Those that are queued, by a number of their own, and the generation that they are of. Not
+    /// with the scheduler, which may outlive the table: they hold files, and the pool.
     pub(crate) queued: BTreeMap<u64, (u64, Compaction)>,
     pub(crate) next_compaction: u64,
     pub(crate) busy: Busy,
@@ -139,8 +139,9 @@ impl Inner {
 
     /// Installs an edit durably and lets readers see its version, changed further by `change`.
     /// `taken` are the rows that a compaction which moves the cursor over level 0 has merged;
-    /// `built` is the row in persistent memory that a flush adds. `false`: all keys were removed since
-    /// the view of `generation`; nothing is installed then, and what was written for it is garbage.
+    /// `built` is the row in persistent memory that a flush adds. `false`: all keys were removed
+    /// since the view of `generation`; nothing is installed then, and what was written for it is
+    /// garbage.
     pub(crate) fn install(
         &self,
         generation: u64,

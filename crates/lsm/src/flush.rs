@@ -110,7 +110,8 @@ impl Inner {
     fn flush_oldest(&self) -> Result<()> {
         let view = self.view.load_full();
         let flushed = self.flush_oldest_of(&view);
-        // What was removed meanwhile need not be flushed, and what a flush of it met is nobody's concern.
+        // What was removed meanwhile need not be flushed, and what a flush of it met is nobody's
+        // concern.
         if self.is_cleared_since(view.generation) { Ok(()) } else { flushed }
     }
 

@@ -210,9 +210,9 @@ impl Position {
         (self.0 >> OFFSET_BITS) * LENGTH_UNIT
     }
 
-    /// Appends the position in the form in which a CL-SSTable keeps it: offset and units, and the time
-    /// if the operation there expires, varints. Tables of earlier versions leave the time out; which
-    /// form it is the table says ([`LOG_OF_ROW`](crate::version::LOG_OF_ROW)).
+    /// Appends the position in the form in which a CL-SSTable keeps it: offset and units, and the
+    /// time if the operation there expires, varints. Tables of earlier versions leave the time out;
+    /// which form it is the table says ([`LOG_OF_ROW`](crate::version::LOG_OF_ROW)).
     pub(crate) fn encode(self, expires_at: Option<u64>, out: &mut Vec<u8>) {
         write_varint(out, self.offset());
         write_varint(out, self.0 >> OFFSET_BITS);

@@ -1,7 +1,7 @@
 //! Which moments are being read at, so that compaction keeps the versions they see.
 //!
-//! When all keys are removed, the files and memtables of before leave the view. For snapshots that are
-//! older the view of before is kept here until the last of them is gone:
+//! When all keys are removed, the files and memtables of before leave the view. For snapshots that
+//! are older the view of before is kept here until the last of them is gone:
 //!
 //! ```text
 //!   sequence      7        9  10=clear  12                    snapshots at 7 and 9 read the kept view,

@@ -1,4 +1,5 @@
-//! A key drawn by chance: each about as likely as any other, wherever it lies and whatever lies beside it.
+//! A key drawn by chance: each about as likely as any other, wherever it lies and whatever lies
+//! beside it.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 

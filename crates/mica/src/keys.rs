@@ -24,9 +24,9 @@ const MAX_DRAWS: usize = 256;
 
 impl Store {
     /// A key drawn by chance; `None` if there is none. The buckets are cut into windows of equal
-    /// length, the longer the fewer keys there are. A window is drawn, and a place in it, in vain if it has
-    /// fewer keys than that: so each key is as likely as any other. `below` draws a number below the
-    /// given one.
+    /// length, the longer the fewer keys there are. A window is drawn, and a place in it, in vain
+    /// if it has fewer keys than that: so each key is as likely as any other. `below` draws a
+    /// number below the given one.
     pub fn random_key(&self, below: &mut dyn FnMut(u64) -> u64) -> Option<Vec<u8>> {
         let (places, items) = (self.places(), self.items().max(1));
         let length = (WINDOW_KEYS * places / items).clamp(1, places);

@@ -36,9 +36,9 @@
 //! * Values are strings; there are no lists, hashes, sets or streams.
 //! * An empty key is refused; a value may be as large as the engine takes.
 //! * A transaction writes to one table; COPY to another table stands outside of one.
-//! * DBSIZE is an estimate beyond a million keys; SCAN's cursors are forgotten after many others and
-//!   then stand for the beginning, and on engines without an order SCAN may return a key twice that
-//!   was written meanwhile.
+//! * DBSIZE is an estimate beyond a million keys; SCAN's cursors are forgotten after many others
+//!   and   then stand for the beginning, and on engines without an order SCAN may return a key
+//!   twice that   was written meanwhile.
 //!
 //! The book's page on protocols has the whole list.
 

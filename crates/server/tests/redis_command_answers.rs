@@ -1,7 +1,7 @@
 //! Answers of commands that operators and client libraries send, as Redis 7.0 gives them.
 //!
-//! Each table of steps is run against this server. Where `redis-server` is installed the same steps are run
-//! against it too, so that a table cannot promise what Redis does not do.
+//! Each table of steps is run against this server. Where `redis-server` is installed the same steps
+//! are run against it too, so that a table cannot promise what Redis does not do.
 
 mod support;
 
@@ -228,7 +228,8 @@ fn scan_takes_any_cursor() {
         ("SCAN 1x", "-ERR invalid cursor"),
     ];
     check_both(&steps);
-    // Where there are keys, an unknown cursor begins anew: a scan may show keys twice, and misses none.
+    // Where there are keys, an unknown cursor begins anew: a scan may show keys twice, and misses
+    // none.
     let server = Running::start();
     let mut client = server.client();
     client.expect(&[("SET a v", "+OK"), ("SCAN 99999", "[\"0\", [\"a\"]]")]);

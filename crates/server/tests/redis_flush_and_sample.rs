@@ -1,4 +1,5 @@
-//! FLUSHALL, DBSIZE, INFO keyspace and RANDOMKEY over real engines: right, and quick after a long life.
+//! FLUSHALL, DBSIZE, INFO keyspace and RANDOMKEY over real engines: right, and quick after a long
+//! life.
 
 mod support;
 

@@ -116,11 +116,11 @@ impl Table {
         self.engine.write(batch, durability)
     }
 
-    /// Removes every key, durably. Snapshots that were taken before still show what was there, and a
-    /// transaction that has read anything since conflicts with it.
+    /// Removes every key, durably. Snapshots that were taken before still show what was there, and
+    /// a transaction that has read anything since conflicts with it.
     ///
-    /// `lsm`, `trie` and `mica` remove all keys at one moment or none, at a cost that hardly grows with
-    /// their number. `silt` and `skimpy` remove one after the other, in batches.
+    /// `lsm`, `trie` and `mica` remove all keys at one moment or none, at a cost that hardly grows
+    /// with their number. `silt` and `skimpy` remove one after the other, in batches.
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};

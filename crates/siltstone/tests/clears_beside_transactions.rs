@@ -1,4 +1,5 @@
-//! A removal of all keys is a write to everything: who has read anything before it conflicts with it.
+//! A removal of all keys is a write to everything: who has read anything before it conflicts with
+//! it.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 

@@ -80,8 +80,8 @@ impl Oracle {
         }
     }
 
-    /// Removes every key that may be read at `now`: one more moment, if there is any. What has expired
-    /// is removed already, or goes with the rest: it stays as doubtful as it was.
+    /// Removes every key that may be read at `now`: one more moment, if there is any. What has
+    /// expired is removed already, or goes with the rest: it stays as doubtful as it was.
     pub fn clear(&mut self, now: Timestamp) {
         let mut batch = WriteBatch::new();
         for expected in self.range(&KeyRange::all(), self.moment, now) {

@@ -158,9 +158,9 @@ impl Inner {
         self.background.notify();
     }
 
-    /// Installs an edit durably and lets readers see its version, changed further by `change`. `false`:
-    /// all keys were removed since the view of `generation`; nothing is installed then, and what was
-    /// written for it is garbage.
+    /// Installs an edit durably and lets readers see its version, changed further by `change`.
+    /// `false`: all keys were removed since the view of `generation`; nothing is installed then,
+    /// and what was written for it is garbage.
     pub(crate) fn install(
         &self,
         generation: u64,

@@ -1,7 +1,7 @@
 //! Removing all keys beside writers, flushes, compactions and copies, and at once.
 //!
-//! The conformance kit has the removal among the steps of its histories, power cuts and faults. Here
-//! are the promises that take threads, or numbers.
+//! The conformance kit has the removal among the steps of its histories, power cuts and faults.
+//! Here are the promises that take threads, or numbers.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 

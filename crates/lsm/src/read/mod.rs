@@ -43,8 +43,8 @@ pub(crate) struct View {
     /// Full memtables on their way to level 0, oldest first.
     pub(crate) flushing: Vec<Arc<Memtable>>,
     pub(crate) version: Arc<Version>,
-    /// How often all keys were removed since the opening: what a job made of an earlier generation's
-    /// memtables and tables is of no use.
+    /// How often all keys were removed since the opening: what a job made of an earlier
+    /// generation's memtables and tables is of no use.
     pub(crate) generation: u64,
 }
 

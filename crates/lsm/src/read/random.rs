@@ -1,9 +1,10 @@
 //! A key drawn by chance, each that is there as likely as any other.
 //!
-//! A version is drawn from all that are stored, in memtables, rows and tables, and taken if it is the
-//! one that its key reads as now. A key has one such version, whatever it has of older ones, so no key is more
-//! likely than another; what is dead or hidden is drawn in vain. Where nearly everything is dead the
-//! key behind a dead one has to do, which is then fair only as far as the dead are spread.
+//! A version is drawn from all that are stored, in memtables, rows and tables, and taken if it is
+//! the one that its key reads as now. A key has one such version, whatever it has of older ones, so
+//! no key is more likely than another; what is dead or hidden is drawn in vain. Where nearly
+//! everything is dead the key behind a dead one has to do, which is then fair only as far as the
+//! dead are spread.
 //!
 //! ```text
 //!   draw a run by its versions ─▶ draw a version in it ─▶ newest of its key, and live? ─ yes ─▶ the key
@@ -11,8 +12,8 @@
 //!        └─────────────────────────────────────────────────────┘  MAX_DRAWS times
 //! ```
 //!
-//! Invariant: the cost does not grow with the number of keys, but for the walk over dead versions at
-//! the end.
+//! Invariant: the cost does not grow with the number of keys, but for the walk over dead versions
+//! at the end.
 //!
 //! Source: rejection sampling.
 

@@ -156,9 +156,9 @@ impl RowIter {
         Ok(())
     }
 
-    /// As [`resolve`](Self::resolve) for who does not want the value, which reads as empty then. Cost: a
-    /// read of the log if the table does not say when a value there expires, as those of earlier
-    /// versions do not.
+    /// As [`resolve`](Self::resolve) for who does not want the value, which reads as empty then.
+    /// Cost: a read of the log if the table does not say when a value there expires, as those of
+    /// earlier versions do not.
     pub(crate) fn resolve_without_value(&mut self) -> Result<()> {
         if matches!(self.value, Found::Table)
             && self.table.kind() == Kind::Position

@@ -255,7 +255,8 @@ impl RowTable {
         self.header.data_bytes
     }
 
-    /// The key and the sequence number of the version at a position, which is below [`len`](Self::len).
+    /// The key and the sequence number of the version at a position, which is below
+    /// [`len`](Self::len).
     ///
     /// # Errors
     /// `Corruption`.

@@ -166,8 +166,9 @@ impl Versions {
         Ok(true)
     }
 
-    /// Removes every table and row, and makes the logs before `first_log` needless: one edit, durable
-    /// before `publish` sees the empty version. No write has a sequence number above `sequence`.
+    /// Removes every table and row, and makes the logs before `first_log` needless: one edit,
+    /// durable before `publish` sees the empty version. No write has a sequence number above
+    /// `sequence`.
     ///
     /// # Errors
     /// The medium's. Nothing has changed if the disk is full; otherwise the next opening tells.
@@ -223,7 +224,8 @@ impl Versions {
 }
 
 impl Installing {
-    /// Goes on to the version that an edit makes, which the manifest has. What it removes is retired.
+    /// Goes on to the version that an edit makes, which the manifest has. What it removes is
+    /// retired.
     fn enter(&mut self, next: Arc<Version>, edit: &Edit, publish: impl FnOnce(&Arc<Version>)) {
         self.first_log = edit.first_log.unwrap_or(self.first_log);
         merge_cursors(&mut self.cursors, &edit.cursors);

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! The edit is the one moment at which all keys are gone: before it a power cut leaves all that was
-//! there, after it nothing, since no log with an earlier write is read again. Writes that come later
-//! are in the next log, and have larger sequence numbers than the removal, which takes one for itself.
+//! there, after it nothing, since no log with an earlier write is read again. Writes that come
+//! later are in the next log, and have larger sequence numbers than the removal, which takes one
+//! for itself.
 //!
 //! Flushes and compactions that are under way are not waited for. Each knows the generation of the
 //! view that it began with; what it has made of an earlier one is not installed, and it ends soon.

@@ -98,8 +98,8 @@ pub(super) fn max_memory(context: &Context<'_>) -> u64 {
 
 /// What the selected table does when it is full, in Redis's words.
 pub(super) fn policy(context: &Context<'_>) -> &'static str {
-    // Redis has no word for a log that overwrites its oldest items. All policies of `mica` take from
-    // every key, and but for `fifo` they spare those that were read lately.
+    // Redis has no word for a log that overwrites its oldest items. All policies of `mica` take
+    // from every key, and but for `fifo` they spare those that were read lately.
     let is_cache = |store: &Arc<Store>| store.options().mode == Mode::Cache;
     if context.database().mica.as_ref().is_some_and(is_cache) {
         "allkeys-lru"

@@ -40,8 +40,8 @@ fn echo(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 /// Checks a password and lets the client in.
 ///
-/// Without a password the one user there is, `default`, may have any, as in Redis: programs that are
-/// given `redis://default:pw@host` send it to every server.
+/// Without a password the one user there is, `default`, may have any, as in Redis: programs that
+/// are given `redis://default:pw@host` send it to every server.
 fn authenticate(context: &mut Context<'_>, user: &[u8], given: &[u8]) -> Outcome {
     let password = context.shared.options.password.as_ref();
     let is_right = password.is_none_or(|password| is_same(password.as_bytes(), given));

@@ -4,10 +4,11 @@
 //! to 20 digits before the point and 17 behind it are added as integers at a common scale; all others as
 //! doubles. The result is written without an exponent and without trailing zeros.
 //!
-//! Hexadecimal numbers (`0x10`, `-0xA.8p1`) are taken as `strtold` takes them, since Redis does: they
-//! are read as doubles, which hold any of up to 53 bits exactly.
+//! Hexadecimal numbers (`0x10`, `-0xA.8p1`) are taken as `strtold` takes them, since Redis does:
+//! they are read as doubles, which hold any of up to 53 bits exactly.
 //!
-//! Source: the documentation of Redis's INCRBYFLOAT; ISO C, "The strtod, strtof, and strtold functions".
+//! Source: the documentation of Redis's INCRBYFLOAT; ISO C, "The strtod, strtof, and strtold
+//! functions".
 
 use std::borrow::Cow;
 
@@ -44,8 +45,8 @@ pub(super) fn parse_double(text: &[u8]) -> Result<f64, Mistake> {
     if value.is_nan() { Err(Mistake::NotANumber) } else { Ok(value) }
 }
 
-/// Reads `[sign]0xdigits[.digits][p exponent]`; `None` for all else. Digits beyond 64 bits only count
-/// for the magnitude.
+/// Reads `[sign]0xdigits[.digits][p exponent]`; `None` for all else. Digits beyond 64 bits only
+/// count for the magnitude.
 fn parse_hexadecimal(text: &[u8]) -> Option<f64> {
     let (is_negative, text) = match text {
         [b'-', rest @ ..] => (true, rest),

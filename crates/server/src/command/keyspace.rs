@@ -1,9 +1,9 @@
 //! How many keys a table has, how many of them expire and when, for INFO.
 //!
-//! No engine but `mica` keeps these numbers, and to keep them would cost each write a look-up. So INFO
-//! counts up to [`MAX_COUNTED`] keys, which takes milliseconds, and is exact for smaller tables. For a
-//! larger one it reports the engine's estimate, and the share and the times of expiring keys among
-//! those that it counted.
+//! No engine but `mica` keeps these numbers, and to keep them would cost each write a look-up. So
+//! INFO counts up to [`MAX_COUNTED`] keys, which takes milliseconds, and is exact for smaller
+//! tables. For a larger one it reports the engine's estimate, and the share and the times of
+//! expiring keys among those that it counted.
 //!
 //! Invariant: the cost is bounded, however large the table is.
 

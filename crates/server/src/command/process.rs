@@ -4,7 +4,8 @@
 //!
 //! Source: proc(5).
 
-/// A tick of the times in `/proc/self/stat`: USER_HZ is 100 on every architecture that Linux has today.
+/// A tick of the times in `/proc/self/stat`: USER_HZ is 100 on every architecture that Linux has
+/// today.
 const SECONDS_PER_TICK: f64 = 0.01;
 
 /// Seconds of processor time since the process began.

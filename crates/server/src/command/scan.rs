@@ -2,14 +2,15 @@
 //!
 //! These walk the table in engine order; how SCAN finds its place again is told in
 //! [`crate::store::cursors`]. Where that is key order, a pattern that begins with plain bytes bounds
-//! the walk to the keys that begin with them. No call keeps other clients waiting for long: SCAN ends
-//! early after some milliseconds, KEYS and DBSIZE run in slices ([`super::sliced`]).
+//! the walk to the keys that begin with them. No call keeps other clients waiting for long: SCAN
+//! ends early after some milliseconds, KEYS and DBSIZE run in slices ([`super::sliced`]).
 //!
 //! DBSIZE counts exactly up to a million keys, then answers with the engine's estimate, so that it
 //! cannot be used to keep a worker busy. FLUSHDB is the engine's affair
-//! ([`Engine::clear`](siltstone_engine::Engine::clear)), under all locks of the table: writers wait. Where
-//! the engine removes one key after the other, readers may see it half done, and a power cut may leave it so. Inside
-//! of MULTI it is part of the transaction: the keys that are there at EXEC are removed in its batch.
+//! ([`Engine::clear`](siltstone_engine::Engine::clear)), under all locks of the table: writers
+//! wait. Where the engine removes one key after the other, readers may see it half done, and a
+//! power cut may leave it so. Inside of MULTI it is part of the transaction: the keys that are
+//! there at EXEC are removed in its batch.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
@@ -158,8 +159,8 @@ fn dbsize(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     sliced.begin(context, &start)
 }
 
-/// A key drawn by the engine ([`Engine::random_key`](siltstone_engine::Engine::random_key)); in a transaction, which may hide
-/// keys or have others, one of the first thousand.
+/// A key drawn by the engine ([`Engine::random_key`](siltstone_engine::Engine::random_key)); in a
+/// transaction, which may hide keys or have others, one of the first thousand.
 fn randomkey(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     let state = RandomState::new();
     let mut drawn = 0u64;

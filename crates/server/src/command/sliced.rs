@@ -1,8 +1,8 @@
 //! Commands that look at every key of a table, in slices of time.
 //!
-//! KEYS and DBSIZE take as long as the table is large. A worker that ran them at a stretch would keep
-//! its other clients waiting, so such a command is run for [`SLICE`], and what is left of it waits in
-//! its client's [`Session`] until the client's next turn:
+//! KEYS and DBSIZE take as long as the table is large. A worker that ran them at a stretch would
+//! keep its other clients waiting, so such a command is run for [`SLICE`], and what is left of it
+//! waits in its client's [`Session`] until the client's next turn:
 //!
 //! ```text
 //! turn n      KEYS * (client 1, first slice)   GET a (client 2)   PING (client 3)
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! All slices walk with one cursor, which shows the table as of the moment when the command began;
-//! on `mica`, which has no such cursor, from bucket to bucket. In a transaction, which nobody may come
-//! between, a command runs at a stretch.
+//! on `mica`, which has no such cursor, from bucket to bucket. In a transaction, which nobody may
+//! come between, a command runs at a stretch.
 //!
 //! Invariant: while something is left of a command, no other command of its client runs, so replies
 //! keep the order of commands.

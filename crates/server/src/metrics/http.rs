@@ -9,9 +9,9 @@
 //!               └──────────────── 2 seconds ────────────────┘
 //! ```
 //!
-//! A connection has two seconds in all. There are at most [`MAX_CONNECTIONS`]; beyond them the oldest,
-//! which is the likeliest to have stalled, makes room for the newest. So clients that stall delay
-//! nobody, and hold no more than so many buffers.
+//! A connection has two seconds in all. There are at most [`MAX_CONNECTIONS`]; beyond them the
+//! oldest, which is the likeliest to have stalled, makes room for the newest. So clients that stall
+//! delay nobody, and hold no more than so many buffers.
 //!
 //! Where the server has a password, callers from other machines must send
 //! it as `Authorization: Bearer PASSWORD`. The console itself tells nothing, so anyone may have it: it asks
@@ -69,8 +69,8 @@ enum Phase {
     Reading(Vec<u8>),
     /// Of the response, so many bytes are sent.
     Writing { response: Vec<u8>, sent: usize },
-    /// All is sent. The client closes, or the time is over: to close first, with bytes of the client
-    /// unread, would take the response away from it.
+    /// All is sent. The client closes, or the time is over: to close first, with bytes of the
+    /// client unread, would take the response away from it.
     Draining,
 }
 

@@ -4,8 +4,9 @@
 //! returned. The next call goes on behind it, in engine order, so every key that is there during the
 //! whole scan is returned: exactly once in key order, at least once where the engine has none. A
 //! number stays good for repeated calls until 65,536 younger ones, or 64 MiB of keys, have pushed it
-//! out. A number that is not known, because it was pushed out or invented, stands for the beginning: Redis
-//! accepts any cursor, and a scan that begins again returns keys twice but misses none.
+//! out. A number that is not known, because it was pushed out or invented, stands for the
+//! beginning: Redis accepts any cursor, and a scan that begins again returns keys twice but misses
+//! none.
 //!
 //! The first number is drawn by chance, so that a number of an earlier process is not known either.
 //!
@@ -43,8 +44,8 @@ impl Cursors {
             positions: HashMap::new(),
             order: VecDeque::new(),
             key_bytes: 0,
-            // 0 means "begin" and "at the end". Some clients keep a cursor in a double, so there are
-            // less than 2^53 numbers.
+            // 0 means "begin" and "at the end". Some clients keep a cursor in a double, so there
+            // are less than 2^53 numbers.
             next: (RandomState::new().hash_one(()) >> 14).max(1),
             max_cursors,
         }

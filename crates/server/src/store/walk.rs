@@ -149,8 +149,8 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Whether the walk can stand still behind the key that was given last: if not, more keys have to
-    /// be given before. It cannot in a transaction.
+    /// Whether the walk can stand still behind the key that was given last: if not, more keys have
+    /// to be given before. It cannot in a transaction.
     pub(crate) fn can_park(&self) -> bool {
         let is_between_buckets = match &self.source {
             Source::Cursor(_) => true,

@@ -1,8 +1,8 @@
 //! An entry drawn by chance, each as likely as any other.
 //!
-//! A path from the root draws one of all slots of each node, filled or not, and begins again at one that
-//! is not: so every entry ends one of equally many paths of the same length. At the root, which all
-//! paths have in common, only filled slots are drawn.
+//! A path from the root draws one of all slots of each node, filled or not, and begins again at one
+//! that is not: so every entry ends one of equally many paths of the same length. At the root,
+//! which all paths have in common, only filled slots are drawn.
 //!
 //! Source: F. Olken and D. Rotem, "Random Sampling from B+ Trees", VLDB 1989.
 
@@ -10,11 +10,13 @@ use super::MemTree;
 use super::entry::EntryRef;
 use super::permutation::SLOTS;
 
-/// Paths that are tried: nodes are half full at least, so that of trees of any size one in hundreds ends.
+/// Paths that are tried: nodes are half full at least, so that of trees of any size one in hundreds
+/// ends.
 const MAX_PATHS: usize = 4096;
 
 impl MemTree {
-    /// An entry drawn by chance; `None` if there is none. `below` draws a number below the given one.
+    /// An entry drawn by chance; `None` if there is none. `below` draws a number below the given
+    /// one.
     pub fn random_entry(&self, below: &mut dyn FnMut(u64) -> u64) -> Option<EntryRef<'_>> {
         let found = (0..MAX_PATHS).find_map(|_| self.random_path(below));
         found.or_else(|| self.iter().next())

@@ -19,10 +19,11 @@ use crate::kind::{EntryRef, Kind};
 /// The first read ahead of a scan, in bytes.
 const FIRST_WINDOW: u64 = 16 << 10;
 
-/// How many times the average number of entries a block may hold so that all of them are drawn by chance
-/// alike; as many blocks are drawn for one entry.
+/// How many times the average number of entries a block may hold so that all of them are drawn by
+/// chance alike; as many blocks are drawn for one entry.
 const CROWDED: u64 = 4;
-/// Blocks that are drawn before the first entry has to do. It hardly comes to that: one in four succeeds.
+/// Blocks that are drawn before the first entry has to do. It hardly comes to that: one in four
+/// succeeds.
 const MAX_RANDOM_BLOCKS: usize = 256;
 
 /// How an iterator reads.
@@ -130,9 +131,9 @@ impl TableIter {
         self.prev_block()
     }
 
-    /// Moves to an entry drawn by chance. Each is as likely as any other, as far as no block holds more
-    /// than [`CROWDED`] times the average: what lies behind that in its block is not drawn. `below`
-    /// draws a number below the one that it is given. Cost: a few blocks.
+    /// Moves to an entry drawn by chance. Each is as likely as any other, as far as no block holds
+    /// more than [`CROWDED`] times the average: what lies behind that in its block is not drawn.
+    /// `below` draws a number below the one that it is given. Cost: a few blocks.
     ///
     /// # Errors
     /// `Corruption`; the medium's.

@@ -101,8 +101,8 @@ impl Versions {
     }
 
     /// Installs `edit`: the manifest first, durably; then `publish` sees the next version while no
-    /// other edit can come between. Files that it no longer names are retired. `false`: all keys were
-    /// removed since `generation`, and nothing is installed.
+    /// other edit can come between. Files that it no longer names are retired. `false`: all keys
+    /// were removed since `generation`, and nothing is installed.
     pub(crate) fn install(
         &self,
         generation: u64,

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The edit is the one moment at which all keys are gone: before it a power cut leaves all that was
-//! there, after it nothing, since no log with an earlier write is read again. Flushes and compactions
-//! that are under way are not waited for. Each knows the generation of the view that it began with;
-//! what it has made of an earlier one is not installed. Cursors keep what they read.
+//! there, after it nothing, since no log with an earlier write is read again. Flushes and
+//! compactions that are under way are not waited for. Each knows the generation of the view that it
+//! began with; what it has made of an earlier one is not installed. Cursors keep what they read.
 //!
 //! Invariant: what was written before is in no view, manifest or log that is read, once the edit is
 //! durable.
