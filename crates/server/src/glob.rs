@@ -11,10 +11,10 @@
 //!
 //! A segment in the middle is placed as early as it goes: whatever the next one can reach from a
 //! later place it can reach from there. The earliest place of a long segment is found by the
-//! Shift-And algorithm, a bit per class: bit i is set while the last i + 1 bytes match the first i
-//! + 1 classes. So a text costs at most 32 steps per byte, or one per byte and 64 classes of the
-//! segment, and a text shorter than the pattern costs nothing: no pattern makes it quadratic, let
-//! alone exponential.
+//! Shift-And algorithm, a bit per class: bit i is set while the last bytes, up to the class i, match
+//! the first classes. So a text costs at most 32 steps per byte, or one per byte and 64 classes of
+//! the segment, and a text shorter than the pattern costs nothing: no pattern makes it quadratic,
+//! let alone exponential.
 //!
 //! Invariant: any bytes are a pattern; one that is cut off (`[a`, a final `\`) matches as Redis
 //! would have it. A pattern that only texts longer than a key could match takes no memory.
