@@ -25,8 +25,8 @@ fn check(client: &mut Client, who: &str, steps: &[(&str, &str)]) {
 /// Checks steps on this server and, if it is installed, on Redis.
 fn check_both(steps: &[(&str, &str)]) {
     // Redis writes its snapshots there.
-    let directory = tempfile::tempdir().unwrap();
-    let directory = directory.path().to_str().unwrap();
+    let directory = tempfile::tempdir().expect("a place for its snapshots");
+    let directory = directory.path().to_str().expect("its path is text");
     let options = ["--save", "", "--databases", "2", "--dir", directory, "--port"];
     if let Some(peer) = Peer::start("redis-server", &options) {
         check(&mut Client::connect(peer.address), "redis", steps);
