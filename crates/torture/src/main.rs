@@ -1,0 +1,200 @@
+//! The command `siltstone-torture`.
+//!
+//! The report goes to standard output, progress and findings as they come to standard error. Exit status:
+//! 0 nothing was found, 1 something was, 2 usage, 3 the harness could not do its work, 130 interrupted.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use siltstone_torture::engines::{self, ENGINES, Engine};
+use siltstone_torture::faults::{self, FAULTS, Fault};
+use siltstone_torture::runner::{Plan, Report, Settings};
+use siltstone_torture::{program, report, runner};
+
+/// Torture the siltstone program from outside and check what it keeps
+///
+/// Starts `siltstone serve` on small stores, writes over several connections, lets a fault strike, starts
+/// it again and compares every key with what was acknowledged, refused or in flight.
+#[derive(Parser)]
+#[command(
+    name = "siltstone-torture",
+    version,
+    args_conflicts_with_subcommands = true,
+    after_help = "Try:\n  \
+        siltstone-torture list\n  \
+        siltstone-torture --engine lsm --fault kill --rounds 200\n  \
+        siltstone-torture --engine lsm,trie,silt,skimpy --fault kill,term --rounds 10000 --seed 1 --jobs 2\n\n\
+        A round is one fault. Up to some fifty rounds in a row strike one store; that is a history, and its \
+        seed determines what is written and when the fault strikes. A finding names its history, and the \
+        command that repeats it.\n\n\
+        Exit status: 0 nothing was found, 1 something was, 2 usage, 3 the harness could not do its work, \
+        130 interrupted."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: Run,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show the engines and the fault classes, a line each
+    List,
+}
+
+#[derive(Args)]
+struct Run {
+    /// Engines, separated by commas; all if none is named
+    #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = engine)]
+    engine: Vec<&'static Engine>,
+    /// Fault classes, separated by commas; all if none is named
+    #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = fault)]
+    fault: Vec<FaultArg>,
+    /// Rounds for each engine and fault class
+    #[arg(long, default_value_t = 100)]
+    rounds: u64,
+    /// The seed that the histories' seeds follow from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Repeat one history, by the seed that a finding names
+    #[arg(long, value_name = "SEED")]
+    history: Option<u64>,
+    /// Histories at once
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=256))]
+    jobs: u64,
+    /// Leave a pair of engine and fault class after so many findings
+    #[arg(long, default_value_t = 5, value_name = "COUNT")]
+    max_findings: u64,
+    /// The siltstone program; the one beside this one if it is not given, which `cargo run` builds first
+    #[arg(long, value_name = "FILE")]
+    siltstone: Option<PathBuf>,
+    /// Where stores are made; the system's directory for temporary files if it is not given
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+    /// Where stores with findings are kept; siltstone-torture in --scratch if it is not given
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// Print the report as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy)]
+struct FaultArg(&'static dyn Fault);
+
+fn engine(name: &str) -> Result<&'static Engine, String> {
+    let names: Vec<_> = ENGINES.iter().map(|engine| engine.name).collect();
+    engines::find(name).ok_or_else(|| format!("the engines are {}", names.join(", ")))
+}
+
+fn fault(name: &str) -> Result<FaultArg, String> {
+    let names: Vec<_> = FAULTS.iter().map(|fault| fault.name()).collect();
+    let found = faults::find(name).map(FaultArg);
+    found.ok_or_else(|| format!("the fault classes are {}", names.join(", ")))
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match cli.command {
+        Some(Command::List) => {
+            list();
+            ExitCode::SUCCESS
+        }
+        None => cli.run.run().unwrap_or_else(|trouble| {
+            eprintln!("siltstone-torture: {trouble}");
+            ExitCode::from(3)
+        }),
+    }
+}
+
+fn list() {
+    println!("engines");
+    for engine in ENGINES {
+        println!("  {:<18} {}", engine.name, engine.about);
+    }
+    println!("fault classes");
+    for fault in FAULTS {
+        println!("  {:<18} {}", fault.name(), fault.about());
+        if let Some(why) = fault.obstacle() {
+            println!("  {:<18} (skipped here: {why})", "");
+        }
+    }
+}
+
+impl Run {
+    fn run(self) -> Result<ExitCode, String> {
+        let harness = std::env::current_exe().map_err(|error| error.to_string())?;
+        let program = match self.siltstone {
+            Some(program) => program,
+            None => program::built_beside(&harness)?,
+        };
+        let scratch = self.scratch.unwrap_or_else(std::env::temp_dir);
+        let keep = self.keep.unwrap_or_else(|| scratch.join("siltstone-torture"));
+        let interrupted = Arc::new(AtomicBool::new(false));
+        let settings = Settings { program, scratch, keep, interrupted: interrupted.clone() };
+        let engines = match self.engine.is_empty() {
+            true => ENGINES.iter().collect(),
+            false => self.engine,
+        };
+        let faults: Vec<_> = match self.fault.is_empty() {
+            true => FAULTS.to_vec(),
+            false => self.fault.iter().map(|fault| fault.0).collect(),
+        };
+        let plan = Plan {
+            engines,
+            faults,
+            rounds: self.rounds,
+            seed: self.seed,
+            history: self.history,
+            jobs: self.jobs as usize,
+            max_findings: self.max_findings,
+        };
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::flag::register(signal, interrupted.clone())
+                .map_err(|error| format!("cannot listen for signals: {error}"))?;
+        }
+        let report = watched(&settings, &plan);
+        if self.json {
+            println!("{}", serde_json::json!(report));
+        } else {
+            print!("{}", report::table(&report));
+        }
+        report.troubles.iter().for_each(|trouble| eprintln!("siltstone-torture: {trouble}"));
+        Ok(ExitCode::from(match &report {
+            report if !report.findings.is_empty() => 1,
+            report if !report.troubles.is_empty() => 3,
+            report if report.interrupted => 130,
+            _ => 0,
+        }))
+    }
+}
+
+/// Runs the plan with a progress bar, and tells each finding as it comes.
+fn watched(settings: &Settings, plan: &Plan) -> Report {
+    let runnable = plan.faults.iter().filter(|fault| fault.obstacle().is_none()).count();
+    let total = (runnable * plan.engines.len()) as u64 * plan.rounds;
+    // `stderr` draws nothing when standard error is no terminal.
+    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+    let template = "[{bar:30}] {human_pos}/{human_len} rounds, {per_sec}, {eta} left, {msg}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let progress = |engine: &str, fault: &str, findings: u64| {
+        bar.inc(1);
+        bar.set_message(format!("{findings} findings ({engine} {fault})"));
+    };
+    let report = runner::run(settings, plan, &progress, &|finding| {
+        bar.suspend(|| eprint!("{}", report::finding(finding)));
+    });
+    bar.finish_and_clear();
+    report
+}

@@ -1,0 +1,263 @@
+//! The server as a process: started, awaited, signalled, limited, and what it says on standard error.
+//!
+//! The server listens on a free port of loopback and tells it on standard error. A thread copies
+//! that to a file as it comes, for reports. Whatever happens, a dropped server is killed and reaped.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+
+/// How long a server may take to listen, or to end, before that is a finding. A machine may be busy.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// When a write is acknowledged: `--fsync`.
+pub const FSYNC: [&str; 3] = ["always", "everysec", "no"];
+
+/// How a server is started.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// The `siltstone` program.
+    pub program: PathBuf,
+    /// The store's directory.
+    pub store: PathBuf,
+    /// What `--table` gets: `default=ENGINE,options`.
+    pub table: String,
+    /// What `--fsync` gets.
+    pub fsync: &'static str,
+    /// More arguments of `serve`.
+    pub more: Vec<String>,
+    /// Where standard error is copied to, at the end.
+    pub log: PathBuf,
+}
+
+/// A process of `siltstone serve`.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    address: Option<SocketAddr>,
+    said: Receiver<SocketAddr>,
+    log: PathBuf,
+    log_from: u64,
+    ended: Option<ExitStatus>,
+}
+
+impl Server {
+    /// Starts the process and does not wait for anything.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn spawn(launch: &Launch) -> io::Result<Self> {
+        let mut log = OpenOptions::new().create(true).append(true).open(&launch.log)?;
+        let log_from = log.metadata()?.len();
+        let mut child = Command::new(&launch.program)
+            .arg("serve")
+            .arg(&launch.store)
+            .args(["--listen", "127.0.0.1:0", "--table", &launch.table, "--fsync", launch.fsync])
+            .args(&launch.more)
+            .env_remove("SILTSTONE_PASSWORD")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let stderr = child.stderr.take();
+        let (say, said) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stderr?).split(b'\n') {
+                let line = line.ok()?;
+                let text = String::from_utf8_lossy(&line).into_owned();
+                if let Some(address) = text.strip_prefix("serving ").and_then(last_word) {
+                    let _ = say.send(address);
+                }
+                log.write_all(&[&line[..], b"\n"].concat()).ok()?;
+            }
+            Some(())
+        });
+        Ok(Server { child, address: None, said, log: launch.log.clone(), log_from, ended: None })
+    }
+
+    /// Starts the process and waits until it listens.
+    ///
+    /// # Errors
+    /// Why it does not: what it said, with its exit status.
+    pub fn start(launch: &Launch) -> Result<Self, String> {
+        let program = launch.program.display();
+        let mut server =
+            Server::spawn(launch).map_err(|error| format!("{program} does not start: {error}"))?;
+        match server.said.recv_timeout(PATIENCE) {
+            Ok(address) => {
+                server.address = Some(address);
+                Ok(server)
+            }
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                Err(format!("the server does not listen after {PATIENCE:?}; {}", server.told()))
+            }
+            Err(_) => {
+                let status = server.wait(PATIENCE)?;
+                Err(format!("the server does not open the store: {status}; {}", server.told()))
+            }
+        }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    /// The process's number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// SIGKILL, and waits until the process is gone.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        self.ended = self.child.wait().ok();
+    }
+
+    /// SIGTERM.
+    pub fn terminate(&self) {
+        if self.ended.is_none() {
+            let _ = kill_process(self.rustix_pid(), Signal::TERM);
+        }
+    }
+
+    /// How the process ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().ok().flatten();
+        }
+        self.ended
+    }
+
+    /// Waits for the process to end by itself.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn wait(&mut self, patience: Duration) -> Result<ExitStatus, String> {
+        let until = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.ended() {
+                return Ok(status);
+            }
+            if Instant::now() > until {
+                return Err(format!("the server does not end after {patience:?}; {}", self.told()));
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// SIGTERM, and waits for exit status 0.
+    ///
+    /// # Errors
+    /// It ends with another status, or not at all.
+    pub fn stop(&mut self) -> Result<(), String> {
+        self.terminate();
+        let status = self.wait(PATIENCE)?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(format!("after SIGTERM the server ends with {status}; {}", self.told()))
+    }
+
+    /// Sets a limit of the running process, its soft part alone; `None` lifts it.
+    ///
+    /// # Errors
+    /// The process is gone, or the system refuses.
+    pub fn limit(&self, resource: Resource, soft: Option<u64>) -> io::Result<Rlimit> {
+        let pid = Some(self.rustix_pid());
+        let now = rustix::process::getrlimit(resource);
+        let limit = Rlimit { current: soft.or(now.maximum), maximum: now.maximum };
+        Ok(prlimit(pid, resource, limit)?)
+    }
+
+    /// The open files of the process.
+    pub fn open_files(&self) -> u64 {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", self.pid()));
+        files.map_or(0, |files| files.count() as u64)
+    }
+
+    /// Memory of the process that is resident, in bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
+        let status = status.unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+        kib.unwrap_or(0) << 10
+    }
+
+    /// The end of what the process said on standard error.
+    pub fn told(&self) -> String {
+        // Its thread may still be copying the last words.
+        thread::sleep(Duration::from_millis(20));
+        let said = std::fs::read(&self.log).unwrap_or_default();
+        let said = String::from_utf8_lossy(said.get(self.log_from as usize..).unwrap_or_default());
+        let lines: Vec<_> = said.lines().collect();
+        let lines = &lines[lines.len().saturating_sub(12)..];
+        if lines.is_empty() { "it said nothing".into() } else { format!("it said:\n{}", lines.join("\n")) }
+    }
+
+    fn rustix_pid(&self) -> Pid {
+        // A process that was started has a number above 0.
+        Pid::from_raw(self.child.id() as i32).unwrap_or(Pid::INIT)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.ended().is_none() {
+            self.kill();
+        }
+    }
+}
+
+fn last_word(text: &str) -> Option<SocketAddr> {
+    text.rsplit(' ').next()?.parse().ok()
+}
+
+/// What a command of the `siltstone` program answered.
+#[derive(Debug)]
+pub struct Answer {
+    /// The exit status; `None` after a signal.
+    pub status: Option<i32>,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+impl Answer {
+    /// Everything, for reports; long output is cut.
+    pub fn told(&self) -> String {
+        let cut = |text: &str| -> String {
+            let short: String = text.chars().take(1500).collect();
+            if short.len() < text.len() { short + " …" } else { short }
+        };
+        let status = self.status.map_or("a signal".to_owned(), |status| format!("status {status}"));
+        format!("{status}\n{}{}", cut(&self.out), cut(&self.err))
+    }
+}
+
+/// Runs a command of the `siltstone` program to its end.
+///
+/// # Errors
+/// It cannot be started.
+pub fn command(program: &Path, words: &[&str]) -> io::Result<Answer> {
+    let output = Command::new(program).args(words).stdin(Stdio::null()).output()?;
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ok(Answer { status: output.status.code(), out: text(output.stdout), err: text(output.stderr) })
+}
+
+/// An empty file, so that a report can name it though nothing was said.
+///
+/// # Errors
+/// It cannot be made.
+pub fn touch(file: &Path) -> io::Result<()> {
+    File::create(file).map(drop)
+}

@@ -1,0 +1,327 @@
+//! Runs histories side by side, and gathers what they found.
+//!
+//! The rounds of every pair of engine and fault class are cut into histories, each with a seed that follows from
+//! the run's. Jobs take them in turn, pair by pair, so that a run that is interrupted has done something of
+//! everything. A history ends with its first finding; the others go on.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::engines::Engine;
+use crate::faults::Fault;
+use crate::finding::{Finding, Stop};
+use crate::history::History;
+use crate::lane::Counts;
+use crate::random::Random;
+
+/// How a run is set up.
+#[derive(Debug)]
+pub struct Settings {
+    /// The `siltstone` program.
+    pub program: PathBuf,
+    /// Where stores are made, in directories of their own that go when a history ends without a finding.
+    pub scratch: PathBuf,
+    /// Where what belongs to a finding is kept.
+    pub keep: PathBuf,
+    /// Set when the run is to end.
+    pub interrupted: Arc<AtomicBool>,
+}
+
+impl Settings {
+    /// Whether the run is to end.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted.load(SeqCst)
+    }
+}
+
+/// What is to be run.
+pub struct Plan {
+    /// The engines.
+    pub engines: Vec<&'static Engine>,
+    /// The fault classes.
+    pub faults: Vec<&'static dyn Fault>,
+    /// Rounds of each pair.
+    pub rounds: u64,
+    /// The run's seed.
+    pub seed: u64,
+    /// One history alone, by its own seed.
+    pub history: Option<u64>,
+    /// Histories at once.
+    pub jobs: usize,
+    /// Findings of one pair after which it is left.
+    pub max_findings: u64,
+}
+
+/// What was done with one pair.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// The engine.
+    pub engine: &'static str,
+    /// The fault class.
+    pub fault: &'static str,
+    /// Why it was not done, if so.
+    pub skipped: Option<String>,
+    /// Rounds that were done.
+    pub rounds: u64,
+    /// Stores that were made.
+    pub histories: u64,
+    /// Writes that were acknowledged.
+    pub acknowledged: u64,
+    /// Writes that were refused.
+    pub refused: u64,
+    /// Writes of unknown outcome.
+    pub unknown: u64,
+    /// Reads that were compared.
+    pub compared: u64,
+    /// Findings.
+    pub findings: u64,
+    /// Time, of all jobs together.
+    pub seconds: f64,
+}
+
+/// What a run did and found.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The run's seed.
+    pub seed: u64,
+    /// A row a pair.
+    pub rows: Vec<Row>,
+    /// All findings.
+    pub findings: Vec<Finding>,
+    /// What the harness could not do.
+    pub troubles: Vec<String>,
+    /// Whether it ended early.
+    pub interrupted: bool,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+/// A history that waits to be run.
+struct Task {
+    pair: usize,
+    seed: u64,
+    rounds: u64,
+}
+
+/// Runs a plan. `progress` is called behind every round with the pair's names and the findings so far.
+pub fn run(
+    settings: &Settings,
+    plan: &Plan,
+    progress: &(dyn Fn(&str, &str, u64) + Sync),
+    found: &(dyn Fn(&Finding) + Sync),
+) -> Report {
+    let begun = Instant::now();
+    let mut pairs = Vec::new();
+    for engine in &plan.engines {
+        pairs.extend(plan.faults.iter().map(|fault| (*engine, *fault)));
+    }
+    let rows = pairs.iter().map(|(engine, fault)| empty(engine.name, *fault));
+    let report = Mutex::new(Report {
+        seed: plan.seed,
+        rows: rows.collect(),
+        findings: Vec::new(),
+        troubles: Vec::new(),
+        interrupted: false,
+        seconds: 0.0,
+    });
+    let tasks = Mutex::new(tasks(plan, &pairs));
+    let take = || tasks.lock().ok().and_then(|mut tasks| tasks.pop_front());
+    thread::scope(|scope| {
+        for _ in 0..plan.jobs {
+            scope.spawn(|| {
+                while let Some(task) = take() {
+                    let (engine, fault) = pairs[task.pair];
+                    if settings.is_interrupted() {
+                        return;
+                    }
+                    let is_left = report.lock().map_or(true, |report| {
+                        report.rows[task.pair].findings >= plan.max_findings
+                    });
+                    if is_left {
+                        continue;
+                    }
+                    let findings = || report.lock().map_or(0, |report| report.findings.len());
+                    let step = || progress(engine.name, fault.name(), findings() as u64);
+                    let (row, end) = live(settings, engine, fault, &task, &step);
+                    let Ok(mut report) = report.lock() else { return };
+                    report.rows[task.pair].add(&row);
+                    match end {
+                        End::Fine => {}
+                        End::Found(finding) => {
+                            found(&finding);
+                            report.rows[task.pair].findings += 1;
+                            report.findings.push(finding);
+                        }
+                        End::Trouble(what) => report.troubles.push(what),
+                    }
+                }
+            });
+        }
+    });
+    let mut report = report.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    report.seconds = begun.elapsed().as_secs_f64();
+    report.interrupted = settings.is_interrupted();
+    report
+}
+
+/// The histories of a plan: the first of every pair, then the second, and so on.
+fn tasks(plan: &Plan, pairs: &[(&'static Engine, &'static dyn Fault)]) -> VecDeque<Task> {
+    if let Some(seed) = plan.history {
+        return (0..pairs.len()).map(|pair| Task { pair, seed, rounds: plan.rounds }).collect();
+    }
+    let mut tasks = Vec::new();
+    for (pair, (engine, fault)) in pairs.iter().enumerate() {
+        if fault.obstacle().is_some() {
+            continue;
+        }
+        let names = [Random::seed_of_name(engine.name), Random::seed_of_name(fault.name())];
+        let per_history = fault.rounds_per_history();
+        for number in 0..plan.rounds.div_ceil(per_history) {
+            let rounds = per_history.min(plan.rounds - number * per_history);
+            // As short as a seed can be and still be one of its own.
+            let seed = Random::seed_of(&[plan.seed, names[0], names[1], number]) >> 16;
+            tasks.push((number, Task { pair, seed, rounds }));
+        }
+    }
+    tasks.sort_by_key(|(number, task)| (*number, task.pair));
+    tasks.into_iter().map(|(_, task)| task).collect()
+}
+
+/// How a history ended.
+enum End {
+    Fine,
+    Found(Finding),
+    Trouble(String),
+}
+
+/// Runs a history.
+fn live(
+    settings: &Settings,
+    engine: &'static Engine,
+    fault: &dyn Fault,
+    task: &Task,
+    step: &(dyn Fn() + Sync),
+) -> (Row, End) {
+    let begun = Instant::now();
+    let mut row = empty(engine.name, fault);
+    row.histories = 1;
+    let name = format!("{}-{}-{}", engine.name, fault.name(), task.seed);
+    let root = tempfile::Builder::new().prefix(&format!("{name}-")).tempdir_in(&settings.scratch);
+    let root = match root {
+        Ok(root) => root,
+        Err(error) => {
+            let scratch = settings.scratch.display();
+            return (row, End::Trouble(format!("cannot make a directory in {scratch}: {error}")));
+        }
+    };
+    let path = root.path().to_owned();
+    let mut history = History::new(settings, engine, task.seed, task.rounds, path, step);
+    let ended = fault.run(&mut history);
+    let Counts { acknowledged, refused, unknown, read } = history.counts();
+    let is_whole = ended.is_ok();
+    row.rounds = if is_whole { task.rounds } else { history.round().saturating_sub(1) };
+    row.acknowledged = acknowledged;
+    row.refused = refused;
+    row.unknown = unknown;
+    row.compared = read;
+    row.seconds = begun.elapsed().as_secs_f64();
+    let end = match ended {
+        Ok(()) | Err(Stop::Interrupted) => End::Fine,
+        Err(Stop::Trouble(what)) => {
+            End::Trouble(format!("{} {}: {what}", engine.name, fault.name()))
+        }
+        // Its servers were ended by the signal that ends the run, too.
+        Err(Stop::Wrong(_)) if settings.is_interrupted() => End::Fine,
+        Err(Stop::Wrong(what)) => {
+            let story = history.story().to_vec();
+            let round = history.round();
+            let words = format!(
+                "siltstone-torture --engine {} --fault {} --history {} --rounds {round}",
+                engine.name,
+                fault.name(),
+                task.seed
+            );
+            let mut finding = Finding {
+                engine: engine.name,
+                fault: fault.name(),
+                history: task.seed,
+                round,
+                what,
+                story,
+                directory: settings.keep.join(&name),
+                command: words,
+            };
+            finding.directory = keep(root, &finding);
+            End::Found(finding)
+        }
+    };
+    (row, end)
+}
+
+/// Keeps what belongs to a finding, where it is or in the directory for that.
+fn keep(root: tempfile::TempDir, finding: &Finding) -> PathBuf {
+    let text = format!(
+        "{}\n\n{}\n\nTo repeat it: {}\n",
+        finding.what,
+        finding.story.join("\n"),
+        finding.command
+    );
+    let _ = std::fs::write(root.path().join("finding.txt"), text);
+    let from = root.keep();
+    let moved = move_to(&from, &finding.directory);
+    if moved.is_ok() { finding.directory.clone() } else { from }
+}
+
+fn move_to(from: &Path, to: &Path) -> std::io::Result<()> {
+    if let Some(parent) = to.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    if to.exists() {
+        std::fs::remove_dir_all(to)?;
+    }
+    if std::fs::rename(from, to).is_err() {
+        crate::tree::copy(from, to)?;
+        std::fs::remove_dir_all(from)?;
+    }
+    Ok(())
+}
+
+fn empty(engine: &'static str, fault: &dyn Fault) -> Row {
+    Row {
+        engine,
+        fault: fault.name(),
+        skipped: fault.obstacle(),
+        rounds: 0,
+        histories: 0,
+        acknowledged: 0,
+        refused: 0,
+        unknown: 0,
+        compared: 0,
+        findings: 0,
+        seconds: 0.0,
+    }
+}
+
+impl Row {
+    fn add(&mut self, other: &Row) {
+        self.rounds += other.rounds;
+        self.histories += other.histories;
+        self.acknowledged += other.acknowledged;
+        self.refused += other.refused;
+        self.unknown += other.unknown;
+        self.compared += other.compared;
+        self.seconds += other.seconds;
+    }
+
+    /// Rounds a second of one job.
+    pub fn rate(&self) -> f64 {
+        let seconds = Duration::from_secs_f64(self.seconds).as_secs_f64();
+        if seconds > 0.0 { self.rounds as f64 / seconds } else { 0.0 }
+    }
+}
