@@ -13,6 +13,8 @@ pub struct Engine {
     pub about: &'static str,
     /// Option lists to choose from; each is appended to the engine's name.
     pub variants: &'static [&'static str],
+    /// Option lists with which the store asks for space as long as it is written to, if `variants` do not.
+    pub growing: &'static [&'static str],
 }
 
 /// All durable engines. `mica` keeps nothing over a restart, so there is nothing to check.
@@ -21,13 +23,14 @@ pub const ENGINES: &[Engine] = &[
         name: "lsm",
         about: "flushes every 16 to 64 KiB of log; compactions of rows, triangle and matrix containers",
         variants: &[
-            ",memtable=64KiB,table=64KiB,levels=256KiB:1MiB",
+            ",memtable=64KiB,table=64KiB,levels=256KiB:1MiB,container=256KiB",
             ",memtable=16KiB,table=16KiB,levels=64KiB:256KiB,container=0,l0_compact=3,l0_slow=12,l0_stop=24",
             ",memtable=32KiB,table=32KiB,levels=128KiB:1MiB,container=128KiB",
             ",memtable=32KiB,table=32KiB,levels=128KiB:1MiB,level0=matrix,container=128KiB,triad_log=off",
             ",memtable=32KiB,table=16KiB,levels=64KiB:512KiB,triad_mem=on,triad_disk=on,container=0,l0_compact=3",
-            ",memtable=64KiB,table=32KiB,levels=128KiB:1MiB,compression=lz4,block=1KiB",
+            ",memtable=64KiB,table=32KiB,levels=128KiB:1MiB,container=256KiB,compression=lz4,block=1KiB",
         ],
+        growing: &[],
     },
     Engine {
         name: "trie",
@@ -37,6 +40,7 @@ pub const ENGINES: &[Engine] = &[
             ",table=16KiB,bucket=1KiB,segment=8,levels=2,fanout_bits=2,collect=2,garbage=0.1",
             ",table=32KiB,levels=2,fanout_bits=1,collect=3,run=4,slow=8,stop=16",
         ],
+        growing: &[],
     },
     Engine {
         name: "silt",
@@ -46,6 +50,7 @@ pub const ENGINES: &[Engine] = &[
             ",partitions=1,slots=256,log=256KiB,hash_stores=3,stop=9,sort=16KiB,inline=64",
             ",partitions=4,slots=128,log=128KiB,hash_stores=2,stop=8,sort=64KiB,load_indexes=background",
         ],
+        growing: &[],
     },
     Engine {
         name: "skimpy",
@@ -55,6 +60,8 @@ pub const ENGINES: &[Engine] = &[
             ",capacity=16MiB,block=16,lanes=2,pack=0ms",
             ",capacity=6MiB,block=4,buckets=64",
         ],
+        // The device's file takes space until all of it has been written.
+        growing: &[",capacity=96MiB,block=16", ",capacity=64MiB,block=32,lanes=2"],
     },
 ];
 

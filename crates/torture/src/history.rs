@@ -90,6 +90,14 @@ impl<'a> History<'a> {
         self.lanes = (0..LANES).map(|lane| Lane::new(lane, mix, random.next())).collect();
     }
 
+    /// Takes options with which the store asks for space as long as it is written to.
+    pub fn grow(&mut self) {
+        if !self.engine.growing.is_empty() {
+            let options = self.random.pick(self.engine.growing);
+            self.table = format!("default={}{options}", self.engine.name);
+        }
+    }
+
     /// Begins the next round; false when all are done.
     ///
     /// # Errors

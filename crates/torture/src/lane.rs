@@ -30,13 +30,15 @@ pub struct Mix {
     pub max_bytes: u32,
     /// Commands that are sent at once, at most.
     pub pipeline: u64,
-    /// How many of 100 writes remove.
+    /// How many of 100 commands remove.
     pub removals: u64,
+    /// How many of 100 commands that set something set what expires, roughly.
+    pub expiring: u64,
 }
 
 impl Default for Mix {
     fn default() -> Self {
-        Mix { values: 120, numbers: 6, max_bytes: 3000, pipeline: 24, removals: 12 }
+        Mix { values: 120, numbers: 6, max_bytes: 3000, pipeline: 24, removals: 12, expiring: 6 }
     }
 }
 
@@ -131,7 +133,11 @@ impl Lane {
         });
         let rest: Vec<_> = rest.collect();
         self.counts.unknown += rest.len() as u64;
-        self.oracle.leave_unknown(rest);
+        if manners.refusals {
+            rest.into_iter().for_each(|write| self.oracle.leave_unknown(vec![write]));
+        } else {
+            self.oracle.leave_unknown(rest);
+        }
         match kind {
             ErrorKind::TimedOut => Err(Stop::Wrong(format!(
                 "lane {}: no reply in time to {count} commands in one pipeline",
@@ -171,7 +177,7 @@ impl Lane {
                 connection.push(&[b"INCR".to_vec(), name(number)]);
                 Asked::Write(Write { id, effects: vec![(number, Effect::Add(1))] })
             }
-            8..14 => {
+            expiring if (8..8 + self.mix.expiring).contains(&expiring) => {
                 // Most outlive the history; some expire while it goes on.
                 let ms = if self.random.percent(70) { 3_600_000 } else { self.random.between(20, 400) };
                 let bytes = self.bytes(lane, id, key);
@@ -180,7 +186,7 @@ impl Lane {
                 let expiry = Expiry { earliest: at, latest: at };
                 Asked::Write(Write { id, effects: vec![(key, Effect::Put(Some(expiry)))] })
             }
-            14..26 => {
+            8..26 => {
                 let keys = self.some_keys();
                 let mut words = vec![b"MSET".to_vec()];
                 for key in &keys {
@@ -351,6 +357,21 @@ impl Lane {
     /// # Errors
     /// A read fails.
     pub fn look(&mut self, address: SocketAddr, patience: Duration) -> Result<Vec<Sight>> {
+        self.look_with(address, patience, &|name, text| {
+            Err(Stop::Wrong(format!("GET {name} fails: {text}")))
+        })
+    }
+
+    /// Reads all keys. What a read that fails tells is for `failed` to say, by the key's name and the error.
+    ///
+    /// # Errors
+    /// The connection is lost, or what `failed` says.
+    pub fn look_with(
+        &mut self,
+        address: SocketAddr,
+        patience: Duration,
+        failed: &dyn Fn(&str, &str) -> Result<Seen>,
+    ) -> Result<Vec<Sight>> {
         let lost = |error: std::io::Error| {
             Stop::Wrong(format!("the server does not answer a reader: {error}"))
         };
@@ -368,7 +389,7 @@ impl Lane {
                     Reply::Error(text) => {
                         let name = values::key(self.oracle.lane(), *key);
                         let name = String::from_utf8_lossy(&name).into_owned();
-                        return Err(Stop::Wrong(format!("GET {name} fails: {text}")));
+                        failed(&name, &text)?
                     }
                     reply => seen_in(&self.oracle, *key, reply)?,
                 };

@@ -13,17 +13,20 @@
 //! what the book promises to a client.
 
 pub mod client;
+pub mod corruption;
 pub mod engines;
 pub mod faults;
 pub mod finding;
 pub mod history;
 pub mod lane;
 pub mod load;
+pub mod losses;
 pub mod oracle;
 pub mod process;
 pub mod program;
 pub mod random;
 pub mod report;
 pub mod runner;
+pub mod tmpfs;
 pub mod tree;
 pub mod values;

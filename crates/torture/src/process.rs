@@ -177,10 +177,11 @@ impl Server {
         Ok(prlimit(pid, resource, limit)?)
     }
 
-    /// The open files of the process.
-    pub fn open_files(&self) -> u64 {
-        let files = std::fs::read_dir(format!("/proc/{}/fd", self.pid()));
-        files.map_or(0, |files| files.count() as u64)
+    /// The highest number of an open file of the process.
+    pub fn highest_file(&self) -> u64 {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", self.pid())).into_iter().flatten();
+        let names = files.flatten().map(|file| file.file_name());
+        names.filter_map(|name| name.to_str()?.parse().ok()).max().unwrap_or(0)
     }
 
     /// Memory of the process that is resident, in bytes.

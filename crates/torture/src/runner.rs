@@ -267,7 +267,7 @@ fn live(
 /// Keeps what belongs to a finding, where it is or in the directory for that.
 fn keep(root: tempfile::TempDir, finding: &Finding) -> PathBuf {
     let text = format!(
-        "{}\n\n{}\n\nTo repeat it: {}\n",
+        "{}\n\nBefore it:\n{}\n\nTo repeat it: {}\n",
         finding.what,
         finding.story.join("\n"),
         finding.command

@@ -1,7 +1,15 @@
 //! The fault classes by name, a file each.
 
+mod damage;
+mod deleted_directory;
+mod failing_calls;
+mod few_files;
+mod file_size;
+mod full_disk;
+mod hostile_clients;
 mod kill;
 mod kill_at_open;
+mod limit;
 mod term;
 
 use crate::finding::Result;
@@ -31,7 +39,18 @@ pub trait Fault: Sync {
 }
 
 /// All fault classes.
-pub const FAULTS: &[&dyn Fault] = &[&kill::Kill, &kill_at_open::KillAtOpen, &term::Term];
+pub const FAULTS: &[&dyn Fault] = &[
+    &kill::Kill,
+    &kill_at_open::KillAtOpen,
+    &term::Term,
+    &full_disk::FullDisk,
+    &few_files::FewFiles,
+    &file_size::FileSize,
+    &failing_calls::FailingCalls,
+    &damage::Damage,
+    &deleted_directory::DeletedDirectory,
+    &hostile_clients::HostileClients,
+];
 
 /// The class of a name.
 pub fn find(name: &str) -> Option<&'static dyn Fault> {

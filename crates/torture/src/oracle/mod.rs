@@ -9,8 +9,9 @@
 //! | refused | an error reply came | never the write |
 //! | unknown | neither came, or the reply says that nobody knows | the write or not |
 //!
-//! Writes of unknown outcome that were sent in one pipeline are a *group*: the server takes them in order,
-//! so the first n of them happened, for some n. A write of several keys (MSET, DEL, MULTI) happened whole or not.
+//! Writes of unknown outcome that were sent in one pipeline are a *group*: the server takes them in order, so
+//! the first n of them happened, for some n. Where writes may be refused each is a group by itself: any of them may
+//! have been. A write of several keys (MSET, DEL, MULTI) happened whole or not.
 //!
 //! ```text
 //!   settled ──────── log ─────────────────────────────────────────►  seen
@@ -83,6 +84,8 @@ pub enum Seen {
     Number(i64),
     /// Bytes that no write of this key has.
     Foreign(String),
+    /// The read failed, with an error that says so: it tells nothing.
+    Failed,
 }
 
 /// A read of a key: what, and between which moments.
@@ -105,7 +108,7 @@ struct Entry {
 }
 
 /// The oracle of one lane.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Oracle {
     lane: u32,
     settled: Vec<State>,
@@ -241,10 +244,11 @@ impl Oracle {
             Verdict::Possible(world) => world,
             // As good as it gets: each key by itself is as it can be.
             Verdict::Undecided => self.settled.clone(),
-            Verdict::Impossible => return Err(self.tell_torn(sights)),
+            Verdict::Impossible(write, key) => return Err(self.tell_torn(sights, write, key)),
         };
         for ((settled, known), sight) in self.settled.iter_mut().zip(world).zip(sights) {
             *settled = match (&sight.seen, known) {
+                (Seen::Failed, known) => known,
                 (Seen::Value(write), State::Value(same, expiry)) if *write == same => {
                     State::Value(same, expiry)
                 }
@@ -288,6 +292,7 @@ impl Oracle {
             }
             Seen::Value(write) => format!("the value of write {write}"),
             Seen::Number(number) => format!("the number {number}"),
+            Seen::Failed => "an error".to_owned(),
             Seen::Foreign(bytes) => format!("bytes that no write of it has: {bytes}"),
         };
         let mut expected = expected;
@@ -307,30 +312,41 @@ impl Oracle {
     }
 
     /// Each key can be as it was seen, but not all of them at once.
-    fn tell_torn(&self, sights: &[Sight]) -> String {
-        let touched: BTreeSet<u32> =
-            self.log.iter().flat_map(|entry| &entry.write.effects).map(|(key, _)| *key).collect();
+    fn tell_torn(&self, sights: &[Sight], write: Option<u64>, key: u32) -> String {
+        let sight = &sights[key as usize].seen;
+        let name = String::from_utf8_lossy(&values::key(self.lane, key)).into_owned();
+        let write = match write {
+            Some(write) => format!("write {write}"),
+            None => "what was settled before".to_owned(),
+        };
         let mut lines = vec![format!(
-            "lane {}: each key can be as it is, but not all at once: a batch is torn, or a write was lost that \
-             came before one that was kept. What is seen:",
+            "each key of lane {} can be as it is, but not all at once: a batch is torn, or a write is lost that came \
+             before one that is kept. The contradiction is at key {name}, seen as {sight:?}, and {write}. All writes \
+             that are not settled and that have to do with it:",
             self.lane
         )];
-        for key in touched {
-            lines.push(format!("  key {key}: {:?}", sights[key as usize].seen));
-        }
-        lines.push("The writes that are not settled, in their order:".to_owned());
-        for Entry { write, group } in self.log.iter().rev().take(40).rev() {
-            let outcome = match group {
-                Some(group) => format!("unknown (group {group})"),
-                None => "acknowledged".to_owned(),
-            };
-            let effects = write.effects.iter().map(|(key, effect)| match effect {
-                Effect::Put(_) => format!("{key} put"),
-                Effect::Remove => format!("{key} removed"),
-                Effect::Add(by) => format!("{key} + {by}"),
+        // The key's writes, and the writes of the keys that these have in common with it.
+        let of = |entry: &&Entry| entry.write.effects.iter().any(|(of, _)| *of == key);
+        let beside: BTreeSet<u32> =
+            self.log.iter().filter(of).flat_map(|entry| &entry.write.effects).map(|e| e.0).collect();
+        for Entry { write, group } in &self.log {
+            let effects = write.effects.iter().filter(|(key, _)| beside.contains(key));
+            let effects = effects.map(|(key, effect)| {
+                let seen = &sights[*key as usize].seen;
+                match effect {
+                    Effect::Put(_) => format!("{key} put (seen: {seen:?})"),
+                    Effect::Remove => format!("{key} removed (seen: {seen:?})"),
+                    Effect::Add(by) => format!("{key} + {by}"),
+                }
             });
             let effects: Vec<_> = effects.collect();
-            lines.push(format!("  write {}, {outcome}: {}", write.id, effects.join(", ")));
+            if !effects.is_empty() && lines.len() < 60 {
+                let outcome = match group {
+                    Some(group) => format!("unknown (group {group})"),
+                    None => "acknowledged".to_owned(),
+                };
+                lines.push(format!("  write {}, {outcome}: {}", write.id, effects.join(", ")));
+            }
         }
         lines.join("\n")
     }
@@ -365,7 +381,7 @@ fn apply(states: &mut [State], write: &Write) {
 /// Whether a key that holds `state` can be seen so.
 fn fits(state: State, sight: &Sight) -> bool {
     match (state, &sight.seen) {
-        (State::Absent, Seen::Absent) => true,
+        (_, Seen::Failed) | (State::Absent, Seen::Absent) => true,
         (State::Value(write, expiry), Seen::Value(seen)) => {
             let is_there = |e: Expiry| sight.from <= e.latest + CLOCK_SLACK;
             write == *seen && expiry.is_none_or(is_there)

@@ -115,3 +115,33 @@ fn doubted_log_may_lose_its_end_alone() {
     assert!(oracle.check(&see(&[Seen::Absent, b.clone(), Seen::Absent])).is_err());
     oracle.check(&see(&[a, b, Seen::Absent])).unwrap();
 }
+
+#[test]
+fn single_writes_of_unknown_outcome_are_each_there_or_not() {
+    let mut oracle = Oracle::new(0, 3, 1);
+    for key in 0..3 {
+        let write = put(&mut oracle, &[key]);
+        oracle.leave_unknown(vec![write]);
+    }
+    for _ in 0..40 {
+        let id = oracle.next_write();
+        oracle.leave_unknown(vec![Write { id, effects: vec![(3, Effect::Add(1))] }]);
+    }
+    let seen = |number| see(&[Seen::Absent, Seen::Value(2), Seen::Absent, Seen::Number(number)]);
+    assert!(oracle.check(&seen(41)).is_err());
+    oracle.check(&seen(17)).unwrap();
+}
+
+#[test]
+fn removal_of_unknown_outcome_does_not_hide_a_torn_batch() {
+    let mut oracle = Oracle::new(0, 40, 0);
+    let batch = put(&mut oracle, &[0, 1]);
+    oracle.leave_unknown(vec![batch]);
+    for key in 2..40 {
+        let id = oracle.next_write();
+        oracle.leave_unknown(vec![Write { id, effects: vec![(key, Effect::Remove)] }]);
+    }
+    let mut seen = vec![Seen::Absent; 40];
+    seen[0] = Seen::Value(1);
+    assert!(oracle.check(&see(&seen)).is_err());
+}

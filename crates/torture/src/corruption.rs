@@ -1,0 +1,156 @@
+//! Damage done to one file of a store that nobody has open.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Result, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::random::Random;
+use crate::tree;
+
+/// What can be done to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// One bit is another.
+    Flip,
+    /// A stretch of up to 4 KiB is zero.
+    Zero,
+    /// The end is missing.
+    Truncate,
+    /// There is more behind the end.
+    Extend,
+    /// The file is missing.
+    Delete,
+    /// The file has the bytes of another one, and that one its own.
+    Swap,
+    /// The file is as it was at an earlier time.
+    Older,
+}
+
+const KINDS: &[Kind] = &[
+    Kind::Flip,
+    Kind::Flip,
+    Kind::Zero,
+    Kind::Truncate,
+    Kind::Extend,
+    Kind::Delete,
+    Kind::Swap,
+    Kind::Older,
+];
+
+/// What was done.
+#[derive(Debug)]
+pub struct Corruption {
+    /// What.
+    pub kind: Kind,
+    /// To which file of the store.
+    pub file: PathBuf,
+    /// In words.
+    pub words: String,
+    /// The hashes of the bytes that the damaged files have now.
+    pub hashes: Vec<u64>,
+}
+
+/// Damages a file of the store, by chance; `older` is a copy of the store from an earlier time.
+///
+/// # Errors
+/// The system refuses; or there is no file.
+pub fn damage(store: &Path, older: &Path, random: &mut Random) -> Result<Corruption> {
+    let mut files = tree::files(store)?;
+    files.retain(|file| !file.ends_with("LOCK"));
+    for _ in 0..1000 {
+        let kind = *random.pick(KINDS);
+        let file = random.pick(&files).clone();
+        let other = random.pick(&files).clone();
+        let path = store.join(&file);
+        let before = fs::read(&path)?;
+        let words = match kind {
+            Kind::Swap => {
+                let others = fs::read(store.join(&other))?;
+                if others == before {
+                    continue;
+                }
+                fs::write(&path, &others)?;
+                fs::write(store.join(&other), &before)?;
+                format!("{} and {} swapped", file.display(), other.display())
+            }
+            Kind::Older => match fs::read(older.join(&file)) {
+                Ok(bytes) if bytes != before => {
+                    fs::write(&path, &bytes)?;
+                    format!("{} is an older copy, {} bytes", file.display(), bytes.len())
+                }
+                _ => continue,
+            },
+            kind => match change(kind, &path, &before, random)? {
+                Some(what) => format!("{} of {} bytes: {what}", file.display(), before.len()),
+                None => continue,
+            },
+        };
+        let damaged = match kind {
+            Kind::Swap => vec![&file, &other],
+            Kind::Delete => vec![],
+            _ => vec![&file],
+        };
+        let hashes = damaged.into_iter().map(|file| Ok(tree::hash(&fs::read(store.join(file))?)));
+        let hashes = hashes.collect::<Result<_>>()?;
+        return Ok(Corruption { kind, file, words, hashes });
+    }
+    Err(std::io::Error::other(format!("{} has no file to damage", store.display())))
+}
+
+/// Changes one file; `None` if that would change nothing.
+fn change(kind: Kind, path: &Path, before: &[u8], random: &mut Random) -> Result<Option<String>> {
+    let len = before.len() as u64;
+    if len == 0 && kind != Kind::Extend && kind != Kind::Delete {
+        return Ok(None);
+    }
+    let file = OpenOptions::new().write(true).open(path)?;
+    Ok(Some(match kind {
+        Kind::Flip => {
+            let at = place(before, random);
+            let bit = random.below(8);
+            file.write_all_at(&[before[at as usize] ^ (1 << bit)], at)?;
+            format!("bit {bit} of byte {at} flipped")
+        }
+        Kind::Zero => {
+            let at = place(before, random);
+            let count = random.between(1, 4096).min(len - at);
+            let stretch = &before[at as usize..(at + count) as usize];
+            if stretch.iter().all(|&byte| byte == 0) {
+                return Ok(None);
+            }
+            file.write_all_at(&vec![0; count as usize], at)?;
+            format!("{count} bytes from byte {at} on zeroed")
+        }
+        Kind::Truncate => {
+            let at = place(before, random);
+            file.set_len(at)?;
+            format!("cut to {at} bytes")
+        }
+        Kind::Extend => {
+            let mut bytes = vec![0; random.between(1, 100) as usize];
+            let is_zero = random.percent(30);
+            if !is_zero {
+                random.fill(&mut bytes);
+            }
+            let what = if is_zero { "zeros" } else { "bytes" };
+            (&File::options().append(true).open(path)?).write_all(&bytes)?;
+            format!("{} {what} appended", bytes.len())
+        }
+        _ => {
+            fs::remove_file(path)?;
+            "removed".to_owned()
+        }
+    }))
+}
+
+/// A place in a file: half of the time among the bytes that are not zero, of which a device may have few.
+fn place(bytes: &[u8], random: &mut Random) -> u64 {
+    let len = bytes.len() as u64;
+    let at = random.below(len);
+    if random.percent(50) {
+        return at;
+    }
+    let behind = bytes[at as usize..].iter().position(|&byte| byte != 0);
+    behind.map_or(at, |step| at + step as u64)
+}

@@ -1,0 +1,136 @@
+//! `failing-calls`: system calls that fail with EIO or ENOSPC for a while, by `strace`.
+//!
+//! `strace -p PID -e inject=CALL:error=E:when=N+M` is attached to the running server and lets some calls fail
+//! that would have done their work. The table may refuse writes from then on, until it is opened again. Then
+//! everything acknowledged is there and nothing refused is: what failed was never written, and no power was cut.
+//!
+//! Calls on sockets and on the pipes that wake threads are left alone: `write` is not among them, since
+//! the store's files are written at positions.
+
+use std::fs::File;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Fault, kill::moment};
+use crate::finding::{Result, Stop};
+use crate::history::History;
+use crate::lane::Manners;
+use crate::process::Server;
+
+pub(super) struct FailingCalls;
+
+/// Calls that change files.
+const CALLS: &[&str] = &[
+    "pwrite64",
+    "fdatasync",
+    "fsync",
+    "fdatasync,fsync",
+    "ftruncate",
+    "openat",
+    "rename,renameat,renameat2",
+    "fallocate",
+    "unlink,unlinkat",
+    "msync",
+    "mmap",
+];
+/// What they fail with.
+const ERRORS: &[&str] = &["EIO", "ENOSPC"];
+
+impl Fault for FailingCalls {
+    fn name(&self) -> &'static str {
+        "failing-calls"
+    }
+
+    fn about(&self) -> &'static str {
+        "EIO or ENOSPC from system calls by strace, then a restart: as full-disk, though writes may stay refused"
+    }
+
+    fn rounds_per_history(&self) -> u64 {
+        8
+    }
+
+    fn obstacle(&self) -> Option<String> {
+        let known = Command::new("strace").arg("-V").stdout(Stdio::null()).status();
+        let is_there = known.is_ok_and(|status| status.success());
+        (!is_there).then(|| "strace is not installed (a package of that name)".to_owned())
+    }
+
+    fn run(&self, history: &mut History<'_>) -> Result<()> {
+        let fsync = history.any_fsync();
+        let mut server = history.start(fsync)?;
+        while history.next_round()? {
+            let calls = *history.random.pick(CALLS);
+            let error = *history.random.pick(ERRORS);
+            let first = history.random.between(1, 20);
+            let step = history.random.between(1, 5);
+            let inject = match history.random.percent(40) {
+                true => format!("{calls}:error={error}:when={first}"),
+                false => format!("{calls}:error={error}:when={first}+{step}"),
+            };
+            let before = moment(&mut history.random);
+            let failing = history.random.duration(Duration::from_millis(300));
+            let is_killed = history.random.percent(60);
+            let end = if is_killed { "SIGKILL" } else { "SIGTERM" };
+            history.tell(format!("strace inject={inject} after {before:?}, for {failing:?}; then {end}"));
+            let log = history.root.join("strace.log");
+            let manners = Manners { refusals: true, closes: true };
+            history.load(&mut server, manners, |_, server| {
+                thread::sleep(before);
+                let mut strace = Strace::attach(server, calls, &inject, &log)?;
+                thread::sleep(failing);
+                strace.detach();
+                if is_killed {
+                    server.kill();
+                } else if server.stop().is_err() && server.ended().is_none() {
+                    let told = server.told();
+                    return Err(Stop::Wrong(format!("SIGTERM does not end the server; {told}")));
+                }
+                Ok(())
+            })?;
+            let fsync = history.any_fsync();
+            server = history.start(fsync)?;
+            history.check(&server)?;
+        }
+        history.stop_and_verify(&mut server)
+    }
+}
+
+/// A `strace` that is attached to a server.
+struct Strace(Child);
+
+impl Strace {
+    fn attach(
+        server: &Server,
+        calls: &str,
+        inject: &str,
+        log: &std::path::Path,
+    ) -> std::io::Result<Self> {
+        let log = File::create(log)?;
+        Command::new("strace")
+            .args(["-f", "-q", "-p", &server.pid().to_string()])
+            .args(["-e", &format!("trace={calls}"), "-e", &format!("inject={inject}")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .map(Strace)
+    }
+
+    /// Ends it; the server goes on.
+    fn detach(&mut self) {
+        if let Some(pid) = Pid::from_raw(self.0.id() as i32) {
+            let _ = kill_process(pid, Signal::INT);
+        }
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Strace {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,55 @@
+//! `few-files`: RLIMIT_NOFILE lowered under load to what is open, and raised again.
+//!
+//! Flushes, compactions and new logs fail with EMFILE. Meanwhile writes may be refused; when the limit is
+//! raised the table comes back by itself. Nothing acknowledged is lost, nothing refused shows.
+
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Resource;
+
+use super::{Fault, kill::moment, limit};
+use crate::finding::Result;
+use crate::history::History;
+use crate::lane::Manners;
+
+pub(super) struct FewFiles;
+
+/// How many files more than there are may be opened, at most.
+const MAX_SPARE: u64 = 6;
+
+impl Fault for FewFiles {
+    fn name(&self) -> &'static str {
+        "few-files"
+    }
+
+    fn about(&self) -> &'static str {
+        "RLIMIT_NOFILE lowered under load, then raised: the table comes back by itself, nothing is lost"
+    }
+
+    fn rounds_per_history(&self) -> u64 {
+        8
+    }
+
+    fn run(&self, history: &mut History<'_>) -> Result<()> {
+        let fsync = history.any_fsync();
+        let mut server = history.start(fsync)?;
+        while history.next_round()? {
+            let before = moment(&mut history.random);
+            let spare = history.random.below(MAX_SPARE + 1);
+            let limited = history.random.duration(Duration::from_millis(400));
+            history.tell(format!("files limited to {spare} more after {before:?}, for {limited:?}"));
+            let manners = Manners { refusals: true, closes: true };
+            history.load(&mut server, manners, |_, server| {
+                thread::sleep(before);
+                let files = server.highest_file() + 1 + spare;
+                server.limit(Resource::Nofile, Some(files))?;
+                thread::sleep(limited);
+                server.limit(Resource::Nofile, None)?;
+                Ok(())
+            })?;
+            server = limit::recover_and_restart(history, server)?;
+        }
+        history.stop_and_verify(&mut server)
+    }
+}
