@@ -14,6 +14,7 @@ const ROWS: &[&[&str]] = &[
     &["siltstone", "client"],
     &["server", "lab"],
     &["cli"],
+    &["torture"],
 ];
 
 fn root() -> PathBuf {

@@ -153,7 +153,8 @@ mod tests {
 
     #[test]
     fn replies_of_every_kind_are_read() {
-        let mut bytes: &[u8] = b"+OK\r\n-ERR no\r\n:-7\r\n$2\r\n\r\n\r\n$-1\r\n*2\r\n:1\r\n$1\r\na\r\n";
+        let mut bytes: &[u8] =
+            b"+OK\r\n-ERR no\r\n:-7\r\n$2\r\n\r\n\r\n$-1\r\n*2\r\n:1\r\n$1\r\na\r\n";
         let bulk = |text: &[u8]| Reply::Bulk(Some(text.to_vec()));
         for expected in [
             Reply::Simple("OK".into()),

@@ -270,18 +270,19 @@ impl<'a> History<'a> {
                 .map_err(|error| error.to_string());
             // Its key is nobody's: gone before anybody looks.
             let is_gone = match &answer {
-                Ok(Reply::Simple(ok)) if ok == "OK" => {
-                    Connection::open(server.address(), PATIENCE)
-                        .and_then(|mut connection| connection.ask(&["DEL", "probe"]))
-                        .is_ok_and(|reply| reply == Reply::Integer(1))
-                }
+                Ok(Reply::Simple(ok)) if ok == "OK" => Connection::open(server.address(), PATIENCE)
+                    .and_then(|mut connection| connection.ask(&["DEL", "probe"]))
+                    .is_ok_and(|reply| reply == Reply::Integer(1)),
                 _ => false,
             };
             if is_gone {
                 return Ok(());
             }
             if let Some(status) = server.ended() {
-                return Err(Stop::Wrong(format!("the server has ended: {status}; {}", server.told())));
+                return Err(Stop::Wrong(format!(
+                    "the server has ended: {status}; {}",
+                    server.told()
+                )));
             }
             if Instant::now() > until {
                 return Err(Stop::Wrong(format!(

@@ -179,7 +179,8 @@ impl Lane {
             }
             expiring if (8..8 + self.mix.expiring).contains(&expiring) => {
                 // Most outlive the history; some expire while it goes on.
-                let ms = if self.random.percent(70) { 3_600_000 } else { self.random.between(20, 400) };
+                let ms =
+                    if self.random.percent(70) { 3_600_000 } else { self.random.between(20, 400) };
                 let bytes = self.bytes(lane, id, key);
                 connection.push(&[b"PSETEX".to_vec(), name(key), ms.to_string().into(), bytes]);
                 let at = sent + Duration::from_millis(ms);
@@ -247,7 +248,8 @@ impl Lane {
 
     /// A value: most are short.
     fn bytes(&mut self, lane: u32, id: u64, key: u32) -> Vec<u8> {
-        let limit = if self.random.percent(70) { self.mix.max_bytes / 8 } else { self.mix.max_bytes };
+        let limit =
+            if self.random.percent(70) { self.mix.max_bytes / 8 } else { self.mix.max_bytes };
         let bytes = values::MIN_BYTES + self.random.below(limit.into()) as u32;
         values::value(lane, id, key, bytes)
     }
@@ -308,14 +310,16 @@ impl Lane {
                 })?;
             }
             Asked::Write(write) => {
-                if let ([(key, Effect::Add(_))], Reply::Integer(number)) = (&write.effects[..], &last) {
+                if let ([(key, Effect::Add(_))], Reply::Integer(number)) =
+                    (&write.effects[..], &last)
+                {
                     let key = *key;
                     let seen = Seen::Number(*number);
                     self.acknowledge(timed(write, sent, replied));
                     let sight = Sight { seen, from: sent, until: replied };
-                    self.oracle.check_one(key, &sight).map_err(|what| {
-                        Stop::Wrong(format!("an INCR answers wrongly: {what}"))
-                    })?;
+                    self.oracle
+                        .check_one(key, &sight)
+                        .map_err(|what| Stop::Wrong(format!("an INCR answers wrongly: {what}")))?;
                 } else {
                     self.acknowledge(timed(write, sent, replied));
                 }

@@ -89,7 +89,9 @@ pub fn run<T>(
         control.stopped.store(true, SeqCst);
         let lanes: Vec<Result<()>> = lanes
             .into_iter()
-            .map(|lane| lane.join().unwrap_or_else(|_| Err(Stop::Trouble("a lane panicked".into()))))
+            .map(|lane| {
+                lane.join().unwrap_or_else(|_| Err(Stop::Trouble("a lane panicked".into())))
+            })
             .collect();
         let fault = fault?;
         lanes.into_iter().collect::<Result<Vec<()>>>()?;
@@ -133,7 +135,8 @@ fn drive(
             Ended::Closed if control.has_struck() => return Ok(()),
             Ended::Closed => {
                 return Err(Stop::Wrong(format!(
-                    "lane {number}: the server closed the connection, and no fault had struck"
+                    "lane {number}: the server closed the connection, and no fault had struck; its last error: {:?}",
+                    lane.last_refusal
                 )));
             }
         }

@@ -50,7 +50,9 @@ impl Losses {
         }
         for key in keys {
             if !self.0.iter().any(|loss| loss.covers(key)) {
-                return Err(format!("{key} is not as it was written, and no loss that is told covers it"));
+                return Err(format!(
+                    "{key} is not as it was written, and no loss that is told covers it"
+                ));
             }
         }
         let most: Option<u64> = self.0.iter().map(|loss| loss.operations).sum();

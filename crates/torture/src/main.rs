@@ -140,7 +140,7 @@ impl Run {
         let keep = self.keep.unwrap_or_else(|| scratch.join("siltstone-torture"));
         let interrupted = Arc::new(AtomicBool::new(false));
         let settings = Settings { program, scratch, keep, interrupted: interrupted.clone() };
-        let engines = match self.engine.is_empty() {
+        let engines: Vec<_> = match self.engine.is_empty() {
             true => ENGINES.iter().collect(),
             false => self.engine,
         };
@@ -148,9 +148,9 @@ impl Run {
             true => FAULTS.to_vec(),
             false => self.fault.iter().map(|fault| fault.0).collect(),
         };
+        let pairs = |engine| faults.iter().map(move |fault| (engine, *fault));
         let plan = Plan {
-            engines,
-            faults,
+            pairs: engines.into_iter().flat_map(pairs).collect(),
             rounds: self.rounds,
             seed: self.seed,
             history: self.history,
@@ -179,8 +179,8 @@ impl Run {
 
 /// Runs the plan with a progress bar, and tells each finding as it comes.
 fn watched(settings: &Settings, plan: &Plan) -> Report {
-    let runnable = plan.faults.iter().filter(|fault| fault.obstacle().is_none()).count();
-    let total = (runnable * plan.engines.len()) as u64 * plan.rounds;
+    let runnable = plan.pairs.iter().filter(|(_, fault)| fault.obstacle().is_none()).count();
+    let total = runnable as u64 * plan.rounds;
     // `stderr` draws nothing when standard error is no terminal.
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
     let template = "[{bar:30}] {human_pos}/{human_len} rounds, {per_sec}, {eta} left, {msg}";

@@ -201,7 +201,11 @@ impl Server {
         let said = String::from_utf8_lossy(said.get(self.log_from as usize..).unwrap_or_default());
         let lines: Vec<_> = said.lines().collect();
         let lines = &lines[lines.len().saturating_sub(12)..];
-        if lines.is_empty() { "it said nothing".into() } else { format!("it said:\n{}", lines.join("\n")) }
+        if lines.is_empty() {
+            "it said nothing".into()
+        } else {
+            format!("it said:\n{}", lines.join("\n"))
+        }
     }
 
     fn rustix_pid(&self) -> Pid {

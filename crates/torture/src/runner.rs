@@ -6,8 +6,8 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,10 +42,8 @@ impl Settings {
 
 /// What is to be run.
 pub struct Plan {
-    /// The engines.
-    pub engines: Vec<&'static Engine>,
-    /// The fault classes.
-    pub faults: Vec<&'static dyn Fault>,
+    /// The engines and the fault classes, in pairs.
+    pub pairs: Vec<(&'static Engine, &'static dyn Fault)>,
     /// Rounds of each pair.
     pub rounds: u64,
     /// The run's seed.
@@ -117,10 +115,7 @@ pub fn run(
     found: &(dyn Fn(&Finding) + Sync),
 ) -> Report {
     let begun = Instant::now();
-    let mut pairs = Vec::new();
-    for engine in &plan.engines {
-        pairs.extend(plan.faults.iter().map(|fault| (*engine, *fault)));
-    }
+    let pairs = &plan.pairs;
     let rows = pairs.iter().map(|(engine, fault)| empty(engine.name, *fault));
     let report = Mutex::new(Report {
         seed: plan.seed,
@@ -130,7 +125,7 @@ pub fn run(
         interrupted: false,
         seconds: 0.0,
     });
-    let tasks = Mutex::new(tasks(plan, &pairs));
+    let tasks = Mutex::new(tasks(plan));
     let take = || tasks.lock().ok().and_then(|mut tasks| tasks.pop_front());
     thread::scope(|scope| {
         for _ in 0..plan.jobs {
@@ -171,7 +166,8 @@ pub fn run(
 }
 
 /// The histories of a plan: the first of every pair, then the second, and so on.
-fn tasks(plan: &Plan, pairs: &[(&'static Engine, &'static dyn Fault)]) -> VecDeque<Task> {
+fn tasks(plan: &Plan) -> VecDeque<Task> {
+    let pairs = &plan.pairs;
     if let Some(seed) = plan.history {
         return (0..pairs.len()).map(|pair| Task { pair, seed, rounds: plan.rounds }).collect();
     }

@@ -100,7 +100,10 @@ fn check(history: &mut History<'_>, done: &Corruption) -> Result<()> {
         return Err(wrong("repair tells losses and ends with status 0", &repaired));
     }
     if is_sound && repaired.status == Some(1) {
-        return Err(wrong("verify finds the store sound, and repair says that something was lost", &repaired));
+        return Err(wrong(
+            "verify finds the store sound, and repair says that something was lost",
+            &repaired,
+        ));
     }
     let hashes = tree::hashes(&store)?;
     if !is_sound && done.kind != Kind::Delete {
@@ -171,9 +174,10 @@ fn serve_damaged(history: &mut History<'_>, copy: &Path, is_sound: bool) -> Resu
                 "verify finds the store sound, and {failed} reads of a lane fail"
             )));
         }
-        lane.oracle.clone().check(&sights).map_err(|what| {
-            Stop::Wrong(format!("a wrong answer from a damaged store: {what}"))
-        })?;
+        lane.oracle
+            .clone()
+            .check(&sights)
+            .map_err(|what| Stop::Wrong(format!("a wrong answer from a damaged store: {what}")))?;
     }
     server.kill();
     Ok(())
@@ -245,9 +249,9 @@ fn serve_repaired(history: &mut History<'_>, repaired: &Answer, losses: &Losses)
         }
     }
     if repaired.status == Some(1) {
-        losses.cover(&differing).map_err(|what| {
-            Stop::Wrong(format!("{what}\nrepair: {}", repaired.told()))
-        })?;
+        losses
+            .cover(&differing)
+            .map_err(|what| Stop::Wrong(format!("{what}\nrepair: {}", repaired.told())))?;
     }
     server.stop().map_err(Stop::Wrong)
 }

@@ -74,7 +74,9 @@ impl Fault for FailingCalls {
             let failing = history.random.duration(Duration::from_millis(300));
             let is_killed = history.random.percent(60);
             let end = if is_killed { "SIGKILL" } else { "SIGTERM" };
-            history.tell(format!("strace inject={inject} after {before:?}, for {failing:?}; then {end}"));
+            history.tell(format!(
+                "strace inject={inject} after {before:?}, for {failing:?}; then {end}"
+            ));
             let log = history.root.join("strace.log");
             let manners = Manners { refusals: true, closes: true };
             history.load(&mut server, manners, |_, server| {

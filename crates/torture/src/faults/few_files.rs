@@ -1,4 +1,4 @@
-//! `few-files`: RLIMIT_NOFILE lowered under load to what is open, and raised again.
+//! `few-files`: RLIMIT_NOFILE lowered under load to what is open or less, and raised again.
 //!
 //! Flushes, compactions and new logs fail with EMFILE. Meanwhile writes may be refused; when the limit is
 //! raised the table comes back by itself. Nothing acknowledged is lost, nothing refused shows.
@@ -15,8 +15,8 @@ use crate::lane::Manners;
 
 pub(super) struct FewFiles;
 
-/// How many files more than there are may be opened, at most.
-const MAX_SPARE: u64 = 6;
+/// How far above the highest open file the limit may be: files that are closed leave lower numbers free.
+const MAX_SPARE: u64 = 2;
 
 impl Fault for FewFiles {
     fn name(&self) -> &'static str {
@@ -36,13 +36,16 @@ impl Fault for FewFiles {
         let mut server = history.start(fsync)?;
         while history.next_round()? {
             let before = moment(&mut history.random);
+            let share = history.random.between(10, 100);
             let spare = history.random.below(MAX_SPARE + 1);
             let limited = history.random.duration(Duration::from_millis(400));
-            history.tell(format!("files limited to {spare} more after {before:?}, for {limited:?}"));
+            history.tell(format!(
+                "files limited to {share} % of the highest number and {spare} after {before:?}, for {limited:?}"
+            ));
             let manners = Manners { refusals: true, closes: true };
             history.load(&mut server, manners, |_, server| {
                 thread::sleep(before);
-                let files = server.highest_file() + 1 + spare;
+                let files = server.highest_file() * share / 100 + 1 + spare;
                 server.limit(Resource::Nofile, Some(files))?;
                 thread::sleep(limited);
                 server.limit(Resource::Nofile, None)?;

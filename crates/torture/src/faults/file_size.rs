@@ -35,7 +35,8 @@ impl Fault for FileSize {
             let before = moment(&mut history.random);
             let bytes = 4096 << history.random.below(8);
             let limited = history.random.duration(Duration::from_millis(300));
-            history.tell(format!("files limited to {bytes} bytes after {before:?}, for {limited:?}"));
+            history
+                .tell(format!("files limited to {bytes} bytes after {before:?}, for {limited:?}"));
             let manners = Manners { refusals: true, closes: true };
             history.load(&mut server, manners, |_, server| {
                 thread::sleep(before);

@@ -24,8 +24,8 @@ pub(super) struct FullDisk;
 
 /// The file system's size.
 const DISK_BYTES: u64 = 40 << 20;
-/// The file system grows if the store leaves less than this to itself.
-const MIN_FREE: u64 = 8 << 20;
+/// The file system grows if less than this is free without the ballast: more than a store takes in a round.
+const MIN_FREE: u64 = 48 << 20;
 /// What the ballast leaves free at most.
 const MAX_SLACK: u64 = 256 << 10;
 /// How long it may take until writes are refused; where they are not, the store made do with the rest.
@@ -87,11 +87,7 @@ fn rounds(history: &mut History<'_>, disk: &Tmpfs) -> Result<()> {
             // What compactions have freed meanwhile.
             disk.load_ballast(slack / 8)?;
             thread::sleep(while_full);
-            if ends_full {
-                end_by(server, is_killed, false)
-            } else {
-                free(disk)
-            }
+            if ends_full { end_by(server, is_killed, false) } else { free(disk) }
         })?;
         if ends_full {
             if history.random.percent(30) {
@@ -118,7 +114,7 @@ fn rounds(history: &mut History<'_>, disk: &Tmpfs) -> Result<()> {
 fn free(disk: &Tmpfs) -> Result<()> {
     disk.drop_ballast()?;
     if disk.free_bytes() < MIN_FREE {
-        disk.grow(disk.bytes() + 2 * MIN_FREE)?;
+        disk.grow(disk.bytes() + MIN_FREE)?;
     }
     Ok(())
 }

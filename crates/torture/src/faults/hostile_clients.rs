@@ -30,8 +30,7 @@ use crate::values;
 pub(super) struct HostileClients;
 
 /// What the server is started with: the limits of a client, and of their number.
-const LIMITS: &[&str] =
-    &["--max-request", "1MiB", "--max-output", "1MiB", "--max-clients", "128"];
+const LIMITS: &[&str] = &["--max-request", "1MiB", "--max-output", "1MiB", "--max-clients", "128"];
 /// What the resident memory of the process may grow by: for each of 128 clients a request, the output and as much
 /// again while they are made.
 const MAX_GROWTH: u64 = 128 * (2 << 20) * 2;

@@ -327,8 +327,13 @@ impl Oracle {
         )];
         // The key's writes, and the writes of the keys that these have in common with it.
         let of = |entry: &&Entry| entry.write.effects.iter().any(|(of, _)| *of == key);
-        let beside: BTreeSet<u32> =
-            self.log.iter().filter(of).flat_map(|entry| &entry.write.effects).map(|e| e.0).collect();
+        let beside: BTreeSet<u32> = self
+            .log
+            .iter()
+            .filter(of)
+            .flat_map(|entry| &entry.write.effects)
+            .map(|e| e.0)
+            .collect();
         for Entry { write, group } in &self.log {
             let effects = write.effects.iter().filter(|(key, _)| beside.contains(key));
             let effects = effects.map(|(key, effect)| {

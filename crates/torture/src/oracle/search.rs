@@ -172,11 +172,7 @@ impl<'a> Search<'a> {
 }
 
 /// Takes a write as one that happened. The error is the write and the key that was not seen so.
-fn explain(
-    explained: &mut Explained,
-    write: &Write,
-    sights: &[Sight],
-) -> Result<(), (u64, u32)> {
+fn explain(explained: &mut Explained, write: &Write, sights: &[Sight]) -> Result<(), (u64, u32)> {
     for (key, effect) in &write.effects {
         let index = *key as usize;
         let state = match effect {

@@ -1,0 +1,62 @@
+//! A few rounds of every fault class on every engine: does the harness work, and is nothing found?
+//!
+//! The full runs are on the page `docs/src/operations/torture.md`.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use siltstone_torture::engines::{ENGINES, Engine};
+use siltstone_torture::faults::{FAULTS, Fault};
+use siltstone_torture::program;
+use siltstone_torture::report;
+use siltstone_torture::runner::{self, Plan, Settings};
+
+/// Rounds of each class on each engine.
+const ROUNDS: u64 = 2;
+
+/// Classes that find known defects, by engine; each goes from this list with its mend.
+const KNOWN: &[(&str, &[&str])] = &[
+    ("few-files", &["lsm", "trie", "silt"]),
+    ("damage", &["lsm", "trie", "silt", "skimpy"]),
+    ("deleted-directory", &["skimpy"]),
+    ("full-disk", &["skimpy"]),
+];
+
+#[test]
+fn every_class_on_every_engine_finds_nothing() {
+    let harness = std::env::current_exe().unwrap();
+    let program = program::beside(&harness).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        program,
+        scratch: scratch.path().to_owned(),
+        keep: scratch.path().join("kept"),
+        interrupted: Arc::new(AtomicBool::new(false)),
+    };
+    let is_known = |engine: &Engine, fault: &dyn Fault| {
+        KNOWN.iter().any(|(name, engines)| *name == fault.name() && engines.contains(&engine.name))
+    };
+    let pairs = ENGINES.iter().flat_map(|engine| FAULTS.iter().map(move |fault| (engine, *fault)));
+    let plan = Plan {
+        pairs: pairs.filter(|(engine, fault)| !is_known(engine, *fault)).collect(),
+        rounds: ROUNDS,
+        seed: 1,
+        history: None,
+        jobs: 2,
+        max_findings: 1,
+    };
+    let report = runner::run(&settings, &plan, &|_, _, _| {}, &|_| {});
+    let found: Vec<_> = report.findings.iter().map(report::finding).collect();
+    if !found.is_empty() {
+        // What was found can be looked at.
+        let kept = scratch.keep();
+        panic!("{} (all of it is in {})", found.join("\n"), kept.display());
+    }
+    assert!(report.troubles.is_empty(), "{:?}", report.troubles);
+    for row in report.rows.iter().filter(|row| row.skipped.is_none()) {
+        assert_eq!(row.rounds, ROUNDS, "{} {}", row.engine, row.fault);
+        assert!(row.acknowledged > 0, "{} {} wrote nothing", row.engine, row.fault);
+    }
+}
