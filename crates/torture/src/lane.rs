@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::{Connection, Reply};
 use crate::finding::{Result, Stop};
-use crate::oracle::{Effect, Expiry, Oracle, Seen, Sight, Write};
+use crate::oracle::{Effect, Expiry, Oracle, Seen, Sight, State, Write};
 use crate::random::Random;
 use crate::values;
 
@@ -310,18 +310,30 @@ impl Lane {
                 })?;
             }
             Asked::Write(write) => {
-                if let ([(key, Effect::Add(_))], Reply::Integer(number)) =
-                    (&write.effects[..], &last)
-                {
-                    let key = *key;
-                    let seen = Seen::Number(*number);
-                    self.acknowledge(timed(write, sent, replied));
-                    let sight = Sight { seen, from: sent, until: replied };
-                    self.oracle
-                        .check_one(key, &sight)
-                        .map_err(|what| Stop::Wrong(format!("an INCR answers wrongly: {what}")))?;
-                } else {
-                    self.acknowledge(timed(write, sent, replied));
+                let removed = self.removed_by(&write);
+                let added = match write.effects[..] {
+                    [(key, Effect::Add(_))] => Some(key),
+                    _ => None,
+                };
+                self.acknowledge(timed(write, sent, replied));
+                match (last, added, removed) {
+                    (Reply::Integer(number), Some(key), _) => {
+                        let seen = Seen::Number(number);
+                        let sight = Sight { seen, from: sent, until: replied };
+                        self.oracle.check_one(key, &sight).map_err(|what| {
+                            Stop::Wrong(format!("an INCR answers wrongly: {what}"))
+                        })?;
+                    }
+                    (Reply::Integer(number), None, Some(removed)) if number != removed => {
+                        return Err(Stop::Wrong(format!(
+                            "a DEL answers that it removed {number} keys, and {removed} were there"
+                        )));
+                    }
+                    (Reply::Integer(_), None, _) => {}
+                    (Reply::Simple(ok), None, _) if ok == "OK" => {}
+                    (other, _, _) => {
+                        return Err(Stop::Wrong(format!("a write is answered by {other:?}")));
+                    }
                 }
             }
             Asked::Batch(write, commands) => match last {
@@ -339,6 +351,19 @@ impl Lane {
             },
         }
         Ok(Ok(()))
+    }
+
+    /// How many keys a write that only removes must find, if that is known.
+    fn removed_by(&self, write: &Write) -> Option<i64> {
+        let keys = write.effects.iter().map(|(key, effect)| match effect {
+            Effect::Remove => match self.oracle.expected(*key)? {
+                State::Absent => Some(0),
+                State::Value(_, None) => Some(1),
+                State::Value(_, Some(_)) | State::Number(_) => None,
+            },
+            Effect::Put(_) | Effect::Add(_) => None,
+        });
+        keys.sum()
     }
 
     fn acknowledge(&mut self, write: Write) {

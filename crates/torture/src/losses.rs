@@ -1,7 +1,7 @@
 //! What a repair says that it could not save, from the JSON that `siltstone repair --json` prints.
 //!
 //! ```text
-//!   "tables": { "default": { "losses": [ { "file", "effect", "sequences": [first, last], "keys": [after, before] } ] } }
+//!   "lost": { "default": [ { "file", "bytes", "effect", "sequences": [first, last], "keys": [after, before] } ] }
 //! ```
 //!
 //! Operations lost are at most `last - first + 1` of each loss; their keys lie between `after` and `before`.
@@ -27,11 +27,8 @@ impl Losses {
     /// Reads what a repair printed; `None` if it is no JSON.
     pub fn read(text: &str) -> Option<Self> {
         let told: Value = serde_json::from_str(text.trim()).ok()?;
-        let mut losses = Vec::new();
-        for table in told["tables"].as_object()?.values() {
-            losses.extend(table["losses"].as_array().into_iter().flatten().map(loss));
-        }
-        losses.extend(told["losses"].as_array().into_iter().flatten().map(loss));
+        let tables = told["lost"].as_object().into_iter().flat_map(|lost| lost.values());
+        let losses = tables.filter_map(Value::as_array).flatten().map(loss).collect();
         Some(Losses(losses))
     }
 
@@ -91,7 +88,7 @@ mod tests {
     use super::*;
 
     fn of(losses: &str) -> Losses {
-        Losses::read(&format!(r#"{{"tables":{{"default":{{"losses":{losses}}}}}}}"#)).unwrap()
+        Losses::read(&format!(r#"{{"tables":{{}},"lost":{{"default":{losses}}}}}"#)).unwrap()
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl Random {
 
     /// A number from 0 to `limit` - 1; 0 if `limit` is 0.
     pub fn below(&mut self, limit: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(limit) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }
 
     /// A number from `low` to `high`, both included.
