@@ -1,12 +1,12 @@
 //! A small file system in memory that can be filled.
 
-use std::ffi::CString;
+use std::ffi::OsStr;
 use std::fs::{File, remove_file};
 use std::io::Result;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
-use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 
 /// Why none can be mounted here, if so.
 pub fn obstacle() -> Option<String> {
@@ -27,8 +27,8 @@ impl Tmpfs {
     /// The system refuses.
     pub fn mount(path: PathBuf, bytes: u64) -> Result<Self> {
         std::fs::create_dir_all(&path)?;
-        let data = CString::new(format!("size={bytes}"))?;
-        mount("tmpfs", &path, "tmpfs", MountFlags::empty(), data.as_c_str())?;
+        let size = format!("size={bytes}");
+        run("mount", &["-t", "tmpfs", "-o", &size, "tmpfs"], &path)?;
         Ok(Tmpfs { path })
     }
 
@@ -37,9 +37,7 @@ impl Tmpfs {
     /// # Errors
     /// The system refuses.
     pub fn grow(&self, bytes: u64) -> Result<()> {
-        let data = CString::new(format!("size={bytes}"))?;
-        mount_remount(&self.path, MountFlags::empty(), data.as_c_str())?;
-        Ok(())
+        run("mount", &["-o", &format!("remount,size={bytes}")], &self.path)
     }
 
     /// Where it is mounted.
@@ -87,6 +85,17 @@ impl Tmpfs {
 
 impl Drop for Tmpfs {
     fn drop(&mut self) {
-        let _ = unmount(&self.path, UnmountFlags::DETACH);
+        // Lazily: a server that is not gone yet must not keep it.
+        let _ = run("umount", &["-l"], &self.path);
     }
+}
+
+/// Runs a program on a path.
+fn run(program: &str, words: &[&str], path: &Path) -> Result<()> {
+    let words = words.iter().map(OsStr::new).chain([path.as_os_str()]);
+    let status = Command::new(program).args(words).stdin(Stdio::null()).status()?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(std::io::Error::other(format!("{program} of {} ends with {status}", path.display())))
 }

@@ -19,6 +19,7 @@ const ROUNDS: u64 = 2;
 /// Classes that find known defects, by engine; each goes from this list with its mend.
 const KNOWN: &[(&str, &[&str])] = &[
     ("few-files", &["lsm", "trie", "silt"]),
+    ("file-size", &["lsm", "trie", "silt", "skimpy"]),
     ("damage", &["lsm", "trie", "silt", "skimpy"]),
     ("deleted-directory", &["skimpy"]),
     ("full-disk", &["skimpy"]),
