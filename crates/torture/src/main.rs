@@ -133,7 +133,8 @@ impl Run {
     fn run(self) -> Result<ExitCode, String> {
         let harness = std::env::current_exe().map_err(|error| error.to_string())?;
         let program = match self.siltstone {
-            Some(program) => program,
+            Some(program) if program.is_file() => program,
+            Some(program) => return Err(format!("there is no program {}", program.display())),
             None => program::built_beside(&harness)?,
         };
         let scratch = self.scratch.unwrap_or_else(std::env::temp_dir);

@@ -1,0 +1,85 @@
+//! What the command prints and how it ends.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output};
+
+use siltstone_torture::engines::ENGINES;
+use siltstone_torture::faults::FAULTS;
+
+fn torture(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_siltstone-torture")).args(words).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn list_shows_every_engine_and_class() {
+    let output = torture(&["list"]);
+    let said = text(&output.stdout);
+    assert!(output.status.success());
+    let names = ENGINES.iter().map(|engine| engine.name);
+    for name in names.chain(FAULTS.iter().map(|fault| fault.name())) {
+        assert!(said.lines().any(|line| line.split_whitespace().next() == Some(name)), "{name}");
+    }
+}
+
+#[test]
+fn unknown_name_is_refused_with_the_names_that_there_are() {
+    for (words, known) in
+        [(["--engine", "bdb"], "lsm, trie, silt, skimpy"), (["--fault", "flood"], "kill-at-open")]
+    {
+        let output = torture(&words);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains(known), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn program_that_is_not_there_is_named_with_status_3() {
+    let scratch = tempfile::tempdir().unwrap();
+    let scratch = scratch.path().display().to_string();
+    let words = ["--siltstone", "/nowhere/siltstone", "--scratch", &scratch, "--rounds", "1"];
+    let output = torture(&words);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stderr).contains("/nowhere/siltstone"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn finding_ends_with_status_1_and_tells_how_to_repeat_it() {
+    // A server that ends at once.
+    let scratch = tempfile::tempdir().unwrap();
+    let program = scratch.path().join("siltstone");
+    fs::write(&program, "#!/bin/sh\necho 'no store today' >&2\nexit 3\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let words = [
+        "--engine",
+        "silt",
+        "--fault",
+        "kill",
+        "--rounds",
+        "2",
+        "--json",
+        "--siltstone",
+        program.to_str().unwrap(),
+        "--scratch",
+        scratch.path().to_str().unwrap(),
+    ];
+    let output = torture(&words);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let finding = &report["findings"][0];
+    let directory = finding["directory"].as_str().unwrap();
+    let told = fs::read_to_string(format!("{directory}/finding.txt")).unwrap();
+    assert!(told.contains("no store today"), "{told}");
+    // The command that it names is understood.
+    let command = finding["command"].as_str().unwrap();
+    let mut words: Vec<_> = command.split(' ').skip(1).collect();
+    words.extend(["--siltstone", "/nowhere/siltstone"]);
+    let again = torture(&words);
+    assert_eq!(again.status.code(), Some(3), "{}", text(&again.stderr));
+}
