@@ -1,23 +1,23 @@
-//! A small client of RESP2 that sends many commands at once.
+//! A small RESP2 client with pipelining.
 //!
 //! ```text
 //!   request  *2 CRLF $3 CRLF GET CRLF $4 CRLF k0:7 CRLF
 //!   reply    +text CRLF | -error CRLF | :number CRLF | $length CRLF bytes CRLF | *count CRLF replies
 //! ```
 //!
-//! It does what it is told and no more: what a lost connection means is for the caller to say.
+//! It never connects again by itself: the caller decides what a lost connection means.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// The longest bulk string or array that is believed.
+/// Maximum length of a bulk string and an array.
 const MAX_REPLY: i64 = 64 << 20;
 
 /// A reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// `+OK` and the like.
+    /// A status, such as `OK`.
     Simple(String),
     /// An error, with its code.
     Error(String),
@@ -25,7 +25,7 @@ pub enum Reply {
     Integer(i64),
     /// A string of bytes; `None` for no such key.
     Bulk(Option<Vec<u8>>),
-    /// Replies in a row; `None` for a transaction that was given up.
+    /// An array; `None` for an aborted transaction.
     Array(Option<Vec<Reply>>),
 }
 
@@ -40,7 +40,7 @@ impl Connection {
     /// Connects. A reply that takes longer than `patience` is an error of kind `TimedOut`.
     ///
     /// # Errors
-    /// The server does not take the connection.
+    /// The server does not accept the connection.
     pub fn open(address: SocketAddr, patience: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_nodelay(true)?;
@@ -49,15 +49,15 @@ impl Connection {
         Ok(Connection { stream: BufReader::with_capacity(64 << 10, stream), request: Vec::new() })
     }
 
-    /// Adds a command to what [`Connection::send`] sends.
+    /// Adds a command to the pipeline.
     pub fn push<W: AsRef<[u8]>>(&mut self, words: &[W]) {
         push(&mut self.request, words);
     }
 
-    /// Sends all commands that were pushed.
+    /// Sends the pipeline.
     ///
     /// # Errors
-    /// The connection is lost; the server may have any part of what was sent.
+    /// The connection is lost; the server may have received any prefix of the pipeline.
     pub fn send(&mut self) -> io::Result<()> {
         let sent = self.stream.get_mut().write_all(&self.request);
         self.request.clear();
@@ -67,7 +67,7 @@ impl Connection {
     /// The next reply.
     ///
     /// # Errors
-    /// The connection is lost, the reply is late (`TimedOut`), or no reply (`InvalidData`).
+    /// The connection is lost, the reply is late (`TimedOut`) or malformed (`InvalidData`).
     pub fn receive(&mut self) -> io::Result<Reply> {
         read(&mut self.stream).map_err(in_time)
     }
@@ -94,7 +94,7 @@ pub fn push<W: AsRef<[u8]>>(request: &mut Vec<u8>, words: &[W]) {
     }
 }
 
-/// The system says `WouldBlock` when a timeout is over.
+/// Maps `WouldBlock`, which is how the system reports a timeout, to `TimedOut`.
 fn in_time(error: io::Error) -> io::Error {
     match error.kind() {
         ErrorKind::WouldBlock => io::Error::new(ErrorKind::TimedOut, "no reply in time"),
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_of_every_kind_are_read() {
+    fn reply_of_every_kind_is_parsed() {
         let mut bytes: &[u8] =
             b"+OK\r\n-ERR no\r\n:-7\r\n$2\r\n\r\n\r\n$-1\r\n*2\r\n:1\r\n$1\r\na\r\n";
         let bulk = |text: &[u8]| Reply::Bulk(Some(text.to_vec()));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn reply_that_is_none_is_refused() {
+    fn malformed_reply_is_refused() {
         for bad in ["?\r\n", ":x\r\n", "$-2\r\n", "*99999999999\r\n", "\r\n", "$1\r\nabc\r\n"] {
             let error = read(&mut bad.as_bytes()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidData, "{bad:?}");

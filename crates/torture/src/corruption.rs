@@ -1,4 +1,4 @@
-//! Damage done to one file of a store that nobody has open.
+//! Damages one file of a closed store.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Result, Write};
@@ -8,22 +8,22 @@ use std::path::{Path, PathBuf};
 use crate::random::Random;
 use crate::tree;
 
-/// What can be done to a file.
+/// The kind of damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// One bit is another.
+    /// One bit is flipped.
     Flip,
-    /// A stretch of up to 4 KiB is zero.
+    /// Up to 4 KiB are set to zero.
     Zero,
     /// The end is missing.
     Truncate,
-    /// There is more behind the end.
+    /// Bytes are appended.
     Extend,
     /// The file is missing.
     Delete,
-    /// The file has the bytes of another one, and that one its own.
+    /// The file and another one have exchanged their contents.
     Swap,
-    /// The file is as it was at an earlier time.
+    /// The file has its contents of an earlier time.
     Older,
 }
 
@@ -38,23 +38,23 @@ const KINDS: &[Kind] = &[
     Kind::Older,
 ];
 
-/// What was done.
+/// The damage that was done.
 #[derive(Debug)]
 pub struct Corruption {
-    /// What.
+    /// The kind.
     pub kind: Kind,
-    /// To which file of the store.
+    /// The damaged file, relative to the store.
     pub file: PathBuf,
-    /// In words.
+    /// A description.
     pub words: String,
-    /// The hashes of the bytes that the damaged files have now.
+    /// The hashes of the damaged files.
     pub hashes: Vec<u64>,
 }
 
-/// Damages a file of the store, by chance; `older` is a copy of the store from an earlier time.
+/// Damages a random file of the store. `older` is a copy of the store from an earlier time.
 ///
 /// # Errors
-/// The system refuses; or there is no file.
+/// A file cannot be read or written, or the store has no files.
 pub fn damage(store: &Path, older: &Path, random: &mut Random) -> Result<Corruption> {
     let mut files = tree::files(store)?;
     files.retain(|file| !file.ends_with("LOCK"));
@@ -98,7 +98,7 @@ pub fn damage(store: &Path, older: &Path, random: &mut Random) -> Result<Corrupt
     Err(std::io::Error::other(format!("{} has no file to damage", store.display())))
 }
 
-/// Changes one file; `None` if that would change nothing.
+/// Changes one file; `None` if its contents would stay the same.
 fn change(kind: Kind, path: &Path, before: &[u8], random: &mut Random) -> Result<Option<String>> {
     let len = before.len() as u64;
     if len == 0 && kind != Kind::Extend && kind != Kind::Delete {
@@ -144,7 +144,7 @@ fn change(kind: Kind, path: &Path, before: &[u8], random: &mut Random) -> Result
     }))
 }
 
-/// A place in a file: half of the time among the bytes that are not zero, of which a device may have few.
+/// A random offset. In half of the cases it is that of a byte that is not zero, of which a device may have few.
 fn place(bytes: &[u8], random: &mut Random) -> u64 {
     let len = bytes.len() as u64;
     let at = random.below(len);

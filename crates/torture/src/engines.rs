@@ -1,23 +1,23 @@
-//! The engines by name, with options that make their background work frequent.
+//! The engines by name, with options that make background jobs frequent.
 //!
-//! A kill finds a bug in a flush only if it falls into one. So memtables, tables, logs and stores are
-//! as small as the options allow within reason, and a second of load has hundreds of flushes, compactions,
-//! conversions, merges and collections. Each history takes one of the variants of its engine.
+//! A kill finds a bug in a flush only if it interrupts one. So memtables, tables and logs are small, and a second
+//! of load has dozens of flushes, compactions, conversions, merges and collections. Each history uses one variant
+//! of its engine.
 
 /// An engine under test.
 #[derive(Debug)]
 pub struct Engine {
     /// The name, as `--table NAME=ENGINE` of `siltstone serve` takes it.
     pub name: &'static str,
-    /// What its small options make frequent, in one line.
+    /// What the variants make frequent, in one line.
     pub about: &'static str,
-    /// Option lists to choose from; each is appended to the engine's name.
+    /// Lists of options; each is appended to the engine's name.
     pub variants: &'static [&'static str],
-    /// Option lists with which the store asks for space as long as it is written to, if `variants` do not.
+    /// Lists of options with which the store allocates space as long as clients write, if `variants` do not.
     pub growing: &'static [&'static str],
 }
 
-/// All durable engines. `mica` keeps nothing over a restart, so there is nothing to check.
+/// The durable engines. `mica` keeps nothing over a restart.
 pub const ENGINES: &[Engine] = &[
     Engine {
         name: "lsm",
@@ -54,13 +54,13 @@ pub const ENGINES: &[Engine] = &[
     },
     Engine {
         name: "skimpy",
-        about: "a device of 6 to 16 MiB of flash that is collected all the time",
+        about: "collection on devices of 6 to 16 MiB",
         variants: &[
             ",capacity=8MiB,block=8",
             ",capacity=16MiB,block=16,lanes=2,pack=0ms",
             ",capacity=6MiB,block=4,buckets=64",
         ],
-        // The device's file takes space until all of it has been written.
+        // The file of the device allocates space until every page was written once.
         growing: &[",capacity=96MiB,block=16", ",capacity=64MiB,block=32,lanes=2"],
     },
 ];

@@ -1,30 +1,30 @@
-//! What a history can end with before its last round.
+//! Findings, and the other reasons for the end of a history.
 
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-/// Why a history ends early.
+/// The reason why a history ends before its last round.
 #[derive(Debug)]
 pub enum Stop {
-    /// The program did what it must not: this is what the harness is for.
-    Wrong(String),
-    /// The harness cannot do its work here.
-    Trouble(String),
-    /// Whoever started the run wants it to end.
+    /// The program violated a requirement.
+    Finding(String),
+    /// The harness cannot do its work.
+    HarnessError(String),
+    /// The run was interrupted.
     Interrupted,
 }
 
 impl From<std::io::Error> for Stop {
     fn from(error: std::io::Error) -> Self {
-        Stop::Trouble(error.to_string())
+        Stop::HarnessError(error.to_string())
     }
 }
 
-/// A finding is made where a check fails: `check().map_err(Stop::Wrong)?`.
+/// The result of a step of a history.
 pub type Result<T> = std::result::Result<T, Stop>;
 
-/// Something that the program did and must not.
+/// A violated requirement.
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
     /// The engine.
@@ -33,13 +33,13 @@ pub struct Finding {
     pub fault: &'static str,
     /// The seed of the history.
     pub history: u64,
-    /// The round of the history, counted from 1.
+    /// The round of the history, from 1.
     pub round: u64,
-    /// What is wrong.
+    /// The violation.
     pub what: String,
-    /// What was done last before it.
+    /// The last events before it.
     pub story: Vec<String>,
-    /// Where the store, the server's words and the story are kept.
+    /// The directory with the store, the server's standard error and this finding.
     pub directory: PathBuf,
     /// The command that repeats the history up to this round.
     pub command: String,

@@ -1,8 +1,8 @@
-//! A history: one store from its making on, and all that is done to it by one fault class.
+//! A history: one store, from creation to its last check, under one fault class.
 //!
-//! A history is determined by engine, fault class and seed, as far as real processes allow: what the
-//! lanes write, which options the table has and when the fault strikes follow from the seed; how far the
-//! server got by then does not.
+//! Engine, fault class and seed determine a history as far as real processes allow. The options of the table, the
+//! commands of the lanes and the time of each fault follow from the seed. How many commands the server has
+//! executed by then does not.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::client::{Connection, Reply};
 use crate::engines::Engine;
 use crate::finding::{Result, Stop};
-use crate::lane::{Counts, Lane, Manners, Mix};
+use crate::lane::{Counts, Lane, Tolerance, Workload};
 use crate::load::{self, Control};
 use crate::oracle::State;
 use crate::process::{self, FSYNC, Launch, Server};
@@ -19,32 +19,32 @@ use crate::random::Random;
 use crate::runner::Settings;
 use crate::values;
 
-/// Connections that write.
+/// Number of writing connections.
 pub const LANES: u32 = 3;
-/// Lines of the story that a report has.
+/// Number of events that a finding includes.
 const STORY: usize = 30;
-/// How long a client waits for a reply. Stalls of seconds are no finding on a busy machine.
+/// How long a client waits for a reply. A stall of some seconds is not a finding, because the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(40);
 
-/// A history under way.
+/// A running history.
 pub struct History<'a> {
-    /// How the run is set up.
+    /// The settings of the run.
     pub settings: &'a Settings,
     /// The engine.
     pub engine: &'static Engine,
-    /// Choices of this history.
+    /// The source of this history's random choices.
     pub random: Random,
-    /// A directory of the history's own.
+    /// The directory of this history.
     pub root: PathBuf,
-    /// Where the store is: in `root`, or on a file system that the fault class has mounted.
+    /// The directory of the store: in `root`, or on a file system that the fault class has mounted.
     pub store: PathBuf,
-    /// Who writes.
+    /// The writers.
     pub lanes: Vec<Lane>,
-    /// What `--table` gets.
+    /// The value of `--table`.
     pub table: String,
-    /// More arguments of `serve`.
+    /// Additional arguments of `serve`.
     pub serve: Vec<String>,
-    /// How long the last start took until the server listened.
+    /// The time from the last start to readiness.
     pub open_time: Duration,
     round: u64,
     rounds: u64,
@@ -53,7 +53,7 @@ pub struct History<'a> {
 }
 
 impl<'a> History<'a> {
-    /// A history of `rounds` rounds, with nothing done yet. `progress` is called behind every round.
+    /// A history of `rounds` rounds. `progress` is called after every round.
     pub fn new(
         settings: &'a Settings,
         engine: &'static Engine,
@@ -80,17 +80,17 @@ impl<'a> History<'a> {
             story: Vec::new(),
             progress,
         };
-        history.set_mix(Mix::default());
+        history.set_workload(Workload::default());
         history
     }
 
-    /// Has the lanes write so, from empty keys on.
-    pub fn set_mix(&mut self, mix: Mix) {
+    /// Replaces the lanes by new ones with this workload.
+    pub fn set_workload(&mut self, workload: Workload) {
         let random = &mut self.random;
-        self.lanes = (0..LANES).map(|lane| Lane::new(lane, mix, random.next())).collect();
+        self.lanes = (0..LANES).map(|lane| Lane::new(lane, workload, random.next())).collect();
     }
 
-    /// Takes options with which the store asks for space as long as it is written to.
+    /// Chooses options with which the store allocates space as long as clients write.
     pub fn grow(&mut self) {
         if !self.engine.growing.is_empty() {
             let options = self.random.pick(self.engine.growing);
@@ -98,7 +98,7 @@ impl<'a> History<'a> {
         }
     }
 
-    /// Begins the next round; false when all are done.
+    /// Begins the next round; false after the last one.
     ///
     /// # Errors
     /// The run was interrupted.
@@ -116,13 +116,13 @@ impl<'a> History<'a> {
         Ok(true)
     }
 
-    /// The round that goes on, counted from 1.
+    /// The number of the current round, from 1.
     pub fn round(&self) -> u64 {
         self.round
     }
 
-    /// Notes what is done, for reports.
-    pub fn tell(&mut self, what: impl Into<String>) {
+    /// Records an event for findings.
+    pub fn note(&mut self, what: impl Into<String>) {
         let line = format!("round {}: {}", self.round, what.into());
         if self.story.len() == STORY {
             self.story.remove(0);
@@ -130,12 +130,12 @@ impl<'a> History<'a> {
         self.story.push(line);
     }
 
-    /// What was done last.
+    /// The last events.
     pub fn story(&self) -> &[String] {
         &self.story
     }
 
-    /// What all lanes have done.
+    /// The counts of all lanes.
     pub fn counts(&self) -> Counts {
         let mut all = Counts::default();
         for Lane { counts, .. } in &self.lanes {
@@ -147,12 +147,12 @@ impl<'a> History<'a> {
         all
     }
 
-    /// One of the three levels of `--fsync`.
+    /// A random value of `--fsync`.
     pub fn any_fsync(&mut self) -> &'static str {
         self.random.pick::<&'static str>(&FSYNC)
     }
 
-    /// How the server of this history is started.
+    /// The arguments of this history's server.
     pub fn launch(&self, fsync: &'static str) -> Launch {
         Launch {
             program: self.settings.program.clone(),
@@ -164,36 +164,36 @@ impl<'a> History<'a> {
         }
     }
 
-    /// Starts the server and waits until it listens.
+    /// Starts the server and waits for readiness.
     ///
     /// # Errors
-    /// It does not.
+    /// The server does not start.
     pub fn start(&mut self, fsync: &'static str) -> Result<Server> {
         let begun = Instant::now();
-        let server = Server::start(&self.launch(fsync)).map_err(Stop::Wrong)?;
+        let server = Server::start(&self.launch(fsync)).map_err(Stop::Finding)?;
         self.open_time = begun.elapsed();
-        self.tell(format!("serve --table {} --fsync {fsync}", self.table));
+        self.note(format!("serve --table {} --fsync {fsync}", self.table));
         Ok(server)
     }
 
-    /// Has the lanes write while `fault` runs.
+    /// Runs the lanes while `fault` runs.
     ///
     /// # Errors
     /// See [`load::run`].
     pub fn load<T>(
         &mut self,
         server: &mut Server,
-        manners: Manners,
+        tolerance: Tolerance,
         fault: impl FnOnce(&Control, &mut Server) -> Result<T>,
     ) -> Result<T> {
         let address = server.address();
-        load::run(&mut self.lanes, address, PATIENCE, manners, |control| fault(control, server))
+        load::run(&mut self.lanes, address, PATIENCE, tolerance, |control| fault(control, server))
     }
 
-    /// Reads all keys of all lanes and has them compared; sometimes the list of all keys, too.
+    /// Reads and checks all keys of all lanes, and in a quarter of the calls the result of KEYS.
     ///
     /// # Errors
-    /// Something is lost, wrong, or there again.
+    /// A write is lost, a value is wrong, or a refused write is visible.
     pub fn check(&mut self, server: &Server) -> Result<()> {
         for lane in &mut self.lanes {
             lane.check(server.address(), PATIENCE)?;
@@ -201,19 +201,21 @@ impl<'a> History<'a> {
         if self.random.percent(25) { self.check_names(server) } else { Ok(()) }
     }
 
-    /// Whether KEYS tells the keys that there are. Right behind [`History::check`], when all is settled.
+    /// Compares KEYS with the oracle. Call it after all lanes were checked, when no outcome is unknown.
     fn check_names(&mut self, server: &Server) -> Result<()> {
-        let lost = |error| Stop::Wrong(format!("KEYS is not answered: {error}"));
+        let lost = |error| Stop::Finding(format!("KEYS is not answered: {error}"));
         let mut connection = Connection::open(server.address(), PATIENCE).map_err(lost)?;
         let reply = connection.ask(&["KEYS", "*"]).map_err(lost)?;
         let Reply::Array(Some(replies)) = reply else {
-            return Err(Stop::Wrong(format!("KEYS is answered by {reply:?}")));
+            return Err(Stop::Finding(format!("KEYS is answered by {reply:?}")));
         };
         let mut found = BTreeSet::new();
         for reply in replies {
             match reply {
                 Reply::Bulk(Some(name)) if found.insert(name.clone()) => {}
-                other => return Err(Stop::Wrong(format!("KEYS tells {other:?}, or twice"))),
+                other => {
+                    return Err(Stop::Finding(format!("KEYS returns {other:?}, or a key twice")));
+                }
             }
         }
         for lane in &self.lanes {
@@ -228,66 +230,66 @@ impl<'a> History<'a> {
                 };
                 if is_wrong {
                     let name = String::from_utf8_lossy(&name).into_owned();
-                    return Err(Stop::Wrong(format!(
+                    return Err(Stop::Finding(format!(
                         "GET and KEYS differ: KEYS {} {name}",
-                        if is_found { "tells" } else { "leaves out" }
+                        if is_found { "returns" } else { "omits" }
                     )));
                 }
             }
         }
         match found.into_iter().next() {
-            Some(name) => Err(Stop::Wrong(format!(
-                "KEYS tells {:?}, which nobody wrote",
+            Some(name) => Err(Stop::Finding(format!(
+                "KEYS returns {:?}, which no client wrote",
                 String::from_utf8_lossy(&name)
             ))),
             None => Ok(()),
         }
     }
 
-    /// Ends the server by SIGTERM, which must end it with status 0, and has `siltstone verify` check every byte.
+    /// Stops the server by SIGTERM, which must result in status 0, and runs `siltstone verify`.
     ///
     /// # Errors
-    /// The status is another, or the store is not sound.
+    /// The status is not 0, or `verify` finds damage.
     pub fn stop_and_verify(&mut self, server: &mut Server) -> Result<()> {
-        server.stop().map_err(Stop::Wrong)?;
+        server.stop().map_err(Stop::Finding)?;
         let store = self.store.display().to_string();
         let answer = process::command(&self.settings.program, &["verify", &store])?;
         if answer.status == Some(0) {
             return Ok(());
         }
-        Err(Stop::Wrong(format!("verify of a store that was closed: {}", answer.told())))
+        Err(Stop::Finding(format!("verify of a closed store: {}", answer.summary())))
     }
 
-    /// Waits until the server takes writes again from a connection of its own.
+    /// Waits until the server accepts a write on a new connection.
     ///
     /// # Errors
-    /// It does not within `limit`; the last answer is told.
+    /// The server refuses writes for longer than `limit`; the error has the last reply.
     pub fn await_writes(&mut self, server: &mut Server, limit: Duration) -> Result<()> {
         let until = Instant::now() + limit;
         loop {
             let answer = Connection::open(server.address(), PATIENCE)
                 .and_then(|mut connection| connection.ask(&["SET", "probe", "1"]))
                 .map_err(|error| error.to_string());
-            // Its key is nobody's: gone before anybody looks.
-            let is_gone = match &answer {
+            // No lane owns this key, so it must be removed before KEYS is compared.
+            let is_removed = match &answer {
                 Ok(Reply::Simple(ok)) if ok == "OK" => Connection::open(server.address(), PATIENCE)
                     .and_then(|mut connection| connection.ask(&["DEL", "probe"]))
                     .is_ok_and(|reply| reply == Reply::Integer(1)),
                 _ => false,
             };
-            if is_gone {
+            if is_removed {
                 return Ok(());
             }
             if let Some(status) = server.ended() {
-                return Err(Stop::Wrong(format!(
-                    "the server has ended: {status}; {}",
-                    server.told()
+                return Err(Stop::Finding(format!(
+                    "the server has exited: {status}; {}",
+                    server.stderr_tail()
                 )));
             }
             if Instant::now() > until {
-                return Err(Stop::Wrong(format!(
+                return Err(Stop::Finding(format!(
                     "writes are still refused {limit:?} after the fault is over: {answer:?}; {}",
-                    server.told()
+                    server.stderr_tail()
                 )));
             }
             std::thread::sleep(Duration::from_millis(20));

@@ -1,16 +1,16 @@
-//! Tortures the `siltstone` program from outside, as processes, files and sockets, and checks what it keeps.
+//! Tests the `siltstone` program as a black box, by processes, files and sockets, under faults.
 //!
 //! ```text
 //!   runner ── history: one store, one fault class, one seed
 //!                │
-//!                ├─ process   siltstone serve DIR …      signals, limits, what it says
-//!                ├─ load      lanes, a thread each  ──►  client, RESP2 over loopback
-//!                │               └─ oracle               what each key may hold
-//!                └─ fault     kill, term, full-disk …    strikes beside the load
+//!                ├─ process   siltstone serve DIR …      signals, limits, standard error
+//!                ├─ load      lanes, one thread each ──► client: RESP2 over loopback
+//!                │               └─ oracle               possible values per key
+//!                └─ fault     kill, term, full-disk …    runs beside the load
 //! ```
 //!
-//! It uses no crate of the store, so that a bug in them cannot hide itself here: all that it knows is
-//! what the book promises to a client.
+//! It uses no crate of the store, so it cannot share a bug with them. Its requirements are those that the book
+//! states to clients.
 
 pub mod client;
 pub mod corruption;

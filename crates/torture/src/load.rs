@@ -1,7 +1,7 @@
-//! Load: all lanes write at once, each from a thread of its own, until a fault has struck.
+//! Load: every lane writes from its own thread until the fault is over.
 //!
-//! The fault is a closure that runs beside the lanes. It says when it strikes, because before that a lost
-//! connection is a finding; when it returns the lanes end with the round that they are in.
+//! The fault is a closure that runs beside the lanes. Before it calls `expect_disconnects` a lost connection is a
+//! finding. When it returns, the lanes stop after their current round.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use crate::client::Connection;
 use crate::finding::{Result, Stop};
-use crate::lane::{Ended, Lane, Manners};
+use crate::lane::{Lane, RoundEnd, Tolerance};
 
-/// What the fault and the lanes tell each other.
+/// The state that the fault and the lanes share.
 #[derive(Debug, Default)]
 pub struct Control {
-    struck: AtomicBool,
+    disconnects: AtomicBool,
     stopped: AtomicBool,
     failed: AtomicBool,
     acknowledged: AtomicU64,
@@ -23,9 +23,9 @@ pub struct Control {
 }
 
 impl Control {
-    /// From now on connections may be lost.
-    pub fn strike(&self) {
-        self.struck.store(true, SeqCst);
+    /// From now on a lost connection ends a lane without a finding.
+    pub fn expect_disconnects(&self) {
+        self.disconnects.store(true, SeqCst);
     }
 
     /// Writes that were acknowledged since the load began.
@@ -38,11 +38,11 @@ impl Control {
         self.refused.load(SeqCst)
     }
 
-    /// Waits until `holds`, or a lane has failed, or `limit` is over; tells whether it holds.
-    pub fn wait_until(&self, limit: Duration, mut holds: impl FnMut(&Control) -> bool) -> bool {
+    /// Waits until `condition` holds, a lane has failed, or `limit` is over; returns whether it holds.
+    pub fn wait_until(&self, limit: Duration, mut condition: impl FnMut(&Control) -> bool) -> bool {
         let until = Instant::now() + limit;
         while !self.failed.load(SeqCst) && Instant::now() < until {
-            if holds(self) {
+            if condition(self) {
                 return true;
             }
             thread::sleep(Duration::from_millis(1));
@@ -50,8 +50,8 @@ impl Control {
         false
     }
 
-    fn has_struck(&self) -> bool {
-        self.struck.load(SeqCst)
+    fn expects_disconnects(&self) -> bool {
+        self.disconnects.load(SeqCst)
     }
 
     fn is_over(&self) -> bool {
@@ -62,12 +62,12 @@ impl Control {
 /// Runs the lanes against the server at `address` while `fault` runs, and until it returns.
 ///
 /// # Errors
-/// What the fault or else the first lane found.
+/// The finding of the fault, or else of the first lane that has one.
 pub fn run<T>(
     lanes: &mut [Lane],
     address: SocketAddr,
     patience: Duration,
-    manners: Manners,
+    tolerance: Tolerance,
     fault: impl FnOnce(&Control) -> Result<T>,
 ) -> Result<T> {
     let control = Control::default();
@@ -77,7 +77,7 @@ pub fn run<T>(
             .iter_mut()
             .map(|lane| {
                 scope.spawn(move || {
-                    let ended = drive(lane, address, patience, manners, control);
+                    let ended = drive(lane, address, patience, tolerance, control);
                     if ended.is_err() {
                         control.failed.store(true, SeqCst);
                     }
@@ -90,7 +90,7 @@ pub fn run<T>(
         let lanes: Vec<Result<()>> = lanes
             .into_iter()
             .map(|lane| {
-                lane.join().unwrap_or_else(|_| Err(Stop::Trouble("a lane panicked".into())))
+                lane.join().unwrap_or_else(|_| Err(Stop::HarnessError("a lane panicked".into())))
             })
             .collect();
         let fault = fault?;
@@ -103,7 +103,7 @@ fn drive(
     lane: &mut Lane,
     address: SocketAddr,
     patience: Duration,
-    manners: Manners,
+    tolerance: Tolerance,
     control: &Control,
 ) -> Result<()> {
     let number = lane.oracle.lane();
@@ -112,30 +112,30 @@ fn drive(
         let Some(open) = &mut connection else {
             match Connection::open(address, patience) {
                 Ok(open) => connection = Some(open),
-                Err(_) if control.has_struck() && !manners.closes => return Ok(()),
-                Err(_) if manners.closes => thread::sleep(Duration::from_millis(5)),
+                Err(_) if control.expects_disconnects() && !tolerance.closes => return Ok(()),
+                Err(_) if tolerance.closes => thread::sleep(Duration::from_millis(5)),
                 Err(error) => {
-                    return Err(Stop::Wrong(format!("lane {number} cannot connect: {error}")));
+                    return Err(Stop::Finding(format!("lane {number} cannot connect: {error}")));
                 }
             }
             continue;
         };
         let before = lane.counts;
-        let ended = lane.round(open, manners)?;
+        let ended = lane.round(open, tolerance)?;
         let refused = lane.counts.refused - before.refused;
         control.acknowledged.fetch_add(lane.counts.acknowledged - before.acknowledged, SeqCst);
         control.refused.fetch_add(refused, SeqCst);
         match ended {
-            Ended::Answered if refused > 0 => thread::sleep(Duration::from_millis(1)),
-            Ended::Answered => {}
-            Ended::Closed if manners.closes => {
+            RoundEnd::Answered if refused > 0 => thread::sleep(Duration::from_millis(1)),
+            RoundEnd::Answered => {}
+            RoundEnd::Closed if tolerance.closes => {
                 thread::sleep(Duration::from_millis(1));
                 connection = None;
             }
-            Ended::Closed if control.has_struck() => return Ok(()),
-            Ended::Closed => {
-                return Err(Stop::Wrong(format!(
-                    "lane {number}: the server closed the connection, and no fault had struck; its last error: {:?}",
+            RoundEnd::Closed if control.expects_disconnects() => return Ok(()),
+            RoundEnd::Closed => {
+                return Err(Stop::Finding(format!(
+                    "lane {number}: the server closed the connection before the fault; its last error: {:?}",
                     lane.last_refusal
                 )));
             }

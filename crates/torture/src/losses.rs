@@ -1,11 +1,11 @@
-//! What a repair says that it could not save, from the JSON that `siltstone repair --json` prints.
+//! The losses that `siltstone repair --json` reports.
 //!
 //! ```text
 //!   "lost": { "default": [ { "file", "bytes", "effect", "sequences": [first, last], "keys": [after, before] } ] }
 //! ```
 //!
-//! Operations lost are at most `last - first + 1` of each loss; their keys lie between `after` and `before`.
-//! A loss may have neither: then it says that there is a loss, and no more can be computed.
+//! A loss has at most `last - first + 1` lost operations, and their keys lie between `after` and `before`. A loss without
+//! these fields has no bounds.
 
 use serde_json::Value;
 
@@ -15,32 +15,32 @@ pub struct Losses(Vec<Loss>);
 
 #[derive(Debug)]
 struct Loss {
-    /// How many operations, at most, if that is told.
+    /// The maximum number of lost operations, if reported.
     operations: Option<u64>,
-    /// The keys between which they are, if that is told.
+    /// The bounds of their keys, if reported.
     keys: Option<(Option<String>, Option<String>)>,
-    /// Which versions are current is lost: older ones may be seen again, of any key.
+    /// The order of versions is lost: any key may have an older value.
     is_of_order: bool,
 }
 
 impl Losses {
-    /// Reads what a repair printed; `None` if it is no JSON.
+    /// Parses the output of a repair; `None` if it is not JSON.
     pub fn read(text: &str) -> Option<Self> {
-        let told: Value = serde_json::from_str(text.trim()).ok()?;
-        let tables = told["lost"].as_object().into_iter().flat_map(|lost| lost.values());
+        let report: Value = serde_json::from_str(text.trim()).ok()?;
+        let tables = report["lost"].as_object().into_iter().flat_map(|lost| lost.values());
         let losses = tables.filter_map(Value::as_array).flatten().map(loss).collect();
         Some(Losses(losses))
     }
 
-    /// Whether nothing was lost, so far as it is told.
+    /// Whether no loss is reported.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether these keys can have lost their newest operation by what is told.
+    /// Checks that the reported losses account for the loss of the newest operation of each of these keys.
     ///
     /// # Errors
-    /// A key that no loss covers, or more keys than operations lost.
+    /// A key outside of every loss, or more keys than lost operations.
     pub fn cover(&self, keys: &[String]) -> Result<(), String> {
         if self.0.iter().any(|loss| loss.is_of_order) {
             return Ok(());
@@ -48,14 +48,14 @@ impl Losses {
         for key in keys {
             if !self.0.iter().any(|loss| loss.covers(key)) {
                 return Err(format!(
-                    "{key} is not as it was written, and no loss that is told covers it"
+                    "{key} has lost a write, and no reported loss covers this key"
                 ));
             }
         }
         let most: Option<u64> = self.0.iter().map(|loss| loss.operations).sum();
         match most {
             Some(most) if most < keys.len() as u64 => Err(format!(
-                "{} keys are not as they were written, and {most} operations at most are told lost",
+                "{} keys have lost a write, and the reported losses are {most} operations at most",
                 keys.len()
             )),
             _ => Ok(()),
@@ -71,15 +71,15 @@ impl Loss {
     }
 }
 
-fn loss(told: &Value) -> Loss {
-    let pair = |name: &str| told[name].as_array().filter(|pair| pair.len() == 2);
+fn loss(report: &Value) -> Loss {
+    let pair = |name: &str| report[name].as_array().filter(|pair| pair.len() == 2);
     let operations = pair("sequences").and_then(|pair| {
         let (first, last) = (pair[0].as_u64()?, pair[1].as_u64()?);
         Some(last.saturating_sub(first) + 1)
     });
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let keys = pair("keys").map(|pair| (text(&pair[0]), text(&pair[1])));
-    let is_of_order = told["effect"].as_str().is_some_and(|effect| effect == "order");
+    let is_of_order = report["effect"].as_str().is_some_and(|effect| effect == "order");
     Loss { operations, keys, is_of_order }
 }
 
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn key_outside_of_every_loss_is_found() {
+    fn key_outside_of_every_loss_is_refused() {
         let losses = of(r#"[{"file":"a","keys":["b","d"],"sequences":[5,6]}]"#);
         losses.cover(&["c".into()]).unwrap();
         assert!(losses.cover(&["a".into()]).is_err());
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_without_an_extent_covers_all_and_no_loss_covers_nothing() {
+    fn loss_without_bounds_covers_every_key() {
         of(r#"[{"file":"a"}]"#).cover(&["x".into(), "y".into()]).unwrap();
         assert!(of("[]").cover(&["x".into()]).is_err());
         assert!(of("[]").is_empty());

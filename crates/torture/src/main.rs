@@ -1,7 +1,7 @@
 //! The command `siltstone-torture`.
 //!
-//! The report goes to standard output, progress and findings as they come to standard error. Exit status:
-//! 0 nothing was found, 1 something was, 2 usage, 3 the harness could not do its work, 130 interrupted.
+//! The report goes to standard output, progress and findings to standard error. Exit status:
+//! 0 no findings, 1 findings, 2 usage, 3 the harness could not do its work, 130 interrupted.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -18,10 +18,10 @@ use siltstone_torture::faults::{self, FAULTS, Fault};
 use siltstone_torture::runner::{Plan, Report, Settings};
 use siltstone_torture::{program, report, runner};
 
-/// Torture the siltstone program from outside and check what it keeps
+/// Test the siltstone program as a black box under faults
 ///
-/// Starts `siltstone serve` on small stores, writes over several connections, lets a fault strike, starts
-/// it again and compares every key with what was acknowledged, refused or in flight.
+/// Starts `siltstone serve` on small stores, writes over several connections, injects a fault, restarts the
+/// server and compares every key with the writes that were acknowledged, refused or in flight.
 #[derive(Parser)]
 #[command(
     name = "siltstone-torture",
@@ -31,11 +31,9 @@ use siltstone_torture::{program, report, runner};
         siltstone-torture list\n  \
         siltstone-torture --engine lsm --fault kill --rounds 200\n  \
         siltstone-torture --engine lsm,trie,silt,skimpy --fault kill,term --rounds 10000 --seed 1 --jobs 2\n\n\
-        A round is one fault. Up to some fifty rounds in a row strike one store; that is a history, and its \
-        seed determines what is written and when the fault strikes. A finding names its history, and the \
-        command that repeats it.\n\n\
-        Exit status: 0 nothing was found, 1 something was, 2 usage, 3 the harness could not do its work, \
-        130 interrupted."
+        A round is one fault. A history is a sequence of up to fifty rounds on one store; its seed determines \
+        the writes and the time of each fault. A finding has the command that repeats its history.\n\n\
+        Exit status: 0 no findings, 1 findings, 2 usage, 3 the harness could not do its work, 130 interrupted."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -46,40 +44,40 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show the engines and the fault classes, a line each
+    /// Show the engines and the fault classes, one line each
     List,
 }
 
 #[derive(Args)]
 struct Run {
-    /// Engines, separated by commas; all if none is named
+    /// Engines, separated by commas [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = engine)]
     engine: Vec<&'static Engine>,
-    /// Fault classes, separated by commas; all if none is named
+    /// Fault classes, separated by commas [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = fault)]
     fault: Vec<FaultArg>,
-    /// Rounds for each engine and fault class
+    /// Rounds per engine and fault class
     #[arg(long, default_value_t = 100)]
     rounds: u64,
-    /// The seed that the histories' seeds follow from
+    /// The seed of the run, from which the seeds of the histories derive
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Repeat one history, by the seed that a finding names
+    /// Run only the history of this seed, as a finding shows it
     #[arg(long, value_name = "SEED")]
     history: Option<u64>,
-    /// Histories at once
+    /// Histories in parallel
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=256))]
     jobs: u64,
-    /// Leave a pair of engine and fault class after so many findings
+    /// Skip the rest of a pair of engine and fault class after this number of findings
     #[arg(long, default_value_t = 5, value_name = "COUNT")]
     max_findings: u64,
-    /// The siltstone program; the one beside this one if it is not given, which `cargo run` builds first
+    /// The siltstone program [default: the one beside this program, which `cargo run` builds first]
     #[arg(long, value_name = "FILE")]
     siltstone: Option<PathBuf>,
-    /// Where stores are made; the system's directory for temporary files if it is not given
+    /// The directory for stores [default: the directory for temporary files]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
-    /// Where stores with findings are kept; siltstone-torture in --scratch if it is not given
+    /// The directory for stores with findings [default: siltstone-torture in --scratch]
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
     /// Print the report as one JSON object
@@ -108,8 +106,8 @@ fn main() -> ExitCode {
             list();
             ExitCode::SUCCESS
         }
-        None => cli.run.run().unwrap_or_else(|trouble| {
-            eprintln!("siltstone-torture: {trouble}");
+        None => cli.run.run().unwrap_or_else(|error| {
+            eprintln!("siltstone-torture: {error}");
             ExitCode::from(3)
         }),
     }
@@ -162,24 +160,24 @@ impl Run {
             signal_hook::flag::register(signal, interrupted.clone())
                 .map_err(|error| format!("cannot listen for signals: {error}"))?;
         }
-        let report = watched(&settings, &plan);
+        let report = run_with_progress(&settings, &plan);
         if self.json {
             println!("{}", serde_json::json!(report));
         } else {
             print!("{}", report::table(&report));
         }
-        report.troubles.iter().for_each(|trouble| eprintln!("siltstone-torture: {trouble}"));
+        report.harness_errors.iter().for_each(|error| eprintln!("siltstone-torture: {error}"));
         Ok(ExitCode::from(match &report {
             report if !report.findings.is_empty() => 1,
-            report if !report.troubles.is_empty() => 3,
+            report if !report.harness_errors.is_empty() => 3,
             report if report.interrupted => 130,
             _ => 0,
         }))
     }
 }
 
-/// Runs the plan with a progress bar, and tells each finding as it comes.
-fn watched(settings: &Settings, plan: &Plan) -> Report {
+/// Runs the plan with a progress bar and prints each finding.
+fn run_with_progress(settings: &Settings, plan: &Plan) -> Report {
     let runnable = plan.pairs.iter().filter(|(_, fault)| fault.obstacle().is_none()).count();
     let total = runnable as u64 * plan.rounds;
     // `stderr` draws nothing when standard error is no terminal.

@@ -1,9 +1,9 @@
-//! The server as a process: started, awaited, signalled, limited, and what it says on standard error.
+//! The server process: start, readiness, signals, limits, standard error.
 //!
-//! The server listens on a free port of loopback and tells it on standard error. A thread copies
-//! that to a file as it comes, for reports. Whatever happens, a dropped server is killed and reaped.
+//! The server listens on a free loopback port and prints the port on standard error. A thread copies standard
+//! error to a file, which findings include. Dropping a `Server` kills and reaps the process.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,26 +14,26 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
-/// How long a server may take to listen, or to end, before that is a finding. A machine may be busy.
+/// Time limit for start and exit; exceeding it is a finding. It is long because the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// When a write is acknowledged: `--fsync`.
+/// The values of `--fsync`.
 pub const FSYNC: [&str; 3] = ["always", "everysec", "no"];
 
-/// How a server is started.
+/// The arguments of a server process.
 #[derive(Debug, Clone)]
 pub struct Launch {
     /// The `siltstone` program.
     pub program: PathBuf,
     /// The store's directory.
     pub store: PathBuf,
-    /// What `--table` gets: `default=ENGINE,options`.
+    /// The value of `--table`: `default=ENGINE,options`.
     pub table: String,
-    /// What `--fsync` gets.
+    /// The value of `--fsync`.
     pub fsync: &'static str,
-    /// More arguments of `serve`.
+    /// Additional arguments of `serve`.
     pub more: Vec<String>,
-    /// Where standard error is copied to, at the end.
+    /// The file that standard error is appended to.
     pub log: PathBuf,
 }
 
@@ -49,7 +49,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the process and does not wait for anything.
+    /// Starts the process without waiting for readiness.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -85,7 +85,7 @@ impl Server {
     /// Starts the process and waits until it listens.
     ///
     /// # Errors
-    /// Why it does not: what it said, with its exit status.
+    /// The server does not start: its exit status and standard error.
     pub fn start(launch: &Launch) -> Result<Self, String> {
         let program = launch.program.display();
         let mut server =
@@ -95,40 +95,44 @@ impl Server {
                 server.address = Some(address);
                 Ok(server)
             }
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
-                Err(format!("the server does not listen after {PATIENCE:?}; {}", server.told()))
-            }
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => Err(format!(
+                "the server does not listen after {PATIENCE:?}; {}",
+                server.stderr_tail()
+            )),
             Err(_) => {
                 let status = server.wait(PATIENCE)?;
-                Err(format!("the server does not open the store: {status}; {}", server.told()))
+                Err(format!(
+                    "the server does not open the store: {status}; {}",
+                    server.stderr_tail()
+                ))
             }
         }
     }
 
-    /// Where it listens.
+    /// The address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
-    /// The process's number.
+    /// The process ID.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// SIGKILL, and waits until the process is gone.
+    /// Sends SIGKILL and waits for the process to exit.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         self.ended = self.child.wait().ok();
     }
 
-    /// SIGTERM.
+    /// Sends SIGTERM.
     pub fn terminate(&self) {
         if self.ended.is_none() {
             let _ = kill_process(self.rustix_pid(), Signal::TERM);
         }
     }
 
-    /// How the process ended, if it has.
+    /// The exit status, if the process has exited.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();
@@ -136,10 +140,10 @@ impl Server {
         self.ended
     }
 
-    /// Waits for the process to end by itself.
+    /// Waits for the process to exit.
     ///
     /// # Errors
-    /// It does not.
+    /// The process is still running after `patience`.
     pub fn wait(&mut self, patience: Duration) -> Result<ExitStatus, String> {
         let until = Instant::now() + patience;
         loop {
@@ -147,29 +151,32 @@ impl Server {
                 return Ok(status);
             }
             if Instant::now() > until {
-                return Err(format!("the server does not end after {patience:?}; {}", self.told()));
+                return Err(format!(
+                    "the server does not end after {patience:?}; {}",
+                    self.stderr_tail()
+                ));
             }
             thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// SIGTERM, and waits for exit status 0.
+    /// Sends SIGTERM and waits for exit status 0.
     ///
     /// # Errors
-    /// It ends with another status, or not at all.
+    /// The process exits with another status, or does not exit.
     pub fn stop(&mut self) -> Result<(), String> {
         self.terminate();
         let status = self.wait(PATIENCE)?;
         if status.success() {
             return Ok(());
         }
-        Err(format!("after SIGTERM the server ends with {status}; {}", self.told()))
+        Err(format!("after SIGTERM the server ends with {status}; {}", self.stderr_tail()))
     }
 
-    /// Sets a limit of the running process, its soft part alone; `None` lifts it.
+    /// Sets the soft resource limit of the running process; `None` restores the maximum.
     ///
     /// # Errors
-    /// The process is gone, or the system refuses.
+    /// The process has exited, or the system refuses.
     pub fn limit(&self, resource: Resource, soft: Option<u64>) -> io::Result<Rlimit> {
         let pid = Some(self.rustix_pid());
         let now = rustix::process::getrlimit(resource);
@@ -177,14 +184,14 @@ impl Server {
         Ok(prlimit(pid, resource, limit)?)
     }
 
-    /// The highest number of an open file of the process.
+    /// The highest open file descriptor of the process.
     pub fn highest_file(&self) -> u64 {
         let files = std::fs::read_dir(format!("/proc/{}/fd", self.pid())).into_iter().flatten();
         let names = files.flatten().map(|file| file.file_name());
         names.filter_map(|name| name.to_str()?.parse().ok()).max().unwrap_or(0)
     }
 
-    /// Memory of the process that is resident, in bytes.
+    /// The resident memory of the process, in bytes.
     pub fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
         let status = status.unwrap_or_default();
@@ -193,23 +200,23 @@ impl Server {
         kib.unwrap_or(0) << 10
     }
 
-    /// The end of what the process said on standard error.
-    pub fn told(&self) -> String {
-        // Its thread may still be copying the last words.
+    /// The last lines of the process's standard error.
+    pub fn stderr_tail(&self) -> String {
+        // The copying thread may be a few lines behind.
         thread::sleep(Duration::from_millis(20));
         let said = std::fs::read(&self.log).unwrap_or_default();
         let said = String::from_utf8_lossy(said.get(self.log_from as usize..).unwrap_or_default());
         let lines: Vec<_> = said.lines().collect();
         let lines = &lines[lines.len().saturating_sub(12)..];
         if lines.is_empty() {
-            "it said nothing".into()
+            "standard error is empty".into()
         } else {
-            format!("it said:\n{}", lines.join("\n"))
+            format!("standard error:\n{}", lines.join("\n"))
         }
     }
 
     fn rustix_pid(&self) -> Pid {
-        // A process that was started has a number above 0.
+        // The ID of a child process is positive.
         Pid::from_raw(self.child.id() as i32).unwrap_or(Pid::INIT)
     }
 }
@@ -226,7 +233,7 @@ fn last_word(text: &str) -> Option<SocketAddr> {
     text.rsplit(' ').next()?.parse().ok()
 }
 
-/// What a command of the `siltstone` program answered.
+/// The result of a command of the `siltstone` program.
 #[derive(Debug)]
 pub struct Answer {
     /// The exit status; `None` after a signal.
@@ -238,8 +245,8 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Everything, for reports; long output is cut.
-    pub fn told(&self) -> String {
+    /// Status and output for findings; long output is truncated.
+    pub fn summary(&self) -> String {
         let cut = |text: &str| -> String {
             let short: String = text.chars().take(1500).collect();
             if short.len() < text.len() { short + " …" } else { short }
@@ -249,7 +256,7 @@ impl Answer {
     }
 }
 
-/// Runs a command of the `siltstone` program to its end.
+/// Runs a command of the `siltstone` program until it exits.
 ///
 /// # Errors
 /// It cannot be started.
@@ -257,12 +264,4 @@ pub fn command(program: &Path, words: &[&str]) -> io::Result<Answer> {
     let output = Command::new(program).args(words).stdin(Stdio::null()).output()?;
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ok(Answer { status: output.status.code(), out: text(output.stdout), err: text(output.stderr) })
-}
-
-/// An empty file, so that a report can name it though nothing was said.
-///
-/// # Errors
-/// It cannot be made.
-pub fn touch(file: &Path) -> io::Result<()> {
-    File::create(file).map(drop)
 }

@@ -1,15 +1,15 @@
-//! Where the `siltstone` program is.
+//! Finds the `siltstone` program.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The package whose program is tortured.
+/// The package of the program.
 const PACKAGE: &str = "siltstone-cli";
 
-/// The program beside `harness`, in its directory or the one above (tests are in `deps`).
+/// The program beside `harness`: in its directory, or in the parent, because tests are in `deps`.
 ///
 /// # Errors
-/// It is not there; what to do.
+/// The program is missing; the error has an instruction.
 pub fn beside(harness: &Path) -> Result<PathBuf, String> {
     let places: Vec<_> =
         harness.ancestors().skip(1).take(2).map(|dir| dir.join("siltstone")).collect();
@@ -22,10 +22,10 @@ pub fn beside(harness: &Path) -> Result<PathBuf, String> {
     })
 }
 
-/// The program beside `harness`. Under `cargo run` it is built first, so that it is never older than its sources.
+/// The program beside `harness`. Under `cargo run` this builds it first, so that it is never older than its sources.
 ///
 /// # Errors
-/// It cannot be built, or is not there.
+/// The build fails, or the program is missing.
 pub fn built_beside(harness: &Path) -> Result<PathBuf, String> {
     if let Some(cargo) = std::env::var_os("CARGO") {
         let mut build = Command::new(cargo);

@@ -1,7 +1,7 @@
-//! Pseudo-random numbers that depend on nothing but their seed.
+//! Pseudo-random numbers (SplitMix64).
 //!
-//! SplitMix64. A generator of our own, so that a seed in an old report still means the same choices after
-//! a dependency is updated.
+//! The generator is part of this crate, so that the seed of an old finding means the same choices after an update of
+//! the dependencies.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ impl Random {
         Random(seed)
     }
 
-    /// A seed that depends on all `parts` and on their order.
+    /// A seed that depends on all `parts` and their order.
     pub fn seed_of(parts: &[u64]) -> u64 {
         let mut random = Random(0x5EED);
         for part in parts {
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn below_any_limit_stays_below_it() {
+    fn below_any_limit_is_less_than_the_limit() {
         let mut random = Random::new(7);
         for limit in [1, 2, 3, 1000, u64::MAX] {
             assert!((0..1000).all(|_| random.below(limit) < limit));

@@ -1,11 +1,11 @@
-//! What a run did and found, as text and as JSON.
+//! The text form of reports and findings.
 
 use std::fmt::Write;
 
 use crate::finding::Finding;
 use crate::runner::{Report, Row};
 
-/// The table of a report: a row for each pair of engine and fault class.
+/// The table of a report, with a row per pair of engine and fault class.
 pub fn table(report: &Report) -> String {
     let mut text = format!(
         "{:<8} {:<16} {:>7} {:>7} {:>13} {:>9} {:>9} {:>13} {:>9} {:>9}\n",
@@ -37,13 +37,13 @@ pub fn table(report: &Report) -> String {
     text
 }
 
-/// A finding with all that is needed to repeat it.
+/// A finding with the command that repeats it.
 pub fn finding(finding: &Finding) -> String {
     let Finding { engine, fault, history, round, what, directory, command, .. } = finding;
     let story: Vec<_> = finding.story.iter().rev().take(6).rev().cloned().collect();
     format!(
-        "FOUND: {engine}, {fault}, history {history}, round {round}\n  {}\n  before it:\n    {}\n  kept in {}\n  \
-         repeat it: {command}\n",
+        "FINDING: {engine}, {fault}, history {history}, round {round}\n  {}\n  events before it:\n    {}\n  kept in {}\n  \
+         to repeat it: {command}\n",
         what.replace('\n', "\n  "),
         story.join("\n    "),
         directory.display()

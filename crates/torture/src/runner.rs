@@ -1,8 +1,8 @@
-//! Runs histories side by side, and gathers what they found.
+//! Runs histories in parallel and collects their results.
 //!
-//! The rounds of every pair of engine and fault class are cut into histories, each with a seed that follows from
-//! the run's. Jobs take them in turn, pair by pair, so that a run that is interrupted has done something of
-//! everything. A history ends with its first finding; the others go on.
+//! The rounds of every pair of engine and fault class are divided into histories, whose seeds derive from the seed of
+//! the run. The jobs run the first history of each pair, then the second, and so on, so that an interrupted run has
+//! covered all pairs. A history ends with its first finding; the others go on.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -20,94 +20,94 @@ use crate::history::History;
 use crate::lane::Counts;
 use crate::random::Random;
 
-/// How a run is set up.
+/// The settings of a run.
 #[derive(Debug)]
 pub struct Settings {
     /// The `siltstone` program.
     pub program: PathBuf,
-    /// Where stores are made, in directories of their own that go when a history ends without a finding.
+    /// The parent of the histories' directories, which are removed after a history without a finding.
     pub scratch: PathBuf,
-    /// Where what belongs to a finding is kept.
+    /// The parent of the directories that findings keep.
     pub keep: PathBuf,
-    /// Set when the run is to end.
+    /// Set to end the run.
     pub interrupted: Arc<AtomicBool>,
 }
 
 impl Settings {
-    /// Whether the run is to end.
+    /// Whether the run should end.
     pub fn is_interrupted(&self) -> bool {
         self.interrupted.load(SeqCst)
     }
 }
 
-/// What is to be run.
+/// The histories of a run.
 pub struct Plan {
     /// The engines and the fault classes, in pairs.
     pub pairs: Vec<(&'static Engine, &'static dyn Fault)>,
-    /// Rounds of each pair.
+    /// Rounds per pair.
     pub rounds: u64,
-    /// The run's seed.
+    /// The seed of the run.
     pub seed: u64,
-    /// One history alone, by its own seed.
+    /// Run only the history of this seed.
     pub history: Option<u64>,
-    /// Histories at once.
+    /// Histories in parallel.
     pub jobs: usize,
-    /// Findings of one pair after which it is left.
+    /// Findings of one pair after which the run skips its remaining histories.
     pub max_findings: u64,
 }
 
-/// What was done with one pair.
+/// The result of one pair.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// The engine.
     pub engine: &'static str,
     /// The fault class.
     pub fault: &'static str,
-    /// Why it was not done, if so.
+    /// The reason why it was skipped, if it was.
     pub skipped: Option<String>,
-    /// Rounds that were done.
+    /// Completed rounds.
     pub rounds: u64,
-    /// Stores that were made.
+    /// Number of histories.
     pub histories: u64,
-    /// Writes that were acknowledged.
+    /// Acknowledged writes.
     pub acknowledged: u64,
-    /// Writes that were refused.
+    /// Refused writes.
     pub refused: u64,
     /// Writes of unknown outcome.
     pub unknown: u64,
-    /// Reads that were compared.
+    /// Reads that were compared with the oracle.
     pub compared: u64,
     /// Findings.
     pub findings: u64,
-    /// Time, of all jobs together.
+    /// Total time of its histories.
     pub seconds: f64,
 }
 
-/// What a run did and found.
+/// The result of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// The run's seed.
+    /// The seed of the run.
     pub seed: u64,
-    /// A row a pair.
+    /// One row per pair.
     pub rows: Vec<Row>,
     /// All findings.
     pub findings: Vec<Finding>,
-    /// What the harness could not do.
-    pub troubles: Vec<String>,
-    /// Whether it ended early.
+    /// Errors of the harness.
+    pub harness_errors: Vec<String>,
+    /// Whether the run was interrupted.
     pub interrupted: bool,
-    /// How long it took.
+    /// The duration.
     pub seconds: f64,
 }
 
-/// A history that waits to be run.
+/// A history that has not run yet.
 struct Task {
     pair: usize,
     seed: u64,
     rounds: u64,
 }
 
-/// Runs a plan. `progress` is called behind every round with the pair's names and the findings so far.
+/// Runs a plan. `progress` is called after every round with the names of the pair and the number of findings.
 pub fn run(
     settings: &Settings,
     plan: &Plan,
@@ -121,7 +121,7 @@ pub fn run(
         seed: plan.seed,
         rows: rows.collect(),
         findings: Vec::new(),
-        troubles: Vec::new(),
+        harness_errors: Vec::new(),
         interrupted: false,
         seconds: 0.0,
     });
@@ -143,17 +143,17 @@ pub fn run(
                     }
                     let findings = || report.lock().map_or(0, |report| report.findings.len());
                     let step = || progress(engine.name, fault.name(), findings() as u64);
-                    let (row, end) = live(settings, engine, fault, &task, &step);
+                    let (row, end) = run_history(settings, engine, fault, &task, &step);
                     let Ok(mut report) = report.lock() else { return };
                     report.rows[task.pair].add(&row);
                     match end {
                         End::Fine => {}
-                        End::Found(finding) => {
+                        End::Finding(finding) => {
                             found(&finding);
                             report.rows[task.pair].findings += 1;
                             report.findings.push(finding);
                         }
-                        End::Trouble(what) => report.troubles.push(what),
+                        End::HarnessError(what) => report.harness_errors.push(what),
                     }
                 }
             });
@@ -165,7 +165,7 @@ pub fn run(
     report
 }
 
-/// The histories of a plan: the first of every pair, then the second, and so on.
+/// The histories of a plan in the order of their execution.
 fn tasks(plan: &Plan) -> VecDeque<Task> {
     let pairs = &plan.pairs;
     if let Some(seed) = plan.history {
@@ -180,7 +180,7 @@ fn tasks(plan: &Plan) -> VecDeque<Task> {
         let per_history = fault.rounds_per_history();
         for number in 0..plan.rounds.div_ceil(per_history) {
             let rounds = per_history.min(plan.rounds - number * per_history);
-            // As short as a seed can be and still be one of its own.
+            // 48 bits make a shorter command line.
             let seed = Random::seed_of(&[plan.seed, names[0], names[1], number]) >> 16;
             tasks.push((number, Task { pair, seed, rounds }));
         }
@@ -189,15 +189,15 @@ fn tasks(plan: &Plan) -> VecDeque<Task> {
     tasks.into_iter().map(|(_, task)| task).collect()
 }
 
-/// How a history ended.
+/// The end of a history.
 enum End {
     Fine,
-    Found(Finding),
-    Trouble(String),
+    Finding(Finding),
+    HarnessError(String),
 }
 
 /// Runs a history.
-fn live(
+fn run_history(
     settings: &Settings,
     engine: &'static Engine,
     fault: &dyn Fault,
@@ -213,7 +213,10 @@ fn live(
         Ok(root) => root,
         Err(error) => {
             let scratch = settings.scratch.display();
-            return (row, End::Trouble(format!("cannot make a directory in {scratch}: {error}")));
+            return (
+                row,
+                End::HarnessError(format!("cannot make a directory in {scratch}: {error}")),
+            );
         }
     };
     let path = root.path().to_owned();
@@ -229,12 +232,12 @@ fn live(
     row.seconds = begun.elapsed().as_secs_f64();
     let end = match ended {
         Ok(()) | Err(Stop::Interrupted) => End::Fine,
-        Err(Stop::Trouble(what)) => {
-            End::Trouble(format!("{} {}: {what}", engine.name, fault.name()))
+        Err(Stop::HarnessError(what)) => {
+            End::HarnessError(format!("{} {}: {what}", engine.name, fault.name()))
         }
-        // Its servers were ended by the signal that ends the run, too.
-        Err(Stop::Wrong(_)) if settings.is_interrupted() => End::Fine,
-        Err(Stop::Wrong(what)) => {
+        // A signal to the process group has ended its server as well.
+        Err(Stop::Finding(_)) if settings.is_interrupted() => End::Fine,
+        Err(Stop::Finding(what)) => {
             let story = history.story().to_vec();
             let round = history.round();
             let words = format!(
@@ -254,13 +257,13 @@ fn live(
                 command: words,
             };
             finding.directory = keep(root, &finding);
-            End::Found(finding)
+            End::Finding(finding)
         }
     };
     (row, end)
 }
 
-/// Keeps what belongs to a finding, where it is or in the directory for that.
+/// Moves the directory of a history to where findings are kept; if that fails, it stays where it is.
 fn keep(root: tempfile::TempDir, finding: &Finding) -> PathBuf {
     let text = format!(
         "{}\n\nBefore it:\n{}\n\nTo repeat it: {}\n",
@@ -315,7 +318,7 @@ impl Row {
         self.seconds += other.seconds;
     }
 
-    /// Rounds a second of one job.
+    /// Rounds per second of one job.
     pub fn rate(&self) -> f64 {
         let seconds = Duration::from_secs_f64(self.seconds).as_secs_f64();
         if seconds > 0.0 { self.rounds as f64 / seconds } else { 0.0 }

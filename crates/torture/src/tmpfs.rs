@@ -1,4 +1,4 @@
-//! A small file system in memory that can be filled.
+//! A small file system in memory, with a ballast file that fills it.
 
 use std::ffi::OsStr;
 use std::fs::{File, remove_file};
@@ -8,20 +8,20 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
-/// Why none can be mounted here, if so.
+/// The reason why this process cannot mount a tmpfs, if there is one.
 pub fn obstacle() -> Option<String> {
     let is_root = rustix::process::geteuid().is_root();
-    (!is_root).then(|| "it mounts a tmpfs, which asks for root".to_owned())
+    (!is_root).then(|| "mounting a tmpfs requires root".to_owned())
 }
 
-/// A mounted tmpfs; unmounted when it is dropped.
+/// A mounted tmpfs. Dropping it unmounts it.
 #[derive(Debug)]
 pub struct Tmpfs {
     path: PathBuf,
 }
 
 impl Tmpfs {
-    /// Mounts one of `bytes` at `path`, which is made.
+    /// Creates the directory `path` and mounts a tmpfs of `bytes` there.
     ///
     /// # Errors
     /// The system refuses.
@@ -32,7 +32,7 @@ impl Tmpfs {
         Ok(Tmpfs { path })
     }
 
-    /// Makes it larger.
+    /// Enlarges the file system.
     ///
     /// # Errors
     /// The system refuses.
@@ -40,41 +40,41 @@ impl Tmpfs {
         run("mount", &["-o", &format!("remount,size={bytes}")], &self.path)
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Bytes that are free.
+    /// Free bytes.
     pub fn free_bytes(&self) -> u64 {
         statvfs(&self.path).map_or(0, |found| found.f_bavail * found.f_frsize)
     }
 
-    /// Its size.
+    /// Total bytes.
     pub fn bytes(&self) -> u64 {
         statvfs(&self.path).map_or(0, |found| found.f_blocks * found.f_frsize)
     }
 
-    /// Takes all space but `slack` bytes for a ballast file, which grows if it is there.
+    /// Allocates all free space but `slack` bytes to the ballast file.
     ///
     /// # Errors
-    /// The file cannot be made. That the space is taken by others meanwhile is none.
-    pub fn load_ballast(&self, slack: u64) -> Result<()> {
+    /// The file cannot be created.
+    pub fn fill_with_ballast(&self, slack: u64) -> Result<()> {
         let file = File::options().create(true).append(true).open(self.ballast())?;
         let from = file.metadata()?.len();
         let bytes = self.free_bytes().saturating_sub(slack);
         if bytes > 0 {
-            // Whoever else takes the space meanwhile fills the disk as well.
+            // If this fails, the store has allocated the space in the meantime, and the disk is full as well.
             let _ = fallocate(&file, FallocateFlags::empty(), from, bytes);
         }
         Ok(())
     }
 
-    /// Frees the space of the ballast file.
+    /// Removes the ballast file.
     ///
     /// # Errors
     /// The file cannot be removed.
-    pub fn drop_ballast(&self) -> Result<()> {
+    pub fn remove_ballast(&self) -> Result<()> {
         remove_file(self.ballast())
     }
 
@@ -85,7 +85,7 @@ impl Tmpfs {
 
 impl Drop for Tmpfs {
     fn drop(&mut self) {
-        // Lazily: a server that is not gone yet must not keep it.
+        // Lazy, because a server may still have files open.
         let _ = run("umount", &["-l"], &self.path);
     }
 }

@@ -1,4 +1,4 @@
-//! Directories of files: listed, copied, compared by their bytes.
+//! Directory trees: list, copy, hash.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Result;
 use std::path::{Path, PathBuf};
 
-/// All files below a directory, by their paths within it, in order.
+/// The relative paths of all files below a directory, sorted.
 ///
 /// # Errors
 /// A directory cannot be read.
@@ -30,10 +30,10 @@ fn collect(dir: &Path, within: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Copies a directory, with its directories and files, holes kept as holes.
+/// Copies a directory with all files below it.
 ///
 /// # Errors
-/// Something cannot be read or made.
+/// A file cannot be read or created.
 pub fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
@@ -48,10 +48,10 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Every file below a directory with a hash of its bytes.
+/// The hash of every file below a directory.
 ///
 /// # Errors
-/// Something cannot be read.
+/// A file cannot be read.
 pub fn hashes(dir: &Path) -> Result<BTreeMap<PathBuf, u64>> {
     files(dir)?
         .into_iter()

@@ -1,11 +1,11 @@
-//! Keys and values: every value names the write that it is of.
+//! Keys and values. Every value identifies its write.
 //!
-//! A value is `LANE.WRITE.KEY.LENGTH;` and then bytes that follow from these four numbers. So a value that
-//! is read tells which write it is of, however late and of whichever key, and one wrong byte is found.
+//! A value is `LANE.WRITE.KEY.LENGTH;`, followed by pseudo-random bytes with these four numbers as the seed. So the
+//! harness recognizes an old value, a value of another key, and a single wrong byte.
 
 use crate::random::Random;
 
-/// The shortest value: its name always fits.
+/// Minimum length of a value, with room for the four numbers.
 pub const MIN_BYTES: u32 = 48;
 
 /// The name of a key of a lane.
@@ -13,7 +13,7 @@ pub fn key(lane: u32, key: u32) -> Vec<u8> {
     format!("k{lane}:{key}").into_bytes()
 }
 
-/// The value that a write of a lane gives to a key: `bytes` long, at least [`MIN_BYTES`].
+/// The value of a key in a write of a lane: `bytes` long, at least [`MIN_BYTES`].
 pub fn value(lane: u32, write: u64, key: u32, bytes: u32) -> Vec<u8> {
     let bytes = bytes.max(MIN_BYTES);
     let mut value = format!("{lane}.{write}.{key}.{bytes};").into_bytes();
@@ -24,7 +24,7 @@ pub fn value(lane: u32, write: u64, key: u32, bytes: u32) -> Vec<u8> {
     value
 }
 
-/// The write that `found` is the value of, if it is one of this key of this lane, byte by byte.
+/// The write whose value for this key of this lane is `found`, if there is one.
 pub fn write_of(lane: u32, key: u32, found: &[u8]) -> Option<u64> {
     let end = found.iter().take(MIN_BYTES as usize).position(|&byte| byte == b';')?;
     let name = std::str::from_utf8(&found[..end]).ok()?;
@@ -41,13 +41,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn value_read_back_names_its_write() {
+    fn value_identifies_its_write() {
         let found = value(2, 77, 5, 300);
         assert_eq!(write_of(2, 5, &found), Some(77));
     }
 
     #[test]
-    fn value_with_a_wrong_byte_names_no_write() {
+    fn value_with_a_wrong_byte_identifies_no_write() {
         let mut found = value(2, 77, 5, 300);
         found[299] ^= 1;
         assert_eq!(write_of(2, 5, &found), None);

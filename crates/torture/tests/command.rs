@@ -1,4 +1,4 @@
-//! What the command prints and how it ends.
+//! The output and the exit status of the command.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,7 +29,7 @@ fn list_shows_every_engine_and_class() {
 }
 
 #[test]
-fn unknown_name_is_refused_with_the_names_that_there_are() {
+fn unknown_name_is_refused_with_the_known_names() {
     for (words, known) in
         [(["--engine", "bdb"], "lsm, trie, silt, skimpy"), (["--fault", "flood"], "kill-at-open")]
     {
@@ -40,7 +40,7 @@ fn unknown_name_is_refused_with_the_names_that_there_are() {
 }
 
 #[test]
-fn program_that_is_not_there_is_named_with_status_3() {
+fn missing_program_exits_with_status_3() {
     let scratch = tempfile::tempdir().unwrap();
     let scratch = scratch.path().display().to_string();
     let words = ["--siltstone", "/nowhere/siltstone", "--scratch", &scratch, "--rounds", "1"];
@@ -50,8 +50,8 @@ fn program_that_is_not_there_is_named_with_status_3() {
 }
 
 #[test]
-fn finding_ends_with_status_1_and_tells_how_to_repeat_it() {
-    // A server that ends at once.
+fn finding_exits_with_status_1_and_a_command_to_repeat_it() {
+    // A server that exits at once.
     let scratch = tempfile::tempdir().unwrap();
     let program = scratch.path().join("siltstone");
     fs::write(&program, "#!/bin/sh\necho 'no store today' >&2\nexit 3\n").unwrap();
@@ -76,7 +76,7 @@ fn finding_ends_with_status_1_and_tells_how_to_repeat_it() {
     let directory = finding["directory"].as_str().unwrap();
     let told = fs::read_to_string(format!("{directory}/finding.txt")).unwrap();
     assert!(told.contains("no store today"), "{told}");
-    // The command that it names is understood.
+    // The command line is valid.
     let command = finding["command"].as_str().unwrap();
     let mut words: Vec<_> = command.split(' ').skip(1).collect();
     words.extend(["--siltstone", "/nowhere/siltstone"]);

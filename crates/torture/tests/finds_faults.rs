@@ -1,7 +1,7 @@
-//! The harness must be able to find what it looks for: lanes write to servers of this test that do wrong.
+//! The harness must be able to fail: lanes write to faulty servers of this test.
 //!
-//! The servers keep their keys in memory and speak enough of RESP2 for a lane. A *restart* is another connection
-//! to what is left of the keys.
+//! The servers keep their keys in memory and implement enough of RESP2 for a lane. A new connection stands for a
+//! restart.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,20 +14,20 @@ use std::time::Duration;
 
 use siltstone_torture::client::Connection;
 use siltstone_torture::finding::Stop;
-use siltstone_torture::lane::{Ended, Lane, Manners, Mix};
+use siltstone_torture::lane::{Lane, RoundEnd, Tolerance, Workload};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a server does wrong, in write number so and so.
+/// The fault of a server, in the write of this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wrong {
-    /// Nothing.
-    Nothing,
-    /// It acknowledges the write and drops it.
+enum Defect {
+    /// No fault.
+    None,
+    /// The server acknowledges the write and drops it.
     Lost(u64),
-    /// It refuses the write and does it.
-    RefusedButDone(u64),
-    /// It does the first half of a MULTI alone, acknowledges nothing and closes the connection.
+    /// The server refuses the write and executes it.
+    RefusedButExecuted(u64),
+    /// The server executes the first half of a MULTI, sends no reply and closes the connection.
     Torn(u64),
 }
 
@@ -38,21 +38,21 @@ struct Keys {
 }
 
 /// A server on a free port.
-fn serve(wrong: Wrong) -> SocketAddr {
+fn serve(defect: Defect) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let keys = Arc::new(Mutex::new(Keys::default()));
     thread::spawn(move || {
         for stream in listener.incoming() {
             let keys = keys.clone();
-            thread::spawn(move || talk(stream.unwrap(), &keys, wrong));
+            thread::spawn(move || talk(stream.unwrap(), &keys, defect));
         }
     });
     address
 }
 
-/// Serves a connection until its client or the fault ends it.
-fn talk(stream: TcpStream, keys: &Mutex<Keys>, wrong: Wrong) -> Option<()> {
+/// Serves a connection until the client or the fault closes it.
+fn talk(stream: TcpStream, keys: &Mutex<Keys>, defect: Defect) -> Option<()> {
     stream.set_nodelay(true).ok()?;
     let mut input = BufReader::new(stream.try_clone().ok()?);
     let mut output = stream;
@@ -71,7 +71,7 @@ fn talk(stream: TcpStream, keys: &Mutex<Keys>, wrong: Wrong) -> Option<()> {
                 reply.extend(b"+QUEUED\r\n");
             }
             keys.writes += 1;
-            if wrong == Wrong::Torn(keys.writes) {
+            if defect == Defect::Torn(keys.writes) {
                 commands.truncate(commands.len() / 2);
                 commands.iter().for_each(|words| drop(apply(&mut keys.values, words)));
                 return None;
@@ -84,11 +84,11 @@ fn talk(stream: TcpStream, keys: &Mutex<Keys>, wrong: Wrong) -> Option<()> {
             apply(&mut keys.values, &words)
         } else {
             keys.writes += 1;
-            match wrong {
-                Wrong::Lost(write) if write == keys.writes => {
+            match defect {
+                Defect::Lost(write) if write == keys.writes => {
                     apply(&mut keys.values.clone(), &words)
                 }
-                Wrong::RefusedButDone(write) if write == keys.writes => {
+                Defect::RefusedButExecuted(write) if write == keys.writes => {
                     apply(&mut keys.values, &words);
                     b"-ERR no\r\n".to_vec()
                 }
@@ -119,7 +119,7 @@ fn command(input: &mut impl BufRead) -> Option<Vec<Vec<u8>>> {
     Some(words)
 }
 
-/// Does a command, and returns the reply.
+/// Executes a command and returns the reply.
 fn apply(values: &mut HashMap<Vec<u8>, Vec<u8>>, words: &[Vec<u8>]) -> Vec<u8> {
     match &words[0][..] {
         b"GET" => match values.get(&words[1]) {
@@ -150,17 +150,19 @@ fn apply(values: &mut HashMap<Vec<u8>, Vec<u8>>, words: &[Vec<u8>]) -> Vec<u8> {
     }
 }
 
-/// Has a lane write so many rounds to a server, and look then.
-fn write_and_look(wrong: Wrong, seed: u64) -> Result<(), String> {
-    let address = serve(wrong);
-    // So many keys that no write is soon hidden by a later one.
-    let mix = Mix { expiring: 0, removals: 0, values: 3000, max_bytes: 400, ..Mix::default() };
-    let mut lane = Lane::new(0, mix, seed);
-    let manners = Manners { refusals: matches!(wrong, Wrong::RefusedButDone(_)), closes: true };
+/// Runs a lane for 16 rounds, then checks all keys.
+fn write_and_check(defect: Defect, seed: u64) -> Result<(), String> {
+    let address = serve(defect);
+    // Many keys, so that few writes are overwritten before the check.
+    let workload =
+        Workload { expiring: 0, removals: 0, values: 3000, max_bytes: 400, ..Workload::default() };
+    let mut lane = Lane::new(0, workload, seed);
+    let tolerance =
+        Tolerance { refusals: matches!(defect, Defect::RefusedButExecuted(_)), closes: true };
     let found = |stop: Stop| format!("{stop:?}");
     let mut connection = Connection::open(address, PATIENCE).unwrap();
     for _ in 0..16 {
-        if lane.round(&mut connection, manners).map_err(found)? == Ended::Closed {
+        if lane.round(&mut connection, tolerance).map_err(found)? == RoundEnd::Closed {
             break;
         }
     }
@@ -168,29 +170,29 @@ fn write_and_look(wrong: Wrong, seed: u64) -> Result<(), String> {
 }
 
 #[test]
-fn server_that_does_right_passes() {
+fn correct_server_passes() {
     for seed in 0..10 {
-        write_and_look(Wrong::Nothing, seed).unwrap();
+        write_and_check(Defect::None, seed).unwrap();
     }
 }
 
 #[test]
-fn acknowledged_write_that_is_dropped_is_found() {
-    let found = (0..20).filter(|seed| write_and_look(Wrong::Lost(40 + seed), *seed).is_err());
-    // A write that a later one hides cannot be found.
+fn dropped_acknowledged_write_is_found() {
+    let found = (0..20).filter(|seed| write_and_check(Defect::Lost(40 + seed), *seed).is_err());
+    // An overwritten write cannot be found.
     assert!(found.count() >= 18);
 }
 
 #[test]
-fn refused_write_that_is_done_is_found() {
-    let wrong = |seed| Wrong::RefusedButDone(40 + seed);
-    let found = (0..20).filter(|seed| write_and_look(wrong(*seed), *seed).is_err());
+fn executed_refused_write_is_found() {
+    let defect = |seed| Defect::RefusedButExecuted(40 + seed);
+    let found = (0..20).filter(|seed| write_and_check(defect(*seed), *seed).is_err());
     assert!(found.count() >= 18);
 }
 
 #[test]
 fn torn_batch_is_found() {
-    // The write is a MULTI by chance.
-    let found = (0..60).filter(|seed| write_and_look(Wrong::Torn(60), *seed).is_err());
+    // In some of the seeds write 60 is a MULTI.
+    let found = (0..60).filter(|seed| write_and_check(Defect::Torn(60), *seed).is_err());
     assert!(found.count() >= 2);
 }

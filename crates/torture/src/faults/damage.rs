@@ -1,27 +1,27 @@
-//! `damage`: one file of a closed store is damaged; then everything that reads and repairs it.
+//! `damage`: damages one file of a store, then runs all commands that read and repair it.
 //!
 //! ```text
-//!   load, SIGTERM, copy ("older") ── load, SIGTERM or SIGKILL ── one file damaged
+//!   load, SIGTERM, copy ("older") ── load, SIGTERM or SIGKILL ── damage one file
 //!        │
-//!        ├─ verify   status 0 or 1                   ├─ repair   0: everything is there; 1: something was lost
-//!        ├─ serve    refuses by name, or each GET    ├─ verify   sound
-//!        │           is right or fails               ├─ serve    every row that no told loss covers
-//!        └─ export   all rows, or fails              └─ repair   status 0, and not one byte changes
+//!        ├─ verify   status 0 or 1                   ├─ repair   0: no loss; 1: losses, and it reports them
+//!        ├─ serve    an error at the start, or       ├─ verify   status 0
+//!        │           every GET correct or an error   ├─ serve    every row outside of the reported losses
+//!        └─ export   all rows, or an error           └─ repair   status 0, no file changes
 //! ```
 //!
-//! After SIGKILL the end of a log that was damaged cannot be told from one that was never written whole: of what
-//! was written since the last start the newest may be missing, of each lane by itself.
+//! After SIGKILL a damaged end of a log cannot be distinguished from an incomplete write. Then each lane may have lost
+//! its newest writes since the last start.
 
 use std::path::Path;
 use std::thread;
 
-use super::{Fault, kill::moment};
+use super::{Fault, kill::random_delay};
 use crate::corruption::{self, Corruption, Kind};
 use crate::finding::{Result, Stop};
 use crate::history::{History, PATIENCE};
-use crate::lane::{Lane, Manners, Mix};
+use crate::lane::{Lane, Tolerance, Workload};
 use crate::losses::Losses;
-use crate::oracle::{Seen, Sight, State};
+use crate::oracle::{Observation, Reading, State};
 use crate::process::{self, Answer, Server};
 use crate::tree;
 use crate::values;
@@ -34,7 +34,7 @@ impl Fault for Damage {
     }
 
     fn about(&self) -> &'static str {
-        "one file damaged: no wrong answer, repair saves what it can, tells every loss, deletes nothing"
+        "one damaged file: no wrong reply, repair reports every loss and keeps the damaged file"
     }
 
     fn rounds_per_history(&self) -> u64 {
@@ -42,7 +42,7 @@ impl Fault for Damage {
     }
 
     fn run(&self, history: &mut History<'_>) -> Result<()> {
-        history.set_mix(Mix { expiring: 0, ..Mix::default() });
+        history.set_workload(Workload { expiring: 0, ..Workload::default() });
         while history.next_round()? {
             let is_killed = history.random.percent(40);
             let older = history.root.join("older");
@@ -53,12 +53,12 @@ impl Fault for Damage {
             }
             write(history, is_killed)?;
             if is_killed {
-                history.lanes.iter_mut().for_each(|lane| lane.oracle.doubt_log());
+                history.lanes.iter_mut().for_each(|lane| lane.oracle.make_log_uncertain());
             }
             let done = corruption::damage(&history.store, &older, &mut history.random)?;
-            history.tell(&done.words);
+            history.note(&done.words);
             check(history, &done).map_err(|stop| match stop {
-                Stop::Wrong(what) => Stop::Wrong(format!("{}: {what}", done.words)),
+                Stop::Finding(what) => Stop::Finding(format!("{}: {what}", done.words)),
                 other => other,
             })?;
         }
@@ -66,25 +66,25 @@ impl Fault for Damage {
     }
 }
 
-/// Writes for a while to a server, and ends it when every write has its reply.
+/// Runs a server under load, and ends it when every write has its reply.
 fn write(history: &mut History<'_>, is_killed: bool) -> Result<()> {
     let fsync = history.any_fsync();
     let mut server = history.start(fsync)?;
-    let moment = moment(&mut history.random);
-    history.load(&mut server, Manners::default(), |_, _| {
+    let moment = random_delay(&mut history.random);
+    history.load(&mut server, Tolerance::default(), |_, _| {
         thread::sleep(moment);
         Ok(())
     })?;
     if is_killed {
-        history.tell(format!("SIGKILL behind {moment:?} of load"));
+        history.note(format!("SIGKILL behind {moment:?} of load"));
         server.kill();
         return Ok(());
     }
-    server.stop().map_err(Stop::Wrong)
+    server.stop().map_err(Stop::Finding)
 }
 
 fn check(history: &mut History<'_>, done: &Corruption) -> Result<()> {
-    // What a server does to a damaged store it does to a copy.
+    // The server opens a copy, because opening changes files.
     let copy = history.root.join("damaged");
     tree::copy(&history.store, &copy)?;
     let store = history.store.clone();
@@ -94,16 +94,14 @@ fn check(history: &mut History<'_>, done: &Corruption) -> Result<()> {
     export_damaged(history)?;
 
     let repaired = run(history, "repair", &store, &["--json"], &[0, 1])?;
-    let losses = Losses::read(&repaired.out)
-        .ok_or_else(|| Stop::Wrong(format!("repair --json prints no JSON: {}", repaired.told())))?;
+    let losses = Losses::read(&repaired.out).ok_or_else(|| {
+        Stop::Finding(format!("repair --json prints no JSON: {}", repaired.summary()))
+    })?;
     if repaired.status == Some(0) && !losses.is_empty() {
-        return Err(wrong("repair tells losses and ends with status 0", &repaired));
+        return Err(wrong("repair reports losses and exits with status 0", &repaired));
     }
     if is_sound && repaired.status == Some(1) {
-        return Err(wrong(
-            "verify finds the store sound, and repair says that something was lost",
-            &repaired,
-        ));
+        return Err(wrong("verify finds no damage, and repair reports losses", &repaired));
     }
     let hashes = tree::hashes(&store)?;
     if !is_sound && done.kind != Kind::Delete {
@@ -114,17 +112,17 @@ fn check(history: &mut History<'_>, done: &Corruption) -> Result<()> {
     }
     let verified = run(history, "verify", &store, &["--json"], &[0, 1])?;
     if verified.status != Some(0) {
-        return Err(wrong("verify finds damage behind repair", &verified));
+        return Err(wrong("verify finds damage after repair", &verified));
     }
     let again = run(history, "repair", &store, &["--json"], &[0, 1])?;
     let changed = changed(&hashes, &tree::hashes(&store)?);
     if let (Some(0), None) = (again.status, &changed) {
         return serve_repaired(history, &repaired, &losses);
     }
-    Err(wrong(&format!("a second repair finds or changes something ({changed:?})"), &again))
+    Err(wrong(&format!("a second repair reports losses or changes a file ({changed:?})"), &again))
 }
 
-/// Runs a command on a store; only these statuses are right.
+/// Runs a command on a store; any status but these is a finding.
 fn run(
     history: &History<'_>,
     name: &str,
@@ -137,15 +135,15 @@ fn run(
     let answer = process::command(&history.settings.program, &words)?;
     match answer.status {
         Some(status) if right.contains(&status) => Ok(answer),
-        _ => Err(wrong(&format!("{name} ends unexpectedly"), &answer)),
+        _ => Err(wrong(&format!("{name} exits with an unexpected status"), &answer)),
     }
 }
 
 fn wrong(what: &str, answer: &Answer) -> Stop {
-    Stop::Wrong(format!("{what}: {}", answer.told()))
+    Stop::Finding(format!("{what}: {}", answer.summary()))
 }
 
-/// The first file that is not as it was; the lock is no file of the store.
+/// The first file that has changed, except the lock.
 fn changed(
     before: &std::collections::BTreeMap<std::path::PathBuf, u64>,
     after: &std::collections::BTreeMap<std::path::PathBuf, u64>,
@@ -155,41 +153,42 @@ fn changed(
     files.find(|file| before.get(*file) != after.get(*file)).cloned()
 }
 
-/// A damaged store is refused, or served without one wrong answer.
+/// Starts a server on the damaged store; it must fail, or give no wrong reply.
 fn serve_damaged(history: &mut History<'_>, copy: &Path, is_sound: bool) -> Result<()> {
     let mut launch = history.launch("no");
     launch.store = copy.to_owned();
     let mut server = match Server::start(&launch) {
         Ok(server) => server,
         Err(what) if is_sound => {
-            return Err(Stop::Wrong(format!("verify finds the store sound, and {what}")));
+            return Err(Stop::Finding(format!("verify finds no damage, and {what}")));
         }
         Err(_) => return Ok(()),
     };
     for lane in &mut history.lanes {
-        let sights = look(lane, &server)?;
-        let failed = sights.iter().filter(|sight| sight.seen == Seen::Failed).count();
+        let observations = read_all(lane, &server)?;
+        let failed =
+            observations.iter().filter(|observation| observation.seen == Reading::Failed).count();
         if is_sound && failed > 0 {
-            return Err(Stop::Wrong(format!(
-                "verify finds the store sound, and {failed} reads of a lane fail"
+            return Err(Stop::Finding(format!(
+                "verify finds no damage, and {failed} reads of a lane fail"
             )));
         }
         lane.oracle
             .clone()
-            .check(&sights)
-            .map_err(|what| Stop::Wrong(format!("a wrong answer from a damaged store: {what}")))?;
+            .check(&observations)
+            .map_err(|what| Stop::Finding(format!("wrong reply from a damaged store: {what}")))?;
     }
     server.kill();
     Ok(())
 }
 
-/// All keys, where a read that fails is no finding.
-fn look(lane: &mut Lane, server: &Server) -> Result<Vec<Sight>> {
+/// Reads all keys; a read that fails is no finding.
+fn read_all(lane: &mut Lane, server: &Server) -> Result<Vec<Observation>> {
     lane.counts.read += u64::from(lane.oracle.keys());
-    lane.look_with(server.address(), PATIENCE, &|_, _| Ok(Seen::Failed))
+    lane.read_all_with(server.address(), PATIENCE, &|_, _| Ok(Reading::Failed))
 }
 
-/// An export of a damaged store fails, or has all rows.
+/// Exports the damaged store; the export must fail or be complete.
 fn export_damaged(history: &mut History<'_>) -> Result<()> {
     let file = history.root.join("rows.jsonl");
     let (store, out) = (history.store.display().to_string(), file.display().to_string());
@@ -207,43 +206,43 @@ fn export_damaged(history: &mut History<'_>) -> Result<()> {
         let there = keys.iter().filter(is_there).count();
         let rows = std::fs::read(&file)?.iter().filter(|&&byte| byte == b'\n').count();
         if rows != there {
-            return Err(Stop::Wrong(format!(
-                "export ends with status 0 and has {rows} rows of {there}: {}",
-                answer.told()
+            return Err(Stop::Finding(format!(
+                "export exits with status 0 and has {rows} of {there} rows: {}",
+                answer.summary()
             )));
         }
     }
     Ok(())
 }
 
-/// Behind a repair everything is there, but for what is told lost.
+/// Checks the repaired store: the reported losses must account for every lost write.
 fn serve_repaired(history: &mut History<'_>, repaired: &Answer, losses: &Losses) -> Result<()> {
     let fsync = history.any_fsync();
     let mut server = history.start(fsync)?;
     let mut differing = Vec::new();
     for lane in &mut history.lanes {
         lane.counts.read += u64::from(lane.oracle.keys());
-        let sights = lane.look(server.address(), PATIENCE)?;
+        let observations = lane.read_all(server.address(), PATIENCE)?;
         if repaired.status == Some(0) {
-            lane.oracle.clone().check(&sights).map_err(|what| {
-                let told = repaired.told();
-                Stop::Wrong(format!("repair says that nothing was lost: {what}\nrepair: {told}"))
+            lane.oracle.clone().check(&observations).map_err(|what| {
+                let summary = repaired.summary();
+                Stop::Finding(format!("repair reports no loss: {what}\nrepair: {summary}"))
             })?;
         }
-        for (key, sight) in (0..).zip(&sights) {
+        for (key, observation) in (0..).zip(&observations) {
             let name = String::from_utf8_lossy(&values::key(lane.oracle.lane(), key)).into_owned();
-            let is_of_it = match &sight.seen {
-                Seen::Value(write) => lane.oracle.has_sent(*write),
-                Seen::Absent | Seen::Number(_) => true,
-                Seen::Foreign(_) | Seen::Failed => false,
+            let is_of_it = match &observation.seen {
+                Reading::Value(write) => lane.oracle.has_sent(*write),
+                Reading::Absent | Reading::Number(_) => true,
+                Reading::Foreign(_) | Reading::Failed => false,
             };
             if !is_of_it {
-                return Err(Stop::Wrong(format!(
-                    "behind repair {name} has what nobody wrote: {:?}",
-                    sight.seen
+                return Err(Stop::Finding(format!(
+                    "after repair {name} has a value that no client wrote: {:?}",
+                    observation.seen
                 )));
             }
-            if lane.oracle.check_one(key, sight).is_err() {
+            if lane.oracle.check_one(key, observation).is_err() {
                 differing.push(name);
             }
         }
@@ -251,7 +250,7 @@ fn serve_repaired(history: &mut History<'_>, repaired: &Answer, losses: &Losses)
     if repaired.status == Some(1) {
         losses
             .cover(&differing)
-            .map_err(|what| Stop::Wrong(format!("{what}\nrepair: {}", repaired.told())))?;
+            .map_err(|what| Stop::Finding(format!("{what}\nrepair: {}", repaired.summary())))?;
     }
-    server.stop().map_err(Stop::Wrong)
+    server.stop().map_err(Stop::Finding)
 }

@@ -1,26 +1,26 @@
 //! `deleted-directory`: the store's directory is removed under the running server.
 //!
-//! Whatever is written then is lost with the process. Under `--fsync always` an acknowledgement says that the medium
-//! has the write, so the server must soon stop giving any, and its exit status must say that not all is well.
+//! All later writes are lost with the process. Under `--fsync always` an acknowledgement means that the medium has
+//! the write, so the server must stop acknowledging within some seconds, and its exit status must not be 0.
 
 use std::fs::remove_dir_all;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Fault, kill::moment};
+use super::{Fault, kill::random_delay};
 use crate::client::{Connection, Reply};
 use crate::finding::{Result, Stop};
 use crate::history::{History, PATIENCE};
-use crate::lane::{Manners, Mix};
+use crate::lane::{Tolerance, Workload};
 use crate::load::Control;
 use crate::process::Server;
 
 pub(super) struct DeletedDirectory;
 
-/// How long synced writes may still be acknowledged.
+/// Time limit for the last acknowledgement.
 const NOTICED_WITHIN: Duration = Duration::from_secs(10);
-/// Without an acknowledgement for so long there will be none.
+/// The time without an acknowledgement after which the class assumes that there will be none.
 const QUIET: Duration = Duration::from_millis(300);
 
 impl Fault for DeletedDirectory {
@@ -29,7 +29,7 @@ impl Fault for DeletedDirectory {
     }
 
     fn about(&self) -> &'static str {
-        "rm -rf of the running store: synced writes are no longer acknowledged, the exit status is not 0"
+        "rm -rf of the store of a running server: no more acknowledged writes, exit status not 0"
     }
 
     fn rounds_per_history(&self) -> u64 {
@@ -37,32 +37,32 @@ impl Fault for DeletedDirectory {
     }
 
     fn run(&self, history: &mut History<'_>) -> Result<()> {
-        // A removal of what is not there writes nothing, and may be acknowledged.
-        history.set_mix(Mix { removals: 0, ..Mix::default() });
+        // No DEL: that of an absent key writes nothing and may be acknowledged.
+        history.set_workload(Workload { removals: 0, ..Workload::default() });
         while history.next_round()? {
             let mut server = history.start("always")?;
-            let before = moment(&mut history.random);
-            history.tell(format!("rm -rf after {before:?}"));
+            let before = random_delay(&mut history.random);
+            history.note(format!("rm -rf after {before:?}"));
             let store = history.store.clone();
-            let manners = Manners { refusals: true, closes: true };
-            history.load(&mut server, manners, |control, server| {
+            let tolerance = Tolerance { refusals: true, closes: true };
+            history.load(&mut server, tolerance, |control, server| {
                 thread::sleep(before);
-                control.strike();
+                control.expect_disconnects();
                 remove(&store)?;
                 await_silence(control, server)
             })?;
             if server.ended().is_none() && acknowledges(&server) {
-                return Err(Stop::Wrong(format!(
+                return Err(Stop::Finding(format!(
                     "a synced write to a deleted store is acknowledged; {}",
-                    server.told()
+                    server.stderr_tail()
                 )));
             }
             server.terminate();
-            let status = server.wait(PATIENCE).map_err(Stop::Wrong)?;
+            let status = server.wait(PATIENCE).map_err(Stop::Finding)?;
             if status.success() {
-                return Err(Stop::Wrong(format!(
-                    "the server ends with status 0, and its store is deleted; {}",
-                    server.told()
+                return Err(Stop::Finding(format!(
+                    "the server exits with status 0 although its store was deleted; {}",
+                    server.stderr_tail()
                 )));
             }
         }
@@ -70,14 +70,17 @@ impl Fault for DeletedDirectory {
     }
 }
 
-/// Removes a directory into which somebody else writes.
+/// Removes a directory while the server creates files in it.
 fn remove(dir: &Path) -> Result<()> {
     let mut tries = 0;
     while dir.exists() {
         tries += 1;
         match remove_dir_all(dir) {
             Err(error) if tries > 1000 => {
-                return Err(Stop::Trouble(format!("cannot remove {}: {error}", dir.display())));
+                return Err(Stop::HarnessError(format!(
+                    "cannot remove {}: {error}",
+                    dir.display()
+                )));
             }
             _ => {}
         }
@@ -85,15 +88,15 @@ fn remove(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Waits until no write is acknowledged any more.
+/// Waits until the server stops acknowledging writes.
 fn await_silence(control: &Control, server: &mut Server) -> Result<()> {
     let until = Instant::now() + NOTICED_WITHIN;
     let mut last = (control.acknowledged(), Instant::now());
     while server.ended().is_none() && last.1.elapsed() < QUIET {
         if Instant::now() > until {
-            return Err(Stop::Wrong(format!(
+            return Err(Stop::Finding(format!(
                 "synced writes are still acknowledged {NOTICED_WITHIN:?} after the store was deleted; {}",
-                server.told()
+                server.stderr_tail()
             )));
         }
         thread::sleep(Duration::from_millis(5));

@@ -1,11 +1,11 @@
 //! `failing-calls`: system calls that fail with EIO or ENOSPC for a while, by `strace`.
 //!
-//! `strace -p PID -e inject=CALL:error=E:when=N+M` is attached to the running server and lets some calls fail
-//! that would have done their work. The table may refuse writes from then on, until it is opened again. Then
-//! everything acknowledged is there and nothing refused is: what failed was never written, and no power was cut.
+//! `strace -p PID -e inject=CALL:error=E:when=N+M` attaches to the running server and lets some calls fail without
+//! executing them. The table may refuse writes until it is opened again. After the restart every acknowledged write
+//! is visible and no refused one: a call that failed wrote nothing, and there was no power cut.
 //!
-//! Calls on sockets and on the pipes that wake threads are left alone: `write` is not among them, since
-//! the store's files are written at positions.
+//! `write` is not among the calls, because the server also uses it to wake its threads. The store writes its files by
+//! `pwrite64`.
 
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Fault, kill::moment};
+use super::{Fault, kill::random_delay};
 use crate::finding::{Result, Stop};
 use crate::history::History;
-use crate::lane::Manners;
+use crate::lane::Tolerance;
 use crate::process::Server;
 
 pub(super) struct FailingCalls;
@@ -45,7 +45,7 @@ impl Fault for FailingCalls {
     }
 
     fn about(&self) -> &'static str {
-        "EIO or ENOSPC from system calls by strace, then a restart: as full-disk, though writes may stay refused"
+        "EIO or ENOSPC from system calls (strace), then a restart: no write is lost or comes back"
     }
 
     fn rounds_per_history(&self) -> u64 {
@@ -70,16 +70,16 @@ impl Fault for FailingCalls {
                 true => format!("{calls}:error={error}:when={first}"),
                 false => format!("{calls}:error={error}:when={first}+{step}"),
             };
-            let before = moment(&mut history.random);
+            let before = random_delay(&mut history.random);
             let failing = history.random.duration(Duration::from_millis(300));
             let is_killed = history.random.percent(60);
             let end = if is_killed { "SIGKILL" } else { "SIGTERM" };
-            history.tell(format!(
+            history.note(format!(
                 "strace inject={inject} after {before:?}, for {failing:?}; then {end}"
             ));
             let log = history.root.join("strace.log");
-            let manners = Manners { refusals: true, closes: true };
-            history.load(&mut server, manners, |_, server| {
+            let tolerance = Tolerance { refusals: true, closes: true };
+            history.load(&mut server, tolerance, |_, server| {
                 thread::sleep(before);
                 let mut strace = Strace::attach(server, calls, &inject, &log)?;
                 thread::sleep(failing);
@@ -87,8 +87,8 @@ impl Fault for FailingCalls {
                 if is_killed {
                     server.kill();
                 } else if server.stop().is_err() && server.ended().is_none() {
-                    let told = server.told();
-                    return Err(Stop::Wrong(format!("SIGTERM does not end the server; {told}")));
+                    let tail = server.stderr_tail();
+                    return Err(Stop::Finding(format!("SIGTERM does not end the server; {tail}")));
                 }
                 Ok(())
             })?;
@@ -100,7 +100,7 @@ impl Fault for FailingCalls {
     }
 }
 
-/// A `strace` that is attached to a server.
+/// An attached `strace` process.
 struct Strace(Child);
 
 impl Strace {
@@ -121,7 +121,7 @@ impl Strace {
             .map(Strace)
     }
 
-    /// Ends it; the server goes on.
+    /// Detaches; the server keeps running.
     fn detach(&mut self) {
         if let Some(pid) = Pid::from_raw(self.0.id() as i32) {
             let _ = kill_process(pid, Signal::INT);

@@ -1,21 +1,21 @@
 //! `few-files`: RLIMIT_NOFILE lowered under load to what is open or less, and raised again.
 //!
-//! Flushes, compactions and new logs fail with EMFILE. Meanwhile writes may be refused; when the limit is
-//! raised the table comes back by itself. Nothing acknowledged is lost, nothing refused shows.
+//! Flushes, compactions and new logs fail with EMFILE, and writes may be refused. When the limit is raised, the table
+//! accepts writes without a restart. No acknowledged write is lost, no refused one is visible.
 
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::Resource;
 
-use super::{Fault, kill::moment, limit};
+use super::{Fault, kill::random_delay, limit};
 use crate::finding::Result;
 use crate::history::History;
-use crate::lane::Manners;
+use crate::lane::Tolerance;
 
 pub(super) struct FewFiles;
 
-/// How far above the highest open file the limit may be: files that are closed leave lower numbers free.
+/// How far above the highest descriptor the limit may be. Closed files leave lower descriptors free.
 const MAX_SPARE: u64 = 2;
 
 impl Fault for FewFiles {
@@ -24,7 +24,7 @@ impl Fault for FewFiles {
     }
 
     fn about(&self) -> &'static str {
-        "RLIMIT_NOFILE lowered under load, then raised: the table comes back by itself, nothing is lost"
+        "RLIMIT_NOFILE lowered, then raised: writes work again without a restart, none is lost"
     }
 
     fn rounds_per_history(&self) -> u64 {
@@ -35,15 +35,15 @@ impl Fault for FewFiles {
         let fsync = history.any_fsync();
         let mut server = history.start(fsync)?;
         while history.next_round()? {
-            let before = moment(&mut history.random);
+            let before = random_delay(&mut history.random);
             let share = history.random.between(10, 100);
             let spare = history.random.below(MAX_SPARE + 1);
             let limited = history.random.duration(Duration::from_millis(400));
-            history.tell(format!(
+            history.note(format!(
                 "files limited to {share} % of the highest number and {spare} after {before:?}, for {limited:?}"
             ));
-            let manners = Manners { refusals: true, closes: true };
-            history.load(&mut server, manners, |_, server| {
+            let tolerance = Tolerance { refusals: true, closes: true };
+            history.load(&mut server, tolerance, |_, server| {
                 thread::sleep(before);
                 let files = server.highest_file() * share / 100 + 1 + spare;
                 server.limit(Resource::Nofile, Some(files))?;

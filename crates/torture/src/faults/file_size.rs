@@ -1,17 +1,17 @@
 //! `file-size`: RLIMIT_FSIZE lowered under load, and raised again.
 //!
-//! A write beyond the limit fails with EFBIG, and the system sends SIGXFSZ, which ends a process that does not
-//! care for it. The server must live, refuse what it cannot write, and take writes again afterwards.
+//! A write beyond the limit fails with EFBIG, and the kernel sends SIGXFSZ, whose default action ends the process. The
+//! server must keep running, refuse writes, and accept them again when the limit is raised.
 
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::Resource;
 
-use super::{Fault, kill::moment, limit};
+use super::{Fault, kill::random_delay, limit};
 use crate::finding::{Result, Stop};
 use crate::history::History;
-use crate::lane::Manners;
+use crate::lane::Tolerance;
 
 pub(super) struct FileSize;
 
@@ -21,7 +21,7 @@ impl Fault for FileSize {
     }
 
     fn about(&self) -> &'static str {
-        "RLIMIT_FSIZE lowered under load, then raised: the server lives on, refuses, comes back by itself"
+        "RLIMIT_FSIZE lowered, then raised: the server keeps running, writes work again, none is lost"
     }
 
     fn rounds_per_history(&self) -> u64 {
@@ -32,20 +32,20 @@ impl Fault for FileSize {
         let fsync = history.any_fsync();
         let mut server = history.start(fsync)?;
         while history.next_round()? {
-            let before = moment(&mut history.random);
+            let before = random_delay(&mut history.random);
             let bytes = 4096 << history.random.below(8);
             let limited = history.random.duration(Duration::from_millis(300));
             history
-                .tell(format!("files limited to {bytes} bytes after {before:?}, for {limited:?}"));
-            let manners = Manners { refusals: true, closes: true };
-            history.load(&mut server, manners, |_, server| {
+                .note(format!("files limited to {bytes} bytes after {before:?}, for {limited:?}"));
+            let tolerance = Tolerance { refusals: true, closes: true };
+            history.load(&mut server, tolerance, |_, server| {
                 thread::sleep(before);
                 server.limit(Resource::Fsize, Some(bytes))?;
                 thread::sleep(limited);
                 match server.ended() {
-                    Some(status) => Err(Stop::Wrong(format!(
-                        "the server ends with {status} when a file reaches its limit of {bytes} bytes; {}",
-                        server.told()
+                    Some(status) => Err(Stop::Finding(format!(
+                        "the server exits with {status} when a file reaches its limit of {bytes} bytes; {}",
+                        server.stderr_tail()
                     ))),
                     None => Ok(server.limit(Resource::Fsize, None).map(drop)?),
                 }

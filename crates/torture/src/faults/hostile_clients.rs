@@ -1,15 +1,15 @@
-//! `hostile-clients`: connections that mean harm, beside lanes that are served as ever.
+//! `hostile-clients`: hostile connections beside the lanes.
 //!
 //! | hostile client | what it does |
 //! | --- | --- |
 //! | garbage | random bytes |
-//! | half requests | begins a command, and keeps the connection |
-//! | huge lengths | declares strings and arrays up to 2^63, negative ones, nested ones |
-//! | stalled reader | asks for long values, thousands of times, and reads none of the replies |
-//! | flood | opens connections by the dozen, and drops them |
+//! | half requests | sends a part of a command and stops |
+//! | huge lengths | declares strings and arrays of up to 2^63 bytes, of negative length, nested arrays |
+//! | stalled reader | sends thousands of GETs and reads no reply |
+//! | flood | opens and closes dozens of connections |
 //!
-//! The lanes' answers are right and come; the process's memory stays within a bound; SIGTERM ends the server with
-//! status 0 while they are at it; and nothing of theirs is in the store.
+//! The lanes get correct replies in time, the memory of the process stays within a bound, and SIGTERM ends the server
+//! with status 0 during the attack. No hostile client writes a key.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -21,7 +21,7 @@ use super::Fault;
 use crate::client;
 use crate::finding::{Result, Stop};
 use crate::history::History;
-use crate::lane::Manners;
+use crate::lane::Tolerance;
 use crate::load::Control;
 use crate::process::Server;
 use crate::random::Random;
@@ -29,12 +29,11 @@ use crate::values;
 
 pub(super) struct HostileClients;
 
-/// What the server is started with: the limits of a client, and of their number.
+/// Limits of the server: bytes per client, number of clients.
 const LIMITS: &[&str] = &["--max-request", "1MiB", "--max-output", "1MiB", "--max-clients", "128"];
-/// What the resident memory of the process may grow by: for each of 128 clients a request, the output and as much
-/// again while they are made.
+/// Maximum growth of the resident memory: for each of 128 clients a request and the output, twice.
 const MAX_GROWTH: u64 = 128 * (2 << 20) * 2;
-/// Hostile clients at once.
+/// Number of hostile clients at the same time.
 const HOSTILE: u64 = 6;
 
 impl Fault for HostileClients {
@@ -43,7 +42,7 @@ impl Fault for HostileClients {
     }
 
     fn about(&self) -> &'static str {
-        "garbage, half and huge requests, stalled readers, floods: others are served, memory is bounded"
+        "garbage, huge lengths, stalled readers, floods: others are served, memory is bounded"
     }
 
     fn rounds_per_history(&self) -> u64 {
@@ -58,9 +57,9 @@ impl Fault for HostileClients {
             let lasting = Duration::from_millis(history.random.between(50, 400));
             let seed = history.random.next();
             let before = server.resident_bytes();
-            history.tell(format!("{HOSTILE} hostile clients for {lasting:?}"));
+            history.note(format!("{HOSTILE} hostile clients for {lasting:?}"));
             let is_over = AtomicBool::new(false);
-            history.load(&mut server, Manners::default(), |control, server| {
+            history.load(&mut server, Tolerance::default(), |control, server| {
                 let address = server.address();
                 thread::scope(|scope| {
                     for number in 0..HOSTILE {
@@ -68,15 +67,15 @@ impl Fault for HostileClients {
                         let is_over = &is_over;
                         scope.spawn(move || {
                             while !is_over.load(SeqCst) {
-                                // It is cut off, refused, or done: all the same to it.
-                                let _ = harm(address, &mut random, is_over);
+                                // Errors are expected: the server closes such connections.
+                                let _ = attack(address, &mut random, is_over);
                             }
                         });
                     }
                     let watched = watch(control, server, before, lasting);
                     let ended = watched.and_then(|()| {
-                        control.strike();
-                        server.stop().map_err(Stop::Wrong)
+                        control.expect_disconnects();
+                        server.stop().map_err(Stop::Finding)
                     });
                     is_over.store(true, SeqCst);
                     ended
@@ -90,7 +89,7 @@ impl Fault for HostileClients {
     }
 }
 
-/// Watches the process's memory while the hostile clients are at work.
+/// Watches the memory of the process during the attack.
 fn watch(control: &Control, server: &Server, before: u64, lasting: Duration) -> Result<()> {
     let mut most = 0;
     control.wait_until(lasting, |_| {
@@ -98,8 +97,8 @@ fn watch(control: &Control, server: &Server, before: u64, lasting: Duration) -> 
         most > before + MAX_GROWTH
     });
     if most > before + MAX_GROWTH {
-        return Err(Stop::Wrong(format!(
-            "the server took {} MiB before and {} MiB under hostile clients; {} MiB more would be within its limits",
+        return Err(Stop::Finding(format!(
+            "the server takes {} MiB before and {} MiB under hostile clients; the bound is {} MiB more",
             before >> 20,
             most >> 20,
             MAX_GROWTH >> 20
@@ -108,8 +107,8 @@ fn watch(control: &Control, server: &Server, before: u64, lasting: Duration) -> 
     Ok(())
 }
 
-/// One harm, by chance.
-fn harm(address: SocketAddr, random: &mut Random, is_over: &AtomicBool) -> std::io::Result<()> {
+/// One random attack.
+fn attack(address: SocketAddr, random: &mut Random, is_over: &AtomicBool) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_write_timeout(Some(Duration::from_millis(50)))?;
     stream.set_read_timeout(Some(Duration::from_millis(20)))?;
@@ -117,7 +116,7 @@ fn harm(address: SocketAddr, random: &mut Random, is_over: &AtomicBool) -> std::
         0 => {
             let mut bytes = vec![0; random.between(1, 20_000) as usize];
             random.fill(&mut bytes);
-            // A command that is none, not one by chance.
+            // Never a valid command.
             bytes[0] = 0xFF;
             stream.write_all(&bytes)?;
             listen(&mut stream)
@@ -166,7 +165,7 @@ fn harm(address: SocketAddr, random: &mut Random, is_over: &AtomicBool) -> std::
     }
 }
 
-/// Takes what the server answers for a while, as far as it comes.
+/// Reads once, until the timeout.
 fn listen(stream: &mut TcpStream) -> std::io::Result<()> {
     let mut bytes = [0; 4096];
     match stream.read(&mut bytes) {

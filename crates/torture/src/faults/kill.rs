@@ -1,7 +1,7 @@
-//! `kill`: SIGKILL at a random moment under load, again and again, of one store.
+//! `kill`: SIGKILL at a random time under load, many times on one store.
 //!
-//! What the system has survives the death of a process, so nothing that was acknowledged may be lost, under any
-//! `--fsync`. Whatever was in flight is there or not, in the order of sending, and batches whole.
+//! Data that the kernel has survives the death of a process, so no acknowledged write may be lost under any `--fsync`.
+//! Of the writes in flight a prefix per connection may be visible, and batches are atomic.
 
 use std::thread;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::Fault;
 use crate::finding::Result;
 use crate::history::History;
-use crate::lane::Manners;
+use crate::lane::Tolerance;
 use crate::random::Random;
 
 pub(super) struct Kill;
@@ -20,7 +20,7 @@ impl Fault for Kill {
     }
 
     fn about(&self) -> &'static str {
-        "SIGKILL under load, many times over one store: no acknowledged write is lost, batches are whole"
+        "SIGKILL under load, many times on one store: no acknowledged write is lost, batches are atomic"
     }
 
     fn rounds_per_history(&self) -> u64 {
@@ -31,11 +31,11 @@ impl Fault for Kill {
         let fsync = history.any_fsync();
         let mut server = history.start(fsync)?;
         while history.next_round()? {
-            let moment = moment(&mut history.random);
-            history.tell(format!("SIGKILL after {moment:?} of load"));
-            history.load(&mut server, Manners::default(), |control, server| {
+            let moment = random_delay(&mut history.random);
+            history.note(format!("SIGKILL after {moment:?} of load"));
+            history.load(&mut server, Tolerance::default(), |control, server| {
                 thread::sleep(moment);
-                control.strike();
+                control.expect_disconnects();
                 server.kill();
                 Ok(())
             })?;
@@ -47,8 +47,8 @@ impl Fault for Kill {
     }
 }
 
-/// How long the load lasts until a fault strikes: mostly some milliseconds, at times a quarter of a second.
-pub(super) fn moment(random: &mut Random) -> Duration {
+/// The time of load before a fault: mostly some milliseconds, in a tenth of the cases up to a quarter of a second.
+pub(super) fn random_delay(random: &mut Random) -> Duration {
     let limit = match random.below(10) {
         0..5 => 12,
         5..9 => 50,

@@ -1,19 +1,19 @@
-//! `kill-at-open`: SIGKILL under load, then SIGKILL of each server that recovers, and at last a look.
+//! `kill-at-open`: SIGKILL under load, then SIGKILL of servers that are recovering the store.
 //!
-//! Recovery writes: manifests, tables of replayed logs, removals of files that nothing names. It must be
-//! possible to interrupt it at any moment, any number of times.
+//! Recovery writes manifests and tables of replayed logs, and removes obsolete files. An interruption at any time,
+//! any number of times, must not lose a write.
 
 use std::thread;
 
-use super::{Fault, kill::moment};
+use super::{Fault, kill::random_delay};
 use crate::finding::Result;
 use crate::history::History;
-use crate::lane::Manners;
+use crate::lane::Tolerance;
 use crate::process::Server;
 
 pub(super) struct KillAtOpen;
 
-/// Recoveries that are interrupted in one round, at most.
+/// Maximum number of interrupted recoveries per round.
 const MAX_KILLS: u64 = 4;
 
 impl Fault for KillAtOpen {
@@ -33,20 +33,20 @@ impl Fault for KillAtOpen {
         let fsync = history.any_fsync();
         let mut server = history.start(fsync)?;
         while history.next_round()? {
-            let moment = moment(&mut history.random);
-            history.tell(format!("SIGKILL after {moment:?} of load"));
-            history.load(&mut server, Manners::default(), |control, server| {
+            let moment = random_delay(&mut history.random);
+            history.note(format!("SIGKILL after {moment:?} of load"));
+            history.load(&mut server, Tolerance::default(), |control, server| {
                 thread::sleep(moment);
-                control.strike();
+                control.expect_disconnects();
                 server.kill();
                 Ok(())
             })?;
             for _ in 0..history.random.between(1, MAX_KILLS) {
                 let fsync = history.any_fsync();
-                // Some until it listens, few behind that.
+                // Most of them before the server is ready.
                 let limit = history.open_time.mul_f64(1.2);
                 let moment = history.random.duration(limit);
-                history.tell(format!("serve --fsync {fsync}, SIGKILL after {moment:?}"));
+                history.note(format!("serve --fsync {fsync}, SIGKILL after {moment:?}"));
                 let mut recovering = Server::spawn(&history.launch(fsync))?;
                 thread::sleep(moment);
                 recovering.kill();

@@ -1,4 +1,4 @@
-//! The fault classes by name, a file each.
+//! The fault classes by name, one file each.
 
 mod damage;
 mod deleted_directory;
@@ -20,21 +20,21 @@ pub trait Fault: Sync {
     /// The name on the command line.
     fn name(&self) -> &'static str;
 
-    /// What is done and what must follow, in one line.
+    /// The fault and the requirement, in one line.
     fn about(&self) -> &'static str;
 
-    /// How many rounds one store lives through.
+    /// The number of rounds on one store.
     fn rounds_per_history(&self) -> u64;
 
-    /// Why it cannot be done on this machine, if so.
+    /// The reason why this machine cannot run the class, if there is one.
     fn obstacle(&self) -> Option<String> {
         None
     }
 
-    /// Runs a history to its end.
+    /// Runs a history.
     ///
     /// # Errors
-    /// What was found; see [`Stop`](crate::finding::Stop).
+    /// A finding, or another reason to stop; see [`Stop`](crate::finding::Stop).
     fn run(&self, history: &mut History<'_>) -> Result<()>;
 }
 

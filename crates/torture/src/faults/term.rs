@@ -1,14 +1,14 @@
 //! `term`: SIGTERM under load.
 //!
-//! The server finishes what it has begun, syncs and ends with status 0. What it acknowledged is there, and
-//! every file of the closed store is sound.
+//! The server finishes the commands that it has begun, syncs and exits with status 0. No acknowledged write is lost,
+//! and every file of the closed store is sound.
 
 use std::thread;
 
-use super::{Fault, kill::moment};
+use super::{Fault, kill::random_delay};
 use crate::finding::{Result, Stop};
 use crate::history::History;
-use crate::lane::Manners;
+use crate::lane::Tolerance;
 
 pub(super) struct Term;
 
@@ -18,7 +18,7 @@ impl Fault for Term {
     }
 
     fn about(&self) -> &'static str {
-        "SIGTERM under load: status 0, no acknowledged write is lost, verify finds the closed store sound"
+        "SIGTERM under load: status 0, no acknowledged write is lost, verify finds no damage"
     }
 
     fn rounds_per_history(&self) -> u64 {
@@ -29,12 +29,12 @@ impl Fault for Term {
         let fsync = history.any_fsync();
         let mut server = history.start(fsync)?;
         while history.next_round()? {
-            let moment = moment(&mut history.random);
-            history.tell(format!("SIGTERM after {moment:?} of load"));
-            history.load(&mut server, Manners::default(), |control, server| {
+            let moment = random_delay(&mut history.random);
+            history.note(format!("SIGTERM after {moment:?} of load"));
+            history.load(&mut server, Tolerance::default(), |control, server| {
                 thread::sleep(moment);
-                control.strike();
-                server.stop().map_err(Stop::Wrong)
+                control.expect_disconnects();
+                server.stop().map_err(Stop::Finding)
             })?;
             history.stop_and_verify(&mut server)?;
             let fsync = history.any_fsync();

@@ -1,26 +1,26 @@
-//! What a lane's keys may hold: the oracle.
+//! The oracle: which values the keys of a lane may have.
 //!
-//! A *lane* is one connection with keys of its own, so the order of its writes is known: the order of
-//! sending. Each write ends in one of three ways:
+//! A *lane* is one connection with its own keys, so the order of its writes is known: the order of sending. A write
+//! has one of three outcomes:
 //!
-//! | outcome | when | what may be read after a restart |
+//! | outcome | condition | what a read after a restart may return |
 //! | --- | --- | --- |
-//! | acknowledged | its reply came | the write |
-//! | refused | an error reply came | never the write |
-//! | unknown | neither came, or the reply says that nobody knows | the write or not |
+//! | acknowledged | the reply was received | the write |
+//! | refused | an error reply was received | never the write |
+//! | unknown | no reply, or an error that says so | the write or not |
 //!
 //! Writes of unknown outcome that were sent in one pipeline are a *group*: the server takes them in order, so
-//! the first n of them happened, for some n. Where writes may be refused each is a group by itself: any of them may
-//! have been. A write of several keys (MSET, DEL, MULTI) happened whole or not.
+//! the first n of them were executed, for some n. Where writes may be refused, each write is its own group. A write
+//! of several keys (MSET, DEL, MULTI) is atomic.
 //!
 //! ```text
-//!   settled ──────── log ─────────────────────────────────────────►  seen
-//!   one state    acknowledged · [unknown group] · acknowledged …     one answer a key
-//!   per key      each n of each group is a possible world            must fit one world
+//!   settled ──────── log ─────────────────────────────────────────►  observations
+//!   one state    acknowledged · [unknown group] · acknowledged …     one reading per key,
+//!   per key      each n of each group is a possible execution        must match one execution
 //! ```
 //!
-//! [`Oracle::check`] searches for a world that explains everything that is seen (`search.rs`), and then
-//! takes what is seen as settled: what has been observed once cannot change back.
+//! [`Oracle::check`] searches for an execution that matches all observations (`search.rs`). Then the observations are
+//! the new settled state: a value that was read once cannot change back.
 
 mod search;
 
@@ -30,80 +30,80 @@ use std::time::{Duration, Instant};
 use crate::values;
 use search::{Search, Verdict};
 
-/// How far the clocks of server and harness may differ about an expiry: both are of one machine.
+/// Tolerance for the time of an expiry. Server and harness use clocks of the same machine.
 const CLOCK_SLACK: Duration = Duration::from_millis(30);
 
-/// When a value expires: between two moments, since the server reads its clock between sending and reply.
+/// Bounds of a value's expiry time: the server reads its clock between the sending and the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expiry {
-    /// Not before.
+    /// Lower bound.
     pub earliest: Instant,
-    /// Not after.
+    /// Upper bound.
     pub latest: Instant,
 }
 
-/// What a write does to one key.
+/// The effect of a write on one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// The key gets the write's value.
+    /// The key gets the value of the write.
     Put(Option<Expiry>),
     /// The key is removed.
     Remove,
-    /// The number under the key grows. Such keys get no other effect.
+    /// The number of the key grows. Such keys have no other effects.
     Add(i64),
 }
 
-/// One command, or one MULTI/EXEC: wholly there or wholly not.
+/// One command, or one MULTI/EXEC. It is atomic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
     /// The number of the write in its lane.
     pub id: u64,
-    /// Its effects, each on another key.
+    /// The effects, each on a different key.
     pub effects: Vec<(u32, Effect)>,
 }
 
-/// What a key holds.
+/// The state of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// No such key.
     Absent,
     /// The value of a write.
     Value(u64, Option<Expiry>),
-    /// A number; 0 is also no such key.
+    /// A number; 0 also means no such key.
     Number(i64),
 }
 
-/// What a read of a key told.
+/// The result of reading a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seen {
+pub enum Reading {
     /// No such key.
     Absent,
-    /// The value of a write, whole.
+    /// The complete value of a write.
     Value(u64),
     /// A number.
     Number(i64),
-    /// Bytes that no write of this key has.
+    /// Bytes that are no value of any write of this key.
     Foreign(String),
-    /// The read failed, with an error that says so: it tells nothing.
+    /// The read failed with an error.
     Failed,
 }
 
-/// A read of a key: what, and between which moments.
+/// A read of a key: the result and the time.
 #[derive(Debug, Clone)]
-pub struct Sight {
-    /// What was read.
-    pub seen: Seen,
-    /// Before the request was sent.
+pub struct Observation {
+    /// The result.
+    pub seen: Reading,
+    /// A time before the request was sent.
     pub from: Instant,
-    /// After the reply was there.
+    /// A time after the reply was received.
     pub until: Instant,
 }
 
-/// A write whose effects are not settled yet.
+/// A write of the log.
 #[derive(Debug, Clone)]
 struct Entry {
     write: Write,
-    /// The group of an unknown outcome; acknowledged without one.
+    /// The group, if the outcome is unknown; `None`: acknowledged.
     group: Option<u32>,
 }
 
@@ -120,7 +120,7 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// The oracle of a lane with `values` keys for values and, behind them, `numbers` keys for numbers.
+    /// The oracle of a lane with `values` keys for values, followed by `numbers` keys for numbers.
     pub fn new(lane: u32, values: u32, numbers: u32) -> Self {
         let mut settled = vec![State::Absent; values as usize];
         settled.resize((values + numbers) as usize, State::Number(0));
@@ -140,17 +140,17 @@ impl Oracle {
         self.lane
     }
 
-    /// How many keys the lane has.
+    /// The number of keys of the lane.
     pub fn keys(&self) -> u32 {
         self.settled.len() as u32
     }
 
-    /// How many writes of unknown outcome there are.
+    /// The number of writes whose outcome is unknown.
     pub fn unknown_writes(&self) -> usize {
         self.log.iter().filter(|entry| entry.group.is_some()).count()
     }
 
-    /// The number of the next write.
+    /// Allocates the number of the next write.
     pub fn next_write(&mut self) -> u64 {
         let write = self.next_write;
         self.next_write += 1;
@@ -167,7 +167,7 @@ impl Oracle {
         self.refused.contains(&write)
     }
 
-    /// The write happened.
+    /// Records an acknowledged write.
     pub fn acknowledge(&mut self, write: Write) {
         if self.log.is_empty() && !self.keeps_log {
             apply(&mut self.settled, &write);
@@ -176,32 +176,31 @@ impl Oracle {
         }
     }
 
-    /// The write did not happen, and never will have.
+    /// Records a refused write.
     pub fn refuse(&mut self, write: &Write) {
         self.refused.insert(write.id);
     }
 
-    /// Of these writes, sent in one pipeline, some of the first happened: none, a few or all.
-    pub fn leave_unknown(&mut self, writes: Vec<Write>) {
+    /// Records writes of one pipeline whose outcome is unknown: the first n of them were executed, for some n.
+    pub fn record_unknown(&mut self, writes: Vec<Write>) {
         let group = Some(self.next_group);
         self.next_group += 1;
         self.log.extend(writes.into_iter().map(|write| Entry { write, group }));
     }
 
-    /// From now on acknowledged writes are kept apart, so that [`Oracle::doubt_log`] can take them back.
+    /// From now on keeps acknowledged writes in the log, for [`Oracle::make_log_uncertain`].
     pub fn keep_log(&mut self) {
         self.keeps_log = true;
     }
 
-    /// Whatever was written since [`Oracle::keep_log`] may be lost, the newest first: a medium that was damaged
-    /// behind the program's back may have lost the end of its log.
-    pub fn doubt_log(&mut self) {
+    /// Makes all writes since [`Oracle::keep_log`] one group: damage may have removed the end of the store's log.
+    pub fn make_log_uncertain(&mut self) {
         let group = Some(self.next_group);
         self.next_group += 1;
         self.log.iter_mut().for_each(|entry| entry.group = group);
     }
 
-    /// What the key holds now, if that is known.
+    /// The state of the key, if it is known.
     pub fn expected(&self, key: u32) -> Option<State> {
         let mut state = self.settled[key as usize];
         for Entry { write, group } in &self.log {
@@ -216,44 +215,49 @@ impl Oracle {
         Some(state)
     }
 
-    /// Whether what was read of a key is what it holds, where that is known.
+    /// Compares the reading of one key with its state, if that is known.
     ///
     /// # Errors
-    /// What should have been read, and what was.
-    pub fn check_one(&self, key: u32, sight: &Sight) -> Result<(), String> {
+    /// The expected state and the reading.
+    pub fn check_one(&self, key: u32, observation: &Observation) -> Result<(), String> {
         match self.expected(key) {
-            Some(state) if !fits(state, sight) => Err(self.tell(key, &[state], sight)),
+            Some(state) if !matches_state(state, observation) => {
+                Err(self.describe(key, &[state], observation))
+            }
             _ => Ok(()),
         }
     }
 
-    /// Whether what was read of all keys can be: some world of what is unknown explains it. What was seen is
-    /// settled then.
+    /// Compares the readings of all keys with all possible executions. If one matches, the readings are the new
+    /// settled state.
     ///
     /// # Errors
-    /// The first key that cannot be as it was seen, or that the keys cannot be so together.
-    pub fn check(&mut self, sights: &[Sight]) -> Result<(), String> {
-        assert_eq!(sights.len(), self.settled.len(), "one sight a key");
-        for (key, sight) in (0u32..).zip(sights) {
+    /// The first key with an impossible reading, or a contradiction between keys.
+    pub fn check(&mut self, observations: &[Observation]) -> Result<(), String> {
+        assert_eq!(observations.len(), self.settled.len(), "one observation per key");
+        for (key, observation) in (0u32..).zip(observations) {
             let possible = self.possible(key);
-            if !possible.iter().any(|state| fits(*state, sight)) {
-                return Err(self.tell(key, &possible, sight));
+            if !possible.iter().any(|state| matches_state(*state, observation)) {
+                return Err(self.describe(key, &possible, observation));
             }
         }
-        let world = match Search::new(&self.settled, &self.log, sights).run() {
-            Verdict::Possible(world) => world,
-            // As good as it gets: each key by itself is as it can be.
+        let states = match Search::new(&self.settled, &self.log, observations).run() {
+            Verdict::Possible(states) => states,
+            // Each key has a possible reading; that is all that is known.
             Verdict::Undecided => self.settled.clone(),
-            Verdict::Impossible(write, key) => return Err(self.tell_torn(sights, write, key)),
+            Verdict::Impossible(write, key) => {
+                return Err(self.describe_contradiction(observations, write, key));
+            }
         };
-        for ((settled, known), sight) in self.settled.iter_mut().zip(world).zip(sights) {
-            *settled = match (&sight.seen, known) {
-                (Seen::Failed, known) => known,
-                (Seen::Value(write), State::Value(same, expiry)) if *write == same => {
+        for ((settled, known), observation) in self.settled.iter_mut().zip(states).zip(observations)
+        {
+            *settled = match (&observation.seen, known) {
+                (Reading::Failed, known) => known,
+                (Reading::Value(write), State::Value(same, expiry)) if *write == same => {
                     State::Value(same, expiry)
                 }
-                (Seen::Value(write), _) => State::Value(*write, expiry_of(&self.log, *write)),
-                (Seen::Number(number), _) => State::Number(*number),
+                (Reading::Value(write), _) => State::Value(*write, expiry_of(&self.log, *write)),
+                (Reading::Number(number), _) => State::Number(*number),
                 (_, State::Number(_)) => State::Number(0),
                 _ => State::Absent,
             };
@@ -263,7 +267,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// All that the key may hold, whatever the other keys hold.
+    /// All possible states of the key, regardless of the other keys.
     fn possible(&self, key: u32) -> Vec<State> {
         let mut states = vec![self.settled[key as usize]];
         for Entry { write, group } in &self.log {
@@ -281,28 +285,28 @@ impl Oracle {
         states
     }
 
-    /// Why a key cannot be as it was seen.
-    fn tell(&self, key: u32, possible: &[State], sight: &Sight) -> String {
+    /// Describes an impossible reading.
+    fn describe(&self, key: u32, possible: &[State], observation: &Observation) -> String {
         let name = String::from_utf8_lossy(&values::key(self.lane, key)).into_owned();
-        let expected: Vec<_> = possible.iter().map(|state| self.tell_state(*state)).collect();
-        let found = match &sight.seen {
-            Seen::Absent => "nothing".to_owned(),
-            Seen::Value(write) if self.refused.contains(write) => {
+        let expected: Vec<_> = possible.iter().map(|state| self.describe_state(*state)).collect();
+        let found = match &observation.seen {
+            Reading::Absent => "nothing".to_owned(),
+            Reading::Value(write) if self.refused.contains(write) => {
                 format!("the value of write {write}, which was refused")
             }
-            Seen::Value(write) => format!("the value of write {write}"),
-            Seen::Number(number) => format!("the number {number}"),
-            Seen::Failed => "an error".to_owned(),
-            Seen::Foreign(bytes) => format!("bytes that no write of it has: {bytes}"),
+            Reading::Value(write) => format!("the value of write {write}"),
+            Reading::Number(number) => format!("the number {number}"),
+            Reading::Failed => "an error".to_owned(),
+            Reading::Foreign(bytes) => format!("bytes of no write of this key: {bytes}"),
         };
         let mut expected = expected;
         let more = expected.len().saturating_sub(6);
         expected.truncate(6);
         let more = if more > 0 { format!(" or {more} others") } else { String::new() };
-        format!("key {name} has {found}, and should have {}{more}", expected.join(" or "))
+        format!("key {name} has {found}, expected {}{more}", expected.join(" or "))
     }
 
-    fn tell_state(&self, state: State) -> String {
+    fn describe_state(&self, state: State) -> String {
         match state {
             State::Absent => "nothing".to_owned(),
             State::Value(write, None) => format!("the value of write {write}"),
@@ -311,21 +315,26 @@ impl Oracle {
         }
     }
 
-    /// Each key can be as it was seen, but not all of them at once.
-    fn tell_torn(&self, sights: &[Sight], write: Option<u64>, key: u32) -> String {
-        let sight = &sights[key as usize].seen;
+    /// Describes readings that are possible for each key, but not together.
+    fn describe_contradiction(
+        &self,
+        observations: &[Observation],
+        write: Option<u64>,
+        key: u32,
+    ) -> String {
+        let observation = &observations[key as usize].seen;
         let name = String::from_utf8_lossy(&values::key(self.lane, key)).into_owned();
         let write = match write {
             Some(write) => format!("write {write}"),
-            None => "what was settled before".to_owned(),
+            None => "the settled state".to_owned(),
         };
         let mut lines = vec![format!(
-            "each key of lane {} can be as it is, but not all at once: a batch is torn, or a write is lost that came \
-             before one that is kept. The contradiction is at key {name}, seen as {sight:?}, and {write}. All writes \
-             that are not settled and that have to do with it:",
+            "the readings of lane {} are possible for each key, but not together: a batch is torn, or a write is lost \
+             that preceded one that is kept. The contradiction is between key {name}, read as {observation:?}, and \
+             {write}. All related writes of the log:",
             self.lane
         )];
-        // The key's writes, and the writes of the keys that these have in common with it.
+        // The writes of the key, and of all keys that these writes also have.
         let of = |entry: &&Entry| entry.write.effects.iter().any(|(of, _)| *of == key);
         let beside: BTreeSet<u32> = self
             .log
@@ -337,10 +346,10 @@ impl Oracle {
         for Entry { write, group } in &self.log {
             let effects = write.effects.iter().filter(|(key, _)| beside.contains(key));
             let effects = effects.map(|(key, effect)| {
-                let seen = &sights[*key as usize].seen;
+                let seen = &observations[*key as usize].seen;
                 match effect {
-                    Effect::Put(_) => format!("{key} put (seen: {seen:?})"),
-                    Effect::Remove => format!("{key} removed (seen: {seen:?})"),
+                    Effect::Put(_) => format!("{key} put (read: {seen:?})"),
+                    Effect::Remove => format!("{key} removed (read: {seen:?})"),
                     Effect::Add(by) => format!("{key} + {by}"),
                 }
             });
@@ -357,7 +366,7 @@ impl Oracle {
     }
 }
 
-/// When the value of a write in the log expires.
+/// The expiry of the value of a write in the log.
 fn expiry_of(log: &[Entry], id: u64) -> Option<Expiry> {
     let entry = log.iter().find(|entry| entry.write.id == id)?;
     entry.write.effects.iter().find_map(|(_, effect)| match effect {
@@ -366,7 +375,7 @@ fn expiry_of(log: &[Entry], id: u64) -> Option<Expiry> {
     })
 }
 
-/// What a key holds after an effect.
+/// The state of a key after an effect.
 fn after(state: State, write: u64, effect: Effect) -> State {
     match (effect, state) {
         (Effect::Put(expiry), _) => State::Value(write, expiry),
@@ -383,19 +392,19 @@ fn apply(states: &mut [State], write: &Write) {
     }
 }
 
-/// Whether a key that holds `state` can be seen so.
-fn fits(state: State, sight: &Sight) -> bool {
-    match (state, &sight.seen) {
-        (_, Seen::Failed) | (State::Absent, Seen::Absent) => true,
-        (State::Value(write, expiry), Seen::Value(seen)) => {
-            let is_there = |e: Expiry| sight.from <= e.latest + CLOCK_SLACK;
+/// Whether a key in this state can have this reading.
+fn matches_state(state: State, observation: &Observation) -> bool {
+    match (state, &observation.seen) {
+        (_, Reading::Failed) | (State::Absent, Reading::Absent) => true,
+        (State::Value(write, expiry), Reading::Value(seen)) => {
+            let is_there = |e: Expiry| observation.from <= e.latest + CLOCK_SLACK;
             write == *seen && expiry.is_none_or(is_there)
         }
-        (State::Value(_, Some(expiry)), Seen::Absent) => {
-            sight.until + CLOCK_SLACK >= expiry.earliest
+        (State::Value(_, Some(expiry)), Reading::Absent) => {
+            observation.until + CLOCK_SLACK >= expiry.earliest
         }
-        (State::Number(number), Seen::Number(seen)) => number == *seen,
-        (State::Number(0), Seen::Absent) => true,
+        (State::Number(number), Reading::Number(seen)) => number == *seen,
+        (State::Number(0), Reading::Absent) => true,
         _ => false,
     }
 }

@@ -1,42 +1,42 @@
-//! The search for a world that explains what was seen.
+//! The search for an execution that matches the observations.
 //!
-//! From the last write of the log backwards. A write that happened explains its keys, unless a later one has
-//! explained them; what it explains must be as it was seen. Of a group of unknown outcome every number of
-//! first writes is tried, all of them first. Values name their writes, so a wrong try fails at once.
+//! It goes backwards from the last write of the log. A write that was executed determines its keys, unless a later
+//! write has determined them; the readings must match. For a group of unknown outcome it tries every prefix,
+//! the longest first. A value identifies its write, so a wrong prefix fails at its last write.
 //!
-//! A group of one write that adds to no number needs one try: if it can have happened, then taking it so leaves
-//! less to explain. Numbers add up: what all writes that happened add must be what was seen, give or take
-//! the single additions of unknown outcome. So the search is as long as the log, but for rare ties.
+//! A group of one write without INCR needs one try: if its readings match, then assuming its execution only removes
+//! constraints. INCR adds up: the sum of all executed writes must be what was read, except that a single INCR of
+//! unknown outcome may count or not. So the search is linear in the log except for rare ties.
 
-use super::{Effect, Entry, Sight, State, Write, after, fits};
+use super::{Effect, Entry, Observation, State, Write, after, matches_state};
 
-/// Tries after which the search gives up.
+/// Maximum number of tries.
 const MAX_TRIES: u32 = 200_000;
 
-/// What the search found.
+/// The result of the search.
 pub(super) enum Verdict {
-    /// A world that explains everything: what each key holds in it.
+    /// An execution matches: the states of the keys after it.
     Possible(Vec<State>),
-    /// There is none. The write and the key where the search came farthest; no write stands for what was settled.
+    /// No execution matches. The write and the key of the contradiction; `None` for the settled state.
     Impossible(Option<u64>, u32),
-    /// There were too many to try.
+    /// The search gave up.
     Undecided,
 }
 
-/// A stretch of the log: acknowledged writes, or one group.
-struct Stretch<'a> {
+/// A part of the log: consecutive acknowledged writes, or one group.
+struct Segment<'a> {
     writes: Vec<&'a Write>,
     is_unknown: bool,
 }
 
-impl Stretch<'_> {
+impl Segment<'_> {
     fn has_additions(&self) -> bool {
         let effects = self.writes.iter().flat_map(|write| &write.effects);
         effects.into_iter().any(|(_, effect)| matches!(effect, Effect::Add(_)))
     }
 
-    /// Of a single addition of unknown outcome: the key and how much.
-    fn single_addition(&self) -> Option<(u32, i64)> {
+    /// The key and the amount, if this is a single INCR of unknown outcome.
+    fn lone_addition(&self) -> Option<(u32, i64)> {
         match (self.is_unknown, &self.writes[..]) {
             (true, [write]) => match write.effects[..] {
                 [(key, Effect::Add(by))] => Some((key, by)),
@@ -47,75 +47,86 @@ impl Stretch<'_> {
     }
 }
 
-/// The keys that later writes have explained, what those add to numbers, and what they may add.
+/// What the later writes have determined: keys, sums of executed INCRs, sums of INCRs that may count or not.
 #[derive(Clone)]
-struct Explained {
+struct Coverage {
     keys: Vec<bool>,
     sums: Vec<i64>,
-    may_add: Vec<i64>,
+    optional_sums: Vec<i64>,
 }
 
 pub(super) struct Search<'a> {
     settled: &'a [State],
-    sights: &'a [Sight],
-    stretches: Vec<Stretch<'a>>,
-    /// How many writes of each stretch happened.
-    happened: Vec<usize>,
+    observations: &'a [Observation],
+    segments: Vec<Segment<'a>>,
+    /// The length of the executed prefix of each segment.
+    executed: Vec<usize>,
     tries: u32,
     farthest: (usize, Option<u64>, u32),
 }
 
 impl<'a> Search<'a> {
-    pub(super) fn new(settled: &'a [State], log: &'a [Entry], sights: &'a [Sight]) -> Self {
-        let mut stretches: Vec<Stretch<'a>> = Vec::new();
+    pub(super) fn new(
+        settled: &'a [State],
+        log: &'a [Entry],
+        observations: &'a [Observation],
+    ) -> Self {
+        let mut segments: Vec<Segment<'a>> = Vec::new();
         let mut last = None;
         for entry in log {
-            match stretches.last_mut() {
-                Some(stretch) if last == Some(entry.group) => stretch.writes.push(&entry.write),
-                _ => stretches.push(Stretch {
+            match segments.last_mut() {
+                Some(segment) if last == Some(entry.group) => segment.writes.push(&entry.write),
+                _ => segments.push(Segment {
                     writes: vec![&entry.write],
                     is_unknown: entry.group.is_some(),
                 }),
             }
             last = Some(entry.group);
         }
-        let happened = stretches.iter().map(|stretch| stretch.writes.len()).collect();
-        Search { settled, sights, stretches, happened, tries: 0, farthest: (usize::MAX, None, 0) }
+        let executed = segments.iter().map(|segment| segment.writes.len()).collect();
+        Search {
+            settled,
+            observations,
+            segments,
+            executed,
+            tries: 0,
+            farthest: (usize::MAX, None, 0),
+        }
     }
 
     pub(super) fn run(mut self) -> Verdict {
         let keys = self.settled.len();
         let nothing =
-            Explained { keys: vec![false; keys], sums: vec![0; keys], may_add: vec![0; keys] };
-        if self.explains(self.stretches.len(), nothing) {
-            return Verdict::Possible(self.world());
+            Coverage { keys: vec![false; keys], sums: vec![0; keys], optional_sums: vec![0; keys] };
+        if self.matches_with(self.segments.len(), nothing) {
+            return Verdict::Possible(self.states());
         }
         let (_, write, key) = self.farthest;
         if self.tries >= MAX_TRIES { Verdict::Undecided } else { Verdict::Impossible(write, key) }
     }
 
-    /// Whether the first `end` stretches explain what later ones have not.
-    fn explains(&mut self, end: usize, mut explained: Explained) -> bool {
-        let Some(index) = end.checked_sub(1) else { return self.is_settled(&explained) };
-        let stretch = &self.stretches[index];
-        if let Some((key, by)) = stretch.single_addition() {
-            explained.may_add[key as usize] += by;
-            return self.explains(index, explained);
+    /// Whether the first `end` segments match all keys that the later ones have not determined.
+    fn matches_with(&mut self, end: usize, mut coverage: Coverage) -> bool {
+        let Some(index) = end.checked_sub(1) else { return self.matches_settled(&coverage) };
+        let segment = &self.segments[index];
+        if let Some((key, by)) = segment.lone_addition() {
+            coverage.optional_sums[key as usize] += by;
+            return self.matches_with(index, coverage);
         }
-        let all = stretch.writes.len();
-        let least = if stretch.is_unknown { 0 } else { all };
-        let needs_one_try = all == 1 && !stretch.has_additions();
+        let all = segment.writes.len();
+        let least = if segment.is_unknown { 0 } else { all };
+        let needs_one_try = all == 1 && !segment.has_additions();
         for count in (least..=all).rev() {
             self.tries += 1;
             if self.tries >= MAX_TRIES {
                 return false;
             }
-            let mut explained = explained.clone();
-            let mut writes = self.stretches[index].writes[..count].iter().rev();
-            match writes.try_for_each(|write| explain(&mut explained, write, self.sights)) {
+            let mut coverage = coverage.clone();
+            let mut writes = self.segments[index].writes[..count].iter().rev();
+            match writes.try_for_each(|write| cover(&mut coverage, write, self.observations)) {
                 Ok(()) => {
-                    self.happened[index] = count;
-                    if self.explains(index, explained) {
+                    self.executed[index] = count;
+                    if self.matches_with(index, coverage) {
                         return true;
                     }
                     if needs_one_try {
@@ -128,19 +139,19 @@ impl<'a> Search<'a> {
         false
     }
 
-    /// Whether what was settled before the log explains the rest.
-    fn is_settled(&mut self, explained: &Explained) -> bool {
-        for (key, (state, sight)) in self.settled.iter().zip(self.sights).enumerate() {
-            if explained.keys[key] {
+    /// Whether the settled state matches the remaining keys.
+    fn matches_settled(&mut self, coverage: &Coverage) -> bool {
+        for (key, (state, observation)) in self.settled.iter().zip(self.observations).enumerate() {
+            if coverage.keys[key] {
                 continue;
             }
             let is_so = match state {
                 State::Number(number) => {
-                    let least = number + explained.sums[key];
-                    let most = least + explained.may_add[key];
-                    (least..=most).any(|number| fits(State::Number(number), sight))
+                    let least = number + coverage.sums[key];
+                    let most = least + coverage.optional_sums[key];
+                    (least..=most).any(|number| matches_state(State::Number(number), observation))
                 }
-                state => fits(*state, sight),
+                state => matches_state(*state, observation),
             };
             if !is_so {
                 self.note(0, None, key as u32);
@@ -156,11 +167,11 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// What each key holds, after those writes that happened.
-    fn world(&self) -> Vec<State> {
+    /// The states of the keys after the executed writes.
+    fn states(&self) -> Vec<State> {
         let mut states = self.settled.to_vec();
-        for (stretch, happened) in self.stretches.iter().zip(&self.happened) {
-            for write in &stretch.writes[..*happened] {
+        for (segment, executed) in self.segments.iter().zip(&self.executed) {
+            for write in &segment.writes[..*executed] {
                 for (key, effect) in &write.effects {
                     let state = &mut states[*key as usize];
                     *state = after(*state, write.id, *effect);
@@ -171,19 +182,25 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Takes a write as one that happened. The error is the write and the key that was not seen so.
-fn explain(explained: &mut Explained, write: &Write, sights: &[Sight]) -> Result<(), (u64, u32)> {
+/// Assumes that a write was executed. The error is the write and a key with another reading.
+fn cover(
+    coverage: &mut Coverage,
+    write: &Write,
+    observations: &[Observation],
+) -> Result<(), (u64, u32)> {
     for (key, effect) in &write.effects {
         let index = *key as usize;
         let state = match effect {
             Effect::Add(by) => {
-                explained.sums[index] += by;
+                coverage.sums[index] += by;
                 continue;
             }
             Effect::Put(expiry) => State::Value(write.id, *expiry),
             Effect::Remove => State::Absent,
         };
-        if !std::mem::replace(&mut explained.keys[index], true) && !fits(state, &sights[index]) {
+        if !std::mem::replace(&mut coverage.keys[index], true)
+            && !matches_state(state, &observations[index])
+        {
             return Err((write.id, *key));
         }
     }

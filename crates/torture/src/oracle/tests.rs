@@ -1,4 +1,4 @@
-//! The oracle must be able to say no.
+//! The oracle must be able to fail.
 
 use super::*;
 
@@ -7,78 +7,81 @@ fn put(oracle: &mut Oracle, keys: &[u32]) -> Write {
     Write { id, effects: keys.iter().map(|key| (*key, Effect::Put(None))).collect() }
 }
 
-fn see(seen: &[Seen]) -> Vec<Sight> {
+fn observe(seen: &[Reading]) -> Vec<Observation> {
     let now = Instant::now();
-    seen.iter().map(|seen| Sight { seen: seen.clone(), from: now, until: now }).collect()
+    seen.iter().map(|seen| Observation { seen: seen.clone(), from: now, until: now }).collect()
 }
 
 #[test]
-fn acknowledged_write_that_is_lost_is_found() {
+fn acknowledged_write_that_is_lost_is_detected() {
     let mut oracle = Oracle::new(0, 1, 0);
     let (first, second) = (put(&mut oracle, &[0]), put(&mut oracle, &[0]));
     oracle.acknowledge(first);
     oracle.acknowledge(second);
-    let error = oracle.check(&see(&[Seen::Value(1)])).unwrap_err();
-    assert_eq!(error, "key k0:0 has the value of write 1, and should have the value of write 2");
-    assert!(oracle.check(&see(&[Seen::Absent])).is_err());
-    assert!(oracle.check(&see(&[Seen::Foreign("x".into())])).is_err());
-    oracle.check(&see(&[Seen::Value(2)])).unwrap();
+    let error = oracle.check(&observe(&[Reading::Value(1)])).unwrap_err();
+    assert_eq!(error, "key k0:0 has the value of write 1, expected the value of write 2");
+    assert!(oracle.check(&observe(&[Reading::Absent])).is_err());
+    assert!(oracle.check(&observe(&[Reading::Foreign("x".into())])).is_err());
+    oracle.check(&observe(&[Reading::Value(2)])).unwrap();
 }
 
 #[test]
-fn refused_write_that_is_visible_is_found() {
+fn refused_write_that_is_visible_is_detected() {
     let mut oracle = Oracle::new(0, 1, 0);
     let (first, second) = (put(&mut oracle, &[0]), put(&mut oracle, &[0]));
     oracle.acknowledge(first);
     oracle.refuse(&second);
-    let error = oracle.check(&see(&[Seen::Value(2)])).unwrap_err();
+    let error = oracle.check(&observe(&[Reading::Value(2)])).unwrap_err();
     assert!(error.contains("which was refused"), "{error}");
-    oracle.check(&see(&[Seen::Value(1)])).unwrap();
+    oracle.check(&observe(&[Reading::Value(1)])).unwrap();
 }
 
 #[test]
-fn unknown_write_may_be_either_and_then_stays() {
+fn unknown_write_that_was_read_is_settled() {
     for there in [true, false] {
         let mut oracle = Oracle::new(0, 1, 0);
         let (first, second) = (put(&mut oracle, &[0]), put(&mut oracle, &[0]));
         oracle.acknowledge(first);
-        oracle.leave_unknown(vec![second]);
+        oracle.record_unknown(vec![second]);
         let (seen, other) = if there { (2, 1) } else { (1, 2) };
-        oracle.check(&see(&[Seen::Value(seen)])).unwrap();
-        assert!(oracle.check(&see(&[Seen::Value(other)])).is_err(), "it was observed before");
+        oracle.check(&observe(&[Reading::Value(seen)])).unwrap();
+        assert!(
+            oracle.check(&observe(&[Reading::Value(other)])).is_err(),
+            "it was observed before"
+        );
     }
 }
 
 #[test]
-fn torn_batch_is_found() {
+fn torn_batch_is_detected() {
     let mut oracle = Oracle::new(0, 2, 0);
     let write = put(&mut oracle, &[0, 1]);
-    oracle.leave_unknown(vec![write]);
-    let error = oracle.check(&see(&[Seen::Value(1), Seen::Absent])).unwrap_err();
-    assert!(error.contains("not all at once"), "{error}");
-    oracle.check(&see(&[Seen::Value(1), Seen::Value(1)])).unwrap();
+    oracle.record_unknown(vec![write]);
+    let error = oracle.check(&observe(&[Reading::Value(1), Reading::Absent])).unwrap_err();
+    assert!(error.contains("not together"), "{error}");
+    oracle.check(&observe(&[Reading::Value(1), Reading::Value(1)])).unwrap();
 }
 
 #[test]
-fn group_with_a_hole_is_found() {
+fn group_with_a_hole_is_detected() {
     let mut oracle = Oracle::new(0, 3, 0);
     let writes = (0..3).map(|key| put(&mut oracle, &[key])).collect();
-    oracle.leave_unknown(writes);
-    let (a, b, c) = (Seen::Value(1), Seen::Value(2), Seen::Value(3));
-    assert!(oracle.check(&see(&[Seen::Absent, b.clone(), Seen::Absent])).is_err());
-    assert!(oracle.check(&see(&[a.clone(), Seen::Absent, c])).is_err());
-    oracle.check(&see(&[a, b, Seen::Absent])).unwrap();
+    oracle.record_unknown(writes);
+    let (a, b, c) = (Reading::Value(1), Reading::Value(2), Reading::Value(3));
+    assert!(oracle.check(&observe(&[Reading::Absent, b.clone(), Reading::Absent])).is_err());
+    assert!(oracle.check(&observe(&[a.clone(), Reading::Absent, c])).is_err());
+    oracle.check(&observe(&[a, b, Reading::Absent])).unwrap();
 }
 
 #[test]
-fn number_beyond_what_was_added_is_found() {
-    let seen = |number| see(&[Seen::Number(number)]);
+fn number_beyond_what_was_added_is_detected() {
+    let seen = |number| observe(&[Reading::Number(number)]);
     let mut oracle = Oracle::new(0, 0, 1);
     let mut add = || Write { id: oracle.next_write(), effects: vec![(0, Effect::Add(1))] };
     let writes = [add(), add(), add()];
     let [first, second, third] = writes;
     oracle.acknowledge(first);
-    oracle.leave_unknown(vec![second, third]);
+    oracle.record_unknown(vec![second, third]);
     assert!(oracle.check(&seen(0)).is_err());
     assert!(oracle.check(&seen(4)).is_err());
     oracle.check(&seen(2)).unwrap();
@@ -86,62 +89,64 @@ fn number_beyond_what_was_added_is_found() {
 }
 
 #[test]
-fn expired_value_that_comes_back_is_found() {
+fn expired_value_that_comes_back_is_detected() {
     let mut oracle = Oracle::new(0, 1, 0);
     let id = oracle.next_write();
     let now = Instant::now();
     let at = now + Duration::from_secs(10);
     let expiry = Expiry { earliest: at, latest: at };
     oracle.acknowledge(Write { id, effects: vec![(0, Effect::Put(Some(expiry)))] });
-    let see_at = |seen: Seen, second| {
+    let observe_at = |seen: Reading, second| {
         let at = now + Duration::from_secs(second);
-        vec![Sight { seen, from: at, until: at }]
+        vec![Observation { seen, from: at, until: at }]
     };
-    assert!(oracle.check(&see_at(Seen::Absent, 9)).is_err(), "too early");
-    oracle.check(&see_at(Seen::Value(1), 9)).unwrap();
-    assert!(oracle.check(&see_at(Seen::Value(1), 11)).is_err(), "too late");
-    oracle.check(&see_at(Seen::Absent, 11)).unwrap();
-    assert!(oracle.check(&see_at(Seen::Value(1), 9)).is_err(), "it was gone");
+    assert!(oracle.check(&observe_at(Reading::Absent, 9)).is_err(), "too early");
+    oracle.check(&observe_at(Reading::Value(1), 9)).unwrap();
+    assert!(oracle.check(&observe_at(Reading::Value(1), 11)).is_err(), "too late");
+    oracle.check(&observe_at(Reading::Absent, 11)).unwrap();
+    assert!(oracle.check(&observe_at(Reading::Value(1), 9)).is_err(), "it was gone");
 }
 
 #[test]
-fn doubted_log_may_lose_its_end_alone() {
+fn uncertain_log_may_lose_only_its_end() {
     let mut oracle = Oracle::new(0, 3, 0);
     let writes: Vec<_> = (0..3).map(|key| put(&mut oracle, &[key])).collect();
     oracle.keep_log();
     writes.into_iter().for_each(|write| oracle.acknowledge(write));
-    oracle.doubt_log();
-    let (a, b) = (Seen::Value(1), Seen::Value(2));
-    assert!(oracle.check(&see(&[Seen::Absent, b.clone(), Seen::Absent])).is_err());
-    oracle.check(&see(&[a, b, Seen::Absent])).unwrap();
+    oracle.make_log_uncertain();
+    let (a, b) = (Reading::Value(1), Reading::Value(2));
+    assert!(oracle.check(&observe(&[Reading::Absent, b.clone(), Reading::Absent])).is_err());
+    oracle.check(&observe(&[a, b, Reading::Absent])).unwrap();
 }
 
 #[test]
-fn single_writes_of_unknown_outcome_are_each_there_or_not() {
+fn single_unknown_writes_are_independent() {
     let mut oracle = Oracle::new(0, 3, 1);
     for key in 0..3 {
         let write = put(&mut oracle, &[key]);
-        oracle.leave_unknown(vec![write]);
+        oracle.record_unknown(vec![write]);
     }
     for _ in 0..40 {
         let id = oracle.next_write();
-        oracle.leave_unknown(vec![Write { id, effects: vec![(3, Effect::Add(1))] }]);
+        oracle.record_unknown(vec![Write { id, effects: vec![(3, Effect::Add(1))] }]);
     }
-    let seen = |number| see(&[Seen::Absent, Seen::Value(2), Seen::Absent, Seen::Number(number)]);
+    let seen = |number| {
+        observe(&[Reading::Absent, Reading::Value(2), Reading::Absent, Reading::Number(number)])
+    };
     assert!(oracle.check(&seen(41)).is_err());
     oracle.check(&seen(17)).unwrap();
 }
 
 #[test]
-fn removal_of_unknown_outcome_does_not_hide_a_torn_batch() {
+fn torn_batch_among_unknown_removals_is_detected() {
     let mut oracle = Oracle::new(0, 40, 0);
     let batch = put(&mut oracle, &[0, 1]);
-    oracle.leave_unknown(vec![batch]);
+    oracle.record_unknown(vec![batch]);
     for key in 2..40 {
         let id = oracle.next_write();
-        oracle.leave_unknown(vec![Write { id, effects: vec![(key, Effect::Remove)] }]);
+        oracle.record_unknown(vec![Write { id, effects: vec![(key, Effect::Remove)] }]);
     }
-    let mut seen = vec![Seen::Absent; 40];
-    seen[0] = Seen::Value(1);
-    assert!(oracle.check(&see(&seen)).is_err());
+    let mut seen = vec![Reading::Absent; 40];
+    seen[0] = Reading::Value(1);
+    assert!(oracle.check(&observe(&seen)).is_err());
 }
