@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   request  *2 CRLF $3 CRLF GET CRLF $4 CRLF k0:7 CRLF
-//!   reply    +text CRLF | -error CRLF | :number CRLF | $length CRLF bytes CRLF | *count CRLF replies
+//!   reply    +text CRLF | -error CRLF | :number CRLF
+//!            | $length CRLF bytes CRLF | *count CRLF replies
 //! ```
 //!
 //! It never connects again by itself: the caller decides what a lost connection means.

@@ -144,7 +144,8 @@ fn change(kind: Kind, path: &Path, before: &[u8], random: &mut Random) -> Result
     }))
 }
 
-/// A random offset. In half of the cases it is that of a byte that is not zero, of which a device may have few.
+/// A random offset. In half of the cases it is that of a byte that is not zero, of which a device
+/// may have few.
 fn place(bytes: &[u8], random: &mut Random) -> u64 {
     let len = bytes.len() as u64;
     let at = random.below(len);

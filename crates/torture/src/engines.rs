@@ -1,8 +1,8 @@
 //! The engines by name, with options that make background jobs frequent.
 //!
-//! A kill finds a bug in a flush only if it interrupts one. So memtables, tables and logs are small, and a second
-//! of load has dozens of flushes, compactions, conversions, merges and collections. Each history uses one variant
-//! of its engine.
+//! A kill finds a bug in a flush only if it interrupts one. So memtables, tables and logs are
+//! small, and a second of load has dozens of flushes, compactions, conversions, merges and
+//! collections. Each history uses one variant of its engine.
 
 /// An engine under test.
 #[derive(Debug)]
@@ -13,7 +13,8 @@ pub struct Engine {
     pub about: &'static str,
     /// Lists of options; each is appended to the engine's name.
     pub variants: &'static [&'static str],
-    /// Lists of options with which the store allocates space as long as clients write, if `variants` do not.
+    /// Lists of options with which the store allocates space as long as clients write, if
+    /// `variants` do not.
     pub growing: &'static [&'static str],
 }
 

@@ -1,8 +1,8 @@
 //! A history: one store, from creation to its last check, under one fault class.
 //!
-//! Engine, fault class and seed determine a history as far as real processes allow. The options of the table, the
-//! commands of the lanes and the time of each fault follow from the seed. How many commands the server has
-//! executed by then does not.
+//! Engine, fault class and seed determine a history as far as real processes allow. The options of
+//! the table, the commands of the lanes and the time of each fault follow from the seed. How many
+//! commands the server has executed by then does not.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -23,7 +23,8 @@ use crate::values;
 pub const LANES: u32 = 3;
 /// Number of events that a finding includes.
 const STORY: usize = 30;
-/// How long a client waits for a reply. A stall of some seconds is not a finding, because the machine may be busy.
+/// How long a client waits for a reply. A stall of some seconds is not a finding, because the
+/// machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(40);
 
 /// A running history.
@@ -201,7 +202,8 @@ impl<'a> History<'a> {
         if self.random.percent(25) { self.check_names(server) } else { Ok(()) }
     }
 
-    /// Compares KEYS with the oracle. Call it after all lanes were checked, when no outcome is unknown.
+    /// Compares KEYS with the oracle. Call it after all lanes were checked, when no outcome is
+    /// unknown.
     fn check_names(&mut self, server: &Server) -> Result<()> {
         let lost = |error| Stop::Finding(format!("KEYS is not answered: {error}"));
         let mut connection = Connection::open(server.address(), PATIENCE).map_err(lost)?;

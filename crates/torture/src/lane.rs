@@ -1,8 +1,8 @@
 //! A lane: one connection, its own keys, and an oracle for them.
 //!
-//! A lane sends a pipeline of random commands, reads the replies, and records the outcome of each write in its
-//! oracle. A GET in the pipeline must return what the oracle expects. When the connection is lost, the outcome of
-//! all writes without a reply is unknown.
+//! A lane sends a pipeline of random commands, reads the replies, and records the outcome of each
+//! write in its oracle. A GET in the pipeline must return what the oracle expects. When the
+//! connection is lost, the outcome of all writes without a reply is unknown.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -268,8 +268,8 @@ impl Lane {
         values::value(lane, id, key, bytes)
     }
 
-    /// Reads and evaluates the reply to a command. The inner error is a lost connection, with the command if it has
-    /// no reply.
+    /// Reads and evaluates the reply to a command. The inner error is a lost connection, with the
+    /// command if it has no reply.
     #[allow(clippy::type_complexity)]
     fn evaluate(
         &mut self,
@@ -287,7 +287,8 @@ impl Lane {
         for _ in 0..replies {
             match connection.receive() {
                 Ok(Reply::Error(text)) if text.contains(UNKNOWN) => {
-                    // This error replaces all pending replies, and the server closes the connection.
+                    // This error replaces all pending replies, and the server closes the
+                    // connection.
                     self.last_refusal = text;
                     return Ok(Err((ErrorKind::ConnectionAborted, Some(request))));
                 }
@@ -411,7 +412,8 @@ impl Lane {
         })
     }
 
-    /// Reads all keys. `failed` gets the key and the error of a read that fails, and decides what that means.
+    /// Reads all keys. `failed` gets the key and the error of a read that fails, and decides what
+    /// that means.
     ///
     /// # Errors
     /// The connection is lost, or the error of `failed`.

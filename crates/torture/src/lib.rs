@@ -9,8 +9,8 @@
 //!                └─ fault     kill, term, full-disk …    runs beside the load
 //! ```
 //!
-//! It uses no crate of the store, so it cannot share a bug with them. Its requirements are those that the book
-//! states to clients.
+//! It uses no crate of the store, so it cannot share a bug with them. Its requirements are those
+//! that the book states to clients.
 
 pub mod client;
 pub mod corruption;

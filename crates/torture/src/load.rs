@@ -1,7 +1,7 @@
 //! Load: every lane writes from its own thread until the fault is over.
 //!
-//! The fault is a closure that runs beside the lanes. Before it calls `expect_disconnects` a lost connection is a
-//! finding. When it returns, the lanes stop after their current round.
+//! The fault is a closure that runs beside the lanes. Before it calls `expect_disconnects` a lost
+//! connection is a finding. When it returns, the lanes stop after their current round.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -38,7 +38,8 @@ impl Control {
         self.refused.load(SeqCst)
     }
 
-    /// Waits until `condition` holds, a lane has failed, or `limit` is over; returns whether it holds.
+    /// Waits until `condition` holds, a lane has failed, or `limit` is over; returns whether it
+    /// holds.
     pub fn wait_until(&self, limit: Duration, mut condition: impl FnMut(&Control) -> bool) -> bool {
         let until = Instant::now() + limit;
         while !self.failed.load(SeqCst) && Instant::now() < until {

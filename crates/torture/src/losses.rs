@@ -1,11 +1,12 @@
 //! The losses that `siltstone repair --json` reports.
 //!
 //! ```text
-//!   "lost": { "default": [ { "file", "bytes", "effect", "sequences": [first, last], "keys": [after, before] } ] }
+//!   "lost": { TABLE: [ { "file", "bytes", "effect",
+//!                        "sequences": [first, last], "keys": [after, before] } ] }
 //! ```
 //!
-//! A loss has at most `last - first + 1` lost operations, and their keys lie between `after` and `before`. A loss without
-//! these fields has no bounds.
+//! A loss has at most `last - first + 1` lost operations, and their keys lie between `after` and
+//! `before`. A loss without these fields has no bounds.
 
 use serde_json::Value;
 
@@ -37,7 +38,8 @@ impl Losses {
         self.0.is_empty()
     }
 
-    /// Checks that the reported losses account for the loss of the newest operation of each of these keys.
+    /// Checks that the reported losses account for the loss of the newest operation of each of
+    /// these keys.
     ///
     /// # Errors
     /// A key outside of every loss, or more keys than lost operations.

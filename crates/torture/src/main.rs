@@ -20,8 +20,9 @@ use siltstone_torture::{program, report, runner};
 
 /// Test the siltstone program as a black box under faults
 ///
-/// Starts `siltstone serve` on small stores, writes over several connections, injects a fault, restarts the
-/// server and compares every key with the writes that were acknowledged, refused or in flight.
+/// Starts `siltstone serve` on small stores, writes over several connections, injects a fault,
+/// restarts the server and compares every key with the writes that were acknowledged, refused or in
+/// flight.
 #[derive(Parser)]
 #[command(
     name = "siltstone-torture",

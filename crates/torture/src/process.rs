@@ -1,7 +1,8 @@
 //! The server process: start, readiness, signals, limits, standard error.
 //!
-//! The server listens on a free loopback port and prints the port on standard error. A thread copies standard
-//! error to a file, which findings include. Dropping a `Server` kills and reaps the process.
+//! The server listens on a free loopback port and prints the port on standard error. A thread
+//! copies standard error to a file, which findings include. Dropping a `Server` kills and reaps the
+//! process.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Write};
@@ -14,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
-/// Time limit for start and exit; exceeding it is a finding. It is long because the machine may be busy.
+/// Time limit for start and exit; exceeding it is a finding. It is long because the machine may be
+/// busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The values of `--fsync`.

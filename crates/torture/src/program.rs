@@ -22,7 +22,8 @@ pub fn beside(harness: &Path) -> Result<PathBuf, String> {
     })
 }
 
-/// The program beside `harness`. Under `cargo run` this builds it first, so that it is never older than its sources.
+/// The program beside `harness`. Under `cargo run` this builds it first, so that it is never older
+/// than its sources.
 ///
 /// # Errors
 /// The build fails, or the program is missing.

@@ -1,7 +1,7 @@
 //! Pseudo-random numbers (SplitMix64).
 //!
-//! The generator is part of this crate, so that the seed of an old finding means the same choices after an update of
-//! the dependencies.
+//! The generator is part of this crate, so that the seed of an old finding means the same choices
+//! after an update of the dependencies.
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
 //! Runs histories in parallel and collects their results.
 //!
-//! The rounds of every pair of engine and fault class are divided into histories, whose seeds derive from the seed of
-//! the run. The jobs run the first history of each pair, then the second, and so on, so that an interrupted run has
-//! covered all pairs. A history ends with its first finding; the others go on.
+//! The rounds of every pair of engine and fault class are divided into histories, whose seeds
+//! derive from the seed of the run. The jobs run the first history of each pair, then the second,
+//! and so on, so that an interrupted run has covered all pairs. A history ends with its first
+//! finding; the others go on.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,8 @@ use crate::random::Random;
 pub struct Settings {
     /// The `siltstone` program.
     pub program: PathBuf,
-    /// The parent of the histories' directories, which are removed after a history without a finding.
+    /// The parent of the histories' directories, which are removed after a history without a
+    /// finding.
     pub scratch: PathBuf,
     /// The parent of the directories that findings keep.
     pub keep: PathBuf,
@@ -107,7 +109,8 @@ struct Task {
     rounds: u64,
 }
 
-/// Runs a plan. `progress` is called after every round with the names of the pair and the number of findings.
+/// Runs a plan. `progress` is called after every round with the names of the pair and the number of
+/// findings.
 pub fn run(
     settings: &Settings,
     plan: &Plan,
@@ -263,7 +266,8 @@ fn run_history(
     (row, end)
 }
 
-/// Moves the directory of a history to where findings are kept; if that fails, it stays where it is.
+/// Moves the directory of a history to where findings are kept; if that fails, it stays where it
+/// is.
 fn keep(root: tempfile::TempDir, finding: &Finding) -> PathBuf {
     let text = format!(
         "{}\n\nBefore it:\n{}\n\nTo repeat it: {}\n",

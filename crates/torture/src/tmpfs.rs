@@ -64,7 +64,8 @@ impl Tmpfs {
         let from = file.metadata()?.len();
         let bytes = self.free_bytes().saturating_sub(slack);
         if bytes > 0 {
-            // If this fails, the store has allocated the space in the meantime, and the disk is full as well.
+            // If this fails, the store has allocated the space in the meantime, and the disk is
+            // full as well.
             let _ = fallocate(&file, FallocateFlags::empty(), from, bytes);
         }
         Ok(())

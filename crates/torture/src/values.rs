@@ -1,7 +1,8 @@
 //! Keys and values. Every value identifies its write.
 //!
-//! A value is `LANE.WRITE.KEY.LENGTH;`, followed by pseudo-random bytes with these four numbers as the seed. So the
-//! harness recognizes an old value, a value of another key, and a single wrong byte.
+//! A value is `LANE.WRITE.KEY.LENGTH;`, followed by pseudo-random bytes with these four numbers as
+//! the seed. So the harness recognizes an old value, a value of another key, and a single wrong
+//! byte.
 
 use crate::random::Random;
 

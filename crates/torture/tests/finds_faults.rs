@@ -1,7 +1,7 @@
 //! The harness must be able to fail: lanes write to faulty servers of this test.
 //!
-//! The servers keep their keys in memory and implement enough of RESP2 for a lane. A new connection stands for a
-//! restart.
+//! The servers keep their keys in memory and implement enough of RESP2 for a lane. A new connection
+//! stands for a restart.
 
 #![allow(clippy::unwrap_used)]
 

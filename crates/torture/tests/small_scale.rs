@@ -19,10 +19,8 @@ const ROUNDS: u64 = 2;
 /// Classes that find known defects of an engine. Remove an entry when its defect is fixed.
 const KNOWN: &[(&str, &[&str])] = &[
     ("few-files", &["lsm", "trie", "silt"]),
-    ("file-size", &["lsm", "trie", "silt", "skimpy"]),
     ("damage", &["lsm", "trie", "silt", "skimpy"]),
     ("deleted-directory", &["skimpy"]),
-    ("full-disk", &["skimpy"]),
 ];
 
 #[test]

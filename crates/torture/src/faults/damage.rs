@@ -3,14 +3,14 @@
 //! ```text
 //!   load, SIGTERM, copy ("older") ── load, SIGTERM or SIGKILL ── damage one file
 //!        │
-//!        ├─ verify   status 0 or 1                   ├─ repair   0: no loss; 1: losses, and it reports them
-//!        ├─ serve    an error at the start, or       ├─ verify   status 0
-//!        │           every GET correct or an error   ├─ serve    every row outside of the reported losses
-//!        └─ export   all rows, or an error           └─ repair   status 0, no file changes
+//!        ├─ verify   status 0 or 1              ├─ repair   0: no loss; 1: reported losses
+//!        ├─ serve    an error at the start, or  ├─ verify   status 0
+//!        │           each GET correct or error  ├─ serve    every row outside of the losses
+//!        └─ export   all rows, or an error      └─ repair   status 0, no file changes
 //! ```
 //!
-//! After SIGKILL a damaged end of a log cannot be distinguished from an incomplete write. Then each lane may have lost
-//! its newest writes since the last start.
+//! After SIGKILL a damaged end of a log cannot be distinguished from an incomplete write. Then each
+//! lane may have lost its newest writes since the last start.
 
 use std::path::Path;
 use std::thread;

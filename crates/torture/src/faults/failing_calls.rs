@@ -1,11 +1,12 @@
 //! `failing-calls`: system calls that fail with EIO or ENOSPC for a while, by `strace`.
 //!
-//! `strace -p PID -e inject=CALL:error=E:when=N+M` attaches to the running server and lets some calls fail without
-//! executing them. The table may refuse writes until it is opened again. After the restart every acknowledged write
-//! is visible and no refused one: a call that failed wrote nothing, and there was no power cut.
+//! `strace -p PID -e inject=CALL:error=E:when=N+M` attaches to the running server and lets some
+//! calls fail without executing them. The table may refuse writes until it is opened again. After
+//! the restart every acknowledged write is visible and no refused one: a call that failed wrote
+//! nothing, and there was no power cut.
 //!
-//! `write` is not among the calls, because the server also uses it to wake its threads. The store writes its files by
-//! `pwrite64`.
+//! `write` is not among the calls, because the server also uses it to wake its threads. The store
+//! writes its files by `pwrite64`.
 
 use std::fs::File;
 use std::process::{Child, Command, Stdio};

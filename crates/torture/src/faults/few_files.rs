@@ -1,7 +1,8 @@
 //! `few-files`: RLIMIT_NOFILE lowered under load to what is open or less, and raised again.
 //!
-//! Flushes, compactions and new logs fail with EMFILE, and writes may be refused. When the limit is raised, the table
-//! accepts writes without a restart. No acknowledged write is lost, no refused one is visible.
+//! Flushes, compactions and new logs fail with EMFILE, and writes may be refused. When the limit is
+//! raised, the table accepts writes without a restart. No acknowledged write is lost, no refused
+//! one is visible.
 
 use std::thread;
 use std::time::Duration;
@@ -15,7 +16,8 @@ use crate::lane::Tolerance;
 
 pub(super) struct FewFiles;
 
-/// How far above the highest descriptor the limit may be. Closed files leave lower descriptors free.
+/// How far above the highest descriptor the limit may be. Closed files leave lower descriptors
+/// free.
 const MAX_SPARE: u64 = 2;
 
 impl Fault for FewFiles {

@@ -1,7 +1,8 @@
 //! `file-size`: RLIMIT_FSIZE lowered under load, and raised again.
 //!
-//! A write beyond the limit fails with EFBIG, and the kernel sends SIGXFSZ, whose default action ends the process. The
-//! server must keep running, refuse writes, and accept them again when the limit is raised.
+//! A write beyond the limit fails with EFBIG, and the kernel sends SIGXFSZ, whose default action
+//! ends the process. The server must keep running, refuse writes, and accept them again when the
+//! limit is raised.
 
 use std::thread;
 use std::time::Duration;

@@ -1,12 +1,13 @@
 //! `full-disk`: the store on a small tmpfs that a ballast file fills under load.
 //!
 //! ```text
-//!   load ── ballast: full ── load goes on, writes are refused ─┬─ ballast removed ── writes work again ─┐
-//!                                                              └─ server ends while full ──────────────┴─ restart
+//!   load ── ballast ── writes are refused ─┬─ ballast removed ── writes work ─┐
+//!                                          └─ server ends while full ─────────┴─ restart
 //! ```
 //!
-//! A refused write is never visible, an acknowledged one always. When there is space, writes work again without a
-//! restart. On a full disk the server may fail to start, with an error that names the reason.
+//! A refused write is never visible, an acknowledged one always. When there is space, writes work
+//! again without a restart. On a full disk the server may fail to start, with an error that names
+//! the reason.
 
 use std::path::PathBuf;
 use std::thread;
@@ -24,11 +25,13 @@ pub(super) struct FullDisk;
 
 /// The initial size of the file system.
 const DISK_BYTES: u64 = 40 << 20;
-/// The file system grows if less than this is free without the ballast: more than a store takes in a round.
+/// The file system grows if less than this is free without the ballast: more than a store takes in
+/// a round.
 const MIN_FREE: u64 = 48 << 20;
 /// Maximum free space beside the ballast.
 const MAX_SLACK: u64 = 256 << 10;
-/// How long the class waits for the first refused write. A store may have enough free space in its files.
+/// How long the class waits for the first refused write. A store may have enough free space in its
+/// files.
 const FILLED_WITHIN: Duration = Duration::from_secs(1);
 /// Time limit until writes work again.
 const BACK_WITHIN: Duration = Duration::from_secs(20);

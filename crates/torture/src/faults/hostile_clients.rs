@@ -4,12 +4,12 @@
 //! | --- | --- |
 //! | garbage | random bytes |
 //! | half requests | sends a part of a command and stops |
-//! | huge lengths | declares strings and arrays of up to 2^63 bytes, of negative length, nested arrays |
+//! | huge lengths | declares strings and arrays of up to 2^63, of negative length, nested |
 //! | stalled reader | sends thousands of GETs and reads no reply |
 //! | flood | opens and closes dozens of connections |
 //!
-//! The lanes get correct replies in time, the memory of the process stays within a bound, and SIGTERM ends the server
-//! with status 0 during the attack. No hostile client writes a key.
+//! The lanes get correct replies in time, the memory of the process stays within a bound, and
+//! SIGTERM ends the server with status 0 during the attack. No hostile client writes a key.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

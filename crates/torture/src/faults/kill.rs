@@ -1,7 +1,8 @@
 //! `kill`: SIGKILL at a random time under load, many times on one store.
 //!
-//! Data that the kernel has survives the death of a process, so no acknowledged write may be lost under any `--fsync`.
-//! Of the writes in flight a prefix per connection may be visible, and batches are atomic.
+//! Data that the kernel has survives the death of a process, so no acknowledged write may be lost
+//! under any `--fsync`. Of the writes in flight a prefix per connection may be visible, and batches
+//! are atomic.
 
 use std::thread;
 use std::time::Duration;
@@ -47,7 +48,8 @@ impl Fault for Kill {
     }
 }
 
-/// The time of load before a fault: mostly some milliseconds, in a tenth of the cases up to a quarter of a second.
+/// The time of load before a fault: mostly some milliseconds, in a tenth of the cases up to a
+/// quarter of a second.
 pub(super) fn random_delay(random: &mut Random) -> Duration {
     let limit = match random.below(10) {
         0..5 => 12,

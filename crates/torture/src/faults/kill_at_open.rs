@@ -1,7 +1,7 @@
 //! `kill-at-open`: SIGKILL under load, then SIGKILL of servers that are recovering the store.
 //!
-//! Recovery writes manifests and tables of replayed logs, and removes obsolete files. An interruption at any time,
-//! any number of times, must not lose a write.
+//! Recovery writes manifests and tables of replayed logs, and removes obsolete files. An
+//! interruption at any time, any number of times, must not lose a write.
 
 use std::thread;
 

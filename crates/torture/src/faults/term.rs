@@ -1,7 +1,7 @@
 //! `term`: SIGTERM under load.
 //!
-//! The server finishes the commands that it has begun, syncs and exits with status 0. No acknowledged write is lost,
-//! and every file of the closed store is sound.
+//! The server finishes the commands that it has begun, syncs and exits with status 0. No
+//! acknowledged write is lost, and every file of the closed store is sound.
 
 use std::thread;
 

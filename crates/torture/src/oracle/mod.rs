@@ -1,7 +1,7 @@
 //! The oracle: which values the keys of a lane may have.
 //!
-//! A *lane* is one connection with its own keys, so the order of its writes is known: the order of sending. A write
-//! has one of three outcomes:
+//! A *lane* is one connection with its own keys, so the order of its writes is known: the order of
+//! sending. A write has one of three outcomes:
 //!
 //! | outcome | condition | what a read after a restart may return |
 //! | --- | --- | --- |
@@ -9,9 +9,9 @@
 //! | refused | an error reply was received | never the write |
 //! | unknown | no reply, or an error that says so | the write or not |
 //!
-//! Writes of unknown outcome that were sent in one pipeline are a *group*: the server takes them in order, so
-//! the first n of them were executed, for some n. Where writes may be refused, each write is its own group. A write
-//! of several keys (MSET, DEL, MULTI) is atomic.
+//! Writes of unknown outcome that were sent in one pipeline are a *group*: the server takes them in
+//! order, so the first n of them were executed, for some n. Where writes may be refused, each write
+//! is its own group. A write of several keys (MSET, DEL, MULTI) is atomic.
 //!
 //! ```text
 //!   settled ──────── log ─────────────────────────────────────────►  observations
@@ -19,8 +19,8 @@
 //!   per key      each n of each group is a possible execution        must match one execution
 //! ```
 //!
-//! [`Oracle::check`] searches for an execution that matches all observations (`search.rs`). Then the observations are
-//! the new settled state: a value that was read once cannot change back.
+//! [`Oracle::check`] searches for an execution that matches all observations (`search.rs`). Then
+//! the observations are the new settled state: a value that was read once cannot change back.
 
 mod search;
 
@@ -181,7 +181,8 @@ impl Oracle {
         self.refused.insert(write.id);
     }
 
-    /// Records writes of one pipeline whose outcome is unknown: the first n of them were executed, for some n.
+    /// Records writes of one pipeline whose outcome is unknown: the first n of them were executed,
+    /// for some n.
     pub fn record_unknown(&mut self, writes: Vec<Write>) {
         let group = Some(self.next_group);
         self.next_group += 1;
@@ -193,7 +194,8 @@ impl Oracle {
         self.keeps_log = true;
     }
 
-    /// Makes all writes since [`Oracle::keep_log`] one group: damage may have removed the end of the store's log.
+    /// Makes all writes since [`Oracle::keep_log`] one group: damage may have removed the end of
+    /// the store's log.
     pub fn make_log_uncertain(&mut self) {
         let group = Some(self.next_group);
         self.next_group += 1;
@@ -228,8 +230,8 @@ impl Oracle {
         }
     }
 
-    /// Compares the readings of all keys with all possible executions. If one matches, the readings are the new
-    /// settled state.
+    /// Compares the readings of all keys with all possible executions. If one matches, the readings
+    /// are the new settled state.
     ///
     /// # Errors
     /// The first key with an impossible reading, or a contradiction between keys.

@@ -1,12 +1,14 @@
 //! The search for an execution that matches the observations.
 //!
-//! It goes backwards from the last write of the log. A write that was executed determines its keys, unless a later
-//! write has determined them; the readings must match. For a group of unknown outcome it tries every prefix,
-//! the longest first. A value identifies its write, so a wrong prefix fails at its last write.
+//! It goes backwards from the last write of the log. A write that was executed determines its keys,
+//! unless a later write has determined them; the readings must match. For a group of unknown
+//! outcome it tries every prefix, the longest first. A value identifies its write, so a wrong
+//! prefix fails at its last write.
 //!
-//! A group of one write without INCR needs one try: if its readings match, then assuming its execution only removes
-//! constraints. INCR adds up: the sum of all executed writes must be what was read, except that a single INCR of
-//! unknown outcome may count or not. So the search is linear in the log except for rare ties.
+//! A group of one write without INCR needs one try: if its readings match, then assuming its
+//! execution only removes constraints. INCR adds up: the sum of all executed writes must be what
+//! was read, except that a single INCR of unknown outcome may count or not. So the search is linear
+//! in the log except for rare ties.
 
 use super::{Effect, Entry, Observation, State, Write, after, matches_state};
 
@@ -17,7 +19,8 @@ const MAX_TRIES: u32 = 200_000;
 pub(super) enum Verdict {
     /// An execution matches: the states of the keys after it.
     Possible(Vec<State>),
-    /// No execution matches. The write and the key of the contradiction; `None` for the settled state.
+    /// No execution matches. The write and the key of the contradiction; `None` for the settled
+    /// state.
     Impossible(Option<u64>, u32),
     /// The search gave up.
     Undecided,
@@ -47,7 +50,8 @@ impl Segment<'_> {
     }
 }
 
-/// What the later writes have determined: keys, sums of executed INCRs, sums of INCRs that may count or not.
+/// What the later writes have determined: keys, sums of executed INCRs, sums of INCRs that may
+/// count or not.
 #[derive(Clone)]
 struct Coverage {
     keys: Vec<bool>,
