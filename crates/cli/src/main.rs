@@ -26,6 +26,7 @@ mod stats;
 mod store;
 mod top;
 mod transfer;
+mod trouble;
 mod verify;
 
 use std::process::ExitCode;

@@ -13,6 +13,7 @@ use siltstone_lab::trace::{Recorded, Recorder};
 use siltstone_server::{Fsync, Server, ServerOptions};
 
 use crate::store::{DEFAULT_TABLE, TableSpec, warn};
+use crate::trouble::TroubleReporter;
 use crate::{CommandResult, Failure, Outcome};
 
 /// Serve a store to clients of Redis and memcached over TCP, and a table of mica over UDP
@@ -172,6 +173,7 @@ impl Serve {
         let recorder =
             recorded.map(|(path, table)| record(path, &mut tables[table])).transpose()?;
         let served: Vec<_> = tables.iter().map(|table| table.name().to_owned()).collect();
+        let reporter = TroubleReporter::start(&tables);
         let server = Server::bind(tables, options)?;
         // Whoever reads the next line may send a signal at once.
         let _signals = server.stop_on_signal()?;
@@ -190,6 +192,7 @@ impl Serve {
             eprintln!("metrics on http://{metrics}/metrics, a console on http://{metrics}/");
         }
         let drained = server.run();
+        drop(reporter);
         let closed = db.close();
         if let Some(Err(error)) = recorder.map(|recorder| recorder.finish()) {
             eprintln!("the trace ends early: {error}");

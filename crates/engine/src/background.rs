@@ -7,8 +7,9 @@
 //! ```
 //!
 //! An engine keeps what is due and under way in a state of its own, `S`, under the lock of
-//! [`Background`]; what the jobs are is its affair ([`BackgroundWork`]). After a failure the next
-//! write, flush or call for maintenance tries again, not a hot loop.
+//! [`Background`]; what the jobs are is its affair ([`BackgroundWork`]). After a failure that passes the work is
+//! tried again: by the next write, flush or call for maintenance that needs it, once each, and without them after
+//! a delay that grows with each failure. Until then [`Background::trouble`] says what fails.
 //!
 //! Invariant: a job that began is over before [`Background::stop`] returns; a job that panics or
 //! leaves the medium in doubt poisons the table, which then refuses writes and says why.
@@ -16,18 +17,23 @@
 //! Source: ours.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::duty::{self, OnDuty};
-use crate::{Error, Result, Scheduler, Stall, StallCounters};
+use crate::{Error, Priority, Result, Scheduler, Stall, StallCounters};
 
 /// How long a writer sleeps at most before it looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Failed work is tried again after this, and after twice as long each time that it fails again …
+const FIRST_RETRY: Duration = Duration::from_millis(50);
+/// … up to this.
+const LAST_RETRY: Duration = Duration::from_secs(5);
 
 /// What the jobs and the writers of one open table share.
 pub struct Background<S> {
@@ -37,6 +43,8 @@ pub struct Background<S> {
     closed: AtomicBool,
     stopping: AtomicBool,
     poisoned: OnceLock<String>,
+    /// Schedules what is due once more.
+    retry: OnceLock<Arc<dyn Fn() + Send + Sync>>,
 }
 
 /// The engine's state, with how jobs have fared.
@@ -44,6 +52,9 @@ pub struct Shared<S> {
     engine: S,
     running: usize,
     failures: u64,
+    /// Failures since the last attempt that succeeded.
+    failures_in_a_row: u32,
+    is_retry_queued: bool,
     /// How the last attempt failed, if none has succeeded since.
     error: Option<Error>,
 }
@@ -65,7 +76,14 @@ impl<S> DerefMut for Shared<S> {
 impl<S> Background<S> {
     /// Of a table that has just been opened; its jobs are queued with `scheduler`.
     pub fn new(scheduler: Scheduler, state: S) -> Self {
-        let state = Shared { engine: state, running: 0, failures: 0, error: None };
+        let state = Shared {
+            engine: state,
+            running: 0,
+            failures: 0,
+            failures_in_a_row: 0,
+            is_retry_queued: false,
+            error: None,
+        };
         Background {
             scheduler,
             state: Mutex::new(state),
@@ -73,7 +91,55 @@ impl<S> Background<S> {
             closed: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             poisoned: OnceLock::new(),
+            retry: OnceLock::new(),
         }
+    }
+
+    /// Has failed work tried again without anybody who asks for it.
+    pub fn retry_with<W>(&self, work: Weak<W>)
+    where
+        W: BackgroundWork<State = S> + Send + Sync + 'static,
+    {
+        let _ = self.retry.set(Arc::new(move || {
+            let Some(work) = work.upgrade() else { return };
+            work.background().lock().is_retry_queued = false;
+            work.schedule();
+        }));
+    }
+
+    /// What keeps the table from going on as it should, for people: background work that fails and is tried
+    /// again, or why it is read-only.
+    pub fn trouble(&self) -> Option<String> {
+        if let Some(cause) = self.poisoned.get() {
+            return Some(format!("it is read-only since an earlier fault ({cause})"));
+        }
+        let state = self.lock();
+        let error = state.error.as_ref()?;
+        Some(format!("background work fails and is tried again: {error}"))
+    }
+
+    /// The same in figures, for [`Stats`](crate::Stats).
+    pub fn counters(&self) -> [(&'static str, u64); 3] {
+        let state = self.lock();
+        [
+            ("background_failures", state.failures),
+            ("background_failing", u64::from(state.error.is_some())),
+            ("read_only", u64::from(self.is_poisoned())),
+        ]
+    }
+
+    /// Queues another attempt, later the more have failed.
+    fn retry_later(&self, state: &mut Shared<S>) {
+        let Some(retry) = self.retry.get() else { return };
+        // A manual scheduler's jobs run when somebody waits for them, who then tries again.
+        if self.scheduler.is_manual() || self.is_stopping() || state.is_retry_queued {
+            return;
+        }
+        state.is_retry_queued = true;
+        let doublings = state.failures_in_a_row.saturating_sub(1).min(16);
+        let delay = (FIRST_RETRY * (1 << doublings)).min(LAST_RETRY);
+        let retry = retry.clone();
+        self.scheduler.spawn_after(delay, Priority::Urgent, move || retry());
     }
 
     /// Locks the state. Never held over I/O.
@@ -156,10 +222,7 @@ impl<S> Background<S> {
     /// `Closed`, or `ReadOnly` with the cause.
     pub fn check_writable(&self) -> Result<()> {
         self.check_open()?;
-        match self.poisoned.get() {
-            Some(cause) => Err(Error::ReadOnly { cause: cause.clone() }),
-            None => Ok(()),
-        }
+        self.check_sound()
     }
 
     /// Whether a fault has left the medium in doubt.
@@ -167,11 +230,41 @@ impl<S> Background<S> {
         self.poisoned.get().is_some()
     }
 
+    /// Refuses to call a table closed that a fault has left in doubt.
+    ///
+    /// # Errors
+    /// `ReadOnly` with the cause.
+    pub fn check_sound(&self) -> Result<()> {
+        match self.poisoned.get() {
+            Some(cause) => Err(Error::ReadOnly { cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+
     /// From now on the table refuses writes, and says why. Returns the error.
     pub fn poison(&self, doing: &str, error: Error) -> Error {
-        let _ = self.poisoned.set(format!("{doing}: {error}"));
+        let _ = self.poisoned.set(cause(doing, &error));
         self.notify();
         error
+    }
+
+    /// As [`poison`](Self::poison) if the error says that something is read-only from now on.
+    pub fn poison_if_read_only(&self, doing: &str, error: Error) -> Error {
+        if matches!(error, Error::ReadOnly { .. }) { self.poison(doing, error) } else { error }
+    }
+
+    /// As [`poison`](Self::poison), unless the error is [transient](Error::is_transient): then nothing is in doubt,
+    /// and the same may be tried again.
+    pub fn doubt(&self, doing: &str, error: Error) -> Error {
+        if error.is_transient() { error } else { self.poison(doing, error) }
+    }
+}
+
+/// Why a table is read-only: of an error that says so itself its own cause.
+fn cause(doing: &str, error: &Error) -> String {
+    match error {
+        Error::ReadOnly { cause } => format!("{doing}: {cause}"),
+        error => format!("{doing}: {error}"),
     }
 }
 
@@ -186,13 +279,19 @@ impl<S, F: FnOnce(&mut S)> Running<'_, S, F> {
         let background = self.background;
         let mut state = background.lock();
         match result {
-            Ok(()) => state.error = None,
+            Ok(()) => {
+                state.error = None;
+                state.failures_in_a_row = 0;
+            }
             Err(Error::Closed) => {}
             Err(error) => {
                 state.failures += 1;
+                state.failures_in_a_row = state.failures_in_a_row.saturating_add(1);
                 state.error = Some(error.clone());
-                if !is_passing(&error) {
-                    let _ = background.poisoned.set(format!("background work: {error}"));
+                if is_passing(&error) {
+                    background.retry_later(&mut state);
+                } else {
+                    let _ = background.poisoned.set(cause("background work", &error));
                 }
             }
         }
@@ -221,7 +320,7 @@ impl<S, F: FnOnce(&mut S)> Drop for Running<'_, S, F> {
 /// Faults after which the work is simply tried again: nothing on the medium is in doubt. A failed
 /// write or sync is another matter.
 fn is_passing(error: &Error) -> bool {
-    error.is_disk_full()
+    error.is_transient()
         || error.is_corruption()
         || matches!(error, Error::Io { operation: "read", .. })
 }
@@ -337,8 +436,6 @@ fn help_or_wait<'s, W: BackgroundWork + ?Sized>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Priority;
-    use std::sync::Arc;
 
     /// Counts down by one a job; jobs whose number is in `failing` fail once.
     struct Countdown {
@@ -426,6 +523,26 @@ mod tests {
             assert!(work.background.check_writable().is_ok());
             work.work_off(|state| state.left > 0).unwrap();
         }
+    }
+
+    #[test]
+    fn failed_work_succeeds_without_anybody_who_asks_once_the_fault_is_over() {
+        let lacking = || Error::io("create", "x", &std::io::Error::from_raw_os_error(libc::EMFILE));
+        let work = Countdown::new(Scheduler::threads(1), 3, vec![(2, lacking()), (2, lacking())]);
+        work.background.retry_with(Arc::downgrade(&work));
+        work.schedule();
+        let began = Instant::now();
+        let mut troubles = Vec::new();
+        while work.background.lock().left > 0 {
+            troubles.extend(work.background.trouble());
+            assert!(began.elapsed() < Duration::from_secs(20), "it was not tried again");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(began.elapsed() >= 3 * FIRST_RETRY, "the second delay is twice the first");
+        assert!(troubles.iter().any(|line| line.contains("cannot create x")), "{troubles:?}");
+        assert_eq!(work.background.trouble(), None);
+        let counters = work.background.counters();
+        assert_eq!(counters.map(|(_, count)| count), [2, 0, 0]);
     }
 
     #[test]

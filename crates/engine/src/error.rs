@@ -33,6 +33,9 @@ pub enum Error {
         file: String,
         /// The kind the operating system gave, to tell "disk full" from "no such file".
         kind: std::io::ErrorKind,
+        /// The number the operating system gave, where the fault is its own: kinds lack some, as "too
+        /// many open files".
+        code: Option<i32>,
         /// The operating system's words.
         message: String,
     },
@@ -133,7 +136,13 @@ pub enum Error {
 impl Error {
     /// Wraps a fault of the operating system with what was tried on which file.
     pub fn io(operation: &'static str, file: impl Into<String>, source: &std::io::Error) -> Self {
-        Error::Io { operation, file: file.into(), kind: source.kind(), message: source.to_string() }
+        Error::Io {
+            operation,
+            file: file.into(),
+            kind: source.kind(),
+            code: source.raw_os_error(),
+            message: source.to_string(),
+        }
     }
 
     /// Bytes that do not hold.
@@ -156,8 +165,18 @@ impl Error {
     pub fn is_disk_full(&self) -> bool {
         use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         matches!(self, Error::Io { kind, operation, .. }
-            if matches!(kind, StorageFull | QuotaExceeded | FileTooLarge)
-                && !matches!(*operation, "sync" | "sync directory" | "persist"))
+            if matches!(kind, StorageFull | QuotaExceeded | FileTooLarge) && !is_sync(operation))
+    }
+
+    /// Whether the medium or the system lacks something that it may have again: space, descriptors, memory,
+    /// time. The request had no effect, or one that was undone, and may be tried again. A sync that says so is
+    /// another matter: it leaves in doubt all that it covered.
+    pub fn is_transient(&self) -> bool {
+        const LACKING: [i32; 5] =
+            [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN, libc::EINTR];
+        let lacks = matches!(self, Error::Io { code: Some(code), operation, .. }
+            if LACKING.contains(code) && !is_sync(operation));
+        lacks || self.is_disk_full()
     }
 
     /// Whether the file was not there.
@@ -181,6 +200,11 @@ impl fmt::Display for OptionMistake {
     }
 }
 
+/// Whether the operation makes durable what others wrote.
+fn is_sync(operation: &str) -> bool {
+    matches!(operation, "sync" | "sync directory" | "persist")
+}
+
 /// A key for people: escaped, and cut where it is longer than a line.
 fn show_key(key: &[u8]) -> String {
     const SHOWN: usize = 60;
@@ -201,4 +225,22 @@ fn holder_in_words(holder: Option<u32>) -> String {
 
 fn join(mistakes: &[OptionMistake]) -> String {
     mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transient_error_of_a_sync_is_none() {
+        for code in
+            [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN, libc::EINTR, libc::ENOSPC]
+        {
+            let source = std::io::Error::from_raw_os_error(code);
+            assert!(Error::io("create", "x", &source).is_transient(), "{source}");
+            assert!(!Error::io("sync", "x", &source).is_transient(), "{source}");
+        }
+        let source = std::io::Error::from_raw_os_error(libc::EIO);
+        assert!(!Error::io("create", "x", &source).is_transient());
+    }
 }

@@ -15,7 +15,7 @@
 ///
 /// impl<E: Engine> Engine for ReadOnly<E> {
 ///     forward_engine!(0: name capabilities get get_at sync iter range snapshot at);
-///     forward_engine!(0: flush maintain checkpoint verify stats warnings close);
+///     forward_engine!(0: flush maintain checkpoint verify stats warnings trouble close);
 ///
 ///     fn write(&self, _batch: &WriteBatch, _durability: Durability) -> Result<()> {
 ///         Err(self.unsupported("writes"))
@@ -124,6 +124,11 @@ macro_rules! forward_engine {
     (@one warnings $field:tt) => {
         fn warnings(&self) -> Vec<String> {
             self.$field.warnings()
+        }
+    };
+    (@one trouble $field:tt) => {
+        fn trouble(&self) -> Option<String> {
+            self.$field.trouble()
         }
     };
     (@one close $field:tt) => {

@@ -10,10 +10,10 @@
 //! A job that panics doesn't kill its thread; the engine that queued it learns of the panic because
 //! it drops the job's completion guard unfinished.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -56,6 +56,9 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     lanes: [VecDeque<Job>; LANES],
+    /// Jobs that are to wait, by when they are due and in which order they came.
+    delayed: BTreeMap<(Instant, u64), (Priority, Job)>,
+    next_delayed: u64,
     stopping: bool,
 }
 
@@ -118,6 +121,24 @@ impl Scheduler {
         self.shared.work.notify_all();
     }
 
+    /// Queues a job that is to wait first. A manual scheduler has no time of its own: there it does not wait.
+    pub fn spawn_after(
+        &self,
+        delay: Duration,
+        priority: Priority,
+        job: impl FnOnce() + Send + 'static,
+    ) {
+        if self.shared.manual {
+            return self.spawn(priority, job);
+        }
+        let mut queue = self.shared.queue.lock();
+        let number = queue.next_delayed;
+        queue.next_delayed += 1;
+        queue.delayed.insert((Instant::now() + delay, number), (priority, Box::new(job)));
+        drop(queue);
+        self.shared.work.notify_all();
+    }
+
     /// Runs the most urgent queued job on this thread if the scheduler is manual. `false`: there
     /// was none, or threads will see to it.
     ///
@@ -150,6 +171,9 @@ impl Shared {
     fn run_until_stopped(&self, lanes: std::ops::Range<usize>) {
         let mut queue = self.queue.lock();
         while !queue.stopping {
+            if queue.release_due() {
+                self.work.notify_all();
+            }
             match queue.take(lanes.clone()) {
                 Some(job) => {
                     drop(queue);
@@ -158,7 +182,8 @@ impl Shared {
                 }
                 // The timeout is a belt to the braces: a lost wake-up costs a pause, not a hang.
                 None => {
-                    self.work.wait_for(&mut queue, Duration::from_secs(1));
+                    let wait = queue.until_due().min(Duration::from_secs(1));
+                    self.work.wait_for(&mut queue, wait);
                 }
             }
         }
@@ -166,6 +191,25 @@ impl Shared {
 }
 
 impl Queue {
+    /// Queues the delayed jobs that are due by now; `true` if there were any.
+    fn release_due(&mut self) -> bool {
+        let mut has_released = false;
+        while let Some(first) = self.delayed.first_entry()
+            && first.key().0 <= Instant::now()
+        {
+            let (priority, job) = first.remove();
+            self.lanes[priority as usize].push_back(job);
+            has_released = true;
+        }
+        has_released
+    }
+
+    /// How long until the next delayed job is due.
+    fn until_due(&self) -> Duration {
+        let first = self.delayed.keys().next();
+        first.map_or(Duration::MAX, |(due, _)| due.saturating_duration_since(Instant::now()))
+    }
+
     fn take(&mut self, lanes: std::ops::Range<usize>) -> Option<Job> {
         self.lanes[lanes].iter_mut().find_map(VecDeque::pop_front)
     }
@@ -181,7 +225,7 @@ impl Drop for Owner {
         if let Some(shared) = self.shared.upgrade() {
             let mut queue = shared.queue.lock();
             queue.stopping = true;
-            let unrun = std::mem::take(&mut queue.lanes);
+            let unrun = (std::mem::take(&mut queue.lanes), std::mem::take(&mut queue.delayed));
             drop(queue);
             shared.work.notify_all();
             drop(unrun);
@@ -225,6 +269,25 @@ mod tests {
         scheduler.spawn(Priority::Flush, move || done.send(()).unwrap());
         flushed.recv_timeout(Duration::from_secs(10)).unwrap();
         release.send(()).unwrap();
+    }
+
+    #[test]
+    fn delayed_job_runs_when_it_is_due_and_keeps_none_waiting() {
+        let scheduler = Scheduler::threads(1);
+        let (done, ran) = std::sync::mpsc::channel();
+        let began = Instant::now();
+        for (name, delay) in [("late", 120), ("soon", 40)] {
+            let done = done.clone();
+            scheduler.spawn_after(Duration::from_millis(delay), Priority::Idle, move || {
+                done.send((name, began.elapsed())).unwrap();
+            });
+        }
+        scheduler.spawn(Priority::Idle, move || done.send(("now", began.elapsed())).unwrap());
+        let names: Vec<_> = ran.iter().take(3).collect();
+        assert_eq!(names.iter().map(|it| it.0).collect::<Vec<_>>(), ["now", "soon", "late"]);
+        assert!(
+            names[1].1 >= Duration::from_millis(40) && names[2].1 >= Duration::from_millis(120)
+        );
     }
 
     #[test]

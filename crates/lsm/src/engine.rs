@@ -116,6 +116,7 @@ impl Lsm {
     pub fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Self> {
         let (inner, leaves_logs) = crate::recover::open(media, env, options)?;
         let lsm = Lsm { inner };
+        lsm.inner.background.retry_with(lsm.inner.me.clone());
         if leaves_logs {
             lsm.inner.leave_old_logs()?;
         }
@@ -227,7 +228,7 @@ impl Inner {
                 self.versions.install(generation, edit, None, &[], |_| ())?;
                 self.versions.close()
             }
-            _ => Ok(()),
+            _ => self.background.check_sound(),
         }
     }
 
@@ -340,6 +341,10 @@ impl Engine for Lsm {
 
     fn stats(&self) -> Stats {
         self.inner.stats()
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.inner.background.trouble()
     }
 
     fn close(&self) -> Result<()> {

@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use siltstone_engine::batch::write_varint;
-use siltstone_engine::{BackgroundWork, Priority, Purpose, Result};
+use siltstone_engine::{BackgroundWork, Error, Priority, Purpose, Result};
 use siltstone_media::PmemPool;
 use siltstone_table::log::remove_logs;
 use siltstone_table::{EntryRef, FileKind, FileNumber, Kind, TableMeta, TableOptions, TableWriter};
@@ -156,12 +156,13 @@ impl Inner {
             added: added.into_iter().collect(),
             ..Edit::default()
         };
-        let table = edit.added.first().filter(|entry| !entry.is_in_nvm()).map(|entry| entry.number);
-        let is_installed = self.install(view.generation, edit, row, &[], |view| {
+        let written: Vec<FileEntry> =
+            edit.added.iter().filter(|entry| !entry.is_in_nvm()).cloned().collect();
+        let installed = self.install(view.generation, edit, row, &[], |view| {
             view.flushing.remove(0);
-        })?;
-        if !is_installed {
-            table.into_iter().for_each(|number| self.remove_table(number));
+        });
+        if !installed.inspect_err(|error| self.remove_if_unnamed(error, &written))? {
+            self.remove_tables(&written);
             return Ok(());
         }
         self.counters.flushes.fetch_add(1, Relaxed);
@@ -314,6 +315,14 @@ impl Inner {
         })?;
         self.counters.flush_entries_saved.fetch_add(saved, Relaxed);
         Ok(data_bytes)
+    }
+
+    /// Removes tables after their edit has failed with `error`, if that says that no manifest names them: the next
+    /// attempt writes others.
+    pub(crate) fn remove_if_unnamed(&self, error: &Error, written: &[FileEntry]) {
+        if error.is_transient() {
+            self.remove_tables(written);
+        }
     }
 
     /// Removes a table that no manifest names; one that stays behind goes at the next open.

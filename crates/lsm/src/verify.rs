@@ -136,7 +136,7 @@ impl Inner {
             memory: BTreeMap::from(memory),
             stall: c.stalls.get(),
             levels,
-            counters: BTreeMap::from(counters),
+            counters: counters.into_iter().chain(self.background.counters()).collect(),
         }
     }
 

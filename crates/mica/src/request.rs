@@ -127,6 +127,7 @@ impl Outcome {
                 operation: "write to",
                 file: TABLE_MEMORY.to_owned(),
                 kind: std::io::ErrorKind::StorageFull,
+                code: None,
                 message: "it is full: delete keys, or make the table with more memory".to_owned(),
             }),
             Outcome::TooLarge => Some(Error::TooLarge { what, size, limit }),

@@ -57,16 +57,26 @@ impl Inner {
         let first_log = next.log_numbers().next();
         let (bytes, entries) =
             written.iter().fold((0, 0), |(b, e), store| (b + store.bytes, e + store.entries));
+        let numbers: Vec<u64> = written.iter().map(|store| store.number).collect();
         let edit = Edit { first_log, hash_stores: written, ..Edit::default() };
-        self.install(edit, |view| {
+        let installed = self.install(edit, |view| {
             view.frozen.remove(0);
-        })?;
+        });
+        installed.inspect_err(|error| self.discard_if_unnamed(error, &numbers))?;
         self.remove_logs_before(first_log.unwrap_or(0));
         self.counters.conversions.fetch_add(1, Relaxed);
         self.counters.converted_entries.fetch_add(entries, Relaxed);
         self.counters.hash_bytes.fetch_add(bytes, Relaxed);
         self.counters.convert_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
         Ok(())
+    }
+
+    /// Removes stores after their edit has failed with `error`, if that says that no manifest names them: the next
+    /// attempt writes others.
+    pub(crate) fn discard_if_unnamed(&self, error: &Error, numbers: &[u64]) {
+        if error.is_transient() {
+            numbers.iter().for_each(|number| discard(self.media.as_ref(), *number));
+        }
     }
 
     /// Forgets the logs whose writes are all in stores, and removes them.

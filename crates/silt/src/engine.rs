@@ -77,6 +77,7 @@ impl Silt {
     pub fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Self> {
         let inner = crate::recover::open(media, env, options)?;
         let silt = Silt { inner };
+        silt.inner.background.retry_with(silt.inner.me.clone());
         if !silt.inner.options.loads_in_background {
             silt.inner.load_indexes()?;
         }
@@ -131,7 +132,7 @@ impl Inner {
                 self.versions.install(edit, memory, |_| ())?;
                 self.versions.close()
             }
-            _ => Ok(()),
+            _ => self.background.check_sound(),
         }
     }
 }
@@ -192,6 +193,10 @@ impl Engine for Silt {
 
     fn stats(&self) -> Stats {
         self.inner.stats()
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.inner.background.trouble()
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -322,7 +322,11 @@ impl Db {
             return Err(Error::Invalid(format!("no table '{name}' to drop")));
         }
         if let Some(table) = open.tables.remove(name) {
-            table.engine().close()?;
+            match table.engine().close() {
+                // Its files go in any case.
+                Err(Error::ReadOnly { .. }) => {}
+                closed => closed?,
+            }
         }
         catalogue.passing.insert(name.to_owned());
         let media = self.inner.media.as_ref();

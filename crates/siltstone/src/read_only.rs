@@ -25,7 +25,7 @@ impl ReadOnly {
 
 impl Engine for ReadOnly {
     forward_engine!(engine: name capabilities get get_at iter range random_key snapshot at);
-    forward_engine!(engine: checkpoint verify stats warnings close);
+    forward_engine!(engine: checkpoint verify stats warnings trouble close);
 
     fn write(&self, batch: &WriteBatch, _durability: Durability) -> Result<()> {
         if batch.is_empty() { Ok(()) } else { Err(refusal(&self.store)) }

@@ -127,6 +127,7 @@ impl Trie {
         let homes = Homes { main: media, upper };
         let (inner, leaves_logs) = crate::recover::open(homes, env, options)?;
         let trie = Trie { inner, lock: Mutex::new(None) };
+        trie.inner.background.retry_with(trie.inner.me.clone());
         if leaves_logs {
             trie.inner.leave_old_logs()?;
         }
@@ -210,7 +211,7 @@ impl Inner {
                 self.versions.install(self.view.load().generation, edit, |_| ())?;
                 self.versions.close()
             }
-            _ => Ok(()),
+            _ => self.background.check_sound(),
         }
     }
 }
@@ -276,6 +277,10 @@ impl Engine for Trie {
 
     fn stats(&self) -> Stats {
         self.inner.stats()
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.inner.background.trouble()
     }
 
     fn close(&self) -> Result<()> {

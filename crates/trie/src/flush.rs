@@ -84,9 +84,9 @@ impl Inner {
                 return Ok(());
             }
             Err(error) => {
-                // Of a full medium the manifest took its edit back: nobody names the table, and the
-                // next attempt writes another.
-                if error.is_disk_full() {
+                // The manifest took its edit back: nobody names the table, and the next attempt
+                // writes another.
+                if error.is_transient() {
                     self.remove_files(&files);
                 }
                 return Err(error);

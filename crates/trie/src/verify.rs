@@ -108,7 +108,11 @@ impl Inner {
             memory: BTreeMap::from(memory),
             stall: c.stalls.get(),
             levels,
-            counters: counters.map(|(name, counter)| (name, counter.load(Relaxed))).into(),
+            counters: counters
+                .map(|(name, counter)| (name, counter.load(Relaxed)))
+                .into_iter()
+                .chain(self.background.counters())
+                .collect(),
         }
     }
 

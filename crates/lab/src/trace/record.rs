@@ -213,6 +213,10 @@ impl Engine for Recorded {
         self.engine.warnings()
     }
 
+    fn trouble(&self) -> Option<String> {
+        self.engine.trouble()
+    }
+
     /// Nothing: what goes past this face would not be written down.
     fn behind(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None

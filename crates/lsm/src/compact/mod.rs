@@ -119,13 +119,13 @@ impl Inner {
             cursor: compaction.side.as_ref().map(|to| to.clone().unwrap_or_default()),
             ..Edit::default()
         };
+        let written = if compaction.is_move() { Vec::new() } else { edit.added.clone() };
         self.strategy.advance(compaction);
-        let made: Vec<u64> = match compaction.is_move() {
-            true => Vec::new(),
-            false => edit.added.iter().map(|table| table.number).collect(),
-        };
-        if !self.install(generation, edit, None, &compaction.rows, |_| ())? {
-            made.into_iter().for_each(|number| self.remove_table(number));
+        let installed = self
+            .install(generation, edit, None, &compaction.rows, |_| ())
+            .inspect_err(|error| self.remove_if_unnamed(error, &written))?;
+        if !installed {
+            self.remove_tables(&written);
             return Ok(());
         }
         if compaction.level == 0 {

@@ -101,7 +101,7 @@ impl Inner {
         }
     }
 
-    fn remove_tables(&self, tables: &[FileEntry]) {
+    pub(crate) fn remove_tables(&self, tables: &[FileEntry]) {
         tables.iter().for_each(|table| self.remove_table(table.number));
     }
 

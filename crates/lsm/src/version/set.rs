@@ -155,7 +155,7 @@ impl Versions {
             edit.last_sequence = Some(last_sequence);
         }
         let appended = installing.manifest.as_mut().ok_or(Error::Closed)?.append(&edit.encode());
-        if appended.as_ref().is_err_and(|error| !error.is_disk_full()) {
+        if appended.as_ref().is_err_and(|error| !error.is_transient()) {
             installing.doubtful.extend(built);
         }
         appended?;

@@ -72,7 +72,8 @@ impl Inner {
             sorted_stores: made.into_iter().collect(),
             ..Edit::default()
         };
-        self.install(edit, |_| ())?;
+        let installed = self.install(edit, |_| ());
+        installed.inspect_err(|error| self.discard_if_unnamed(error, &[number]))?;
         let (bytes, entries) = made.map_or((0, 0), |store| (store.bytes, store.entries));
         self.counters.merges.fetch_add(1, Relaxed);
         self.counters.merged_out.fetch_add(entries, Relaxed);

@@ -258,7 +258,7 @@ impl Request {
 // All is handed on but `behind`: whoever writes past the layer would not be heard of.
 impl Engine for Layer {
     forward_engine!(engine: name capabilities get get_at sync iter range random_key snapshot at);
-    forward_engine!(engine: flush checkpoint verify warnings close);
+    forward_engine!(engine: flush checkpoint verify warnings trouble close);
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
         if self.readers.count() > 0

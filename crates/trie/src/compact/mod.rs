@@ -162,7 +162,7 @@ impl Inner {
         let is_needless = match &installed {
             Ok(is_installed) => !is_installed,
             // Then the manifest took its edit back: nobody names them.
-            Err(error) => error.is_disk_full(),
+            Err(error) => error.is_transient(),
         };
         if is_needless {
             self.remove_files(&files);
