@@ -181,6 +181,12 @@ pub trait File: Send + Sync {
     /// Makes everything written to the file so far durable, its length too.
     fn sync(&self, purpose: Purpose) -> Result<()>;
 
+    /// Whether the file was removed, by whomever: it has no name any more, and nobody will find it when this
+    /// handle is gone. Media that cannot tell answer `false`.
+    fn is_removed(&self) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Has the medium begin to write what is there, so that a later [`sync`](File::sync) finds less to do.
     /// A hint: nothing is durable by it, what fails is told by the sync, and media may do nothing.
     fn begin_sync(&self) {}
@@ -250,4 +256,11 @@ impl LockGuard {
     pub fn new(hold: impl Any + Send + Sync) -> Self {
         LockGuard { _hold: Box::new(hold) }
     }
+}
+
+/// That a file was removed by somebody else while it was written to: what is synced to it is lost.
+pub fn removed(file: &str) -> Error {
+    let reason = "it was removed while it was open, and what is written to it is lost: stop the process, and \
+                  restore the directory from a copy";
+    Error::io("sync", file, &std::io::Error::new(std::io::ErrorKind::NotFound, reason))
 }

@@ -152,6 +152,10 @@ impl File for MeteredFile {
         Ok(())
     }
 
+    fn is_removed(&self) -> Result<bool> {
+        self.inner.is_removed()
+    }
+
     fn begin_sync(&self) {
         self.inner.begin_sync();
     }

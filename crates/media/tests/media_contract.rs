@@ -347,3 +347,18 @@ fn a_disk_is_locked_whatever_its_path_is_called() {
     let detour = Disk::open(temporary.path().join("sub/..")).unwrap();
     assert!(matches!(detour.lock("LOCK"), Err(Error::Locked { .. })));
 }
+
+#[test]
+fn file_on_disk_reports_that_it_was_removed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let media = Disk::open(scratch.path()).unwrap();
+    for file in [media.create("a").unwrap(), media.create_growing("b").unwrap()] {
+        file.write_at(0, b"x", Purpose::Log).unwrap();
+        assert!(!file.is_removed().unwrap());
+    }
+    let growing = media.create_growing("c").unwrap();
+    media.rename("c", "d").unwrap();
+    assert!(!growing.is_removed().unwrap(), "it has another name");
+    std::fs::remove_file(scratch.path().join("d")).unwrap();
+    assert!(growing.is_removed().unwrap());
+}

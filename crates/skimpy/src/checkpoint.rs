@@ -159,6 +159,8 @@ impl Inner {
         };
         let bytes = checkpoint.encode();
         let mut blocks = Vec::new();
+        // Used up even if it fails: parts of two with one number would be taken for one.
+        writer.checkpoint += 1;
         let written = self.write_pages(writer, &bytes, &mut blocks);
         if let Err(error) = written.and_then(|()| writer.flush(self)) {
             // Torn: the blocks can be erased at any time.
@@ -167,7 +169,6 @@ impl Inner {
             }
             return Err(error);
         }
-        writer.checkpoint += 1;
         writer.retired_by_checkpoint = checkpoint.gone;
         writer.starts = (writer.starts.1, checkpoint.start);
         writer.space.checkpoints.push_back(blocks);
@@ -196,8 +197,7 @@ impl Inner {
             page.extend_from_slice(&pages.to_le_bytes());
             page.extend_from_slice(share);
             page.resize(geometry.page_bytes(), 0);
-            let number = writer.checkpoint + 1;
-            writer.program_checkpoint(self, geometry.page(block, within), number, page)?;
+            writer.program_checkpoint(self, geometry.page(block, within), page)?;
         }
         Ok(())
     }
@@ -211,5 +211,35 @@ impl Inner {
         let is = all.iter().find(|it| it.code() == found.mapping).map_or("another", |it| it.name());
         let reason = format!("it was made with mapping={is}, and {} is asked for", mapping.name());
         Err(Error::Refused { path: name.to_owned(), reason })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use crate::{Options, Skimpy};
+    use siltstone_engine::{Env, ManualClock};
+    use siltstone_media::Faulty;
+
+    /// Its blocks are free and not erased: parts of it must not be taken for parts of the next.
+    #[test]
+    fn checkpoint_after_failed_one_has_another_number() {
+        let pairs = [("capacity", "2MiB"), ("block", "4"), ("buckets", "5000")];
+        let map: BTreeMap<_, _> = pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        let medium = Faulty::new(1);
+        let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
+        let options = Options::from_map(&map).unwrap();
+        let table = Skimpy::open(Arc::new(medium.clone()), env, options).unwrap();
+        let mut guard = table.inner.writer.lock();
+        let writer = guard.as_mut().unwrap();
+        let before = writer.checkpoint;
+        // Its first pages are programmed.
+        medium.set_capacity(medium.space_used() + (10 << 10));
+        assert!(table.inner.checkpoint(writer).unwrap_err().is_disk_full());
+        medium.set_capacity(u64::MAX);
+        table.inner.checkpoint(writer).unwrap();
+        assert_eq!(writer.checkpoint, before + 2);
     }
 }

@@ -121,6 +121,11 @@ impl Inner {
 
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.check_open()?;
+        self.check_sound()
+    }
+
+    /// Refuses what cannot be done to a table that a fault has left in doubt.
+    fn check_sound(&self) -> Result<()> {
         match self.poisoned.get() {
             Some(cause) => Err(Error::ReadOnly { cause: cause.clone() }),
             None => Ok(()),
@@ -129,13 +134,14 @@ impl Inner {
 
     /// After this the medium's state is not known: no more writes.
     pub(crate) fn poison(&self, doing: &str, error: Error) -> Error {
-        let _ = self.poisoned.set(format!("cannot {doing}: {error}"));
+        let cause = if let Error::ReadOnly { cause } = &error { cause } else { &error.to_string() };
+        let _ = self.poisoned.set(format!("cannot {doing}: {cause}"));
         error
     }
 
-    /// Poisons the table, unless the medium is merely full.
+    /// Poisons the table, unless the medium is merely full, or lacks something else that it may have again.
     pub(crate) fn doubt(&self, doing: &str, error: Error) -> Error {
-        if error.is_disk_full() { error } else { self.poison(doing, error) }
+        if error.is_transient() { error } else { self.poison(doing, error) }
     }
 
     /// The writer's state, under its lock.
@@ -249,9 +255,7 @@ impl Inner {
         let mut guard = self.writer.lock();
         let Some(mut writer) = guard.take() else { return Ok(()) };
         // After a fault the log's state is unknown: the next open finds out.
-        if self.poisoned.get().is_some() {
-            return Ok(());
-        }
+        self.check_sound()?;
         let closed = self.checkpoint(&mut writer);
         closed.inspect_err(|error| drop(self.poison("close", error.clone())))
     }
@@ -319,6 +323,16 @@ impl Engine for Skimpy {
 
     fn stats(&self) -> Stats {
         self.inner.stats()
+    }
+
+    fn trouble(&self) -> Option<String> {
+        let cause = self.inner.poisoned.get()?;
+        Some(format!("it is read-only since an earlier fault ({cause})"))
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let checked = self.inner.device.flash.check_end();
+        checked.err().map(|error| Error::from(error).to_string()).into_iter().collect()
     }
 
     fn close(&self) -> Result<()> {

@@ -358,6 +358,10 @@ impl Flash for PageMapped {
         }
     }
 
+    fn check_end(&self) -> FlashResult<()> {
+        self.under.check_end()
+    }
+
     fn programmed(&self, block: u32) -> FlashResult<u32> {
         Ok(self.state().programmed[block as usize])
     }

@@ -53,7 +53,7 @@ pub(crate) struct Writer {
     pub(crate) due: f64,
     /// The last page of any block that the last checkpoint knew as given up.
     pub(crate) retired_by_checkpoint: u64,
-    /// The last checkpoint's number, and where replay begins from it and from the one before.
+    /// The number of the last checkpoint that was begun, and where replay begins from it and from the one before.
     pub(crate) checkpoint: u64,
     pub(crate) starts: (u64, u64),
     /// Places that were found since the present batch was begun.
@@ -119,15 +119,14 @@ impl Writer {
         Ok(page)
     }
 
-    /// Programs a page of a checkpoint, in a block of its own.
+    /// Programs a page of the checkpoint that is being written, in a block of its own.
     pub(crate) fn program_checkpoint(
         &mut self,
         inner: &Inner,
         page: u32,
-        number: u64,
         mut bytes: Vec<u8>,
     ) -> Result<()> {
-        let header = self.header(inner, Kind::Checkpoint, 0, number);
+        let header = self.header(inner, Kind::Checkpoint, 0, self.checkpoint);
         page::seal(&mut bytes, page, &header);
         let submitted = inner.device.submit_program(page, &bytes, Purpose::Manifest);
         let completion =

@@ -54,8 +54,11 @@ pub fn repair(media: &Arc<dyn Media>, env: Env, options: &Options) -> Result<Vec
             "a repair that had broken off is ended: {DEVICE} is the new device"
         )]);
     }
+    if !media.exists(DEVICE)? && !media.exists(stage::NAME)? {
+        return Ok(vec![format!("nothing to repair: there is no {DEVICE}, and never was")]);
+    }
     if !media.exists(DEVICE)? {
-        return Ok(vec![format!("nothing to repair: there is no {DEVICE}")]);
+        return begin_anew(media, env, options);
     }
     let mut story = match found_damage(media, &env, options)? {
         damage if damage.is_empty() => return Ok(vec!["everything on the device is sound".into()]),
@@ -83,6 +86,26 @@ pub fn repair(media: &Arc<dyn Media>, env: Env, options: &Options) -> Result<Vec
     let kept = finish(&**media)?;
     story
         .push(format!("{written} versions are written to a new device; kept: {}", kept.join(", ")));
+    Ok(story)
+}
+
+/// Makes a device in the place of one that is missing; what was staged is all that there is to write to it.
+fn begin_anew(media: &Arc<dyn Media>, env: Env, options: &Options) -> Result<Vec<String>> {
+    let mut story = vec![format!(
+        "{DEVICE} is missing, and with it every version that was on the device: all of them are lost"
+    )];
+    let of_device = device_options(options.geometry()?, options.lanes);
+    let new = Arc::new(Emulator::in_file(&**media, DRAFT, of_device)?);
+    let new = Skimpy { inner: recover::open(new, None, env, options.clone())? };
+    let frames = Stage::read(&**media)?;
+    let written = Salvage::default().write(&new.inner.device, &new.inner, frames, &mut story)?;
+    new.close()?;
+    let kept = finish(&**media)?;
+    story.push(format!(
+        "{written} versions that waited in {} are written to a new device; kept: {}",
+        stage::NAME,
+        if kept.is_empty() { "nothing".to_owned() } else { kept.join(", ") }
+    ));
     Ok(story)
 }
 

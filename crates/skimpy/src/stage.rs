@@ -24,7 +24,7 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Purpose, Result, WriteBatch};
+use siltstone_engine::{Error, Purpose, Result, WriteBatch};
 use siltstone_media::{File, Media, Mode};
 
 use crate::page::{u32_at, u64_at};
@@ -75,7 +75,10 @@ impl Stage {
         self.end >= MOST_BYTES
     }
 
-    /// Keeps a batch. What fails is as if it had not been tried.
+    /// Keeps a batch.
+    ///
+    /// # Errors
+    /// The medium's: the batch is not kept. `ReadOnly` if it may be.
     pub(crate) fn append(&mut self, frame: &Frame) -> Result<()> {
         let batch = frame.batch.as_bytes();
         let mut bytes = vec![0; 4];
@@ -88,9 +91,31 @@ impl Stage {
         bytes.extend_from_slice(batch);
         let sum = crc32c::crc32c(&bytes[4..]);
         bytes[..4].copy_from_slice(&sum.to_le_bytes());
-        self.file.write_at(self.end, &bytes, Purpose::Log)?;
+        if let Err(error) = self.file.write_at(self.end, &bytes, Purpose::Log) {
+            return Err(match self.take_back(&bytes) {
+                Ok(()) => error,
+                Err(again) => Error::ReadOnly {
+                    cause: format!("{error}, and that could not be undone: {again}"),
+                },
+            });
+        }
         self.end += bytes.len() as u64;
         Ok(())
+    }
+
+    /// Makes durable that this frame, which could not be written, does not hold.
+    fn take_back(&self, frame: &[u8]) -> Result<()> {
+        let mut sum = [0; 4];
+        if self.file.len()? < self.end + sum.len() as u64 {
+            return Ok(());
+        }
+        self.file.read_at(self.end, &mut sum, Purpose::Log)?;
+        if sum != frame[..4] {
+            return Ok(());
+        }
+        let other = sum.map(|byte| !byte);
+        self.file.write_at(self.end, &other, Purpose::Log)?;
+        self.file.sync(Purpose::Log)
     }
 
     /// The buffer was programmed: the next frame is the first.

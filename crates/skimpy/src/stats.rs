@@ -28,6 +28,7 @@ impl Inner {
         stats.memory.extend(self.mapping.memory());
         stats.memory.insert("packing buffer", self.pending.bytes() as u64);
         stats.counters.extend(self.mapping.counters());
+        stats.counters.insert("read_only", u64::from(self.poisoned.get().is_some()));
         stats.counters.insert("checkpoints", counters.checkpoints.load(Relaxed));
         stats.counters.insert("points_held", self.history.held() as u64);
         let programmed: u64 = Purpose::ALL.iter().map(|purpose| device.get(*purpose).writes).sum();

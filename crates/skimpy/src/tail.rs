@@ -67,7 +67,7 @@ impl Inner {
                 Ok(Some(pages)) => writer.due -= pages / pace,
                 Ok(None) => break,
                 // Whether there is room without it is seen below.
-                Err(error) if error.is_disk_full() => break,
+                Err(error) if error.is_transient() => break,
                 Err(error) => return Err(error),
             }
         }
@@ -78,7 +78,7 @@ impl Inner {
         let mut budget = 2 * geometry.pages();
         while writer.space.free_blocks() < needed {
             let collected = match self.collect_one(writer) {
-                Err(error) if error.is_disk_full() => None,
+                Err(error) if error.is_transient() => None,
                 collected => collected?,
             };
             if collected.is_none() || budget == 0 {
@@ -139,7 +139,7 @@ impl Inner {
                 }
             }
             match self.collect_one(writer) {
-                Err(error) if error.is_disk_full() => break,
+                Err(error) if error.is_transient() => break,
                 collected => collected?,
             };
         }

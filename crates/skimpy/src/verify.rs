@@ -30,6 +30,12 @@ impl Inner {
             }
             progress(u64::from(block) + 1, total);
         }
+        match self.device.flash.check_end().map_err(Error::from) {
+            Err(Error::Corruption { file, offset, reason }) => {
+                report.damage.push(Damage { file, offset, reason });
+            }
+            checked => checked?,
+        }
         let mut damaged = BTreeSet::new();
         for step in 0..self.mapping.steps() {
             match self.mapping.step(self, step, hold.at()) {

@@ -107,11 +107,10 @@ impl Inner {
             }
             self.publish(writer, &records, number, timestamp);
             writer.pending_since.get_or_insert_with(|| self.env.clock.now());
-            // It is kept: that a page can't be programmed now is the next write's affair.
-            return match writer.place(self, false) {
-                Err(error) if !error.is_disk_full() => Err(error),
-                _ => Ok(()),
-            };
+            // It is kept and visible: that a page can't be programmed now is the next write's affair, which is
+            // refused if the table is read-only by it.
+            let _ = writer.place(self, false);
+            return Ok(());
         }
         // Alone, and behind all that waits: so it can be taken back.
         self.mapping.settle(&self.pending, writer.number);

@@ -349,3 +349,43 @@ fn a_repair_that_broke_off_is_ended_or_done_anew() {
         assert!(media.exists("flash.damaged").unwrap() && media.exists("flash.damaged-2").unwrap());
     }
 }
+
+/// Appends to the device's file.
+fn extend(media: &Arc<dyn Media>, bytes: &[u8]) {
+    let file = media.open("flash", Mode::ReadWrite).unwrap();
+    file.write_at(file.len().unwrap(), bytes, Purpose::Maintenance).unwrap();
+}
+
+#[test]
+fn device_with_bytes_behind_its_end_opens_and_reports_them() {
+    for mapping in MAPPINGS {
+        let (media, history) = filled(mapping, 21, true);
+        extend(&media, b"x");
+        let table = open(&media, mapping).unwrap();
+        assert_eq!(read(&table), now(&history), "{mapping}");
+        let told = "1 bytes stand behind the end of the device";
+        assert!(table.warnings()[0].contains(told), "{:?}", table.warnings());
+        let report = table.verify(&mut |_, _| ()).unwrap();
+        assert!(report.damage.len() == 1 && report.damage[0].reason.contains(told), "{report:?}");
+        table.close().unwrap();
+        repair(&media, env(), &options(mapping)).unwrap();
+        let table = open(&media, mapping).unwrap();
+        assert_eq!(read(&table), now(&history), "{mapping}");
+        assert!(table.warnings().is_empty() && table.verify(&mut |_, _| ()).unwrap().is_sound());
+    }
+}
+
+#[test]
+fn repair_without_device_reports_that_all_of_it_is_lost_and_keeps_what_was_staged() {
+    for mapping in MAPPINGS {
+        let (media, _) = filled(mapping, 22, true);
+        media.remove("flash").unwrap();
+        assert!(matches!(open(&media, mapping), Err(Error::Corruption { .. })));
+        let story = repair(&media, env(), &options(mapping)).unwrap();
+        assert!(story[0].contains("flash is missing") && story[0].contains("lost"), "{story:?}");
+        let table = open(&media, mapping).unwrap();
+        assert_eq!(read(&table)[&b"staged"[..]], b"last");
+        assert!(table.verify(&mut |_, _| ()).unwrap().is_sound());
+        assert!(media.exists("packing.damaged").unwrap());
+    }
+}

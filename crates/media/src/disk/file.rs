@@ -89,6 +89,12 @@ impl File for DiskFile {
         self.file.sync_data().map_err(|error| self.fault("sync", error))
     }
 
+    fn is_removed(&self) -> Result<bool> {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = self.file.metadata().map_err(|error| self.fault("look up", error))?;
+        Ok(metadata.nlink() == 0)
+    }
+
     fn begin_sync(&self) {
         // The system finds a place on the medium for each page first.
         let len = self.len().unwrap_or(0);

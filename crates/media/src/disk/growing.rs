@@ -308,6 +308,10 @@ impl File for GrowingFile {
         Ok(())
     }
 
+    fn is_removed(&self) -> Result<bool> {
+        self.inner.is_removed()
+    }
+
     fn begin_sync(&self) {
         self.inner.begin_sync();
     }

@@ -8,11 +8,9 @@
 
 use std::collections::BTreeSet;
 
-use rustix::io::Errno;
-
 use super::directory::{Directory, SharedDirectory};
 use super::file::SharedFile;
-use super::{FaultKind, Faulty, World};
+use super::{FaultError, FaultKind, Faulty, World};
 use crate::names::Node;
 
 impl Faulty {
@@ -54,9 +52,14 @@ impl Faulty {
         }
     }
 
+    /// What planned errors say from now on: `EIO` unless this is called.
+    pub fn set_error(&self, error: FaultError) {
+        self.world.lock().plan.error = error;
+    }
+
     /// Whether planned errors say that the disk is full, as a sync or a rename may, too.
     pub fn set_errors_full(&self, full: bool) {
-        self.world.lock().plan.errno = if full { Errno::NOSPC } else { Errno::IO };
+        self.set_error(if full { FaultError::DiskFull } else { FaultError::Io });
     }
 
     /// Fails each read, write and sync from now on with this probability, drawn from the medium's

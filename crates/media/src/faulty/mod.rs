@@ -79,13 +79,16 @@ mod survivors;
 
 pub use damage::FileOnMedium;
 pub(crate) use dice::Dice;
-pub use plan::FaultKind;
+pub use plan::{FaultError, FaultKind};
 pub use survivors::Survival;
 
 use directory::{Directory, SharedDirectory};
 use file::{Behind, FileState, SharedFile};
 use handle::FaultyFile;
-use plan::{Plan, Verdict};
+use plan::{Plan, Request, Verdict};
+
+/// What takes a file descriptor on the machine's file system.
+const TAKES_DESCRIPTOR: [&str; 6] = ["create", "create directory", "open", "list", "lock", "map"];
 
 /// A directory of a medium that breaks on command. Clones are the same directory; its faults are
 /// planned for the whole medium, through whichever handle.
@@ -139,8 +142,10 @@ impl Faulty {
         operation: &'static str,
         name: &str,
     ) -> Result<MutexGuard<'_, World>> {
+        let takes_descriptor = TAKES_DESCRIPTOR.contains(&operation);
         let mut world = self.world.lock();
-        world.plan.admit(kind).or_fail(operation, &join(&self.name, name))?;
+        let verdict = world.plan.admit(Request { kind, takes_descriptor });
+        verdict.or_fail(operation, &join(&self.name, name))?;
         Ok(world)
     }
 

@@ -30,13 +30,64 @@ pub enum FaultKind {
     Names,
     /// `Media::sync_dir`, and the sync in `Media::subdirectory`.
     DirSync,
+    /// What takes a file descriptor: creating, opening, locking and listing. Each of these is of another
+    /// kind, too.
+    Descriptors,
     /// All of these.
     Any,
 }
 
 impl FaultKind {
-    fn hits(self, request: FaultKind) -> bool {
-        self == FaultKind::Any || self == request
+    fn hits(self, request: Request) -> bool {
+        match self {
+            FaultKind::Any => true,
+            FaultKind::Descriptors => request.takes_descriptor,
+            kind => kind == request.kind,
+        }
+    }
+}
+
+/// What planned errors say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultError {
+    /// `EIO`: the medium fails.
+    Io,
+    /// `ENOSPC`: the medium is full.
+    DiskFull,
+    /// `EMFILE`: the process has as many open files as it may have.
+    ProcessFiles,
+    /// `ENFILE`: so has the system.
+    SystemFiles,
+    /// `ENOMEM`: the system is out of memory.
+    OutOfMemory,
+    /// `EAGAIN`: the system asks to try again.
+    TryAgain,
+}
+
+impl FaultError {
+    fn errno(self) -> Errno {
+        match self {
+            FaultError::Io => Errno::IO,
+            FaultError::DiskFull => Errno::NOSPC,
+            FaultError::ProcessFiles => Errno::MFILE,
+            FaultError::SystemFiles => Errno::NFILE,
+            FaultError::OutOfMemory => Errno::NOMEM,
+            FaultError::TryAgain => Errno::AGAIN,
+        }
+    }
+}
+
+/// A request as the plan sees it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request {
+    /// Neither `Any` nor `Descriptors`.
+    pub(super) kind: FaultKind,
+    pub(super) takes_descriptor: bool,
+}
+
+impl From<FaultKind> for Request {
+    fn from(kind: FaultKind) -> Self {
+        Request { kind, takes_descriptor: false }
     }
 }
 
@@ -75,7 +126,7 @@ pub(super) struct Plan {
     /// How many more of a kind fail.
     pub(super) fail_next: Vec<(FaultKind, u64)>,
     /// What planned errors say.
-    pub(super) errno: Errno,
+    pub(super) error: FaultError,
     pub(super) error_rate: f64,
     pub(super) capacity_bytes: u64,
     pub(super) torn_on_full: bool,
@@ -91,7 +142,7 @@ impl Plan {
             cut_at: None,
             fail_at: Vec::new(),
             fail_next: Vec::new(),
-            errno: Errno::IO,
+            error: FaultError::Io,
             error_rate: 0.0,
             capacity_bytes: u64::MAX,
             torn_on_full: false,
@@ -99,14 +150,15 @@ impl Plan {
         }
     }
 
-    /// Counts a request of a kind (not `Any`) and judges it.
-    pub(super) fn admit(&mut self, request: FaultKind) -> Verdict {
+    /// Counts a request and judges it.
+    pub(super) fn admit(&mut self, request: impl Into<Request>) -> Verdict {
+        let request = request.into();
         if self.power_is_off {
             return Verdict::Off;
         }
         let number = self.requests;
         self.requests += 1;
-        if request != FaultKind::Read {
+        if request.kind != FaultKind::Read {
             let operation = self.operations;
             self.operations += 1;
             if self.cut_at == Some(operation) {
@@ -119,11 +171,11 @@ impl Plan {
         let next = self.use_up(request);
         let unlucky = self.error_rate > 0.0 && self.dice.chance(self.error_rate);
         // Names live in a journal; what fails at random is the moving of bytes.
-        let unlucky = unlucky && request != FaultKind::Names;
-        if named || next || unlucky { Verdict::Fail(self.errno) } else { Verdict::Go }
+        let unlucky = unlucky && request.kind != FaultKind::Names;
+        if named || next || unlucky { Verdict::Fail(self.error.errno()) } else { Verdict::Go }
     }
 
-    fn use_up(&mut self, request: FaultKind) -> bool {
+    fn use_up(&mut self, request: Request) -> bool {
         let Some(at) = self.fail_next.iter().position(|&(kind, _)| kind.hits(request)) else {
             return false;
         };

@@ -64,6 +64,14 @@ pub(super) trait Cells: Send + Sync {
     /// Makes all of that durable. Not called again once it failed.
     fn sync(&self, purpose: Purpose) -> Result<()>;
 
+    /// Checks that nothing stands behind the device.
+    ///
+    /// # Errors
+    /// `Corruption` if something does.
+    fn check_end(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// What a page holds; cells in memory copy nothing for it.
     fn image(&self, place: Place, page_bytes: usize) -> Result<Image> {
         let mut bytes = vec![0; page_bytes];

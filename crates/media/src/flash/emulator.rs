@@ -392,6 +392,10 @@ impl Flash for Emulator {
         Ok(())
     }
 
+    fn check_end(&self) -> FlashResult<()> {
+        Ok(self.cells.check_end()?)
+    }
+
     fn programmed(&self, block: u32) -> FlashResult<u32> {
         Ok(self.state(block)?.next)
     }

@@ -27,7 +27,7 @@ use super::cells::{Cells, Place, State};
 use super::label::{self, Form, LABEL_BYTES};
 use super::slot::{self, HEAD_BYTES, Head};
 use crate::names::join;
-use crate::{File, Media, Mode};
+use crate::{File, Media, Mode, removed};
 
 const BLOCK_HEADER_BYTES: u64 = 512;
 
@@ -55,12 +55,19 @@ impl FileCells {
         }
         let file = media.open(file_name, Mode::ReadWrite)?;
         label::check(&*file, &name, &geometry, Form::OneFile)?;
-        let bytes = LABEL_BYTES + u64::from(geometry.blocks()) * block_bytes(&geometry);
-        if file.len()? != bytes {
+        let cells = FileCells { name, file, geometry };
+        let (bytes, is) = (cells.end(), cells.file.len()?);
+        // Longer: nothing of the device lies behind its end. See `check_end`.
+        if is < bytes {
             let reason = format!("the device was cut: {bytes} bytes are what its label says");
-            return Err(Error::corruption(name, file.len()?, reason));
+            return Err(Error::corruption(cells.name, is, reason));
         }
-        Ok(FileCells { name, file, geometry })
+        Ok(cells)
+    }
+
+    /// Where the device ends in its file.
+    fn end(&self) -> u64 {
+        LABEL_BYTES + u64::from(self.geometry.blocks()) * block_bytes(&self.geometry)
     }
 
     /// Writes anew what is damaged of all but the pages: label, length, headers of blocks. A header's life is then
@@ -185,8 +192,7 @@ impl Cells for FileCells {
     }
 
     fn program(&self, place: Place, bytes: &[u8], purpose: Purpose) -> Result<()> {
-        let slot = slot::encode(place.page, place.erases + 1, bytes);
-        self.file.write_at(self.slot_offset(place), &slot, purpose)
+        write_slot(&*self.file, self.slot_offset(place), place, bytes, purpose)
     }
 
     fn renew(&self, place: Place, purpose: Purpose) -> Result<()> {
@@ -203,8 +209,60 @@ impl Cells for FileCells {
     }
 
     fn sync(&self, purpose: Purpose) -> Result<()> {
-        self.file.sync(purpose)
+        self.file.sync(purpose)?;
+        if self.file.is_removed()? { Err(removed(&self.name)) } else { Ok(()) }
     }
+
+    fn check_end(&self) -> Result<()> {
+        let (end, is) = (self.end(), self.file.len()?);
+        if is <= end {
+            return Ok(());
+        }
+        let reason = format!(
+            "{} bytes stand behind the end of the device, which are none of its: its pages are not touched by them",
+            is - end
+        );
+        Err(Error::corruption(&self.name, end, reason))
+    }
+}
+
+/// Writes a page to its slot, or takes back durably what could not be written whole: what is missing of it
+/// may read as the zeros that it ends in, so that it would hold, beside the page that is programmed in its stead.
+///
+/// # Errors
+/// The medium's: the page does not hold. `ReadOnly` if it may.
+pub(super) fn write_slot(
+    file: &dyn File,
+    offset: u64,
+    place: Place,
+    bytes: &[u8],
+    purpose: Purpose,
+) -> Result<()> {
+    let life = place.erases + 1;
+    let slot = slot::encode(place.page, life, bytes);
+    let Err(error) = file.write_at(offset, &slot, purpose) else { return Ok(()) };
+    match take_back(file, offset, place, purpose) {
+        Ok(()) => Err(error),
+        Err(again) => {
+            let cause = format!("{error}, and that could not be undone: {again}");
+            Err(Error::ReadOnly { cause })
+        }
+    }
+}
+
+/// Gives a slot the head of one that was never written, unless its own does not hold.
+fn take_back(file: &dyn File, offset: u64, place: Place, purpose: Purpose) -> Result<()> {
+    let mut head = [0; HEAD_BYTES];
+    // Shorter: not even the head got in. To write one would take space that there may not be.
+    if file.len()? < offset + HEAD_BYTES as u64 {
+        return Ok(());
+    }
+    file.read_at(offset, &mut head, purpose)?;
+    if slot::head(place.page, &head) != Head::Life(place.erases + 1) {
+        return Ok(());
+    }
+    file.write_at(offset, &[0; HEAD_BYTES], purpose)?;
+    file.sync(purpose)
 }
 
 /// Reads a page from its slot; `false` if it doesn't hold.

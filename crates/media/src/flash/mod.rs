@@ -112,6 +112,15 @@ pub trait Flash: Send + Sync {
     /// `Medium`: as of a program. `NoSuchPage`.
     fn renew(&self, page: u32, purpose: Purpose) -> FlashResult<()>;
 
+    /// Checks that nothing stands behind the device in the file that it is kept in. What stands there is not
+    /// read, and does no harm.
+    ///
+    /// # Errors
+    /// `Medium` with a corruption if something does.
+    fn check_end(&self) -> FlashResult<()> {
+        Ok(())
+    }
+
     /// How many pages of the block were programmed since it was erased: the index of the next.
     fn programmed(&self, block: u32) -> FlashResult<u32>;
 

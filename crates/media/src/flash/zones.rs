@@ -26,9 +26,9 @@ use siltstone_engine::{Error, Purpose, Result};
 
 use super::Geometry;
 use super::cells::{Cells, Place, State};
-use super::file::read_slot;
+use super::file::{read_slot, write_slot};
 use super::label::{self, Form};
-use super::slot::{self, HEAD_BYTES};
+use super::slot::HEAD_BYTES;
 use crate::names::join;
 use crate::{File, Media, Mode};
 
@@ -169,8 +169,7 @@ impl Cells for ZoneCells {
             Some(file) => file,
             None => self.reset(place.block, life, purpose)?,
         };
-        let slot = slot::encode(place.page, life, bytes);
-        let written = file.write_at(self.slot_offset(place), &slot, purpose);
+        let written = write_slot(&*file, self.slot_offset(place), place, bytes, purpose);
         // After the write: a flush in between must not take the zone for synced.
         self.unsynced.lock().insert(place.block, file);
         written

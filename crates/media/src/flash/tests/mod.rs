@@ -11,6 +11,7 @@ use crate::{Media, Ram};
 mod files;
 mod model;
 mod power;
+mod refused;
 mod rules;
 mod time;
 
