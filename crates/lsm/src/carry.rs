@@ -156,13 +156,10 @@ impl Inner {
             sequences = rest;
             let header = record::carried_header(these);
             let mut offsets = Vec::new();
-            writer.log.append(&[[&header, bytes]], &mut offsets).map_err(|error| {
-                if error.is_disk_full() {
-                    error
-                } else {
-                    self.background.poison("appending to the log", error)
-                }
-            })?;
+            writer
+                .log
+                .append(&[[&header, bytes]], &mut offsets)
+                .map_err(|error| self.background.doubt("appending to the log", error))?;
             let position = Position::new(offsets[0], header.len() + bytes.len());
             let operations = siltstone_engine::batch::operations(bytes).filter_map(|op| op.ok());
             for (&sequence, op) in these.iter().zip(operations) {

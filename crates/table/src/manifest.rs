@@ -22,8 +22,8 @@
 //! fresh file and switches `CURRENT`. So nothing is ever written behind a torn tail, and opening
 //! writes nothing at all.
 //!
-//! Invariant: when `append` has returned, the edit survives any crash. If the disk was full, the edit is
-//! not there, and what it names may be removed; after any other error the medium may have it or not,
+//! Invariant: when `append` has returned, the edit survives any crash. After a transient error, as that of a full
+//! disk, the edit is not there, and what it names may be removed; after any other error the medium may have it or not,
 //! and only a later manifest tells: one that was opened again is [settled](Manifest::settle) before
 //! anything is removed that it does not name.
 //!
@@ -175,16 +175,16 @@ impl Manifest {
     /// after opening copies the manifest.
     ///
     /// # Errors
-    /// Disk full: the edit is surely not there, and the manifest goes on. The medium's, if nothing was
-    /// written. `ReadOnly` once it is unknown whether the medium has the edit, until it is opened anew.
+    /// Those that are [transient](Error::is_transient): the edit is surely not there, and the manifest goes on.
+    /// The medium's, if nothing was written. `ReadOnly` once it is unknown whether the medium has the edit, until it is opened anew.
     pub fn append(&mut self, edit: &[u8]) -> Result<()> {
         let number = (self.last_edit + 1).to_le_bytes();
         match &mut self.state {
             State::Poisoned(cause) => return Err(Error::ReadOnly { cause: cause.clone() }),
             State::Writing(log) => {
-                // A log that took the record back goes on; one that could not is done for.
+                // The log took the record back and goes on.
                 let appended = log.append(&[&number, edit]).map(drop);
-                if appended.as_ref().is_err_and(Error::is_disk_full) && log.check_usable().is_ok() {
+                if appended.as_ref().is_err_and(Error::is_transient) {
                     return appended;
                 }
                 if let Err(error) = appended.and_then(|()| log.sync()) {

@@ -101,9 +101,12 @@ impl Inner {
     ) -> Result<()> {
         let mut writer = self.writer.lock();
         self.background.check_writable()?;
-        self.make_room(&mut writer, under_way)?;
-        let writer = writer.as_mut().ok_or(Error::Closed)?;
         let batches = || std::iter::once(own).chain(others.iter().map(|queued| &queued.batch));
+        // A sync alone takes no room, and does not fail for want of any.
+        if batches().any(|batch| !batch.is_empty()) {
+            self.make_room(&mut writer, under_way)?;
+        }
+        let writer = writer.as_mut().ok_or(Error::Closed)?;
         let wants_sync = durability == Durability::Synced
             || others.iter().any(|queued| queued.durability == Durability::Synced);
 
@@ -167,13 +170,8 @@ impl Inner {
             .zip(&bodies)
             .map(|(start, &(end, bytes))| [&headers[start..end], bytes])
             .collect();
-        log.append(&records, offsets).map_err(|error| {
-            if error.is_disk_full() {
-                error
-            } else {
-                self.background.poison("appending to the log", error)
-            }
-        })?;
+        log.append(&records, offsets)
+            .map_err(|error| self.background.doubt("appending to the log", error))?;
         for ((piece, &offset), record) in pieces.iter_mut().zip(&*offsets).zip(&records) {
             piece.1 = Position::new(offset, record[0].len() + record[1].len());
         }

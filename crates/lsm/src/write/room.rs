@@ -61,7 +61,8 @@ impl Inner {
         };
         let next = self.take_next_log()?;
         let number = next.number();
-        writer.log.rotate_to(next)?;
+        let rotated = writer.log.rotate_to(next);
+        rotated.map_err(|error| self.background.poison_if_read_only("beginning a log", error))?;
         writer.memtable.set_full(full);
         let fresh = Memtable::with_spares(number, &self.spares);
         let fresh = std::sync::Arc::new(fresh);

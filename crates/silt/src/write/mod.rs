@@ -85,7 +85,10 @@ impl Inner {
         let mut writer = self.writer.lock();
         self.background.check_writable()?;
         let batches = || std::iter::once(own).chain(others.iter().map(|queued| &queued.batch));
-        self.make_room(&mut writer, batches().map(logged_bytes).sum())?;
+        // A sync alone takes no room, and does not fail for want of any.
+        if batches().any(|batch| !batch.is_empty()) {
+            self.make_room(&mut writer, batches().map(logged_bytes).sum())?;
+        }
         let writer = writer.as_mut().ok_or(Error::Closed)?;
         let wants_sync = durability == Durability::Synced
             || others.iter().any(|queued| queued.durability == Durability::Synced);
@@ -93,13 +96,10 @@ impl Inner {
         let mut group = self.look_up(&writer.active, batches())?;
         let mut places = Vec::with_capacity(group.records.len());
         if !group.records.is_empty() {
-            writer.log.append(&group.records, &mut places).map_err(|error| {
-                if error.is_disk_full() {
-                    error
-                } else {
-                    self.background.poison("appending to the log", error)
-                }
-            })?;
+            writer
+                .log
+                .append(&group.records, &mut places)
+                .map_err(|error| self.background.doubt("appending to the log", error))?;
         }
         if wants_sync {
             writer.log.sync().map_err(|e| self.background.poison("syncing the log", e))?;

@@ -45,7 +45,8 @@ impl Inner {
     /// Moves on to a new log and new LogStores, and queues the full ones for their conversion.
     pub(crate) fn rotate(&self, writer: &mut Writer) -> Result<()> {
         let number = self.versions.new_number();
-        writer.log.rotate(number)?;
+        let rotated = writer.log.rotate(number);
+        rotated.map_err(|error| self.background.poison_if_read_only("beginning a log", error))?;
         let mut fresh = Generation::new(self.versions.keys().partitions, self.options.slots);
         fresh.add_log(number, writer.log.access(), 0);
         let fresh = Arc::new(fresh);

@@ -174,7 +174,8 @@ impl ChainWriter {
     pub fn rotate_to(&mut self, next: NextLog) -> Result<()> {
         let previous = Link { number: self.number, bytes: self.current.len() };
         let NextLog { number, log } = next;
-        let log = begin(self.media.as_ref(), number, log, previous)?;
+        let log = begin(self.media.as_ref(), number, log, previous)
+            .inspect_err(|error| self.current.give_up(error))?;
         self.older.push((self.number, std::mem::replace(&mut self.current, log)));
         self.number = number;
         self.is_named = false;

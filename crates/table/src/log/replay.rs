@@ -154,7 +154,8 @@ fn replay_log(
 mod tests {
     use super::super::{ChainWriter, NextLog};
     use super::*;
-    use siltstone_media::Ram;
+    use siltstone_media::faulty::{FaultKind, Survival};
+    use siltstone_media::{Faulty, Ram};
     use std::sync::Arc;
 
     /// Remembers what it is given.
@@ -256,5 +257,35 @@ mod tests {
         assert!(heard(&media, 5).unwrap_err().is_corruption());
         let sealed = replay(chain(true).as_ref(), 9, Some(9), &mut Heard::default());
         assert!(sealed.unwrap_err().is_corruption());
+    }
+
+    #[test]
+    fn log_cut_back_after_failed_append_claims_nothing_of_logs_before_it() {
+        let faulty = Faulty::new(1);
+        let media: Arc<dyn Media> = Arc::new(faulty.clone());
+        let mut log = ChainWriter::create(&media, 3, Link::default()).unwrap();
+        media.sync_dir(Purpose::Log).unwrap();
+        log.append(&[[b"\x01", b"never synced"]], &mut Vec::new()).unwrap();
+        log.rotate(5).unwrap();
+        media.sync_dir(Purpose::Log).unwrap();
+        faulty.fail_next(FaultKind::Write, 1);
+        assert!(log.append(&[[b"\x01", b"refused"]], &mut Vec::new()).is_err());
+        log.append(&[[b"\x01", b"taken"]], &mut Vec::new()).unwrap();
+        let survivor: Arc<dyn Media> = Arc::new(faulty.survivors_as(Survival::LoseAll, 1));
+        let (_, records, replayed) = heard(&survivor, 0).unwrap();
+        assert_eq!((records, replayed.logs.len()), (0, 0), "log 3 was never synced");
+    }
+
+    #[test]
+    fn chain_takes_no_more_after_next_log_that_could_not_be_undone() {
+        let faulty = Faulty::new(1);
+        let media: Arc<dyn Media> = Arc::new(faulty.clone());
+        let mut log = ChainWriter::create(&media, 3, Link::default()).unwrap();
+        let next = NextLog::create(media.as_ref(), 5).unwrap();
+        // The link, the cut, and the removal.
+        faulty.fail_next(FaultKind::Any, 3);
+        assert!(matches!(log.rotate_to(next), Err(Error::ReadOnly { .. })));
+        let appended = log.append(&[[b"\x01", b"x"]], &mut Vec::new());
+        assert!(matches!(appended, Err(Error::ReadOnly { .. })), "{appended:?}");
     }
 }

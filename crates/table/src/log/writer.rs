@@ -7,7 +7,8 @@
 //! After a fault:
 //! * A failed append cuts the file back to the last whole record and syncs that, so that no sector
 //!   of the failed record can surface behind a later one. Then the log goes on (a full disk may have
-//!   space again). If cutting back fails too, the log refuses all further appends.
+//!   space again). If cutting back fails too, the append is `ReadOnly` instead of what failed, since its record
+//!   may be there after the next opening, and the log refuses all further appends.
 //! * A failed sync leaves unknown what it covered: the log refuses all further appends and syncs.
 //!
 //! Invariant: the bytes before `len` are whole records in the order of the calls, and `synced_to`
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::{File, Media};
+use siltstone_media::{File, Media, removed};
 
 use super::LogAccess;
 use super::format::{BLOCK, FRAGMENT, LogSum, PREV_SYNCED, Part, fits_fragment, seal_payload};
@@ -106,8 +107,8 @@ impl LogWriter {
     /// It is in the file, not yet durable. Cost: one write request up to a mebibyte.
     ///
     /// # Errors
-    /// `TooLarge` over [`MAX_RECORD_BYTES`]; the medium's; `ReadOnly` after a fault that could not
-    /// be undone. After any error the record is not in the log.
+    /// `TooLarge` over [`MAX_RECORD_BYTES`]; the medium's: the record is not in the log. `ReadOnly` after a fault
+    /// that could not be undone: it may be in the log if this is the first such error.
     pub fn append(&mut self, parts: &[&[u8]]) -> Result<u64> {
         self.transact(|log| log.stage(parts))
     }
@@ -138,17 +139,18 @@ impl LogWriter {
     /// Makes all that was appended durable.
     ///
     /// # Errors
-    /// The medium's, after which the log refuses everything.
+    /// The medium's, after which the log refuses everything; that the file was removed meanwhile, by somebody
+    /// else: whoever owns the log removes it last of all. Cost beside the sync's: a request for the file's links.
     pub fn sync(&mut self) -> Result<()> {
-        self.shared.sync().map(|_| ())
+        self.shared.sync()?;
+        self.shared.check_present()
     }
 
-    /// Whether it takes more.
-    ///
-    /// # Errors
-    /// `ReadOnly` after a fault that could not be undone.
-    pub(crate) fn check_usable(&self) -> Result<()> {
-        self.shared.check_usable()
+    /// Takes no more if `error` says that the log which was to follow may be there after the next opening.
+    pub(super) fn give_up(&self, error: &Error) {
+        if let Error::ReadOnly { cause } = error {
+            self.shared.poison(cause.clone());
+        }
     }
 
     /// Reads its records from any thread, each from the moment its append has returned.
@@ -222,7 +224,7 @@ impl LogWriter {
                 self.tail = start;
                 self.records = records;
                 if self.reached_medium {
-                    self.shared.cut_back(start, &error);
+                    self.shared.cut_back(start, &error)?;
                 }
                 Err(error)
             }
@@ -357,17 +359,29 @@ impl Shared {
         Ok(written)
     }
 
-    /// Removes what a failed append may have left behind `len`, durably.
-    fn cut_back(&self, len: u64, cause: &Error) {
+    /// Refuses to take for durable what nobody will find.
+    fn check_present(&self) -> Result<()> {
+        if !self.file.is_removed()? {
+            return Ok(());
+        }
+        let error = removed(&self.name);
+        self.poison(error.to_string());
+        Err(error)
+    }
+
+    /// Removes what a failed append may have left behind `len`, durably. That is no claim that what is before
+    /// `len` was synced: in a chain of logs it would say that the logs before this one were, too.
+    fn cut_back(&self, len: u64, cause: &Error) -> Result<()> {
         let cut = self.file.set_len(len).and_then(|()| self.file.sync(self.purpose));
         match cut {
-            Ok(()) => {
-                self.synced.fetch_max(len, Ordering::AcqRel);
+            Ok(()) => Ok(()),
+            Err(error) => {
+                self.poison(format!(
+                    "an append to {} failed ({cause}) and could not be undone ({error})",
+                    self.name
+                ));
+                self.check_usable()
             }
-            Err(error) => self.poison(format!(
-                "an append to {} failed ({cause}) and could not be undone ({error})",
-                self.name
-            )),
         }
     }
 

@@ -80,9 +80,12 @@ impl Inner {
     fn lead(&self, own: &WriteBatch, durability: Durability, others: &[Queued]) -> Result<()> {
         let mut writer = self.writer.lock();
         self.background.check_writable()?;
-        self.make_room(&mut writer)?;
-        let writer = writer.as_mut().ok_or(Error::Closed)?;
         let batches = || std::iter::once(own).chain(others.iter().map(|queued| &queued.batch));
+        // A sync alone takes no room, and does not fail for want of any.
+        if batches().any(|batch| !batch.is_empty()) {
+            self.make_room(&mut writer)?;
+        }
+        let writer = writer.as_mut().ok_or(Error::Closed)?;
         let wants_sync = durability == Durability::Synced
             || others.iter().any(|queued| queued.durability == Durability::Synced);
 
@@ -129,13 +132,8 @@ impl Inner {
             .zip(&bodies)
             .map(|(start, &(end, bytes))| [&headers[start..end], bytes])
             .collect();
-        log.append(&records, &mut Vec::new()).map_err(|error| {
-            if error.is_disk_full() {
-                error
-            } else {
-                self.background.poison("appending to the log", error)
-            }
-        })
+        log.append(&records, &mut Vec::new())
+            .map_err(|error| self.background.doubt("appending to the log", error))
     }
 
     /// Makes every write that has returned durable.

@@ -47,7 +47,8 @@ impl Inner {
     /// Moves on to a new log and a new memtable, and queues the full one for its flush.
     pub(crate) fn rotate(&self, writer: &mut Writer) -> Result<()> {
         let number = self.versions.new_number();
-        writer.log.rotate(number)?;
+        let rotated = writer.log.rotate(number);
+        rotated.map_err(|error| self.background.poison_if_read_only("beginning a log", error))?;
         let full = &writer.memtable;
         // After a batch of unusual size the next memtable is not to be as large.
         let fresh = match full.bytes() <= self.memory_limit() {
