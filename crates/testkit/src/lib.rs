@@ -27,6 +27,7 @@
 //! | [`damage`](mod@damage) | check: flipped bytes, zeroed sectors, what is cut off, behind the end, misplaced, swapped, old, missing |
 //! | [`faults`] | check: each request failing once |
 //! | [`full`] | check: a full medium at any point |
+//! | [`refused`] | check: what was refused stays away when the table is opened again |
 //! | [`linear`] | check: single operations are linearizable |
 //! | [`serial`] | are transactions serializable: histories, their graph, random ones |
 //! | [`concurrent`] | check: batches, snapshots and cursors among threads |
@@ -59,6 +60,7 @@ pub mod oracle;
 pub mod pages;
 pub mod power;
 pub mod reference;
+pub mod refused;
 pub mod resealed;
 pub mod scale;
 pub mod serial;
@@ -127,6 +129,7 @@ macro_rules! conformance {
             resealed $crate::resealed::resealed,
             faults $crate::faults::faults,
             full_medium $crate::full::full_medium,
+            refused_writes $crate::refused::refused_writes,
             linearizable $crate::linear::linearizable,
             threads $crate::concurrent::threads,
             copies_among_writers $crate::copies::copies_among_writers,

@@ -276,10 +276,14 @@ impl Engine for Reference {
 
     fn close(&self) -> Result<()> {
         let mut state = self.state.write();
-        if std::mem::replace(&mut state.closed, true) || state.poisoned.is_some() {
+        if std::mem::replace(&mut state.closed, true) {
             return Ok(());
         }
-        state.journal.close()
+        match &state.poisoned {
+            Some(_) if self.has(Bug::ClosesInDoubt) => Ok(()),
+            Some(cause) => Err(Error::ReadOnly { cause: cause.clone() }),
+            None => state.journal.close(),
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 //! | `SILTSTONE_VARIANT` | runs this option set alone | all in turn |
 //! | `SILTSTONE_HISTORIES` | random histories | 60 |
 //! | `SILTSTONE_POWER_CUTS` | power cuts | 400 |
+//! | `SILTSTONE_REFUSED_HISTORIES` | histories in which writes are refused | 100 |
 //! | `SILTSTONE_FLIPS` | bytes flipped and other damage, by store | 1500 |
 //! | `SILTSTONE_FAULTS` | requests failed in turn, by option set | 60 |
 //! | `SILTSTONE_ROUNDS` | concurrent runs | 6 |
@@ -27,6 +28,8 @@ pub struct Scale {
     pub histories: u64,
     /// Power cuts.
     pub power_cuts: u64,
+    /// Histories in which writes are refused.
+    pub refused_histories: u64,
     /// Places to damage, by store.
     pub flips: u64,
     /// Requests to fail, by option set.
@@ -44,6 +47,7 @@ impl Default for Scale {
             variant: None,
             histories: 60,
             power_cuts: 400,
+            refused_histories: 100,
             flips: 1500,
             faults: 60,
             rounds: 30,
@@ -77,6 +81,8 @@ impl Scale {
             variant: number("SILTSTONE_VARIANT").map(|variant| variant as u32),
             histories: number("SILTSTONE_HISTORIES").unwrap_or(default.histories),
             power_cuts: number("SILTSTONE_POWER_CUTS").unwrap_or(default.power_cuts),
+            refused_histories: number("SILTSTONE_REFUSED_HISTORIES")
+                .unwrap_or(default.refused_histories),
             flips: number("SILTSTONE_FLIPS").unwrap_or(default.flips),
             faults: number("SILTSTONE_FAULTS").unwrap_or(default.faults),
             rounds: number("SILTSTONE_ROUNDS").unwrap_or(default.rounds),

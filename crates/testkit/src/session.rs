@@ -115,9 +115,14 @@ impl<'s> Session<'s> {
     /// Goes on, with what is known, on another medium: the engine is not open there yet.
     #[must_use]
     pub fn moved_to(mut self, media: Arc<dyn Media>) -> Self {
+        self.move_to(media);
+        self
+    }
+
+    /// The same in place.
+    pub fn move_to(&mut self, media: Arc<dyn Media>) {
         self.drop_engine();
         self.media = media;
-        self
     }
 
     /// The engine.

@@ -140,6 +140,10 @@ impl File for TracedFile {
         self.after("sync", self.below.sync(purpose))
     }
 
+    fn is_removed(&self) -> Result<bool> {
+        self.below.is_removed()
+    }
+
     fn begin_sync(&self) {
         self.below.begin_sync();
     }

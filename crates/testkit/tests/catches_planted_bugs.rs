@@ -4,7 +4,7 @@
 use siltstone_testkit::reference::Bug;
 use siltstone_testkit::{
     Check, ReferenceSubject, Scale, concurrent, crowd, damage, faults, full, histories, limits,
-    linear, power,
+    linear, power, refused,
 };
 
 fn finds(check: Check, bug: Bug) {
@@ -71,6 +71,14 @@ fn faults_find_a_failed_sync_that_is_hidden() {
 #[test]
 fn a_full_medium_finds_an_engine_that_never_writes_again() {
     finds(full::full_medium, Bug::FullForEver);
+}
+
+#[test]
+fn refused_writes_find_what_comes_back_and_a_fault_that_is_hidden() {
+    finds(refused::refused_writes, Bug::KeepsRefused);
+    finds(refused::refused_writes, Bug::ClosesInDoubt);
+    finds(refused::refused_writes, Bug::HidesFailedSync);
+    finds(refused::refused_writes, Bug::FullForEver);
 }
 
 #[test]

@@ -33,6 +33,10 @@ pub enum Bug {
     IgnoresExpiry,
     /// Goes on after a failed sync as if it had not been.
     HidesFailedSync,
+    /// Leaves in the journal what could not be written whole.
+    KeepsRefused,
+    /// Closes after a failed sync as if all was well.
+    ClosesInDoubt,
     /// Never writes again once the medium was full.
     FullForEver,
     /// Makes the operations of a batch visible one by one.

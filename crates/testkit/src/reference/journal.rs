@@ -81,11 +81,20 @@ impl Journal {
         if self.bug == Some(Bug::ForgetsBuffered) {
             self.unwritten.extend_from_slice(&record);
         } else if let Err(error) = self.file.write_at(self.end, &record, Purpose::Log) {
-            // It may be there all the same, and the next sync make durable what has not happened.
-            self.file.set_len(self.end)?;
+            if self.bug != Some(Bug::KeepsRefused) {
+                self.cut_back(&error)?;
+            }
             return Err(error);
         }
         self.end += record.len() as u64;
+        Ok(())
+    }
+
+    /// Removes durably what a failed append may have left: it may be whole.
+    fn cut_back(&mut self, cause: &Error) -> Result<()> {
+        let cut = self.file.set_len(self.end).and_then(|()| self.file.sync(Purpose::Log));
+        cut.map_err(|error| Error::ReadOnly { cause: format!("{cause}, and then: {error}") })?;
+        self.synced_to = self.end;
         Ok(())
     }
 
