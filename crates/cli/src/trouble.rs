@@ -1,8 +1,8 @@
 //! What troubles the tables that are served, on standard error, while it lasts.
 //!
-//! A thread asks each table once a second for its [`trouble`](siltstone::Engine::trouble): background work that
-//! fails and is tried again, or why the table is read-only. It writes a line when that begins, when it becomes
-//! another, and when it is over.
+//! A thread asks each table once a second for its [`trouble`](siltstone::Engine::trouble):
+//! background work that fails and is tried again, or why the table is read-only. It writes a line
+//! when that begins, when it becomes another, and when it is over.
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};

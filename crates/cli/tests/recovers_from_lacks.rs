@@ -1,5 +1,5 @@
-//! A server whose file system is full, whose descriptors are used up, or whose directory is deleted: on the
-//! machine's own file systems, for each durable engine.
+//! A server whose file system is full, whose descriptors are used up, or whose directory is
+//! deleted: on the machine's own file systems, for each durable engine.
 //!
 //! | what happens | what must follow |
 //! | --- | --- |
@@ -7,8 +7,8 @@
 //! | no descriptor is left for background work, and later some are | no table stays read-only; the server says so meanwhile |
 //! | the store's directory is deleted | writes are refused at the latest with the next sync, and the exit status is not 0 |
 //!
-//! `SILTSTONE_FULL_DISKS` says how many full file systems each engine is tried on: 8 by default, which takes
-//! root's right to mount.
+//! `SILTSTONE_FULL_DISKS` says how many full file systems each engine is tried on: 8 by default,
+//! which takes root's right to mount.
 
 #![allow(clippy::unwrap_used)]
 
@@ -338,7 +338,8 @@ fn lack_of_descriptors_passes_and_is_reported_meanwhile() {
         let server = Server::start(&dir, table, "everysec");
         let mut writer = Writer::new(&server, 7 + number as u64, 1000);
         (0..50).for_each(|_| assert!(writer.write()));
-        // What is open stays open; one more may be opened: a log, so that the memtable before it can be flushed.
+        // What is open stays open; one more may be opened: a log, so that the memtable before it
+        // can be flushed.
         let none = Rlimit { current: Some(server.last_descriptor() + 2), maximum: limit.maximum };
         prlimit(Some(server.pid()), Resource::Nofile, none).unwrap();
         let began = Instant::now();

@@ -7,9 +7,10 @@
 //! ```
 //!
 //! An engine keeps what is due and under way in a state of its own, `S`, under the lock of
-//! [`Background`]; what the jobs are is its affair ([`BackgroundWork`]). After a failure that passes the work is
-//! tried again: by the next write, flush or call for maintenance that needs it, once each, and without them after
-//! a delay that grows with each failure. Until then [`Background::trouble`] says what fails.
+//! [`Background`]; what the jobs are is its affair ([`BackgroundWork`]). After a failure that
+//! passes the work is tried again: by the next write, flush or call for maintenance that needs it,
+//! once each, and without them after a delay that grows with each failure. Until then
+//! [`Background::trouble`] says what fails.
 //!
 //! Invariant: a job that began is over before [`Background::stop`] returns; a job that panics or
 //! leaves the medium in doubt poisons the table, which then refuses writes and says why.
@@ -107,8 +108,8 @@ impl<S> Background<S> {
         }));
     }
 
-    /// What keeps the table from going on as it should, for people: background work that fails and is tried
-    /// again, or why it is read-only.
+    /// What keeps the table from going on as it should, for people: background work that fails and
+    /// is tried again, or why it is read-only.
     pub fn trouble(&self) -> Option<String> {
         if let Some(cause) = self.poisoned.get() {
             return Some(format!("it is read-only since an earlier fault ({cause})"));
@@ -253,8 +254,8 @@ impl<S> Background<S> {
         if matches!(error, Error::ReadOnly { .. }) { self.poison(doing, error) } else { error }
     }
 
-    /// As [`poison`](Self::poison), unless the error is [transient](Error::is_transient): then nothing is in doubt,
-    /// and the same may be tried again.
+    /// As [`poison`](Self::poison), unless the error is [transient](Error::is_transient): then
+    /// nothing is in doubt, and the same may be tried again.
     pub fn doubt(&self, doing: &str, error: Error) -> Error {
         if error.is_transient() { error } else { self.poison(doing, error) }
     }

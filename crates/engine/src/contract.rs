@@ -112,8 +112,8 @@ pub trait Engine: Send + Sync {
         Vec::new()
     }
 
-    /// What keeps the engine from going on as it should just now, for people: background work that fails and is
-    /// tried again, or why it is read-only. `None` while all is well.
+    /// What keeps the engine from going on as it should just now, for people: background work that
+    /// fails and is tried again, or why it is read-only. `None` while all is well.
     fn trouble(&self) -> Option<String> {
         None
     }
@@ -125,8 +125,8 @@ pub trait Engine: Send + Sync {
     }
 
     /// Finishes background work, makes everything durable and refuses further use. Dropping an
-    /// engine without closing it loses nothing that was promised. `ReadOnly` where an earlier fault has made the
-    /// engine read-only: it is closed, and not everything may be durable.
+    /// engine without closing it loses nothing that was promised. `ReadOnly` where an earlier fault
+    /// has made the engine read-only: it is closed, and not everything may be durable.
     fn close(&self) -> Result<()>;
 
     /// The typed answer to an operation that this engine does not have.

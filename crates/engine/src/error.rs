@@ -33,8 +33,8 @@ pub enum Error {
         file: String,
         /// The kind the operating system gave, to tell "disk full" from "no such file".
         kind: std::io::ErrorKind,
-        /// The number the operating system gave, where the fault is its own: kinds lack some, as "too
-        /// many open files".
+        /// The number the operating system gave, where the fault is its own: kinds lack some, as
+        /// "too many open files".
         code: Option<i32>,
         /// The operating system's words.
         message: String,
@@ -168,9 +168,9 @@ impl Error {
             if matches!(kind, StorageFull | QuotaExceeded | FileTooLarge) && !is_sync(operation))
     }
 
-    /// Whether the medium or the system lacks something that it may have again: space, descriptors, memory,
-    /// time. The request had no effect, or one that was undone, and may be tried again. A sync that says so is
-    /// another matter: it leaves in doubt all that it covered.
+    /// Whether the medium or the system lacks something that it may have again: space, descriptors,
+    /// memory, time. The request had no effect, or one that was undone, and may be tried again. A
+    /// sync that says so is another matter: it leaves in doubt all that it covered.
     pub fn is_transient(&self) -> bool {
         const LACKING: [i32; 5] =
             [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN, libc::EINTR];

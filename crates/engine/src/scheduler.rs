@@ -121,7 +121,8 @@ impl Scheduler {
         self.shared.work.notify_all();
     }
 
-    /// Queues a job that is to wait first. A manual scheduler has no time of its own: there it does not wait.
+    /// Queues a job that is to wait first. A manual scheduler has no time of its own: there it does
+    /// not wait.
     pub fn spawn_after(
         &self,
         delay: Duration,

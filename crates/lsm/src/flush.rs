@@ -317,8 +317,8 @@ impl Inner {
         Ok(data_bytes)
     }
 
-    /// Removes tables after their edit has failed with `error`, if that says that no manifest names them: the next
-    /// attempt writes others.
+    /// Removes tables after their edit has failed with `error`, if that says that no manifest names
+    /// them: the next attempt writes others.
     pub(crate) fn remove_if_unnamed(&self, error: &Error, written: &[FileEntry]) {
         if error.is_transient() {
             self.remove_tables(written);

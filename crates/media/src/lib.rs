@@ -181,8 +181,8 @@ pub trait File: Send + Sync {
     /// Makes everything written to the file so far durable, its length too.
     fn sync(&self, purpose: Purpose) -> Result<()>;
 
-    /// Whether the file was removed, by whomever: it has no name any more, and nobody will find it when this
-    /// handle is gone. Media that cannot tell answer `false`.
+    /// Whether the file was removed, by whomever: it has no name any more, and nobody will find it
+    /// when this handle is gone. Media that cannot tell answer `false`.
     fn is_removed(&self) -> Result<bool> {
         Ok(false)
     }

@@ -71,8 +71,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Removes stores after their edit has failed with `error`, if that says that no manifest names them: the next
-    /// attempt writes others.
+    /// Removes stores after their edit has failed with `error`, if that says that no manifest names
+    /// them: the next attempt writes others.
     pub(crate) fn discard_if_unnamed(&self, error: &Error, numbers: &[u64]) {
         if error.is_transient() {
             numbers.iter().for_each(|number| discard(self.media.as_ref(), *number));

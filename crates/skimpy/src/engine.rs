@@ -139,7 +139,8 @@ impl Inner {
         error
     }
 
-    /// Poisons the table, unless the medium is merely full, or lacks something else that it may have again.
+    /// Poisons the table, unless the medium is merely full, or lacks something else that it may
+    /// have again.
     pub(crate) fn doubt(&self, doing: &str, error: Error) -> Error {
         if error.is_transient() { error } else { self.poison(doing, error) }
     }

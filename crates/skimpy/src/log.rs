@@ -53,7 +53,8 @@ pub(crate) struct Writer {
     pub(crate) due: f64,
     /// The last page of any block that the last checkpoint knew as given up.
     pub(crate) retired_by_checkpoint: u64,
-    /// The number of the last checkpoint that was begun, and where replay begins from it and from the one before.
+    /// The number of the last checkpoint that was begun, and where replay begins from it and from
+    /// the one before.
     pub(crate) checkpoint: u64,
     pub(crate) starts: (u64, u64),
     /// Places that were found since the present batch was begun.

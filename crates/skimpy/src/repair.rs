@@ -89,7 +89,8 @@ pub fn repair(media: &Arc<dyn Media>, env: Env, options: &Options) -> Result<Vec
     Ok(story)
 }
 
-/// Makes a device in the place of one that is missing; what was staged is all that there is to write to it.
+/// Makes a device in the place of one that is missing; what was staged is all that there is to
+/// write to it.
 fn begin_anew(media: &Arc<dyn Media>, env: Env, options: &Options) -> Result<Vec<String>> {
     let mut story = vec![format!(
         "{DEVICE} is missing, and with it every version that was on the device: all of them are lost"

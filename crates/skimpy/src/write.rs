@@ -107,8 +107,8 @@ impl Inner {
             }
             self.publish(writer, &records, number, timestamp);
             writer.pending_since.get_or_insert_with(|| self.env.clock.now());
-            // It is kept and visible: that a page can't be programmed now is the next write's affair, which is
-            // refused if the table is read-only by it.
+            // It is kept and visible: that a page can't be programmed now is the next write's
+            // affair, which is refused if the table is read-only by it.
             let _ = writer.place(self, false);
             return Ok(());
         }

@@ -22,10 +22,10 @@
 //! fresh file and switches `CURRENT`. So nothing is ever written behind a torn tail, and opening
 //! writes nothing at all.
 //!
-//! Invariant: when `append` has returned, the edit survives any crash. After a transient error, as that of a full
-//! disk, the edit is not there, and what it names may be removed; after any other error the medium may have it or not,
-//! and only a later manifest tells: one that was opened again is [settled](Manifest::settle) before
-//! anything is removed that it does not name.
+//! Invariant: when `append` has returned, the edit survives any crash. After a transient error, as
+//! that of a full disk, the edit is not there, and what it names may be removed; after any other
+//! error the medium may have it or not, and only a later manifest tells: one that was opened again
+//! is [settled](Manifest::settle) before anything is removed that it does not name.
 //!
 //! Source: LevelDB's MANIFEST and CURRENT; the checks and the copying are ours.
 
@@ -175,8 +175,9 @@ impl Manifest {
     /// after opening copies the manifest.
     ///
     /// # Errors
-    /// Those that are [transient](Error::is_transient): the edit is surely not there, and the manifest goes on.
-    /// The medium's, if nothing was written. `ReadOnly` once it is unknown whether the medium has the edit, until it is opened anew.
+    /// Those that are [transient](Error::is_transient): the edit is surely not there, and the
+    /// manifest goes on. The medium's, if nothing was written. `ReadOnly` once it is unknown
+    /// whether the medium has the edit, until it is opened anew.
     pub fn append(&mut self, edit: &[u8]) -> Result<()> {
         let number = (self.last_edit + 1).to_le_bytes();
         match &mut self.state {

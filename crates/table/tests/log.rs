@@ -268,7 +268,8 @@ fn does_a_log_refuse_everything_after_a_failed_sync_or_an_append_it_cannot_undo(
     log.append(&[b"one"]).unwrap();
     fill_up_after(&media, 512);
     media.fail_next(FaultKind::Sync, 1);
-    // What failed may be there after the next opening: it is told at once, not with the next append.
+    // What failed may be there after the next opening: it is told at once, not with the next
+    // append.
     let refused = log.append(&[&record(2, 2000)]).unwrap_err();
     let Error::ReadOnly { cause } = refused else { panic!("{refused}") };
     assert!(cause.contains("no storage space") && cause.contains("could not be undone"), "{cause}");

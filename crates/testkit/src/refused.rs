@@ -15,14 +15,17 @@
 //! | a write, and the table is read-only after it | it is not visible; after the next opening it is there as a whole or not at all, and stays so |
 //! | any other step | what was acknowledged is there |
 //!
-//! Promise checked: the above, and: what was acknowledged is there after a close and after a death, what was
-//! synced after a power cut; a full medium and a lack of descriptors never make a table read-only; where the
-//! fault has ended and the table is not read-only, writes work again; a read-only table refuses each write
-//! and does not close as if all was well. A refused write is not tried again, so what surfaces of it is seen.
+//! Promise checked: the above, and: what was acknowledged is there after a close and after a death,
+//! what was synced after a power cut; a full medium and a lack of descriptors never make a table
+//! read-only; where the fault has ended and the table is not read-only, writes work again; a
+//! read-only table refuses each write and does not close as if all was well. A refused write is not
+//! tried again, so what surfaces of it is seen.
 //!
-//! Many values end in zeros: what a failed write did not store reads as zeros, and such a value is then whole.
+//! Many values end in zeros: what a failed write did not store reads as zeros, and such a value is
+//! then whole.
 //!
-//! Source: Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020, for the failed syncs.
+//! Source: Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020, for the
+//! failed syncs.
 
 use std::sync::Arc;
 
@@ -41,8 +44,8 @@ const LIVES: usize = 3;
 /// Steps of a life.
 const STEPS: usize = 30;
 
-/// A table may report a fault that has ended so many times: by background work, and once more while it
-/// catches up.
+/// A table may report a fault that has ended so many times: by background work, and once more while
+/// it catches up.
 const MAX_LATE_REPORTS: usize = 3;
 
 const SHAPE: Shape = Shape { steps: LIVES * STEPS, reopens: false, ..Shape::WRITES };

@@ -30,8 +30,8 @@ pub enum FaultKind {
     Names,
     /// `Media::sync_dir`, and the sync in `Media::subdirectory`.
     DirSync,
-    /// What takes a file descriptor: creating, opening, locking and listing. Each of these is of another
-    /// kind, too.
+    /// What takes a file descriptor: creating, opening, locking and listing. Each of these is of
+    /// another kind, too.
     Descriptors,
     /// All of these.
     Any,

@@ -226,8 +226,9 @@ impl Cells for FileCells {
     }
 }
 
-/// Writes a page to its slot, or takes back durably what could not be written whole: what is missing of it
-/// may read as the zeros that it ends in, so that it would hold, beside the page that is programmed in its stead.
+/// Writes a page to its slot, or takes back durably what could not be written whole: what is
+/// missing of it may read as the zeros that it ends in, so that it would hold, beside the page that
+/// is programmed in its stead.
 ///
 /// # Errors
 /// The medium's: the page does not hold. `ReadOnly` if it may.

@@ -112,8 +112,8 @@ pub trait Flash: Send + Sync {
     /// `Medium`: as of a program. `NoSuchPage`.
     fn renew(&self, page: u32, purpose: Purpose) -> FlashResult<()>;
 
-    /// Checks that nothing stands behind the device in the file that it is kept in. What stands there is not
-    /// read, and does no harm.
+    /// Checks that nothing stands behind the device in the file that it is kept in. What stands
+    /// there is not read, and does no harm.
     ///
     /// # Errors
     /// `Medium` with a corruption if something does.

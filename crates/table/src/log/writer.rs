@@ -107,8 +107,9 @@ impl LogWriter {
     /// It is in the file, not yet durable. Cost: one write request up to a mebibyte.
     ///
     /// # Errors
-    /// `TooLarge` over [`MAX_RECORD_BYTES`]; the medium's: the record is not in the log. `ReadOnly` after a fault
-    /// that could not be undone: it may be in the log if this is the first such error.
+    /// `TooLarge` over [`MAX_RECORD_BYTES`]; the medium's: the record is not in the log. `ReadOnly`
+    /// after a fault that could not be undone: it may be in the log if this is the first such
+    /// error.
     pub fn append(&mut self, parts: &[&[u8]]) -> Result<u64> {
         self.transact(|log| log.stage(parts))
     }
@@ -139,14 +140,16 @@ impl LogWriter {
     /// Makes all that was appended durable.
     ///
     /// # Errors
-    /// The medium's, after which the log refuses everything; that the file was removed meanwhile, by somebody
-    /// else: whoever owns the log removes it last of all. Cost beside the sync's: a request for the file's links.
+    /// The medium's, after which the log refuses everything; that the file was removed meanwhile,
+    /// by somebody else: whoever owns the log removes it last of all. Cost beside the sync's: a
+    /// request for the file's links.
     pub fn sync(&mut self) -> Result<()> {
         self.shared.sync()?;
         self.shared.check_present()
     }
 
-    /// Takes no more if `error` says that the log which was to follow may be there after the next opening.
+    /// Takes no more if `error` says that the log which was to follow may be there after the next
+    /// opening.
     pub(super) fn give_up(&self, error: &Error) {
         if let Error::ReadOnly { cause } = error {
             self.shared.poison(cause.clone());
@@ -369,8 +372,9 @@ impl Shared {
         Err(error)
     }
 
-    /// Removes what a failed append may have left behind `len`, durably. That is no claim that what is before
-    /// `len` was synced: in a chain of logs it would say that the logs before this one were, too.
+    /// Removes what a failed append may have left behind `len`, durably. That is no claim that what
+    /// is before `len` was synced: in a chain of logs it would say that the logs before this one
+    /// were, too.
     fn cut_back(&self, len: u64, cause: &Error) -> Result<()> {
         let cut = self.file.set_len(len).and_then(|()| self.file.sync(self.purpose));
         match cut {

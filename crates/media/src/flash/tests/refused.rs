@@ -1,7 +1,7 @@
 //! A program that the medium below refuses: nothing of the page holds, whatever got in.
 //!
-//! Invariant: a page that was refused reads as unreadable or erased, at once and after the device was opened
-//! again, where the bytes that did not get in are zeros, too.
+//! Invariant: a page that was refused reads as unreadable or erased, at once and after the device
+//! was opened again, where the bytes that did not get in are zeros, too.
 
 use std::sync::Arc;
 
