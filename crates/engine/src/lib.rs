@@ -24,6 +24,7 @@
 //! | [`group`] | group commit: whoever comes first writes for all who wait |
 //! | [`headway`] | jobs let the write pass that is under way |
 //! | [`duty`] | where they do: between two steps, however deep in the code |
+//! | [`repair`] | what a repair did, and what it could not save |
 //! | [`rate`] | a limit on background bytes a second |
 //! | [`env`](mod@env) | the injected world: clock, seed, scheduler, rate limit |
 
@@ -48,6 +49,7 @@ pub mod options;
 pub mod patience;
 pub mod pressure;
 pub mod rate;
+pub mod repair;
 pub mod sample;
 pub mod scheduler;
 pub mod stats;
@@ -68,5 +70,6 @@ pub use io::{IoCounters, IoCounts, NvmCounts, Purpose};
 pub use options::OptionReader;
 pub use pressure::{Pressure, Stall, StallCounters};
 pub use rate::RateLimiter;
+pub use repair::{KeyBounds, Loss, LossEffect, RepairReport};
 pub use scheduler::{Priority, Scheduler};
 pub use stats::Stats;
