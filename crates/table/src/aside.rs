@@ -3,39 +3,113 @@
 //! ```text
 //!   keep        x ──link──▶ x and x.damaged      to be made durable before the new manifest
 //!   the manifest does without x: an opening may remove it
-//!   leave       x.damaged
+//!   leave       x.damaged                        x.damaged-2, … if another x was kept before
 //! ```
 //!
 //! So a power cut takes neither: before the manifest x is what there was, and after it x.damaged. On a medium that
 //! cannot link, x changes its name last of all, and a cut just before that leaves it to the next opening.
 //!
-//! Source: ours.
+//! Invariant: no file that was kept before is replaced. A repair that is run again keeps the same
+//! file once.
 
-use siltstone_engine::Result;
-use siltstone_media::Media;
+use siltstone_engine::{Purpose, Result};
+use siltstone_media::{Media, Mode};
 
-/// Gives the file its second name; one that was kept under it before goes. Durable with the directory.
+/// Files are compared by pieces of so many bytes.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Gives the file its second name. Durable with the directory.
 ///
 /// # Errors
 /// The medium's.
 pub fn keep(media: &dyn Media, name: &str) -> Result<()> {
-    let aside = aside(name);
-    if media.exists(&aside)? {
-        media.remove(&aside)?;
-    }
-    media.link(name, media, &aside).map(drop)
+    let (aside, is_kept) = aside(media, name)?;
+    if is_kept { Ok(()) } else { media.link(name, media, &aside).map(drop) }
 }
 
-/// Takes the first name from a file that was [`kept`](keep).
+/// Takes the first name from a file, whether it was [`kept`](keep) or is to be kept now.
 ///
 /// # Errors
 /// The medium's.
 pub fn leave(media: &dyn Media, name: &str) -> Result<()> {
-    let aside = aside(name);
-    if media.exists(&aside)? { media.remove(name) } else { media.rename(name, &aside) }
+    let (aside, is_kept) = aside(media, name)?;
+    if is_kept { media.remove(name) } else { media.rename(name, &aside) }
 }
 
-/// The name under which a damaged file is kept.
-fn aside(name: &str) -> String {
-    format!("{name}.damaged")
+/// Copies a file that is damaged in part and still in use in its other parts. Durable with the
+/// directory.
+///
+/// # Errors
+/// The medium's.
+pub fn copy(media: &dyn Media, name: &str) -> Result<()> {
+    let (aside, is_kept) = aside(media, name)?;
+    if is_kept {
+        return Ok(());
+    }
+    let (from, to) = (media.open(name, Mode::Read)?, media.create(&aside)?);
+    let len = from.len()?;
+    to.set_len(len)?;
+    for at in (0..len).step_by(PIECE_BYTES as usize) {
+        let mut bytes = vec![0; PIECE_BYTES.min(len - at) as usize];
+        from.read_at(at, &mut bytes, Purpose::Maintenance)?;
+        if bytes.iter().any(|&byte| byte != 0) {
+            to.write_at(at, &bytes, Purpose::Maintenance)?;
+        }
+    }
+    to.sync(Purpose::Maintenance)
+}
+
+/// The name under which a damaged file is kept, and whether it is there under it.
+fn aside(media: &dyn Media, name: &str) -> Result<(String, bool)> {
+    let mut aside = format!("{name}.damaged");
+    for number in 2.. {
+        if !media.exists(&aside)? {
+            break;
+        }
+        if are_equal(media, name, &aside)? {
+            return Ok((aside, true));
+        }
+        aside = format!("{name}.damaged-{number}");
+    }
+    Ok((aside, false))
+}
+
+fn are_equal(media: &dyn Media, one: &str, other: &str) -> Result<bool> {
+    let (one, other) = (media.open(one, Mode::Read)?, media.open(other, Mode::Read)?);
+    let len = one.len()?;
+    if other.len()? != len {
+        return Ok(false);
+    }
+    for at in (0..len).step_by(PIECE_BYTES as usize) {
+        let bytes = PIECE_BYTES.min(len - at) as usize;
+        let (mut a, mut b) = (vec![0; bytes], vec![0; bytes]);
+        one.read_at(at, &mut a, Purpose::Maintenance)?;
+        other.read_at(at, &mut b, Purpose::Maintenance)?;
+        if a != b {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use siltstone_media::Ram;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_kept_before_is_not_replaced() {
+        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        for content in [b"one", b"two", b"one"] {
+            media.create("x").unwrap().write_at(0, content, Purpose::Maintenance).unwrap();
+            keep(media.as_ref(), "x").unwrap();
+            // A repair that was cut off is run again.
+            keep(media.as_ref(), "x").unwrap();
+            leave(media.as_ref(), "x").unwrap();
+        }
+        assert_eq!(media.list().unwrap(), ["x.damaged", "x.damaged-2"]);
+    }
 }

@@ -34,11 +34,13 @@ pub use bytes_file::BytesFile;
 pub use cache::BlockCache;
 pub use kind::{EntryRef, Kind, MAX_SEQUENCE};
 pub use log::{
-    ChainWriter, KIND_LINK, Link, LogAccess, LogEnd, LogMode, LogReader, LogRecord, LogSweep,
-    LogWriter, NextLog, RecordParts, Replay, Replayed, SyncHandle,
+    ChainWriter, GapTracker, KIND_LINK, Link, LogAccess, LogEnd, LogMode, LogReader, LogRecord,
+    LogSalvage, LogSweep, LogWriter, NextLog, RecordParts, Replay, Replayed, Salvaged, SyncHandle,
+    salvage_chain, salvage_log,
 };
-pub use manifest::Manifest;
+pub use manifest::{Manifest, Rescued};
 pub use number::{FileKind, FileNumber, FileNumbers, parse_file_name, parse_number};
 pub use sst::{
     Found, IterOptions, SKETCH, Table, TableIter, TableMeta, TableOptions, TableWriter, Unsynced,
+    salvage_table,
 };

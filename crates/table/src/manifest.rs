@@ -30,6 +30,7 @@
 //! Source: LevelDB's MANIFEST and CURRENT; the checks and the copying are ours.
 
 mod current;
+mod rescue;
 
 use std::sync::Arc;
 
@@ -38,6 +39,8 @@ use siltstone_media::Media;
 
 use crate::log::{LogEnd, LogMode, LogReader, LogWriter};
 use current::{CURRENT, Current, manifest_name, manifest_number, read_current, write_current};
+
+pub use rescue::Rescued;
 
 const MAGIC: &[u8; 8] = b"SILTMANI";
 const VERSION: u32 = 1;
@@ -82,13 +85,23 @@ impl Manifest {
     /// # Errors
     /// `Refused` if the directory has one; the medium's.
     pub fn create(media: Arc<dyn Media>, engine: &str, snapshot: &[u8]) -> Result<Manifest> {
+        Self::create_numbered(media, engine, snapshot, 0)
+    }
+
+    /// The same with a number above `number`.
+    fn create_numbered(
+        media: Arc<dyn Media>,
+        engine: &str,
+        snapshot: &[u8],
+        number: u64,
+    ) -> Result<Manifest> {
         if Self::exists(&*media)? {
             return Err(refused(&*media, "there is a store already".into()));
         }
         let mut manifest = Manifest {
             media,
             engine: engine.into(),
-            number: 0,
+            number,
             last_edit: 0,
             snapshot_bytes: 0,
             state: State::Read { bytes: 0, is_closed: false },

@@ -9,6 +9,7 @@
 //! | [`writer`] | writing a table from sorted entries |
 //! | [`table`] | opening, point lookups |
 //! | [`iter`](mod@iter) | walking both ways, with readahead |
+//! | [`salvage`] | every entry that can be read of a damaged table |
 //! | [`verify`] | reading and checking every byte |
 //!
 //! ```text
@@ -31,5 +32,6 @@ pub mod writer;
 
 pub use iter::{IterOptions, TableIter};
 pub use meta::TableMeta;
+pub use salvage::salvage_table;
 pub use table::{Found, Table};
 pub use writer::{SKETCH, TableOptions, TableWriter, Unsynced};

@@ -51,10 +51,16 @@ impl FileSum {
         FileSum(crc32c::crc32c(&number.to_le_bytes()))
     }
 
+    /// The checksum of no bytes at `offset` of the file, to go on from.
+    #[inline]
+    pub(crate) fn begin(self, offset: u64) -> u32 {
+        crc32c::crc32c_append(self.0, &offset.to_le_bytes())
+    }
+
     /// The checksum of `bytes` at `offset` of the file.
     #[inline]
     pub(crate) fn of(self, offset: u64, bytes: &[u8]) -> u32 {
-        crc32c::crc32c_append(crc32c::crc32c_append(self.0, &offset.to_le_bytes()), bytes)
+        crc32c::crc32c_append(self.begin(offset), bytes)
     }
 }
 

@@ -324,10 +324,15 @@ impl LogReader {
     }
 
     pub(super) fn newer(&self, version: u8) -> Error {
-        Error::Refused {
-            path: self.name.clone(),
-            reason: format!("log format {version} is newer than this program; use a newer one"),
-        }
+        newer(&self.name, version)
+    }
+}
+
+/// The log `name` is of a newer version.
+pub(super) fn newer(name: &str, version: u8) -> Error {
+    Error::Refused {
+        path: name.to_owned(),
+        reason: format!("log format {version} is newer than this program; use a newer one"),
     }
 }
 

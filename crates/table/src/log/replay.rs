@@ -9,13 +9,15 @@
 //! ```
 //!
 //! That something is missing is a power cut's right only if nothing behind it had been synced: a
-//! synced write syncs the logs before it first. So a log that is not replayed and was synced is
-//! damage.
+//! synced write syncs the logs before it first. So a log that is not replayed and was synced or
+//! sealed is damage: not its own, but that of the log at which the chain breaks, which is named.
 //!
 //! Invariant: the records that are replayed are a prefix of those that were appended, and hold all
 //! that were synced; or the answer is an error.
 //!
 //! Source: ours.
+
+use std::collections::BTreeMap;
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_media::{Media, Mode};
@@ -74,13 +76,38 @@ pub fn replay(
     sealed: Option<u64>,
     into: &mut dyn Replay,
 ) -> Result<Replayed> {
+    replay_synced(media, first, sealed, None, into)
+}
+
+/// The same where it is known from elsewhere that a log, unless it is no longer needed, was durable
+/// up to a length.
+///
+/// # Errors
+/// Those of [`replay`](fn@replay); `Corruption` if so much is not there.
+pub fn replay_synced(
+    media: &dyn Media,
+    first: u64,
+    sealed: Option<u64>,
+    synced: Option<(u64, u64)>,
+    into: &mut dyn Replay,
+) -> Result<Replayed> {
     let mut replayed = Replayed { found: logs_from(media, first)?, ..Replayed::default() };
+    let mut chain = Chain { first, ..Chain::default() };
     for number in replayed.found.clone() {
         let reader = open(media, number, sealed)?;
-        replay_log(reader, number, first, &mut replayed, into)?;
+        replay_log(reader, number, &mut chain, &mut replayed, into)?;
     }
     if let Some(number) = sealed.filter(|number| !replayed.logs.contains(number)) {
-        return Err(malformed(number, 0, "this log was sealed at close, and it is missing"));
+        let missing = || malformed(number, 0, "it was sealed at close, and it is missing");
+        return Err(chain.broken.unwrap_or_else(missing));
+    }
+    if let Some((number, bytes)) = synced.filter(|(number, _)| *number >= first) {
+        let end = chain.ends.get(&number).copied().unwrap_or(0);
+        let is_there = replayed.logs.contains(&number) && end >= bytes;
+        let lost = || malformed(number, end, format!("it had been synced up to byte {bytes}"));
+        if !is_there {
+            return Err(chain.broken.unwrap_or_else(lost));
+        }
     }
     // What was read may be in the page cache only, if just the process had died. The next log is
     // about to claim that these are whole.
@@ -93,7 +120,7 @@ pub fn replay(
 }
 
 /// The numbers of the logs from `first` on, ascending.
-fn logs_from(media: &dyn Media, first: u64) -> Result<Vec<u64>> {
+pub(super) fn logs_from(media: &dyn Media, first: u64) -> Result<Vec<u64>> {
     let names = media.list()?;
     let logs = names.iter().filter_map(|name| match parse_file_name(name) {
         Some((FileKind::Log, number)) if number.0 >= first => Some(number.0),
@@ -109,23 +136,52 @@ fn open(media: &dyn Media, number: u64, sealed: Option<u64>) -> Result<LogReader
     LogReader::open(media, &FileKind::Log.name(FileNumber(number)), number, mode)
 }
 
+/// What is known of the logs that were read so far.
+#[derive(Default)]
+struct Chain {
+    /// The first log that is needed.
+    first: u64,
+    /// Where the whole records of each log end.
+    ends: BTreeMap<u64, u64>,
+    /// Which log lacks something, so that the next one does not follow it.
+    broken: Option<Error>,
+}
+
+impl Chain {
+    /// Why the log `number`, which begins with `link` if it has records, does not follow the one
+    /// before: that one is missing or ends too early, or this is no log of the chain.
+    fn blame(&self, number: u64, link: Option<Link>) -> Option<Error> {
+        let name = FileKind::Log.name(FileNumber(number));
+        let link = link?;
+        if link.number < self.first.max(1) || link.number >= number {
+            return Some(malformed(number, 0, "it does not follow the logs before it"));
+        }
+        let Some(&end) = self.ends.get(&link.number) else {
+            return Some(malformed(link.number, 0, format!("it is missing: {name} follows it")));
+        };
+        let short = format!("it ends here, and {name} says that it had {} bytes", link.bytes);
+        (end != link.bytes).then(|| malformed(link.number, end, short))
+    }
+}
+
 fn replay_log(
     mut reader: LogReader,
     number: u64,
-    first: u64,
+    chain: &mut Chain,
     replayed: &mut Replayed,
     into: &mut dyn Replay,
 ) -> Result<()> {
-    let (mut is_first, mut is_chained) = (true, false);
+    let (mut first_link, mut is_chained) = (None, false);
     while let Some(record) = reader.next()? {
         let position = record.position;
-        if std::mem::take(&mut is_first) {
+        if first_link.is_none() {
             let link =
                 Link::decode(record.bytes).map_err(|why| malformed(number, position, why))?;
+            first_link = Some(link);
             is_chained = match replayed.logs.last() {
                 Some(_) => link == replayed.end,
                 // Logs below the first are not needed: whatever they held is elsewhere.
-                None => link.number < first.max(1),
+                None => link.number < chain.first.max(1),
             };
             if is_chained {
                 replayed.logs.push(number);
@@ -138,14 +194,18 @@ fn replay_log(
         }
         // Else the reader goes on only to learn whether anything in it was synced.
     }
+    chain.ends.insert(number, reader.valid_bytes());
     if is_chained {
         replayed.end = Link { number, bytes: reader.valid_bytes() };
         into.end(replayed.end);
         return Ok(());
     }
+    if chain.broken.is_none() {
+        chain.broken = chain.blame(number, first_link);
+    }
     if reader.was_synced() {
-        let reason = "the log before this one lost writes that had been synced";
-        return Err(malformed(number, 0, reason));
+        let lost = || malformed(number, 0, "the log before it lost writes that had been synced");
+        return Err(chain.broken.clone().unwrap_or_else(lost));
     }
     Ok(())
 }

@@ -1,53 +1,259 @@
 //! Saving what can be read of a damaged table, block by block.
 //!
-//! A block is one checksum, so damage costs the entries of its own block and no others. The index
-//! must hold: without it nothing in a table can be found, and opening it fails.
+//! ```text
+//!   index holds        each block is where the index says; one that does not hold is a lost extent
+//!   index is damaged   [block][block][~~~~~][block] [filter][index][footer]
+//!                      a block ends where its checksum holds; behind one that does not hold the
+//!                      next is searched for; a frame that holds and is no block ends the data
+//! ```
 //!
-//! Invariant: every entry that is handed out was under a checksum that held.
+//! A block is one checksum, so damage costs the entries of its own block and no others. The
+//! checksum depends on the file's number and the block's place. Without the index its length is
+//! unknown: each length is tried, and one counts only if the checksum holds, the block decodes to
+//! its end, and its keys follow those of the block before.
+//!
+//! Invariant: every entry that is handed out was under a checksum that held. Entries are handed out
+//! in order. Memory: one block, or the whole file where the index is damaged.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use siltstone_engine::{Error, Purpose, Result};
+use siltstone_engine::{Error, Loss, Purpose, Result};
+use siltstone_media::File;
 
-use super::table::Table;
-use crate::block::BlockIter;
-use crate::kind::EntryRef;
+use super::footer::{FOOTER_BYTES, Footer, decode_directory};
+use super::index::{self, Index};
+use super::table::read_frame;
+use crate::block::frame::{FileSum, TRAILER, open_frame};
+use crate::block::{Block, BlockIter};
+use crate::kind::{EntryRef, compare};
+use crate::number::FileNumber;
 
-impl Table {
-    /// Hands every entry of every sound block to `visit`, in order; returns the bytes of the file that
-    /// were damaged, adjacent blocks as one range. Cost: one read a block, past the cache.
-    ///
-    /// # Errors
-    /// The medium's, and those of `visit`. Corruption is in the answer instead.
-    pub fn salvage(
-        &self,
-        mut visit: impl FnMut(EntryRef<'_>) -> Result<()>,
-    ) -> Result<Vec<Range<u64>>> {
-        let mut damaged: Vec<Range<u64>> = Vec::new();
-        let mut note = |block: Range<u64>| match damaged.last_mut() {
-            Some(last) if last.end == block.start => last.end = block.end,
-            _ => damaged.push(block),
-        };
-        for i in 0..self.index().blocks() {
-            let block = match self.read_block(i, Vec::new(), Purpose::Maintenance) {
-                Ok(block) => block,
-                Err(Error::Corruption { .. }) => {
-                    note(self.index().range(i));
-                    continue;
+/// A block behind damage is looked for with at least this length.
+const SHORTEST_WINDOW: usize = 64 << 10;
+/// And with this many times the length of the longest block so far.
+const WINDOW_FACTOR: usize = 4;
+/// No block has more bytes: one of a single entry of the largest size.
+const LONGEST_BLOCK: usize = siltstone_engine::MAX_VALUE_BYTES + (16 << 20);
+/// Behind damage no compressed block is looked for that would be longer than this.
+const LONGEST_CONTENTS: usize = 16 << 20;
+
+/// Hands every entry of every sound block of the table in `file` to `visit`, in order; returns the
+/// extents that are lost. The table was written as `number` with `bytes` bytes, if that is known.
+///
+/// # Errors
+/// The medium's, and those of `visit`; `Refused` for a newer format. Corruption is in the answer.
+pub fn salvage_table(
+    file: &dyn File,
+    name: &str,
+    number: FileNumber,
+    bytes: Option<u64>,
+    mut visit: impl FnMut(EntryRef<'_>) -> Result<()>,
+) -> Result<Vec<Loss>> {
+    let sum = FileSum::new(number.0);
+    let mut salvage =
+        Salvage { name, visit: &mut visit, last: None, open: None, losses: Vec::new() };
+    match read_index(file, name, number, sum)? {
+        Some(index) => {
+            for i in 0..index.blocks() {
+                let range = index.range(i);
+                let mut frame = vec![0; (range.end - range.start) as usize];
+                file.read_at(range.start, &mut frame, Purpose::Maintenance)?;
+                match parse_block(frame, sum, range.start) {
+                    Some(block) => salvage.block(&Arc::new(block))?,
+                    None => salvage.lose(range),
                 }
-                Err(other) => return Err(other),
-            };
-            let mut iter = BlockIter::new(Arc::new(block));
-            let mut there = iter.first();
-            while let Ok(true) = there {
-                visit(iter.entry())?;
-                there = iter.next();
-            }
-            if there.is_err() {
-                note(self.index().range(i));
             }
         }
-        Ok(damaged)
+        None => {
+            let mut contents = vec![0; file.len()? as usize];
+            file.read_at(0, &mut contents, Purpose::Maintenance)?;
+            salvage.walk(&contents, sum, bytes)?;
+        }
     }
+    Ok(salvage.finish())
+}
+
+/// The index, if footer, directory and index hold and all blocks are within the file.
+fn read_index(
+    file: &dyn File,
+    name: &str,
+    number: FileNumber,
+    sum: FileSum,
+) -> Result<Option<Index>> {
+    let bytes = file.len()?;
+    let read = || -> Result<Option<Index>> {
+        let mut tail = vec![0; bytes.min(FOOTER_BYTES as u64) as usize];
+        file.read_at(bytes - tail.len() as u64, &mut tail, Purpose::Maintenance)?;
+        let footer = Footer::decode(&tail, name, number, bytes)?;
+        let frame = |at: u64, len: u32| -> Result<Vec<u8>> {
+            let (mut contents, len) =
+                read_frame(file, name, sum, at, len as usize, Vec::new(), Purpose::Maintenance)?;
+            contents.truncate(len);
+            Ok(contents)
+        };
+        let at = footer.directory_offset;
+        let directory = frame(at, footer.directory_bytes)?;
+        let Ok((data_bytes, metas)) = decode_directory(&directory, at) else { return Ok(None) };
+        let Some(place) = metas.iter().find(|meta| meta.name == index::NAME) else {
+            return Ok(None);
+        };
+        let index = Index::decode(&frame(place.offset, place.bytes)?).ok();
+        Ok(index.filter(|index| index.data_bytes() == data_bytes && data_bytes <= bytes))
+    };
+    match read() {
+        Err(Error::Corruption { .. }) => Ok(None),
+        found => found,
+    }
+}
+
+/// The block in this frame, if all of it holds.
+fn parse_block(frame: Vec<u8>, sum: FileSum, offset: u64) -> Option<Block> {
+    let (contents, len) = open_frame(frame, sum, offset).ok()?;
+    let block = Arc::new(Block::parse(contents, len).ok()?);
+    let mut iter = BlockIter::new(block.clone());
+    let mut before: Option<(Vec<u8>, u64)> = None;
+    let mut there = iter.first().ok()?;
+    while there {
+        let entry = iter.entry();
+        let is_above = before.as_ref().is_none_or(|(key, sequence)| {
+            compare((key, *sequence), (entry.key, entry.sequence)).is_lt()
+        });
+        if !is_above {
+            return None;
+        }
+        before = Some((entry.key.to_vec(), entry.sequence));
+        there = iter.next().ok()?;
+    }
+    drop(iter);
+    Arc::into_inner(block)
+}
+
+/// What begins at a place of the file.
+enum Frame {
+    /// A data block, and the bytes of its frame.
+    Block(Arc<Block>, usize),
+    /// A frame that holds and is no data block.
+    Other,
+}
+
+struct Salvage<'a> {
+    name: &'a str,
+    visit: &'a mut dyn FnMut(EntryRef<'_>) -> Result<()>,
+    /// The last entry that was handed out.
+    last: Option<(Vec<u8>, u64)>,
+    /// A lost extent whose end is not known yet.
+    open: Option<Range<u64>>,
+    losses: Vec<Loss>,
+}
+
+impl Salvage<'_> {
+    /// Hands out the entries of a block.
+    fn block(&mut self, block: &Arc<Block>) -> Result<()> {
+        let mut iter = BlockIter::new(block.clone());
+        let mut there = iter.first();
+        while let Ok(true) = there {
+            let entry = iter.entry();
+            if let Some(lost) = self.open.take() {
+                let after = self.last.as_ref().map(|(key, _)| &key[..]);
+                let loss = Loss::entries(self.name, lost).with_keys(after, Some(entry.key));
+                self.losses.push(loss);
+            }
+            (self.visit)(entry)?;
+            let (key, sequence) = self.last.get_or_insert_default();
+            key.clear();
+            key.extend_from_slice(entry.key);
+            *sequence = entry.sequence;
+            there = iter.next();
+        }
+        Ok(())
+    }
+
+    fn lose(&mut self, bytes: Range<u64>) {
+        match &mut self.open {
+            Some(open) if open.end == bytes.start => open.end = bytes.end,
+            open => *open = Some(bytes),
+        }
+    }
+
+    fn finish(mut self) -> Vec<Loss> {
+        if let Some(lost) = self.open.take() {
+            let after = self.last.as_ref().map(|(key, _)| &key[..]);
+            self.losses.push(Loss::entries(self.name, lost).with_keys(after, None));
+        }
+        self.losses
+    }
+
+    /// Goes through the bytes of a table without its index. `bytes` is how long the file was.
+    fn walk(&mut self, contents: &[u8], sum: FileSum, bytes: Option<u64>) -> Result<()> {
+        let (mut at, mut longest) = (0, 0);
+        while at < contents.len() {
+            match self.frame(contents, sum, at, contents.len()) {
+                Some(Frame::Block(block, len)) => {
+                    longest = longest.max(len);
+                    self.block(&block)?;
+                    at += len;
+                    continue;
+                }
+                Some(Frame::Other) => return Ok(()),
+                None => {}
+            }
+            let window = SHORTEST_WINDOW.max(WINDOW_FACTOR * longest);
+            let next = (at + 1..contents.len())
+                .filter(|&start| may_begin(&contents[start..]))
+                .find(|&start| {
+                    let end = contents.len().min(start + window);
+                    matches!(self.frame(contents, sum, start, end), Some(Frame::Block(..)))
+                });
+            let end = next.unwrap_or(contents.len());
+            self.lose(at as u64..end as u64);
+            at = end;
+        }
+        // Filter and index are not there, so there may have been more blocks.
+        let end = bytes.unwrap_or(u64::MAX);
+        if end > at as u64 {
+            self.lose(at as u64..end);
+        }
+        Ok(())
+    }
+
+    /// What begins at `start` and ends before `end`.
+    fn frame(&self, contents: &[u8], sum: FileSum, start: usize, end: usize) -> Option<Frame> {
+        let bytes = &contents[start..end];
+        let mut running = sum.begin(start as u64);
+        for (len, &kind) in bytes.iter().enumerate().take(LONGEST_BLOCK) {
+            running = crc32c::crc32c_append(running, &[kind]);
+            let covered = len + 1;
+            let Some(crc) = bytes.get(covered..covered + 4) else { break };
+            if running.to_le_bytes() != *crc || kind > 2 {
+                continue;
+            }
+            let len = covered - 1 + TRAILER;
+            let Some(block) = parse_block(bytes[..len].to_vec(), sum, start as u64) else {
+                // By chance a shorter stretch may hold; a block is not given up for it.
+                return Some(Frame::Other);
+            };
+            let block = Arc::new(block);
+            return self.follows(&block).then_some(Frame::Block(block, len));
+        }
+        None
+    }
+
+    /// Whether the block's first entry is above the last one that was handed out.
+    fn follows(&self, block: &Arc<Block>) -> bool {
+        let mut iter = BlockIter::new(block.clone());
+        let Ok(true) = iter.first() else { return false };
+        let entry = iter.entry();
+        self.last.as_ref().is_none_or(|(key, sequence)| {
+            compare((key, *sequence), (entry.key, entry.sequence)).is_lt()
+        })
+    }
+}
+
+/// Whether a data block may begin with these bytes: its first entry shares nothing with the one
+/// before and has a key; if it is compressed, it tells how long it is.
+fn may_begin(bytes: &[u8]) -> bool {
+    let Some(&[a, b, c, d]) = bytes.first_chunk() else { return false };
+    let len = u32::from_le_bytes([a, b, c, d]) as usize;
+    (a == 0 && b != 0) || (TRAILER..LONGEST_CONTENTS).contains(&len)
 }

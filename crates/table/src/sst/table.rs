@@ -351,7 +351,7 @@ impl Drop for Table {
 }
 
 /// Reads the frame at `at` into `memory` and gives its contents and their length.
-fn read_frame(
+pub(super) fn read_frame(
     file: &dyn File,
     name: &str,
     sum: FileSum,

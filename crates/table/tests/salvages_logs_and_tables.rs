@@ -1,0 +1,274 @@
+//! What a repair can read of damaged logs and tables: everything that is whole, and the extents of
+//! the rest.
+
+#![allow(clippy::unwrap_used)]
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Loss, Purpose, Result};
+use siltstone_media::{Media, Mode, Ram};
+use siltstone_table::log::replay;
+use siltstone_table::{
+    ChainWriter, Compression, EntryRef, FileKind, FileNumber, Kind, Link, LogSalvage, Replay,
+    Salvaged, TableOptions, TableWriter, salvage_chain, salvage_table,
+};
+
+fn log_name(number: u64) -> String {
+    FileKind::Log.name(FileNumber(number))
+}
+
+fn bytes_of(media: &dyn Media, name: &str) -> Vec<u8> {
+    let file = media.open(name, Mode::Read).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read_at(0, &mut bytes, Purpose::Maintenance).unwrap();
+    bytes
+}
+
+fn put(media: &dyn Media, name: &str, bytes: &[u8]) {
+    let file = media.open(name, Mode::ReadWrite).unwrap();
+    file.set_len(bytes.len() as u64).unwrap();
+    file.write_at(0, bytes, Purpose::Maintenance).unwrap();
+}
+
+/// Logs 3, 5 and 8 with ten records of 10,000 bytes each, of which the first byte is 1 and the
+/// second counts. The last one is sealed; returns its length, too.
+fn chain() -> (Arc<dyn Media>, Vec<u64>, u64) {
+    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    let mut log = ChainWriter::create(&media, 3, Link::default()).unwrap();
+    let mut positions = Vec::new();
+    for number in 0..30u8 {
+        if let Some(next) = [(10, 5), (20, 8)].iter().find(|(at, _)| *at == number) {
+            log.rotate(next.1).unwrap();
+        }
+        let record = [number; 10_000];
+        log.append(&[[&[1], &record]], &mut positions).unwrap();
+    }
+    let end = log.seal().unwrap();
+    (media, positions, end.bytes)
+}
+
+/// The numbers of the records that can be read of a log.
+fn readable(media: &dyn Media, log: &LogSalvage) -> Vec<u8> {
+    let mut found = Vec::new();
+    let visit = |salvaged: Salvaged<'_>| {
+        if let Salvaged::Record { bytes, .. } = salvaged {
+            assert!(bytes.len() == 10_001 && bytes[1..].iter().all(|byte| *byte == bytes[1]));
+            found.push(bytes[1]);
+        }
+        Ok(())
+    };
+    log.visit(media, visit).unwrap();
+    found
+}
+
+#[test]
+fn a_sound_chain_has_no_gap() {
+    let (media, _, end) = chain();
+    let logs = salvage_chain(media.as_ref(), Some(3), Some((8, end)), None).unwrap();
+    assert!(logs.iter().all(|log| log.damage.is_none() && log.gaps.is_empty()), "{logs:?}");
+    let all = logs.iter().flat_map(|log| readable(media.as_ref(), log));
+    assert_eq!(all.collect::<Vec<_>>(), (0..30).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_flipped_bit_costs_its_own_record_wherever_it_is() {
+    let (media, positions, end) = chain();
+    let sound = bytes_of(media.as_ref(), &log_name(5));
+    for at in (0..sound.len()).step_by(997) {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 4;
+        put(media.as_ref(), &log_name(5), &bytes);
+        let logs = salvage_chain(media.as_ref(), Some(3), Some((8, end)), None).unwrap();
+        let [before, log, behind] = &logs[..] else { panic!("{logs:?}") };
+        assert!(before.damage.is_none() && behind.damage.is_none());
+        assert!(log.damage.is_some(), "byte {at}");
+        let found = readable(media.as_ref(), log);
+        for (number, position) in (10u8..20).zip(&positions[10..20]) {
+            let is_lost = log.gaps.iter().any(|gap| gap.contains(position));
+            assert_eq!(is_lost, !found.contains(&number), "byte {at}, record {number}");
+        }
+        assert!(found.len() >= 9, "byte {at}: {found:?}");
+    }
+}
+
+#[test]
+fn a_missing_log_and_a_log_that_was_cut_off_are_told_by_the_next() {
+    let (media, positions, end) = chain();
+    let len = bytes_of(media.as_ref(), &log_name(3)).len() as u64;
+    // Just behind a whole record, which looks like an end.
+    let file = media.open(&log_name(3), Mode::ReadWrite).unwrap();
+    file.set_len(positions[4]).unwrap();
+    media.remove(&log_name(5)).unwrap();
+    let logs = salvage_chain(media.as_ref(), Some(3), Some((8, end)), None).unwrap();
+    let [cut, missing, last] = &logs[..] else { panic!("{logs:?}") };
+    assert_eq!(readable(media.as_ref(), cut), [0, 1, 2, 3]);
+    assert!(cut.gaps.iter().any(|gap| gap.contains(&(len - 1)) && gap.contains(&positions[4])));
+    assert_eq!((missing.number, &missing.file), (5, &None));
+    assert_eq!(readable(media.as_ref(), last).len(), 10);
+    // Of logs that nobody needs nothing is missing.
+    assert_eq!(salvage_chain(media.as_ref(), Some(8), Some((8, end)), None).unwrap().len(), 1);
+}
+
+#[test]
+fn logs_that_changed_places_are_read_in_their_places() {
+    let (media, _, end) = chain();
+    let [one, two] = [3, 5].map(|number| bytes_of(media.as_ref(), &log_name(number)));
+    put(media.as_ref(), &log_name(3), &two);
+    put(media.as_ref(), &log_name(5), &one);
+    let logs = salvage_chain(media.as_ref(), Some(3), Some((8, end)), None).unwrap();
+    let found: Vec<u8> = logs.iter().flat_map(|log| readable(media.as_ref(), log)).collect();
+    assert_eq!(found, (0..30).collect::<Vec<_>>());
+    assert!(logs[0].damage.is_some() && logs[1].damage.is_some() && logs[2].damage.is_none());
+    // A copy is no exchange: a log of another table must not be taken for one of this.
+    put(media.as_ref(), &log_name(5), &two);
+    let logs = salvage_chain(media.as_ref(), Some(3), Some((8, end)), None).unwrap();
+    assert_eq!(readable(media.as_ref(), &logs[0]), [0; 0]);
+    assert_eq!(readable(media.as_ref(), &logs[1]).len(), 10);
+}
+
+#[test]
+fn records_behind_the_length_that_is_told_never_were() {
+    let (media, positions, _) = chain();
+    let log = salvage_chain(media.as_ref(), Some(8), None, None).unwrap().remove(0);
+    assert_eq!(readable(media.as_ref(), &log).len(), 10);
+    // As if a recovery had found five records and gone on in another log.
+    let mut next =
+        ChainWriter::create(&media, 9, Link { number: 8, bytes: positions[25] }).unwrap();
+    next.append(&[[&[1], &[99; 10_000]]], &mut Vec::new()).unwrap();
+    let logs = salvage_chain(media.as_ref(), Some(8), None, None).unwrap();
+    assert_eq!(readable(media.as_ref(), &logs[0]), [20, 21, 22, 23, 24]);
+}
+
+struct Nothing;
+
+impl Replay for Nothing {
+    fn begin(&mut self, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn record(&mut self, _: u64, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn replay_names_the_log_at_which_the_chain_breaks() {
+    let named = |media: &Arc<dyn Media>| match replay(media.as_ref(), 3, Some(8), &mut Nothing) {
+        Err(Error::Corruption { file, reason, .. }) => (file, reason),
+        other => panic!("{other:?}"),
+    };
+    let (media, positions, _) = chain();
+    let mut bytes = bytes_of(media.as_ref(), &log_name(3));
+    bytes[positions[4] as usize + 100] ^= 1;
+    put(media.as_ref(), &log_name(3), &bytes);
+    let (file, reason) = named(&media);
+    assert!(file == log_name(3) && reason.contains(&log_name(5)), "{file}: {reason}");
+
+    let (media, ..) = chain();
+    media.remove(&log_name(5)).unwrap();
+    let (file, reason) = named(&media);
+    assert!(file == log_name(5) && reason.contains("missing"), "{file}: {reason}");
+
+    let (media, ..) = chain();
+    media.remove(&log_name(8)).unwrap();
+    assert_eq!(named(&media).0, log_name(8));
+}
+
+const ENTRIES: u64 = 2000;
+
+/// A table of some eighty blocks.
+fn table(compression: Compression) -> Vec<u8> {
+    let media = Ram::new();
+    let options = TableOptions { block_bytes: 1024, compression, ..TableOptions::default() };
+    let number = FileNumber(7);
+    let mut writer =
+        TableWriter::create(&media, "table", number, options, Purpose::Maintenance).unwrap();
+    for i in 0..ENTRIES {
+        let (key, value) = (key(i), format!("value {i} {i} {i} {i}"));
+        let value = value.as_bytes();
+        let kind = Kind::Put;
+        writer.add(EntryRef { key: &key, sequence: i + 1, kind, expires_at: 0, value }).unwrap();
+    }
+    writer.finish().unwrap();
+    bytes_of(&media, "table")
+}
+
+fn key(i: u64) -> Vec<u8> {
+    format!("key{i:06}").into_bytes()
+}
+
+/// The entries that were saved, and the losses.
+fn salvaged(bytes: &[u8], was: usize) -> (Vec<u64>, Vec<Loss>) {
+    let file = siltstone_table::BytesFile::new(bytes);
+    let mut found = Vec::new();
+    let losses = salvage_table(&file, "table", FileNumber(7), Some(was as u64), |entry| {
+        let i = entry.sequence - 1;
+        assert_eq!(entry.key, key(i));
+        assert_eq!(entry.value, format!("value {i} {i} {i} {i}").as_bytes());
+        found.push(i);
+        Ok(())
+    });
+    (found, losses.unwrap())
+}
+
+/// Every entry is saved, or between the keys of a loss.
+fn assert_accounted(found: &[u64], losses: &[Loss]) {
+    for i in (0..ENTRIES).filter(|i| !found.contains(i)) {
+        let is_reported = losses.iter().any(|loss| {
+            let keys = loss.keys.as_ref().unwrap();
+            keys.after.as_ref().is_none_or(|after| *after < key(i))
+                && keys.before.as_ref().is_none_or(|before| key(i) < *before)
+        });
+        assert!(is_reported, "entry {i}: {losses:?}");
+    }
+}
+
+#[test]
+fn a_table_without_footer_filter_or_index_loses_no_entry() {
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }] {
+        let sound = table(compression);
+        let data = sound.len().saturating_sub(10_000);
+        for at in (data..sound.len()).step_by(101).chain(sound.len() - 44..sound.len()) {
+            let mut bytes = sound.clone();
+            bytes[at] ^= 0x40;
+            let (found, losses) = salvaged(&bytes, sound.len());
+            assert_accounted(&found, &losses);
+            // The index and what stands behind it.
+            if at >= sound.len() - 44 {
+                assert_eq!((found.len() as u64, losses), (ENTRIES, vec![]), "byte {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_block_without_an_index_costs_its_own_entries() {
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }] {
+        let sound = table(compression);
+        let without_footer = &sound[..sound.len() - 20];
+        for at in (0..without_footer.len() / 3).step_by(3001) {
+            let mut bytes = without_footer.to_vec();
+            bytes[at] ^= 1;
+            let (found, losses) = salvaged(&bytes, sound.len());
+            assert!(found.len() as u64 > ENTRIES - 300, "{compression:?} {at}: {}", found.len());
+            assert_eq!(losses.len(), 1, "{losses:?}");
+            let Range { start, end } = losses[0].bytes;
+            assert!(start <= at as u64 && (at as u64) < end);
+            assert_accounted(&found, &losses);
+        }
+    }
+}
+
+#[test]
+fn a_table_that_was_cut_off_loses_what_was_behind() {
+    let sound = table(Compression::None);
+    for len in (0..sound.len()).step_by(1711) {
+        let (found, losses) = salvaged(&sound[..len], sound.len());
+        assert!(found.iter().copied().eq(0..found.len() as u64));
+        assert_accounted(&found, &losses);
+        if (found.len() as u64) < ENTRIES {
+            assert_eq!(losses.last().unwrap().bytes.end, sound.len() as u64);
+        }
+    }
+}
