@@ -13,7 +13,8 @@
 //! Invariants. A version is carried only if no newer memtable has its key, so a newer memtable never
 //! holds an older version; and only if readers see no older one beside it, so the rows of a key are in the
 //! order of their newest entries. Carried versions keep their sequence numbers. Before the old log goes,
-//! every log that holds what was carried, or what made carrying needless, is synced. A flush that
+//! every log that holds what was carried, or what made carrying needless, is synced, and the
+//! manifest says so: nothing in the log may prove it. A flush that
 //! someone waits for carries nothing from then on: all of it shall be in tables. Nor does any before a copy
 //! is made, which would lack what newer memtables hold.
 //!
@@ -45,6 +46,8 @@ const CARRY_ALL_BELOW: f64 = 0.9;
 #[derive(Default)]
 pub(crate) struct Carried {
     gone: Vec<bool>,
+    /// The log that was written last, and how much of it was made durable with what was carried.
+    pub(crate) synced_log: Option<(u64, u64)>,
 }
 
 impl Carried {
@@ -82,7 +85,7 @@ impl Inner {
                 bytes = 0;
             }
         }
-        self.sync_logs_from(memtable.first_log + 1)?;
+        carried.synced_log = Some(self.sync_logs_from(memtable.first_log + 1)?);
         Ok(carried)
     }
 
@@ -169,17 +172,20 @@ impl Inner {
         Ok(true)
     }
 
-    /// Makes durable what this log and those after it hold by now.
-    pub(crate) fn sync_logs_from(&self, number: u64) -> Result<()> {
-        let handles = {
+    /// Makes durable what this log and those after it hold by now; answers the number and the
+    /// length of the last.
+    pub(crate) fn sync_logs_from(&self, number: u64) -> Result<(u64, u64)> {
+        let (handles, last) = {
             let writer = self.writer.lock();
             let writer = writer.as_ref().ok_or(Error::Closed)?;
-            writer.log.sync_handles_after(number - 1)
+            let last = (writer.log.number(), writer.log.len());
+            (writer.log.sync_handles_after(number - 1), last)
         };
         for handle in handles {
             handle.sync()?;
         }
-        self.media.sync_dir(Purpose::Log)
+        self.media.sync_dir(Purpose::Log)?;
+        Ok(last)
     }
 }
 

@@ -122,9 +122,10 @@ impl Inner {
         }
         let rest = view.memtables().filter(|other| !Arc::ptr_eq(other, memtable));
         let first_log = rest.map(|other| other.first_log).min().unwrap_or(memtable.first_log);
+        let mut synced_log = None;
         if self.has_large() {
             // What the large memtable took before the last write of this one.
-            self.sync_logs_from(first_log)?;
+            synced_log = Some(self.sync_logs_from(first_log)?);
         }
         let carried = self.carry(memtable)?;
         let is_apart = self.is_apart(view, memtable);
@@ -153,6 +154,7 @@ impl Inner {
         };
         let edit = Edit {
             first_log: Some(first_log),
+            synced_log: carried.synced_log.or(synced_log),
             added: added.into_iter().collect(),
             ..Edit::default()
         };

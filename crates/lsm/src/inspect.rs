@@ -8,7 +8,7 @@ use siltstone_engine::inspection::shown;
 use siltstone_engine::{Error, Inspection, Op, Result};
 use siltstone_media::{Media, Mode};
 use siltstone_table::log::inspect_log;
-use siltstone_table::{FileKind, FileNumber, Manifest, Table, parse_file_name};
+use siltstone_table::{FileKind, FileNumber, Manifest, Table, parse_file_name, salvage_table};
 
 use crate::pool::{PAGE_BYTES, POOL_FILE};
 use crate::record::Record;
@@ -58,17 +58,18 @@ fn table(
     inspection.property("sequences", format!("{} to {}", meta.min_sequence, meta.max_sequence));
     inspection.property("filter bytes", table.filter_bytes());
     inspection.property("index bytes", table.index_bytes());
-    let damaged = table.salvage(|entry| {
+    let file = media.open(name, Mode::Read)?;
+    let losses = salvage_table(file.as_ref(), name, number, Some(meta.bytes), |entry| {
         inspection.item(limit, || {
             let (key, value) = (shown(entry.key), shown(entry.value));
             format!("{key} @{} {:?} {value}", entry.sequence, entry.kind)
         });
         Ok(())
     })?;
-    if let Some(first) = damaged.first() {
-        let bytes: u64 = damaged.iter().map(|range| range.end - range.start).sum();
+    if let Some(first) = losses.first() {
+        let bytes: u64 = losses.iter().map(|loss| loss.bytes.end - loss.bytes.start).sum();
         let reason = format!("data blocks of {bytes} bytes are damaged");
-        return Err(Error::corruption(name, first.start, reason));
+        return Err(Error::corruption(name, first.bytes.start, reason));
     }
     Ok(())
 }

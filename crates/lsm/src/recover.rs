@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use siltstone_engine::{Background, Env, GroupCommit, Pressure, Purpose, Result, WriteBatch};
 use siltstone_media::Media;
 use siltstone_structures::Spares;
-use siltstone_table::log::{malformed, replay};
+use siltstone_table::log::{malformed, replay_synced};
 use siltstone_table::{BlockCache, ChainWriter, FileKind, NextLog, Replay, parse_file_name};
 
 use crate::checkpoint::Copies;
@@ -66,7 +66,8 @@ pub(crate) fn open(
     let sealed = recovered.sealed_log.map(|(number, _)| number);
     let spares = Arc::new(Spares::new(options.memtable_limits().1 as usize));
     let mut writes = Writes::new(recovered.last_sequence, spares.clone());
-    let replayed = replay(media.as_ref(), recovered.first_log, sealed, &mut writes)?;
+    let synced = recovered.synced_log;
+    let replayed = replay_synced(media.as_ref(), recovered.first_log, sealed, synced, &mut writes)?;
     for &number in &replayed.found {
         versions.skip_number(number);
     }
@@ -138,7 +139,8 @@ pub(crate) fn check(media: &Arc<dyn Media>) -> Result<()> {
     let (_, recovered) = Versions::open(media, &Arc::new(BlockCache::new(0)), 1, 0)?;
     let sealed = recovered.sealed_log.map(|(number, _)| number);
     let mut writes = Writes::new(recovered.last_sequence, Arc::new(Spares::new(0)));
-    replay(media.as_ref(), recovered.first_log, sealed, &mut writes).map(drop)
+    let (first, synced) = (recovered.first_log, recovered.synced_log);
+    replay_synced(media.as_ref(), first, sealed, synced, &mut writes).map(drop)
 }
 
 /// What the logs give.

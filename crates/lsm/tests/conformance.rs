@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Capabilities, Engine, Env, MAX_VALUE_BYTES, Result};
+use siltstone_engine::{Capabilities, Engine, Env, MAX_VALUE_BYTES, RepairReport, Result};
 use siltstone_lsm::{Lsm, Options};
 use siltstone_media::Media;
 use siltstone_testkit::{Subject, subject};
@@ -77,9 +77,10 @@ impl Subject for LsmSubject {
         Ok(Box::new(Lsm::open(media, env, options)?))
     }
 
-    fn repair(&self, media: &Arc<dyn Media>) -> Result<()> {
-        siltstone_lsm::repair(media).map(drop)
+    fn repair(&self, media: &Arc<dyn Media>, _variant: u32) -> Result<RepairReport> {
+        siltstone_lsm::repair(media)
     }
 }
 
 siltstone_testkit::conformance!(LsmSubject);
+siltstone_testkit::conformance!(repairs LsmSubject);

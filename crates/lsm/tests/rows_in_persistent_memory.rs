@@ -118,7 +118,7 @@ fn is_a_damaged_row_repaired_from_what_can_be_read() {
     for at in (5000..len).step_by(30_011) {
         faulty.flip_bit(&path, at, 3).unwrap();
     }
-    let story = repair(&media).unwrap();
+    let story = repair(&media).unwrap().lines;
     assert!(story.iter().any(|line| line.contains("entries saved in a table")), "{story:#?}");
     let lsm = open(&media, "nvm=512KiB");
     assert!(lsm.verify(&mut |_, _| ()).unwrap().is_sound());

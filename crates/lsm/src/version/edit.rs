@@ -14,6 +14,7 @@
 //!        | 10 number key                  the arrival of a row that is there already
 //!        | 11 number bytes smallest largest arrival data_bytes page header_bytes header_checksum
 //!                                         a row of level 0 in persistent memory
+//!        | 12 number bytes                a log that was durable up to there: it must be there
 //! smallest, largest, key, arrival := length bytes
 //! ```
 //!
@@ -47,6 +48,9 @@ pub(crate) struct Edit {
     pub(crate) sealed_log: Option<(u64, u64)>,
     /// Where the cursor over level 0 moves.
     pub(crate) cursor: Option<Vec<u8>>,
+    /// Number and length of a log that was durable so far when a flush left keys of a table to it.
+    /// Nothing in the log may prove that.
+    pub(crate) synced_log: Option<(u64, u64)>,
     /// Rows that are there already, by number, and their arrivals from now on.
     pub(crate) arrivals: Vec<(u64, Vec<u8>)>,
 }
@@ -107,6 +111,7 @@ const ROW: u64 = 8;
 const LEVEL0_CURSOR: u64 = 9;
 const ARRIVAL: u64 = 10;
 const NVM_ROW: u64 = 11;
+const SYNCED_LOG: u64 = 12;
 /// The only kind of table there is in a field 4.
 const PLAIN: u64 = 0;
 /// No tree is this deep; bounds what damaged bytes can make us allocate.
@@ -127,6 +132,9 @@ impl Edit {
         }
         if let Some((number, bytes)) = self.sealed_log {
             put(&[SEALED_LOG, number, bytes]);
+        }
+        if let Some((number, bytes)) = self.synced_log {
+            put(&[SYNCED_LOG, number, bytes]);
         }
         for &(level, number) in &self.removed {
             put(&[REMOVED, level as u64, number]);
@@ -179,6 +187,7 @@ impl Edit {
                 LAST_SEQUENCE => edit.last_sequence = Some(in_range(reader.number()?)?),
                 FIRST_LOG => edit.first_log = Some(reader.number()?),
                 SEALED_LOG => edit.sealed_log = Some((reader.number()?, reader.number()?)),
+                SYNCED_LOG => edit.synced_log = Some((reader.number()?, reader.number()?)),
                 REMOVED => edit.removed.push((reader.level()?, reader.number()?)),
                 CURSOR => edit.cursors.push((reader.level()?, reader.bytes()?)),
                 ADDED => {
@@ -222,6 +231,7 @@ impl std::fmt::Display for Edit {
         words.extend(self.removed.iter().map(|(level, number)| format!("-{number} L{level}")));
         words.extend(self.first_log.map(|number| format!("logs from {number}")));
         words.extend(self.sealed_log.map(|(number, len)| format!("log {number} sealed at {len}")));
+        words.extend(self.synced_log.map(|(number, len)| format!("log {number} synced to {len}")));
         words.extend(self.cursor.as_ref().map(|key| format!("cursor at {}", key.escape_ascii())));
         words.extend(
             self.arrivals
@@ -299,6 +309,7 @@ mod tests {
             next_file: Some(300),
             last_sequence: Some(1 << 40),
             first_log: Some(12),
+            synced_log: Some((14, 4096)),
             added: vec![
                 FileEntry {
                     level: 2,

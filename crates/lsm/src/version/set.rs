@@ -34,6 +34,7 @@ struct Installing {
     generation: u64,
     last_sequence: u64,
     first_log: u64,
+    synced_log: Option<(u64, u64)>,
     cursors: Vec<(usize, Vec<u8>)>,
     /// Rows of edits of which nobody knows whether the manifest has them: until the next open tells,
     /// their pages are given to no one.
@@ -46,6 +47,7 @@ pub(crate) struct Recovered {
     pub(crate) last_sequence: u64,
     pub(crate) first_log: u64,
     pub(crate) sealed_log: Option<(u64, u64)>,
+    pub(crate) synced_log: Option<(u64, u64)>,
     pub(crate) cursors: Vec<(usize, Vec<u8>)>,
     /// The pool, if rows lie in it.
     pub(crate) pool: Option<PmemPool>,
@@ -83,6 +85,7 @@ impl Versions {
             last_sequence,
             first_log,
             sealed_log: state.sealed_log,
+            synced_log: state.synced_log,
             cursors: state.cursors.clone(),
             pool: claims.map(PageClaims::ready),
         };
@@ -92,6 +95,7 @@ impl Versions {
             generation: 0,
             last_sequence,
             first_log,
+            synced_log: state.synced_log,
             cursors: state.cursors,
             doubtful: Vec::new(),
         };
@@ -228,6 +232,7 @@ impl Installing {
     /// retired.
     fn enter(&mut self, next: Arc<Version>, edit: &Edit, publish: impl FnOnce(&Arc<Version>)) {
         self.first_log = edit.first_log.unwrap_or(self.first_log);
+        self.synced_log = edit.synced_log.or(self.synced_log);
         merge_cursors(&mut self.cursors, &edit.cursors);
         let before = std::mem::replace(&mut self.version, next);
         publish(&self.version);
@@ -244,6 +249,7 @@ impl Installing {
             next_file: Some(next_file),
             last_sequence: Some(self.last_sequence),
             first_log: Some(self.first_log),
+            synced_log: self.synced_log,
             added: self.version.entries(),
             cursors: self.cursors.clone(),
             cursor: Some(self.version.cursor.to_vec()),
@@ -278,6 +284,7 @@ pub(crate) fn fold(edits: &[Vec<u8>]) -> Result<Edit> {
         state.next_file = edit.next_file.or(state.next_file);
         state.last_sequence = edit.last_sequence.or(state.last_sequence);
         state.first_log = edit.first_log.or(state.first_log);
+        state.synced_log = edit.synced_log.or(state.synced_log);
         // A seal speaks of the close before this open; any edit after it breaks it.
         state.sealed_log = edit.sealed_log;
         merge_cursors(&mut state.cursors, &edit.cursors);

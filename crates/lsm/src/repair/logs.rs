@@ -1,0 +1,159 @@
+//! Writes what the logs hold to tables.
+//!
+//! Each log of a chain becomes a table. Behind a gap the rest of a log is saved, too, and so are
+//! the logs behind a damaged or missing one. A batch of which the end is missing never was, unless
+//! a gap follows: then it may have been whole, and what is readable of it is saved. So a batch at
+//! the edge of a gap may be there in part.
+//!
+//! Invariant: each whole record is in a table, each gap in the report.
+
+use siltstone_engine::Result;
+use siltstone_table::{GapTracker, LogSalvage, Salvaged, salvage_log};
+
+use super::Repair;
+use crate::live_range::LiveRange;
+use crate::memtable::Memtable;
+use crate::record::{Position, Record};
+use crate::retain::Retain;
+use crate::version::{Edit, FileEntry, LogFile, RowEntry};
+
+impl Repair<'_> {
+    /// Makes a row of level 0 of each log, and reports what is missing of the chain.
+    /// `last_sequence` is the newest operation that is known to be in tables.
+    pub(super) fn replay_chain(
+        &mut self,
+        logs: &[LogSalvage],
+        last_sequence: Option<u64>,
+    ) -> Result<Vec<FileEntry>> {
+        let mut gaps = GapTracker::behind(last_sequence);
+        let mut rows = Vec::new();
+        for log in logs {
+            rows.extend(self.replay(log, &LiveRange::all(), &mut gaps)?);
+        }
+        gaps.finish().into_iter().for_each(|loss| self.report.lose(loss));
+        Ok(rows)
+    }
+
+    /// Writes what a log holds of live keys to a table of level 0; `None` if that is nothing.
+    fn replay(
+        &mut self,
+        log: &LogSalvage,
+        live: &LiveRange,
+        gaps: &mut GapTracker,
+    ) -> Result<Option<FileEntry>> {
+        let name = log.name();
+        let memtable = Memtable::new(log.number);
+        let mut parts = Vec::new();
+        let mut unreadable = None;
+        let enter = |parts: &mut Vec<(u64, siltstone_engine::WriteBatch)>| {
+            for (first_sequence, batch) in parts.drain(..) {
+                for (sequence, op) in (first_sequence..).zip(batch.iter()) {
+                    memtable.add(sequence, op, Position::new(0, 0));
+                }
+            }
+        };
+        log.visit(self.media.as_ref(), |salvaged| {
+            let (position, bytes) = match salvaged {
+                Salvaged::Gap(bytes) => {
+                    enter(&mut parts);
+                    gaps.gap(&name, bytes);
+                    return Ok(());
+                }
+                Salvaged::Record { position, bytes } => (position, bytes),
+            };
+            match Record::decode(bytes) {
+                Ok(Record::Link(_)) => {}
+                Ok(Record::Batch { first_sequence, batch, is_last }) => {
+                    gaps.operations(first_sequence, first_sequence + batch.len() as u64 - 1);
+                    parts.push((first_sequence, batch));
+                    if is_last {
+                        enter(&mut parts);
+                    }
+                }
+                Ok(Record::Carried { sequences, batch }) => {
+                    for (sequence, op) in sequences.into_iter().zip(batch.iter()) {
+                        memtable.add(sequence, op, Position::new(0, 0));
+                    }
+                }
+                Err(reason) => {
+                    unreadable.get_or_insert((position, reason));
+                    gaps.gap(&name, position..position + bytes.len() as u64);
+                }
+            }
+            Ok(())
+        })?;
+        let (row, mut writer) = self.writer()?;
+        let mut retain = Retain::new(vec![u64::MAX]);
+        memtable.for_each(|entry, _| {
+            let is_kept =
+                live.contains(entry.key) && retain.keep(entry.key, entry.sequence).is_some();
+            if is_kept { writer.add(entry) } else { Ok(()) }
+        })?;
+        let made = self.finish(row, writer, 0)?;
+        let saved = made.as_ref().map_or(0, |(_, entries)| *entries);
+        match (log.damage.clone().or(unreadable), &log.file) {
+            (None, _) => {
+                self.report.note(format!("{name}: {saved} entries replayed into level 0"));
+                self.replayed.insert(name);
+            }
+            (Some((_, reason)), None) => self.report.note(format!("{name}: {reason}")),
+            (Some((at, reason)), Some(file)) => {
+                self.report.note(format!(
+                    "{name} is damaged at byte {at} ({reason}): {saved} entries saved"
+                ));
+                self.keep(file.clone());
+            }
+        }
+        Ok(made.map(|(entry, _)| entry))
+    }
+
+    /// Adds a CL-SSTable to `state`: as it is if table and log are sound, else what its log holds.
+    pub(super) fn check_row(
+        &mut self,
+        entry: &FileEntry,
+        row: &RowEntry,
+        (log, bytes): (u64, u64),
+        state: &mut Edit,
+    ) -> Result<()> {
+        let table = self.sound_table(entry.number, 0);
+        let log_is_sound = LogFile::open(self.media, log, bytes).and_then(|log| log.verify());
+        let is_damage =
+            |damage: &siltstone_engine::Error| damage.is_corruption() || damage.is_not_found();
+        let damage = match (&table, &log_is_sound) {
+            (Ok((found, _)), Ok(())) if super::tables::is_named(found, entry) => {
+                state.added.push(entry.clone());
+                return Ok(());
+            }
+            (Ok(_), Ok(())) => "it is another table than the manifest names".to_owned(),
+            (Err(damage), _) | (_, Err(damage)) if is_damage(damage) => damage.to_string(),
+            (Err(other), _) | (_, Err(other)) => return Err(other.clone()),
+        };
+        self.report.note(format!(
+            "row {} does not hold ({damage}): its log is read instead",
+            entry.number
+        ));
+        let cursor = state.cursor.clone().unwrap_or_default();
+        let live = LiveRange::new(&cursor, &row.arrival);
+        let log = salvage_log(self.media.as_ref(), log, bytes)?;
+        let mut gaps = GapTracker::default();
+        let made = self.replay(&log, &live, &mut gaps)?;
+        for loss in gaps.finish() {
+            let keys = (&*entry.smallest, &*entry.largest);
+            self.report.lose(loss.with_keys(Some(keys.0), Some(keys.1)));
+        }
+        let index =
+            siltstone_table::FileKind::Table.name(siltstone_table::FileNumber(entry.number));
+        if table.is_ok() {
+            self.replayed.insert(index);
+        } else if self.media.exists(&index)? {
+            self.keep(index);
+        }
+        if let Some(mut made) = made {
+            if let Some(made) = &mut made.row {
+                made.arrival.clone_from(&row.arrival);
+            }
+            state.added.push(made);
+        }
+        Ok(())
+    }
+}

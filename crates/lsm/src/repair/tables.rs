@@ -1,0 +1,165 @@
+//! Checks the tables and rows that a manifest names, and saves what can be read of damaged ones.
+//!
+//! A damaged table becomes a new one on the same level, with all entries of its sound blocks. It is
+//! within the bounds of the old one, so the levels still fit together.
+//!
+//! Invariant: an entry is in the state that results, or in a reported loss.
+
+use siltstone_engine::{Error, Loss, Purpose, Result};
+use siltstone_media::{Mode, PageClaims};
+use siltstone_table::{FileKind, FileNumber, Kind, salvage_table};
+
+use super::Repair;
+use crate::live_range::LiveRange;
+use crate::pool::{self, POOL_FILE};
+use crate::rowtable::{RowHandle, RowTable};
+use crate::version::{Edit, FileEntry, RowEntry};
+
+/// What came of a table.
+pub(super) struct Saved {
+    /// The new table, if there was anything to save, and its entries.
+    pub(super) table: Option<(FileEntry, u64)>,
+    pub(super) losses: Vec<Loss>,
+    /// It was the index of a log, whose entries are in the log.
+    pub(super) is_index: bool,
+}
+
+/// Whether a sound table is the one that the manifest names, and no older or other one.
+pub(super) fn is_named(found: &FileEntry, named: &FileEntry) -> bool {
+    let told = |entry: &FileEntry| (entry.bytes, entry.smallest.clone(), entry.largest.clone());
+    told(found) == told(named)
+}
+
+impl Repair<'_> {
+    /// Adds a table to `state`: as it is if it is sound, else what can be read of it.
+    pub(super) fn check_table(&mut self, named: &FileEntry, state: &mut Edit) -> Result<()> {
+        let name = FileKind::Table.name(FileNumber(named.number));
+        let (at, reason) = match self.sound_table(named.number, named.level) {
+            Ok((found, _)) if is_named(&found, named) => {
+                state.added.push(named.clone());
+                return Ok(());
+            }
+            Ok(_) => (0, "it is another table than the manifest names".to_owned()),
+            Err(error) if error.is_not_found() => {
+                self.report.note(format!("{name} is missing"));
+                let keys = (&*named.smallest, &*named.largest);
+                let loss = Loss::entries(&name, 0..named.bytes);
+                self.report.lose(loss.with_keys(Some(keys.0), Some(keys.1)));
+                return Ok(());
+            }
+            Err(Error::Corruption { offset, reason, .. }) => (offset, reason),
+            Err(other) => return Err(other),
+        };
+        let saved = self.copy_readable(named.level, named.number, Some(named.bytes))?;
+        let entries = saved.table.as_ref().map_or(0, |(_, entries)| *entries);
+        self.report
+            .note(format!("{name} is damaged at byte {at} ({reason}): {entries} entries saved"));
+        saved.losses.into_iter().for_each(|loss| self.report.lose(loss));
+        self.keep(name);
+        if let Some((mut made, _)) = saved.table {
+            // What was live of the row stays live, and no more.
+            if let (Some(made), Some(row)) = (&mut made.row, &named.row) {
+                made.arrival.clone_from(&row.arrival);
+            }
+            state.added.push(made);
+        }
+        Ok(())
+    }
+
+    /// Copies every entry in the readable blocks of a table into a new one.
+    pub(super) fn copy_readable(
+        &mut self,
+        level: usize,
+        number: u64,
+        bytes: Option<u64>,
+    ) -> Result<Saved> {
+        let name = FileKind::Table.name(FileNumber(number));
+        let file = self.media.open(&name, Mode::Read)?;
+        let (copy, mut writer) = self.writer()?;
+        let mut is_index = false;
+        let losses = salvage_table(file.as_ref(), &name, FileNumber(number), bytes, |entry| {
+            if entry.kind == Kind::Position {
+                is_index = true;
+                return Ok(());
+            }
+            writer.add(entry)
+        })?;
+        Ok(Saved { table: self.finish(copy, writer, level)?, losses, is_index })
+    }
+
+    /// Copies what can be read of a row in persistent memory to a table; its number, if that is
+    /// anything.
+    pub(super) fn save_nvm_row(&mut self, entry: &FileEntry) -> Result<Option<u64>> {
+        let Some(handle) = entry.row.as_ref().and_then(|row| row.nvm) else { return Ok(None) };
+        let claims = match self.claims.take().map_or_else(|| pool::claims(self.media, 0), Ok) {
+            Ok(claims) => self.claims.insert(claims),
+            Err(error) if error.is_corruption() => return Ok(None),
+            Err(other) => return Err(other),
+        };
+        let row = match RowTable::open(claims, handle, entry.number, LiveRange::all()) {
+            Ok(row) => row,
+            // Its pages may be another row's by now.
+            Err(error) if error.is_corruption() => return Ok(None),
+            Err(other) => return Err(other),
+        };
+        let (number, mut writer) = self.writer()?;
+        row.salvage(|entry| writer.add(entry))?;
+        drop(row);
+        Ok(self.finish(number, writer, 0)?.map(|(made, _)| made.number))
+    }
+
+    /// Adds a row in persistent memory to `state`: as it is if it is sound, else what can be read.
+    pub(super) fn check_nvm_row(
+        &mut self,
+        entry: &FileEntry,
+        row: &RowEntry,
+        handle: RowHandle,
+        state: &mut Edit,
+    ) -> Result<()> {
+        let cursor = state.cursor.clone().unwrap_or_default();
+        let live = LiveRange::new(&cursor, &row.arrival);
+        let open = |claims: &PageClaims| RowTable::open(claims, handle, entry.number, live);
+        let opened = match self.claims.take().map_or_else(|| pool::claims(self.media, 0), Ok) {
+            Ok(claims) => open(self.claims.insert(claims)),
+            Err(error) => Err(error),
+        };
+        let (table, damage) = match opened {
+            Ok(table) => match table.verify(Purpose::Maintenance) {
+                Ok(()) => {
+                    state.added.push(entry.clone());
+                    return Ok(());
+                }
+                Err(damage) => (Some(table), damage),
+            },
+            Err(damage) => (None, damage),
+        };
+        if !damage.is_corruption() {
+            return Err(damage);
+        }
+        let (mut saved, mut lost) = (0, None);
+        if let Some(table) = table {
+            let (number, mut writer) = self.writer()?;
+            lost = Some(table.salvage(|entry| writer.add(entry))?);
+            if let Some((mut made, entries)) = self.finish(number, writer, 0)? {
+                saved = entries;
+                if let Some(made) = &mut made.row {
+                    made.arrival.clone_from(&row.arrival);
+                }
+                state.added.push(made);
+            }
+        }
+        let shown = lost.map_or("the rest".to_owned(), |lost: u64| lost.to_string());
+        self.report.note(format!(
+            "row {} in persistent memory does not hold ({damage}): {saved} entries saved in a table, \
+             {shown} lost",
+            entry.number
+        ));
+        if lost != Some(0) {
+            let loss = Loss::entries(POOL_FILE, 0..u64::MAX);
+            let keys = (&*entry.smallest, &*entry.largest);
+            self.report.lose(loss.with_keys(Some(keys.0), Some(keys.1)));
+        }
+        self.is_pool_damaged = true;
+        Ok(())
+    }
+}
