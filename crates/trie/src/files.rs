@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use siltstone_engine::{Error, IoCounts, Purpose, Result};
-use siltstone_media::{File, Media, Mode};
+use siltstone_media::{File, Media, Mode, Overlay};
 use siltstone_table::{FileKind, FileNumber, parse_file_name};
 
 /// Bytes of a frame behind what is stored.
@@ -90,6 +90,14 @@ impl Homes {
             }
         }
         sum
+    }
+
+    /// The same media, seen through memory that keeps what is written.
+    pub(crate) fn without_changes(&self) -> Homes {
+        let over =
+            |media: &Arc<dyn Media>| -> Arc<dyn Media> { Arc::new(Overlay::new(media.clone())) };
+        let upper = self.upper.as_ref().map(|(media, levels)| (over(media), *levels));
+        Homes { main: over(&self.main), upper }
     }
 
     /// Every medium.

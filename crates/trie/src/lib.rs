@@ -58,7 +58,7 @@ mod write;
 pub use engine::Trie;
 pub use inspect::inspect;
 pub use options::Options;
-pub use repair::repair;
+pub use repair::{repair, repair_on};
 pub use second::{remove_elsewhere, upper_of};
 
 /// The largest value: the house's limit.

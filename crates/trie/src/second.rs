@@ -31,6 +31,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_media::{LockGuard, Media, Metered, Mode};
+use siltstone_table::aside;
 
 use crate::files::{Homes, Kind};
 
@@ -89,6 +90,30 @@ pub(crate) fn own(
         }
     }
     if was_closed && is_owned { Ok(()) } else { replace(media.as_ref(), OWNER, &owner) }
+}
+
+/// Makes the name of the owner anew if it is damaged or missing, and the files there are those of
+/// the table `id`: `are_ours` says whether any that its manifest names holds. A directory that
+/// names another owner is left alone.
+///
+/// # Errors
+/// The media's.
+pub(crate) fn mend_owner(homes: &Homes, id: u64, are_ours: bool) -> Result<bool> {
+    let Some((media, _)) = &homes.upper else { return Ok(false) };
+    let found = read(media.as_ref(), OWNER)?;
+    let names_one = found.as_deref().is_some_and(|found| {
+        found.split_last_chunk().is_some_and(|(body, crc)| {
+            body.len() == 8 && crc32c::crc32c(body) == u32::from_le_bytes(*crc)
+        })
+    });
+    if names_one || !are_ours {
+        return Ok(false);
+    }
+    if found.is_some() {
+        aside::keep(media.as_ref(), OWNER)?;
+    }
+    replace(media.as_ref(), OWNER, &sealed(id, b""))?;
+    Ok(true)
 }
 
 /// The directory in which the table on `media` has its second medium, if it has one: what option `upper` was.

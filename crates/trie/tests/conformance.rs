@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Capabilities, Engine, Env, MAX_VALUE_BYTES, Result};
+use siltstone_engine::{Capabilities, Engine, Env, MAX_VALUE_BYTES, RepairReport, Result};
 use siltstone_media::Media;
 use siltstone_testkit::{Subject, subject};
 use siltstone_trie::{Options, Trie};
@@ -70,9 +70,12 @@ impl Subject for TrieSubject {
         Ok(Box::new(Trie::open(media, env, options)?))
     }
 
-    fn repair(&self, media: &Arc<dyn Media>) -> Result<()> {
-        siltstone_trie::repair(media, &options(0)).map(drop)
+    fn repair(&self, media: &Arc<dyn Media>, _variant: u32) -> Result<RepairReport> {
+        let has_upper = media.subdirectories()?.iter().any(|name| name == "upper");
+        let upper = has_upper.then(|| media.subdirectory("upper")).transpose()?;
+        siltstone_trie::repair_on(media, upper)
     }
 }
 
 siltstone_testkit::conformance!(TrieSubject);
+siltstone_testkit::conformance!(repairs TrieSubject);

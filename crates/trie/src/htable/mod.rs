@@ -25,6 +25,6 @@ pub(crate) mod table;
 pub(crate) use bucket::BucketHeader;
 pub(crate) use build::{Build, Expected, TableWriter};
 pub(crate) use filter::{Filter, FilterBuilder};
-pub(crate) use format::{Layout, Origin, le32, le64};
+pub(crate) use format::{FOOTER_BYTES, Layout, Origin, le32, le64};
 pub(crate) use stream::Stream;
 pub(crate) use table::{Found, HTable};

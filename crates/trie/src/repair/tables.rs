@@ -1,0 +1,287 @@
+//! Saves what can be read of a damaged HTable.
+//!
+//! ```text
+//!   footer and directory hold    each bucket and each large item by itself
+//!   else                         the grid of buckets, and the large items in frames before each
+//! ```
+//!
+//! Invariant: an item is in a new table in the same place of the trie, or in a reported loss.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Loss, Purpose, Result};
+use siltstone_media::{File, Mode};
+
+use super::{Repair, WINDOW_BYTES};
+use crate::files::{FRAME_TRAILER, FileSum, Kind};
+use crate::hash::Hash;
+use crate::htable::{BucketHeader, Expected, FOOTER_BYTES, HTable, Layout, Origin, TableWriter};
+use crate::item::Item;
+use crate::options::Options;
+use crate::version::{Added, Edit};
+
+/// Items on their way to a new table.
+#[derive(Default)]
+pub(super) struct Saved {
+    pub(super) bytes: Vec<u8>,
+    /// By hash, with where they begin; of equal hashes the last one is the newest.
+    items: Vec<(Hash, usize)>,
+}
+
+impl Saved {
+    pub(super) fn push(&mut self, hash: Hash, item: &Item<'_>) {
+        self.items.push((hash, self.bytes.len()));
+        item.push(&mut self.bytes);
+    }
+}
+
+impl Repair {
+    /// Adds a table to `state`: as it is if it is sound, else what can be read of it.
+    pub(super) fn check_table(&mut self, added: &Added, state: &mut Edit) -> Result<()> {
+        let &Added { place, number, bytes, .. } = added;
+        let name = Kind::HTable.name(number);
+        let table = HTable::open(&self.homes, number, bytes, true).map(Arc::new);
+        let sound = table.as_ref().map_err(Error::clone);
+        let damage = match sound.and_then(|table| table.verify(self.shape.hash)) {
+            Ok(()) => {
+                state.added.push(*added);
+                return Ok(());
+            }
+            Err(damage) if damage.is_corruption() || damage.is_not_found() => damage,
+            Err(other) => return Err(other),
+        };
+        let Some(media) = self.medium_of(&name)? else {
+            self.report.note(format!("{name} of {place} is missing"));
+            self.report.lose(Loss::entries(name, 0..bytes));
+            return Ok(());
+        };
+        // Behind its end is nothing of the table.
+        let homes = self.homes.without_changes();
+        let media = homes.all().find(|it| it.exists(&name).is_ok_and(|is| is)).unwrap_or(&media);
+        let file = media.open(&name, Mode::ReadWrite)?;
+        if file.len()? > bytes && bytes > 0 {
+            file.set_len(bytes)?;
+        }
+        // Filters are made anew; without the others nothing can be found by the directory.
+        let table = match table {
+            Ok(table) => Some(table),
+            Err(_) => HTable::open(&homes, number, bytes, false).map(Arc::new).ok(),
+        };
+        let saved = match &table {
+            Some(table) => self.save_known(table, state)?,
+            None => self.save_unknown(added, file.as_ref(), state)?,
+        };
+        self.report.note(format!("{damage}: {saved} items of {name} saved"));
+        self.keep(name);
+        Ok(())
+    }
+
+    /// Saves what can be read of a table whose frames hold.
+    fn save_known(&mut self, table: &Arc<HTable>, state: &mut Edit) -> Result<u64> {
+        let (mut saved, mut count) = (Saved::default(), 0);
+        let mut buffer = vec![0; table.bucket_bytes() as usize];
+        for bucket in 0..table.buckets() {
+            let place = table.directory().place(bucket, table.bucket_bytes());
+            let (offset, buffer) = (place.start, &mut buffer[..(place.end - place.start) as usize]);
+            let read = table.read(offset, buffer, Purpose::Maintenance);
+            let opened = read.and_then(|()| table.open_bucket(offset, buffer));
+            match opened {
+                Ok((header, items)) => {
+                    for (_, _, item) in header.items(items).flatten() {
+                        saved.push(self.shape.hash.hash(item.key), &item);
+                    }
+                }
+                Err(Error::Corruption { .. }) => self.lose(table.name(), place),
+                Err(other) => return Err(other),
+            }
+            count += self.write_if_full(&mut saved, table.origin(), state)?;
+        }
+        for special in table.specials() {
+            let read = table.read_special(special, Purpose::Maintenance);
+            match read.and_then(|bytes| {
+                let item = table.special_item(special, &bytes)?;
+                saved.push(self.shape.hash.hash(item.key), &item);
+                Ok(())
+            }) {
+                Ok(()) => {}
+                Err(Error::Corruption { .. }) => {
+                    let end = special.offset + special.frame_bytes();
+                    self.lose(table.name(), special.offset..end);
+                }
+                Err(other) => return Err(other),
+            }
+            count += self.write_if_full(&mut saved, table.origin(), state)?;
+        }
+        Ok(count + self.write(&mut saved, table.origin(), state)?)
+    }
+
+    /// Saves the buckets of a table whose footer or index does not hold: those that prove
+    /// themselves.
+    fn save_unknown(&mut self, added: &Added, file: &dyn File, state: &mut Edit) -> Result<u64> {
+        let &Added { place, number, bytes: of_manifest, .. } = added;
+        let (name, sum, len) = (Kind::HTable.name(number), FileSum::new(number), file.len()?);
+        // Reads what a bucket would be there; the last one of a table ends behind its items.
+        let read = |offset: u64, bytes: u64, buffer: &mut Vec<u8>| -> Result<bool> {
+            buffer.resize(bytes.min(len - offset) as usize, 0);
+            match file.read_at(offset, buffer, Purpose::Maintenance) {
+                Ok(()) => {}
+                Err(error) if error.is_corruption() => return Ok(false),
+                Err(error) => return Err(error),
+            }
+            let is_whole = buffer.len() as u64 == bytes;
+            if is_whole && BucketHeader::open(sum, offset, buffer).is_some() {
+                return Ok(true);
+            }
+            let short = BucketHeader::least_bytes(buffer).filter(|&least| least <= buffer.len());
+            buffer.truncate(short.unwrap_or(0));
+            Ok(BucketHeader::open(sum, offset, buffer).is_some())
+        };
+        // The first bucket that holds, of whichever size, gives the grid.
+        let (mut grid, mut buffer) = (None, Vec::new());
+        let mut at = 0;
+        while grid.is_none() && at < len {
+            for bytes in (8..=15).map(|bits| 1u64 << bits).filter(|bytes| at % bytes == 0) {
+                if read(at, bytes, &mut buffer)? {
+                    grid = grid.or(Some(bytes));
+                }
+            }
+            at += 256;
+        }
+        // Of a file that was cut off more may have been there than is.
+        let end = len.max(of_manifest);
+        let Some(bytes) = grid else {
+            self.lose(&name, 0..end);
+            return Ok(0);
+        };
+        let origin = Origin { place, shape: self.shape, last_sequence: 0 };
+        let (mut saved, mut count) = (Saved::default(), 0);
+        // Behind the last bucket that holds.
+        let mut good = 0;
+        for offset in (0..len).step_by(bytes as usize) {
+            if !read(offset, bytes, &mut buffer)? {
+                continue;
+            }
+            if offset > good {
+                let lost = self.save_specials(file, sum, good..offset, &mut saved)?;
+                self.lose(&name, lost);
+            }
+            good = offset + buffer.len() as u64;
+            if let Some((header, items)) = BucketHeader::open(sum, offset, &buffer) {
+                for (_, _, item) in header.items(items).flatten() {
+                    saved.push(self.shape.hash.hash(item.key), &item);
+                }
+            }
+            count += self.write_if_full(&mut saved, origin, state)?;
+        }
+        if !are_frames(file, sum, good)? {
+            self.lose(&name, good..end);
+        }
+        Ok(count + self.write(&mut saved, origin, state)?)
+    }
+
+    /// Saves the large items that stand before a bucket, each in a frame of its own; answers what
+    /// does not hold.
+    fn save_specials(
+        &self,
+        file: &dyn File,
+        sum: FileSum,
+        gap: Range<u64>,
+        saved: &mut Saved,
+    ) -> Result<Range<u64>> {
+        let mut bytes = vec![0; (gap.end - gap.start) as usize];
+        file.read_at(gap.start, &mut bytes, Purpose::Maintenance)?;
+        let mut at = 0;
+        while let Some(len) = frame_len(&bytes[at..], sum, gap.start + at as u64) {
+            let Some((item, used)) = Item::parse(&bytes[at..]) else { break };
+            if used + FRAME_TRAILER != len {
+                break;
+            }
+            saved.push(self.shape.hash.hash(item.key), &item);
+            at += len;
+        }
+        // Zeros up to the bucket are none.
+        let is_padding = bytes[at..].iter().all(|&byte| byte == 0);
+        let from = if is_padding { gap.end } else { gap.start + at as u64 };
+        Ok(from..gap.end)
+    }
+
+    fn lose(&mut self, name: &str, bytes: Range<u64>) {
+        if !bytes.is_empty() {
+            self.report.lose(Loss::entries(name, bytes));
+        }
+    }
+
+    pub(super) fn write_if_full(
+        &mut self,
+        saved: &mut Saved,
+        origin: Origin,
+        state: &mut Edit,
+    ) -> Result<u64> {
+        match saved.bytes.len() {
+            0..WINDOW_BYTES => Ok(0),
+            _ => self.write(saved, origin, state),
+        }
+    }
+
+    /// Writes what was saved to a new table, as the newest so far of its container.
+    pub(super) fn write(
+        &mut self,
+        saved: &mut Saved,
+        origin: Origin,
+        state: &mut Edit,
+    ) -> Result<u64> {
+        let Saved { bytes, mut items } = std::mem::take(saved);
+        if items.is_empty() {
+            return Ok(0);
+        }
+        items.sort_unstable();
+        let number = self.next_file;
+        self.next_file += 1;
+        let build = Options::default().build(Layout::Buckets);
+        let expected = Expected { items: items.len() as u64, bytes: bytes.len() as u64 };
+        let media = self.homes.main.as_ref();
+        let purpose = Purpose::Maintenance;
+        let mut writer =
+            TableWriter::create(media, number, build, origin, expected, &self.rate, purpose)?;
+        let item_at = |at: usize| Item::parse(&bytes[at..]).map(|(item, _)| item);
+        for (n, &(hash, at)) in items.iter().enumerate() {
+            let Some(item) = item_at(at) else { continue };
+            let mut newer = items[n + 1..].iter().take_while(|(other, _)| *other == hash);
+            if !newer.any(|&(_, at)| item_at(at).is_some_and(|newer| newer.key == item.key)) {
+                writer.push(hash, &item)?;
+            }
+        }
+        let built = writer.finish()?;
+        let place = origin.place;
+        state.added.push(Added { place, number, bytes: built.bytes, is_oldest: false });
+        Ok(built.items)
+    }
+}
+
+/// Whether everything from `at` to the footer is frames that hold: filters and indexes, no items.
+fn are_frames(file: &dyn File, sum: FileSum, mut at: u64) -> Result<bool> {
+    let Some(end) = file.len()?.checked_sub(FOOTER_BYTES as u64).filter(|&end| end > at) else {
+        return Ok(false);
+    };
+    let mut bytes = vec![0; (end - at) as usize];
+    file.read_at(at, &mut bytes, Purpose::Maintenance)?;
+    let mut rest = &bytes[..];
+    while !rest.is_empty() {
+        let Some(frame) = frame_len(rest, sum, at) else { return Ok(false) };
+        at += frame as u64;
+        rest = &rest[frame..];
+    }
+    Ok(true)
+}
+
+/// The length of the frame that `bytes` begin with, at `at` of the file: the first for which the
+/// checksum holds.
+fn frame_len(bytes: &[u8], sum: FileSum, at: u64) -> Option<usize> {
+    let mut running = sum.of(at, &[]);
+    let last = (0..bytes.len().saturating_sub(FRAME_TRAILER)).find(|&last| {
+        running = crc32c::crc32c_append(running, &bytes[last..=last]);
+        running.to_le_bytes() == bytes[last + 1..last + 1 + FRAME_TRAILER]
+    });
+    last.map(|last| last + 1 + FRAME_TRAILER)
+}
