@@ -15,7 +15,7 @@
 use siltstone_table::{FileKind, FileNumber, parse_number};
 
 /// What a file of this engine holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     Log,
     HashStore,

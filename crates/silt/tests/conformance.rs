@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Capabilities, Engine, Env, MAX_VALUE_BYTES, Result};
+use siltstone_engine::{Capabilities, Engine, Env, MAX_VALUE_BYTES, RepairReport, Result};
 use siltstone_media::Media;
 use siltstone_silt::{Options, Silt};
 use siltstone_testkit::{Subject, subject};
@@ -54,9 +54,10 @@ impl Subject for SiltSubject {
         Ok(Box::new(Silt::open(media, env, options(variant))?))
     }
 
-    fn repair(&self, media: &Arc<dyn Media>) -> Result<()> {
-        siltstone_silt::repair(media).map(drop)
+    fn repair(&self, media: &Arc<dyn Media>, _variant: u32) -> Result<RepairReport> {
+        siltstone_silt::repair(media)
     }
 }
 
 siltstone_testkit::conformance!(SiltSubject);
+siltstone_testkit::conformance!(repairs SiltSubject);

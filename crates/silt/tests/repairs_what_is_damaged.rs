@@ -79,7 +79,7 @@ fn bytes(media: &Arc<dyn Media>, name: &str) -> Vec<u8> {
 /// Repairs, and checks that the table then opens and is sound; how many rows are gone or older than
 /// they were, and the story.
 fn repaired(media: &Arc<dyn Media>, rows: &Rows) -> (usize, String) {
-    let story = repair(media).unwrap().join("\n");
+    let story = repair(media).unwrap().lines.join("\n");
     let silt = open(media).unwrap();
     assert!(silt.verify(&mut |_, _| ()).unwrap().is_sound(), "{story}");
     let found = read(&silt);
@@ -96,7 +96,7 @@ fn repaired(media: &Arc<dyn Media>, rows: &Rows) -> (usize, String) {
     drop(silt);
     assert_eq!(read(&open(media).unwrap()).len(), found.len() + 500, "{story}");
     let again = repair(media).unwrap();
-    assert_eq!(again, ["everything that the manifest names is sound"]);
+    assert_eq!(again.lines, ["everything that the manifest names is sound"]);
     (differ, story)
 }
 
@@ -104,7 +104,7 @@ fn repaired(media: &Arc<dyn Media>, rows: &Rows) -> (usize, String) {
 fn is_a_sound_table_left_as_it_is() {
     let (media, rows) = filled(true);
     let before = media.list().unwrap();
-    assert_eq!(repair(&media).unwrap().len(), 1);
+    assert_eq!(repair(&media).unwrap().lines.len(), 1);
     assert_eq!(media.list().unwrap(), before);
     assert_eq!(read(&open(&media).unwrap()), rows);
 }
@@ -123,7 +123,7 @@ fn does_a_flipped_byte_cost_its_slot_or_block_and_no_more() {
                 assert!(differ <= 100, "{ending} {differ}\n{story}");
                 lost += differ;
                 assert!(story.contains(&format!("{name} is damaged at byte")), "{story}");
-                assert!(story.contains("cannot be read: lost"), "{story}");
+                assert!(story.contains(&format!("lost what was in {name}, bytes")), "{story}");
                 assert!(media.exists(&format!("{name}.damaged")).unwrap());
             }
             assert!(lost > 0);
@@ -162,8 +162,8 @@ fn are_filters_and_indexes_left_to_the_opening() {
     for name in names(&media, ".index").iter().chain(&names(&media, ".filter")) {
         flip(&media, name, 20);
     }
-    let story = repair(&media).unwrap().join("\n");
-    assert!(story.contains("the next opening makes it again"), "{story}");
+    let story = repair(&media).unwrap().lines.join("\n");
+    assert!(story.contains("it is made again from"), "{story}");
     assert_eq!(read(&open(&media).unwrap()), rows);
 }
 
@@ -175,8 +175,8 @@ fn is_a_log_kept_up_to_its_damage() {
     flip(&media, &name, total / 2);
     assert!(open(&media).is_err());
     let (differ, story) = repaired(&media, &rows);
-    assert!(story.contains(&format!("{name} is damaged (")), "{story}");
-    assert!(story.contains(&format!("to {total} are lost")), "{story}");
+    assert!(story.contains(&format!("{name} is damaged at byte")), "{story}");
+    assert!(story.contains(&format!("lost what was in {name}, bytes")), "{story}");
     assert!((1..200).contains(&differ), "{differ}");
 }
 
@@ -188,7 +188,7 @@ fn do_stores_and_logs_without_a_manifest_make_the_table_again() {
         assert!(matches!(open(&media), Err(Error::Corruption { file, .. }) if file == "CURRENT"));
         let (differ, story) = repaired(&media, &rows);
         assert_eq!(differ, 0, "{story}");
-        assert!(story.contains("there is no manifest"), "{story}");
+        assert!(story.contains("the manifest does not hold"), "{story}");
         // Nothing was in the table that had been deleted: all stores were the manifest's.
         let mut found = read(&open(&media).unwrap());
         found.retain(|key, _| !key.starts_with(b"new"));
@@ -254,7 +254,7 @@ fn is_a_sorted_store_of_before_the_last_merge_passed_over_without_a_manifest() {
         file.write_at(0, &bytes, Purpose::Maintenance).unwrap();
     }
     lose_the_manifest(&media);
-    let story = repair(&media).unwrap().join("\n");
+    let story = repair(&media).unwrap().lines.join("\n");
     assert!(story.contains("is of before"), "{story}");
     assert!(read(&open(&media).unwrap()) == rows, "{story}");
 }
@@ -357,7 +357,7 @@ fn does_a_repair_that_loses_power_lose_no_more_when_it_is_done_again() {
             }
             for seed in 0..6 {
                 let media: Arc<dyn Media> = Arc::new(cut.survivors(seed));
-                let story = repair(&media).unwrap().join("\n");
+                let story = repair(&media).unwrap().lines.join("\n");
                 let rows = read(&open(&media).unwrap());
                 let lost =
                     saved.iter().filter(|(key, value)| rows.get(*key) != Some(value)).count();
@@ -387,7 +387,7 @@ fn is_a_batch_before_the_damage_saved_whole_and_one_that_it_cuts_not_at_all() {
     let name = names(&media, ".log").pop().unwrap();
     let total = len(&media, &name);
     flip(&media, &name, total * 5 / 6);
-    let story = repair(&media).unwrap().join("\n");
+    let story = repair(&media).unwrap().lines.join("\n");
     let keys: Vec<_> = read(&open(&media).unwrap()).into_keys().collect();
     let wanted: Vec<_> = (0..20u32).map(|key| key.to_le_bytes().to_vec()).collect();
     assert_eq!(keys, wanted, "{story}");

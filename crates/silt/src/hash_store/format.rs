@@ -75,7 +75,7 @@ impl Shape {
     }
 
     /// Bytes of all slots.
-    pub(super) fn slots_end(&self) -> u64 {
+    pub(crate) fn slots_end(&self) -> u64 {
         u64::from(self.slots) * u64::from(self.slot_bytes)
     }
 }

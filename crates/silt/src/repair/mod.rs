@@ -1,34 +1,37 @@
 //! Makes a damaged table open again, with all that can be read.
 //!
-//! 1. The manifest is read as far as it holds. If it does not, the footers of the stores tell what it
+//! 1. The manifest is read. If it does not hold, or names files that are missing while others are
+//!    there
+//!    that it does not name, the footers of the stores tell what it
 //!    said: of a partition the HashStores that are there, by their numbers, over the newest SortedStore.
 //!    HashStores of a merge that was not cleaned up may then show deleted keys again, and the report
 //!    says so.
 //! 2. Each store is read whole. What can be read of a damaged one makes a new store in its place
 //!    (`salvage`), even without its footer.
-//! 3. The logs are read. If they do not replay, what is whole of each, up to its first damage, makes a
-//!    new chain (`logs`).
+//! 3. The chain of logs is read. If anything of it does not hold, every whole record of each log,
+//!    behind
+//!    damage, too, makes a new chain (`logs`).
 //! 4. A new manifest names the result. Damaged files stay beside it under `*.damaged`.
 //!
 //! A repair that loses power is begun again and saves the same: until the new manifest is in force files
 //! stay as they are. Where there is none, what the footers tell makes one first, before there are new
 //! stores whose numbers would pass them off as younger.
 //!
-//! Filters and indexes need no repair: opening makes them again from the data.
+//! Filters and indexes are made again from the data, as opening does.
 //!
-//! Every loss is told by file and bytes. Nothing is deleted. The table must not be open.
+//! Every loss is reported by file and bytes. Nothing is deleted. The table must not be open.
 //!
 //! Source: ours; the order of steps is that of the house's tree.
 
 mod logs;
 mod salvage;
 
-use std::ops::Range;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use siltstone_engine::{Error, Purpose, Result};
+use siltstone_engine::{Error, Loss, Purpose, RepairReport, Result};
 use siltstone_media::Media;
-use siltstone_table::{FileNumbers, Manifest, aside};
+use siltstone_table::{FileNumbers, LogSalvage, Manifest, aside, salvage_chain};
 
 use crate::hash_store::HashStore;
 use crate::keys::Keys;
@@ -38,26 +41,28 @@ use crate::sorted_store::SortedStore;
 use crate::version::{ENGINE, Edit, StoreEntry, fold};
 use salvage::Salvage;
 
-/// Rebuilds what can be saved of a damaged table; the answer tells, line by line, what was found, done
-/// and lost.
+/// Rebuilds what can be saved of a damaged table.
 ///
 /// # Errors
 /// Failures of the medium, and files of a newer format. Damage is not an error here.
-pub fn repair(media: &Arc<dyn Media>) -> Result<Vec<String>> {
+pub fn repair(media: &Arc<dyn Media>) -> Result<RepairReport> {
+    let (report, aside) = Default::default();
     let mut repair =
-        Repair { media, story: Vec::new(), next_file: 1, has_changed: false, aside: Vec::new() };
+        Repair { media, report, next_file: 1, has_changed: false, is_manifest_sound: false, aside };
     repair.run()?;
-    Ok(repair.story)
+    Ok(repair.report)
 }
 
 struct Repair<'a> {
     media: &'a Arc<dyn Media>,
-    story: Vec<String>,
+    report: RepairReport,
     next_file: u64,
     /// Something of what the manifest says is no longer so.
     has_changed: bool,
+    /// The manifest that is there holds, and can be written anew.
+    is_manifest_sound: bool,
     /// Files to be set aside once the new manifest is in force.
-    aside: Vec<String>,
+    aside: BTreeSet<String>,
 }
 
 impl Repair<'_> {
@@ -65,7 +70,7 @@ impl Repair<'_> {
         let names = self.media.list()?;
         let numbered: Vec<_> = names.iter().filter_map(|name| names::parse(name)).collect();
         self.next_file = numbered.iter().map(|&(_, number)| number + 1).max().unwrap_or(1);
-        let known = self.read_manifest()?;
+        let known = self.read_manifest(&numbered)?;
         let is_known = known.is_some();
         let mut known = match known {
             Some(state) => state,
@@ -92,36 +97,65 @@ impl Repair<'_> {
         if self.has_changed {
             self.write_manifest(state)
         } else {
-            self.tell("everything that the manifest names is sound".to_owned());
+            self.report.note("everything that the manifest names is sound");
             Ok(())
         }
     }
 
-    /// What the manifest says; `None`, and a line of the story, if it does not hold.
-    fn read_manifest(&mut self) -> Result<Option<Edit>> {
-        let read = || -> Result<Option<Edit>> {
-            if !Manifest::exists(self.media.as_ref())? {
-                return Ok(None);
-            }
-            let (_, edits) = Manifest::open(self.media.clone(), ENGINE)?;
-            let state = fold(&edits)?;
-            let has_keys = state.keys.is_some_and(|keys| keys.partitions > 0);
-            let lacks = || Error::corruption("MANIFEST", 0, "the manifest names no partitions");
-            has_keys.then_some(Some(state)).ok_or_else(lacks)
+    /// What the manifest says; `None`, and a loss in the report, if it does not hold.
+    fn read_manifest(&mut self, numbered: &[(Kind, u64)]) -> Result<Option<Edit>> {
+        let rescued = Manifest::rescue(self.media, ENGINE)?;
+        let edit = match rescued.edits.as_ref().map(|edits| fold(edits)) {
+            Some(Err(error)) if !error.is_corruption() => return Err(error),
+            edit => edit.transpose().unwrap_or(None),
         };
-        let why = match read() {
-            Ok(Some(state)) => return Ok(Some(state)),
-            Ok(None) => "there is no manifest".to_owned(),
-            Err(error) if error.is_corruption() || error.is_not_found() => {
-                format!("the manifest does not hold ({error})")
+        let edit = edit.filter(|edit| edit.keys.is_some_and(|keys| keys.partitions > 0));
+        if let Some(edit) = edit
+            && !self.is_superseded(&edit, numbered)?
+        {
+            self.is_manifest_sound = rescued.damage.is_none() && !rescued.is_torn;
+            self.has_changed = !self.is_manifest_sound;
+            if let Some((file, reason)) = rescued.damage {
+                self.report.note(format!(
+                    "{file} is damaged ({reason}): the newest manifest is read, and holds"
+                ));
             }
-            Err(other) => return Err(other),
-        };
-        self.tell(format!(
-            "{why}: all stores are taken as they are numbered, and all logs as the newest; keys \
-             deleted or overwritten shortly before may show as they were"
+            return Ok(Some(edit));
+        }
+        let (file, reason) = rescued.damage.unwrap_or_else(|| {
+            let reason = "it does not fit the files that are there".to_owned();
+            (rescued.name.unwrap_or_else(|| "MANIFEST".to_owned()), reason)
+        });
+        self.report.note(format!(
+            "the manifest does not hold ({file}: {reason}): all stores are taken as they are numbered, \
+             and all logs as the newest"
         ));
+        self.report.lose(Loss::order(file));
         Ok(None)
+    }
+
+    /// Whether the manifest is of before the files that are there: it names some that are missing,
+    /// and does not name all stores. An older copy would say so, or one that lost its end.
+    fn is_superseded(&self, known: &Edit, numbered: &[(Kind, u64)]) -> Result<bool> {
+        let hash = known.hash_stores.iter().map(|entry| (Kind::HashStore, entry.number));
+        let sorted = known.sorted_stores.iter().map(|entry| (Kind::SortedStore, entry.number));
+        let named: BTreeSet<(Kind, u64)> = hash.chain(sorted).collect();
+        let is_store = |kind: Kind| matches!(kind, Kind::HashStore | Kind::SortedStore);
+        let has_others = numbered.iter().any(|file| is_store(file.0) && !named.contains(file));
+        let is_lacking = || named.iter().any(|file| !numbered.contains(file));
+        let lacks_a_log = || -> Result<bool> {
+            let logs = self.chain(known.first_log, known.sealed_log)?;
+            Ok(logs.iter().any(|log| log.file.is_none()))
+        };
+        Ok(has_others && (is_lacking() || lacks_a_log()?))
+    }
+
+    fn chain(
+        &self,
+        first_log: Option<u64>,
+        sealed_log: Option<(u64, u64)>,
+    ) -> Result<Vec<LogSalvage>> {
+        salvage_chain(self.media.as_ref(), Some(first_log.unwrap_or(0)), sealed_log, None)
     }
 
     /// What the manifest may have said, by the footers of the stores that are there.
@@ -158,8 +192,9 @@ impl Repair<'_> {
             };
             let Some(partition) = partition else {
                 let name = kind.name(number);
-                self.tell(format!("{name}: nothing in it tells whose it is; all of it is lost"));
-                self.set_aside(&name)?;
+                self.report.note(format!("{name}: nothing in it tells whose it is"));
+                self.report.lose(Loss::entries(&name, 0..u64::MAX));
+                aside::leave(self.media.as_ref(), &name)?;
                 continue;
             };
             let entry = StoreEntry { partition, number, bytes: 0, entries: 0 };
@@ -177,8 +212,8 @@ impl Repair<'_> {
                 None => state.sorted_stores.push(entry),
                 Some(next) => {
                     let (old, new) = (names_of(entry), names_of(*next));
-                    self.tell(format!("{old} is of before {new}: kept as {old}.damaged"));
-                    self.set_aside(&old)?;
+                    self.report.note(format!("{old} is of before {new}: kept as {old}.damaged"));
+                    aside::leave(self.media.as_ref(), &old)?;
                 }
             }
         }
@@ -208,37 +243,57 @@ impl Repair<'_> {
             Kind::HashStore => {
                 HashStore::open(self.media, entry, purpose).and_then(|store| store.verify())
             }
-            _ => SortedStore::open(self.media, entry, purpose).and_then(|store| {
-                // Without its index it could not be read, and it was made again.
-                store.warning().into_iter().for_each(|warning| self.story.push(warning.to_owned()));
-                store.verify()
+            _ => SortedStore::open_as_it_is(self.media, entry).and_then(|store| {
+                // Without its index it could not be read: it was made again, in memory.
+                match store.warning() {
+                    Some(_) => Err(Error::corruption(&derived, 0, "it does not hold")),
+                    None => store.verify(),
+                }
             }),
         };
         let (at, reason) = match checked {
             Ok(()) => return Ok(Some(entry)),
             Err(Error::Corruption { file, .. }) if file == derived => {
-                self.tell(format!("{derived} does not hold: the next opening makes it again"));
-                return Ok(Some(entry));
+                return self.make_again(kind, entry, &derived);
             }
             Err(error) if error.is_not_found() && !self.media.exists(&name)? => {
                 self.has_changed = true;
                 let StoreEntry { bytes, entries, .. } = entry;
-                self.tell(format!(
-                    "{name} is missing: its {entries} entries are lost (bytes 0 to {bytes})"
-                ));
+                self.report.note(format!("{name} is missing: its {entries} entries are lost"));
+                self.report.lose(Loss::entries(name, 0..bytes));
                 return Ok(None);
             }
             Err(Error::Corruption { offset, reason, .. }) => (offset, reason),
             Err(other) => return Err(other),
         };
         self.has_changed = true;
-        self.tell(format!("{name} is damaged at byte {at} ({reason})"));
+        self.report.note(format!("{name} is damaged at byte {at} ({reason})"));
         let saved = self.rebuild(kind, entry, keys)?;
-        self.aside.push(name);
+        self.aside.insert(name);
         if self.media.exists(&derived)? {
-            self.aside.push(derived);
+            self.aside.insert(derived);
         }
         Ok(saved)
+    }
+
+    /// Makes the filter or index of a store again from its data. The damaged one is kept.
+    fn make_again(
+        &mut self,
+        kind: Kind,
+        entry: StoreEntry,
+        derived: &str,
+    ) -> Result<Option<StoreEntry>> {
+        if self.media.exists(derived)? {
+            aside::leave(self.media.as_ref(), derived)?;
+        }
+        let purpose = Purpose::Maintenance;
+        match kind {
+            Kind::HashStore => HashStore::open(self.media, entry, purpose)?.load(purpose)?,
+            _ => SortedStore::open(self.media, entry, purpose).map(drop)?,
+        }
+        let name = kind.name(entry.number);
+        self.report.note(format!("{derived} does not hold: it is made again from {name}"));
+        Ok(Some(entry))
     }
 
     /// Writes what can be read of a damaged store to a new one.
@@ -251,14 +306,6 @@ impl Repair<'_> {
             items.push((keys.hash(key), place));
             Ok(())
         })?;
-        let total = salvage.file_bytes;
-        for lost in &salvage.lost {
-            let Range { start, end } = lost;
-            self.tell(format!(
-                "{name}: bytes {start} to {end} of {total} cannot be read: lost; keys in them may \
-                 show as they were before"
-            ));
-        }
         let (bytes, entries) = match kind {
             _ if items.is_empty() => (0, 0),
             Kind::HashStore => salvage.write_hash_store(self.media, &saved, keys, &items)?,
@@ -266,7 +313,13 @@ impl Repair<'_> {
         };
         // Of a store without its manifest nothing tells how many there were.
         let of = if entry.entries > 0 { format!(" of {}", entry.entries) } else { String::new() };
-        self.tell(format!("{name}: {entries}{of} entries saved, the file kept as {name}.damaged"));
+        self.report
+            .note(format!("{name}: {entries}{of} entries saved, the file kept as {name}.damaged"));
+        if entries == 0 || entries != entry.entries {
+            for lost in salvage.lost_of(entry.bytes) {
+                self.report.lose(Loss::entries(&name, lost));
+            }
+        }
         Ok((entries > 0).then_some(StoreEntry { bytes, entries, ..saved }))
     }
 
@@ -285,13 +338,9 @@ impl Repair<'_> {
 
     /// Makes a manifest with this content in the place of the one that does not hold.
     fn begin_manifest(&mut self, state: &Edit) -> Result<()> {
-        for name in self.media.list()? {
-            if Manifest::owns(&name) {
-                self.set_aside(&name)?;
-            }
-        }
         let state = Edit { next_file: Some(self.next_file), ..state.clone() };
-        Manifest::create(self.media.clone(), ENGINE, &state.encode())?.close()?;
+        Manifest::replace(self.media, ENGINE, &state.encode(), false)?;
+        self.is_manifest_sound = true;
         self.media.sync_dir(Purpose::Maintenance)
     }
 
@@ -300,28 +349,18 @@ impl Repair<'_> {
         state.next_file = Some(self.next_file);
         self.aside.iter().try_for_each(|name| aside::keep(self.media.as_ref(), name))?;
         self.media.sync_dir(Purpose::Maintenance)?;
-        let (mut manifest, _) = Manifest::open(self.media.clone(), ENGINE)?;
-        manifest.rewrite(&state.encode())?;
-        manifest.close()?;
+        Manifest::replace(self.media, ENGINE, &state.encode(), self.is_manifest_sound)?;
         self.aside.iter().try_for_each(|name| aside::leave(self.media.as_ref(), name))?;
         self.media.sync_dir(Purpose::Maintenance)?;
         let (hash, sorted) = (state.hash_stores.len(), state.sorted_stores.len());
-        self.tell(format!("the new manifest names {hash} HashStores and {sorted} SortedStores"));
+        self.report
+            .note(format!("the new manifest names {hash} HashStores and {sorted} SortedStores"));
         Ok(())
     }
 
     fn new_number(&mut self) -> u64 {
         self.next_file += 1;
         self.next_file - 1
-    }
-
-    /// Keeps a file under another name.
-    fn set_aside(&self, name: &str) -> Result<()> {
-        self.media.rename(name, &format!("{name}.damaged"))
-    }
-
-    fn tell(&mut self, line: String) {
-        self.story.push(line);
     }
 }
 

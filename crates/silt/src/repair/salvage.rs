@@ -47,9 +47,11 @@ pub(super) enum Place {
 pub(super) struct Salvage {
     file: Arc<dyn File>,
     slots: Option<HashStore>,
-    pub(super) file_bytes: u64,
+    file_bytes: u64,
     /// What could not, in order.
-    pub(super) lost: Vec<Range<u64>>,
+    lost: Vec<Range<u64>>,
+    /// Behind this nothing was looked for.
+    end: u64,
 }
 
 impl Salvage {
@@ -64,6 +66,7 @@ impl Salvage {
             salvage.lose(0..salvage.file_bytes);
             return Ok(salvage);
         };
+        salvage.end = store.shape().slots_end();
         for slot in 0..store.shape().slots {
             match store.read_slot(slot) {
                 Ok(None) => {}
@@ -131,7 +134,21 @@ impl Salvage {
 
     fn begin(media: &Arc<dyn Media>, kind: Kind, number: u64) -> Result<Self> {
         let file = media.open(&kind.name(number), Mode::Read)?;
-        Ok(Salvage { file_bytes: file.len()?, file, slots: None, lost: Vec::new() })
+        let file_bytes = file.len()?;
+        Ok(Salvage { file, slots: None, file_bytes, lost: Vec::new(), end: file_bytes })
+    }
+
+    /// The bytes in which entries may have been that could not be read. The file had `bytes` bytes,
+    /// or it is not known (0): entries behind what was looked for are lost, too.
+    pub(super) fn lost_of(&self, bytes: u64) -> Vec<Range<u64>> {
+        let mut lost = self.lost.clone();
+        let end = self.file_bytes.max(bytes);
+        match lost.last_mut().filter(|last| last.end >= self.end) {
+            Some(last) => last.end = last.end.max(end),
+            None if end > self.end => lost.push(self.end..end),
+            None => {}
+        }
+        lost
     }
 
     /// The bytes of a range up to the first that the medium cannot read.
