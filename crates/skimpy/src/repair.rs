@@ -6,7 +6,7 @@
 //! ```
 //!
 //! 1. A table that opens and verifies is left as it is.
-//! 2. Label and headers of blocks are mended in place; the pages are read one by one.
+//! 2. Label and headers of blocks are mended in memory; the pages are read one by one.
 //! 3. Of the log's pages count those that no later opening has cut off and that are not below the tail that the
 //!    newest checkpoint tells. Without a whole checkpoint a key that was deleted long ago may show again, and the
 //!    report says so. Of the versions count all above the highest watermark, and of each key the
@@ -15,8 +15,11 @@
 //! 4. They are written to a new device with the timestamps that they had, then what was staged.
 //! 5. Old files are kept as `*.damaged`. Nothing is deleted.
 //!
-//! Of a key whose newest version is lost an older one may show. Keys and places of all versions are in memory
-//! meanwhile, and the directory takes two devices. The table must not be open.
+//! Each page that does not hold is reported as a loss, by its bytes in the file. Pages that are
+//! missing without one that does not hold, of a device that was cut or zeroed, may have been
+//! anywhere on it. Of a key whose newest version is lost an older one may show. Keys and places of
+//! all versions are in memory meanwhile, and the directory takes two devices. The table must not be
+//! open.
 //!
 //! Invariant: until the new device is whole it has another name; a repair that broke off is done anew, or ended.
 //!
@@ -25,9 +28,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, Error, Purpose, Result, WriteBatch};
-use siltstone_media::Media;
+use siltstone_engine::{
+    Durability, Engine, Env, Error, Loss, LossEffect, Purpose, RepairReport, Result, WriteBatch,
+};
 use siltstone_media::flash::{Emulator, Flash};
+use siltstone_media::{Media, Mode, Overlay};
 
 use crate::checkpoint::Checkpoint;
 use crate::device::Device;
@@ -42,93 +47,115 @@ use crate::{recover, timestamp};
 /// The new device until it is whole.
 const DRAFT: &str = "flash.repaired";
 
-/// Repairs the table on `media`, which is kept with these options; the answer tells, line by line, what was found
-/// and done.
+/// Repairs the table on `media`, which is kept with these options.
 ///
 /// # Errors
 /// Failures of the medium; a device of another version, geometry or mapping. Damage is no error here.
-pub fn repair(media: &Arc<dyn Media>, env: Env, options: &Options) -> Result<Vec<String>> {
+pub fn repair(media: &Arc<dyn Media>, env: Env, options: &Options) -> Result<RepairReport> {
     if !media.exists(DEVICE)? && media.exists(DRAFT)? {
         finish(&**media)?;
-        return Ok(vec![format!(
+        return Ok(RepairReport::from(format!(
             "a repair that had broken off is ended: {DEVICE} is the new device"
-        )]);
+        )));
     }
     if !media.exists(DEVICE)? && !media.exists(stage::NAME)? {
-        return Ok(vec![format!("nothing to repair: there is no {DEVICE}, and never was")]);
+        return Ok(format!("nothing to repair: there is no {DEVICE}, and never was").into());
     }
     if !media.exists(DEVICE)? {
         return begin_anew(media, env, options);
     }
-    let mut story = match found_damage(media, &env, options)? {
-        damage if damage.is_empty() => return Ok(vec!["everything on the device is sound".into()]),
-        damage => damage,
-    };
-    story.extend(Emulator::mend(&**media, DEVICE, options.geometry()?)?);
+    // The damaged device is kept as it is: what is mended of it is so in memory alone.
+    let old_media: Arc<dyn Media> = Arc::new(Overlay::new(media.clone()));
+    let damage = found_damage(&old_media, &env, options)?;
+    if damage.is_empty() {
+        return Ok(RepairReport::from("everything on the device is sound".to_owned()));
+    }
+    let old_media: Arc<dyn Media> = Arc::new(Overlay::new(media.clone()));
+    let mut report = RepairReport::default();
+    damage.iter().for_each(|(_, told)| report.note(told));
+    let geometry = options.geometry()?;
+    let (is, whole) = (old_media.open(DEVICE, Mode::Read)?.len()?, Emulator::file_bytes(&geometry));
+    Emulator::mend(&*old_media, DEVICE, geometry)?.into_iter().for_each(|line| report.note(line));
+    if is < whole {
+        // The page that was cut is gone as a whole.
+        let pages = (0..geometry.pages() as u32).map(|it| Emulator::page_in_file(&geometry, it));
+        let from = pages.map(|bytes| bytes.start).take_while(|start| *start <= is).last();
+        report.lose(Loss::entries(DEVICE, from.unwrap_or(0)..whole));
+    }
     let of_device = device_options(options.geometry()?, options.lanes);
-    let old: Arc<dyn Flash> = Arc::new(Emulator::in_file(&**media, DEVICE, of_device.clone())?);
+    let old: Arc<dyn Flash> = Arc::new(Emulator::in_file(&*old_media, DEVICE, of_device.clone())?);
     let old: Arc<dyn Flash> = match options.mapping {
         Mapping::Vftl => Arc::new(PageMapped::open(old, options.lanes, options.below)?),
         _ => old,
     };
     let device = Device::new(old, 1);
-    let salvage = Salvage::of(&device, options, &mut story)?;
+    let salvage = Salvage::of(&device, options, &mut report)?;
     if media.exists(DRAFT)? {
         media.remove(DRAFT)?;
     }
     let options =
         Options { buckets: salvage.buckets.unwrap_or(options.buckets), ..options.clone() };
     let new = Arc::new(Emulator::in_file(&**media, DRAFT, of_device)?);
-    let new = Skimpy { inner: recover::open(new, None, env, options)? };
+    let new = Skimpy { inner: recover::open(new, None, env.clone(), options.clone())? };
     let frames = Stage::read(&**media)?;
-    let written = salvage.write(&device, &new.inner, frames, &mut story)?;
+    let written = salvage.write(&device, &new.inner, frames, &mut report)?;
     new.close()?;
+    if report.losses.iter().all(|loss| loss.effect == LossEffect::Order) {
+        // With label and headers mended it may be sound. If not, what is missing left no trace.
+        drop(device);
+        let mended: Arc<dyn Media> = Arc::new(Overlay::new(media.clone()));
+        Emulator::mend(&*mended, DEVICE, geometry)?;
+        if !found_damage(&mended, &env, &options)?.is_empty() {
+            report.lose(Loss::entries(DEVICE, 0..whole));
+        }
+    }
     let kept = finish(&**media)?;
-    story
-        .push(format!("{written} versions are written to a new device; kept: {}", kept.join(", ")));
-    Ok(story)
+    report
+        .note(format!("{written} versions are written to a new device; kept: {}", kept.join(", ")));
+    Ok(report)
 }
 
 /// Makes a device in the place of one that is missing; what was staged is all that there is to
 /// write to it.
-fn begin_anew(media: &Arc<dyn Media>, env: Env, options: &Options) -> Result<Vec<String>> {
-    let mut story = vec![format!(
-        "{DEVICE} is missing, and with it every version that was on the device: all of them are lost"
-    )];
+fn begin_anew(media: &Arc<dyn Media>, env: Env, options: &Options) -> Result<RepairReport> {
+    let mut report = RepairReport::default();
+    report.note(format!("{DEVICE} is missing, and with it every version that was on the device"));
+    report.lose(Loss::entries(DEVICE, 0..u64::MAX));
     let of_device = device_options(options.geometry()?, options.lanes);
     let new = Arc::new(Emulator::in_file(&**media, DRAFT, of_device)?);
     let new = Skimpy { inner: recover::open(new, None, env, options.clone())? };
     let frames = Stage::read(&**media)?;
-    let written = Salvage::default().write(&new.inner.device, &new.inner, frames, &mut story)?;
+    let written = Salvage::default().write(&new.inner.device, &new.inner, frames, &mut report)?;
     new.close()?;
     let kept = finish(&**media)?;
-    story.push(format!(
+    report.note(format!(
         "{written} versions that waited in {} are written to a new device; kept: {}",
         stage::NAME,
         if kept.is_empty() { "nothing".to_owned() } else { kept.join(", ") }
     ));
-    Ok(story)
+    Ok(report)
 }
 
-/// What is wrong with the table, as far as opening and verifying tell.
-fn found_damage(media: &Arc<dyn Media>, env: &Env, options: &Options) -> Result<Vec<String>> {
-    let told = |error: &Error| vec![error.to_string()];
+/// What is wrong with the table, as far as opening and verifying tell: where, and in words. `media`
+/// is changed.
+fn found_damage(
+    media: &Arc<dyn Media>,
+    env: &Env,
+    options: &Options,
+) -> Result<Vec<(u64, String)>> {
     let table = match Skimpy::open(media.clone(), env.clone(), options.clone()) {
         Ok(table) => table,
-        Err(damage @ Error::Corruption { .. }) => return Ok(told(&damage)),
+        Err(Error::Corruption { file, offset, reason }) => {
+            let told = Error::corruption(file, offset, reason).to_string();
+            return Ok(vec![(offset, told)]);
+        }
         Err(other) => return Err(other),
     };
     let report = table.verify(&mut |_, _| ())?;
-    let damage: Vec<String> = report
-        .damage
-        .iter()
-        .map(|it| format!("{}, byte {}: {}", it.file, it.offset, it.reason))
-        .collect();
-    // A damaged device is not written to any more than opening it does.
-    if damage.is_empty() {
-        table.close()?;
-    }
-    Ok(damage)
+    let damage = report.damage.iter();
+    let told =
+        damage.map(|it| (it.offset, format!("{}, byte {}: {}", it.file, it.offset, it.reason)));
+    Ok(told.collect())
 }
 
 /// Gives the new device its name, and what was there another; the names of what is kept.
@@ -177,22 +204,31 @@ struct Salvage {
 type LogPages = BTreeMap<(u32, u64), u32>;
 
 impl Salvage {
-    fn of(device: &Device, options: &Options, story: &mut Vec<String>) -> Result<Self> {
+    fn of(device: &Device, options: &Options, report: &mut RepairReport) -> Result<Self> {
         let mut salvage = Salvage::default();
-        let (pages, checkpoint) = salvage.survey(device, story)?;
+        let (pages, checkpoint) = salvage.survey(device, options, report)?;
         let tail = match &checkpoint {
             Some(found) => {
                 Inner::check_kept(device.name(), options.mapping, found)?;
                 salvage.buckets = Some(found.buckets);
+                let between =
+                    pages.keys().any(|(_, number)| (found.tail..=found.gone).contains(number));
+                if between {
+                    // What hid them may have been in one of the blocks that were given up.
+                    let line = "of several lanes blocks were given up out of order: keys that were deleted may show again";
+                    report.note(line);
+                    report.lose(Loss::order(DEVICE));
+                }
                 found.tail
             }
             None => {
                 let line = "no checkpoint is whole: keys that were deleted long ago may show again";
-                story.push(line.to_owned());
+                report.note(line);
+                report.lose(Loss::order(DEVICE));
                 0
             }
         };
-        salvage.read(device, &pages, tail, story)?;
+        salvage.read(device, &pages, tail, report)?;
         salvage.drop_what_nobody_asks_for();
         Ok(salvage)
     }
@@ -201,28 +237,49 @@ impl Salvage {
     fn survey(
         &mut self,
         device: &Device,
-        story: &mut Vec<String>,
+        options: &Options,
+        report: &mut RepairReport,
     ) -> Result<(LogPages, Option<Checkpoint>)> {
         let mut pages = LogPages::new();
-        let mut lost = 0;
+        let (mut lost, mut durable): (Vec<std::ops::Range<u64>>, u64) = (Vec::new(), 0);
         for block in 0..device.geometry.blocks() {
             for index in 0..device.flash.programmed(block)? {
                 let number = device.geometry.page(block, index);
                 let Some(page) = device.look(number, Purpose::Maintenance)? else {
-                    lost += 1;
+                    // Over a translation layer nothing tells where a page is.
+                    let bytes = match options.mapping {
+                        Mapping::Vftl => 0..Emulator::file_bytes(&options.geometry()?),
+                        _ => Emulator::page_in_file(&device.geometry, number),
+                    };
+                    match lost.last_mut() {
+                        Some(last) if last.end == bytes.start => last.end = bytes.end,
+                        Some(last) if *last == bytes => {}
+                        _ => lost.push(bytes),
+                    }
                     continue;
                 };
                 self.floor = self.floor.max(page.header.floor);
+                durable = durable.max(page.header.durable);
                 if page.header.kind != Kind::Checkpoint {
                     pages.insert((page.header.epoch, page.header.number), number);
                 }
             }
         }
-        if lost > 0 {
-            story
-                .push(format!("{lost} pages don't hold: damaged, or torn by a power cut long ago"));
-        }
         let newest = recover::newest_whole_checkpoint(device)?;
+        let unreadable = lost.iter().map(|bytes| bytes.end - bytes.start).sum::<u64>();
+        let unreadable = unreadable / Emulator::page_in_file(&device.geometry, 0).end.max(1);
+        for bytes in lost {
+            report.lose(Loss::entries(DEVICE, bytes));
+        }
+        let from = newest.as_ref().map_or(u64::MAX, |found| found.tail.max(found.gone + 1));
+        let numbers: BTreeSet<u64> = pages.keys().map(|(_, number)| *number).collect();
+        let there = numbers.range(from..).count() as u64;
+        let expected = durable.max(numbers.last().map_or(0, |last| last + 1)).saturating_sub(from);
+        if expected > there + unreadable {
+            let missing = expected - there - unreadable;
+            report.note(format!("{missing} pages of the log are missing, and left no trace"));
+            report.lose(Loss::entries(DEVICE, 0..Emulator::file_bytes(&options.geometry()?)));
+        }
         Ok((pages, newest))
     }
 
@@ -232,7 +289,7 @@ impl Salvage {
         device: &Device,
         pages: &LogPages,
         tail: u64,
-        story: &mut Vec<String>,
+        report: &mut RepairReport,
     ) -> Result<()> {
         // An opening goes on behind the last page that it has found: what an earlier one has there was cut off.
         let mut begins: BTreeMap<u32, u64> = BTreeMap::new();
@@ -249,15 +306,15 @@ impl Salvage {
             }
             if before != Some((epoch, number.wrapping_sub(1))) {
                 // What would have ended the group is missing: it may have been whole.
-                self.take(device, &mut group, story)?;
+                self.take(device, &mut group, report)?;
             }
             before = Some((epoch, number));
             let page = device.read(at, Purpose::Maintenance)?;
-            unfinished += self.read_page(device, &page, &mut group, story)?;
+            unfinished += self.read_page(device, &page, &mut group, report)?;
         }
         unfinished += group.iter().filter(|(_, record)| !record.is_marked(REMAPPED)).count();
         if unfinished > 0 {
-            story.push(format!("{unfinished} operations of batches without an end are left out"));
+            report.note(format!("{unfinished} operations of batches without an end are left out"));
         }
         Ok(())
     }
@@ -268,12 +325,12 @@ impl Salvage {
         device: &Device,
         page: &Page,
         group: &mut Vec<(Place, Record)>,
-        story: &mut Vec<String>,
+        report: &mut RepairReport,
     ) -> Result<usize> {
         let mut unfinished = 0;
         for (slot, record) in page.records().enumerate() {
             let Ok(record) = record else {
-                story.push(format!(
+                report.note(format!(
                     "page {}: a record is malformed, and what follows it",
                     page.page
                 ));
@@ -286,7 +343,7 @@ impl Salvage {
             let ends = record.is_marked(LAST);
             group.push((Place { page: page.page, slot }, record));
             if ends {
-                self.take(device, group, story)?;
+                self.take(device, group, report)?;
             }
         }
         Ok(unfinished)
@@ -296,7 +353,7 @@ impl Salvage {
         &mut self,
         device: &Device,
         group: &mut Vec<(Place, Record)>,
-        story: &mut Vec<String>,
+        report: &mut RepairReport,
     ) -> Result<()> {
         for (place, mut record) in group.drain(..) {
             if matches!(record.content, Content::EmptyBucket(_)) {
@@ -310,7 +367,7 @@ impl Salvage {
             match device.load(&mut record, false, Purpose::Maintenance) {
                 Err(damage @ Error::Corruption { .. }) => {
                     let when = timestamp::millis(record.timestamp);
-                    story.push(format!("a key of time {when} is lost: {damage}"));
+                    report.note(format!("a key of time {when} is lost: {damage}"));
                     continue;
                 }
                 loaded => loaded?,
@@ -340,7 +397,7 @@ impl Salvage {
         device: &Device,
         new: &Inner,
         frames: Vec<Frame>,
-        story: &mut Vec<String>,
+        report: &mut RepairReport,
     ) -> Result<u64> {
         // As long as the repair goes on nothing is discarded but what was before.
         new.history.advance(|| self.floor);
@@ -352,7 +409,7 @@ impl Salvage {
             for (key, places) in keys {
                 match version(device, places)? {
                     Ok(record) => push(&mut batch, record),
-                    Err(damage) => story.push(format!(
+                    Err(damage) => report.note(format!(
                         "{} as of {} is lost: {damage}",
                         key.escape_ascii(),
                         timestamp::millis(*timestamp)

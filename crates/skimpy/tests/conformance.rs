@@ -18,3 +18,4 @@ const SUBJECT: common::MappingSubject = common::MappingSubject {
 };
 
 siltstone_testkit::conformance!(SUBJECT);
+siltstone_testkit::conformance!(repairs SUBJECT);

@@ -101,7 +101,7 @@ fn is_kind(media: &Arc<dyn Media>, page: u64, kind: u8) -> bool {
 /// Repairs; the table then opens, is sound, takes writes, and holds nothing that was never there. What it holds of
 /// what it should, and the story.
 fn repaired(media: &Arc<dyn Media>, mapping: &str, history: &History) -> (usize, String) {
-    let story = repair(media, env(), &options(mapping)).unwrap().join("\n");
+    let story = repair(media, env(), &options(mapping)).unwrap().lines.join("\n");
     let table = open(media, mapping).unwrap();
     assert!(table.verify(&mut |_, _| ()).unwrap().is_sound(), "{story}");
     let found = read(&table);
@@ -126,7 +126,7 @@ fn a_sound_table_stays_as_it_is() {
     for mapping in MAPPINGS {
         let (media, history) = filled(mapping, 1, false);
         let names = media.list().unwrap();
-        assert_eq!(repair(&media, env(), &options(mapping)).unwrap().len(), 1);
+        assert_eq!(repair(&media, env(), &options(mapping)).unwrap().lines.len(), 1);
         assert_eq!(media.list().unwrap(), names);
         assert_eq!(read(&open(&media, mapping).unwrap()), now(&history));
     }
@@ -227,7 +227,7 @@ fn versions_keep_their_times() {
         table.write(WriteBatch::new().delete(b"key"), Durability::Synced).unwrap();
         table.close().unwrap();
         flip(&media, "flash", 29);
-        let story = repair(&media, env.clone(), &options).unwrap();
+        let story = repair(&media, env.clone(), &options).unwrap().lines;
         let table = Skimpy::open(media, env, options).unwrap();
         for value in 0..20u64 {
             let point = table.at(10_000 + value * 1000 + 500).unwrap();
@@ -340,7 +340,7 @@ fn a_repair_that_broke_off_is_ended_or_done_anew() {
         // It broke off after the old device had got its new name.
         media.rename("flash", "flash.repaired").unwrap();
         assert!(matches!(open(&media, mapping), Err(Error::Corruption { .. })));
-        let story = repair(&media, env(), &options(mapping)).unwrap();
+        let story = repair(&media, env(), &options(mapping)).unwrap().lines;
         assert!(story[0].contains("broken off"), "{story:?}");
         assert_eq!(read(&open(&media, mapping).unwrap()).len(), now(&history).len() + 1);
         // Of two damaged devices both are kept.

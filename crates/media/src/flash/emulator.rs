@@ -91,6 +91,16 @@ impl Emulator {
         FileCells::mend(media, name, geometry)
     }
 
+    /// The bytes that a page takes in the file of a device.
+    pub fn page_in_file(geometry: &Geometry, page: u32) -> std::ops::Range<u64> {
+        super::file::page_bytes(geometry, page)
+    }
+
+    /// The length of the file of a device.
+    pub fn file_bytes(geometry: &Geometry) -> u64 {
+        super::file::file_bytes(geometry)
+    }
+
     /// The geometry of the device in the file `name`.
     ///
     /// # Errors

@@ -109,8 +109,7 @@ impl FileCells {
     }
 
     fn slot_offset(&self, place: Place) -> u64 {
-        let slots = self.block_offset(place.block) + BLOCK_HEADER_BYTES;
-        slots + u64::from(place.index) * slot_bytes(&self.geometry)
+        slot_offset(&self.geometry, place.block, place.index)
     }
 
     /// The life that the block's header tells.
@@ -132,6 +131,23 @@ impl FileCells {
             }
         }
     }
+}
+
+fn slot_offset(geometry: &Geometry, block: u32, index: u32) -> u64 {
+    let slots = LABEL_BYTES + u64::from(block) * block_bytes(geometry) + BLOCK_HEADER_BYTES;
+    slots + u64::from(index) * slot_bytes(geometry)
+}
+
+/// The bytes of the slot of a page.
+pub(super) fn page_bytes(geometry: &Geometry, page: u32) -> std::ops::Range<u64> {
+    let block = geometry.block_of(page);
+    let offset = slot_offset(geometry, block, page - geometry.page(block, 0));
+    offset..offset + slot_bytes(geometry)
+}
+
+/// The bytes of the whole file.
+pub(super) fn file_bytes(geometry: &Geometry) -> u64 {
+    LABEL_BYTES + u64::from(geometry.blocks()) * block_bytes(geometry)
 }
 
 fn slot_bytes(geometry: &Geometry) -> u64 {

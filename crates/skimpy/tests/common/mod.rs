@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Capabilities, Engine, Env, Result};
+use siltstone_engine::{Capabilities, Engine, Env, ManualClock, RepairReport, Result};
 use siltstone_media::Media;
 use siltstone_skimpy::{Options, Skimpy};
-use siltstone_testkit::{Subject, subject};
+use siltstone_testkit::{Subject, history, subject};
 
 /// What all option sets share: what is fixed when a table is made.
 const SMALL: &str = "block=4 buckets=8";
@@ -54,5 +54,18 @@ impl Subject for MappingSubject {
     fn open(&self, media: Arc<dyn Media>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
         let capacity = if media.path().is_some() { CAPACITY_ON_DISK } else { CAPACITY };
         Ok(Box::new(Skimpy::open(media, env, self.options(variant, capacity))?))
+    }
+
+    fn is_whole_store(&self, path: &str) -> bool {
+        path == "flash"
+    }
+
+    fn gives_up_on(&self, path: &str, damage: &str) -> bool {
+        path == "flash" && matches!(damage, "extended" | "deleted")
+    }
+
+    fn repair(&self, media: &Arc<dyn Media>, variant: u32) -> Result<RepairReport> {
+        let env = Env::replayable(Arc::new(ManualClock::at(history::EPOCH)), 0);
+        siltstone_skimpy::repair(media, env, &self.options(variant, CAPACITY))
     }
 }
