@@ -76,7 +76,7 @@ fn beside(subject: &dyn Subject, case: Case) -> Result<usize, Wrong> {
     if media.exists("CURRENT")? && media.subdirectories()?.is_empty() {
         media.remove("CURRENT")?;
     }
-    subject.repair(&media)?;
+    subject.repair(&media, case.variant)?;
     work(3)?;
     for name in &others {
         let file = media.open(name, Mode::Read)?;

@@ -6,6 +6,8 @@
 //! siltstone_testkit::conformance!(LsmSubject);
 //! ```
 //!
+//! An engine that can repair its files says so with a second line, `conformance!(repairs …)`.
+//!
 //! An engine that is not durable says so by its capabilities, and runs `conformance!(in_memory …)`:
 //! the checks that need no medium. Whenever it is opened it must be empty.
 //!
@@ -25,6 +27,7 @@
 //! | [`deaths`] | check: a process dies, and power goes off while the next one opens the table |
 //! | [`kill`] | check: a process killed while it writes, on the machine's own disk |
 //! | [`damage`](mod@damage) | check: flipped bytes, zeroed sectors, what is cut off, behind the end, misplaced, swapped, old, missing |
+//! | [`repairs`](mod@repairs) | check: repair of damaged stores; every row is there or reported lost |
 //! | [`faults`] | check: each request failing once |
 //! | [`full`] | check: a full medium at any point |
 //! | [`refused`] | check: what was refused stays away when the table is opened again |
@@ -61,6 +64,7 @@ pub mod pages;
 pub mod power;
 pub mod reference;
 pub mod refused;
+pub mod repairs;
 pub mod resealed;
 pub mod scale;
 pub mod serial;
@@ -112,6 +116,12 @@ macro_rules! conformance {
             linearizable $crate::linear::linearizable,
             threads $crate::concurrent::threads,
             limits $crate::limits::limits,
+        }
+    };
+    // For an engine that can repair its files.
+    (repairs $subject:expr) => {
+        $crate::conformance! { @tests $subject;
+            repairs $crate::repairs::repairs,
         }
     };
     ($subject:expr) => {

@@ -163,7 +163,7 @@ fn judge(subject: &dyn Subject, store: &Store, change: &Change) -> Result<bool, 
             use_up(engine.as_ref())?;
         }
         let media = changed()?;
-        let _ = subject.repair(&media);
+        let _ = subject.repair(&media, store.variant);
         if let Ok(engine) = open(media) {
             use_up(engine.as_ref())?;
         }

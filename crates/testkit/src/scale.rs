@@ -9,6 +9,7 @@
 //! | `SILTSTONE_POWER_CUTS` | power cuts | 400 |
 //! | `SILTSTONE_REFUSED_HISTORIES` | histories in which writes are refused | 100 |
 //! | `SILTSTONE_FLIPS` | bytes flipped and other damage, by store | 1500 |
+//! | `SILTSTONE_DAMAGED_STORES` | damaged stores that are repaired, every row accounted for | 400 |
 //! | `SILTSTONE_FAULTS` | requests failed in turn, by option set | 60 |
 //! | `SILTSTONE_ROUNDS` | concurrent runs | 6 |
 //! | `SILTSTONE_KILLS` | deaths of a writing process | 12 |
@@ -32,6 +33,8 @@ pub struct Scale {
     pub refused_histories: u64,
     /// Places to damage, by store.
     pub flips: u64,
+    /// Damaged stores to repair.
+    pub damaged_stores: u64,
     /// Requests to fail, by option set.
     pub faults: u64,
     /// Concurrent runs.
@@ -49,6 +52,7 @@ impl Default for Scale {
             power_cuts: 400,
             refused_histories: 100,
             flips: 1500,
+            damaged_stores: 400,
             faults: 60,
             rounds: 30,
             kills: 12,
@@ -84,6 +88,7 @@ impl Scale {
             refused_histories: number("SILTSTONE_REFUSED_HISTORIES")
                 .unwrap_or(default.refused_histories),
             flips: number("SILTSTONE_FLIPS").unwrap_or(default.flips),
+            damaged_stores: number("SILTSTONE_DAMAGED_STORES").unwrap_or(default.damaged_stores),
             faults: number("SILTSTONE_FAULTS").unwrap_or(default.faults),
             rounds: number("SILTSTONE_ROUNDS").unwrap_or(default.rounds),
             kills: number("SILTSTONE_KILLS").unwrap_or(default.kills),

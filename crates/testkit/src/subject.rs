@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use siltstone_engine::{Capabilities, Engine, Env, Result};
+use siltstone_engine::{Capabilities, Engine, Env, RepairReport, Result};
 use siltstone_media::Media;
 
 use crate::reference::{self, Bug, Reference};
@@ -44,13 +44,26 @@ pub trait Subject: Send + Sync {
     /// The engine's.
     fn open(&self, media: Arc<dyn Media>, env: Env, variant: u32) -> Result<Box<dyn Engine>>;
 
-    /// Repairs what is there, if the engine can.
+    /// Whether the file is the whole store by itself: an older copy of it is an older store, and
+    /// nothing tells it from the newest.
+    fn is_whole_store(&self, path: &str) -> bool {
+        let _ = path;
+        false
+    }
+
+    /// Damage that the engine cannot repair: a file, and a kind of damage as the check names it.
+    fn gives_up_on(&self, path: &str, damage: &str) -> bool {
+        let _ = (path, damage);
+        false
+    }
+
+    /// Repairs what is there, which is kept with this option set, if the engine can.
     ///
     /// # Errors
     /// The engine's.
-    fn repair(&self, media: &Arc<dyn Media>) -> Result<()> {
-        let _ = media;
-        Ok(())
+    fn repair(&self, media: &Arc<dyn Media>, variant: u32) -> Result<RepairReport> {
+        let _ = (media, variant);
+        Ok(RepairReport::default())
     }
 }
 

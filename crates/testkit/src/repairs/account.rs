@@ -1,0 +1,174 @@
+//! What was written to a store, and where each row lies in its files.
+//!
+//! A value begins and ends with random bytes and a key ends with some, so a search in the files
+//! finds all places of a version: eight bytes are enough. Ordered tables leave out what a key
+//! shares with the one before; the random end remains.
+//!
+//! Invariant: two versions of any keys have different values.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use siltstone_engine::{Op, WriteBatch};
+
+use super::store::Image;
+
+/// What is searched for.
+type Needle = [u8; 8];
+
+/// Everything that was written, batch by batch.
+#[derive(Default)]
+pub(super) struct History {
+    rows: BTreeMap<Vec<u8>, Row>,
+    /// The digests of all states, and the moments of them.
+    states: HashMap<u64, u64>,
+    digest: u64,
+    moment: u64,
+}
+
+/// The versions of a key, oldest first; `None`: deleted.
+#[derive(Default)]
+pub(super) struct Row(Vec<Option<Vec<u8>>>);
+
+impl History {
+    pub(super) fn new() -> Self {
+        let mut history = History::default();
+        history.states.insert(0, 0);
+        history
+    }
+
+    pub(super) fn apply(&mut self, batch: &WriteBatch) {
+        for op in batch.iter() {
+            let row = self.rows.entry(op.key().to_vec()).or_default();
+            let value = match op {
+                Op::Put { value, .. } => Some(value.to_vec()),
+                Op::Delete { .. } => None,
+            };
+            let before = row.newest().map_or(0, |before| digest(op.key(), before));
+            let after = value.as_ref().map_or(0, |after| digest(op.key(), after));
+            self.digest ^= before ^ after;
+            row.0.push(value);
+        }
+        self.moment += 1;
+        self.states.insert(self.digest, self.moment);
+    }
+
+    /// The last moment with just these rows.
+    pub(super) fn moment_of(&self, found: &BTreeMap<Vec<u8>, Vec<u8>>) -> Option<u64> {
+        let digest = found.iter().fold(0, |sum, (key, value)| sum ^ digest(key, value));
+        self.states.get(&digest).copied()
+    }
+
+    pub(super) fn last_moment(&self) -> u64 {
+        self.states.get(&self.digest).copied().unwrap_or_default()
+    }
+
+    pub(super) fn rows(&self) -> impl Iterator<Item = (&Vec<u8>, &Row)> {
+        self.rows.iter()
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Vec<u8>> {
+        self.rows.keys()
+    }
+
+    pub(super) fn has(&self, key: &[u8]) -> bool {
+        self.rows.contains_key(key)
+    }
+}
+
+impl Row {
+    pub(super) fn newest(&self) -> Option<&Vec<u8>> {
+        self.0.last().and_then(Option::as_ref)
+    }
+
+    /// Whether the key had this value at any time.
+    pub(super) fn was(&self, value: &[u8]) -> bool {
+        self.0.iter().flatten().any(|was| was == value)
+    }
+
+    /// What its newest version is found by: the ends of the value, or of a deleted key its last
+    /// bytes.
+    fn needles(&self, key: &[u8]) -> Vec<Needle> {
+        let ends = match self.newest() {
+            Some(value) => vec![value.first_chunk(), value.last_chunk()],
+            None => vec![key.last_chunk()],
+        };
+        ends.into_iter().flatten().copied().collect()
+    }
+}
+
+/// Where the newest versions of all keys lie: file and offset. Of a delete all places of the key.
+pub(super) struct Places(HashMap<Needle, Vec<(String, u64)>>);
+
+impl Places {
+    pub(super) fn of(history: &History, image: &Image) -> Self {
+        let needles = history.rows().flat_map(|(key, row)| row.needles(key));
+        let mut places: HashMap<Needle, Vec<(String, u64)>> =
+            needles.map(|needle| (needle, Vec::new())).collect();
+        for (path, bytes) in image.files() {
+            for (at, window) in bytes.windows(size_of::<Needle>()).enumerate() {
+                // Most of a flash device is zeros.
+                if window[0] == 0 && window == [0; size_of::<Needle>()] {
+                    continue;
+                }
+                if let Some(places) = places.get_mut(window) {
+                    places.push((path.to_owned(), at as u64));
+                }
+            }
+        }
+        Places(places)
+    }
+
+    pub(super) fn get(&self, key: &[u8], row: &Row) -> Vec<&(String, u64)> {
+        row.needles(key).iter().filter_map(|needle| self.0.get(needle)).flatten().collect()
+    }
+}
+
+fn digest(key: &[u8], value: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (key, value).hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_state_is_known_by_its_rows_alone() {
+        let mut history = History::new();
+        let mut batch = WriteBatch::new();
+        batch.put(b"key-one", b"value-one").put(b"key-two", b"value-two");
+        history.apply(&batch);
+        let mut batch = WriteBatch::new();
+        batch.delete(b"key-one").put(b"key-two", b"other");
+        history.apply(&batch);
+        let state = |rows: &[(&[u8], &[u8])]| {
+            rows.iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
+        };
+        assert_eq!(history.moment_of(&state(&[])), Some(0));
+        let first = state(&[(b"key-one", b"value-one"), (b"key-two", b"value-two")]);
+        assert_eq!(history.moment_of(&first), Some(1));
+        assert_eq!(history.moment_of(&state(&[(b"key-two", b"other")])), Some(2));
+        assert_eq!(history.moment_of(&state(&[(b"key-one", b"value-one")])), None);
+        assert_eq!(history.last_moment(), 2);
+    }
+
+    #[test]
+    fn a_row_is_found_in_every_file_that_has_its_newest_version() {
+        let mut history = History::new();
+        for value in [b"an older value", b"a newest value"] {
+            let mut batch = WriteBatch::new();
+            batch.put(b"some long key", value);
+            history.apply(&batch);
+        }
+        let files: [(&str, &[u8]); 2] =
+            [("old", b"....an older value"), ("new", b"...a newest value...")];
+        let places = Places::of(&history, &Image::from_files(files));
+        let (key, row) = history.rows().next().unwrap();
+        let new = |at| ("new".to_owned(), at);
+        assert_eq!(places.get(key, row), [&new(3), &new(9)]);
+    }
+}
