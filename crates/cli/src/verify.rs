@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use siltstone::{Damage, Db, DbOptions, Error, VerifyReport, catalogue, engines};
+use siltstone::{
+    Damage, Db, DbOptions, Error, Loss, RepairReport, VerifyReport, catalogue, engines,
+};
 
 use crate::store::{tell_no_tables, to_read, warn_reader};
 use crate::{CommandResult, Outcome, progress};
@@ -130,9 +132,11 @@ fn tell(damage: &[Damage]) {
 
 /// Save what can be saved of a damaged store
 ///
-/// Damaged files are kept beside the repaired ones as *.damaged; nothing is deleted. Exit status 0 once it is
-/// done, whatever was lost: what it did is told, line by line. A damaged or missing CATALOG is made anew from the
-/// directories of the tables; one that does not name all of them, as an older one that was put back, is added to.
+/// Damaged files are kept beside the repaired ones as *.damaged; no damaged file is deleted. What
+/// it did is told, line by line, and what could not be saved with its file and bytes. Exit status
+/// 0: nothing was lost; 1: something was. A damaged or missing CATALOG is made anew from the
+/// directories of the tables; one that does not name all of them, as an older one that was put
+/// back, is added to.
 #[derive(Args)]
 pub(crate) struct Repair {
     /// The directory of the store
@@ -169,33 +173,40 @@ impl Repair {
             Some(name) => [(name.clone(), db.spec_of(name)?)].into(),
             None => db.catalogue()?.tables,
         };
-        let mut told = serde_json::Map::new();
+        let (mut told, mut lost) = (serde_json::Map::new(), serde_json::Map::new());
         for (name, spec) in tables {
             let is_lost = db.has_lost_files_of(&name)?;
             let media = db.table_media(&name)?;
-            let story = if is_lost {
+            let report = if is_lost {
                 let env = DbOptions::default().env;
                 engines::open(&spec.engine, media, &env, &spec.options)?.close()?;
-                vec!["its files are missing, all of them: it is begun anew, empty".to_owned()]
+                let mut report = RepairReport::default();
+                report.note("its files are missing, all of them: it is begun anew, empty");
+                report.lose(Loss::entries(format!("table-{name}"), 0..u64::MAX));
+                report
             } else {
                 match engines::repair(&spec.engine, &media, &spec.options) {
                     // One table in memory must not keep the others from being repaired.
                     Err(Error::Unsupported { engine, .. }) if self.table.is_none() => {
-                        vec![format!("nothing to repair: {engine} keeps no files")]
+                        format!("nothing to repair: {engine} keeps no files").into()
                     }
-                    story => story?,
+                    report => report?,
                 }
             };
             if !self.json {
                 println!("table {name}:");
-                story.iter().for_each(|line| println!("  {line}"));
+                report.lines.iter().for_each(|line| println!("  {line}"));
             }
-            told.insert(name, json!(story));
+            told.insert(name.clone(), json!(report.lines));
+            if !report.is_lossless() {
+                lost.insert(name, json!(report.losses));
+            }
         }
+        let is_lossless = lost.is_empty();
         if self.json {
-            println!("{}", json!({ "catalogue": of_catalogue, "tables": told }));
+            println!("{}", json!({ "catalogue": of_catalogue, "tables": told, "lost": lost }));
         }
         db.close()?;
-        Ok(Outcome::Done)
+        Ok(if is_lossless { Outcome::Done } else { Outcome::No })
     }
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 pub use siltstone_engine::Inspection;
 use siltstone_engine::names::unknown as unknown_name;
-use siltstone_engine::{Engine, Env, Error, MAX_VALUE_BYTES, OptionMistake, Result, VerifyReport};
+use siltstone_engine::{
+    Engine, Env, Error, MAX_VALUE_BYTES, OptionMistake, RepairReport, Result, VerifyReport,
+};
 use siltstone_media::flash::Emulator;
 use siltstone_media::{Disk, Media, Overlay};
 use siltstone_table::Manifest;
@@ -181,7 +183,8 @@ pub fn verify_closed(name: &str, media: &Arc<dyn Media>, damage: Error) -> Resul
     Ok(report)
 }
 
-/// Rebuilds what can be saved of a damaged table, which is kept with these options; the answer tells what was done.
+/// Rebuilds what can be saved of a damaged table, which is kept with these options; the answer
+/// tells what was done and what is lost.
 ///
 /// # Errors
 /// [`Error::BadOptions`] for an unknown engine; failures of the medium.
@@ -189,7 +192,7 @@ pub fn repair(
     name: &str,
     media: &Arc<dyn Media>,
     options: &BTreeMap<String, String>,
-) -> Result<Vec<String>> {
+) -> Result<RepairReport> {
     match name {
         "lsm" => siltstone_lsm::repair(media),
         "trie" => siltstone_trie::repair(media, &siltstone_trie::Options::from_map(options)?),

@@ -55,9 +55,9 @@ pub mod transaction;
 pub use db::{Db, DbOptions};
 pub use iter::Iter;
 pub use siltstone_engine::{
-    Capabilities, Clock, Damage, Durability, Engine, Entry, Env, Error, KeyRange, MAX_KEY_BYTES,
-    MAX_VALUE_BYTES, ManualClock, Op, OptionMistake, Result, Stats, SystemClock, Timestamp,
-    VerifyReport, WriteBatch, options,
+    Capabilities, Clock, Damage, Durability, Engine, Entry, Env, Error, KeyRange, Loss, LossEffect,
+    MAX_KEY_BYTES, MAX_VALUE_BYTES, ManualClock, Op, OptionMistake, RepairReport, Result, Stats,
+    SystemClock, Timestamp, VerifyReport, WriteBatch, options,
 };
 pub use snapshot::Snapshot;
 pub use table::Table;
