@@ -31,7 +31,7 @@ fn logs(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// A store of rows in two logs at least, of which the first is full.
-fn imported(scratch: &Path, engine: &str) -> PathBuf {
+fn imported(scratch: &Path) -> PathBuf {
     let rows = scratch.join("rows.tsv");
     let mut text = String::new();
     for row in 0..ROWS {
@@ -40,10 +40,9 @@ fn imported(scratch: &Path, engine: &str) -> PathBuf {
     std::fs::write(&rows, text).unwrap();
     // How far the flush of the first memtable has come by the end is a matter of time.
     for attempt in 0..20 {
-        let dir = scratch.join(format!("{engine}-{attempt}"));
-        let table = format!("default={engine}");
+        let dir = scratch.join(format!("store-{attempt}"));
         let paths = [dir.display().to_string(), rows.display().to_string()];
-        let (status, said) = siltstone(&["import", &paths[0], &paths[1], "--table", &table]);
+        let (status, said) = siltstone(&["import", &paths[0], &paths[1]]);
         assert_eq!(status, 0, "{said}");
         if logs(&dir).len() > 1 {
             return dir;
@@ -110,7 +109,9 @@ fn goes_through(dir: &Path, name: &str, is_lossless: bool, damage: impl Fn(&[Pat
 
     let (status, said) = siltstone(&["verify", &path]);
     assert_eq!(status, 1, "{name}: {said}");
-    assert!(said.contains(&format!("  {first} at byte ")), "{name}: {said}");
+    // Of two logs that have changed places either is named.
+    let is_named = |log: &str| said.contains(&format!("  {log} at byte "));
+    assert!(is_named(&first) || is_lossless && is_named(&last), "{name}: {said}");
     if !is_lossless {
         assert!(!said.contains(&format!("  {last} at byte ")), "{name}: {last} is sound: {said}");
         let (status, said) = siltstone(&["inspect", &logs[logs.len() - 1].display().to_string()]);
@@ -134,9 +135,10 @@ fn goes_through(dir: &Path, name: &str, is_lossless: bool, damage: impl Fn(&[Pat
     assert_eq!(exported(&dir) + lost, ROWS, "{name}: rows kept and rows reported lost");
 }
 
-fn a_full_log_is_damaged_on(engine: &str) {
+#[test]
+fn repair_after_an_import_with_a_damaged_full_log_accounts_for_every_row() {
     let scratch = tempfile::tempdir().unwrap();
-    let dir = imported(scratch.path(), engine);
+    let dir = imported(scratch.path());
     assert_eq!(exported(&dir), ROWS);
     goes_through(&dir, "flipped", false, |logs| {
         let mut bytes = std::fs::read(&logs[0]).unwrap();
@@ -155,14 +157,4 @@ fn a_full_log_is_damaged_on(engine: &str) {
         std::fs::rename(&logs[1], &logs[0]).unwrap();
         std::fs::rename(&aside, &logs[1]).unwrap();
     });
-}
-
-#[test]
-fn repair_of_lsm_with_a_damaged_full_log_accounts_for_every_row() {
-    a_full_log_is_damaged_on("lsm");
-}
-
-#[test]
-fn repair_of_trie_with_a_damaged_full_log_accounts_for_every_row() {
-    a_full_log_is_damaged_on("trie");
 }

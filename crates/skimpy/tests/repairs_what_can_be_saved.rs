@@ -113,7 +113,7 @@ fn repaired(media: &Arc<dyn Media>, mapping: &str, history: &History) -> (usize,
     table.close().unwrap();
     assert_eq!(open(media, mapping).unwrap().get(b"later").unwrap().unwrap().value, b"too");
     assert_eq!(
-        repair(media, env(), &options(mapping)).unwrap(),
+        repair(media, env(), &options(mapping)).unwrap().lines,
         ["everything on the device is sound"]
     );
     let wanted = now(history);

@@ -99,11 +99,13 @@ fn a_missing_log_and_a_log_that_was_cut_off_are_told_by_the_next() {
     // Just behind a whole record, which looks like an end.
     let file = media.open(&log_name(3), Mode::ReadWrite).unwrap();
     file.set_len(positions[4]).unwrap();
-    media.remove(&log_name(5)).unwrap();
     let logs = salvage_chain(media.as_ref(), Some(3), Some((8, end)), None).unwrap();
-    let [cut, missing, last] = &logs[..] else { panic!("{logs:?}") };
+    let cut = &logs[0];
     assert_eq!(readable(media.as_ref(), cut), [0, 1, 2, 3]);
     assert!(cut.gaps.iter().any(|gap| gap.contains(&(len - 1)) && gap.contains(&positions[4])));
+    media.remove(&log_name(5)).unwrap();
+    let logs = salvage_chain(media.as_ref(), Some(3), Some((8, end)), None).unwrap();
+    let [_, missing, last] = &logs[..] else { panic!("{logs:?}") };
     assert_eq!((missing.number, &missing.file), (5, &None));
     assert_eq!(readable(media.as_ref(), last).len(), 10);
     // Of logs that nobody needs nothing is missing.
@@ -216,7 +218,7 @@ fn salvaged(bytes: &[u8], was: usize) -> (Vec<u64>, Vec<Loss>) {
 fn assert_accounted(found: &[u64], losses: &[Loss]) {
     for i in (0..ENTRIES).filter(|i| !found.contains(i)) {
         let is_reported = losses.iter().any(|loss| {
-            let keys = loss.keys.as_ref().unwrap();
+            let Some(keys) = &loss.keys else { return true };
             keys.after.as_ref().is_none_or(|after| *after < key(i))
                 && keys.before.as_ref().is_none_or(|before| key(i) < *before)
         });
