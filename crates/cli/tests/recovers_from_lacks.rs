@@ -307,7 +307,7 @@ fn full_file_system_loses_nothing_acknowledged_and_brings_back_nothing_refused()
                 writer.write_again(&what);
             }
             disk.fill(dice.below(100 << 10));
-            (0..150).for_each(|_| drop(writer.write()));
+            (0..150).for_each(|_| _ = writer.write());
             disk.free();
             for _ in 0..dice.below(40) {
                 writer.write_again(&what);
@@ -347,11 +347,11 @@ fn lack_of_descriptors_passes_and_is_reported_meanwhile() {
         // The flash device is one file, which is open: nothing fails.
         let fails = !table.contains("skimpy");
         while fails && !server.says("is tried again: ") {
-            (0..20).for_each(|_| drop(writer.write()));
+            (0..20).for_each(|_| _ = writer.write());
             let last = writer.refusals.last();
             assert!(began.elapsed() < PATIENCE, "{table}: it does not say what fails: {last:?}");
         }
-        (0..200).for_each(|_| drop(writer.write()));
+        (0..200).for_each(|_| _ = writer.write());
         assert!(fails || writer.refusals.is_empty(), "{table}: {:?}", writer.refusals.last());
         let lines = writer.refusals.iter().filter(|line| is_read_only(line)).collect::<Vec<_>>();
         assert!(lines.is_empty(), "{table}: {lines:?}");
