@@ -199,7 +199,8 @@ impl<'s, 'c> Run<'s, 'c> {
     fn follow(&mut self, step: &Step, was_read_only: bool, error: Error) -> Result<(), Wrong> {
         self.counts.refused += 1;
         self.look_whether_read_only()?;
-        if self.is_read_only && !was_read_only && matches!(step, Step::Write(..)) {
+        let is_write = matches!(step, Step::Write(..) | Step::Clear);
+        if self.is_read_only && !was_read_only && is_write {
             self.counts.doubtful += 1;
             self.doubtful = Some(step.clone());
         }

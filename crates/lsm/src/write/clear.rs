@@ -48,8 +48,7 @@ impl Inner {
         });
         if let Err(error) = cleared {
             self.snapshots.forget_clear(sequence);
-            let is_refused = error.is_disk_full();
-            return Err(if is_refused { error } else { self.background.poison("clearing", error) });
+            return Err(self.background.doubt("clearing", error));
         }
         writer.last_sequence = sequence;
         self.visible.store(sequence, Release);

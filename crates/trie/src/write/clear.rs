@@ -47,10 +47,7 @@ impl Inner {
                 view.generation += 1;
             });
         });
-        cleared.map_err(|error| match error.is_disk_full() {
-            true => error,
-            false => self.background.poison("clearing", error),
-        })?;
+        cleared.map_err(|error| self.background.doubt("clearing", error))?;
         drop(guard);
         self.remove_logs_before(first_log);
         Ok(())
