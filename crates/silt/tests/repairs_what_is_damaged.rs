@@ -123,7 +123,8 @@ fn does_a_flipped_byte_cost_its_slot_or_block_and_no_more() {
                 assert!(differ <= 100, "{ending} {differ}\n{story}");
                 lost += differ;
                 assert!(story.contains(&format!("{name} is damaged at byte")), "{story}");
-                assert!(story.contains(&format!("lost what was in {name}, bytes")), "{story}");
+                let is_reported = story.contains(&format!("lost what was in {name}, bytes"));
+                assert_eq!(is_reported, differ > 0, "{story}");
                 assert!(media.exists(&format!("{name}.damaged")).unwrap());
             }
             assert!(lost > 0);
@@ -372,7 +373,7 @@ fn does_a_repair_that_loses_power_lose_no_more_when_it_is_done_again() {
 }
 
 #[test]
-fn is_a_batch_before_the_damage_saved_whole_and_one_that_it_cuts_not_at_all() {
+fn repair_of_a_batch_with_a_damaged_operation_saves_the_others() {
     let media: Arc<dyn Media> = Arc::new(Ram::new());
     let silt = open(&media).unwrap();
     for first in [0u32, 10, 20] {
@@ -389,8 +390,10 @@ fn is_a_batch_before_the_damage_saved_whole_and_one_that_it_cuts_not_at_all() {
     flip(&media, &name, total * 5 / 6);
     let story = repair(&media).unwrap().lines.join("\n");
     let keys: Vec<_> = read(&open(&media).unwrap()).into_keys().collect();
-    let wanted: Vec<_> = (0..20u32).map(|key| key.to_le_bytes().to_vec()).collect();
-    assert_eq!(keys, wanted, "{story}");
+    let lost: Vec<u32> =
+        (0..30).filter(|key: &u32| !keys.contains(&key.to_le_bytes().to_vec())).collect();
+    assert!(lost.len() == 1 && lost[0] >= 20, "{lost:?} {story}");
+    assert!(story.contains(&format!("lost what was in {name}, bytes")), "{story}");
 }
 
 #[test]
