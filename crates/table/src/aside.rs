@@ -36,18 +36,17 @@ pub fn leave(media: &dyn Media, name: &str) -> Result<()> {
     if is_kept { media.remove(name) } else { media.rename(name, &aside) }
 }
 
-/// Copies a file that is damaged in part and still in use in its other parts. Durable with the
-/// directory.
+/// Copies the first `len` bytes of a file that is damaged in part and still in use in its other
+/// parts. Durable with the directory.
 ///
 /// # Errors
 /// The medium's.
-pub fn copy(media: &dyn Media, name: &str) -> Result<()> {
-    let (aside, is_kept) = aside(media, name)?;
+pub fn copy(media: &dyn Media, name: &str, len: u64) -> Result<()> {
+    let (aside, is_kept) = aside_of(media, name, len)?;
     if is_kept {
         return Ok(());
     }
     let (from, to) = (media.open(name, Mode::Read)?, media.create(&aside)?);
-    let len = from.len()?;
     to.set_len(len)?;
     for at in (0..len).step_by(PIECE_BYTES as usize) {
         let mut bytes = vec![0; PIECE_BYTES.min(len - at) as usize];
@@ -61,12 +60,17 @@ pub fn copy(media: &dyn Media, name: &str) -> Result<()> {
 
 /// The name under which a damaged file is kept, and whether it is there under it.
 fn aside(media: &dyn Media, name: &str) -> Result<(String, bool)> {
+    aside_of(media, name, media.open(name, Mode::Read)?.len()?)
+}
+
+/// The same for the first `len` bytes of the file.
+fn aside_of(media: &dyn Media, name: &str, len: u64) -> Result<(String, bool)> {
     let mut aside = format!("{name}.damaged");
     for number in 2.. {
         if !media.exists(&aside)? {
             break;
         }
-        if are_equal(media, name, &aside)? {
+        if are_equal(media, name, &aside, len)? {
             return Ok((aside, true));
         }
         aside = format!("{name}.damaged-{number}");
@@ -74,9 +78,8 @@ fn aside(media: &dyn Media, name: &str) -> Result<(String, bool)> {
     Ok((aside, false))
 }
 
-fn are_equal(media: &dyn Media, one: &str, other: &str) -> Result<bool> {
+fn are_equal(media: &dyn Media, one: &str, other: &str, len: u64) -> Result<bool> {
     let (one, other) = (media.open(one, Mode::Read)?, media.open(other, Mode::Read)?);
-    let len = one.len()?;
     if other.len()? != len {
         return Ok(false);
     }

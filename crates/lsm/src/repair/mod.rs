@@ -63,6 +63,7 @@ pub fn repair(media: &Arc<dyn Media>) -> Result<RepairReport> {
         next_file: 1,
         claims: None,
         is_pool_damaged: false,
+        pool_bytes: 0,
     };
     repair.run()?;
     Ok(repair.report)
@@ -80,6 +81,8 @@ struct Repair<'a> {
     claims: Option<PageClaims>,
     /// A row in it does not hold, while others may go on to lie there.
     is_pool_damaged: bool,
+    /// How long the pool's file was before it was mapped, which may lengthen it.
+    pool_bytes: u64,
 }
 
 /// What the manifest says, and whether it holds.
@@ -95,6 +98,9 @@ struct Known {
 
 impl Repair<'_> {
     fn run(&mut self) -> Result<()> {
+        if self.media.exists(POOL_FILE)? {
+            self.pool_bytes = self.media.open(POOL_FILE, siltstone_media::Mode::Read)?.len()?;
+        }
         let known = self.read_manifest()?;
         if known.is_sound && self.is_sound(known.edit.as_ref())? {
             self.report.note("everything that the manifest names is sound: nothing to repair");
@@ -107,7 +113,7 @@ impl Repair<'_> {
         // What no table can have come to is no use.
         self.next_file = next.max(next_known.min(FileNumber::LAST.0));
 
-        let Known { edit, is_sound, name, damage } = known;
+        let Known { edit, mut is_sound, name, damage } = known;
         if let Some(edit) = &edit
             && !self.is_superseded(edit, &numbered)?
         {
@@ -116,12 +122,14 @@ impl Repair<'_> {
                     "{file} is damaged ({reason}): the newest manifest is read, and holds"
                 ));
             }
-            if !is_sound && self.is_lacking(edit, &numbered)? && self.media.exists(POOL_FILE)? {
+            // A manifest that was sealed at close is no older one.
+            let may_be_older = !is_sound || edit.sealed_log.is_none();
+            if may_be_older && self.is_lacking(edit, &numbered)? && self.media.exists(POOL_FILE)? {
                 // What the edits that are missing named may be there.
                 self.report.note(format!("rows in {POOL_FILE} may be missing in the manifest"));
                 self.report.lose(Loss::entries(POOL_FILE, 0..u64::MAX));
                 self.report.lose(Loss::order(name.as_deref().unwrap_or("MANIFEST")));
-                self.is_pool_damaged = true;
+                (self.is_pool_damaged, is_sound) = (true, false);
             }
             let mut state = self.check_known(edit)?;
             match self.fit(&mut state) {
@@ -284,7 +292,7 @@ impl Repair<'_> {
     fn write_manifest(&mut self, state: &Edit, is_sound: bool) -> Result<()> {
         if self.is_pool_damaged && self.media.exists(POOL_FILE)? {
             self.report.note(format!("a copy of {POOL_FILE} is kept as {POOL_FILE}.damaged"));
-            aside::copy(self.media.as_ref(), POOL_FILE)?;
+            aside::copy(self.media.as_ref(), POOL_FILE, self.pool_bytes)?;
         }
         self.aside.iter().try_for_each(|name| aside::keep(self.media.as_ref(), name))?;
         self.media.sync_dir(Purpose::Maintenance)?;
@@ -316,7 +324,7 @@ impl Repair<'_> {
             self.report
                 .note(format!("without a manifest not all rows in {POOL_FILE} can be found"));
             self.report.lose(Loss::entries(POOL_FILE, 0..u64::MAX));
-            self.keep(POOL_FILE.to_owned());
+            self.is_pool_damaged = true;
         }
         Ok(drafts)
     }
