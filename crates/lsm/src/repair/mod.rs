@@ -124,12 +124,14 @@ impl Repair<'_> {
             }
             // A manifest that was sealed at close is no older one.
             let may_be_older = !is_sound || edit.sealed_log.is_none();
-            if may_be_older && self.is_lacking(edit, &numbered)? && self.media.exists(POOL_FILE)? {
+            let is_older = may_be_older && self.is_lacking(edit, &numbered)?;
+            is_sound &= !is_older;
+            if is_older && self.media.exists(POOL_FILE)? {
                 // What the edits that are missing named may be there.
                 self.report.note(format!("rows in {POOL_FILE} may be missing in the manifest"));
                 self.report.lose(Loss::entries(POOL_FILE, 0..u64::MAX));
                 self.report.lose(Loss::order(name.as_deref().unwrap_or("MANIFEST")));
-                (self.is_pool_damaged, is_sound) = (true, false);
+                self.is_pool_damaged = true;
             }
             let mut state = self.check_known(edit)?;
             match self.fit(&mut state) {

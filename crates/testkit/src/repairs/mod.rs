@@ -76,6 +76,9 @@ pub fn repairs(subject: &dyn Subject, scale: &Scale) -> Verdict {
     }
 }
 
+/// The rows of a store.
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
 /// What came of a damage.
 #[derive(Debug, Default)]
 struct Outcome {
@@ -152,7 +155,7 @@ fn before_repair(
     store: &Store,
     medium: &std::sync::Arc<Ram>,
     may_lack: bool,
-) -> Result<Option<BTreeMap<Vec<u8>, Vec<u8>>>, Wrong> {
+) -> Result<Option<Rows>, Wrong> {
     let is_told = |error: &Error| match error {
         Error::Refused { path, reason } => !path.is_empty() && !reason.is_empty(),
         Error::Corruption { file, reason, .. } => !file.is_empty() && !reason.is_empty(),
@@ -178,9 +181,9 @@ fn before_repair(
 }
 
 /// All rows by a scan, each of which `get` must give, too.
-fn rows(engine: &dyn Engine, store: &Store) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Wrong> {
+fn rows(engine: &dyn Engine, store: &Store) -> Result<Rows, Wrong> {
     let found = session::contents(engine)?;
-    let found: BTreeMap<_, _> = found.into_iter().map(|(key, entry)| (key, entry.value)).collect();
+    let found: Rows = found.into_iter().map(|(key, entry)| (key, entry.value)).collect();
     for key in store.history.keys() {
         if engine.get(key)?.map(|entry| entry.value).as_ref() != found.get(key) {
             let key = crate::oracle::show(key);
@@ -194,7 +197,7 @@ fn rows(engine: &dyn Engine, store: &Store) -> Result<BTreeMap<Vec<u8>, Vec<u8>>
 fn account(
     store: &Store,
     damaged: &Image,
-    found: &BTreeMap<Vec<u8>, Vec<u8>>,
+    found: &Rows,
     report: &RepairReport,
     passes_for_power_cut: bool,
 ) -> Result<Outcome, String> {
