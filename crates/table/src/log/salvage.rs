@@ -21,7 +21,7 @@
 //! Invariant: each byte before the end of a log is in a whole record, in padding between two that
 //! follow each other, or in a reported gap.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use siltstone_engine::{Loss, Purpose, Result};
@@ -146,15 +146,20 @@ pub fn salvage_chain(
     }
     let least =
         |number: u64| synced.filter(|(synced, _)| *synced == number).map_or(0, |(_, bytes)| bytes);
-    if let Some((number, bytes)) = synced.filter(|(number, _)| !files.contains_key(number)) {
-        lengths.entry(number).or_insert((bytes, "the manifest".to_owned()));
-    }
     let first = first.map(|first| first.max(1));
     let is_needed = |number: u64| first.is_some_and(|first| number >= first);
     let mut logs: Vec<LogSalvage> = (lengths.iter())
         .filter(|&(number, _)| is_needed(*number) && !files.contains_key(number))
         .map(|(&number, length)| LogSalvage::missing(number, length))
         .collect();
+    // At least so long; it may have been longer.
+    let is_unknown = |number: u64| {
+        is_needed(number) && !files.contains_key(&number) && !lengths.contains_key(&number)
+    };
+    if let Some((number, bytes)) = synced.filter(|(number, _)| is_unknown(*number)) {
+        let missing = LogSalvage::missing(number, &(bytes, "the manifest".to_owned()));
+        logs.push(LogSalvage { gaps: std::iter::once(0..u64::MAX).collect(), ..missing });
+    }
     for (number, name) in files {
         let length = lengths.get(&number);
         let is_sealed = sealed.is_some_and(|(sealed, _)| sealed == number);
@@ -224,7 +229,7 @@ impl GapTracker {
 /// The file of each log: its own, unless two logs have changed places.
 fn places(media: &dyn Media, numbers: &[u64]) -> Result<BTreeMap<u64, String>> {
     let name = |number: u64| FileKind::Log.name(FileNumber(number));
-    let mut written_as = BTreeMap::new();
+    let (mut written_as, mut empty) = (BTreeMap::new(), BTreeSet::new());
     for &number in numbers {
         let file = media.open(&name(number), Mode::Read)?;
         let mut header = [0; HEADER as usize];
@@ -233,12 +238,18 @@ fn places(media: &dyn Media, numbers: &[u64]) -> Result<BTreeMap<u64, String>> {
             let told = u64::from_le_bytes(std::array::from_fn(|i| header[8 + i]));
             let holds = LogSum::new(told).parse_header(0, &header).is_ok();
             written_as.insert(number, if holds { told } else { number });
+        } else {
+            empty.insert(number);
         }
     }
+    // Only where the exchange is mutual: a log of another table must not be taken for one of this.
     let place = |number: u64| match written_as.get(&number) {
-        // Only where the exchange is mutual: a log of another table must not be taken for one of
-        // this.
         Some(other) if written_as.get(other) == Some(&number) => *other,
+        Some(other) if empty.contains(other) => *other,
+        None => {
+            let mut others = written_as.iter().filter(|(_, told)| **told == number);
+            others.next().map_or(number, |(other, _)| *other)
+        }
         _ => number,
     };
     Ok(numbers.iter().map(|&number| (number, name(place(number)))).collect())
