@@ -13,7 +13,7 @@ use siltstone_media::Faulty;
 use siltstone_skimpy::{Options, Skimpy};
 
 const KEYS: u32 = 400;
-const ROUNDS: u32 = 120;
+const ROUNDS: u32 = 60;
 /// Openings of a round that end early.
 const ENDS: u32 = 6;
 

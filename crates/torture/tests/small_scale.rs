@@ -16,13 +16,6 @@ use siltstone_torture::runner::{self, Plan, Settings};
 /// Rounds per class and engine.
 const ROUNDS: u64 = 2;
 
-/// Classes that find known defects of an engine. Remove an entry when its defect is fixed.
-const KNOWN: &[(&str, &[&str])] = &[
-    ("few-files", &["lsm", "trie", "silt"]),
-    ("damage", &["lsm", "trie", "silt", "skimpy"]),
-    ("deleted-directory", &["skimpy"]),
-];
-
 #[test]
 fn every_class_on_every_engine_finds_nothing() {
     let harness = std::env::current_exe().unwrap();
@@ -34,12 +27,9 @@ fn every_class_on_every_engine_finds_nothing() {
         keep: scratch.path().join("kept"),
         interrupted: Arc::new(AtomicBool::new(false)),
     };
-    let is_known = |engine: &Engine, fault: &dyn Fault| {
-        KNOWN.iter().any(|(name, engines)| *name == fault.name() && engines.contains(&engine.name))
-    };
     let pairs = ENGINES.iter().flat_map(|engine| FAULTS.iter().map(move |fault| (engine, *fault)));
     let plan = Plan {
-        pairs: pairs.filter(|(engine, fault)| !is_known(engine, *fault)).collect(),
+        pairs: pairs.collect(),
         rounds: ROUNDS,
         seed: 1,
         history: None,

@@ -60,10 +60,6 @@ impl Subject for MappingSubject {
         path == "flash"
     }
 
-    fn gives_up_on(&self, path: &str, damage: &str) -> bool {
-        path == "flash" && matches!(damage, "extended" | "deleted")
-    }
-
     fn repair(&self, media: &Arc<dyn Media>, variant: u32) -> Result<RepairReport> {
         let env = Env::replayable(Arc::new(ManualClock::at(history::EPOCH)), 0);
         siltstone_skimpy::repair(media, env, &self.options(variant, CAPACITY))
