@@ -11,8 +11,11 @@ use siltstone_media::{Metered, Ram};
 
 const VALUE_BYTES: usize = 16 << 10;
 
+/// Keys, and when their entries expire.
+type Walked = Vec<(Vec<u8>, Option<u64>)>;
+
 /// Keys and expiries, there and back, and the bytes that were read for them.
-fn walk(lsm: &Lsm, with_values: bool) -> (Vec<(Vec<u8>, Option<u64>)>, u64) {
+fn walk(lsm: &Lsm, with_values: bool) -> (Walked, u64) {
     let read = || lsm.stats().io.values().map(|io| io.bytes_read).sum::<u64>();
     let before = read();
     let mut cursor = lsm.iter().unwrap();

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use siltstone_torture::engines::{ENGINES, Engine};
-use siltstone_torture::faults::{FAULTS, Fault};
+use siltstone_torture::engines::ENGINES;
+use siltstone_torture::faults::FAULTS;
 use siltstone_torture::program;
 use siltstone_torture::report;
 use siltstone_torture::runner::{self, Plan, Settings};
