@@ -50,6 +50,7 @@ mod memcached;
 mod metrics;
 mod net;
 mod options;
+mod process;
 pub mod resp;
 mod server;
 mod shared;

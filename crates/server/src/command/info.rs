@@ -6,7 +6,8 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::keyspace::Keyspace;
-use super::{Command, Context, NO_KEYS, Outcome, process};
+use super::{Command, Context, NO_KEYS, Outcome};
+use crate::process::{CpuTimes, resident_bytes};
 use crate::resp::Args;
 use crate::store::Database;
 
@@ -77,7 +78,7 @@ fn clients(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
 fn memory(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     let tables = context.shared.databases.iter();
     let used: u64 = tables.map(|table| table.engine.stats().memory_bytes()).sum();
-    let resident = process::resident_bytes().unwrap_or(used);
+    let resident = resident_bytes().unwrap_or(used);
     let (limit, policy) = (super::config::max_memory(context), super::config::policy(context));
     for (name, bytes) in
         [("used_memory", used), ("used_memory_rss", resident), ("maxmemory", limit)]
@@ -145,7 +146,8 @@ fn replication(_context: &Context<'_>, out: &mut String) -> std::fmt::Result {
 }
 
 fn cpu(_context: &Context<'_>, out: &mut String) -> std::fmt::Result {
-    let Some(process::CpuTimes { system, user }) = process::cpu_times() else { return Ok(()) };
+    let CpuTimes { system, user } = CpuTimes::of_process();
+    let (system, user) = (system.as_secs_f64(), user.as_secs_f64());
     write!(out, "used_cpu_sys:{system:.6}\r\nused_cpu_user:{user:.6}\r\n")?;
     // There are no child processes.
     write!(out, "used_cpu_sys_children:0.000000\r\nused_cpu_user_children:0.000000\r\n")

@@ -33,7 +33,6 @@ mod introspect;
 mod keys;
 mod keyspace;
 mod numbers;
-mod process;
 mod ranges;
 mod scan;
 mod session;

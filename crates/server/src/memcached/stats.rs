@@ -27,8 +27,8 @@ use super::deed::{Complaint, Deed};
 use super::dump;
 use super::names::{GENERAL, ITEMS, SETTINGS, SLABS};
 use super::tallies::Count;
-use crate::metrics::cpu::CpuTimes;
 use crate::net::listen::BACKLOG;
+use crate::process::CpuTimes;
 use crate::resp::Replies;
 
 /// The version of memcached whose commands these are. Clients choose features by it.

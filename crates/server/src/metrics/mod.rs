@@ -8,7 +8,6 @@
 //! | [`text`] | everything in Prometheus's text format |
 //! | [`http`] | the port on which Prometheus and browsers ask |
 
-pub(crate) mod cpu;
 pub(crate) mod http;
 pub(crate) mod text;
 

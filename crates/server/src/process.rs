@@ -1,7 +1,7 @@
-//! How much processor time the process has taken, as the system counts it.
+//! What the system says of this process: processor time and memory, from `/proc`.
 //!
 //! Source: proc_pid_stat(5): fields 14 (`utime`) and 15 (`stime`), in ticks of the clock. Linux shows
-//! 100 ticks a second on every machine, whatever its own clock does.
+//! 100 ticks a second on every machine, whatever its own clock does. proc_pid_status(5): `VmRSS`.
 
 use std::time::Duration;
 
@@ -33,6 +33,14 @@ impl CpuTimes {
     }
 }
 
+/// Bytes of memory that are resident; `None` where the system does not tell.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
+    Some(kibibytes << 10)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,5 +60,10 @@ mod tests {
         while CpuTimes::of_process() == before {
             assert!(began.elapsed() < Duration::from_secs(60), "no time has passed");
         }
+    }
+
+    #[test]
+    fn resident_memory_is_found_on_linux() {
+        assert!(!cfg!(target_os = "linux") || resident_bytes().unwrap() > 1 << 20);
     }
 }
