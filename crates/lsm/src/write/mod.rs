@@ -103,8 +103,10 @@ impl Inner {
         self.background.check_writable()?;
         let batches = || std::iter::once(own).chain(others.iter().map(|queued| &queued.batch));
         // A sync alone takes no room, and does not fail for want of any.
-        if batches().any(|batch| !batch.is_empty()) {
-            self.make_room(&mut writer, under_way)?;
+        let is_sync_alone = batches().all(|batch| batch.is_empty());
+        match self.make_room(&mut writer, under_way) {
+            Err(error) if is_sync_alone && error.is_transient() => {}
+            made => made?,
         }
         let writer = writer.as_mut().ok_or(Error::Closed)?;
         let wants_sync = durability == Durability::Synced
