@@ -103,7 +103,7 @@ impl Inner {
         let edit = Edit { first_log: Some(first_log), ..Edit::default() };
         let generation = self.view.load().generation;
         self.install(generation, edit, None, &[], |_| ())?;
-        self.remove_logs_before(first_log, None);
+        self.remove_logs_before(first_log, &[]);
         Ok(())
     }
 
@@ -168,7 +168,7 @@ impl Inner {
             return Ok(());
         }
         self.counters.flushes.fetch_add(1, Relaxed);
-        self.remove_logs_before(first_log, kept_log);
+        self.remove_logs_before(first_log, kept_log.as_slice());
         self.schedule_sizing(memtable.seen());
         Ok(())
     }
@@ -352,13 +352,13 @@ impl Inner {
 
     /// Forgets the logs whose writes are all in tables, and removes them, but for one that is part
     /// of a row now.
-    pub(crate) fn remove_logs_before(&self, first_log: u64, kept: Option<u64>) {
+    pub(crate) fn remove_logs_before(&self, first_log: u64, kept: &[u64]) {
         let unused = self.writer.lock().as_mut().map(|writer| writer.log.forget_before(first_log));
         drop(unused);
         let mut state = self.background.lock();
         let gone: Vec<u64> = state.logs.extract_if(.., |number| *number < first_log).collect();
         drop(state);
-        remove_logs(self.media.as_ref(), gone.into_iter().filter(|&number| kept != Some(number)));
+        remove_logs(self.media.as_ref(), gone.into_iter().filter(|number| !kept.contains(number)));
     }
 }
 

@@ -37,7 +37,11 @@ impl Inner {
         self.rotate(writer, true)?;
         let (first_log, sequence) = (writer.log.number(), writer.last_sequence + 1);
         self.snapshots.keep_before_clear(sequence, self.view.load_full());
+        // A flush may have installed a row and not yet taken its log from the list of those to be removed. Such a
+        // log goes with the last version that names it: a checkpoint may be copying it.
+        let mut logs_of_rows = Vec::new();
         let cleared = self.versions.clear(first_log, sequence, |version| {
+            logs_of_rows.extend(self.view.load().version.logs().map(|log| log.number()));
             let mut state = self.background.lock();
             state.first_log = first_log;
             self.publish(&mut state, |view| {
@@ -55,7 +59,7 @@ impl Inner {
         drop(guard);
         // Files go with the last view that names them: no writer waits for that.
         self.snapshots.forget_unneeded(sequence);
-        self.remove_logs_before(first_log, None);
+        self.remove_logs_before(first_log, &logs_of_rows);
         Ok(())
     }
 
