@@ -8,7 +8,7 @@ use siltstone_testkit::{
 };
 
 fn finds(check: Check, bug: Bug) {
-    let scale = Scale { flips: 400, rounds: 40, ..Scale::default() };
+    let scale = Scale { flips: 400, rounds: 40, refused_histories: 1000, ..Scale::default() };
     let verdict = check(&ReferenceSubject { bug: Some(bug) }, &scale);
     assert!(verdict.is_err(), "{bug:?} was not found: {verdict:?}");
 }

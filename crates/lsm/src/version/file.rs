@@ -10,14 +10,29 @@ use siltstone_table::{BlockCache, FileKind, FileNumber, Found, SKETCH, Table};
 
 use super::FileEntry;
 
-/// An open sorted table. When the last version that names it is gone and it is obsolete, its file
-/// is removed.
+/// An open sorted table at its place in a version. When the last version that names it, at whatever
+/// place, is gone and it is obsolete, its file is removed.
 pub(crate) struct TableFile {
     table: Arc<Table>,
     entry: FileEntry,
+    file: Arc<SharedFile>,
+    sketch: OnceLock<Option<HyperLogLog>>,
+}
+
+/// The file of a table, shared by the places that the table had in versions.
+struct SharedFile {
+    number: u64,
     media: Arc<dyn Media>,
     obsolete: AtomicBool,
-    sketch: OnceLock<Option<HyperLogLog>>,
+}
+
+impl Drop for SharedFile {
+    fn drop(&mut self) {
+        if self.obsolete.load(Ordering::Acquire) {
+            // What stays behind by a fault is garbage that the next open removes.
+            let _ = self.media.remove(&FileKind::Table.name(FileNumber(self.number)));
+        }
+    }
 }
 
 impl TableFile {
@@ -43,10 +58,15 @@ impl TableFile {
                 "the table is not the one that the manifest names",
             ));
         }
-        let media = media.clone();
-        let table = Arc::new(table);
-        let (obsolete, sketch) = (AtomicBool::new(false), OnceLock::new());
-        Ok(Arc::new(TableFile { table, entry, media, obsolete, sketch }))
+        let (media, obsolete) = (media.clone(), AtomicBool::new(false));
+        let file = Arc::new(SharedFile { number: entry.number, media, obsolete });
+        Ok(Arc::new(TableFile { table: Arc::new(table), entry, file, sketch: OnceLock::new() }))
+    }
+
+    /// The same table at another place.
+    pub(crate) fn moved(&self, entry: FileEntry) -> Arc<Self> {
+        let (table, file) = (self.table.clone(), self.file.clone());
+        Arc::new(TableFile { table, entry, file, sketch: self.sketch.clone() })
     }
 
     /// The version of `key` in this table that a reader at `at` sees.
@@ -108,15 +128,6 @@ impl TableFile {
 
     /// No version made from now on names this file.
     pub(crate) fn retire(&self) {
-        self.obsolete.store(true, Ordering::Release);
-    }
-}
-
-impl Drop for TableFile {
-    fn drop(&mut self) {
-        if self.obsolete.load(Ordering::Acquire) {
-            // What stays behind by a fault is garbage that the next open removes.
-            let _ = self.media.remove(&self.name());
-        }
+        self.file.obsolete.store(true, Ordering::Release);
     }
 }

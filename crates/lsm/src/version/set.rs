@@ -11,7 +11,7 @@ use siltstone_engine::{Error, Result};
 use siltstone_media::{Media, PageClaims, PmemPool};
 use siltstone_table::{BlockCache, FileNumbers, Manifest, parse_file_name};
 
-use super::{Edit, NvmRows, Opened, Opener, Row, Version};
+use super::{Edit, FileEntry, NvmRows, Opened, Opener, Row, Version};
 use crate::pool;
 use crate::rowtable::RowTable;
 
@@ -142,7 +142,7 @@ impl Versions {
         // Opened before the manifest names them: a table that cannot be read is not installed.
         let nvm = built.as_ref().map_or(NvmRows::None, NvmRows::Built);
         let opener = Opener { media: &self.media, cache: &self.cache, nvm, cursor: &[] };
-        let opened = opener.open_all(&edit.added)?;
+        let opened = open_added(&installing.version, &edit, &opener)?;
         for row in edit.added.iter_mut().filter_map(|entry| entry.row.as_mut()) {
             row.arrival = installing.version.cursor.to_vec();
         }
@@ -225,6 +225,21 @@ impl Versions {
         let edit = installing.snapshot(self.numbers.next());
         (installing.version.clone(), edit)
     }
+}
+
+/// Opens what an edit adds. A table that it only moves is open already, and shares its file with its old place: who
+/// still reads or copies an older version may need it there.
+fn open_added(version: &Version, edit: &Edit, opener: &Opener<'_>) -> Result<Vec<Opened>> {
+    let open = |entry: &FileEntry| {
+        let is_moved = edit.removed.iter().any(|&(_, number)| number == entry.number);
+        let there = version.files().map(|(_, file)| file);
+        let there = is_moved.then(|| there.into_iter().find(|file| file.number() == entry.number));
+        match there.flatten() {
+            Some(file) if entry.level > 0 => Ok(Opened::Table(file.moved(entry.clone()))),
+            _ => opener.open(entry),
+        }
+    };
+    edit.added.iter().map(open).collect()
 }
 
 impl Installing {
