@@ -132,7 +132,7 @@ impl TableIter {
     }
 
     /// Moves to an entry drawn by chance. Each is as likely as any other, as far as no block holds
-    /// more than [`CROWDED`] times the average: what lies behind that in its block is not drawn.
+    /// more than `CROWDED` times the average: what lies behind that in its block is not drawn.
     /// `below` draws a number below the one that it is given. Cost: a few blocks.
     ///
     /// # Errors
