@@ -1,6 +1,6 @@
 //! A key drawn by chance, for engines that have no quicker way.
 //!
-//! Invariant: the cost is that of a walk over [`MAX_WALKED`] keys.
+//! Invariant: the cost is that of a walk over `MAX_WALKED` keys.
 
 use crate::{Engine, Result};
 
