@@ -47,7 +47,7 @@ impl From<Error> for Failure {
         match error {
             Error::EmptyKey
             | Error::TooLarge { .. }
-            | Error::BadOptions(_)
+            | Error::InvalidOptions(_)
             | Error::Unsupported { .. }
             | Error::Invalid(_) => Failure::Usage(text),
             _ if error.is_corruption() => Failure::Store(format!(

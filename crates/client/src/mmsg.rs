@@ -90,7 +90,7 @@ impl Bursts {
         };
         if received < 0 {
             let error = io::Error::last_os_error();
-            return if is_passing(&error) { Ok(0) } else { Err(error) };
+            return if is_transient(&error) { Ok(0) } else { Err(error) };
         }
         let received = (received as usize).min(count);
         for (slot, message) in slots.iter_mut().zip(&messages[..received]) {
@@ -132,7 +132,7 @@ impl Bursts {
                     sent += gone;
                     gone
                 }
-                Err(error) if is_passing(&error) => trains[0].count,
+                Err(error) if is_transient(&error) => trains[0].count,
                 Err(error) if trains[0].count > 1 => {
                     // This path takes no such trains; what is wrong besides shows without them.
                     let takes_none = error.raw_os_error() == Some(libc::EIO);
@@ -270,7 +270,7 @@ fn header(
 }
 
 /// Nothing came, the socket is full, or somebody to whom something was sent before is not there.
-fn is_passing(error: &io::Error) -> bool {
+fn is_transient(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock | ConnectionRefused)
         || error.raw_os_error() == Some(libc::ENOBUFS)

@@ -289,7 +289,7 @@ impl<S, F: FnOnce(&mut S)> Running<'_, S, F> {
                 state.failures += 1;
                 state.failures_in_a_row = state.failures_in_a_row.saturating_add(1);
                 state.error = Some(error.clone());
-                if is_passing(&error) {
+                if is_transient(&error) {
                     background.retry_later(&mut state);
                 } else {
                     let _ = background.poisoned.set(cause("background work", &error));
@@ -320,7 +320,7 @@ impl<S, F: FnOnce(&mut S)> Drop for Running<'_, S, F> {
 
 /// Faults after which the work is simply tried again: nothing on the medium is in doubt. A failed
 /// write or sync is another matter.
-fn is_passing(error: &Error) -> bool {
+fn is_transient(error: &Error) -> bool {
     error.is_transient()
         || error.is_corruption()
         || matches!(error, Error::Io { operation: "read", .. })
@@ -386,7 +386,7 @@ pub trait BackgroundWork {
     ///
     /// # Errors
     /// What made a job fail.
-    fn work_off(&self, unfinished: impl Fn(&Self::State) -> bool) -> Result<()> {
+    fn drain(&self, unfinished: impl Fn(&Self::State) -> bool) -> Result<()> {
         let background = self.background();
         background.check_writable()?;
         let failures = background.lock().failures;
@@ -510,7 +510,7 @@ mod tests {
             let work = Countdown::new(scheduler, 5, Vec::new());
             work.schedule();
             assert!(work.wait_while(|state| state.left > 2).unwrap());
-            work.work_off(|state| state.left > 0).unwrap();
+            work.drain(|state| state.left > 0).unwrap();
             assert_eq!(work.background.lock().left, 0);
             assert!(!work.wait_while(|state| state.left > 0).unwrap());
         }
@@ -520,9 +520,9 @@ mod tests {
     fn does_a_passing_fault_reach_waiters_and_is_the_work_tried_again() {
         for scheduler in [Scheduler::manual(), Scheduler::threads(1)] {
             let work = Countdown::new(scheduler, 3, vec![(2, read_fault())]);
-            assert!(work.work_off(|state| state.left > 0).is_err());
+            assert!(work.drain(|state| state.left > 0).is_err());
             assert!(work.background.check_writable().is_ok());
-            work.work_off(|state| state.left > 0).unwrap();
+            work.drain(|state| state.left > 0).unwrap();
         }
     }
 

@@ -148,7 +148,7 @@ pub struct Capabilities {
     pub versioned: bool,
     /// Garbage is collected as it is written: no background work is left behind, and [`maintain`](Engine::maintain)
     /// does what nobody owed.
-    pub collects_as_it_writes: bool,
+    pub incremental_gc: bool,
     /// The largest value in bytes.
     pub max_value_bytes: usize,
 }

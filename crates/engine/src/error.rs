@@ -76,7 +76,7 @@ pub enum Error {
 
     /// Options that cannot be: all mistakes at once. Nothing was opened.
     #[error("bad options: {}", join(.0))]
-    BadOptions(Vec<OptionMistake>),
+    InvalidOptions(Vec<InvalidOption>),
 
     /// The directory or file is not what it should be: not a store, of a newer version, ….
     #[error("{path}: {reason}")]
@@ -187,14 +187,14 @@ impl Error {
 
 /// One option that cannot be, and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OptionMistake {
+pub struct InvalidOption {
     /// The option's name.
     pub option: String,
     /// What is wrong and what is allowed.
     pub reason: String,
 }
 
-impl fmt::Display for OptionMistake {
+impl fmt::Display for InvalidOption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.option, self.reason)
     }
@@ -223,7 +223,7 @@ fn holder_in_words(holder: Option<u32>) -> String {
     }
 }
 
-fn join(mistakes: &[OptionMistake]) -> String {
+fn join(mistakes: &[InvalidOption]) -> String {
     mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 

@@ -63,12 +63,12 @@ pub use contract::{
 pub use cursor::{Cursor, Forward, ForwardCursor};
 pub use entry::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Timestamp};
 pub use env::Env;
-pub use error::{Error, OptionMistake, Result};
+pub use error::{Error, InvalidOption, Result};
 pub use group::GroupCommit;
 pub use inspection::Inspection;
 pub use io::{IoCounters, IoCounts, NvmCounts, Purpose};
 pub use options::OptionReader;
-pub use pressure::{Pressure, Stall, StallCounters};
+pub use pressure::{Stall, StallCounters, WriteController};
 pub use rate::RateLimiter;
 pub use repair::{KeyBounds, Loss, LossEffect, RepairReport};
 pub use scheduler::{Priority, Scheduler};

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::names::meant;
-use crate::{Error, OptionMistake, Result};
+use crate::{Error, InvalidOption, Result};
 
 /// Reads named options one by one and collects every mistake.
 #[derive(Debug)]
 pub struct OptionReader<'a> {
     given: BTreeMap<&'a str, &'a str>,
-    mistakes: Vec<OptionMistake>,
+    mistakes: Vec<InvalidOption>,
     known: Vec<&'static str>,
 }
 
@@ -22,6 +22,20 @@ impl<'a> OptionReader<'a> {
     pub fn new(given: &'a BTreeMap<String, String>) -> Self {
         let given = given.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         OptionReader { given, mistakes: Vec::new(), known: Vec::new() }
+    }
+
+    /// Accepts options under their old names: pairs of the old name and the present one. Call it
+    /// before the options are read. It does not warn, because the catalogues of existing stores
+    /// contain old names.
+    pub fn renamed(&mut self, names: &[(&'static str, &'static str)]) {
+        for &(old, new) in names {
+            let Some(value) = self.given.remove(old) else { continue };
+            if self.given.contains_key(new) {
+                self.mistake(old, format!("is the old name of '{new}', which is given too"));
+            } else {
+                self.given.insert(new, value);
+            }
+        }
     }
 
     /// Sets `slot` from the option `name`, if it was given, by `parse`.
@@ -63,7 +77,7 @@ impl<'a> OptionReader<'a> {
 
     /// Notes a mistake, e.g. a combination that cannot be.
     pub fn mistake(&mut self, name: &str, reason: impl Into<String>) {
-        self.mistakes.push(OptionMistake { option: name.to_owned(), reason: reason.into() });
+        self.mistakes.push(InvalidOption { option: name.to_owned(), reason: reason.into() });
     }
 
     /// Notes a mistake unless `holds`.
@@ -76,14 +90,14 @@ impl<'a> OptionReader<'a> {
     /// Ends the reading: names that no one asked for are mistakes too.
     ///
     /// # Errors
-    /// [`Error::BadOptions`] with all of them.
+    /// [`Error::InvalidOptions`] with all of them.
     pub fn finish(mut self) -> Result<()> {
         for name in std::mem::take(&mut self.given).into_keys() {
             let meant = meant(name, self.known.iter().copied());
             let reason = format!("unknown{meant} (the options are {})", self.known.join(", "));
-            self.mistakes.push(OptionMistake { option: name.to_owned(), reason });
+            self.mistakes.push(InvalidOption { option: name.to_owned(), reason });
         }
-        if self.mistakes.is_empty() { Ok(()) } else { Err(Error::BadOptions(self.mistakes)) }
+        if self.mistakes.is_empty() { Ok(()) } else { Err(Error::InvalidOptions(self.mistakes)) }
     }
 }
 
@@ -184,10 +198,31 @@ mod tests {
         reader.size("size", &mut size);
         reader.flag("flag", &mut flag);
         reader.value("count", &mut count);
-        let Err(Error::BadOptions(mistakes)) = reader.finish() else { panic!("accepted") };
+        let Err(Error::InvalidOptions(mistakes)) = reader.finish() else { panic!("accepted") };
         let names: Vec<_> = mistakes.iter().map(|m| m.option.as_str()).collect();
         assert_eq!(names, ["size", "flag", "typo"]);
         assert_eq!((size, flag, count), (1, true, 3));
+    }
+
+    #[test]
+    fn option_under_its_old_name_sets_the_renamed_option() {
+        let read = |given: &[(&str, &str)]| {
+            let given = given.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect();
+            let mut reader = OptionReader::new(&given);
+            let mut size = 0;
+            reader.renamed(&[("table", "target_file_size")]);
+            reader.size("target_file_size", &mut size);
+            reader.finish().map(|()| size)
+        };
+        assert_eq!(read(&[("table", "1KiB")]).unwrap(), 1024);
+        assert_eq!(read(&[("target_file_size", "2KiB")]).unwrap(), 2048);
+        let Err(Error::InvalidOptions(mistakes)) =
+            read(&[("table", "1KiB"), ("target_file_size", "2KiB")])
+        else {
+            panic!("two values for one option were accepted")
+        };
+        assert_eq!(mistakes.len(), 1);
+        assert_eq!(mistakes[0].option, "table");
     }
 
     #[test]

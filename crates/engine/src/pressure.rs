@@ -72,7 +72,7 @@ const SLOW_AT_FILL: f64 = 0.65;
 
 /// How much writers are to wait.
 #[derive(Debug)]
-pub struct Pressure {
+pub struct WriteController {
     longest: Duration,
     /// Millionths: 0 not at all, all of it: stop.
     millionths: AtomicU32,
@@ -91,16 +91,16 @@ pub struct Pressure {
     allowed_last: AtomicU64,
 }
 
-impl Default for Pressure {
+impl Default for WriteController {
     fn default() -> Self {
         Self::with_longest(LONGEST_PAUSE)
     }
 }
 
-impl Pressure {
+impl WriteController {
     /// Without debt; no pause will be longer than this.
     pub fn with_longest(longest: Duration) -> Self {
-        Pressure {
+        WriteController {
             longest,
             millionths: AtomicU32::default(),
             is_flush_behind: AtomicBool::default(),
@@ -119,7 +119,7 @@ impl Pressure {
     }
 
     /// Sets whether the next write buffer must wait for a flush.
-    pub fn set_flush_behind(&self, is_behind: bool) {
+    pub fn set_memtables_exhausted(&self, is_behind: bool) {
         self.is_flush_behind.store(is_behind, Relaxed);
     }
 
@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     /// What `written` bytes, a KiB at a time, cost in pauses, and how many there are.
-    fn paid(pressure: &Pressure, from: u64, written: u64, fill: f64) -> (Duration, u32) {
+    fn paid(pressure: &WriteController, from: u64, written: u64, fill: f64) -> (Duration, u32) {
         let pauses = (0..written >> 10).filter_map(|kib| pressure.due(from + (kib << 10), fill));
         pauses.fold((Duration::ZERO, 0), |(sum, n), pause| {
             assert!(pause >= PAUSE_FROM && pause <= LONGEST_PAUSE);
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn do_writers_pay_in_proportion_to_the_debt_in_few_pauses() {
-        let pressure = Pressure::default();
+        let pressure = WriteController::default();
         let mib = 1 << 20;
         assert_eq!(paid(&pressure, 0, mib, 1.0), (Duration::ZERO, 0));
         // What was written before the debt owes nothing.
@@ -292,20 +292,20 @@ mod tests {
         let (a_fifth, _) = paid(&pressure, 2 * mib, mib, 0.0);
         assert!(a_fifth > middle / 6 && a_fifth < middle / 4, "{a_fifth:?}");
 
-        let full = Pressure::default();
+        let full = WriteController::default();
         full.set(1.0);
         assert!(paid(&full, 0, mib, 0.0).0 > 20 * middle);
         assert!(full.is_full());
 
         pressure.set(0.0);
-        pressure.set_flush_behind(true);
+        pressure.set_memtables_exhausted(true);
         assert_eq!(paid(&pressure, 4 * mib, mib, 0.6).1, 0);
         assert!(paid(&pressure, 5 * mib, mib, 0.9).0 > middle / 2);
     }
 
     /// Writes of a KiB each, which owe in turn, with the pauses that they take.
     struct Load {
-        pressure: Pressure,
+        pressure: WriteController,
         written: u64,
     }
 
@@ -313,7 +313,7 @@ mod tests {
         const LONGEST: Duration = Duration::from_millis(6);
 
         fn new() -> Self {
-            Load { pressure: Pressure::with_longest(Self::LONGEST), written: 0 }
+            Load { pressure: WriteController::with_longest(Self::LONGEST), written: 0 }
         }
 
         /// The pauses of so many writes, each of which owes so much.
@@ -414,8 +414,8 @@ mod tests {
 
     #[test]
     fn does_a_write_buffer_take_seconds_to_fill_while_the_one_before_is_flushed() {
-        let pressure = Pressure::default();
-        pressure.set_flush_behind(true);
+        let pressure = WriteController::default();
+        pressure.set_memtables_exhausted(true);
         for (piece, seconds) in [(100, 4), (1000, 3), (10_000, 1)] {
             let buffer = 32 << 20;
             let start = 1 << 40;
@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn is_no_write_paused_for_all_that_a_huge_one_owes() {
-        let pressure = Pressure::default();
+        let pressure = WriteController::default();
         pressure.set(1.0);
         assert_eq!(pressure.due(1 << 40, 0.0), Some(LONGEST_PAUSE));
         assert_eq!(pressure.due((1 << 40) + 100, 0.0), None);
@@ -437,7 +437,7 @@ mod tests {
     #[test]
     fn is_what_the_system_adds_to_a_pause_paid_ahead() {
         let pauses_of_a_mib = |late| {
-            let pressure = Pressure::default();
+            let pressure = WriteController::default();
             pressure.set(0.51);
             pressure.pay_ahead(late);
             paid(&pressure, 0, 1 << 20, 0.0).1
@@ -446,7 +446,7 @@ mod tests {
         let owed = pauses_of_a_mib(none);
         assert_eq!(owed - pauses_of_a_mib(some), 4);
         assert_eq!(owed - pauses_of_a_mib(most), 7, "at most so much");
-        let manual = Pressure::default();
+        let manual = WriteController::default();
         manual.take(Duration::ZERO, &Scheduler::manual(), &StallCounters::default());
         assert_eq!(manual.ahead.load(Relaxed), 0);
     }
@@ -454,7 +454,7 @@ mod tests {
     #[test]
     fn is_a_pause_taken_and_counted() {
         let counters = StallCounters::default();
-        Pressure::default().take(LONGEST_PAUSE, &Scheduler::threads(1), &counters);
+        WriteController::default().take(LONGEST_PAUSE, &Scheduler::threads(1), &counters);
         assert!(u128::from(counters.get().insert_us) >= LONGEST_PAUSE.as_micros());
     }
 

@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use siltstone::{Db, DbOptions};
 use siltstone_engine::names::unknown;
-use siltstone_engine::{Engine, Env, Error, OptionMistake, Result};
+use siltstone_engine::{Engine, Env, Error, InvalidOption, Result};
 use siltstone_lsm::{Lsm, Options as LsmOptions};
-use siltstone_media::{Disk, DiskOptions, Media, Metered, Ram};
 use siltstone_mica::{Mica, Options as MicaOptions};
 use siltstone_silt::{Options as SiltOptions, Silt};
 use siltstone_skimpy::{Options as SkimpyOptions, Skimpy};
 use siltstone_trie::{Options as TrieOptions, Trie};
+use siltstone_vfs::{Disk, DiskOptions, Metered, Ram, Vfs};
 
 /// The names of all engines.
 pub const NAMES: &[&str] = &["lsm", "trie", "silt", "mica", "skimpy"];
@@ -44,7 +44,7 @@ impl Medium {
     /// The medium `name`; `directory` is where a disk's stores go.
     ///
     /// # Errors
-    /// [`Error::BadOptions`] for an unknown name.
+    /// [`Error::InvalidOptions`] for an unknown name.
     pub fn named(name: &str, directory: &Path) -> Result<Self> {
         match name {
             "ram" => Ok(Medium::Ram),
@@ -117,7 +117,7 @@ impl Target {
     /// Checks the name and the options without opening anything.
     ///
     /// # Errors
-    /// [`Error::BadOptions`], all mistakes at once.
+    /// [`Error::InvalidOptions`], all mistakes at once.
     pub fn check(&self) -> Result<()> {
         if self.keep && (self.engine == "mica" || self.medium == Medium::Ram) {
             return Err(bad("keep", "what is in memory alone cannot stay".to_owned()));
@@ -156,7 +156,7 @@ impl Target {
     /// As [`open`](Target::open).
     pub fn open_in(&self, env: Env) -> Result<Opened> {
         self.check()?;
-        let (inner, directory, path): (Arc<dyn Media>, _, _) = match self.medium.directory() {
+        let (inner, directory, path): (Arc<dyn Vfs>, _, _) = match self.medium.directory() {
             None => (Arc::new(Ram::new()), None, None),
             Some(base) => {
                 let (directory, path) = fresh_directory(base, "siltstone-bench-", self.keep)?;
@@ -167,7 +167,7 @@ impl Target {
                 (Arc::new(disk), directory, Some(path))
             }
         };
-        let media: Arc<dyn Media> = Arc::new(Metered::new(inner));
+        let media: Arc<dyn Vfs> = Arc::new(Metered::new(inner));
         let engine: Arc<dyn Engine> = match self.engine.as_str() {
             "lsm" => {
                 Arc::new(Lsm::open(media, env, LsmOptions::from_map(&self.engine_options())?)?)
@@ -246,7 +246,7 @@ pub fn remove_unfinished() -> Vec<PathBuf> {
 }
 
 fn bad(option: &str, reason: String) -> Error {
-    Error::BadOptions(vec![OptionMistake { option: option.to_owned(), reason }])
+    Error::InvalidOptions(vec![InvalidOption { option: option.to_owned(), reason }])
 }
 
 #[cfg(test)]
@@ -299,15 +299,15 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let mut wrong = target(Medium::Disk(base.path().join("sub")), false);
         wrong.engine = "btree".to_owned();
-        assert!(matches!(wrong.open(1), Err(Error::BadOptions(_))));
+        assert!(matches!(wrong.open(1), Err(Error::InvalidOptions(_))));
         let in_memory = ["lsm", "mica"].map(|engine| {
             let medium = if engine == "lsm" { Medium::Ram } else { wrong.medium.clone() };
             Target { engine: engine.to_owned(), medium, keep: true, ..wrong.clone() }
         });
-        assert!(in_memory.iter().all(|it| matches!(it.open(1), Err(Error::BadOptions(_)))));
+        assert!(in_memory.iter().all(|it| matches!(it.open(1), Err(Error::InvalidOptions(_)))));
         wrong.engine = "lsm".to_owned();
         wrong.options.insert("colour".to_owned(), "red".to_owned());
-        assert!(matches!(wrong.open(1), Err(Error::BadOptions(_))));
+        assert!(matches!(wrong.open(1), Err(Error::InvalidOptions(_))));
         assert!(!base.path().join("sub").exists());
         assert!(Medium::named("tape", base.path()).is_err());
     }

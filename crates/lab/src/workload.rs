@@ -24,7 +24,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::names::unknown;
-use siltstone_engine::{Error, OptionMistake, Result};
+use siltstone_engine::{Error, InvalidOption, Result};
 
 use crate::generate::{Draw, Mix, Operation};
 use crate::trace::{Trace, Verb};
@@ -120,7 +120,7 @@ impl Workload {
     /// The workload `name`.
     ///
     /// # Errors
-    /// [`Error::BadOptions`] for a name that is unknown or a skew that cannot be.
+    /// [`Error::InvalidOptions`] for a name that is unknown or a skew that cannot be.
     pub fn named(name: &str, choices: &Choices) -> Result<Self> {
         use Operation::{Get, GetMissing, Insert, Put, ReadModifyWrite, Scan, Seek};
         let draw = choices.skew.map_or(Draw::Uniform, |skew| Draw::Zipf { skew });
@@ -238,7 +238,7 @@ impl Workload {
 }
 
 fn bad(option: &str, reason: String) -> Error {
-    Error::BadOptions(vec![OptionMistake { option: option.to_owned(), reason }])
+    Error::InvalidOptions(vec![InvalidOption { option: option.to_owned(), reason }])
 }
 
 #[cfg(test)]

@@ -184,7 +184,7 @@ impl Inner {
         for handle in handles {
             handle.sync()?;
         }
-        self.media.sync_dir(Purpose::Log)?;
+        self.vfs.sync_dir(Purpose::Log)?;
         Ok(last)
     }
 }

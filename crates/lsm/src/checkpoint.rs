@@ -60,7 +60,7 @@ impl Inner {
         let tables = version.files().map(|(_, file)| file.name());
         for name in tables.chain(version.logs().map(|log| log.name())) {
             if !sink.link(&name)? {
-                copy_file(self.media.as_ref(), &name, sink)?;
+                copy_file(self.vfs.as_ref(), &name, sink)?;
             }
         }
         // No other log comes along: whatever is in one was written after the copy's moment.
@@ -91,7 +91,7 @@ impl Inner {
         let copied = made.and_then(|meta| {
             let name = FileKind::Table.name(number);
             if !sink.link(&name)? {
-                copy_file(self.media.as_ref(), &name, sink)?;
+                copy_file(self.vfs.as_ref(), &name, sink)?;
             }
             Ok(meta)
         });

@@ -15,8 +15,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use siltstone_engine::{Damage, Error, Purpose, Result, VerifyReport};
-use siltstone_media::{Media, Mode, PageClaims};
 use siltstone_table::{FileKind, FileNumber, Manifest, Table, parse_file_name};
+use siltstone_vfs::{Mode, PageClaims, Vfs};
 
 use crate::live_range::LiveRange;
 use crate::pool;
@@ -32,13 +32,13 @@ use crate::version::{
 ///
 /// # Errors
 /// Failures to check; damage goes into the report.
-pub fn verify_closed(media: &Arc<dyn Media>) -> Result<VerifyReport> {
+pub fn verify_closed(vfs: &Arc<dyn Vfs>) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
-    let manifest = match Manifest::exists(media.as_ref())? {
-        true => Manifest::open(media.clone(), ENGINE)
+    let manifest = match Manifest::exists(vfs.as_ref())? {
+        true => Manifest::open(vfs.clone(), ENGINE)
             .and_then(|(manifest, edits)| Ok((manifest.bytes(), fold(&edits)?)))
             .map_err(missing_manifest),
-        false => match media.list()?.iter().find(|name| is_numbered(name)) {
+        false => match vfs.list()?.iter().find(|name| is_numbered(name)) {
             Some(name) => Err(Manifest::missing(name)),
             None => return Ok(report),
         },
@@ -47,10 +47,10 @@ pub fn verify_closed(media: &Arc<dyn Media>) -> Result<VerifyReport> {
     report.note(manifest.map(|(bytes, _)| (bytes, 0)))?;
     match &known {
         Some(edit) => {
-            named(media, edit, &mut report)?;
-            logs(media, edit.first_log.unwrap_or(0), &mut report)?;
+            named(vfs, edit, &mut report)?;
+            logs(vfs, edit.first_log.unwrap_or(0), &mut report)?;
             // Last: it finds the first damage, which is known by now, and what only the whole shows.
-            if let Err(error) = recover::check(media) {
+            if let Err(error) = recover::check(vfs) {
                 let Error::Corruption { file, offset, .. } = &error else { return Err(error) };
                 let is_told = |d: &Damage| d.file == *file && d.offset == *offset;
                 if !report.damage.iter().any(is_told) {
@@ -59,10 +59,10 @@ pub fn verify_closed(media: &Arc<dyn Media>) -> Result<VerifyReport> {
             }
         }
         None => {
-            for number in numbers(media, FileKind::Table)? {
-                report.note(table(media, number))?;
+            for number in numbers(vfs, FileKind::Table)? {
+                report.note(table(vfs, number))?;
             }
-            logs(media, 0, &mut report)?;
+            logs(vfs, 0, &mut report)?;
         }
     }
     Ok(report)
@@ -72,44 +72,44 @@ fn is_numbered(name: &str) -> bool {
     parse_file_name(name).is_some()
 }
 
-fn numbers(media: &Arc<dyn Media>, kind: FileKind) -> Result<BTreeSet<u64>> {
-    let names = media.list()?;
+fn numbers(vfs: &Arc<dyn Vfs>, kind: FileKind) -> Result<BTreeSet<u64>> {
+    let names = vfs.list()?;
     let parsed = names.iter().filter_map(|name| parse_file_name(name));
     Ok(parsed.filter(|(is, _)| *is == kind).map(|(_, number)| number.0).collect())
 }
 
 /// The tables and rows that the manifest names.
-fn named(media: &Arc<dyn Media>, edit: &Edit, report: &mut VerifyReport) -> Result<()> {
+fn named(vfs: &Arc<dyn Vfs>, edit: &Edit, report: &mut VerifyReport) -> Result<()> {
     let cursor = edit.cursor.clone().unwrap_or_default();
     let mut claims = None;
     for entry in &edit.added {
         match &entry.row {
             Some(row) if row.nvm.is_some() => {
-                report.note(row_in_nvm(media, entry, row, &cursor, &mut claims))?;
+                report.note(row_in_nvm(vfs, entry, row, &cursor, &mut claims))?;
                 continue;
             }
             Some(RowEntry { log: Some((log, bytes)), .. }) => {
-                let checked = LogFile::open(media, *log, *bytes).and_then(|log| log.verify());
+                let checked = LogFile::open(vfs, *log, *bytes).and_then(|log| log.verify());
                 report.note(checked.map(|()| (*bytes, 0)).map_err(missing_file))?;
             }
             _ => {}
         }
-        report.note(table(media, entry.number))?;
+        report.note(table(vfs, entry.number))?;
     }
     Ok(())
 }
 
 /// A table's bytes and entries.
-fn table(media: &Arc<dyn Media>, number: u64) -> Result<(u64, u64)> {
+fn table(vfs: &Arc<dyn Vfs>, number: u64) -> Result<(u64, u64)> {
     let name = FileKind::Table.name(FileNumber(number));
-    let open = || Table::open(media.open(&name, Mode::Read)?, &name, FileNumber(number), None);
+    let open = || Table::open(vfs.open(&name, Mode::Read)?, &name, FileNumber(number), None);
     let table = open().map_err(missing_file)?;
     table.verify(|_| ControlFlow::Continue(()))?;
     Ok((table.meta().bytes, table.meta().entries))
 }
 
 fn row_in_nvm(
-    media: &Arc<dyn Media>,
+    vfs: &Arc<dyn Vfs>,
     entry: &FileEntry,
     row: &RowEntry,
     cursor: &[u8],
@@ -118,7 +118,7 @@ fn row_in_nvm(
     let Some(handle) = row.nvm else { return Ok((0, 0)) };
     let claims = match claims {
         Some(claims) => claims,
-        None => claims.insert(pool::claims(media, 0)?),
+        None => claims.insert(pool::claims(vfs, 0)?),
     };
     let live = LiveRange::new(cursor, &row.arrival);
     let row = RowTable::open(claims, handle, entry.number, live)?;
@@ -127,7 +127,7 @@ fn row_in_nvm(
 }
 
 /// The logs from `first` on, those that are in no row.
-fn logs(media: &Arc<dyn Media>, first: u64, report: &mut VerifyReport) -> Result<()> {
-    let logs: Vec<_> = numbers(media, FileKind::Log)?.range(first..).copied().collect();
-    verify_records(media.as_ref(), &logs, report)
+fn logs(vfs: &Arc<dyn Vfs>, first: u64, report: &mut VerifyReport) -> Result<()> {
+    let logs: Vec<_> = numbers(vfs, FileKind::Log)?.range(first..).copied().collect();
+    verify_records(vfs.as_ref(), &logs, report)
 }

@@ -13,11 +13,12 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use siltstone_engine::{
     Background, BackgroundWork, Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry,
-    Env, GroupCommit, KeyRange, Pressure, ReadPoint, Result, Stats, VerifyReport, WriteBatch,
+    Env, GroupCommit, KeyRange, ReadPoint, Result, Stats, VerifyReport, WriteBatch,
+    WriteController,
 };
-use siltstone_media::{Media, PmemPool};
-use siltstone_structures::Spares;
-use siltstone_table::{BlockCache, Link, NextLog};
+use siltstone_structures::ChunkPool;
+use siltstone_table::{BlockCache, Link, SpareSegment};
+use siltstone_vfs::{PmemPool, Vfs};
 
 use crate::checkpoint::Copies;
 use crate::compact::{Busy, Compaction, LevelSizes, Strategy};
@@ -40,7 +41,7 @@ pub struct Lsm {
 /// What all threads share.
 pub(crate) struct Inner {
     pub(crate) me: Weak<Inner>,
-    pub(crate) media: Arc<dyn Media>,
+    pub(crate) vfs: Arc<dyn Vfs>,
     pub(crate) env: Env,
     pub(crate) options: Options,
     pub(crate) cache: Arc<BlockCache>,
@@ -50,19 +51,19 @@ pub(crate) struct Inner {
     pub(crate) strategy: Box<dyn Strategy>,
     pub(crate) sizes: Arc<LevelSizes>,
     /// Memory of memtables that are no more: of one at most, for the next.
-    pub(crate) spares: Arc<Spares>,
+    pub(crate) spares: Arc<ChunkPool>,
     pub(crate) group: GroupCommit<Queued>,
     /// `None` once the table is closed.
     pub(crate) writer: Mutex<Option<Writer>>,
     /// The log in which writers go on when the active memtable is full, if it is there. Locked while a
     /// number is taken for one: their order is that of the chain.
-    pub(crate) next_log: Mutex<Option<NextLog>>,
+    pub(crate) next_log: Mutex<Option<SpareSegment>>,
     pub(crate) view: ArcSwap<View>,
     /// The newest sequence number that readers see.
     pub(crate) visible: AtomicU64,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) background: Background<State>,
-    pub(crate) pressure: Pressure,
+    pub(crate) pressure: WriteController,
     pub(crate) copies: Copies,
     pub(crate) counters: Counters,
 }
@@ -113,8 +114,8 @@ impl Lsm {
     ///
     /// # Errors
     /// Corruption, a newer format, or a failing medium; nothing is changed then.
-    pub fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Self> {
-        let (inner, leaves_logs) = crate::recover::open(media, env, options)?;
+    pub fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<Self> {
+        let (inner, leaves_logs) = crate::recover::open(vfs, env, options)?;
         let lsm = Lsm { inner };
         lsm.inner.background.retry_with(lsm.inner.me.clone());
         if leaves_logs {
@@ -132,7 +133,7 @@ impl Inner {
         change(&mut view);
         state.flushing = view.flushing.len();
         state.done += before.saturating_sub(state.flushing) as u64;
-        self.pressure.set_flush_behind(self.is_flush_due(state));
+        self.pressure.set_memtables_exhausted(self.is_flush_due(state));
         self.pressure.set(self.strategy.pressure(&view.version));
         self.view.store(Arc::new(view));
         self.background.notify();
@@ -217,7 +218,7 @@ impl Inner {
 
     fn seal(&self) -> Result<()> {
         let next = self.next_log.lock().take();
-        next.into_iter().for_each(|next| next.remove(self.media.as_ref()));
+        next.into_iter().for_each(|next| next.remove(self.vfs.as_ref()));
         let writer = self.writer.lock().take();
         match writer {
             // After a fault the log's state is unknown: the next open finds out.
@@ -279,7 +280,7 @@ impl Engine for Lsm {
             ordered: true,
             durable: true,
             versioned: true,
-            collects_as_it_writes: false,
+            incremental_gc: false,
             max_value_bytes: crate::MAX_VALUE_BYTES,
         }
     }
@@ -328,7 +329,7 @@ impl Engine for Lsm {
     }
 
     fn maintain(&self) -> Result<()> {
-        self.inner.work_off(|state| state.flushing > 0)
+        self.inner.drain(|state| state.flushing > 0)
     }
 
     fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {

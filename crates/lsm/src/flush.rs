@@ -21,9 +21,9 @@ use std::time::Instant;
 
 use siltstone_engine::batch::write_varint;
 use siltstone_engine::{BackgroundWork, Error, Priority, Purpose, Result};
-use siltstone_media::PmemPool;
 use siltstone_table::log::remove_logs;
 use siltstone_table::{EntryRef, FileKind, FileNumber, Kind, TableMeta, TableOptions, TableWriter};
+use siltstone_vfs::PmemPool;
 
 use crate::carry::Carried;
 use crate::compact::Seen;
@@ -256,7 +256,7 @@ impl Inner {
             self.remove_table(number.0);
         }
         let Some((meta, data_bytes)) = written? else { return Ok(None) };
-        self.media.sync_dir(Purpose::Flush)?;
+        self.vfs.sync_dir(Purpose::Flush)?;
         self.counters.background_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
         self.counters.wrote(0, meta.bytes);
         self.counters.flushed_bytes.fetch_add(data_bytes, Relaxed);
@@ -329,7 +329,7 @@ impl Inner {
 
     /// Removes a table that no manifest names; one that stays behind goes at the next open.
     pub(crate) fn remove_table(&self, number: u64) {
-        let _ = self.media.remove(&FileKind::Table.name(FileNumber(number)));
+        let _ = self.vfs.remove(&FileKind::Table.name(FileNumber(number)));
     }
 
     /// A writer of the table `number` that keeps to the rate limit.
@@ -345,7 +345,7 @@ impl Inner {
         options: TableOptions,
     ) -> Result<TableWriter> {
         let name = FileKind::Table.name(number);
-        let writer = TableWriter::create(self.media.as_ref(), &name, number, options, purpose)?;
+        let writer = TableWriter::create(self.vfs.as_ref(), &name, number, options, purpose)?;
         let rate = self.env.rate.clone();
         Ok(writer.with_rate_hook(Box::new(move |bytes| rate.take(bytes))))
     }
@@ -353,12 +353,12 @@ impl Inner {
     /// Forgets the logs whose writes are all in tables, and removes them, but for one that is part
     /// of a row now.
     pub(crate) fn remove_logs_before(&self, first_log: u64, kept: &[u64]) {
-        let unused = self.writer.lock().as_mut().map(|writer| writer.log.forget_before(first_log));
+        let unused = self.writer.lock().as_mut().map(|writer| writer.log.release_before(first_log));
         drop(unused);
         let mut state = self.background.lock();
         let gone: Vec<u64> = state.logs.extract_if(.., |number| *number < first_log).collect();
         drop(state);
-        remove_logs(self.media.as_ref(), gone.into_iter().filter(|number| !kept.contains(number)));
+        remove_logs(self.vfs.as_ref(), gone.into_iter().filter(|number| !kept.contains(number)));
     }
 }
 

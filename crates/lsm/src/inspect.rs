@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use siltstone_engine::inspection::shown;
 use siltstone_engine::{Error, Inspection, Op, Result};
-use siltstone_media::{Media, Mode};
 use siltstone_table::log::inspect_log;
 use siltstone_table::{FileKind, FileNumber, Manifest, Table, parse_file_name, salvage_table};
+use siltstone_vfs::{Mode, Vfs};
 
 use crate::pool::{PAGE_BYTES, POOL_FILE};
 use crate::record::Record;
@@ -18,13 +18,13 @@ use crate::version::{ENGINE, Edit, fold};
 ///
 /// # Errors
 /// Failures of the medium; damage is in the answer.
-pub fn inspect(media: &Arc<dyn Media>, name: &str, limit: usize) -> Result<Option<Inspection>> {
+pub fn inspect(vfs: &Arc<dyn Vfs>, name: &str, limit: usize) -> Result<Option<Inspection>> {
     let mut inspection = Inspection::default();
     let looked = match parse_file_name(name) {
-        Some((FileKind::Table, number)) => table(media, name, number, limit, &mut inspection),
-        Some((FileKind::Log, number)) => log(media, number, limit, &mut inspection),
-        None if Manifest::owns(name) => manifest(media, limit, &mut inspection),
-        None if name == POOL_FILE => pool(media, limit, &mut inspection),
+        Some((FileKind::Table, number)) => table(vfs, name, number, limit, &mut inspection),
+        Some((FileKind::Log, number)) => log(vfs, number, limit, &mut inspection),
+        None if Manifest::owns(name) => manifest(vfs, limit, &mut inspection),
+        None if name == POOL_FILE => pool(vfs, limit, &mut inspection),
         None => return Ok(None),
     };
     match looked {
@@ -38,14 +38,14 @@ pub fn inspect(media: &Arc<dyn Media>, name: &str, limit: usize) -> Result<Optio
 }
 
 fn table(
-    media: &Arc<dyn Media>,
+    vfs: &Arc<dyn Vfs>,
     name: &str,
     number: FileNumber,
     limit: usize,
     inspection: &mut Inspection,
 ) -> Result<()> {
     inspection.kind = "sorted table";
-    let table = Table::open(media.open(name, Mode::Read)?, name, number, None)?;
+    let table = Table::open(vfs.open(name, Mode::Read)?, name, number, None)?;
     let meta = table.meta();
     inspection.property("bytes", meta.bytes);
     inspection.property("entries", meta.entries);
@@ -58,7 +58,7 @@ fn table(
     inspection.property("sequences", format!("{} to {}", meta.min_sequence, meta.max_sequence));
     inspection.property("filter bytes", table.filter_bytes());
     inspection.property("index bytes", table.index_bytes());
-    let file = media.open(name, Mode::Read)?;
+    let file = vfs.open(name, Mode::Read)?;
     let losses = salvage_table(file.as_ref(), name, number, Some(meta.bytes), |entry| {
         inspection.item(limit, || {
             let (key, value) = (shown(entry.key), shown(entry.value));
@@ -75,12 +75,12 @@ fn table(
 }
 
 fn log(
-    media: &Arc<dyn Media>,
+    vfs: &Arc<dyn Vfs>,
     number: FileNumber,
     limit: usize,
     inspection: &mut Inspection,
 ) -> Result<()> {
-    inspect_log(media.as_ref(), number.0, limit, inspection, |record| {
+    inspect_log(vfs.as_ref(), number.0, limit, inspection, |record| {
         Ok(match Record::decode(record)? {
             Record::Link(link) => (link.to_string(), 0),
             Record::Carried { sequences, batch } => {
@@ -99,18 +99,18 @@ fn log(
     })
 }
 
-fn manifest(media: &Arc<dyn Media>, limit: usize, inspection: &mut Inspection) -> Result<()> {
+fn manifest(vfs: &Arc<dyn Vfs>, limit: usize, inspection: &mut Inspection) -> Result<()> {
     let describe = |edit: &[u8]| Ok(Edit::decode(edit)?.to_string());
-    Manifest::inspect(media.clone(), ENGINE, limit, inspection, describe)
+    Manifest::inspect(vfs.clone(), ENGINE, limit, inspection, describe)
 }
 
 /// The pool by itself says nothing: what lies where is in the manifest.
-fn pool(media: &Arc<dyn Media>, limit: usize, inspection: &mut Inspection) -> Result<()> {
+fn pool(vfs: &Arc<dyn Vfs>, limit: usize, inspection: &mut Inspection) -> Result<()> {
     inspection.kind = "pool of rows in persistent memory";
-    let bytes = media.open(POOL_FILE, Mode::Read)?.len()?;
+    let bytes = vfs.open(POOL_FILE, Mode::Read)?.len()?;
     inspection.property("bytes", bytes);
     inspection.property("pages", bytes / PAGE_BYTES as u64);
-    let (_, edits) = Manifest::open(media.clone(), ENGINE)?;
+    let (_, edits) = Manifest::open(vfs.clone(), ENGINE)?;
     let state = fold(&edits)?;
     let cursor = state.cursor.unwrap_or_default();
     inspection.property("cursor over level 0", shown(&cursor));

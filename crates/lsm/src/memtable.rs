@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use siltstone_engine::{Op, Result};
-use siltstone_structures::{MemTree, NewVersion, Spares};
+use siltstone_structures::{BLinkTree, ChunkPool, NewVersion};
 use siltstone_table::{EntryRef, Kind, SyncHandle};
 
 use crate::compact::Seen;
@@ -23,7 +23,7 @@ pub(crate) struct Memtable {
     /// Someone waits for all of it to be in tables. Set while the writer is locked.
     wanted: AtomicBool,
     is_large: bool,
-    tree: Arc<MemTree>,
+    tree: Arc<BLinkTree>,
 }
 
 /// Where a version of a memtable stands.
@@ -45,12 +45,12 @@ pub(crate) struct FullLog {
 
 impl Memtable {
     pub(crate) fn new(first_log: u64) -> Self {
-        Self::of(first_log, MemTree::new())
+        Self::of(first_log, BLinkTree::new())
     }
 
     /// The same, in the memory of memtables that are no more.
-    pub(crate) fn with_spares(first_log: u64, spares: &Arc<Spares>) -> Self {
-        Self::of(first_log, MemTree::with_spares(spares))
+    pub(crate) fn with_spares(first_log: u64, spares: &Arc<ChunkPool>) -> Self {
+        Self::of(first_log, BLinkTree::with_spares(spares))
     }
 
     /// One that stands for a mutable memtable in persistent memory.
@@ -58,7 +58,7 @@ impl Memtable {
         Memtable { is_large: true, ..Self::new(first_log) }
     }
 
-    fn of(first_log: u64, tree: MemTree) -> Self {
+    fn of(first_log: u64, tree: BLinkTree) -> Self {
         let (log, wanted, tree) = (OnceLock::new(), AtomicBool::new(false), Arc::new(tree));
         Memtable { first_log, log, wanted, is_large: false, tree }
     }
@@ -100,7 +100,7 @@ impl Memtable {
         self.tree.insert(op.key(), version);
     }
 
-    pub(crate) fn tree(&self) -> &Arc<MemTree> {
+    pub(crate) fn tree(&self) -> &Arc<BLinkTree> {
         &self.tree
     }
 

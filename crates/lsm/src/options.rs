@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use siltstone_engine::options::parse_size;
 use siltstone_engine::{OptionReader, Result};
-use siltstone_media::PmemPool;
 use siltstone_table::{Compression, TableOptions};
+use siltstone_vfs::PmemPool;
 
 // ANCHOR: options
 /// How a table of the ordered engine is kept. Refused whole at open if it cannot be.
@@ -237,7 +237,7 @@ impl Options {
     /// Options from `key=value` pairs; what is not given keeps its default.
     ///
     /// # Errors
-    /// [`BadOptions`](siltstone_engine::Error::BadOptions) with every mistake.
+    /// [`InvalidOptions`](siltstone_engine::Error::InvalidOptions) with every mistake.
     pub fn from_map(given: &BTreeMap<String, String>) -> Result<Self> {
         let mut o = Options::default();
         let mut reader = OptionReader::new(given);
@@ -475,7 +475,9 @@ mod tests {
             ("filter_bits", "NaN"),
             ("colour", "red"),
         ]);
-        let Err(Error::BadOptions(mistakes)) = Options::from_map(&bad) else { panic!("accepted") };
+        let Err(Error::InvalidOptions(mistakes)) = Options::from_map(&bad) else {
+            panic!("accepted")
+        };
         let names: Vec<_> = mistakes.iter().map(|m| m.option.as_str()).collect();
         assert_eq!(names, ["memtable", "filter_bits", "levels", "l0_stop", "colour"]);
     }

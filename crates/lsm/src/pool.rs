@@ -17,7 +17,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::{Media, Mode, PageClaims, PmemPool};
+use siltstone_vfs::{Mode, PageClaims, PmemPool, Vfs};
 
 /// The pool's name in the table's directory.
 pub(crate) const POOL_FILE: &str = "NVM";
@@ -29,24 +29,24 @@ pub(crate) const PAGE_BYTES: usize = PmemPool::DEFAULT_PAGE_BYTES;
 ///
 /// # Errors
 /// `Corruption`: it is missing. `Locked`: it is mapped, by a cursor of an earlier open, say.
-pub(crate) fn claims(media: &Arc<dyn Media>, wanted_bytes: u64) -> Result<PageClaims> {
-    if !media.exists(POOL_FILE)? {
+pub(crate) fn claims(vfs: &Arc<dyn Vfs>, wanted_bytes: u64) -> Result<PageClaims> {
+    if !vfs.exists(POOL_FILE)? {
         let reason = "the manifest names rows in this pool, and it is missing";
         return Err(Error::corruption(POOL_FILE, 0, reason));
     }
-    let bytes = media.open(POOL_FILE, Mode::Read)?.len()?;
+    let bytes = vfs.open(POOL_FILE, Mode::Read)?.len()?;
     // An empty file cannot be mapped; a page of zeros is found to be damage.
     let bytes = bytes.max(wanted_bytes).max(PAGE_BYTES as u64);
-    PmemPool::open(media.map(POOL_FILE, bytes)?, PAGE_BYTES)
+    PmemPool::open(vfs.map(POOL_FILE, bytes)?, PAGE_BYTES)
 }
 
 /// Makes the pool anew; its name is durable before any row lies in it.
 ///
 /// # Errors
 /// Of the medium: `StorageFull` if it has no room, `Unsupported` if it has no such memory.
-pub(crate) fn create(media: &Arc<dyn Media>, bytes: u64) -> Result<PmemPool> {
-    let pool = PmemPool::open(media.map(POOL_FILE, bytes)?, PAGE_BYTES)?.ready();
-    media.sync_dir(Purpose::Recovery)?;
+pub(crate) fn create(vfs: &Arc<dyn Vfs>, bytes: u64) -> Result<PmemPool> {
+    let pool = PmemPool::open(vfs.map(POOL_FILE, bytes)?, PAGE_BYTES)?.ready();
+    vfs.sync_dir(Purpose::Recovery)?;
     Ok(pool)
 }
 
@@ -54,10 +54,10 @@ pub(crate) fn create(media: &Arc<dyn Media>, bytes: u64) -> Result<PmemPool> {
 ///
 /// # Errors
 /// Of the medium.
-pub(crate) fn remove_garbage(media: &dyn Media) -> Result<()> {
-    if media.exists(POOL_FILE)? {
-        media.remove(POOL_FILE)?;
-        media.sync_dir(Purpose::Recovery)?;
+pub(crate) fn remove_garbage(vfs: &dyn Vfs) -> Result<()> {
+    if vfs.exists(POOL_FILE)? {
+        vfs.remove(POOL_FILE)?;
+        vfs.sync_dir(Purpose::Recovery)?;
     }
     Ok(())
 }

@@ -20,11 +20,13 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use siltstone_engine::{Background, Env, GroupCommit, Pressure, Purpose, Result, WriteBatch};
-use siltstone_media::Media;
-use siltstone_structures::Spares;
+use siltstone_engine::{
+    Background, Env, GroupCommit, Purpose, Result, WriteBatch, WriteController,
+};
+use siltstone_structures::ChunkPool;
 use siltstone_table::log::{malformed, replay_synced};
-use siltstone_table::{BlockCache, ChainWriter, FileKind, NextLog, Replay, parse_file_name};
+use siltstone_table::{BlockCache, FileKind, Replay, SpareSegment, WalWriter, parse_file_name};
+use siltstone_vfs::Vfs;
 
 use crate::checkpoint::Copies;
 use crate::compact::{LevelSizes, Leveled, Strategy};
@@ -54,39 +56,35 @@ const MOST_OLD_LOGS: usize = 8;
 
 /// Opens the table. `true`: the old logs are to be left for a table of level 0. They are in doubt,
 /// because the table was not closed and no sync repairs a failed sync before it; or they are many.
-pub(crate) fn open(
-    media: Arc<dyn Media>,
-    env: Env,
-    options: Options,
-) -> Result<(Arc<Inner>, bool)> {
+pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<(Arc<Inner>, bool)> {
     let cache = Arc::new(BlockCache::new(options.cache_bytes));
     let levels = options.level_bytes.len();
-    let (versions, recovered) = Versions::open(&media, &cache, levels, options.pool_bytes())?;
+    let (versions, recovered) = Versions::open(&vfs, &cache, levels, options.pool_bytes())?;
 
     let sealed = recovered.sealed_log.map(|(number, _)| number);
-    let spares = Arc::new(Spares::new(options.memtable_limits().1 as usize));
+    let spares = Arc::new(ChunkPool::new(options.memtable_limits().1 as usize));
     let mut writes = Writes::new(recovered.last_sequence, spares.clone());
     let synced = recovered.synced_log;
-    let replayed = replay_synced(media.as_ref(), recovered.first_log, sealed, synced, &mut writes)?;
+    let replayed = replay_synced(vfs.as_ref(), recovered.first_log, sealed, synced, &mut writes)?;
     for &number in &replayed.found {
         versions.skip_number(number);
     }
     // What the medium's manifest may name stays, pages of a pool included, until it has this one.
     versions.settle()?;
-    remove_garbage(media.as_ref(), &recovered.version, &replayed.logs)?;
+    remove_garbage(vfs.as_ref(), &recovered.version, &replayed.logs)?;
     let wanted = options.pool_bytes();
     let pool = match recovered.pool {
         Some(pool) => Some(pool),
         None => {
-            pool::remove_garbage(media.as_ref())?;
-            (wanted > 0).then(|| pool::create(&media, wanted)).transpose()?
+            pool::remove_garbage(vfs.as_ref())?;
+            (wanted > 0).then(|| pool::create(&vfs, wanted)).transpose()?
         }
     };
 
     let number = versions.new_number();
-    let log = NextLog::create(media.as_ref(), number)?;
+    let log = SpareSegment::create(vfs.as_ref(), number)?;
     log.expect(options.memtable_limits().0, READY_AT_FIRST);
-    let log = ChainWriter::create_in(&media, log, replayed.end)?;
+    let log = WalWriter::create_in(&vfs, log, replayed.end)?;
     let first_log = replayed.logs.first().copied().unwrap_or(number);
     let memtable = writes.memtable.take();
     let memtable = memtable.unwrap_or_else(|| Memtable::with_spares(number, &spares));
@@ -103,12 +101,12 @@ pub(crate) fn open(
     };
     let sizes = Arc::new(LevelSizes::new(&options, &view.version));
     let strategy = Leveled::new(&options, sizes.clone(), &recovered.cursors);
-    let pressure = Pressure::with_longest(LONGEST_PAUSE);
+    let pressure = WriteController::with_longest(LONGEST_PAUSE);
     pressure.set(strategy.pressure(&view.version));
     let state = State { first_log, logs, ..State::default() };
     let inner = Arc::new_cyclic(|me| Inner {
         me: me.clone(),
-        media,
+        vfs,
         cache,
         versions,
         pool: Mutex::new(pool.filter(|_| wanted > 0)),
@@ -135,12 +133,12 @@ pub(crate) fn open(
 ///
 /// # Errors
 /// Those of `open`.
-pub(crate) fn check(media: &Arc<dyn Media>) -> Result<()> {
-    let (_, recovered) = Versions::open(media, &Arc::new(BlockCache::new(0)), 1, 0)?;
+pub(crate) fn check(vfs: &Arc<dyn Vfs>) -> Result<()> {
+    let (_, recovered) = Versions::open(vfs, &Arc::new(BlockCache::new(0)), 1, 0)?;
     let sealed = recovered.sealed_log.map(|(number, _)| number);
-    let mut writes = Writes::new(recovered.last_sequence, Arc::new(Spares::new(0)));
+    let mut writes = Writes::new(recovered.last_sequence, Arc::new(ChunkPool::new(0)));
     let (first, synced) = (recovered.first_log, recovered.synced_log);
-    replay_synced(media.as_ref(), first, sealed, synced, &mut writes).map(drop)
+    replay_synced(vfs.as_ref(), first, sealed, synced, &mut writes).map(drop)
 }
 
 /// What the logs give.
@@ -152,11 +150,11 @@ struct Writes {
     /// The log that is being replayed, and the first one.
     log: u64,
     first_log: Option<u64>,
-    spares: Arc<Spares>,
+    spares: Arc<ChunkPool>,
 }
 
 impl Writes {
-    fn new(last_sequence: u64, spares: Arc<Spares>) -> Self {
+    fn new(last_sequence: u64, spares: Arc<ChunkPool>) -> Self {
         let (memtable, parts) = (None, Vec::new());
         Writes { memtable, last_sequence, parts, log: 0, first_log: None, spares }
     }
@@ -215,11 +213,11 @@ impl Replay for Writes {
 }
 
 /// Removes what neither the manifest nor the chain of logs names.
-fn remove_garbage(media: &dyn Media, version: &Version, logs: &[u64]) -> Result<()> {
+fn remove_garbage(vfs: &dyn Vfs, version: &Version, logs: &[u64]) -> Result<()> {
     let tables: HashSet<u64> = version.files().map(|(_, file)| file.number()).collect();
     let row_logs: HashSet<u64> = version.logs().map(|log| log.number()).collect();
     let mut removed = false;
-    for name in media.list()? {
+    for name in vfs.list()? {
         let is_garbage = match parse_file_name(&name) {
             Some((FileKind::Table, number)) => !tables.contains(&number.0),
             Some((FileKind::Log, number)) => {
@@ -228,12 +226,12 @@ fn remove_garbage(media: &dyn Media, version: &Version, logs: &[u64]) -> Result<
             _ => false,
         };
         if is_garbage {
-            media.remove(&name)?;
+            vfs.remove(&name)?;
             removed = true;
         }
     }
     if removed {
-        media.sync_dir(Purpose::Recovery)?;
+        vfs.sync_dir(Purpose::Recovery)?;
     }
     Ok(())
 }

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_engine::stats::LevelStats;
 use siltstone_engine::{Purpose, Result, Stats, VerifyReport};
-use siltstone_media::{Media, Mode, PmemPool};
 use siltstone_table::log::verify_logs;
 use siltstone_table::{FileKind, FileNumber, Manifest, TableMeta};
+use siltstone_vfs::{Mode, PmemPool, Vfs};
 
 use crate::engine::Inner;
 use crate::options::Shape;
@@ -28,7 +28,7 @@ impl Inner {
         let total =
             logs + files.sum::<u64>() + view.version.nvm_rows().map(|r| held(r)).sum::<u64>();
         let mut done = 0;
-        let manifest = Manifest::open(self.media.clone(), ENGINE);
+        let manifest = Manifest::open(self.vfs.clone(), ENGINE);
         report.note(manifest.map(|(manifest, _)| (manifest.bytes(), 0)))?;
         for (_, file) in view.version.files() {
             let checked = file.table().verify(|bytes| {
@@ -52,7 +52,7 @@ impl Inner {
             progress(done, total);
         }
         let logs = self.background.lock().logs.clone();
-        verify_records(self.media.as_ref(), &logs, &mut report)?;
+        verify_records(self.vfs.as_ref(), &logs, &mut report)?;
         Ok(report)
     }
 
@@ -109,7 +109,7 @@ impl Inner {
             ("sequence", self.visible.load(Relaxed)),
         ];
         let logs: u64 = self.log_bytes();
-        let counted = self.media.counters();
+        let counted = self.vfs.counters();
         let mut io = counted.as_ref().map(|io| io.snapshot()).unwrap_or_default();
         let mut nvm = counted.map(|io| io.nvm_snapshot()).unwrap_or_default();
         if self.options.shape() == Shape::NoveLsm
@@ -166,7 +166,7 @@ impl Inner {
         let logs = self.background.lock().logs.clone();
         let len = |number: &u64| {
             let name = FileKind::Log.name(FileNumber(*number));
-            self.media.open(&name, Mode::Read).and_then(|file| file.len()).unwrap_or(0)
+            self.vfs.open(&name, Mode::Read).and_then(|file| file.len()).unwrap_or(0)
         };
         logs.iter().map(len).sum()
     }
@@ -176,12 +176,8 @@ impl Inner {
 ///
 /// # Errors
 /// Failures to check; damage goes into the report.
-pub(crate) fn verify_records(
-    media: &dyn Media,
-    logs: &[u64],
-    report: &mut VerifyReport,
-) -> Result<()> {
-    verify_logs(media, logs, report, |record| match Record::decode(record)? {
+pub(crate) fn verify_records(vfs: &dyn Vfs, logs: &[u64], report: &mut VerifyReport) -> Result<()> {
+    verify_logs(vfs, logs, report, |record| match Record::decode(record)? {
         Record::Batch { batch, .. } | Record::Carried { batch, .. } => Ok(batch.len() as u64),
         Record::Link(_) => Ok(0),
     })

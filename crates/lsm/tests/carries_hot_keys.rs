@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
-use siltstone_media::{Media, Ram};
+use siltstone_vfs::{Ram, Vfs};
 
-fn open(media: &Arc<dyn Media>) -> Lsm {
+fn open(vfs: &Arc<dyn Vfs>) -> Lsm {
     let options = [
         ("triad_mem", "on"),
         ("hot", "1"),
@@ -22,7 +22,7 @@ fn open(media: &Arc<dyn Media>) -> Lsm {
     ];
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
-    Lsm::open(media.clone(), env, Options::from_map(&options.into()).unwrap()).unwrap()
+    Lsm::open(vfs.clone(), env, Options::from_map(&options.into()).unwrap()).unwrap()
 }
 
 fn put(lsm: &Lsm, key: &str, value: &str) {
@@ -45,8 +45,8 @@ fn fill_with(lsm: &Lsm, key: &str) {
 /// from a memtable whose other keys were all carried further: it must not pass for older than the first.
 #[test]
 fn is_a_key_that_was_carried_newer_than_what_it_left_behind() {
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
-    let lsm = open(&media);
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+    let lsm = open(&vfs);
     put(&lsm, "hot", "old");
     let before = lsm.snapshot().unwrap();
     (0..50).for_each(|_| put(&lsm, "hot", "new"));
@@ -60,5 +60,5 @@ fn is_a_key_that_was_carried_newer_than_what_it_left_behind() {
     assert_eq!(lsm.get_at(b"hot", &before).unwrap().unwrap().value, b"old");
     drop(before);
     lsm.close().unwrap();
-    assert_eq!(read(&open(&media)), b"new");
+    assert_eq!(read(&open(&vfs)), b"new");
 }

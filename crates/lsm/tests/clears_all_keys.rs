@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use siltstone_engine::{Durability, Engine, Env, KeyRange, ManualClock, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
-use siltstone_media::{Media, Ram};
+use siltstone_vfs::{Ram, Vfs};
 
 const SMALL: &str = "memtable=8KiB table=4KiB levels=12KiB:48KiB:256KiB l0_compact=2 container=0";
 
@@ -45,10 +45,10 @@ fn replayable() -> Env {
 #[test]
 fn snapshots_and_cursors_of_before_show_what_was_there_and_let_go_of_it_afterwards() {
     for level0 in ["rows", "triangle", "matrix", "novelsm"] {
-        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         let pool = if level0 == "rows" { "triad_log=on" } else { "nvm=256KiB" };
         let options = options(&format!("{SMALL} level0={level0} {pool}"));
-        let lsm = Lsm::open(media.clone(), replayable(), options).unwrap();
+        let lsm = Lsm::open(vfs.clone(), replayable(), options).unwrap();
         for i in 0..500 {
             put(&lsm, &format!("key:{i:04}"), &"v".repeat(60));
         }
@@ -90,8 +90,8 @@ fn snapshots_and_cursors_of_before_show_what_was_there_and_let_go_of_it_afterwar
         assert_eq!(lsm.get_at(b"key:0000", &before).unwrap().unwrap().value, b"newest");
         assert!(lsm.get_at(b"key:0000", &between).unwrap().is_none());
         drop((before, between, cursor, walk));
-        let tables = || media.list().unwrap().iter().filter(|name| name.ends_with(".sst")).count();
-        assert_eq!(tables(), 0, "{level0}: {:?}", media.list().unwrap());
+        let tables = || vfs.list().unwrap().iter().filter(|name| name.ends_with(".sst")).count();
+        assert_eq!(tables(), 0, "{level0}: {:?}", vfs.list().unwrap());
         lsm.close().unwrap();
         drop(lsm);
     }
@@ -99,9 +99,9 @@ fn snapshots_and_cursors_of_before_show_what_was_there_and_let_go_of_it_afterwar
 
 #[test]
 fn the_cost_of_a_removal_does_not_grow_with_the_number_of_keys() {
-    let media: Arc<dyn Media> = Arc::new(siltstone_media::Metered::new(Arc::new(Ram::new())));
+    let vfs: Arc<dyn Vfs> = Arc::new(siltstone_vfs::Metered::new(Arc::new(Ram::new())));
     let options = options("memtable=64KiB table=64KiB levels=256KiB:1MiB:8MiB");
-    let lsm = Lsm::open(media, replayable(), options).unwrap();
+    let lsm = Lsm::open(vfs, replayable(), options).unwrap();
     for i in 0..20_000 {
         put(&lsm, &format!("key:{i:06}"), &"v".repeat(100));
     }
@@ -122,10 +122,10 @@ fn the_cost_of_a_removal_does_not_grow_with_the_number_of_keys() {
 fn what_was_written_before_is_gone_and_what_is_written_after_stays_whatever_goes_on() {
     const ROUNDS: u64 = 30;
     for extra in ["triad_log=on triad_mem=on", "level0=triangle nvm=256KiB triad_mem=on"] {
-        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         let open = || {
             let options = options(&format!("{SMALL} {extra}"));
-            Lsm::open(media.clone(), Env::system(2), options).unwrap()
+            Lsm::open(vfs.clone(), Env::system(2), options).unwrap()
         };
         let lsm = open();
         let round = AtomicU64::new(0);
@@ -151,7 +151,7 @@ fn what_was_written_before_is_gone_and_what_is_written_after_stays_whatever_goes
             }
             scope.spawn(move || {
                 while round.load(SeqCst) < ROUNDS {
-                    let copy: Arc<dyn Media> = Arc::new(Ram::new());
+                    let copy: Arc<dyn Vfs> = Arc::new(Ram::new());
                     let mut sink = siltstone_testkit::sink::MediaSink::new(copy.clone());
                     engine.checkpoint(&mut sink).unwrap();
                     let copied = Lsm::open(copy, replayable(), options(SMALL)).unwrap();
@@ -182,7 +182,7 @@ fn what_was_written_before_is_gone_and_what_is_written_after_stays_whatever_goes
         drop(lsm);
         let lsm = open();
         assert_eq!(keys(&lsm), ["last"]);
-        let files = media.list().unwrap();
+        let files = vfs.list().unwrap();
         assert!(files.len() < 12, "{files:?}");
     }
 }

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, KeyRange, ManualClock, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
-use siltstone_media::{Faulty, Media};
+use siltstone_vfs::{Faulty, Vfs};
 
 const KEYS: u32 = 16_000;
 const VALUE: usize = 1000;
 
 /// Level 1 takes all: each compaction of level 0 merges it whole, 16 MiB, and a piece is of 4.
-fn open(media: &Faulty) -> Lsm {
+fn open(vfs: &Faulty) -> Lsm {
     let options = [
         ("memtable", "1MiB"),
         ("table", "256KiB"),
@@ -24,7 +24,7 @@ fn open(media: &Faulty) -> Lsm {
     let options =
         options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
-    Lsm::open(Arc::new(media.clone()), env, Options::from_map(&options).unwrap()).unwrap()
+    Lsm::open(Arc::new(vfs.clone()), env, Options::from_map(&options).unwrap()).unwrap()
 }
 
 /// In no order: rows of keys in order would only change their level.
@@ -41,8 +41,8 @@ fn write(lsm: &Lsm, keys: std::ops::Range<u32>, round: u8) {
 }
 
 /// Tables on the medium, and those that the tree has.
-fn tables(media: &Faulty, lsm: &Lsm) -> (u64, u64) {
-    let names = media.list().unwrap();
+fn tables(vfs: &Faulty, lsm: &Lsm) -> (u64, u64) {
+    let names = vfs.list().unwrap();
     let there = names.iter().filter(|name| name.ends_with(".sst")).count() as u64;
     (there, lsm.stats().levels.iter().map(|level| level.files).sum())
 }
@@ -60,8 +60,8 @@ fn entries(lsm: &Lsm) -> u32 {
 
 #[test]
 fn do_pieces_meet_without_gap_or_overlap() {
-    let media = Faulty::new(1);
-    let lsm = open(&media);
+    let vfs = Faulty::new(1);
+    let lsm = open(&vfs);
     for round in 0..3 {
         write(&lsm, 0..KEYS, round);
         // Tables of a level that overlap are refused.
@@ -73,21 +73,21 @@ fn do_pieces_meet_without_gap_or_overlap() {
 
 #[test]
 fn is_nothing_left_of_pieces_whose_neighbour_failed() {
-    let media = Faulty::new(1);
-    let lsm = open(&media);
+    let vfs = Faulty::new(1);
+    let lsm = open(&vfs);
     write(&lsm, 0..KEYS, 0);
     lsm.maintain().unwrap();
     let mut failed = 0;
     for round in 1..20u8 {
         write(&lsm, 0..KEYS / 4, round);
         let room = u64::from(round) << 20;
-        media.set_capacity(media.space_used() + room);
+        vfs.set_capacity(vfs.space_used() + room);
         if lsm.maintain().is_err() {
             failed += 1;
         }
-        let (there, known) = tables(&media, &lsm);
+        let (there, known) = tables(&vfs, &lsm);
         assert_eq!(there, known, "with room for {room} bytes");
-        media.set_capacity(u64::MAX);
+        vfs.set_capacity(u64::MAX);
         lsm.maintain().unwrap();
     }
     assert!(failed > 2, "{failed}");

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use siltstone_engine::{Capabilities, Engine, Env, MAX_VALUE_BYTES, RepairReport, Result};
 use siltstone_lsm::{Lsm, Options};
-use siltstone_media::Media;
 use siltstone_testkit::{Subject, subject};
+use siltstone_vfs::Vfs;
 
 struct LsmSubject;
 
@@ -47,9 +47,9 @@ const VARIANTS: [&str; 28] = [
 ];
 
 /// What is parted by bars takes turns: one at each open, chosen by what the medium holds by then.
-fn options(variant: u32, media: &dyn Media) -> Result<Options> {
+fn options(variant: u32, vfs: &dyn Vfs) -> Result<Options> {
     let turns: Vec<_> = VARIANTS[variant as usize].split(" | ").collect();
-    let turn = turns[media.list()?.len() % turns.len()];
+    let turn = turns[vfs.list()?.len() % turns.len()];
     Ok(Options::from_map(&subject::options([SMALL, turn])).expect("option sets are legal"))
 }
 
@@ -67,18 +67,18 @@ impl Subject for LsmSubject {
             ordered: true,
             durable: true,
             versioned: true,
-            collects_as_it_writes: false,
+            incremental_gc: false,
             max_value_bytes: MAX_VALUE_BYTES,
         }
     }
 
-    fn open(&self, media: Arc<dyn Media>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
-        let options = options(variant, &*media)?;
-        Ok(Box::new(Lsm::open(media, env, options)?))
+    fn open(&self, vfs: Arc<dyn Vfs>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
+        let options = options(variant, &*vfs)?;
+        Ok(Box::new(Lsm::open(vfs, env, options)?))
     }
 
-    fn repair(&self, media: &Arc<dyn Media>, _variant: u32) -> Result<RepairReport> {
-        siltstone_lsm::repair(media)
+    fn repair(&self, vfs: &Arc<dyn Vfs>, _variant: u32) -> Result<RepairReport> {
+        siltstone_lsm::repair(vfs)
     }
 }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
-use siltstone_media::Ram;
 use siltstone_testkit::Dice;
+use siltstone_vfs::Ram;
 
 fn open(extra: &str) -> Lsm {
     let text = format!("memtable=32KiB table=16KiB levels=64KiB:256KiB:1MiB {extra}");

@@ -8,11 +8,11 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
-use siltstone_media::{Media, Ram};
+use siltstone_vfs::{Ram, Vfs};
 
 const VALUE: usize = 1000;
 
-fn open(media: &Arc<dyn Media>, memtable: u64, container: u64) -> Lsm {
+fn open(vfs: &Arc<dyn Vfs>, memtable: u64, container: u64) -> Lsm {
     let options = [
         ("memtable", memtable.to_string()),
         ("table", memtable.to_string()),
@@ -21,7 +21,7 @@ fn open(media: &Arc<dyn Media>, memtable: u64, container: u64) -> Lsm {
     ];
     let options = options.map(|(name, value)| (name.to_owned(), value));
     let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
-    Lsm::open(media.clone(), env, Options::from_map(&options.into()).unwrap()).unwrap()
+    Lsm::open(vfs.clone(), env, Options::from_map(&options.into()).unwrap()).unwrap()
 }
 
 fn overwrite(lsm: &Lsm, rng: &mut StdRng, keys: u32, writes: u32) {
@@ -34,10 +34,10 @@ fn overwrite(lsm: &Lsm, rng: &mut StdRng, keys: u32, writes: u32) {
 
 #[test]
 fn is_the_space_of_a_few_hot_keys_bounded() {
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     let container = 1 << 20;
     let memtable = 64 << 10;
-    let lsm = open(&media, memtable, container);
+    let lsm = open(&vfs, memtable, container);
     let mut rng = StdRng::seed_from_u64(1);
     for _ in 0..20 {
         overwrite(&lsm, &mut rng, 10, 1000);
@@ -57,8 +57,8 @@ fn taken(lsm: &Lsm, keys: f64) -> f64 {
 
 #[test]
 fn does_a_key_take_room_once_however_many_rows_have_it() {
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
-    let open = || open(&media, 512 << 10, 32 << 20);
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+    let open = || open(&vfs, 512 << 10, 32 << 20);
     let lsm = open();
     overwrite(&lsm, &mut StdRng::seed_from_u64(1), 2000, 8000);
     lsm.flush().unwrap();
@@ -79,8 +79,8 @@ fn does_a_key_take_room_once_however_many_rows_have_it() {
 
 #[test]
 fn do_small_rows_count_whole_and_have_no_sketch() {
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
-    let lsm = open(&media, 32 << 10, 16 << 20);
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+    let lsm = open(&vfs, 32 << 10, 16 << 20);
     overwrite(&lsm, &mut StdRng::seed_from_u64(1), 1_000_000_000, 4000);
     lsm.flush().unwrap();
     assert!((taken(&lsm, 4000.0) - 1.0).abs() < 0.02, "{}", taken(&lsm, 4000.0));

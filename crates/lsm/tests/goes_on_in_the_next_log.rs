@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
-use siltstone_media::{Disk, Media, Ram};
+use siltstone_vfs::{Disk, Ram, Vfs};
 
 const KEYS: u32 = 300;
 
-fn open(media: &Arc<dyn Media>) -> Lsm {
+fn open(vfs: &Arc<dyn Vfs>) -> Lsm {
     let options = [("memtable", "64KiB"), ("container", "1MiB"), ("table", "64KiB")];
     let options: BTreeMap<_, _> =
         options.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
-    Lsm::open(media.clone(), env, Options::from_map(&options).unwrap()).unwrap()
+    Lsm::open(vfs.clone(), env, Options::from_map(&options).unwrap()).unwrap()
 }
 
 /// In no order: rows of keys in order are sorted tables, and their logs go.
@@ -43,65 +43,65 @@ fn check(lsm: &Lsm, keys: u32) {
 }
 
 /// The logs on the medium, ascending.
-fn logs(media: &Arc<dyn Media>) -> Vec<String> {
-    media.list().unwrap().into_iter().filter(|name| name.ends_with(".log")).collect()
+fn logs(vfs: &Arc<dyn Vfs>) -> Vec<String> {
+    vfs.list().unwrap().into_iter().filter(|name| name.ends_with(".log")).collect()
 }
 
-fn last_log(media: &Arc<dyn Media>) -> (String, u64) {
-    let name = logs(media).pop().unwrap();
-    let len = media.open(&name, siltstone_media::Mode::Read).unwrap().len().unwrap();
+fn last_log(vfs: &Arc<dyn Vfs>) -> (String, u64) {
+    let name = logs(vfs).pop().unwrap();
+    let len = vfs.open(&name, siltstone_vfs::Mode::Read).unwrap().len().unwrap();
     (name, len)
 }
 
 #[test]
 fn is_the_next_log_there_before_it_is_wanted_and_gone_after_a_close() {
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
-    let lsm = open(&media);
-    let active = last_log(&media).0;
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+    let lsm = open(&vfs);
+    let active = last_log(&vfs).0;
     write(&lsm, 0);
-    let (next, len) = last_log(&media);
+    let (next, len) = last_log(&vfs);
     assert!(next > active && len == 0, "{next} has {len} bytes");
     write(&lsm, KEYS);
-    let in_use = media.open(&next, siltstone_media::Mode::Read).unwrap();
+    let in_use = vfs.open(&next, siltstone_vfs::Mode::Read).unwrap();
     assert!(in_use.len().unwrap() > 0, "writers did not go on in {next}");
     check(&lsm, 2 * KEYS);
     lsm.close().unwrap();
-    assert!(last_log(&media).1 > 0, "the log that nobody went on in stayed");
+    assert!(last_log(&vfs).1 > 0, "the log that nobody went on in stayed");
     drop(lsm);
-    check(&open(&media), 2 * KEYS);
+    check(&open(&vfs), 2 * KEYS);
 }
 
 #[test]
 fn is_the_next_log_no_hindrance_after_a_crash() {
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
-    let lsm = open(&media);
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+    let lsm = open(&vfs);
     write(&lsm, 0);
-    let (next, _) = last_log(&media);
+    let (next, _) = last_log(&vfs);
     // The process dies: nothing is closed.
     std::mem::forget(lsm);
-    let lsm = open(&media);
+    let lsm = open(&vfs);
     check(&lsm, KEYS);
-    assert!(last_log(&media).0 > next && !media.exists(&next).unwrap());
+    assert!(last_log(&vfs).0 > next && !vfs.exists(&next).unwrap());
     write(&lsm, KEYS);
     drop(lsm);
-    check(&open(&media), 2 * KEYS);
+    check(&open(&vfs), 2 * KEYS);
 }
 
 /// On a disk the pages of logs are ready before they are written, and nothing of that is left.
 #[test]
 fn are_full_logs_as_long_as_what_was_written() {
     let directory = tempfile::tempdir().unwrap();
-    let media: Arc<dyn Media> = Arc::new(Disk::open(directory.path()).unwrap());
-    let lsm = open(&media);
+    let vfs: Arc<dyn Vfs> = Arc::new(Disk::open(directory.path()).unwrap());
+    let lsm = open(&vfs);
     write(&lsm, 0);
-    let names = logs(&media);
+    let names = logs(&vfs);
     // But for the active one and the next.
     for name in &names[..names.len() - 2] {
-        let len = media.open(name, siltstone_media::Mode::Read).unwrap().len().unwrap();
+        let len = vfs.open(name, siltstone_vfs::Mode::Read).unwrap().len().unwrap();
         assert!((64 << 10..68 << 10).contains(&len), "{name} has {len} bytes");
     }
     assert!(names.len() > 3, "{names:?}");
     lsm.close().unwrap();
     drop(lsm);
-    check(&open(&media), KEYS);
+    check(&open(&vfs), KEYS);
 }

@@ -8,7 +8,7 @@ use siltstone_engine::{
     Durability, Engine, Env, Error, KeyRange, ManualClock, ReadPoint, WriteBatch,
 };
 use siltstone_lsm::{Lsm, Options};
-use siltstone_media::{Media, Metered, Ram};
+use siltstone_vfs::{Metered, Ram, Vfs};
 
 fn options() -> Options {
     let pairs = [
@@ -21,11 +21,11 @@ fn options() -> Options {
     Options::from_map(&pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into()).unwrap()
 }
 
-fn open(media: &Arc<dyn Media>, clock: &Arc<ManualClock>) -> Lsm {
-    Lsm::open(media.clone(), Env::replayable(clock.clone(), 1), options()).unwrap()
+fn open(vfs: &Arc<dyn Vfs>, clock: &Arc<ManualClock>) -> Lsm {
+    Lsm::open(vfs.clone(), Env::replayable(clock.clone(), 1), options()).unwrap()
 }
 
-fn fixture() -> (Arc<dyn Media>, Arc<ManualClock>) {
+fn fixture() -> (Arc<dyn Vfs>, Arc<ManualClock>) {
     (Arc::new(Metered::new(Arc::new(Ram::new()))), Arc::new(ManualClock::at(1_000)))
 }
 
@@ -53,8 +53,8 @@ fn all(lsm: &Lsm, at: Option<&ReadPoint>, forward: bool) -> Vec<(String, String)
 
 #[test]
 fn many_writes_come_back_from_every_level() {
-    let (media, clock) = fixture();
-    let lsm = open(&media, &clock);
+    let (vfs, clock) = fixture();
+    let lsm = open(&vfs, &clock);
     for round in 0..5 {
         for i in 0..2000 {
             put(&lsm, &format!("key{:05}", i * 7919 % 2000), &format!("value-{round}-{i}"));
@@ -79,41 +79,41 @@ fn many_writes_come_back_from_every_level() {
     lsm.close().unwrap();
     assert!(matches!(lsm.get(b"k"), Err(Error::Closed)));
 
-    let lsm = open(&media, &clock);
+    let lsm = open(&vfs, &clock);
     assert_eq!(all(&lsm, None, true), forward);
 }
 
 #[test]
 fn a_store_that_was_not_closed_loses_nothing_but_its_process() {
-    let (media, clock) = fixture();
+    let (vfs, clock) = fixture();
     for round in 0..20 {
-        let lsm = open(&media, &clock);
+        let lsm = open(&vfs, &clock);
         for i in 0..100 {
             put(&lsm, &format!("{round}-{i}"), "x");
         }
         drop(lsm);
     }
-    let lsm = open(&media, &clock);
+    let lsm = open(&vfs, &clock);
     assert_eq!(all(&lsm, None, true).len(), 2000);
 }
 
 #[test]
 fn opening_and_closing_often_leaves_few_logs() {
-    let (media, clock) = fixture();
+    let (vfs, clock) = fixture();
     for round in 0..50 {
-        let lsm = open(&media, &clock);
+        let lsm = open(&vfs, &clock);
         put(&lsm, &format!("{round:02}"), "x");
         assert_eq!(all(&lsm, None, true).len(), round + 1);
         lsm.close().unwrap();
-        let logs = media.list().unwrap().into_iter().filter(|name| name.ends_with(".log"));
+        let logs = vfs.list().unwrap().into_iter().filter(|name| name.ends_with(".log"));
         assert!(logs.count() <= 9, "round {round}");
     }
 }
 
 #[test]
 fn a_snapshot_sees_neither_later_writes_nor_compactions() {
-    let (media, clock) = fixture();
-    let lsm = open(&media, &clock);
+    let (vfs, clock) = fixture();
+    let lsm = open(&vfs, &clock);
     for i in 0..500 {
         put(&lsm, &format!("{i:04}"), "old");
     }
@@ -138,8 +138,8 @@ fn a_snapshot_sees_neither_later_writes_nor_compactions() {
 
 #[test]
 fn entries_expire_everywhere_and_leave_no_older_version_behind() {
-    let (media, clock) = fixture();
-    let lsm = open(&media, &clock);
+    let (vfs, clock) = fixture();
+    let lsm = open(&vfs, &clock);
     put(&lsm, "k", "old");
     lsm.flush().unwrap();
     let mut batch = WriteBatch::new();
@@ -164,8 +164,8 @@ fn entries_expire_everywhere_and_leave_no_older_version_behind() {
 
 #[test]
 fn bad_input_changes_nothing() {
-    let (media, clock) = fixture();
-    let lsm = open(&media, &clock);
+    let (vfs, clock) = fixture();
+    let lsm = open(&vfs, &clock);
     let mut batch = WriteBatch::new();
     batch.put(b"fine", b"x").put(b"", b"x");
     assert!(matches!(lsm.write(&batch, Durability::Synced), Err(Error::EmptyKey)));
@@ -179,19 +179,19 @@ fn bad_input_changes_nothing() {
 #[test]
 fn logs_go_when_tables_have_what_is_in_them() {
     for (options, most) in [("container=0 triad_log=off", 3), ("container=64KiB", 40)] {
-        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         let pairs = format!("memtable=8KiB table=8KiB levels=32KiB:128KiB:512KiB {options}");
         let pairs = pairs.split(' ').filter_map(|pair| pair.split_once('='));
         let options = Options::from_map(&pairs.map(|(k, v)| (k.into(), v.into())).collect());
         let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
-        let lsm = Lsm::open(media.clone(), env, options.unwrap()).unwrap();
+        let lsm = Lsm::open(vfs.clone(), env, options.unwrap()).unwrap();
         for i in 0..20_000u32 {
             let mut batch = WriteBatch::new();
             batch.put(&i.wrapping_mul(0x9e37_79b9).to_be_bytes(), &[7; 100]);
             lsm.write(&batch, Durability::Buffered).unwrap();
         }
         lsm.maintain().unwrap();
-        let logs = media.list().unwrap().iter().filter(|name| name.ends_with(".log")).count();
+        let logs = vfs.list().unwrap().iter().filter(|name| name.ends_with(".log")).count();
         assert!((1..=most).contains(&logs), "{logs} logs");
     }
 }

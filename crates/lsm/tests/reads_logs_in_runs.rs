@@ -10,17 +10,17 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use siltstone_engine::{Durability, Engine, Env, Error, KeyRange, ManualClock, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
-use siltstone_media::{Faulty, Media, Metered};
+use siltstone_vfs::{Faulty, Metered, Vfs};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Rows are compacted when `maintain` is asked for at last, not before.
-fn open(media: &Arc<dyn Media>, given: &[(&str, &str)]) -> Lsm {
+fn open(vfs: &Arc<dyn Vfs>, given: &[(&str, &str)]) -> Lsm {
     let common = [("memtable", "128KiB"), ("table", "64KiB"), ("levels", "1MiB:10MiB")];
     let options = common.iter().chain(given).map(|&(k, v)| (k.to_owned(), v.to_owned()));
     let options = Options::from_map(&options.collect()).unwrap();
     let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
-    Lsm::open(media.clone(), env, options).unwrap()
+    Lsm::open(vfs.clone(), env, options).unwrap()
 }
 
 /// Writes of random keys, a few several times and some of many at once, beside large values.
@@ -60,8 +60,8 @@ fn is_the_outcome_the_same_for_fewer_reads() {
     {
         let mut reads = Vec::new();
         for share in ["0", "3KiB", "40KiB", "1MiB"] {
-            let media: Arc<dyn Media> = Arc::new(Metered::new(Arc::new(Faulty::new(1))));
-            let lsm = open(&media, &[&shape[..], &[("log_ahead", share)]].concat());
+            let vfs: Arc<dyn Vfs> = Arc::new(Metered::new(Arc::new(Faulty::new(1))));
+            let lsm = open(&vfs, &[&shape[..], &[("log_ahead", share)]].concat());
             let mut model = Model::new();
             fill(&lsm, &mut model, 12_000);
             lsm.maintain().unwrap();
@@ -85,10 +85,10 @@ fn is_damage_told_as_of_a_record_by_itself() {
     for seed in 0..30 {
         let outcome = |share: &str| {
             let faulty = Arc::new(Faulty::new(1));
-            let media: Arc<dyn Media> = faulty.clone();
+            let vfs: Arc<dyn Vfs> = faulty.clone();
             let shape =
                 [("level0", "rows"), ("l0_compact", "40"), ("l0_slow", "50"), ("l0_stop", "60")];
-            let lsm = open(&media, &[&shape[..], &[("log_ahead", share)]].concat());
+            let lsm = open(&vfs, &[&shape[..], &[("log_ahead", share)]].concat());
             let mut model = Model::new();
             fill(&lsm, &mut model, 4_000);
             let mut rng = StdRng::seed_from_u64(seed);
@@ -98,8 +98,7 @@ fn is_damage_told_as_of_a_record_by_itself() {
             faulty.flip_bit(&log.path, rng.random_range(0..log.len), 3).unwrap();
             // The same rows under options that make their compaction due.
             lsm.close().unwrap();
-            let lsm =
-                open(&media, &[("level0", "rows"), ("l0_compact", "2"), ("log_ahead", share)]);
+            let lsm = open(&vfs, &[("level0", "rows"), ("l0_compact", "2"), ("log_ahead", share)]);
             match lsm.maintain() {
                 Ok(()) => {
                     assert!(content(&lsm) == model, "{share} {seed}");
@@ -120,19 +119,19 @@ fn is_damage_told_as_of_a_record_by_itself() {
 /// Any one read of a compaction fails: it is told or made good, and trying again succeeds.
 #[test]
 fn does_a_failed_read_change_nothing() {
-    use siltstone_media::faulty::FaultKind;
+    use siltstone_vfs::faulty::FaultKind;
     let mut failed = 0;
     for request in (0..60).step_by(3) {
         let faulty = Arc::new(Faulty::new(1));
-        let media: Arc<dyn Media> = faulty.clone();
+        let vfs: Arc<dyn Vfs> = faulty.clone();
         let lsm = open(
-            &media,
+            &vfs,
             &[("level0", "rows"), ("l0_compact", "40"), ("l0_slow", "50"), ("l0_stop", "60")],
         );
         let mut model = Model::new();
         fill(&lsm, &mut model, 4_000);
         lsm.close().unwrap();
-        let lsm = open(&media, &[("level0", "rows"), ("l0_compact", "2")]);
+        let lsm = open(&vfs, &[("level0", "rows"), ("l0_compact", "2")]);
         faulty.fail_at(faulty.requests() + request, FaultKind::Read);
         if let Err(error) = lsm.maintain() {
             assert!(matches!(error, Error::Io { operation: "read", .. }), "{error}");

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
 use siltstone_lsm::{Lsm, Options, inspect, repair};
-use siltstone_media::{Faulty, Media};
+use siltstone_vfs::{Faulty, Vfs};
 
 const KEYS: u32 = 3000;
 
-fn open(media: &Arc<dyn Media>, options: &str) -> Lsm {
+fn open(vfs: &Arc<dyn Vfs>, options: &str) -> Lsm {
     let all = format!("memtable=32KiB table=16KiB levels=64KiB:640KiB {options}");
     let pairs = all.split(' ').filter_map(|pair| pair.split_once('='));
     let options = Options::from_map(&pairs.map(|(k, v)| (k.into(), v.into())).collect()).unwrap();
-    Lsm::open(media.clone(), Env::replayable(Arc::new(ManualClock::at(1)), 1), options).unwrap()
+    Lsm::open(vfs.clone(), Env::replayable(Arc::new(ManualClock::at(1)), 1), options).unwrap()
 }
 
 fn key(i: u32) -> Vec<u8> {
@@ -47,8 +47,8 @@ fn counter(lsm: &Lsm, name: &str) -> u64 {
 
 #[test]
 fn do_pages_come_back_as_the_cursor_goes_round() {
-    let media: Arc<dyn Media> = Arc::new(Faulty::new(1));
-    let lsm = open(&media, "nvm=512KiB");
+    let vfs: Arc<dyn Vfs> = Arc::new(Faulty::new(1));
+    let lsm = open(&vfs, "nvm=512KiB");
     for round in 0..10 {
         fill(&lsm, round);
         let held = ["nvm_directory_bytes", "nvm_metadata_bytes", "nvm_data_bytes"];
@@ -63,29 +63,29 @@ fn do_pages_come_back_as_the_cursor_goes_round() {
 
 #[test]
 fn do_rows_drain_when_the_option_goes_and_does_the_pool_then() {
-    let media: Arc<dyn Media> = Arc::new(Faulty::new(1));
-    let lsm = open(&media, "nvm=512KiB");
+    let vfs: Arc<dyn Vfs> = Arc::new(Faulty::new(1));
+    let lsm = open(&vfs, "nvm=512KiB");
     fill(&lsm, 1);
     lsm.close().unwrap();
     drop(lsm);
-    let lsm = open(&media, "l0_compact=2 container=0");
+    let lsm = open(&vfs, "l0_compact=2 container=0");
     assert!(counter(&lsm, "nvm_rows") > 0);
     assert_eq!(count(&lsm, 1), KEYS);
     fill(&lsm, 2);
     lsm.maintain().unwrap();
     assert_eq!(counter(&lsm, "nvm_rows"), 0);
-    assert!(media.exists("NVM").unwrap());
+    assert!(vfs.exists("NVM").unwrap());
     lsm.close().unwrap();
     drop(lsm);
-    let lsm = open(&media, "l0_compact=2 container=0");
-    assert!(!media.exists("NVM").unwrap());
+    let lsm = open(&vfs, "l0_compact=2 container=0");
+    assert!(!vfs.exists("NVM").unwrap());
     assert_eq!(count(&lsm, 2), KEYS);
 }
 
 #[test]
 fn does_a_pool_that_a_cursor_fills_up_keep_no_writer() {
-    let media: Arc<dyn Media> = Arc::new(Faulty::new(1));
-    let lsm = open(&media, "nvm=128KiB");
+    let vfs: Arc<dyn Vfs> = Arc::new(Faulty::new(1));
+    let lsm = open(&vfs, "nvm=128KiB");
     fill(&lsm, 1);
     // It holds the pages of its version, whatever is compacted.
     let mut cursor = lsm.iter().unwrap();
@@ -101,14 +101,14 @@ fn does_a_pool_that_a_cursor_fills_up_keep_no_writer() {
 #[test]
 fn is_a_damaged_row_repaired_from_what_can_be_read() {
     let faulty = Faulty::new(1);
-    let media: Arc<dyn Media> = Arc::new(faulty.clone());
-    let lsm = open(&media, "nvm=512KiB");
+    let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
+    let lsm = open(&vfs, "nvm=512KiB");
     fill(&lsm, 1);
     fill(&lsm, 2);
     assert!(counter(&lsm, "nvm_rows") > 1);
     lsm.close().unwrap();
     drop(lsm);
-    let shown = inspect(&media, "NVM", 100).unwrap().unwrap();
+    let shown = inspect(&vfs, "NVM", 100).unwrap().unwrap();
     assert!(shown.items.len() > 1 && shown.damage.is_none(), "{shown:?}");
     let (path, len) = faulty
         .files()
@@ -118,9 +118,9 @@ fn is_a_damaged_row_repaired_from_what_can_be_read() {
     for at in (5000..len).step_by(30_011) {
         faulty.flip_bit(&path, at, 3).unwrap();
     }
-    let story = repair(&media).unwrap().lines;
+    let story = repair(&vfs).unwrap().lines;
     assert!(story.iter().any(|line| line.contains("entries saved in a table")), "{story:#?}");
-    let lsm = open(&media, "nvm=512KiB");
+    let lsm = open(&vfs, "nvm=512KiB");
     assert!(lsm.verify(&mut |_, _| ()).unwrap().is_sound());
     assert!(count(&lsm, 2) > KEYS / 2, "{story:#?}");
 }

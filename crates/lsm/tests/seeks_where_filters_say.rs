@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use siltstone_engine::{Cursor, Durability, Engine, Env, KeyRange, ManualClock, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
-use siltstone_media::{Faulty, Media, Metered};
+use siltstone_vfs::{Faulty, Metered, Vfs};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -39,8 +39,8 @@ fn empty(given: &[(&str, &str)]) -> Lsm {
     let options =
         small.iter().chain(given).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
-    let media: Arc<dyn Media> = Arc::new(Metered::new(Arc::new(Faulty::new(1))));
-    Lsm::open(media, env, Options::from_map(&options.collect()).unwrap()).unwrap()
+    let vfs: Arc<dyn Vfs> = Arc::new(Metered::new(Arc::new(Faulty::new(1))));
+    Lsm::open(vfs, env, Options::from_map(&options.collect()).unwrap()).unwrap()
 }
 
 /// Puts, and now and then deletes, keys that are drawn, so many times.

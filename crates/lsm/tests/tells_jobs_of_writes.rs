@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch, headway};
 use siltstone_lsm::{Lsm, Options};
-use siltstone_media::Ram;
+use siltstone_vfs::Ram;
 
 #[test]
 fn are_jobs_told_of_each_write_and_of_its_end() {

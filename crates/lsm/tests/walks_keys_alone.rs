@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
-use siltstone_media::{Metered, Ram};
+use siltstone_vfs::{Metered, Ram};
 
 const VALUE_BYTES: usize = 16 << 10;
 
@@ -50,8 +50,8 @@ fn a_walk_without_values_reads_no_log_of_a_row() {
     let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let options = Options::from_map(&BTreeMap::from(pairs)).unwrap();
     let clock = Arc::new(ManualClock::at(100));
-    let media = Arc::new(Metered::new(Arc::new(Ram::new())));
-    let lsm = Lsm::open(media, Env::replayable(clock.clone(), 1), options).unwrap();
+    let vfs = Arc::new(Metered::new(Arc::new(Ram::new())));
+    let lsm = Lsm::open(vfs, Env::replayable(clock.clone(), 1), options).unwrap();
     // Each memtable has keys of all others' span, so that rows are logs with tables of positions.
     for i in 0..200u32 {
         let key = format!("key:{:04}", i * 37 % 200);

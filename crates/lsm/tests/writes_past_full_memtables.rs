@@ -12,16 +12,16 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use siltstone_engine::{Durability, Engine, Env, KeyRange, ManualClock, ReadPoint, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
-use siltstone_media::faulty::Survival;
-use siltstone_media::{Faulty, Media, Ram};
+use siltstone_vfs::faulty::Survival;
+use siltstone_vfs::{Faulty, Ram, Vfs};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn open(media: &Arc<dyn Media>) -> (Lsm, Env) {
-    open_in(media, Env::replayable(Arc::new(ManualClock::at(0)), 1), "64KiB", "3")
+fn open(vfs: &Arc<dyn Vfs>) -> (Lsm, Env) {
+    open_in(vfs, Env::replayable(Arc::new(ManualClock::at(0)), 1), "64KiB", "3")
 }
 
-fn open_in(media: &Arc<dyn Media>, env: Env, nvm: &str, l0_compact: &str) -> (Lsm, Env) {
+fn open_in(vfs: &Arc<dyn Vfs>, env: Env, nvm: &str, l0_compact: &str) -> (Lsm, Env) {
     let options = [
         ("level0", "novelsm"),
         ("nvm", nvm),
@@ -34,7 +34,7 @@ fn open_in(media: &Arc<dyn Media>, env: Env, nvm: &str, l0_compact: &str) -> (Ls
     ];
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let options = Options::from_map(&options.into()).unwrap();
-    (Lsm::open(media.clone(), env.clone(), options).unwrap(), env)
+    (Lsm::open(vfs.clone(), env.clone(), options).unwrap(), env)
 }
 
 fn check(lsm: &Lsm, model: &Model, at: Option<&ReadPoint>) {
@@ -70,8 +70,8 @@ fn counter(lsm: &Lsm, name: &str) -> u64 {
 fn is_the_newest_version_found_wherever_versions_went() {
     for seed in 0..6 {
         let mut dice = StdRng::seed_from_u64(seed);
-        let media: Arc<dyn Media> = Arc::new(Ram::new());
-        let (mut lsm, mut env) = open(&media);
+        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+        let (mut lsm, mut env) = open(&vfs);
         let (mut model, mut then) = (Model::new(), None);
         let (mut large_writes, mut writes) = (0, 0);
         for step in 1..=6000u32 {
@@ -110,7 +110,7 @@ fn is_the_newest_version_found_wherever_versions_went() {
                         lsm.close().unwrap();
                     }
                     drop(lsm);
-                    (lsm, env) = open(&media);
+                    (lsm, env) = open(&vfs);
                 }
                 _ => {}
             }
@@ -132,7 +132,7 @@ fn is_the_newest_version_found_wherever_versions_went() {
 #[test]
 fn does_the_large_memtable_take_more_the_slower_flushes_are() {
     let portion = |jobs_every: u32| {
-        let (lsm, env) = open(&(Arc::new(Ram::new()) as Arc<dyn Media>));
+        let (lsm, env) = open(&(Arc::new(Ram::new()) as Arc<dyn Vfs>));
         for step in 0..4000 {
             let mut batch = WriteBatch::new();
             batch.put(&format!("{:08}", step * 7919 % 100_000).into_bytes(), &[1; 60]);
@@ -153,7 +153,7 @@ fn does_the_large_memtable_take_more_the_slower_flushes_are() {
 #[test]
 fn is_what_a_power_cut_leaves_a_prefix_though_rows_overtake_the_large_memtable() {
     let faulty = Faulty::new(1);
-    let (lsm, env) = open(&(Arc::new(faulty.clone()) as Arc<dyn Media>));
+    let (lsm, env) = open(&(Arc::new(faulty.clone()) as Arc<dyn Vfs>));
     let key = |step: u64| format!("{:08}", step * 7919 % 100_003).into_bytes();
     let mut rows_after_it = 0;
     for step in 0..1500u64 {
@@ -164,7 +164,7 @@ fn is_what_a_power_cut_leaves_a_prefix_though_rows_overtake_the_large_memtable()
             continue;
         }
         rows_after_it += u64::from(counter(&lsm, "large_memtable_writes") > 0);
-        let left: Arc<dyn Media> = Arc::new(faulty.survivors_as(Survival::LoseAll, step));
+        let left: Arc<dyn Vfs> = Arc::new(faulty.survivors_as(Survival::LoseAll, step));
         let (left, _) = open(&left);
         let is_there = |step: &u64| left.get(&key(*step)).unwrap().is_some();
         let there = (0..=step).take_while(is_there).count() as u64;
@@ -181,8 +181,8 @@ fn is_what_a_power_cut_leaves_a_prefix_though_rows_overtake_the_large_memtable()
 fn is_a_batch_shown_whole_by_walks_that_begin_while_memtables_change() {
     const PAIRS: usize = 4000;
     let pair = |number: usize| ["a", "b"].map(|side| format!("{number:04}{side}").into_bytes());
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
-    let (lsm, _) = open_in(&media, Env::system(2), "1MiB", "100");
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+    let (lsm, _) = open_in(&vfs, Env::system(2), "1MiB", "100");
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for reader in 0..3 {

@@ -75,7 +75,7 @@ impl Engine for Mica {
             ordered: false,
             durable: false,
             versioned: false,
-            collects_as_it_writes: false,
+            incremental_gc: false,
             max_value_bytes: self.store.max_value_bytes(),
         }
     }

@@ -107,7 +107,7 @@ impl Options {
     /// Options from `key=value` pairs; what is not given keeps its default.
     ///
     /// # Errors
-    /// [`BadOptions`](siltstone_engine::Error::BadOptions) with every mistake.
+    /// [`InvalidOptions`](siltstone_engine::Error::InvalidOptions) with every mistake.
     pub fn from_map(given: &BTreeMap<String, String>) -> Result<Self> {
         let mut o = Options::default();
         let mut reader = OptionReader::new(given);
@@ -247,7 +247,7 @@ mod tests {
             ("eviction", "random"),
             ("colour", "red"),
         ];
-        let Err(Error::BadOptions(mistakes)) = from(&bad) else { panic!("accepted") };
+        let Err(Error::InvalidOptions(mistakes)) = from(&bad) else { panic!("accepted") };
         let names: Vec<_> = mistakes.iter().map(|m| m.option.as_str()).collect();
         assert_eq!(names, ["mode", "access", "eviction", "gap", "memory", "colour"]);
         assert_eq!(from(&[]).unwrap(), Options::default());
@@ -263,7 +263,7 @@ mod tests {
     fn are_absurd_numbers_mistakes_and_no_overflow() {
         for name in ["memory", "partitions", "item", "spare", "gap", "offset_bits", "buckets"] {
             for value in ["18446744073709551615", "9223372036854775808", "-1", "NaN", "1e300"] {
-                let Err(Error::BadOptions(mistakes)) = from(&[(name, value)]) else {
+                let Err(Error::InvalidOptions(mistakes)) = from(&[(name, value)]) else {
                     panic!("{name}={value} is accepted")
                 };
                 assert!(mistakes.iter().all(|m| m.option == name), "{name}={value}: {mistakes:?}");
@@ -277,7 +277,7 @@ mod tests {
             [[("mode", "cache"), ("item", "10")], [("partitions", "4"), ("buckets", "100")]]
         {
             let with = |memory: &str| from(&[&pairs[..], &[("memory", memory)]].concat());
-            let Err(Error::BadOptions(mistakes)) = with("1KiB") else { panic!("accepted") };
+            let Err(Error::InvalidOptions(mistakes)) = with("1KiB") else { panic!("accepted") };
             let asked = mistakes[0].reason.split(' ').nth(2).unwrap();
             let less = (asked.parse::<u64>().unwrap() - 1).to_string();
             assert!(with(asked).is_ok() && with(&less).is_err(), "{asked}");

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 use siltstone_engine::{
-    Clock, Damage, Env, Error, MAX_KEY_BYTES, OptionMistake, Result, Timestamp,
+    Clock, Damage, Env, Error, InvalidOption, MAX_KEY_BYTES, Result, Timestamp,
 };
 use siltstone_structures::hash::hash64_seeded;
 
@@ -76,12 +76,12 @@ impl Store {
     /// An empty store.
     ///
     /// # Errors
-    /// [`Error::Io`] if the system does not give the memory; [`Error::BadOptions`] if a mirrored
+    /// [`Error::Io`] if the system does not give the memory; [`Error::InvalidOptions`] if a mirrored
     /// mapping was asked for and is refused.
     pub fn new(env: &Env, options: Options) -> Result<Self> {
         let layout = options.layout();
         let refused = |e: std::io::Error| match options.mapping {
-            crate::Mapping::Mirrored => Error::BadOptions(vec![OptionMistake {
+            crate::Mapping::Mirrored => Error::InvalidOptions(vec![InvalidOption {
                 option: "mapping".to_owned(),
                 reason: format!("a mirrored one is refused here ({e}); auto does without"),
             }]),

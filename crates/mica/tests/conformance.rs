@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use siltstone_engine::{
     Capabilities, Cursor, Durability, Engine, Entry, Env, Result, WriteBatch, forward_engine,
 };
-use siltstone_media::Media;
 use siltstone_mica::{Access, Mica, Options};
 use siltstone_testkit::{Scale, Subject, concurrent, linear, subject};
+use siltstone_vfs::Vfs;
 
 struct MicaSubject;
 
@@ -58,12 +58,12 @@ impl Subject for MicaSubject {
             ordered: false,
             durable: false,
             versioned: false,
-            collects_as_it_writes: false,
+            incremental_gc: false,
             max_value_bytes: options(0).max_value_bytes(),
         }
     }
 
-    fn open(&self, _media: Arc<dyn Media>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
+    fn open(&self, _media: Arc<dyn Vfs>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
         let mica = Mica::open(env, options(variant))?;
         match VARIANTS[variant as usize].contains("switching") {
             true => Ok(Box::new(Switching { mica, turn: AtomicU64::new(0) })),

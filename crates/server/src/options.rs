@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use siltstone_client::wire::hello::MAX_PORTS;
-use siltstone_engine::{Clock, Error, OptionMistake, Result, SystemClock};
+use siltstone_engine::{Clock, Error, InvalidOption, Result, SystemClock};
 
 /// What a reply has at most around the value that it carries: a key of memcached's, flags, numbers.
 const REPLY_FRAME_BYTES: usize = 512;
@@ -126,12 +126,12 @@ impl ServerOptions {
     /// Refuses options that cannot be, all mistakes at once.
     ///
     /// # Errors
-    /// [`Error::BadOptions`].
+    /// [`Error::InvalidOptions`].
     pub fn check(&self) -> Result<()> {
         let mut mistakes = Vec::new();
         let mut require = |holds: bool, option: &str, reason: String| {
             if !holds {
-                mistakes.push(OptionMistake { option: option.to_owned(), reason });
+                mistakes.push(InvalidOption { option: option.to_owned(), reason });
             }
         };
         let password = self.password.as_deref();
@@ -187,7 +187,7 @@ impl ServerOptions {
         ] {
             require(bytes >= 1024, option, format!("{bytes} bytes are too few; 1KiB is the least"));
         }
-        if mistakes.is_empty() { Ok(()) } else { Err(Error::BadOptions(mistakes)) }
+        if mistakes.is_empty() { Ok(()) } else { Err(Error::InvalidOptions(mistakes)) }
     }
 
     /// How many threads serve UDP, of a table with so many partitions.
@@ -232,7 +232,7 @@ mod tests {
             metrics: Some("[::]:2".parse().unwrap()),
             ..ServerOptions::default()
         };
-        let Err(Error::BadOptions(mistakes)) = options.check() else { panic!("accepted") };
+        let Err(Error::InvalidOptions(mistakes)) = options.check() else { panic!("accepted") };
         let names: Vec<_> = mistakes.iter().map(|m| m.option.as_str()).collect();
         assert_eq!(names, ["listen", "metrics"]);
         assert!(mistakes[0].reason.contains("127.0.0.1:1"));

@@ -23,7 +23,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use siltstone::Table;
 use siltstone::catalogue::TableSpec;
-use siltstone_engine::{Error, OptionMistake, Result};
+use siltstone_engine::{Error, InvalidOption, Result};
 use siltstone_mica::Store;
 
 use crate::clients::Clients;
@@ -96,7 +96,7 @@ impl Server {
     /// Listens for clients of these tables; the first is SELECT 0, the second SELECT 1, ….
     ///
     /// # Errors
-    /// [`Error::BadOptions`] for what cannot be, such as an address that other machines can reach
+    /// [`Error::InvalidOptions`] for what cannot be, such as an address that other machines can reach
     /// without a password; [`Error::Io`] if an address cannot be had.
     pub fn bind(tables: Vec<Table>, options: ServerOptions) -> Result<Self> {
         options.check()?;
@@ -368,7 +368,7 @@ fn check_names(names: &[&str]) -> Result<()> {
 }
 
 fn mistake(option: &str, reason: String) -> Error {
-    Error::BadOptions(vec![OptionMistake { option: option.to_owned(), reason }])
+    Error::InvalidOptions(vec![InvalidOption { option: option.to_owned(), reason }])
 }
 
 fn spawn<T: Send + 'static>(

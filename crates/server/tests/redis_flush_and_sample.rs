@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use siltstone::{Engine, Env};
-use siltstone_media::Ram;
+use siltstone_vfs::Ram;
 use support::{Client, Running, mica};
 
 fn engine(name: &str, options: &[(&str, &str)]) -> Arc<dyn Engine> {
     let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let (media, env) = (Arc::new(Ram::new()), Env::system(1));
-    siltstone::engines::open(name, media, &env, &options.collect()).expect("opens in memory")
+    let (vfs, env) = (Arc::new(Ram::new()), Env::system(1));
+    siltstone::engines::open(name, vfs, &env, &options.collect()).expect("opens in memory")
 }
 
 fn fill(client: &mut Client, keys: u32) {

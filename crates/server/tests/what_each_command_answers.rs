@@ -192,9 +192,9 @@ fn expiry() {
 /// An engine whose keys have no order, with stores so small that some are made and merged meanwhile.
 fn unordered(name: &str, options: [(&str, &str); 3]) -> Running {
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-    let media = std::sync::Arc::new(siltstone_media::Ram::new());
+    let vfs = std::sync::Arc::new(siltstone_vfs::Ram::new());
     let env = siltstone::Env::system(1);
-    let engine = siltstone::engines::open(name, media, &env, &options).expect("opens in memory");
+    let engine = siltstone::engines::open(name, vfs, &env, &options).expect("opens in memory");
     Running::over(Some(engine), |_| ())
 }
 

@@ -258,7 +258,7 @@ fn an_open_address_needs_a_password() {
         ServerOptions { listen: "0.0.0.0:0".parse().unwrap(), ..ServerOptions::default() };
     let table = Table::new("t", std::sync::Arc::new(support::MapEngine::default()));
     let refused = Server::bind(vec![table], options);
-    let Err(Error::BadOptions(mistakes)) = refused else { panic!("it was bound") };
+    let Err(Error::InvalidOptions(mistakes)) = refused else { panic!("it was bound") };
     assert!(mistakes[0].reason.contains("no password"), "{mistakes:?}");
 }
 

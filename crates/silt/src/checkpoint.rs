@@ -19,11 +19,11 @@ impl Inner {
             // gone from the medium is not: a copy without it would be no copy.
             let is_derived = names::parse(&name)
                 .is_some_and(|(kind, _)| matches!(kind, Kind::Filter | Kind::Index));
-            if is_derived && !self.media.exists(&name)? {
+            if is_derived && !self.vfs.exists(&name)? {
                 continue;
             }
             if !sink.link(&name)? {
-                copy_file(self.media.as_ref(), &name, sink)?;
+                copy_file(self.vfs.as_ref(), &name, sink)?;
             }
         }
         // No log comes along: whatever is in one was written after the copy's moment.

@@ -48,11 +48,11 @@ impl Inner {
         let mut written = Vec::new();
         let outcome = Conversion { inner: self, generation }.run(&mut written);
         if let Err(error) = outcome {
-            written.iter().for_each(|store| discard(self.media.as_ref(), store.number));
+            written.iter().for_each(|store| discard(self.vfs.as_ref(), store.number));
             return Err(error);
         }
         if !written.is_empty() {
-            self.media.sync_dir(Purpose::Flush)?;
+            self.vfs.sync_dir(Purpose::Flush)?;
         }
         let first_log = next.log_numbers().next();
         let (bytes, entries) =
@@ -75,18 +75,18 @@ impl Inner {
     /// them: the next attempt writes others.
     pub(crate) fn discard_if_unnamed(&self, error: &Error, numbers: &[u64]) {
         if error.is_transient() {
-            numbers.iter().for_each(|number| discard(self.media.as_ref(), *number));
+            numbers.iter().for_each(|number| discard(self.vfs.as_ref(), *number));
         }
     }
 
     /// Forgets the logs whose writes are all in stores, and removes them.
     pub(crate) fn remove_logs_before(&self, first_log: u64) {
-        let unused = self.writer.lock().as_mut().map(|writer| writer.log.forget_before(first_log));
+        let unused = self.writer.lock().as_mut().map(|writer| writer.log.release_before(first_log));
         drop(unused);
         let mut state = self.background.lock();
         let gone: Vec<u64> = state.logs.extract_if(.., |number| *number < first_log).collect();
         drop(state);
-        remove_logs(self.media.as_ref(), gone);
+        remove_logs(self.vfs.as_ref(), gone);
     }
 }
 
@@ -254,8 +254,8 @@ impl Conversion<'_> {
                 },
                 lengths: (0, 0),
             };
-            let media = self.inner.media.as_ref();
-            let writer = HashStoreWriter::create(media, number, shape, &self.inner.env.rate)?;
+            let vfs = self.inner.vfs.as_ref();
+            let writer = HashStoreWriter::create(vfs, number, shape, &self.inner.env.rate)?;
             *output = Some((source, writer));
         }
         let writer = output.as_mut().map(|(_, writer)| writer);
@@ -271,7 +271,7 @@ impl Conversion<'_> {
     ) -> Result<()> {
         if let (Some((source, writer)), Some(last)) = (output, written.last_mut()) {
             (last.bytes, last.entries) = writer.finish()?;
-            write_filter(self.inner.media.as_ref(), last.number, &sources[source].table)?;
+            write_filter(self.inner.vfs.as_ref(), last.number, &sources[source].table)?;
         }
         Ok(())
     }

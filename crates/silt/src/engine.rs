@@ -14,8 +14,8 @@ use siltstone_engine::{
     Background, BackgroundWork, Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry,
     Env, Forward, GroupCommit, RateLimiter, Result, Stats, VerifyReport, WriteBatch,
 };
-use siltstone_media::Media;
 use siltstone_table::Link;
+use siltstone_vfs::Vfs;
 
 use crate::counters::Counters;
 use crate::cursor::SiltCursor;
@@ -32,7 +32,7 @@ pub struct Silt {
 /// What all threads share.
 pub(crate) struct Inner {
     pub(crate) me: Weak<Inner>,
-    pub(crate) media: Arc<dyn Media>,
+    pub(crate) vfs: Arc<dyn Vfs>,
     pub(crate) env: Env,
     pub(crate) options: Options,
     pub(crate) versions: Versions,
@@ -74,8 +74,8 @@ impl Silt {
     ///
     /// # Errors
     /// Corruption, a newer format, or a failing medium; nothing is changed then.
-    pub fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Self> {
-        let inner = crate::recover::open(media, env, options)?;
+    pub fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<Self> {
+        let inner = crate::recover::open(vfs, env, options)?;
         let silt = Silt { inner };
         silt.inner.background.retry_with(silt.inner.me.clone());
         if !silt.inner.options.loads_in_background {
@@ -154,7 +154,7 @@ impl Engine for Silt {
             ordered: false,
             durable: true,
             versioned: false,
-            collects_as_it_writes: false,
+            incremental_gc: false,
             max_value_bytes: crate::MAX_VALUE_BYTES,
         }
     }
@@ -180,7 +180,7 @@ impl Engine for Silt {
     }
 
     fn maintain(&self) -> Result<()> {
-        self.inner.work_off(|_| false)
+        self.inner.drain(|_| false)
     }
 
     fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {

@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, RateLimiter, Result};
-use siltstone_media::File;
+use siltstone_vfs::File;
 
 /// Writes go out in pieces of this many bytes.
 const PIECE_BYTES: usize = 256 << 10;
@@ -182,16 +182,16 @@ impl Fields<'_> {
 /// Writes a small file that can be made again (a filter, an index) whole, with a checksum behind its
 /// bytes, and syncs it.
 pub(crate) fn write_derived(
-    media: &dyn siltstone_media::Media,
+    vfs: &dyn siltstone_vfs::Vfs,
     name: &str,
     number: u64,
     bytes: &[u8],
     purpose: Purpose,
 ) -> Result<()> {
-    if media.exists(name)? {
-        media.remove(name)?;
+    if vfs.exists(name)? {
+        vfs.remove(name)?;
     }
-    let file = media.create(name)?;
+    let file = vfs.create(name)?;
     let mut writer = FileWriter::new(file.clone(), 0, purpose, Arc::new(RateLimiter::unlimited()));
     writer.write(bytes)?;
     writer.write(&FileSum::new(number).of(0, bytes).to_le_bytes())?;
@@ -204,15 +204,15 @@ pub(crate) fn write_derived(
 /// # Errors
 /// `Corruption` if it does not hold or is not there; the medium's.
 pub(crate) fn read_derived(
-    media: &dyn siltstone_media::Media,
+    vfs: &dyn siltstone_vfs::Vfs,
     name: &str,
     number: u64,
     purpose: Purpose,
 ) -> Result<Vec<u8>> {
-    if !media.exists(name)? {
+    if !vfs.exists(name)? {
         return Err(Error::corruption(name, 0, "the file is missing"));
     }
-    let file = media.open(name, siltstone_media::Mode::Read)?;
+    let file = vfs.open(name, siltstone_vfs::Mode::Read)?;
     let mut bytes = vec![0; file.len()? as usize];
     file.read_at(0, &mut bytes, purpose)?;
     let wrong = || Error::corruption(name, 0, "the file does not match its checksum");
@@ -226,7 +226,7 @@ pub(crate) fn read_derived(
 
 #[cfg(test)]
 mod tests {
-    use siltstone_media::{Media, Ram};
+    use siltstone_vfs::{Ram, Vfs};
 
     use super::*;
 
@@ -234,9 +234,9 @@ mod tests {
     fn is_another_version_refused_by_name_and_number_and_a_flipped_bit_damage() {
         const OURS: Footer = Footer { magic: b"SILTTEST", version: 1, fields: 8 };
         const THEIRS: Footer = Footer { version: 0x0102_0304, ..OURS };
-        let media = Ram::new();
+        let vfs = Ram::new();
         let sum = FileSum::new(7);
-        let file = media.create("000007.test").unwrap();
+        let file = vfs.create("000007.test").unwrap();
         let read = || OURS.read(file.as_ref(), "000007.test", sum, Purpose::Get);
         let good = OURS.encode(&[9; 8], sum, 0);
         file.write_at(0, &THEIRS.encode(&[9; 8], sum, 0), Purpose::Log).unwrap();

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Purpose, Result};
-use siltstone_media::{Media, Ram};
+use siltstone_vfs::{Ram, Vfs};
 
 use crate::file::{FileSum, Footer, write_derived};
 use crate::hash_store::{self, HashStore};
@@ -42,20 +42,20 @@ pub fn hash_store(bytes: &[u8]) {
     let shape = hash_store::Shape::decode(fields);
     let mut data = data.to_vec();
     seal_pieces(&mut data, u64::from(shape.slot_bytes));
-    let media = file(Kind::HashStore, fields, data, footer);
-    let Ok((entry, keys)) = HashStore::describe(media.as_ref(), NUMBER) else { return };
-    let _ = read_hash_store(&media, entry, &keys.hash(b"key"));
-    if let Ok(Some(store)) = HashStore::open_damaged(&media, NUMBER) {
+    let vfs = file(Kind::HashStore, fields, data, footer);
+    let Ok((entry, keys)) = HashStore::describe(vfs.as_ref(), NUMBER) else { return };
+    let _ = read_hash_store(&vfs, entry, &keys.hash(b"key"));
+    if let Ok(Some(store)) = HashStore::open_damaged(&vfs, NUMBER) {
         (0..store.shape().slots.min(1000)).for_each(|slot| drop(store.read_slot(slot)));
     }
 }
 
 fn read_hash_store(
-    media: &Arc<dyn Media>,
+    vfs: &Arc<dyn Vfs>,
     entry: StoreEntry,
     hash: &siltstone_structures::HashKey,
 ) -> Result<()> {
-    let store = HashStore::open(media, entry, PURPOSE)?;
+    let store = HashStore::open(vfs, entry, PURPOSE)?;
     let _ = store.get(hash, b"key", PURPOSE);
     let mut walk = store.walk(PURPOSE);
     while let Ok(Some(_)) = walk.next() {}
@@ -75,20 +75,20 @@ pub fn sorted_store(bytes: &[u8]) {
     let mut data = data.to_vec();
     let block = if shape.is_even { shape.stride() } else { sorted_store::BLOCK_UNIT };
     seal_pieces(&mut data, block);
-    let media = file(Kind::SortedStore, fields, data, footer);
+    let vfs = file(Kind::SortedStore, fields, data, footer);
     let name = Kind::Index.name(NUMBER);
-    let written = write_derived(media.as_ref(), &name, NUMBER, index, PURPOSE);
+    let written = write_derived(vfs.as_ref(), &name, NUMBER, index, PURPOSE);
     assert!(written.is_ok(), "memory takes everything");
-    let Ok((entry, keys, ..)) = SortedStore::describe(media.as_ref(), NUMBER) else { return };
-    let _ = read_sorted_store(&media, entry, &keys.hash(b"key"));
+    let Ok((entry, keys, ..)) = SortedStore::describe(vfs.as_ref(), NUMBER) else { return };
+    let _ = read_sorted_store(&vfs, entry, &keys.hash(b"key"));
 }
 
 fn read_sorted_store(
-    media: &Arc<dyn Media>,
+    vfs: &Arc<dyn Vfs>,
     entry: StoreEntry,
     hash: &siltstone_structures::HashKey,
 ) -> Result<()> {
-    let store = SortedStore::open(media, entry, PURPOSE)?;
+    let store = SortedStore::open(vfs, entry, PURPOSE)?;
     let _ = store.get(hash, b"key", PURPOSE);
     let mut walk = store.walk(PURPOSE);
     while let Ok(Some(_)) = walk.next() {}
@@ -102,26 +102,25 @@ fn read_sorted_store(
 pub fn repair(kind_and_bytes: &[u8]) {
     let Some((&kind, bytes)) = kind_and_bytes.split_first() else { return };
     let kind = [Kind::HashStore, Kind::SortedStore, Kind::Log][usize::from(kind % 3)];
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
-    let Ok(file) = media.create(&kind.name(NUMBER)) else { return };
-    if file.write_at(0, bytes, PURPOSE).is_ok() && crate::repair(&media).is_ok() {
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+    let Ok(file) = vfs.create(&kind.name(NUMBER)) else { return };
+    if file.write_at(0, bytes, PURPOSE).is_ok() && crate::repair(&vfs).is_ok() {
         let options = crate::Options::default();
         // A finding must come again.
         let env = siltstone_engine::Env { seed: 1, ..siltstone_engine::Env::system(1) };
-        let opened = crate::Silt::open(media, env, options);
+        let opened = crate::Silt::open(vfs, env, options);
         assert!(opened.is_ok(), "what was repaired does not open");
     }
 }
 
 /// A medium with one file: pieces, and a footer of these fields.
-fn file(kind: Kind, fields: &[u8], mut data: Vec<u8>, footer: &Footer) -> Arc<dyn Media> {
+fn file(kind: Kind, fields: &[u8], mut data: Vec<u8>, footer: &Footer) -> Arc<dyn Vfs> {
     let at = data.len() as u64;
     data.extend_from_slice(&footer.encode(fields, FileSum::new(NUMBER), at));
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
-    let written =
-        media.create(&kind.name(NUMBER)).and_then(|file| file.write_at(0, &data, PURPOSE));
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+    let written = vfs.create(&kind.name(NUMBER)).and_then(|file| file.write_at(0, &data, PURPOSE));
     assert!(written.is_ok(), "memory takes everything");
-    media
+    vfs
 }
 
 /// Puts the checksum before each piece of this length.

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::RwLock;
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_structures::HashKey;
-use siltstone_table::{LogAccess, LogSweep};
+use siltstone_table::{BatchReader, LogAccess};
 
 use crate::item::Item;
 use crate::keys::cuckoo_bits;
@@ -54,7 +54,7 @@ pub(crate) struct Sweep<'a> {
     generation: &'a Generation,
     purpose: Purpose,
     /// The log that is swept, by its base.
-    log: Option<(u64, LogSweep<'a>)>,
+    log: Option<(u64, BatchReader<'a>)>,
     record: Vec<u8>,
 }
 
@@ -64,7 +64,7 @@ impl Sweep<'_> {
         let stretch = self.generation.log_at(position)?;
         let offset = u64::from(position) - stretch.base;
         let held = self.log.take().filter(|(base, _)| *base == stretch.base);
-        let begin = || (stretch.base, LogSweep::new(&stretch.access, self.purpose));
+        let begin = || (stretch.base, BatchReader::new(&stretch.access, self.purpose));
         let (_, log) = self.log.insert(held.unwrap_or_else(begin));
         self.record.clear();
         log.read(offset, &mut self.record)?;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use siltstone_engine::inspection::shown;
 use siltstone_engine::{Error, Inspection, Op, Purpose, Result};
-use siltstone_media::Media;
 use siltstone_table::Manifest;
 use siltstone_table::log::inspect_log;
+use siltstone_vfs::Vfs;
 
 use crate::hash_store::HashStore;
 use crate::item;
@@ -23,24 +23,24 @@ use crate::version::{ENGINE, Edit, StoreEntry, fold};
 ///
 /// # Errors
 /// Failures of the medium; damage is in the answer.
-pub fn inspect(media: &Arc<dyn Media>, name: &str, limit: usize) -> Result<Option<Inspection>> {
+pub fn inspect(vfs: &Arc<dyn Vfs>, name: &str, limit: usize) -> Result<Option<Inspection>> {
     let mut inspection = Inspection::default();
-    let edits = || Manifest::open(media.clone(), ENGINE);
+    let edits = || Manifest::open(vfs.clone(), ENGINE);
     let looked = match names::parse(name) {
-        Some((Kind::Log, number)) if edits().is_ok() || reads_as_ours(media, number) => {
-            log(media, number, limit, &mut inspection)
+        Some((Kind::Log, number)) if edits().is_ok() || reads_as_ours(vfs, number) => {
+            log(vfs, number, limit, &mut inspection)
         }
         Some((Kind::HashStore | Kind::Filter, number)) => {
-            hash_store(media, number, limit, &mut inspection)
+            hash_store(vfs, number, limit, &mut inspection)
         }
         Some((Kind::SortedStore | Kind::Index, number)) => {
-            sorted_store(media, number, limit, &mut inspection)
+            sorted_store(vfs, number, limit, &mut inspection)
         }
         Some((Kind::Run, _)) => {
             inspection.kind = "sorted run of a merge";
             Ok(())
         }
-        None if Manifest::owns(name) && edits().is_ok() => manifest(media, limit, &mut inspection),
+        None if Manifest::owns(name) && edits().is_ok() => manifest(vfs, limit, &mut inspection),
         _ => return Ok(None),
     };
     match looked {
@@ -54,14 +54,14 @@ pub fn inspect(media: &Arc<dyn Media>, name: &str, limit: usize) -> Result<Optio
 }
 
 /// Whether a log beside which no manifest says whose it is holds as one of this engine.
-fn reads_as_ours(media: &Arc<dyn Media>, number: u64) -> bool {
-    Manifest::exists(media.as_ref()).is_ok_and(|is_there| !is_there)
-        && log(media, number, 0, &mut Inspection::default()).is_ok()
+fn reads_as_ours(vfs: &Arc<dyn Vfs>, number: u64) -> bool {
+    Manifest::exists(vfs.as_ref()).is_ok_and(|is_there| !is_there)
+        && log(vfs, number, 0, &mut Inspection::default()).is_ok()
 }
 
 /// The manifest's words for the store `number`.
-fn entry_of(media: &Arc<dyn Media>, number: u64) -> Result<StoreEntry> {
-    let (_, edits) = Manifest::open(media.clone(), ENGINE)?;
+fn entry_of(vfs: &Arc<dyn Vfs>, number: u64) -> Result<StoreEntry> {
+    let (_, edits) = Manifest::open(vfs.clone(), ENGINE)?;
     let state = fold(&edits)?;
     let stores = state.hash_stores.iter().chain(&state.sorted_stores);
     let found = stores.copied().find(|store| store.number == number);
@@ -72,14 +72,14 @@ fn entry_of(media: &Arc<dyn Media>, number: u64) -> Result<StoreEntry> {
 }
 
 fn hash_store(
-    media: &Arc<dyn Media>,
+    vfs: &Arc<dyn Vfs>,
     number: u64,
     limit: usize,
     inspection: &mut Inspection,
 ) -> Result<()> {
     inspection.kind = "HashStore";
-    let entry = entry_of(media, number)?;
-    let store = HashStore::open(media, entry, Purpose::Maintenance)?;
+    let entry = entry_of(vfs, number)?;
+    let store = HashStore::open(vfs, entry, Purpose::Maintenance)?;
     let shape = store.shape();
     describe(inspection, &entry);
     inspection.property("slots", shape.slots);
@@ -92,14 +92,14 @@ fn hash_store(
 }
 
 fn sorted_store(
-    media: &Arc<dyn Media>,
+    vfs: &Arc<dyn Vfs>,
     number: u64,
     limit: usize,
     inspection: &mut Inspection,
 ) -> Result<()> {
     inspection.kind = "SortedStore";
-    let entry = entry_of(media, number)?;
-    let store = SortedStore::open_as_it_is(media, entry)?;
+    let entry = entry_of(vfs, number)?;
+    let store = SortedStore::open_as_it_is(vfs, entry)?;
     store.load(Purpose::Maintenance)?;
     let shape = store.shape();
     describe(inspection, &entry);
@@ -120,13 +120,8 @@ fn describe(inspection: &mut Inspection, entry: &StoreEntry) {
     inspection.property("entries", entry.entries);
 }
 
-fn log(
-    media: &Arc<dyn Media>,
-    number: u64,
-    limit: usize,
-    inspection: &mut Inspection,
-) -> Result<()> {
-    inspect_log(media.as_ref(), number, limit, inspection, |record| {
+fn log(vfs: &Arc<dyn Vfs>, number: u64, limit: usize, inspection: &mut Inspection) -> Result<()> {
+    inspect_log(vfs.as_ref(), number, limit, inspection, |record| {
         Ok(match Record::decode(record)? {
             Record::Link(link) => (link.to_string(), 0),
             Record::Operation { is_last, .. } => {
@@ -137,9 +132,9 @@ fn log(
     })
 }
 
-fn manifest(media: &Arc<dyn Media>, limit: usize, inspection: &mut Inspection) -> Result<()> {
+fn manifest(vfs: &Arc<dyn Vfs>, limit: usize, inspection: &mut Inspection) -> Result<()> {
     let describe = |edit: &[u8]| Ok(Edit::decode(edit)?.to_string());
-    Manifest::inspect(media.clone(), ENGINE, limit, inspection, describe)
+    Manifest::inspect(vfs.clone(), ENGINE, limit, inspection, describe)
 }
 
 /// An entry for a terminal.

@@ -90,7 +90,7 @@ impl Options {
     /// Options from `key=value` pairs; what is not given keeps its default.
     ///
     /// # Errors
-    /// [`BadOptions`](siltstone_engine::Error::BadOptions) with every mistake.
+    /// [`InvalidOptions`](siltstone_engine::Error::InvalidOptions) with every mistake.
     pub fn from_map(given: &BTreeMap<String, String>) -> Result<Self> {
         let mut o = Options::default();
         let mut reader = OptionReader::new(given);
@@ -180,7 +180,7 @@ mod tests {
             ("colour", "red"),
         ];
         let given = given.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        let Err(Error::BadOptions(mistakes)) = Options::from_map(&given) else {
+        let Err(Error::InvalidOptions(mistakes)) = Options::from_map(&given) else {
             panic!("accepted")
         };
         let names: Vec<_> = mistakes.iter().map(|m| m.option.as_str()).collect();

@@ -24,9 +24,9 @@ use std::sync::atomic::AtomicU64;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use siltstone_engine::{Background, Env, GroupCommit, Purpose, RateLimiter, Result};
-use siltstone_media::Media;
 use siltstone_table::log::{malformed, replay};
-use siltstone_table::{ChainWriter, Link, LogAccess, Replay};
+use siltstone_table::{Link, LogAccess, Replay, WalWriter};
+use siltstone_vfs::Vfs;
 
 use crate::counters::Counters;
 use crate::engine::{Inner, State};
@@ -45,21 +45,21 @@ const GROUP_BYTES: usize = 1 << 20;
 const MOST_LOGS: usize = 8;
 
 /// Opens the table. If its state is to be drained, generations wait that are in doubt.
-pub(crate) fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Arc<Inner>> {
+pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<Arc<Inner>> {
     let keys = Keys { seed: env.seed, partitions: options.partitions };
-    let (versions, recovered) = Versions::open(&media, keys)?;
+    let (versions, recovered) = Versions::open(&vfs, keys)?;
     let sealed = recovered.sealed_log.map(|(number, _)| number);
-    let mut writes = Writes::new(media.clone(), recovered.keys, options.slots);
-    let replayed = replay(media.as_ref(), recovered.first_log, sealed, &mut writes)?;
+    let mut writes = Writes::new(vfs.clone(), recovered.keys, options.slots);
+    let replayed = replay(vfs.as_ref(), recovered.first_log, sealed, &mut writes)?;
     for &number in &replayed.found {
         versions.skip_number(number);
     }
     // What the medium's manifest may name stays until it has this one.
     versions.settle()?;
-    remove_garbage(media.as_ref(), &recovered.version, &replayed.logs)?;
+    remove_garbage(vfs.as_ref(), &recovered.version, &replayed.logs)?;
 
     let number = versions.new_number();
-    let log = ChainWriter::create(&media, number, replayed.end)?;
+    let log = WalWriter::create(&vfs, number, replayed.end)?;
     let drains = replayed.is_doubtful || replayed.logs.len() >= MOST_LOGS;
     let mut frozen = writes.generations;
     let goes_on = |last: &mut Generation| {
@@ -85,7 +85,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<
     let view = View { active: active.clone(), frozen, version: recovered.version };
     Ok(Arc::new_cyclic(|me| Inner {
         me: me.clone(),
-        media,
+        vfs,
         versions,
         group: GroupCommit::new(GROUP_BYTES),
         writer: Mutex::new(Some(Writer { log, active })),
@@ -106,19 +106,19 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<
 /// # Errors
 /// What opening the table would find.
 pub(crate) fn check_logs(
-    media: &Arc<dyn Media>,
+    vfs: &Arc<dyn Vfs>,
     state: &Edit,
     sealed_log: Option<(u64, u64)>,
 ) -> Result<()> {
     let keys = state.keys.unwrap_or(Keys { seed: 0, partitions: 1 });
-    let mut writes = Writes::new(media.clone(), keys, Options::default().slots);
+    let mut writes = Writes::new(vfs.clone(), keys, Options::default().slots);
     let sealed = sealed_log.map(|(number, _)| number);
-    replay(media.as_ref(), state.first_log.unwrap_or(0), sealed, &mut writes).map(drop)
+    replay(vfs.as_ref(), state.first_log.unwrap_or(0), sealed, &mut writes).map(drop)
 }
 
 /// What the logs give.
 struct Writes {
-    media: Arc<dyn Media>,
+    vfs: Arc<dyn Vfs>,
     keys: Keys,
     slots: u32,
     /// The oldest first.
@@ -131,9 +131,9 @@ struct Writes {
 }
 
 impl Writes {
-    fn new(media: Arc<dyn Media>, keys: Keys, slots: u32) -> Self {
+    fn new(vfs: Arc<dyn Vfs>, keys: Keys, slots: u32) -> Self {
         let (generations, batch) = (Vec::new(), Vec::new());
-        Writes { media, keys, slots, generations, log: 0, previous_bytes: 0, batch }
+        Writes { vfs, keys, slots, generations, log: 0, previous_bytes: 0, batch }
     }
 
     /// Enters an operation of the log begun last.
@@ -157,7 +157,7 @@ impl Writes {
 impl Replay for Writes {
     /// Goes on with another log, in a new generation if the last one's positions have no room for it.
     fn begin(&mut self, number: u64) -> Result<()> {
-        let access = LogAccess::open(self.media.as_ref(), &Kind::Log.name(number), number)?;
+        let access = LogAccess::open(self.vfs.as_ref(), &Kind::Log.name(number), number)?;
         let has_room = |last: &Generation| {
             last.base() + self.previous_bytes + access.file_bytes() <= u64::from(u32::MAX)
         };
@@ -194,18 +194,18 @@ impl Replay for Writes {
 }
 
 /// Removes what neither the manifest nor the chain of logs names.
-fn remove_garbage(media: &dyn Media, version: &Version, logs: &[u64]) -> Result<()> {
+fn remove_garbage(vfs: &dyn Vfs, version: &Version, logs: &[u64]) -> Result<()> {
     let named: HashSet<String> =
         version.names().into_iter().chain(logs.iter().map(|&log| Kind::Log.name(log))).collect();
     let mut removed = false;
-    for name in media.list()? {
+    for name in vfs.list()? {
         if names::parse(&name).is_some() && !named.contains(&name) {
-            media.remove(&name)?;
+            vfs.remove(&name)?;
             removed = true;
         }
     }
     if removed {
-        media.sync_dir(Purpose::Recovery)?;
+        vfs.sync_dir(Purpose::Recovery)?;
     }
     Ok(())
 }

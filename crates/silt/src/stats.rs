@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_engine::Stats;
 use siltstone_engine::stats::LevelStats;
-use siltstone_media::Mode;
+use siltstone_vfs::Mode;
 
 use crate::engine::Inner;
 use crate::names::Kind;
@@ -81,8 +81,8 @@ impl Inner {
             gets: c.gets.load(Relaxed),
             gets_found: log + hash + sorted,
             seeks: c.seeks.load(Relaxed),
-            io: self.media.counters().map(|io| io.snapshot()).unwrap_or_default(),
-            nvm: self.media.counters().map(|io| io.nvm_snapshot()).unwrap_or_default(),
+            io: self.vfs.counters().map(|io| io.snapshot()).unwrap_or_default(),
+            nvm: self.vfs.counters().map(|io| io.nvm_snapshot()).unwrap_or_default(),
             keys_estimate: Some(levels.iter().map(|level| level.entries).sum()),
             space_bytes: levels.iter().map(|level| level.bytes).sum(),
             memory: BTreeMap::from(memory),
@@ -94,7 +94,7 @@ impl Inner {
 
     fn log_bytes(&self, logs: &[u64]) -> u64 {
         let len = |number: &u64| {
-            let file = self.media.open(&Kind::Log.name(*number), Mode::Read);
+            let file = self.vfs.open(&Kind::Log.name(*number), Mode::Read);
             file.and_then(|file| file.len()).unwrap_or(0)
         };
         logs.iter().map(len).sum()

@@ -17,7 +17,7 @@ impl Inner {
         let hash = version.hash_stores().map(|store| store.entry().bytes);
         let total: u64 = hash.chain(version.sorted_stores().map(|store| store.entry().bytes)).sum();
         let mut done = 0;
-        let manifest = Manifest::open(self.media.clone(), ENGINE);
+        let manifest = Manifest::open(self.vfs.clone(), ENGINE);
         report.note(manifest.map(|(manifest, _)| (manifest.bytes(), 0)))?;
         for store in version.hash_stores() {
             let entry = store.entry();
@@ -32,7 +32,7 @@ impl Inner {
             progress(done, total);
         }
         let logs = self.background.lock().logs.clone();
-        verify_logs(self.media.as_ref(), &logs, &mut report, |record| {
+        verify_logs(self.vfs.as_ref(), &logs, &mut report, |record| {
             match Record::decode(record)? {
                 Record::Operation { .. } => Ok(1),
                 Record::Link(_) => Ok(0),

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Capabilities, Engine, Env, MAX_VALUE_BYTES, RepairReport, Result};
-use siltstone_media::Media;
 use siltstone_silt::{Options, Silt};
 use siltstone_testkit::{Subject, subject};
+use siltstone_vfs::Vfs;
 
 struct SiltSubject;
 
@@ -45,17 +45,17 @@ impl Subject for SiltSubject {
             ordered: false,
             durable: true,
             versioned: false,
-            collects_as_it_writes: false,
+            incremental_gc: false,
             max_value_bytes: MAX_VALUE_BYTES,
         }
     }
 
-    fn open(&self, media: Arc<dyn Media>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
-        Ok(Box::new(Silt::open(media, env, options(variant))?))
+    fn open(&self, vfs: Arc<dyn Vfs>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
+        Ok(Box::new(Silt::open(vfs, env, options(variant))?))
     }
 
-    fn repair(&self, media: &Arc<dyn Media>, _variant: u32) -> Result<RepairReport> {
-        siltstone_silt::repair(media)
+    fn repair(&self, vfs: &Arc<dyn Vfs>, _variant: u32) -> Result<RepairReport> {
+        siltstone_silt::repair(vfs)
     }
 }
 

@@ -6,16 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, WriteBatch};
-use siltstone_media::{Media, Ram};
 use siltstone_silt::{Options, Silt};
 use siltstone_testkit::Dice;
+use siltstone_vfs::{Ram, Vfs};
 
 fn open() -> Silt {
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     let options = [("partitions", "3"), ("slots", "64"), ("hash_stores", "3"), ("stop", "8")];
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let env = Env::replayable(Arc::new(ManualClock::at(0)), 7);
-    Silt::open(media, env, Options::from_map(&options).unwrap()).unwrap()
+    Silt::open(vfs, env, Options::from_map(&options).unwrap()).unwrap()
 }
 
 fn put(silt: &Silt, key: u32) {

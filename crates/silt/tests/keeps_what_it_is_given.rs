@@ -5,16 +5,16 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, WriteBatch};
-use siltstone_media::{Faulty, Media, Metered, Ram};
 use siltstone_silt::{Options, Silt};
+use siltstone_vfs::{Faulty, Metered, Ram, Vfs};
 
 const KEYS: u32 = 3000;
 
-fn open(media: &Arc<dyn Media>, options: &str) -> siltstone_engine::Result<Silt> {
+fn open(vfs: &Arc<dyn Vfs>, options: &str) -> siltstone_engine::Result<Silt> {
     let pairs = options.split(' ').filter_map(|pair| pair.split_once('='));
     let map = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let env = Env::replayable(Arc::new(ManualClock::at(0)), 7);
-    Silt::open(media.clone(), env, Options::from_map(&map)?)
+    Silt::open(vfs.clone(), env, Options::from_map(&map)?)
 }
 
 fn key(i: u32) -> [u8; 4] {
@@ -22,16 +22,16 @@ fn key(i: u32) -> [u8; 4] {
 }
 
 /// A table with every kind of store, on a medium that counts.
-fn filled(options: &str) -> (Arc<dyn Media>, Silt) {
-    let media: Arc<dyn Media> = Arc::new(Metered::new(Arc::new(Ram::new())));
-    let silt = open(&media, options).unwrap();
+fn filled(options: &str) -> (Arc<dyn Vfs>, Silt) {
+    let vfs: Arc<dyn Vfs> = Arc::new(Metered::new(Arc::new(Ram::new())));
+    let silt = open(&vfs, options).unwrap();
     let mut batch = WriteBatch::new();
     for i in 0..KEYS {
         batch.clear();
         batch.put(&key(i), &[i as u8; 100]);
         silt.write(&batch, Durability::Buffered).unwrap();
     }
-    (media, silt)
+    (vfs, silt)
 }
 
 fn has_all(silt: &Silt) {
@@ -57,54 +57,54 @@ fn do_statistics_tell_every_store_and_what_it_takes() {
 
 #[test]
 fn is_a_damaged_or_missing_index_made_again_with_a_warning() {
-    let (media, silt) = filled(SMALL);
+    let (vfs, silt) = filled(SMALL);
     silt.close().unwrap();
     drop(silt);
     let derived = |name: &&String| name.ends_with(".index") || name.ends_with(".filter");
-    let names = media.list().unwrap();
+    let names = vfs.list().unwrap();
     let derived: Vec<&String> = names.iter().filter(derived).collect();
     assert!(derived.len() > 4);
-    media.remove(derived[0]).unwrap();
+    vfs.remove(derived[0]).unwrap();
     for name in &derived[1..] {
-        let file = media.open(name, siltstone_media::Mode::ReadWrite).unwrap();
+        let file = vfs.open(name, siltstone_vfs::Mode::ReadWrite).unwrap();
         file.write_at(5, &[0xa5; 9], siltstone_engine::Purpose::Maintenance).unwrap();
     }
-    let silt = open(&media, SMALL).unwrap();
+    let silt = open(&vfs, SMALL).unwrap();
     assert_eq!(silt.warnings().len(), derived.len());
     assert!(silt.warnings().iter().all(|warning| warning.contains("made again")));
     has_all(&silt);
     assert!(silt.verify(&mut |_, _| ()).unwrap().is_sound());
     drop(silt);
-    assert!(open(&media, SMALL).unwrap().warnings().is_empty(), "they are whole again");
+    assert!(open(&vfs, SMALL).unwrap().warnings().is_empty(), "they are whole again");
 }
 
 #[test]
 fn is_a_missing_data_file_refused_by_name() {
-    let (media, silt) = filled(SMALL);
+    let (vfs, silt) = filled(SMALL);
     silt.close().unwrap();
-    for name in media.list().unwrap() {
+    for name in vfs.list().unwrap() {
         if name.ends_with(".hash") || name.ends_with(".sorted") {
             let hidden = format!("{name}.hidden");
-            media.rename(&name, &hidden).unwrap();
-            match open(&media, SMALL) {
+            vfs.rename(&name, &hidden).unwrap();
+            match open(&vfs, SMALL) {
                 Err(Error::Corruption { file, reason, .. }) => {
                     assert!(file.contains(&name), "{file}");
                     assert!(reason.contains("missing"));
                 }
                 other => panic!("{:?}", other.map(drop)),
             }
-            media.rename(&hidden, &name).unwrap();
+            vfs.rename(&hidden, &name).unwrap();
         }
     }
-    has_all(&open(&media, SMALL).unwrap());
+    has_all(&open(&vfs, SMALL).unwrap());
 }
 
 #[test]
 fn are_lookups_right_without_filters_and_indexes_in_memory() {
     for block in ["block=1", "block=4KiB"] {
-        let (media, silt) = filled(&format!("{SMALL} {block}"));
+        let (vfs, silt) = filled(&format!("{SMALL} {block}"));
         silt.close().unwrap();
-        let silt = open(&media, &format!("{SMALL} index_memory=1")).unwrap();
+        let silt = open(&vfs, &format!("{SMALL} index_memory=1")).unwrap();
         assert_eq!(silt.stats().memory["hash_store_filter"], 0);
         assert_eq!(silt.stats().memory["sorted_store_index"], 0);
         has_all(&silt);
@@ -116,10 +116,10 @@ fn are_lookups_right_without_filters_and_indexes_in_memory() {
 
 #[test]
 fn does_the_table_answer_before_its_indexes_are_loaded() {
-    let (media, silt) = filled(SMALL);
+    let (vfs, silt) = filled(SMALL);
     silt.close().unwrap();
     drop(silt);
-    let silt = open(&media, &format!("{SMALL} load_indexes=background")).unwrap();
+    let silt = open(&vfs, &format!("{SMALL} load_indexes=background")).unwrap();
     assert_eq!(memory(&silt), (0, 0));
     has_all(&silt);
     assert_eq!(memory(&silt), (0, 0), "the jobs of a manual scheduler wait for us");
@@ -219,8 +219,8 @@ fn are_indexes_loaded_before_filters_and_all_of_what_fits() {
 #[test]
 fn does_a_full_medium_keep_nothing_of_what_could_not_be_finished() {
     let faulty = Faulty::new(7);
-    let media: Arc<dyn Media> = Arc::new(faulty.clone());
-    let silt = open(&media, "partitions=4 slots=64 hash_stores=30 stop=90").unwrap();
+    let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
+    let silt = open(&vfs, "partitions=4 slots=64 hash_stores=30 stop=90").unwrap();
     let mut batch = WriteBatch::new();
     (0..1000).for_each(|i| {
         batch.put(&key(i), &[i as u8; 100]);
@@ -229,7 +229,7 @@ fn does_a_full_medium_keep_nothing_of_what_could_not_be_finished() {
     // Room for some of the HashStores.
     faulty.set_capacity(faulty.space_used() + (40 << 10));
     assert!(silt.flush().is_err());
-    let names = media.list().unwrap();
+    let names = vfs.list().unwrap();
     let left: Vec<_> =
         names.iter().filter(|name| name.ends_with(".hash") || name.ends_with(".filter")).collect();
     assert!(left.is_empty(), "{left:?}");
@@ -260,9 +260,9 @@ fn are_items_over_the_limit_refused_and_nothing_changed() {
 fn does_a_deleted_key_stay_deleted_wherever_its_entries_lie() {
     // Each round ends with the deletion in another kind of store, over entries in all older ones.
     for stores in ["all", "log", "log-hash", "log-sorted"] {
-        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         let options = format!("partitions=2 slots=64 hash_stores=3 stop=20 stores={stores}");
-        let mut silt = open(&media, &options).unwrap();
+        let mut silt = open(&vfs, &options).unwrap();
         let write = |silt: &Silt, range: std::ops::Range<u32>, is_put: bool| {
             for i in range {
                 let mut batch = WriteBatch::new();
@@ -302,7 +302,7 @@ fn does_a_deleted_key_stay_deleted_wherever_its_entries_lie() {
                             silt.close().unwrap();
                         }
                         drop(silt);
-                        silt = open(&media, &options).unwrap();
+                        silt = open(&vfs, &options).unwrap();
                     }
                 }
             }
@@ -312,9 +312,9 @@ fn does_a_deleted_key_stay_deleted_wherever_its_entries_lie() {
 
 #[test]
 fn do_values_of_any_length_come_back_from_every_store() {
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     let options = "partitions=1 slots=64 hash_stores=2 stop=4 sort=4KiB";
-    let mut silt = Some(open(&media, options).unwrap());
+    let mut silt = Some(open(&vfs, options).unwrap());
     let value = |i: u32| vec![i as u8; (i * i % 7919) as usize];
     let mut batch = WriteBatch::new();
     for i in 0..KEYS {
@@ -326,7 +326,7 @@ fn do_values_of_any_length_come_back_from_every_store() {
     }
     silt.as_ref().unwrap().write(&batch, Durability::Synced).unwrap();
     for round in 0..2 {
-        let silt = if round == 0 { silt.take().unwrap() } else { open(&media, options).unwrap() };
+        let silt = if round == 0 { silt.take().unwrap() } else { open(&vfs, options).unwrap() };
         for i in 0..KEYS {
             assert_eq!(silt.get(&key(i)).unwrap().unwrap().value, value(i));
         }
@@ -362,14 +362,14 @@ fn does_a_copy_fail_when_a_store_is_gone_and_not_when_it_can_be_made_again() {
     for (ending, is_there) in
         [(".filter", true), (".index", true), (".hash", false), (".sorted", false)]
     {
-        let (media, silt) = filled(SMALL);
-        let gone = media.list().unwrap().into_iter().find(|name| name.ends_with(ending)).unwrap();
+        let (vfs, silt) = filled(SMALL);
+        let gone = vfs.list().unwrap().into_iter().find(|name| name.ends_with(ending)).unwrap();
         silt.checkpoint(&mut Elsewhere).unwrap();
-        let gone = match media.exists(&gone).unwrap() {
+        let gone = match vfs.exists(&gone).unwrap() {
             true => gone,
-            false => media.list().unwrap().into_iter().find(|n| n.ends_with(ending)).unwrap(),
+            false => vfs.list().unwrap().into_iter().find(|n| n.ends_with(ending)).unwrap(),
         };
-        media.remove(&gone).unwrap();
+        vfs.remove(&gone).unwrap();
         let copied = silt.checkpoint(&mut Elsewhere);
         assert_eq!(copied.is_ok(), is_there, "{gone}: {copied:?}");
     }

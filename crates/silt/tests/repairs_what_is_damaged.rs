@@ -6,22 +6,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, Purpose, WriteBatch};
-use siltstone_media::{Faulty, Media, Mode, Ram};
 use siltstone_silt::{Options, Silt, repair};
+use siltstone_vfs::{Faulty, Mode, Ram, Vfs};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn open(media: &Arc<dyn Media>) -> siltstone_engine::Result<Silt> {
+fn open(vfs: &Arc<dyn Vfs>) -> siltstone_engine::Result<Silt> {
     let options = [("partitions", "2"), ("slots", "64"), ("hash_stores", "3"), ("stop", "8")];
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let env = Env::replayable(Arc::new(ManualClock::at(0)), 7);
-    Silt::open(media.clone(), env, Options::from_map(&options)?)
+    Silt::open(vfs.clone(), env, Options::from_map(&options)?)
 }
 
 /// A closed table with several stores of each kind; `uneven`: entries of many lengths.
-fn filled(uneven: bool) -> (Arc<dyn Media>, Rows) {
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
-    let silt = open(&media).unwrap();
+fn filled(uneven: bool) -> (Arc<dyn Vfs>, Rows) {
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+    let silt = open(&vfs).unwrap();
     let mut rows = Rows::new();
     let mut batch = WriteBatch::new();
     for i in 0..3000u32 {
@@ -39,7 +39,7 @@ fn filled(uneven: bool) -> (Arc<dyn Media>, Rows) {
         silt.write(&batch, Durability::Buffered).unwrap();
     }
     silt.close().unwrap();
-    (media, rows)
+    (vfs, rows)
 }
 
 fn read(silt: &Silt) -> Rows {
@@ -53,34 +53,34 @@ fn read(silt: &Silt) -> Rows {
     rows
 }
 
-fn flip(media: &Arc<dyn Media>, name: &str, at: u64) {
-    let file = media.open(name, Mode::ReadWrite).unwrap();
+fn flip(vfs: &Arc<dyn Vfs>, name: &str, at: u64) {
+    let file = vfs.open(name, Mode::ReadWrite).unwrap();
     let mut byte = [0];
     file.read_at(at, &mut byte, Purpose::Maintenance).unwrap();
     file.write_at(at, &[byte[0] ^ 0x10], Purpose::Maintenance).unwrap();
 }
 
-fn names(media: &Arc<dyn Media>, ending: &str) -> Vec<String> {
-    let names = media.list().unwrap().into_iter();
+fn names(vfs: &Arc<dyn Vfs>, ending: &str) -> Vec<String> {
+    let names = vfs.list().unwrap().into_iter();
     names.filter(|name| name.ends_with(ending)).collect()
 }
 
-fn len(media: &Arc<dyn Media>, name: &str) -> u64 {
-    media.open(name, Mode::Read).unwrap().len().unwrap()
+fn len(vfs: &Arc<dyn Vfs>, name: &str) -> u64 {
+    vfs.open(name, Mode::Read).unwrap().len().unwrap()
 }
 
-fn bytes(media: &Arc<dyn Media>, name: &str) -> Vec<u8> {
-    let mut bytes = vec![0; len(media, name) as usize];
-    let file = media.open(name, Mode::Read).unwrap();
+fn bytes(vfs: &Arc<dyn Vfs>, name: &str) -> Vec<u8> {
+    let mut bytes = vec![0; len(vfs, name) as usize];
+    let file = vfs.open(name, Mode::Read).unwrap();
     file.read_at(0, &mut bytes, Purpose::Maintenance).unwrap();
     bytes
 }
 
 /// Repairs, and checks that the table then opens and is sound; how many rows are gone or older than
 /// they were, and the story.
-fn repaired(media: &Arc<dyn Media>, rows: &Rows) -> (usize, String) {
-    let story = repair(media).unwrap().lines.join("\n");
-    let silt = open(media).unwrap();
+fn repaired(vfs: &Arc<dyn Vfs>, rows: &Rows) -> (usize, String) {
+    let story = repair(vfs).unwrap().lines.join("\n");
+    let silt = open(vfs).unwrap();
     assert!(silt.verify(&mut |_, _| ()).unwrap().is_sound(), "{story}");
     let found = read(&silt);
     let differ = rows.iter().filter(|(key, value)| found.get(*key) != Some(value)).count();
@@ -94,19 +94,19 @@ fn repaired(media: &Arc<dyn Media>, rows: &Rows) -> (usize, String) {
     silt.maintain().unwrap();
     silt.close().unwrap();
     drop(silt);
-    assert_eq!(read(&open(media).unwrap()).len(), found.len() + 500, "{story}");
-    let again = repair(media).unwrap();
+    assert_eq!(read(&open(vfs).unwrap()).len(), found.len() + 500, "{story}");
+    let again = repair(vfs).unwrap();
     assert_eq!(again.lines, ["everything that the manifest names is sound"]);
     (differ, story)
 }
 
 #[test]
 fn is_a_sound_table_left_as_it_is() {
-    let (media, rows) = filled(true);
-    let before = media.list().unwrap();
-    assert_eq!(repair(&media).unwrap().lines.len(), 1);
-    assert_eq!(media.list().unwrap(), before);
-    assert_eq!(read(&open(&media).unwrap()), rows);
+    let (vfs, rows) = filled(true);
+    let before = vfs.list().unwrap();
+    assert_eq!(repair(&vfs).unwrap().lines.len(), 1);
+    assert_eq!(vfs.list().unwrap(), before);
+    assert_eq!(read(&open(&vfs).unwrap()), rows);
 }
 
 #[test]
@@ -115,17 +115,17 @@ fn does_a_flipped_byte_cost_its_slot_or_block_and_no_more() {
         for ending in [".hash", ".sorted"] {
             let mut lost = 0;
             for share in [0, 3, 7] {
-                let (media, rows) = filled(uneven);
-                let name = &names(&media, ending)[0];
-                flip(&media, name, 10 + share * len(&media, name) / 10);
-                let (differ, story) = repaired(&media, &rows);
+                let (vfs, rows) = filled(uneven);
+                let name = &names(&vfs, ending)[0];
+                flip(&vfs, name, 10 + share * len(&vfs, name) / 10);
+                let (differ, story) = repaired(&vfs, &rows);
                 // A block of 4 KiB, or a slot, which may be empty.
                 assert!(differ <= 100, "{ending} {differ}\n{story}");
                 lost += differ;
                 assert!(story.contains(&format!("{name} is damaged at byte")), "{story}");
                 let is_reported = story.contains(&format!("lost what was in {name}, bytes"));
                 assert_eq!(is_reported, differ > 0, "{story}");
-                assert!(media.exists(&format!("{name}.damaged")).unwrap());
+                assert!(vfs.exists(&format!("{name}.damaged")).unwrap());
             }
             assert!(lost > 0);
         }
@@ -136,11 +136,11 @@ fn does_a_flipped_byte_cost_its_slot_or_block_and_no_more() {
 fn does_a_store_without_its_footer_lose_nothing() {
     for uneven in [false, true] {
         for ending in [".hash", ".sorted"] {
-            let (media, rows) = filled(uneven);
-            for name in names(&media, ending) {
-                flip(&media, &name, len(&media, &name) - 6);
+            let (vfs, rows) = filled(uneven);
+            for name in names(&vfs, ending) {
+                flip(&vfs, &name, len(&vfs, &name) - 6);
             }
-            let (differ, story) = repaired(&media, &rows);
+            let (differ, story) = repaired(&vfs, &rows);
             assert_eq!(differ, 0, "{ending} {uneven}\n{story}");
         }
     }
@@ -148,34 +148,34 @@ fn does_a_store_without_its_footer_lose_nothing() {
 
 #[test]
 fn are_missing_files_told_and_the_rest_kept() {
-    let (media, rows) = filled(true);
-    let name = names(&media, ".sorted")[0].clone();
-    media.remove(&name).unwrap();
-    assert!(matches!(open(&media), Err(Error::Corruption { file, .. }) if file.contains(&name)));
-    let (differ, story) = repaired(&media, &rows);
+    let (vfs, rows) = filled(true);
+    let name = names(&vfs, ".sorted")[0].clone();
+    vfs.remove(&name).unwrap();
+    assert!(matches!(open(&vfs), Err(Error::Corruption { file, .. }) if file.contains(&name)));
+    let (differ, story) = repaired(&vfs, &rows);
     assert!(story.contains(&format!("{name} is missing: its ")), "{story}");
     assert!((100..rows.len() - 100).contains(&differ), "{differ}");
 }
 
 #[test]
 fn are_filters_and_indexes_left_to_the_opening() {
-    let (media, rows) = filled(true);
-    for name in names(&media, ".index").iter().chain(&names(&media, ".filter")) {
-        flip(&media, name, 20);
+    let (vfs, rows) = filled(true);
+    for name in names(&vfs, ".index").iter().chain(&names(&vfs, ".filter")) {
+        flip(&vfs, name, 20);
     }
-    let story = repair(&media).unwrap().lines.join("\n");
+    let story = repair(&vfs).unwrap().lines.join("\n");
     assert!(story.contains("it is made again from"), "{story}");
-    assert_eq!(read(&open(&media).unwrap()), rows);
+    assert_eq!(read(&open(&vfs).unwrap()), rows);
 }
 
 #[test]
 fn is_a_log_kept_up_to_its_damage() {
-    let (media, rows) = filled(true);
-    let name = names(&media, ".log").pop().unwrap();
-    let total = len(&media, &name);
-    flip(&media, &name, total / 2);
-    assert!(open(&media).is_err());
-    let (differ, story) = repaired(&media, &rows);
+    let (vfs, rows) = filled(true);
+    let name = names(&vfs, ".log").pop().unwrap();
+    let total = len(&vfs, &name);
+    flip(&vfs, &name, total / 2);
+    assert!(open(&vfs).is_err());
+    let (differ, story) = repaired(&vfs, &rows);
     assert!(story.contains(&format!("{name} is damaged at byte")), "{story}");
     assert!(story.contains(&format!("lost what was in {name}, bytes")), "{story}");
     assert!((1..200).contains(&differ), "{differ}");
@@ -184,29 +184,29 @@ fn is_a_log_kept_up_to_its_damage() {
 #[test]
 fn do_stores_and_logs_without_a_manifest_make_the_table_again() {
     for uneven in [false, true] {
-        let (media, rows) = filled(uneven);
-        lose_the_manifest(&media);
-        assert!(matches!(open(&media), Err(Error::Corruption { file, .. }) if file == "CURRENT"));
-        let (differ, story) = repaired(&media, &rows);
+        let (vfs, rows) = filled(uneven);
+        lose_the_manifest(&vfs);
+        assert!(matches!(open(&vfs), Err(Error::Corruption { file, .. }) if file == "CURRENT"));
+        let (differ, story) = repaired(&vfs, &rows);
         assert_eq!(differ, 0, "{story}");
         assert!(story.contains("the manifest does not hold"), "{story}");
         // Nothing was in the table that had been deleted: all stores were the manifest's.
-        let mut found = read(&open(&media).unwrap());
+        let mut found = read(&open(&vfs).unwrap());
         found.retain(|key, _| !key.starts_with(b"new"));
         assert!(found == rows, "{story}");
     }
 }
 
-fn lose_the_manifest(media: &Arc<dyn Media>) {
-    let manifests = media.list().unwrap().into_iter();
+fn lose_the_manifest(vfs: &Arc<dyn Vfs>) {
+    let manifests = vfs.list().unwrap().into_iter();
     let manifests = manifests.filter(|name| name == "CURRENT" || name.starts_with("MANIFEST"));
-    manifests.for_each(|name| media.remove(&name).unwrap());
+    manifests.for_each(|name| vfs.remove(&name).unwrap());
 }
 
 #[test]
 fn is_the_newest_of_several_stores_found_without_a_manifest() {
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
-    let silt = open(&media).unwrap();
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+    let silt = open(&vfs).unwrap();
     // Two HashStores a partition, of the same keys.
     for version in [1, 2] {
         for key in 0..30u32 {
@@ -220,23 +220,23 @@ fn is_the_newest_of_several_stores_found_without_a_manifest() {
         silt.flush().unwrap();
     }
     silt.close().unwrap();
-    assert_eq!(names(&media, ".hash").len(), 4);
-    lose_the_manifest(&media);
-    repair(&media).unwrap();
-    let rows = read(&open(&media).unwrap());
+    assert_eq!(names(&vfs, ".hash").len(), 4);
+    lose_the_manifest(&vfs);
+    repair(&vfs).unwrap();
+    let rows = read(&open(&vfs).unwrap());
     assert_eq!(rows.len(), 20);
     assert!(rows.values().all(|value| value == &[2]), "{rows:?}");
 }
 
 #[test]
 fn is_a_sorted_store_of_before_the_last_merge_passed_over_without_a_manifest() {
-    let (media, mut rows) = filled(false);
-    let old: Vec<(String, Vec<u8>)> = [names(&media, ".sorted"), names(&media, ".index")]
+    let (vfs, mut rows) = filled(false);
+    let old: Vec<(String, Vec<u8>)> = [names(&vfs, ".sorted"), names(&vfs, ".index")]
         .concat()
         .into_iter()
-        .map(|name| (name.clone(), bytes(&media, &name)))
+        .map(|name| (name.clone(), bytes(&vfs, &name)))
         .collect();
-    let silt = open(&media).unwrap();
+    let silt = open(&vfs).unwrap();
     let mut batch = WriteBatch::new();
     for (at, value) in rows.values_mut().enumerate() {
         *value = vec![at as u8; 50];
@@ -250,21 +250,21 @@ fn is_a_sorted_store_of_before_the_last_merge_passed_over_without_a_manifest() {
     silt.close().unwrap();
     drop(silt);
     for (name, bytes) in old {
-        assert!(!media.exists(&name).unwrap(), "{name} was merged");
-        let file = media.create(&name).unwrap();
+        assert!(!vfs.exists(&name).unwrap(), "{name} was merged");
+        let file = vfs.create(&name).unwrap();
         file.write_at(0, &bytes, Purpose::Maintenance).unwrap();
     }
-    lose_the_manifest(&media);
-    let story = repair(&media).unwrap().lines.join("\n");
+    lose_the_manifest(&vfs);
+    let story = repair(&vfs).unwrap().lines.join("\n");
     assert!(story.contains("is of before"), "{story}");
-    assert!(read(&open(&media).unwrap()) == rows, "{story}");
+    assert!(read(&open(&vfs).unwrap()) == rows, "{story}");
 }
 
 #[test]
 fn are_all_logs_of_a_chain_kept_when_one_is_damaged() {
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     for part in 0..3u32 {
-        let silt = open(&media).unwrap();
+        let silt = open(&vfs).unwrap();
         for key in part * 10..part * 10 + 10 {
             let mut batch = WriteBatch::new();
             batch.put(&key.to_le_bytes(), b"value");
@@ -272,21 +272,21 @@ fn are_all_logs_of_a_chain_kept_when_one_is_damaged() {
         }
         silt.close().unwrap();
     }
-    let logs = names(&media, ".log");
+    let logs = names(&vfs, ".log");
     assert_eq!(logs.len(), 3);
     let values = |bytes: &[u8]| bytes.windows(5).filter(|window| window == b"value").count();
-    let log = bytes(&media, &logs[1]);
+    let log = bytes(&vfs, &logs[1]);
     let fifth = (0..log.len()).find(|&at| values(&log[..at]) == 5).unwrap();
-    flip(&media, &logs[1], fifth as u64 - 1);
-    repair(&media).unwrap();
-    let rows = read(&open(&media).unwrap());
+    flip(&vfs, &logs[1], fifth as u64 - 1);
+    repair(&vfs).unwrap();
+    let rows = read(&open(&vfs).unwrap());
     let is_there = |key: u32| rows.contains_key(&key.to_le_bytes()[..]);
     let gone: Vec<u32> = (0..30).filter(|&key| !is_there(key)).collect();
     assert!(!gone.is_empty() && gone.iter().all(|key| (10..20).contains(key)), "{gone:?}");
 }
 
 /// A medium with the files of another.
-fn copied(from: &Arc<dyn Media>) -> Faulty {
+fn copied(from: &Arc<dyn Vfs>) -> Faulty {
     let to = Faulty::new(7);
     for name in from.list().unwrap() {
         let bytes = bytes(from, &name);
@@ -299,10 +299,10 @@ fn copied(from: &Arc<dyn Media>) -> Faulty {
 }
 
 /// A table whose keys are in each of three logs several times, the last of which is damaged.
-fn rewritten() -> Arc<dyn Media> {
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
+fn rewritten() -> Arc<dyn Vfs> {
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     for log in 0..3u8 {
-        let silt = open(&media).unwrap();
+        let silt = open(&vfs).unwrap();
         for round in 0..8u8 {
             for key in 0..4u32 {
                 let mut batch = WriteBatch::new();
@@ -312,59 +312,59 @@ fn rewritten() -> Arc<dyn Media> {
         }
         silt.close().unwrap();
     }
-    let name = names(&media, ".log").pop().unwrap();
-    let log = bytes(&media, &name);
+    let name = names(&vfs, ".log").pop().unwrap();
+    let log = bytes(&vfs, &name);
     let last = (0..log.len() - 3).rev().find(|&at| log[at..].starts_with(b"val")).unwrap();
-    flip(&media, &name, last as u64);
-    media
+    flip(&vfs, &name, last as u64);
+    vfs
 }
 
 /// The same table with a file of a kind damaged, and without a manifest perhaps.
-fn damaged(ending: &str, has_manifest: bool) -> Arc<dyn Media> {
-    let (media, _) = filled(true);
-    let name = names(&media, ending).pop().unwrap();
-    flip(&media, &name, len(&media, &name) / 2);
+fn damaged(ending: &str, has_manifest: bool) -> Arc<dyn Vfs> {
+    let (vfs, _) = filled(true);
+    let name = names(&vfs, ending).pop().unwrap();
+    flip(&vfs, &name, len(&vfs, &name) / 2);
     if !has_manifest {
-        lose_the_manifest(&media);
+        lose_the_manifest(&vfs);
     }
-    media
+    vfs
 }
 
 #[test]
 fn does_a_repair_that_loses_power_lose_no_more_when_it_is_done_again() {
     // Every fifth operation, or every one if power cuts are what is looked into.
     let step = if std::env::var_os("SILTSTONE_POWER_CUTS").is_some() { 1 } else { 5 };
-    for (what, media, step) in [
+    for (what, vfs, step) in [
         ("log", damaged(".log", true), step),
         ("HashStore", damaged(".hash", true), step),
         ("SortedStore", damaged(".sorted", true), step),
         ("HashStore and manifest", damaged(".hash", false), step),
         ("logs of the same keys", rewritten(), 1),
     ] {
-        let whole = copied(&media);
+        let whole = copied(&vfs);
         let (saved, kept) = {
-            let media: Arc<dyn Media> = Arc::new(whole.clone());
-            repair(&media).unwrap();
-            let stores = ["hash", "sorted"].map(|kind| names(&media, &format!(".{kind}.damaged")));
-            (read(&open(&media).unwrap()), stores.concat())
+            let vfs: Arc<dyn Vfs> = Arc::new(whole.clone());
+            repair(&vfs).unwrap();
+            let stores = ["hash", "sorted"].map(|kind| names(&vfs, &format!(".{kind}.damaged")));
+            (read(&open(&vfs).unwrap()), stores.concat())
         };
-        let begun = copied(&media).operations();
+        let begun = copied(&vfs).operations();
         for at in (begun..).step_by(step) {
-            let cut = copied(&media);
+            let cut = copied(&vfs);
             cut.cut_power_at(at);
-            let during: Arc<dyn Media> = Arc::new(cut.clone());
+            let during: Arc<dyn Vfs> = Arc::new(cut.clone());
             if repair(&during).is_ok() {
                 break;
             }
             for seed in 0..6 {
-                let media: Arc<dyn Media> = Arc::new(cut.survivors(seed));
-                let story = repair(&media).unwrap().lines.join("\n");
-                let rows = read(&open(&media).unwrap());
+                let vfs: Arc<dyn Vfs> = Arc::new(cut.survivors(seed));
+                let story = repair(&vfs).unwrap().lines.join("\n");
+                let rows = read(&open(&vfs).unwrap());
                 let lost =
                     saved.iter().filter(|(key, value)| rows.get(*key) != Some(value)).count();
                 assert_eq!(lost, 0, "{what}, cut at {at}, seed {seed}:\n{story}");
                 for name in &kept {
-                    let is_kept = media.exists(name).unwrap();
+                    let is_kept = vfs.exists(name).unwrap();
                     assert!(is_kept, "{name}: {what}, cut at {at}, seed {seed}:\n{story}");
                 }
             }
@@ -374,8 +374,8 @@ fn does_a_repair_that_loses_power_lose_no_more_when_it_is_done_again() {
 
 #[test]
 fn repair_of_a_batch_with_a_damaged_operation_saves_the_others() {
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
-    let silt = open(&media).unwrap();
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+    let silt = open(&vfs).unwrap();
     for first in [0u32, 10, 20] {
         let mut batch = WriteBatch::new();
         // Longer than the log's blocks, so that the damage leaves a part of the batch readable.
@@ -385,11 +385,11 @@ fn repair_of_a_batch_with_a_damaged_operation_saves_the_others() {
         silt.write(&batch, Durability::Buffered).unwrap();
     }
     silt.close().unwrap();
-    let name = names(&media, ".log").pop().unwrap();
-    let total = len(&media, &name);
-    flip(&media, &name, total * 5 / 6);
-    let story = repair(&media).unwrap().lines.join("\n");
-    let keys: Vec<_> = read(&open(&media).unwrap()).into_keys().collect();
+    let name = names(&vfs, ".log").pop().unwrap();
+    let total = len(&vfs, &name);
+    flip(&vfs, &name, total * 5 / 6);
+    let story = repair(&vfs).unwrap().lines.join("\n");
+    let keys: Vec<_> = read(&open(&vfs).unwrap()).into_keys().collect();
     let lost: Vec<u32> =
         (0..30).filter(|key: &u32| !keys.contains(&key.to_le_bytes().to_vec())).collect();
     assert!(lost.len() == 1 && lost[0] >= 20, "{lost:?} {story}");
@@ -398,13 +398,13 @@ fn repair_of_a_batch_with_a_damaged_operation_saves_the_others() {
 
 #[test]
 fn do_stores_alone_without_manifest_and_footers_come_back() {
-    let (media, rows) = filled(true);
-    lose_the_manifest(&media);
+    let (vfs, rows) = filled(true);
+    lose_the_manifest(&vfs);
     // All footers but one: it tells how keys are divided.
-    let stores = [names(&media, ".hash"), names(&media, ".sorted")].concat();
+    let stores = [names(&vfs, ".hash"), names(&vfs, ".sorted")].concat();
     for name in &stores[1..] {
-        flip(&media, name, len(&media, name) - 6);
+        flip(&vfs, name, len(&vfs, name) - 6);
     }
-    let (differ, story) = repaired(&media, &rows);
+    let (differ, story) = repaired(&vfs, &rows);
     assert_eq!(differ, 0, "{story}");
 }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
-use siltstone_media::{Disk, Media};
 use siltstone_silt::{Options, Silt};
+use siltstone_vfs::{Disk, Vfs};
 
 struct Counting;
 
@@ -41,13 +41,13 @@ static ALLOCATOR: Counting = Counting;
 /// that was allocated beyond what there was before, and the bytes of sorted runs.
 fn peak(total: usize, value: usize, is_even: bool) -> (usize, u64) {
     let directory = tempfile::tempdir().unwrap();
-    let media: Arc<dyn Media> = Arc::new(Disk::open(directory.path()).unwrap());
+    let vfs: Arc<dyn Vfs> = Arc::new(Disk::open(directory.path()).unwrap());
     let options = [("slots", "2048"), ("hash_stores", "1000"), ("stop", "1001"), ("sort", "1MiB")];
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let env = Env::replayable(Arc::new(ManualClock::at(0)), 7);
     let options = Options { partitions: 1, ..Options::from_map(&options).unwrap() };
     let before = NOW.load(Relaxed);
-    let silt = Silt::open(media.clone(), env.clone(), options.clone()).unwrap();
+    let silt = Silt::open(vfs.clone(), env.clone(), options.clone()).unwrap();
     let mut batch = WriteBatch::new();
     for i in 0..(total / value) as u32 {
         let len = if is_even { value } else { value / 2 + i as usize * 7 % value };
@@ -59,7 +59,7 @@ fn peak(total: usize, value: usize, is_even: bool) -> (usize, u64) {
     drop(silt);
     // All HashStores there are, in one merge.
     let options = Options { hash_stores: 1, stop: 1000, ..options };
-    let silt = Silt::open(media, env, options).unwrap();
+    let silt = Silt::open(vfs, env, options).unwrap();
     PEAK.store(NOW.load(Relaxed), Relaxed);
     silt.flush().unwrap();
     silt.maintain().unwrap();

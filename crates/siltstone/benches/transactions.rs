@@ -12,15 +12,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use siltstone::{Durability, Engine, Env, Error, Table, WriteBatch, engines};
-use siltstone_media::{Disk, Media, Ram};
 use siltstone_testkit::Dice;
+use siltstone_vfs::{Disk, Ram, Vfs};
 
 const KEYS: u64 = 1_000_000;
 const VALUE: [u8; 100] = [7; 100];
 const ROUNDS: usize = 3;
 
-fn open(media: Arc<dyn Media>) -> Arc<dyn Engine> {
-    engines::open("lsm", media, &Env::system(1), &BTreeMap::new()).unwrap()
+fn open(vfs: Arc<dyn Vfs>) -> Arc<dyn Engine> {
+    engines::open("lsm", vfs, &Env::system(1), &BTreeMap::new()).unwrap()
 }
 
 fn key(dice: &mut Dice) -> [u8; 16] {
@@ -64,9 +64,9 @@ fn transact(table: &Table, dice: &mut Dice, reads: bool, durability: Durability)
 type Work = Box<dyn Fn(&mut Dice) -> bool + Sync>;
 
 /// The rows for a fresh store.
-fn rows(media: &dyn Fn() -> Arc<dyn Media>, durability: Durability) -> Vec<(&'static str, Work)> {
-    let table = || Table::new("t", open(media()));
-    let (bare, idle, tracked) = (open(media()), table(), table());
+fn rows(vfs: &dyn Fn() -> Arc<dyn Vfs>, durability: Durability) -> Vec<(&'static str, Work)> {
+    let table = || Table::new("t", open(vfs()));
+    let (bare, idle, tracked) = (open(vfs()), table(), table());
     let (blind, update) = (table(), table());
     let open_one = tracked.transaction().unwrap();
     vec![
@@ -90,9 +90,9 @@ fn rows(media: &dyn Fn() -> Arc<dyn Media>, durability: Durability) -> Vec<(&'st
     ]
 }
 
-fn table(count: u64, threads: &[u64], media: &dyn Fn() -> Arc<dyn Media>, durability: Durability) {
+fn table(count: u64, threads: &[u64], vfs: &dyn Fn() -> Arc<dyn Vfs>, durability: Durability) {
     for &threads in threads {
-        let rows = rows(media, durability);
+        let rows = rows(vfs, durability);
         let mut best = vec![(0.0f64, 0); rows.len()];
         for _ in 0..ROUNDS {
             for ((_, work), best) in rows.iter().zip(&mut best) {
@@ -112,7 +112,7 @@ fn main() {
     table(count, &[1, 2, 4], &|| Arc::new(Ram::new()), Durability::Buffered);
     let scratch = tempfile::tempdir_in(".").unwrap();
     let number = std::sync::atomic::AtomicU64::new(0);
-    let disk = || -> Arc<dyn Media> {
+    let disk = || -> Arc<dyn Vfs> {
         let number = number.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Arc::new(Disk::create(scratch.path().join(number.to_string())).unwrap())
     };

@@ -16,7 +16,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::{Media, Mode};
+use siltstone_vfs::{Mode, Vfs};
 
 use crate::db::TABLE_PREFIX;
 
@@ -56,8 +56,8 @@ pub struct TableSpec {
 
 impl Catalogue {
     /// Whether `media` holds a catalogue, i.e. is a store.
-    pub fn exists(media: &dyn Media) -> Result<bool> {
-        media.exists(NAME)
+    pub fn exists(vfs: &dyn Vfs) -> Result<bool> {
+        vfs.exists(NAME)
     }
 
     /// Whether a directory of this machine holds what begins as a catalogue does.
@@ -81,10 +81,10 @@ impl Catalogue {
     ///
     /// # Errors
     /// [`Error::Refused`] for a newer version, [`Error::Corruption`] for one that does not hold.
-    pub fn read(media: &dyn Media) -> Result<Self> {
-        let file = media.open(NAME, Mode::Read)?;
+    pub fn read(vfs: &dyn Vfs) -> Result<Self> {
+        let file = vfs.open(NAME, Mode::Read)?;
         let len = file.len()?;
-        let path = || format!("{}/{NAME}", media.name());
+        let path = || format!("{}/{NAME}", vfs.name());
         if len > MAX_BYTES {
             return Err(Error::corruption(path(), 0, format!("{len} bytes is too long")));
         }
@@ -94,20 +94,20 @@ impl Catalogue {
     }
 
     /// Replaces the catalogue, atomically and durably.
-    pub fn write(&self, media: &dyn Media) -> Result<()> {
-        if media.exists(ASIDE)? {
-            media.remove(ASIDE)?;
+    pub fn write(&self, vfs: &dyn Vfs) -> Result<()> {
+        if vfs.exists(ASIDE)? {
+            vfs.remove(ASIDE)?;
         }
-        let file = media.create(ASIDE)?;
+        let file = vfs.create(ASIDE)?;
         file.write_at(0, &self.format(), Purpose::Manifest)?;
         file.sync(Purpose::Manifest)?;
-        media.rename(ASIDE, NAME)?;
-        media.sync_dir(Purpose::Manifest)
+        vfs.rename(ASIDE, NAME)?;
+        vfs.sync_dir(Purpose::Manifest)
     }
 
     /// The tables whose directories are there and which it neither names nor has passing, sorted.
-    pub(crate) fn unnamed(&self, media: &dyn Media) -> Result<Vec<String>> {
-        let mut names = media.subdirectories()?;
+    pub(crate) fn unnamed(&self, vfs: &dyn Vfs) -> Result<Vec<String>> {
+        let mut names = vfs.subdirectories()?;
         names.retain_mut(|name| match name.strip_prefix(TABLE_PREFIX) {
             Some(table) => {
                 *name = table.to_owned();

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use siltstone_engine::{CheckpointSink, Error, Purpose, Result};
-use siltstone_media::{File, Media};
+use siltstone_vfs::{File, Vfs};
 
 use crate::db::refuse_inside;
 use crate::partial_directory::PartialDirectory;
@@ -37,7 +37,7 @@ impl Db {
         let dir = dir.as_ref();
         refuse_inside(dir)?;
         let partial = PartialDirectory::create(dir)?;
-        let target = partial.media();
+        let target = partial.vfs();
         // Whoever makes a table meanwhile makes it here: a copy that named it would have none of its files.
         let mut catalogue = self.catalogue()?;
         for name in catalogue.tables.keys() {
@@ -62,8 +62,8 @@ impl Db {
 }
 
 struct DirectorySink {
-    source: Arc<dyn Media>,
-    target: Arc<dyn Media>,
+    source: Arc<dyn Vfs>,
+    target: Arc<dyn Vfs>,
     file: Option<(Arc<dyn File>, u64)>,
 }
 

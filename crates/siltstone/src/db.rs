@@ -21,7 +21,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use siltstone_engine::names::meant;
 use siltstone_engine::{Env, Error, Purpose, Result, Scheduler};
-use siltstone_media::{Disk, DiskOptions, LockGuard, Media, Metered, Overlay};
+use siltstone_vfs::{Disk, DiskOptions, LockGuard, Metered, Overlay, Vfs};
 
 use crate::catalogue::{self, Catalogue, TableSpec};
 use crate::read_only::ReadOnly;
@@ -73,7 +73,7 @@ pub struct Db {
 }
 
 struct Inner {
-    media: Arc<dyn Media>,
+    vfs: Arc<dyn Vfs>,
     options: DbOptions,
     open: Mutex<Open>,
     // Last: the lock outlives everything that uses the directory.
@@ -116,9 +116,9 @@ impl Db {
             }
             Err(error) => return Err(Error::io("look up", dir.display().to_string(), &error)),
         }
-        let media: Arc<dyn Media> = Arc::new(options.disk(Disk::open(dir)?));
-        if !Catalogue::exists(media.as_ref())? {
-            if media.subdirectories()?.iter().any(|name| name.starts_with(TABLE_PREFIX)) {
+        let vfs: Arc<dyn Vfs> = Arc::new(options.disk(Disk::open(dir)?));
+        if !Catalogue::exists(vfs.as_ref())? {
+            if vfs.subdirectories()?.iter().any(|name| name.starts_with(TABLE_PREFIX)) {
                 let reason = "it is missing, though there are directories of tables";
                 return Err(Error::corruption(
                     dir.join("CATALOG").display().to_string(),
@@ -131,7 +131,7 @@ impl Db {
                  directory to make one",
             ));
         }
-        Self::open_media(media, options)
+        Self::open_media(vfs, options)
     }
 
     /// Whether there is something in `dir`, so that [`open_or_create`](Self::open_or_create) makes nothing there.
@@ -164,47 +164,47 @@ impl Db {
     }
 
     /// Opens the store on any medium; for tests and experiments.
-    pub fn open_media(mut media: Arc<dyn Media>, mut options: DbOptions) -> Result<Self> {
+    pub fn open_media(mut vfs: Arc<dyn Vfs>, mut options: DbOptions) -> Result<Self> {
         if options.read_only {
-            media = Arc::new(Overlay::new(media));
+            vfs = Arc::new(Overlay::new(vfs));
             // Nobody wants what compactions would write. Recovery does what it needs itself.
             options.env.scheduler = Scheduler::manual();
         }
-        let lock = media.lock(LOCK)?;
-        let catalogue = Catalogue::read(media.as_ref())?;
+        let lock = vfs.lock(LOCK)?;
+        let catalogue = Catalogue::read(vfs.as_ref())?;
         // Whoever replaced it may have died before that was durable: tables that it has made would go with a
         // power cut, and those that it has dropped would come back without their files.
-        media.sync_dir(Purpose::Manifest)?;
-        Self::with(media, options, catalogue, lock)
+        vfs.sync_dir(Purpose::Manifest)?;
+        Self::with(vfs, options, catalogue, lock)
     }
 
     /// Makes an empty store on any medium, for writing.
-    pub fn create_media(media: Arc<dyn Media>, options: DbOptions) -> Result<Self> {
-        let lock = media.lock(LOCK)?;
+    pub fn create_media(vfs: Arc<dyn Vfs>, options: DbOptions) -> Result<Self> {
+        let lock = vfs.lock(LOCK)?;
         let catalogue = Catalogue::default();
-        catalogue.write(media.as_ref())?;
-        Self::with(media, options, catalogue, lock)
+        catalogue.write(vfs.as_ref())?;
+        Self::with(vfs, options, catalogue, lock)
     }
 
     fn with(
-        media: Arc<dyn Media>,
+        vfs: Arc<dyn Vfs>,
         options: DbOptions,
         mut catalogue: Catalogue,
         lock: LockGuard,
     ) -> Result<Self> {
         for (name, spec) in &catalogue.tables {
             engines::check(&spec.engine, &spec.options).map_err(|e| Error::Refused {
-                path: media.name(),
+                path: vfs.name(),
                 reason: format!("its catalogue cannot be used for table '{name}': {e}"),
             })?;
         }
         let before = catalogue.passing.len();
-        catalogue.passing.retain(|name| remove_files(media.as_ref(), name).is_err());
+        catalogue.passing.retain(|name| remove_files(vfs.as_ref(), name).is_err());
         if catalogue.passing.len() < before {
-            catalogue.write(media.as_ref())?;
+            catalogue.write(vfs.as_ref())?;
         }
         let open = Open { catalogue, ..Open::default() };
-        let inner = Inner { media, options, open: Mutex::new(open), lock: Mutex::new(Some(lock)) };
+        let inner = Inner { vfs, options, open: Mutex::new(open), lock: Mutex::new(Some(lock)) };
         Ok(Db { inner: Arc::new(inner) })
     }
 
@@ -220,7 +220,7 @@ impl Db {
         let spec = self.spec(&open, name)?;
         // An engine would take an empty directory for that of a new table.
         if self.has_lost(name, &spec)? {
-            let place = format!("{}/{}", self.inner.media.name(), directory(name));
+            let place = format!("{}/{}", self.inner.vfs.name(), directory(name));
             let reason =
                 "the table's files are missing, though CATALOG names it; put them back from a copy";
             return Err(Error::corruption(place, 0, reason));
@@ -245,7 +245,7 @@ impl Db {
             let meant = meant(name, names.iter().copied());
             Error::Invalid(format!(
                 "no table '{name}' in {}{meant} (tables: {others})",
-                self.inner.media.name()
+                self.inner.vfs.name()
             ))
         })
     }
@@ -263,7 +263,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is there on another engine; [`Error::BadOptions`], all mistakes at
+    /// [`Error::Invalid`] if it is there on another engine; [`Error::InvalidOptions`], all mistakes at
     /// once. A table that is there keeps the options it was made with.
     pub fn table_or_create(
         &self,
@@ -284,10 +284,10 @@ impl Db {
             None => self.check_writable()?,
         }
         let mut open = self.state()?;
-        let media = self.inner.media.as_ref();
-        if open.catalogue.unnamed(media)?.iter().any(|unnamed| unnamed == name) {
+        let vfs = self.inner.vfs.as_ref();
+        if open.catalogue.unnamed(vfs)?.iter().any(|unnamed| unnamed == name) {
             return Err(Error::Refused {
-                path: format!("{}/{}", media.name(), directory(name)),
+                path: format!("{}/{}", vfs.name(), directory(name)),
                 reason: "a directory is there that the catalogue does not name, as after an older CATALOG was put \
                          back; `siltstone repair` names it again, or move it away"
                     .to_owned(),
@@ -295,15 +295,15 @@ impl Db {
         }
         let mut catalogue = open.catalogue.clone();
         catalogue.passing.insert(name.to_owned());
-        catalogue.write(media)?;
+        catalogue.write(vfs)?;
         open.catalogue = catalogue.clone();
         // Of a table that was dropped, or whose making was cut off.
-        remove_files(media, name)?;
+        remove_files(vfs, name)?;
         let spec = TableSpec { engine: engine.to_owned(), options: options.clone() };
         let table = self.open_table(name, &spec)?;
         catalogue.tables.insert(name.to_owned(), spec);
         catalogue.passing.remove(name);
-        catalogue.write(media)?;
+        catalogue.write(vfs)?;
         open.catalogue = catalogue;
         open.tables.insert(name.to_owned(), table.clone());
         Ok(table)
@@ -329,12 +329,12 @@ impl Db {
             }
         }
         catalogue.passing.insert(name.to_owned());
-        let media = self.inner.media.as_ref();
-        catalogue.write(media)?;
+        let vfs = self.inner.vfs.as_ref();
+        catalogue.write(vfs)?;
         open.catalogue = catalogue.clone();
-        remove_files(media, name)?;
+        remove_files(vfs, name)?;
         catalogue.passing.remove(name);
-        catalogue.write(media)?;
+        catalogue.write(vfs)?;
         open.catalogue = catalogue;
         Ok(())
     }
@@ -342,7 +342,7 @@ impl Db {
     /// The tables whose directories are there and which the catalogue does not name, sorted: of an older one that
     /// was put back. [`repair`](crate::catalogue::repair) names them.
     pub fn unnamed_tables(&self) -> Result<Vec<String>> {
-        self.state()?.catalogue.unnamed(self.inner.media.as_ref())
+        self.state()?.catalogue.unnamed(self.inner.vfs.as_ref())
     }
 
     /// Whether all files of the table are missing, which it has from before the catalogue names it.
@@ -355,12 +355,12 @@ impl Db {
     }
 
     fn has_lost(&self, name: &str, spec: &TableSpec) -> Result<bool> {
-        let (media, directory) = (&self.inner.media, directory(name));
+        let (vfs, directory) = (&self.inner.vfs, directory(name));
         if !engines::keeps_files(&spec.engine) {
             return Ok(false);
         }
-        let is_there = media.subdirectories()?.contains(&directory);
-        Ok(!is_there || media.subdirectory(&directory)?.list()?.is_empty())
+        let is_there = vfs.subdirectories()?.contains(&directory);
+        Ok(!is_there || vfs.subdirectory(&directory)?.list()?.is_empty())
     }
 
     /// The names of all tables, sorted.
@@ -374,8 +374,8 @@ impl Db {
     }
 
     /// The medium that the store is on.
-    pub fn media(&self) -> &Arc<dyn Media> {
-        &self.inner.media
+    pub fn vfs(&self) -> &Arc<dyn Vfs> {
+        &self.inner.vfs
     }
 
     /// Finishes background work, makes everything durable, and frees the directory. Tables that
@@ -392,8 +392,8 @@ impl Db {
     }
 
     /// The table's directory, for tools that work on files.
-    pub fn table_media(&self, name: &str) -> Result<Arc<dyn Media>> {
-        self.inner.media.subdirectory(&directory(name))
+    pub fn table_media(&self, name: &str) -> Result<Arc<dyn Vfs>> {
+        self.inner.vfs.subdirectory(&directory(name))
     }
 
     fn state(&self) -> Result<parking_lot::MutexGuard<'_, Open>> {
@@ -403,19 +403,19 @@ impl Db {
 
     fn check_writable(&self) -> Result<()> {
         if self.inner.options.read_only {
-            Err(read_only::refusal(&self.inner.media.name()))
+            Err(read_only::refusal(&self.inner.vfs.name()))
         } else {
             Ok(())
         }
     }
 
     fn open_table(&self, name: &str, spec: &TableSpec) -> Result<Table> {
-        let media = self.inner.media.subdirectory(&directory(name))?;
-        let media: Arc<dyn Media> = Arc::new(Metered::new(media));
+        let vfs = self.inner.vfs.subdirectory(&directory(name))?;
+        let vfs: Arc<dyn Vfs> = Arc::new(Metered::new(vfs));
         let options = &self.inner.options;
-        let mut engine = engines::open(&spec.engine, media, &options.env, &spec.options)?;
+        let mut engine = engines::open(&spec.engine, vfs, &options.env, &spec.options)?;
         if options.read_only {
-            engine = Arc::new(ReadOnly::new(engine, self.inner.media.name()));
+            engine = Arc::new(ReadOnly::new(engine, self.inner.vfs.name()));
         }
         Ok(Table::with(name, engine, options.env.clock.clone(), &options.transactions))
     }
@@ -441,13 +441,13 @@ pub(crate) fn refuse_inside(dir: &Path) -> Result<()> {
 }
 
 /// Removes the directory of a table, if there is one, and what it has elsewhere.
-fn remove_files(media: &dyn Media, table: &str) -> Result<()> {
+fn remove_files(vfs: &dyn Vfs, table: &str) -> Result<()> {
     let directory = directory(table);
-    if !media.subdirectories()?.contains(&directory) {
+    if !vfs.subdirectories()?.contains(&directory) {
         return Ok(());
     }
-    engines::remove_elsewhere(media.subdirectory(&directory)?.as_ref())?;
-    media.remove_subdirectory(&directory)
+    engines::remove_elsewhere(vfs.subdirectory(&directory)?.as_ref())?;
+    vfs.remove_subdirectory(&directory)
 }
 
 fn directory(table: &str) -> String {

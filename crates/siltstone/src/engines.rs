@@ -7,11 +7,11 @@ use std::sync::Arc;
 pub use siltstone_engine::Inspection;
 use siltstone_engine::names::unknown as unknown_name;
 use siltstone_engine::{
-    Engine, Env, Error, MAX_VALUE_BYTES, OptionMistake, RepairReport, Result, VerifyReport,
+    Engine, Env, Error, InvalidOption, MAX_VALUE_BYTES, RepairReport, Result, VerifyReport,
 };
-use siltstone_media::flash::Emulator;
-use siltstone_media::{Disk, Media, Overlay};
 use siltstone_table::Manifest;
+use siltstone_vfs::flash::Emulator;
+use siltstone_vfs::{Disk, Overlay, Vfs};
 
 use crate::catalogue::Catalogue;
 
@@ -21,26 +21,26 @@ pub const NAMES: &[&str] = &["lsm", "trie", "silt", "mica", "skimpy"];
 /// Opens the engine `name` over `media`, making a new table there if there is none.
 ///
 /// # Errors
-/// [`Error::BadOptions`] for an unknown engine or options that cannot be; what opening finds
+/// [`Error::InvalidOptions`] for an unknown engine or options that cannot be; what opening finds
 /// otherwise.
 pub fn open(
     name: &str,
-    media: Arc<dyn Media>,
+    vfs: Arc<dyn Vfs>,
     env: &Env,
     options: &BTreeMap<String, String>,
 ) -> Result<Arc<dyn Engine>> {
     match name {
         "lsm" => {
             let options = siltstone_lsm::Options::from_map(options)?;
-            Ok(Arc::new(siltstone_lsm::Lsm::open(media, env.clone(), options)?))
+            Ok(Arc::new(siltstone_lsm::Lsm::open(vfs, env.clone(), options)?))
         }
         "trie" => {
             let options = siltstone_trie::Options::from_map(options)?;
-            Ok(Arc::new(siltstone_trie::Trie::open(media, env.clone(), options)?))
+            Ok(Arc::new(siltstone_trie::Trie::open(vfs, env.clone(), options)?))
         }
         "silt" => {
             let options = siltstone_silt::Options::from_map(options)?;
-            Ok(Arc::new(siltstone_silt::Silt::open(media, env.clone(), options)?))
+            Ok(Arc::new(siltstone_silt::Silt::open(vfs, env.clone(), options)?))
         }
         "mica" => {
             // In memory: its directory stays empty.
@@ -49,7 +49,7 @@ pub fn open(
         }
         "skimpy" => {
             let options = siltstone_skimpy::Options::from_map(options)?;
-            Ok(Arc::new(siltstone_skimpy::Skimpy::open(media, env.clone(), options)?))
+            Ok(Arc::new(siltstone_skimpy::Skimpy::open(vfs, env.clone(), options)?))
         }
         _ => Err(unknown(name)),
     }
@@ -58,7 +58,7 @@ pub fn open(
 /// Checks an engine's name and options without opening anything.
 ///
 /// # Errors
-/// [`Error::BadOptions`], all mistakes at once.
+/// [`Error::InvalidOptions`], all mistakes at once.
 pub fn check(name: &str, options: &BTreeMap<String, String>) -> Result<()> {
     match name {
         "lsm" => siltstone_lsm::Options::from_map(options).map(drop),
@@ -101,8 +101,8 @@ pub fn leave_to_original(name: &str, options: &mut BTreeMap<String, String>) {
 ///
 /// # Errors
 /// [`Error::Locked`] if someone has that open; failures of the media.
-pub fn remove_elsewhere(media: &dyn Media) -> Result<()> {
-    siltstone_trie::remove_elsewhere(media)
+pub fn remove_elsewhere(vfs: &dyn Vfs) -> Result<()> {
+    siltstone_trie::remove_elsewhere(vfs)
 }
 
 /// The engine of the table in the directory `media`, by its manifest or by names that one engine alone gives;
@@ -110,11 +110,11 @@ pub fn remove_elsewhere(media: &dyn Media) -> Result<()> {
 ///
 /// # Errors
 /// Failures of the medium.
-pub fn recognise(media: &dyn Media) -> Result<Option<&'static str>> {
-    if let Some(engine) = Manifest::engine_of(media)? {
+pub fn recognise(vfs: &dyn Vfs) -> Result<Option<&'static str>> {
+    if let Some(engine) = Manifest::engine_of(vfs)? {
         return Ok(NAMES.iter().copied().find(|name| *name == engine));
     }
-    let names = media.list()?;
+    let names = vfs.list()?;
     if names.is_empty() {
         return Ok(Some("mica"));
     }
@@ -135,15 +135,15 @@ pub fn recognise(media: &dyn Media) -> Result<Option<&'static str>> {
 ///
 /// # Errors
 /// Failures of the medium.
-pub fn told(name: &str, media: &dyn Media) -> Result<BTreeMap<String, String>> {
+pub fn told(name: &str, vfs: &dyn Vfs) -> Result<BTreeMap<String, String>> {
     let mut told = BTreeMap::new();
     if name == "trie"
-        && let Some(upper) = siltstone_trie::upper_of(media)?
+        && let Some(upper) = siltstone_trie::upper_of(vfs)?
     {
         told.insert("upper".to_owned(), upper.display().to_string());
     }
     if name == "skimpy"
-        && let Ok(device) = Emulator::geometry_of(media, "flash")
+        && let Ok(device) = Emulator::geometry_of(vfs, "flash")
     {
         let (page, block) = (device.page_bytes() as u64, u64::from(device.pages_per_block()));
         let bytes = page * block * u64::from(device.blocks());
@@ -172,9 +172,9 @@ pub fn agree(
 ///
 /// # Errors
 /// `damage` if it is none; failures to check.
-pub fn verify_closed(name: &str, media: &Arc<dyn Media>, damage: Error) -> Result<VerifyReport> {
+pub fn verify_closed(name: &str, vfs: &Arc<dyn Vfs>, damage: Error) -> Result<VerifyReport> {
     let mut report = match name {
-        "lsm" => siltstone_lsm::verify_closed(media)?,
+        "lsm" => siltstone_lsm::verify_closed(vfs)?,
         _ => VerifyReport::default(),
     };
     if report.is_sound() {
@@ -187,20 +187,20 @@ pub fn verify_closed(name: &str, media: &Arc<dyn Media>, damage: Error) -> Resul
 /// tells what was done and what is lost.
 ///
 /// # Errors
-/// [`Error::BadOptions`] for an unknown engine; failures of the medium.
+/// [`Error::InvalidOptions`] for an unknown engine; failures of the medium.
 pub fn repair(
     name: &str,
-    media: &Arc<dyn Media>,
+    vfs: &Arc<dyn Vfs>,
     options: &BTreeMap<String, String>,
 ) -> Result<RepairReport> {
     match name {
-        "lsm" => siltstone_lsm::repair(media),
-        "trie" => siltstone_trie::repair(media, &siltstone_trie::Options::from_map(options)?),
-        "silt" => siltstone_silt::repair(media),
+        "lsm" => siltstone_lsm::repair(vfs),
+        "trie" => siltstone_trie::repair(vfs, &siltstone_trie::Options::from_map(options)?),
+        "silt" => siltstone_silt::repair(vfs),
         "mica" => Err(Error::Unsupported { engine: "mica", operation: "repair" }),
         "skimpy" => {
             let options = siltstone_skimpy::Options::from_map(options)?;
-            siltstone_skimpy::repair(media, Env::system(1), &options)
+            siltstone_skimpy::repair(vfs, Env::system(1), &options)
         }
         _ => Err(unknown(name)),
     }
@@ -216,10 +216,10 @@ pub fn inspect(path: &Path, limit: usize) -> Result<Option<Inspection>> {
     };
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     // Whatever an engine opens a file for, nothing of it changes.
-    let media: Arc<dyn Media> = Arc::new(Overlay::new(Arc::new(Disk::open(directory)?)));
+    let vfs: Arc<dyn Vfs> = Arc::new(Overlay::new(Arc::new(Disk::open(directory)?)));
     let name = name.to_string_lossy();
     if Catalogue::owns(&name) {
-        return catalogue(media.as_ref()).map(Some);
+        return catalogue(vfs.as_ref()).map(Some);
     }
     for look in [
         siltstone_skimpy::inspect,
@@ -227,16 +227,16 @@ pub fn inspect(path: &Path, limit: usize) -> Result<Option<Inspection>> {
         siltstone_trie::inspect,
         siltstone_lsm::inspect,
     ] {
-        if let Some(inspection) = look(&media, &name, limit)? {
+        if let Some(inspection) = look(&vfs, &name, limit)? {
             return Ok(Some(inspection));
         }
     }
     Ok(None)
 }
 
-fn catalogue(media: &dyn Media) -> Result<Inspection> {
+fn catalogue(vfs: &dyn Vfs) -> Result<Inspection> {
     let mut inspection = Inspection { kind: "catalogue", ..Inspection::default() };
-    match Catalogue::read(media) {
+    match Catalogue::read(vfs) {
         Ok(catalogue) => inspection.items.extend(catalogue.tables.iter().map(|(name, spec)| {
             format!("table {name} on {} with {:?}", spec.engine, spec.options)
         })),
@@ -249,7 +249,7 @@ fn catalogue(media: &dyn Media) -> Result<Inspection> {
 }
 
 fn unknown(name: &str) -> Error {
-    Error::BadOptions(vec![OptionMistake {
+    Error::InvalidOptions(vec![InvalidOption {
         option: "engine".to_owned(),
         reason: unknown_name(name, NAMES),
     }])

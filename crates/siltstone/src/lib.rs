@@ -55,8 +55,8 @@ pub mod transaction;
 pub use db::{Db, DbOptions};
 pub use iter::Iter;
 pub use siltstone_engine::{
-    Capabilities, Clock, Damage, Durability, Engine, Entry, Env, Error, KeyRange, Loss, LossEffect,
-    MAX_KEY_BYTES, MAX_VALUE_BYTES, ManualClock, Op, OptionMistake, RepairReport, Result, Stats,
+    Capabilities, Clock, Damage, Durability, Engine, Entry, Env, Error, InvalidOption, KeyRange,
+    Loss, LossEffect, MAX_KEY_BYTES, MAX_VALUE_BYTES, ManualClock, Op, RepairReport, Result, Stats,
     SystemClock, Timestamp, VerifyReport, WriteBatch, options,
 };
 pub use snapshot::Snapshot;

@@ -14,7 +14,7 @@
 use std::path::{Path, PathBuf};
 
 use siltstone_engine::{Error, Result};
-use siltstone_media::{Disk, LockGuard, Media};
+use siltstone_vfs::{Disk, LockGuard, Vfs};
 
 use crate::catalogue::Catalogue;
 use crate::db::{LOCK, TABLE_PREFIX};
@@ -23,7 +23,7 @@ use crate::db::{LOCK, TABLE_PREFIX};
 pub(crate) struct PartialDirectory {
     path: PathBuf,
     target: PathBuf,
-    media: Disk,
+    vfs: Disk,
     /// Held until the directory is complete, so that nobody opens a part of it.
     lock: Option<LockGuard>,
 }
@@ -48,14 +48,14 @@ impl PartialDirectory {
         if path.symlink_metadata().is_ok() {
             remove_remainder(&path)?;
         }
-        let media = Disk::create(&path)?;
-        let lock = Some(media.lock(LOCK)?);
-        Ok(PartialDirectory { path, target: target.to_owned(), media, lock })
+        let vfs = Disk::create(&path)?;
+        let lock = Some(vfs.lock(LOCK)?);
+        Ok(PartialDirectory { path, target: target.to_owned(), vfs, lock })
     }
 
     /// The directory as a medium.
-    pub(crate) fn media(&self) -> &Disk {
-        &self.media
+    pub(crate) fn vfs(&self) -> &Disk {
+        &self.vfs
     }
 
     /// Gives the directory its name, durably. What is in it must be durable already.
@@ -85,15 +85,15 @@ impl Drop for PartialDirectory {
 
 /// Removes what an interrupted attempt left, if it is nothing else.
 fn remove_remainder(path: &Path) -> Result<()> {
-    let media = Disk::open(path)?;
-    let _lock = media.lock(LOCK)?;
-    if Catalogue::exists(&media)? {
+    let vfs = Disk::open(path)?;
+    let _lock = vfs.lock(LOCK)?;
+    if Catalogue::exists(&vfs)? {
         let reason = "it is a complete copy whose checkpoint ended before it was renamed; move it or remove it";
         return Err(refused(path, reason.to_owned()));
     }
     let is_known_file = |name: &String| name == LOCK || Catalogue::is_draft(name);
-    let files = media.list()?;
-    let directories = media.subdirectories()?;
+    let files = vfs.list()?;
+    let directories = vfs.subdirectories()?;
     let unknown = (files.iter().find(|name| !is_known_file(name)))
         .or_else(|| directories.iter().find(|name| !name.starts_with(TABLE_PREFIX)));
     if let Some(name) = unknown {

@@ -1,6 +1,6 @@
 //! A table of a store that was opened for reading alone.
 //!
-//! The engine below could write: to memory, by [`Overlay`](siltstone_media::Overlay). A write that is lost at the
+//! The engine below could write: to memory, by [`Overlay`](siltstone_vfs::Overlay). A write that is lost at the
 //! end is none, so it is refused here, with what to do; what only moves bytes on the medium has nothing to do.
 //!
 //! Source: ours.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use siltstone::{Db, DbOptions, Durability, WriteBatch};
 use siltstone_engine::{Env, ManualClock};
-use siltstone_media::Faulty;
+use siltstone_vfs::Faulty;
 
 const ENGINES: [&str; 4] = ["lsm", "silt", "trie", "skimpy"];
 const SEEDS: u64 = 24;
@@ -16,8 +16,8 @@ fn options() -> DbOptions {
     DbOptions { env: Env::replayable(Arc::new(ManualClock::at(1)), 1), ..DbOptions::default() }
 }
 
-fn open(media: &Faulty) -> Db {
-    Db::open_media(Arc::new(media.clone()), options()).unwrap()
+fn open(vfs: &Faulty) -> Db {
+    Db::open_media(Arc::new(vfs.clone()), options()).unwrap()
 }
 
 fn put_synced(db: &Db, table: &str, engine: &str, value: &[u8]) {
@@ -39,13 +39,13 @@ fn value_of(db: &Db, table: &str) -> Option<Vec<u8>> {
 fn each_death(engine: &str, deed: impl Fn(&Db) -> bool, next: impl Fn(Faulty, u64)) {
     let (mut cut, mut is_done) = (0, false);
     while !is_done {
-        let media = Faulty::new(cut);
-        let db = Db::create_media(Arc::new(media.clone()), options()).unwrap();
+        let vfs = Faulty::new(cut);
+        let db = Db::create_media(Arc::new(vfs.clone()), options()).unwrap();
         put_synced(&db, "old", engine, b"old");
-        media.cut_power_at(media.operations() + cut);
+        vfs.cut_power_at(vfs.operations() + cut);
         is_done = deed(&db);
         drop(db);
-        next(media.after_death(cut), cut);
+        next(vfs.after_death(cut), cut);
         cut += 1;
     }
 }
@@ -60,12 +60,12 @@ fn is_a_table_that_a_dead_process_made_there_for_good_once_it_was_written_to() {
             };
             db.table_or_create("young", engine, &given).is_ok()
         };
-        each_death(engine, make, |media, cut| {
-            let db = open(&media);
+        each_death(engine, make, |vfs, cut| {
+            let db = open(&vfs);
             put_synced(&db, "young", engine, b"young");
             drop(db);
             for seed in 0..SEEDS {
-                let db = open(&media.survivors(seed));
+                let db = open(&vfs.survivors(seed));
                 let names = db.table_names().unwrap();
                 assert_eq!(names, ["old", "young"], "{engine}: cut at {cut}, {seed}");
                 assert_eq!(value_of(&db, "young").unwrap(), b"young", "{engine}: {cut}, {seed}");
@@ -81,10 +81,10 @@ fn is_a_table_that_a_dead_process_dropped_whole_or_not_there() {
         each_death(
             engine,
             |db| db.drop_table("old").is_ok(),
-            |media, cut| {
-                drop(open(&media));
+            |vfs, cut| {
+                drop(open(&vfs));
                 for seed in 0..SEEDS {
-                    let db = open(&media.survivors(seed));
+                    let db = open(&vfs.survivors(seed));
                     if db.table_names().unwrap() == ["old"] {
                         assert_eq!(
                             value_of(&db, "old").unwrap(),

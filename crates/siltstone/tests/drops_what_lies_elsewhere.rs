@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use siltstone::{Db, DbOptions, Durability, Error, WriteBatch};
 use siltstone_engine::{Env, ManualClock};
-use siltstone_media::{Faulty, Media};
+use siltstone_vfs::{Faulty, Vfs};
 
 const ROWS: u32 = 600;
 
@@ -17,8 +17,8 @@ fn options() -> DbOptions {
 }
 
 /// A store with a table whose upper levels are in `upper`, filled and not closed.
-fn filled(media: &Faulty, upper: &Path) -> Db {
-    let db = Db::create_media(Arc::new(media.clone()), options()).unwrap();
+fn filled(vfs: &Faulty, upper: &Path) -> Db {
+    let db = Db::create_media(Arc::new(vfs.clone()), options()).unwrap();
     fill(&db, "numbers", upper);
     db
 }
@@ -57,12 +57,12 @@ fn does_a_drop_cut_off_anywhere_leave_all_or_nothing() {
     let (mut cut, mut is_done) = (0, false);
     while !is_done {
         let upper = scratch.path().join(cut.to_string());
-        let media = Faulty::new(cut);
-        let db = filled(&media, &upper);
-        media.cut_power_at(media.operations() + cut);
+        let vfs = Faulty::new(cut);
+        let db = filled(&vfs, &upper);
+        vfs.cut_power_at(vfs.operations() + cut);
         is_done = db.drop_table("numbers").is_ok();
         drop(db);
-        let survivors = media.survivors(cut);
+        let survivors = vfs.survivors(cut);
         let db = Db::open_media(Arc::new(survivors), options()).unwrap();
         let is_there = !db.table_names().unwrap().is_empty();
         outcomes[usize::from(is_there)] += 1;
@@ -108,7 +108,7 @@ fn does_what_cannot_be_reached_wait_for_a_later_opening() {
     let db = Db::open_or_create(&dir, options()).unwrap();
     fill(&db, "numbers", &upper);
     db.table("numbers").unwrap().engine().close().unwrap();
-    let lock = siltstone_media::Disk::open(&upper).unwrap().lock("LOCK").unwrap();
+    let lock = siltstone_vfs::Disk::open(&upper).unwrap().lock("LOCK").unwrap();
     assert!(matches!(db.drop_table("numbers"), Err(Error::Locked { .. })));
     assert_eq!(db.table_names().unwrap(), Vec::<String>::new());
     drop(db);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use siltstone::{Db, DbOptions, Error, catalogue};
 use siltstone_engine::{Env, ManualClock};
-use siltstone_media::Faulty;
+use siltstone_vfs::Faulty;
 
 fn open(dir: &Path) -> Db {
     Db::open(dir, DbOptions::default()).unwrap()
@@ -91,15 +91,15 @@ fn whatever_cuts_off_the_making_or_the_dropping_of_a_table_leaves_nothing_unname
     };
     let (mut cut, mut is_done, mut passing) = (0, false, 0);
     while !is_done {
-        let media = Faulty::new(cut);
-        let db = Db::create_media(Arc::new(media.clone()), options()).unwrap();
+        let vfs = Faulty::new(cut);
+        let db = Db::create_media(Arc::new(vfs.clone()), options()).unwrap();
         db.table_or_create("old", "lsm", &Default::default()).unwrap();
-        media.cut_power_at(media.operations() + cut);
+        vfs.cut_power_at(vfs.operations() + cut);
         is_done = db.table_or_create("young", "lsm", &Default::default()).is_ok()
             && db.drop_table("young").is_ok();
         drop(db);
         for seed in 0..4 {
-            let survivors = media.survivors(seed);
+            let survivors = vfs.survivors(seed);
             passing +=
                 usize::from(!catalogue::Catalogue::read(&survivors).unwrap().passing.is_empty());
             let db = Db::open_media(Arc::new(survivors.clone()), options()).unwrap();

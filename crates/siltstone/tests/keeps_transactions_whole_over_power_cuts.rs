@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use siltstone::{Durability, Engine, Env, Error, ManualClock, Table, engines};
-use siltstone_media::{Faulty, Media};
 use siltstone_testkit::{Dice, Scale};
+use siltstone_vfs::{Faulty, Vfs};
 
 const TRANSACTIONS: u64 = 60;
 const ACCOUNTS: u64 = 6;
@@ -24,8 +24,8 @@ fn open(medium: &Faulty, seed: u64) -> siltstone::Result<Arc<dyn Engine>> {
     let env = Env::replayable(Arc::new(ManualClock::at(1)), seed);
     let options = [("memtable", "64KiB"), ("container", "0")];
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let media: Arc<dyn Media> = Arc::new(medium.clone());
-    engines::open("lsm", media, &env, &options.into())
+    let vfs: Arc<dyn Vfs> = Arc::new(medium.clone());
+    engines::open("lsm", vfs, &env, &options.into())
 }
 
 fn account(number: u64) -> Vec<u8> {

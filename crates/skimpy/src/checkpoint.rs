@@ -221,7 +221,7 @@ mod tests {
 
     use crate::{Options, Skimpy};
     use siltstone_engine::{Env, ManualClock};
-    use siltstone_media::Faulty;
+    use siltstone_vfs::Faulty;
 
     /// Its blocks are free and not erased: parts of it must not be taken for parts of the next.
     #[test]

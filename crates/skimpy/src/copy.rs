@@ -6,7 +6,7 @@
 //! Source: ours.
 
 use siltstone_engine::{CheckpointSink, Purpose, Result};
-use siltstone_media::Mode;
+use siltstone_vfs::Mode;
 
 use crate::engine::{DEVICE, ENGINE, Inner};
 
@@ -15,13 +15,13 @@ const PART_BYTES: u64 = 1 << 20;
 impl Inner {
     pub(crate) fn copy_to(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
         self.check_open()?;
-        let Some(media) = &self.media else {
+        let Some(vfs) = &self.vfs else {
             let operation = "checkpoints of a device that is not in a file";
             return Err(siltstone_engine::Error::Unsupported { engine: ENGINE, operation });
         };
         self.with_writer(|writer| {
             self.checkpoint(writer)?;
-            let file = media.open(DEVICE, Mode::Read)?;
+            let file = vfs.open(DEVICE, Mode::Read)?;
             let bytes = file.len()?;
             sink.create(DEVICE)?;
             let mut at = 0;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::flash::{Completion, Flash, FlashError, FlashResult, Geometry};
+use siltstone_vfs::flash::{Completion, Flash, FlashError, FlashResult, Geometry};
 
 use crate::location::Slots;
 use crate::page::{self, Page, Unfit};
@@ -187,7 +187,7 @@ impl Device {
 
 #[cfg(test)]
 mod tests {
-    use siltstone_media::flash::{Emulator, FlashOptions, Timing, VirtualTime};
+    use siltstone_vfs::flash::{Emulator, FlashOptions, Timing, VirtualTime};
 
     use super::*;
 

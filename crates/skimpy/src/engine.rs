@@ -13,8 +13,8 @@ use siltstone_engine::{
     Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Error, Forward, Purpose,
     ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch, entry,
 };
-use siltstone_media::Media;
-use siltstone_media::flash::{Emulator, Flash, FlashOptions, Geometry, RealTime, Timing};
+use siltstone_vfs::Vfs;
+use siltstone_vfs::flash::{Emulator, Flash, FlashOptions, Geometry, RealTime, Timing};
 
 use crate::cursor::SkimpyCursor;
 use crate::device::Device;
@@ -40,7 +40,7 @@ pub struct Skimpy {
 pub(crate) struct Inner {
     pub(crate) device: Device,
     /// Where the device's file and the packing buffer's are, if they are in files.
-    pub(crate) media: Option<Arc<dyn Media>>,
+    pub(crate) vfs: Option<Arc<dyn Vfs>>,
     pub(crate) env: Env,
     pub(crate) options: Options,
     pub(crate) mapping: Box<dyn Mapping>,
@@ -73,19 +73,19 @@ impl Skimpy {
     /// # Errors
     /// `Refused`: a device of another geometry or mapping, or one without what belongs to it.
     /// Corruption, or a failing medium; nothing is changed then.
-    pub fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Self> {
-        let is_complete = crate::recover::is_complete(&*media)?;
+    pub fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<Self> {
+        let is_complete = crate::recover::is_complete(&*vfs)?;
         let of_device = device_options(options.geometry()?, options.lanes);
-        let open = || Emulator::in_file(&*media, DEVICE, of_device.clone());
+        let open = || Emulator::in_file(&*vfs, DEVICE, of_device.clone());
         let mut device = open()?;
         // A device whose making broke off is made anew: its name may not be durable, and a failed sync
         // of names is not repaired by another.
         if !is_complete && crate::recover::is_blank(&device)? {
             drop(device);
-            media.remove(DEVICE)?;
+            vfs.remove(DEVICE)?;
             device = open()?;
         }
-        let inner = crate::recover::open(Arc::new(device), Some(media), env, options)?;
+        let inner = crate::recover::open(Arc::new(device), Some(vfs), env, options)?;
         Ok(Skimpy { inner })
     }
 
@@ -272,7 +272,7 @@ impl Engine for Skimpy {
             ordered: false,
             durable: true,
             versioned: true,
-            collects_as_it_writes: true,
+            incremental_gc: true,
             max_value_bytes: self.inner.options.max_value_bytes(),
         }
     }

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use siltstone_engine::{IoCounters, Purpose, Result};
-use siltstone_media::flash::{Completion, Flash, FlashError, FlashResult, Geometry};
+use siltstone_vfs::flash::{Completion, Flash, FlashError, FlashResult, Geometry};
 
 use crate::device::Device;
 use crate::lanes::Lanes;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use siltstone_engine::inspection::shown;
 use siltstone_engine::{Error, Inspection, Purpose, Result};
-use siltstone_media::flash::Emulator;
-use siltstone_media::{Media, Mode};
+use siltstone_vfs::flash::Emulator;
+use siltstone_vfs::{Mode, Vfs};
 
 use crate::device::Device;
 use crate::engine::{DEVICE, device_options};
@@ -20,11 +20,11 @@ use crate::{stage, timestamp};
 ///
 /// # Errors
 /// Failures of the medium; damage is in the answer.
-pub fn inspect(media: &Arc<dyn Media>, name: &str, limit: usize) -> Result<Option<Inspection>> {
+pub fn inspect(vfs: &Arc<dyn Vfs>, name: &str, limit: usize) -> Result<Option<Inspection>> {
     let mut inspection = Inspection::default();
     let looked = match name {
-        DEVICE => device(&**media, limit, &mut inspection),
-        stage::NAME => staged(&**media, limit, &mut inspection),
+        DEVICE => device(&**vfs, limit, &mut inspection),
+        stage::NAME => staged(&**vfs, limit, &mut inspection),
         _ => return Ok(None),
     };
     match looked {
@@ -37,9 +37,9 @@ pub fn inspect(media: &Arc<dyn Media>, name: &str, limit: usize) -> Result<Optio
     Ok(Some(inspection))
 }
 
-fn staged(media: &dyn Media, limit: usize, inspection: &mut Inspection) -> Result<()> {
+fn staged(vfs: &dyn Vfs, limit: usize, inspection: &mut Inspection) -> Result<()> {
     inspection.kind = "packing buffer of a flash table";
-    let frames = stage::frames(&*media.open(stage::NAME, Mode::Read)?)?;
+    let frames = stage::frames(&*vfs.open(stage::NAME, Mode::Read)?)?;
     inspection.property("batches", frames.len());
     for frame in frames {
         inspection.item(limit, || {
@@ -51,14 +51,14 @@ fn staged(media: &dyn Media, limit: usize, inspection: &mut Inspection) -> Resul
     Ok(())
 }
 
-fn device(media: &dyn Media, limit: usize, inspection: &mut Inspection) -> Result<()> {
+fn device(vfs: &dyn Vfs, limit: usize, inspection: &mut Inspection) -> Result<()> {
     inspection.kind = "flash device";
-    let geometry = Emulator::geometry_of(media, DEVICE)?;
+    let geometry = Emulator::geometry_of(vfs, DEVICE)?;
     inspection.property("page bytes", geometry.page_bytes());
     inspection.property("pages a block", geometry.pages_per_block());
     inspection.property("blocks", geometry.blocks());
     let device =
-        Device::new(Arc::new(Emulator::in_file(media, DEVICE, device_options(geometry, 1))?), 1);
+        Device::new(Arc::new(Emulator::in_file(vfs, DEVICE, device_options(geometry, 1))?), 1);
     let mut counts = [0u64; 4];
     let mut erases = 0;
     for block in 0..geometry.blocks() {

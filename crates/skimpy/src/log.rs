@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use siltstone_engine::{Error, Purpose, Result, Timestamp};
-use siltstone_media::flash::Completion;
+use siltstone_vfs::flash::Completion;
 
 use crate::engine::Inner;
 use crate::page::{self, HEADER_BYTES, Header, Kind};

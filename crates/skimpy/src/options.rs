@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use siltstone_engine::options::parse_duration;
 use siltstone_engine::{OptionReader, Result};
-use siltstone_media::flash::Geometry;
+use siltstone_vfs::flash::Geometry;
 
 // ANCHOR: options
 /// How a table of this engine is kept. Refused whole at open if it cannot be.
@@ -113,7 +113,7 @@ impl Options {
     /// Reads options by name.
     ///
     /// # Errors
-    /// [`siltstone_engine::Error::BadOptions`], all mistakes at once.
+    /// [`siltstone_engine::Error::InvalidOptions`], all mistakes at once.
     pub fn from_map(map: &BTreeMap<String, String>) -> Result<Self> {
         let mut options = Options::default();
         let mut reader = OptionReader::new(map);
@@ -162,7 +162,7 @@ impl Options {
     /// The device's pages and blocks: the capacity, rounded down to whole blocks.
     ///
     /// # Errors
-    /// `BadOptions`, if there can be no such device.
+    /// `InvalidOptions`, if there can be no such device.
     pub fn geometry(&self) -> Result<Geometry> {
         let block = self.page_bytes * u64::from(self.pages_per_block);
         let blocks = (self.capacity_bytes / block.max(1)).min(u64::from(u32::MAX));

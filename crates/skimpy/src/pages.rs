@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use siltstone_engine::{Purpose, Result};
-use siltstone_media::flash::Completion;
+use siltstone_vfs::flash::Completion;
 
 use crate::device::Device;
 use crate::held::Held;
@@ -170,7 +170,7 @@ impl<'d> Pages<'d> {
 mod tests {
     use std::sync::Arc;
 
-    use siltstone_media::flash::{Emulator, Geometry};
+    use siltstone_vfs::flash::{Emulator, Geometry};
 
     use super::*;
     use crate::engine::device_options;

@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::Mutex;
 use siltstone_engine::{Durability, Env, Error, Purpose, Result};
-use siltstone_media::Media;
-use siltstone_media::flash::Flash;
+use siltstone_vfs::Vfs;
+use siltstone_vfs::flash::Flash;
 
 use crate::chains::Chains;
 use crate::checkpoint::{self, Checkpoint};
@@ -44,9 +44,9 @@ use crate::stage::{self, Frame, Stage};
 use crate::versions::Versions;
 
 /// Whether a table was made here once; refuses a directory in which its device is missing.
-pub(crate) fn is_complete(media: &dyn Media) -> Result<bool> {
-    let is_complete = media.exists(stage::NAME)?;
-    if is_complete && !media.exists(DEVICE)? {
+pub(crate) fn is_complete(vfs: &dyn Vfs) -> Result<bool> {
+    let is_complete = vfs.exists(stage::NAME)?;
+    if is_complete && !vfs.exists(DEVICE)? {
         let reason = "the flash device is missing, and its packing buffer is there";
         return Err(Error::corruption(DEVICE, 0, reason));
     }
@@ -137,7 +137,7 @@ fn survey(device: &Device) -> Result<Survey> {
 /// Makes the table's state of what is on the device.
 pub(crate) fn open(
     flash: Arc<dyn Flash>,
-    media: Option<Arc<dyn Media>>,
+    vfs: Option<Arc<dyn Vfs>>,
     env: Env,
     options: Options,
 ) -> Result<Arc<Inner>> {
@@ -155,8 +155,8 @@ pub(crate) fn open(
     };
     let device = Device::new(flash, lanes);
     let survey = survey(&device)?;
-    let has_stage = match &media {
-        Some(media) => media.exists(stage::NAME)?,
+    let has_stage = match &vfs {
+        Some(vfs) => vfs.exists(stage::NAME)?,
         None => false,
     };
     let newest = newest_checkpoint(&device, &survey)?;
@@ -191,8 +191,8 @@ pub(crate) fn open(
     replayed.floor = replayed.floor.max(floor);
     let tail = survey.log.first().map_or(replayed.end, |block| block.first);
     mapping.cut(found.epoch, replayed.end, tail, &epochs);
-    let frames = match &media {
-        Some(media) => Stage::read(&**media)?,
+    let frames = match &vfs {
+        Some(vfs) => Stage::read(&**vfs)?,
         None => Vec::new(),
     };
     let frames = staged(&device, &found, &replayed, frames)?;
@@ -213,7 +213,7 @@ pub(crate) fn open(
     let pending = Pending::new(body, device.slots.per_page());
     let inner = Inner {
         device,
-        media,
+        vfs,
         env,
         history: History::new(replayed.floor),
         mapping,
@@ -241,8 +241,8 @@ pub(crate) fn open(
         writer.force(&inner)?;
         inner.checkpoint(&mut writer)?;
     }
-    writer.stage = match &inner.media {
-        Some(media) => Some(Stage::open(&**media)?),
+    writer.stage = match &inner.vfs {
+        Some(vfs) => Some(Stage::open(&**vfs)?),
         None => None,
     };
     *inner.writer.lock() = Some(writer);

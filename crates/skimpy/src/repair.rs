@@ -31,8 +31,8 @@ use std::sync::Arc;
 use siltstone_engine::{
     Durability, Engine, Env, Error, Loss, LossEffect, Purpose, RepairReport, Result, WriteBatch,
 };
-use siltstone_media::flash::{Emulator, Flash};
-use siltstone_media::{Media, Mode, Overlay};
+use siltstone_vfs::flash::{Emulator, Flash};
+use siltstone_vfs::{Mode, Overlay, Vfs};
 
 use crate::checkpoint::Checkpoint;
 use crate::device::Device;
@@ -51,26 +51,26 @@ const DRAFT: &str = "flash.repaired";
 ///
 /// # Errors
 /// Failures of the medium; a device of another version, geometry or mapping. Damage is no error here.
-pub fn repair(media: &Arc<dyn Media>, env: Env, options: &Options) -> Result<RepairReport> {
-    if !media.exists(DEVICE)? && media.exists(DRAFT)? {
-        finish(&**media)?;
+pub fn repair(vfs: &Arc<dyn Vfs>, env: Env, options: &Options) -> Result<RepairReport> {
+    if !vfs.exists(DEVICE)? && vfs.exists(DRAFT)? {
+        finish(&**vfs)?;
         return Ok(RepairReport::from(format!(
             "a repair that had broken off is ended: {DEVICE} is the new device"
         )));
     }
-    if !media.exists(DEVICE)? && !media.exists(stage::NAME)? {
+    if !vfs.exists(DEVICE)? && !vfs.exists(stage::NAME)? {
         return Ok(format!("nothing to repair: there is no {DEVICE}, and never was").into());
     }
-    if !media.exists(DEVICE)? {
-        return begin_anew(media, env, options);
+    if !vfs.exists(DEVICE)? {
+        return begin_anew(vfs, env, options);
     }
     // The damaged device is kept as it is: what is mended of it is so in memory alone.
-    let old_media: Arc<dyn Media> = Arc::new(Overlay::new(media.clone()));
+    let old_media: Arc<dyn Vfs> = Arc::new(Overlay::new(vfs.clone()));
     let damage = found_damage(&old_media, &env, options)?;
     if damage.is_empty() {
         return Ok(RepairReport::from("everything on the device is sound".to_owned()));
     }
-    let old_media: Arc<dyn Media> = Arc::new(Overlay::new(media.clone()));
+    let old_media: Arc<dyn Vfs> = Arc::new(Overlay::new(vfs.clone()));
     let mut report = RepairReport::default();
     damage.iter().for_each(|(_, told)| report.note(told));
     let geometry = options.geometry()?;
@@ -90,26 +90,26 @@ pub fn repair(media: &Arc<dyn Media>, env: Env, options: &Options) -> Result<Rep
     };
     let device = Device::new(old, 1);
     let salvage = Salvage::of(&device, options, &mut report)?;
-    if media.exists(DRAFT)? {
-        media.remove(DRAFT)?;
+    if vfs.exists(DRAFT)? {
+        vfs.remove(DRAFT)?;
     }
     let options =
         Options { buckets: salvage.buckets.unwrap_or(options.buckets), ..options.clone() };
-    let new = Arc::new(Emulator::in_file(&**media, DRAFT, of_device)?);
+    let new = Arc::new(Emulator::in_file(&**vfs, DRAFT, of_device)?);
     let new = Skimpy { inner: recover::open(new, None, env.clone(), options.clone())? };
-    let frames = Stage::read(&**media)?;
+    let frames = Stage::read(&**vfs)?;
     let written = salvage.write(&device, &new.inner, frames, &mut report)?;
     new.close()?;
     if report.losses.iter().all(|loss| loss.effect == LossEffect::Order) {
         // With label and headers mended it may be sound. If not, what is missing left no trace.
         drop(device);
-        let mended: Arc<dyn Media> = Arc::new(Overlay::new(media.clone()));
+        let mended: Arc<dyn Vfs> = Arc::new(Overlay::new(vfs.clone()));
         Emulator::mend(&*mended, DEVICE, geometry)?;
         if !found_damage(&mended, &env, &options)?.is_empty() {
             report.lose(Loss::entries(DEVICE, 0..whole));
         }
     }
-    let kept = finish(&**media)?;
+    let kept = finish(&**vfs)?;
     report
         .note(format!("{written} versions are written to a new device; kept: {}", kept.join(", ")));
     Ok(report)
@@ -117,17 +117,17 @@ pub fn repair(media: &Arc<dyn Media>, env: Env, options: &Options) -> Result<Rep
 
 /// Makes a device in the place of one that is missing; what was staged is all that there is to
 /// write to it.
-fn begin_anew(media: &Arc<dyn Media>, env: Env, options: &Options) -> Result<RepairReport> {
+fn begin_anew(vfs: &Arc<dyn Vfs>, env: Env, options: &Options) -> Result<RepairReport> {
     let mut report = RepairReport::default();
     report.note(format!("{DEVICE} is missing, and with it every version that was on the device"));
     report.lose(Loss::entries(DEVICE, 0..u64::MAX));
     let of_device = device_options(options.geometry()?, options.lanes);
-    let new = Arc::new(Emulator::in_file(&**media, DRAFT, of_device)?);
+    let new = Arc::new(Emulator::in_file(&**vfs, DRAFT, of_device)?);
     let new = Skimpy { inner: recover::open(new, None, env, options.clone())? };
-    let frames = Stage::read(&**media)?;
+    let frames = Stage::read(&**vfs)?;
     let written = Salvage::default().write(&new.inner.device, &new.inner, frames, &mut report)?;
     new.close()?;
-    let kept = finish(&**media)?;
+    let kept = finish(&**vfs)?;
     report.note(format!(
         "{written} versions that waited in {} are written to a new device; kept: {}",
         stage::NAME,
@@ -138,12 +138,8 @@ fn begin_anew(media: &Arc<dyn Media>, env: Env, options: &Options) -> Result<Rep
 
 /// What is wrong with the table, as far as opening and verifying tell: where, and in words. `media`
 /// is changed.
-fn found_damage(
-    media: &Arc<dyn Media>,
-    env: &Env,
-    options: &Options,
-) -> Result<Vec<(u64, String)>> {
-    let table = match Skimpy::open(media.clone(), env.clone(), options.clone()) {
+fn found_damage(vfs: &Arc<dyn Vfs>, env: &Env, options: &Options) -> Result<Vec<(u64, String)>> {
+    let table = match Skimpy::open(vfs.clone(), env.clone(), options.clone()) {
         Ok(table) => table,
         Err(Error::Corruption { file, offset, reason }) => {
             let told = Error::corruption(file, offset, reason).to_string();
@@ -159,25 +155,25 @@ fn found_damage(
 }
 
 /// Gives the new device its name, and what was there another; the names of what is kept.
-fn finish(media: &dyn Media) -> Result<Vec<String>> {
+fn finish(vfs: &dyn Vfs) -> Result<Vec<String>> {
     let mut kept = Vec::new();
     for name in [DEVICE, stage::NAME] {
-        if media.exists(name)? {
+        if vfs.exists(name)? {
             let mut aside = format!("{name}.damaged");
             for number in 2.. {
-                if !media.exists(&aside)? {
+                if !vfs.exists(&aside)? {
                     break;
                 }
                 aside = format!("{name}.damaged-{number}");
             }
-            media.rename(name, &aside)?;
+            vfs.rename(name, &aside)?;
             kept.push(aside);
         }
     }
-    media.sync_dir(Purpose::Manifest)?;
-    media.rename(DRAFT, DEVICE)?;
-    media.sync_dir(Purpose::Manifest)?;
-    Stage::open(media)?;
+    vfs.sync_dir(Purpose::Manifest)?;
+    vfs.rename(DRAFT, DEVICE)?;
+    vfs.sync_dir(Purpose::Manifest)?;
+    Stage::open(vfs)?;
     Ok(kept)
 }
 

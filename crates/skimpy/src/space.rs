@@ -16,7 +16,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use siltstone_engine::{Purpose, Result};
-use siltstone_media::flash::{Completion, FlashError};
+use siltstone_vfs::flash::{Completion, FlashError};
 
 use crate::device::Device;
 use crate::lanes::Lanes;

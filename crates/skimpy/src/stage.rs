@@ -25,7 +25,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result, WriteBatch};
-use siltstone_media::{File, Media, Mode};
+use siltstone_vfs::{File, Mode, Vfs};
 
 use crate::page::{u32_at, u64_at};
 
@@ -52,20 +52,20 @@ pub(crate) struct Frame {
 impl Stage {
     /// Opens the file, to be written from its start, or makes it: when the device has its first
     /// checkpoint, so that the file is a sign that it must be there.
-    pub(crate) fn open(media: &dyn Media) -> Result<Self> {
-        if media.exists(NAME)? {
-            return Ok(Stage { file: media.open(NAME, Mode::ReadWrite)?, end: 0 });
+    pub(crate) fn open(vfs: &dyn Vfs) -> Result<Self> {
+        if vfs.exists(NAME)? {
+            return Ok(Stage { file: vfs.open(NAME, Mode::ReadWrite)?, end: 0 });
         }
-        let file = media.create(NAME)?;
+        let file = vfs.create(NAME)?;
         file.sync(Purpose::Manifest)?;
-        media.sync_dir(Purpose::Manifest)?;
+        vfs.sync_dir(Purpose::Manifest)?;
         Ok(Stage { file, end: 0 })
     }
 
     /// The frames that the file begins with, if it is there.
-    pub(crate) fn read(media: &dyn Media) -> Result<Vec<Frame>> {
-        match media.exists(NAME)? {
-            true => frames(&*media.open(NAME, Mode::Read)?),
+    pub(crate) fn read(vfs: &dyn Vfs) -> Result<Vec<Frame>> {
+        match vfs.exists(NAME)? {
+            true => frames(&*vfs.open(NAME, Mode::Read)?),
             false => Ok(Vec::new()),
         }
     }

@@ -11,7 +11,7 @@ impl Inner {
         let counters = &self.counters;
         let device = self.device.flash.counters();
         // Files count what the packing buffer's keeper takes, too.
-        let io = match self.media.as_ref().and_then(|media| media.counters()) {
+        let io = match self.vfs.as_ref().and_then(|vfs| vfs.counters()) {
             Some(files) => IoCounters::snapshot(&files),
             None => device.snapshot(),
         };

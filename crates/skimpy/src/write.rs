@@ -94,7 +94,7 @@ impl Inner {
             records.into_iter().map(|(at, record)| (at, Arc::new(record))).collect();
         let own = || records.iter().map(|(_, record)| record.clone());
         let is_small = !has_payload && batch.as_bytes().len() < body;
-        if durability == Durability::Buffered && (is_small || self.media.is_none()) {
+        if durability == Durability::Buffered && (is_small || self.vfs.is_none()) {
             if let Some(stage) = &mut writer.stage {
                 let (epoch, durable) = (writer.epoch, writer.durable);
                 let batch = batch.clone();

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
-use siltstone_media::Ram;
 use siltstone_skimpy::{Options, Skimpy};
 use siltstone_testkit::Dice;
+use siltstone_vfs::Ram;
 
 /// A third of the device's records of 512 bytes, as in the paper.
 const KEYS: u64 = 40_000;
@@ -110,11 +110,11 @@ fn copies_do_not_fill_a_device_that_is_all_but_empty() {
 fn a_table_that_is_opened_often_gives_space_back() {
     let map = [("capacity", "16MiB"), ("block", "4"), ("buckets", "8"), ("free", "0.9")];
     let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
-    let media = Arc::new(Ram::new());
+    let vfs = Arc::new(Ram::new());
     let mut free = 0;
     for opening in 0..150 {
         let env = Env::replayable(Arc::new(ManualClock::at(10_000)), 1);
-        let engine = Skimpy::open(media.clone(), env, Options::from_map(&map).unwrap()).unwrap();
+        let engine = Skimpy::open(vfs.clone(), env, Options::from_map(&map).unwrap()).unwrap();
         for key in 0..40 {
             let key = (opening * 40 + key) % 300;
             put(&engine, key, key);

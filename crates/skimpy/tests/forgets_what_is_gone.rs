@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Entry, Env, ManualClock, WriteBatch};
-use siltstone_media::flash::{Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 use siltstone_skimpy::{Options, Skimpy};
 use siltstone_testkit::Dice;
 use siltstone_testkit::session::contents;
+use siltstone_vfs::flash::{Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 
 /// Longer than a page, so that a deletion has pages of payload, too.
 const LONG_KEY_BYTES: usize = 6000;

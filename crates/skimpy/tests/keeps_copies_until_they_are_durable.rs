@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
-use siltstone_media::flash::{Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 use siltstone_skimpy::{Options, Skimpy};
+use siltstone_vfs::flash::{Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 
 /// Keys that are written once, and synced.
 const COLD: u64 = 12;

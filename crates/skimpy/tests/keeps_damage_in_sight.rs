@@ -6,18 +6,18 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, ManualClock, Purpose, WriteBatch};
-use siltstone_media::{Media, Mode, Ram};
 use siltstone_skimpy::{Options, Skimpy};
 use siltstone_testkit::subject;
+use siltstone_vfs::{Mode, Ram, Vfs};
 
 const MAPPINGS: [&str; 3] = ["skimpy", "semel", "vftl"];
 const KEPT: u64 = 12;
 
 /// Flips a byte amid the first place of the device's file where these bytes are.
-fn damage(media: &Arc<dyn Media>, bytes: &[u8]) {
-    let files = media.list().unwrap().into_iter();
+fn damage(vfs: &Arc<dyn Vfs>, bytes: &[u8]) {
+    let files = vfs.list().unwrap().into_iter();
     for name in files.filter(|name| !name.starts_with("STAGE")) {
-        let file = media.open(&name, Mode::ReadWrite).unwrap();
+        let file = vfs.open(&name, Mode::ReadWrite).unwrap();
         let mut all = vec![0; file.len().unwrap() as usize];
         file.read_at(0, &mut all, Purpose::Maintenance).unwrap();
         if let Some(at) = all.windows(bytes.len()).position(|window| window == bytes) {
@@ -31,18 +31,18 @@ fn damage(media: &Arc<dyn Media>, bytes: &[u8]) {
 #[test]
 fn is_a_page_that_cannot_be_read_not_erased_while_versions_in_it_are_live() {
     for mapping in MAPPINGS {
-        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         let text = format!("capacity=1MiB block=4 buckets=8 free=0.5 cache=0 mapping={mapping}");
         let options = Options::from_map(&subject::options([text.as_str()])).unwrap();
         let env = Env::replayable(Arc::new(ManualClock::at(10_000)), 1);
-        let table = Skimpy::open(media.clone(), env, options).unwrap();
+        let table = Skimpy::open(vfs.clone(), env, options).unwrap();
         let value = |key: u64| format!("the value of {key} is kept").into_bytes();
         for key in 0..KEPT {
             let mut batch = WriteBatch::new();
             batch.put(format!("kept-{key}").as_bytes(), &value(key));
             table.write(&batch, Durability::Synced).unwrap();
         }
-        damage(&media, &value(3));
+        damage(&vfs, &value(3));
 
         let overwrite = |turn: u64| {
             let mut batch = WriteBatch::new();

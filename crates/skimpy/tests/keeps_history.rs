@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, ReadPoint, WriteBatch};
-use siltstone_media::{Media, Ram};
 use siltstone_skimpy::{Options, Skimpy};
 use siltstone_testkit::Dice;
+use siltstone_vfs::{Ram, Vfs};
 
 fn options(more: &[(&str, &str)]) -> Options {
     let base = [("capacity", "1MiB"), ("block", "4"), ("buckets", "4"), ("free", "0.6")];
@@ -20,13 +20,13 @@ fn options(more: &[(&str, &str)]) -> Options {
     Options::from_map(&map).unwrap()
 }
 
-fn open(media: &Arc<dyn Media>, clock: &Arc<ManualClock>, more: &[(&str, &str)]) -> Skimpy {
+fn open(vfs: &Arc<dyn Vfs>, clock: &Arc<ManualClock>, more: &[(&str, &str)]) -> Skimpy {
     let env = Env::replayable(clock.clone(), 1);
-    Skimpy::open(media.clone(), env, options(more))
+    Skimpy::open(vfs.clone(), env, options(more))
         .unwrap_or_else(|error| panic!("{more:?}: {error}"))
 }
 
-fn fresh() -> (Arc<dyn Media>, Arc<ManualClock>) {
+fn fresh() -> (Arc<dyn Vfs>, Arc<ManualClock>) {
     (Arc::new(Ram::new()), Arc::new(ManualClock::at(10_000)))
 }
 
@@ -55,8 +55,8 @@ fn all_versions_since_the_watermark_are_there() {
         let seeds = std::env::var("SILTSTONE_HISTORIES").map_or(6, |text| text.parse().unwrap());
         for seed in 0..seeds {
             let more = [("retention", "300ms"), ("mapping", mapping), ("cache", cache)];
-            let (media, clock) = fresh();
-            let mut engine = open(&media, &clock, &more);
+            let (vfs, clock) = fresh();
+            let mut engine = open(&vfs, &clock, &more);
             let mut dice = Dice::of(seed, 77);
             let mut history = History::new();
             let mut now = 10_000;
@@ -100,7 +100,7 @@ fn all_versions_since_the_watermark_are_there() {
                             engine.close().unwrap();
                         }
                         drop(engine);
-                        engine = open(&media, &clock, &more);
+                        engine = open(&vfs, &clock, &more);
                     }
                     _ => {}
                 }
@@ -119,8 +119,8 @@ fn all_versions_since_the_watermark_are_there() {
 
 #[test]
 fn times_before_the_watermark_and_in_the_future_are_refused() {
-    let (media, clock) = fresh();
-    let engine = open(&media, &clock, &[("retention", "100ms")]);
+    let (vfs, clock) = fresh();
+    let engine = open(&vfs, &clock, &[("retention", "100ms")]);
     put(&engine, b"k", b"1").unwrap();
     clock.set(10_500);
     put(&engine, b"k", b"2").unwrap();
@@ -146,26 +146,26 @@ fn times_before_the_watermark_and_in_the_future_are_refused() {
     assert_eq!(engine.get(b"k").unwrap().unwrap().value, b"3");
     // The watermark outlives the process.
     drop((now, engine));
-    let engine = open(&media, &clock, &[("retention", "100ms")]);
+    let engine = open(&vfs, &clock, &[("retention", "100ms")]);
     assert!(matches!(engine.at(10_000), Err(Error::BelowWatermark { .. })));
 }
 
 #[test]
 fn a_look_at_now_takes_nothing_from_what_is_buffered() {
-    let (media, clock) = fresh();
-    let engine = open(&media, &clock, &[]);
+    let (vfs, clock) = fresh();
+    let engine = open(&vfs, &clock, &[]);
     put(&engine, b"a", b"1").unwrap();
     drop(engine.at(10_000).unwrap());
     put(&engine, b"b", b"2").unwrap();
     drop(engine);
-    let engine = open(&media, &clock, &[]);
+    let engine = open(&vfs, &clock, &[]);
     assert_eq!(engine.get(b"a").unwrap().unwrap().value, b"1");
     assert_eq!(engine.get(b"b").unwrap().unwrap().value, b"2");
     // And when all that was discarded since is later than the last batch.
     engine.at(10_000).unwrap();
     engine.maintain().unwrap();
     drop(engine);
-    let engine = open(&media, &clock, &[]);
+    let engine = open(&vfs, &clock, &[]);
     let point = engine.snapshot().unwrap();
     put(&engine, b"a", b"3").unwrap();
     assert_eq!(engine.get_at(b"a", &point).unwrap().unwrap().value, b"1");
@@ -174,15 +174,15 @@ fn a_look_at_now_takes_nothing_from_what_is_buffered() {
 #[test]
 fn records_that_just_fit_a_page_are_remapped() {
     for mapping in ["skimpy", "semel"] {
-        let (media, clock) = fresh();
-        let engine = open(&media, &clock, &[("mapping", mapping), ("free", "0.9")]);
+        let (vfs, clock) = fresh();
+        let engine = open(&vfs, &clock, &[("mapping", mapping), ("free", "0.9")]);
         // All sizes about the largest that lies in a page with its key, and one a bucket at least.
         for size in 3980..4060u32 {
             put(&engine, &size.to_be_bytes(), &vec![7; size as usize]).unwrap();
             engine.maintain().unwrap();
         }
         engine.close().unwrap();
-        let engine = open(&media, &clock, &[("mapping", mapping), ("free", "0.9")]);
+        let engine = open(&vfs, &clock, &[("mapping", mapping), ("free", "0.9")]);
         for size in 3980..4060u32 {
             let found = engine.get(&size.to_be_bytes()).unwrap().map(|entry| entry.value.len());
             assert_eq!(found, Some(size as usize), "{mapping}");
@@ -193,8 +193,8 @@ fn records_that_just_fit_a_page_are_remapped() {
 #[test]
 fn space_comes_back_when_nobody_asks_for_the_past() {
     for mapping in ["skimpy", "semel"] {
-        let (media, clock) = fresh();
-        let engine = open(&media, &clock, &[("mapping", mapping)]);
+        let (vfs, clock) = fresh();
+        let engine = open(&vfs, &clock, &[("mapping", mapping)]);
         let write_all = |value: u8| {
             for key in 0..20u8 {
                 put(&engine, &[key], &[value; 900]).unwrap();
@@ -215,7 +215,7 @@ fn space_comes_back_when_nobody_asks_for_the_past() {
         assert_eq!(engine.get_at(&[3], &point).unwrap().unwrap().value, [0; 900]);
         // Forgotten snapshots are held for ever; a new opening has none.
         drop((point, engine));
-        let engine = open(&media, &clock, &[("mapping", mapping)]);
+        let engine = open(&vfs, &clock, &[("mapping", mapping)]);
         for _ in 0..3 {
             engine.maintain().unwrap();
         }
@@ -228,8 +228,8 @@ fn space_comes_back_when_nobody_asks_for_the_past() {
 #[test]
 fn a_full_device_refuses_writes_and_is_read_on() {
     for mapping in ["skimpy", "semel", "vftl"] {
-        let (media, clock) = fresh();
-        let engine = open(&media, &clock, &[("mapping", mapping)]);
+        let (vfs, clock) = fresh();
+        let engine = open(&vfs, &clock, &[("mapping", mapping)]);
         let mut written = 0u32;
         let error = loop {
             match put(&engine, &written.to_be_bytes(), &[7; 1500]) {
@@ -245,20 +245,20 @@ fn a_full_device_refuses_writes_and_is_read_on() {
             assert_eq!(found.unwrap().value, [7; 1500], "{mapping}: {key} of {written}");
         }
         drop(engine);
-        let engine = open(&media, &clock, &[("mapping", mapping)]);
+        let engine = open(&vfs, &clock, &[("mapping", mapping)]);
         assert!(engine.get(&(written / 2).to_be_bytes()).unwrap().is_some());
     }
 }
 
 #[test]
 fn a_device_of_another_kind_is_refused_by_name() {
-    let (media, clock) = fresh();
-    open(&media, &clock, &[]).close().unwrap();
+    let (vfs, clock) = fresh();
+    open(&vfs, &clock, &[]).close().unwrap();
     for (more, words) in
         [([("block", "8")], "another geometry"), ([("mapping", "semel")], "mapping=skimpy")]
     {
         let env = Env::replayable(clock.clone(), 1);
-        let Err(Error::Refused { path, reason }) = Skimpy::open(media.clone(), env, options(&more))
+        let Err(Error::Refused { path, reason }) = Skimpy::open(vfs.clone(), env, options(&more))
         else {
             panic!("{more:?} is not refused");
         };

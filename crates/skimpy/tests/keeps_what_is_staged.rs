@@ -8,27 +8,27 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, ManualClock, Purpose, WriteBatch};
-use siltstone_media::{Media, Mode, Ram};
 use siltstone_skimpy::{Options, Skimpy};
+use siltstone_vfs::{Mode, Ram, Vfs};
 
 const KEYS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
 
-fn open(media: &Arc<dyn Media>, mapping: &str) -> Skimpy {
+fn open(vfs: &Arc<dyn Vfs>, mapping: &str) -> Skimpy {
     let map = [("capacity", "1MiB"), ("block", "4"), ("buckets", "4"), ("mapping", mapping)];
     let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
     let env = Env::replayable(Arc::new(ManualClock::at(10_000)), 1);
-    Skimpy::open(media.clone(), env, Options::from_map(&map).unwrap()).unwrap()
+    Skimpy::open(vfs.clone(), env, Options::from_map(&map).unwrap()).unwrap()
 }
 
 /// Puts four keys, a batch each, and leaves without a word; what is there when the frames of these batches are left.
 fn left_of(mapping: &str, frames_left: &[usize]) -> Vec<&'static [u8]> {
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
-    let engine = open(&media, mapping);
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+    let engine = open(&vfs, mapping);
     for key in KEYS {
         engine.write(WriteBatch::new().put(key, b"value"), Durability::Buffered).unwrap();
     }
     drop(engine);
-    let file = media.open("packing", Mode::ReadWrite).unwrap();
+    let file = vfs.open("packing", Mode::ReadWrite).unwrap();
     let mut bytes = vec![0; file.len().unwrap() as usize];
     file.read_at(0, &mut bytes, Purpose::Recovery).unwrap();
     let (mut frames, mut at) = (Vec::new(), 0);
@@ -41,7 +41,7 @@ fn left_of(mapping: &str, frames_left: &[usize]) -> Vec<&'static [u8]> {
     kept.resize(bytes.len(), 0);
     file.write_at(0, &kept, Purpose::Log).unwrap();
     drop(file);
-    let engine = open(&media, mapping);
+    let engine = open(&vfs, mapping);
     KEYS.into_iter().filter(|key| engine.get(key).unwrap().is_some()).collect()
 }
 

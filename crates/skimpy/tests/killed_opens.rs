@@ -9,19 +9,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, ManualClock, Result, WriteBatch};
-use siltstone_media::Faulty;
 use siltstone_skimpy::{Options, Skimpy};
+use siltstone_vfs::Faulty;
 
 const KEYS: u32 = 400;
 const ROUNDS: u32 = 60;
 /// Openings of a round that end early.
 const ENDS: u32 = 6;
 
-fn open(media: &Faulty, mapping: &str, lanes: &str) -> Result<Skimpy> {
+fn open(vfs: &Faulty, mapping: &str, lanes: &str) -> Result<Skimpy> {
     let map = [("capacity", "2MiB"), ("block", "8"), ("mapping", mapping), ("lanes", lanes)];
     let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
     let env = Env::replayable(Arc::new(ManualClock::at(10_000)), 1);
-    Skimpy::open(Arc::new(media.clone()), env, Options::from_map(&map).unwrap())
+    Skimpy::open(Arc::new(vfs.clone()), env, Options::from_map(&map).unwrap())
 }
 
 fn put(engine: &Skimpy, key: u32, value: u32) -> Result<()> {
@@ -42,12 +42,12 @@ fn device_stays_writable_after_hundreds_of_processes_that_end_early() {
     // `vftl`, a mapping for experiments, begins new blocks at each opening.
     for mapping in ["skimpy", "semel"] {
         for lanes in ["1", "2"] {
-            let mut media = Faulty::new(1);
+            let mut vfs = Faulty::new(1);
             let mut newest: BTreeMap<u32, u32> = BTreeMap::new();
             // The write that a process was at when it ended may be there or not.
             let mut uncertain = None;
             for round in 0..ROUNDS {
-                let engine = open(&media, mapping, lanes).unwrap();
+                let engine = open(&vfs, mapping, lanes).unwrap();
                 if let Some(key) =
                     uncertain.take().filter(|key| get(&engine, *key) == Some(round - 1))
                 {
@@ -57,12 +57,12 @@ fn device_stays_writable_after_hundreds_of_processes_that_end_early() {
                     assert_eq!(get(&engine, *key), Some(*value), "{mapping} {lanes} {round} {key}");
                 }
                 // Most processes end in the middle of something, at the latest after these writes.
-                media.cut_power_at(u64::from(round * 37 % 400));
+                vfs.cut_power_at(u64::from(round * 37 % 400));
                 for i in 0..KEYS + round {
                     let key = (round * 7 + i) % KEYS;
                     match put(&engine, key, round) {
                         Ok(()) => _ = newest.insert(key, round),
-                        Err(error) if media.power_is_off() => {
+                        Err(error) if vfs.power_is_off() => {
                             uncertain = Some(key);
                             drop(error);
                             break;
@@ -71,11 +71,11 @@ fn device_stays_writable_after_hundreds_of_processes_that_end_early() {
                     }
                 }
                 drop(engine);
-                media = media.after_death(1);
+                vfs = vfs.after_death(1);
                 for end in 0..ENDS {
-                    media.cut_power_at(u64::from(1 + (round * 5 + end * 3) % 37));
-                    drop(open(&media, mapping, lanes));
-                    media = media.after_death(1);
+                    vfs.cut_power_at(u64::from(1 + (round * 5 + end * 3) % 37));
+                    drop(open(&vfs, mapping, lanes));
+                    vfs = vfs.after_death(1);
                 }
             }
         }

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, WriteBatch};
-use siltstone_media::flash::{Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 use siltstone_skimpy::{Options, Skimpy};
 use siltstone_testkit::Dice;
+use siltstone_vfs::flash::{Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 
 const MAPPINGS: [&str; 3] = ["skimpy", "semel", "vftl"];
 type State = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, Purpose, WriteBatch};
-use siltstone_media::{Media, Mode, Ram};
 use siltstone_skimpy::{Options, Skimpy, inspect, repair};
 use siltstone_testkit::Dice;
 use siltstone_testkit::session::contents;
+use siltstone_vfs::{Mode, Ram, Vfs};
 
 const MAPPINGS: [&str; 3] = ["skimpy", "semel", "vftl"];
 const PAGE: u64 = 4096;
@@ -27,8 +27,8 @@ fn env() -> Env {
     Env::replayable(Arc::new(ManualClock::at(10_000)), 1)
 }
 
-fn open(media: &Arc<dyn Media>, mapping: &str) -> siltstone_engine::Result<Skimpy> {
-    Skimpy::open(media.clone(), env(), options(mapping))
+fn open(vfs: &Arc<dyn Vfs>, mapping: &str) -> siltstone_engine::Result<Skimpy> {
+    Skimpy::open(vfs.clone(), env(), options(mapping))
 }
 
 /// What each key was set to, in order; `None`: deleted.
@@ -41,9 +41,9 @@ fn now(history: &History) -> BTreeMap<Vec<u8>, Vec<u8>> {
 
 /// A table that was written round its device, its keys overwritten and deleted, some values larger than a page; the
 /// last writes are staged if it is `left` without being closed.
-fn filled(mapping: &str, seed: u64, left: bool) -> (Arc<dyn Media>, History) {
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
-    let table = open(&media, mapping).unwrap();
+fn filled(mapping: &str, seed: u64, left: bool) -> (Arc<dyn Vfs>, History) {
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+    let table = open(&vfs, mapping).unwrap();
     let (mut dice, mut history) = (Dice::of(seed, 3), History::new());
     for turn in 0..1500u64 {
         let mut batch = WriteBatch::new();
@@ -70,7 +70,7 @@ fn filled(mapping: &str, seed: u64, left: bool) -> (Arc<dyn Media>, History) {
     } else {
         table.close().unwrap();
     }
-    (media, history)
+    (vfs, history)
 }
 
 fn read(table: &Skimpy) -> BTreeMap<Vec<u8>, Vec<u8>> {
@@ -78,8 +78,8 @@ fn read(table: &Skimpy) -> BTreeMap<Vec<u8>, Vec<u8>> {
     entries.map(|(key, entry)| (key, entry.value)).collect()
 }
 
-fn flip(media: &Arc<dyn Media>, name: &str, at: u64) {
-    let file = media.open(name, Mode::ReadWrite).unwrap();
+fn flip(vfs: &Arc<dyn Vfs>, name: &str, at: u64) {
+    let file = vfs.open(name, Mode::ReadWrite).unwrap();
     let mut byte = [0];
     file.read_at(at, &mut byte, Purpose::Maintenance).unwrap();
     file.write_at(at, &[byte[0] ^ 0x20], Purpose::Maintenance).unwrap();
@@ -91,18 +91,18 @@ fn byte_of(page: u64) -> u64 {
 }
 
 /// Bytes of the kind of page, and whether it is of this kind.
-fn is_kind(media: &Arc<dyn Media>, page: u64, kind: u8) -> bool {
+fn is_kind(vfs: &Arc<dyn Vfs>, page: u64, kind: u8) -> bool {
     let mut byte = [0];
-    let file = media.open("flash", Mode::Read).unwrap();
+    let file = vfs.open("flash", Mode::Read).unwrap();
     file.read_at(byte_of(page) - 100 + 4, &mut byte, Purpose::Maintenance).unwrap();
     byte[0] == kind
 }
 
 /// Repairs; the table then opens, is sound, takes writes, and holds nothing that was never there. What it holds of
 /// what it should, and the story.
-fn repaired(media: &Arc<dyn Media>, mapping: &str, history: &History) -> (usize, String) {
-    let story = repair(media, env(), &options(mapping)).unwrap().lines.join("\n");
-    let table = open(media, mapping).unwrap();
+fn repaired(vfs: &Arc<dyn Vfs>, mapping: &str, history: &History) -> (usize, String) {
+    let story = repair(vfs, env(), &options(mapping)).unwrap().lines.join("\n");
+    let table = open(vfs, mapping).unwrap();
     assert!(table.verify(&mut |_, _| ()).unwrap().is_sound(), "{story}");
     let found = read(&table);
     for (key, value) in &found {
@@ -111,9 +111,9 @@ fn repaired(media: &Arc<dyn Media>, mapping: &str, history: &History) -> (usize,
     table.write(WriteBatch::new().put(b"later", b"too"), Durability::Synced).unwrap();
     table.maintain().unwrap();
     table.close().unwrap();
-    assert_eq!(open(media, mapping).unwrap().get(b"later").unwrap().unwrap().value, b"too");
+    assert_eq!(open(vfs, mapping).unwrap().get(b"later").unwrap().unwrap().value, b"too");
     assert_eq!(
-        repair(media, env(), &options(mapping)).unwrap().lines,
+        repair(vfs, env(), &options(mapping)).unwrap().lines,
         ["everything on the device is sound"]
     );
     let wanted = now(history);
@@ -124,11 +124,11 @@ fn repaired(media: &Arc<dyn Media>, mapping: &str, history: &History) -> (usize,
 #[test]
 fn a_sound_table_stays_as_it_is() {
     for mapping in MAPPINGS {
-        let (media, history) = filled(mapping, 1, false);
-        let names = media.list().unwrap();
-        assert_eq!(repair(&media, env(), &options(mapping)).unwrap().lines.len(), 1);
-        assert_eq!(media.list().unwrap(), names);
-        assert_eq!(read(&open(&media, mapping).unwrap()), now(&history));
+        let (vfs, history) = filled(mapping, 1, false);
+        let names = vfs.list().unwrap();
+        assert_eq!(repair(&vfs, env(), &options(mapping)).unwrap().lines.len(), 1);
+        assert_eq!(vfs.list().unwrap(), names);
+        assert_eq!(read(&open(&vfs, mapping).unwrap()), now(&history));
     }
 }
 
@@ -137,22 +137,19 @@ fn what_is_on_other_pages_is_saved_and_the_damaged_device_kept() {
     for mapping in MAPPINGS {
         let mut damaged = 0;
         for seed in 0..12 {
-            let (media, history) = filled(mapping, seed, seed % 2 == 0);
+            let (vfs, history) = filled(mapping, seed, seed % 2 == 0);
             let mut dice = Dice::of(seed, 9);
             let pages = 256;
             for _ in 0..1 + seed % 3 {
-                flip(&media, "flash", byte_of(dice.below(pages)));
+                flip(&vfs, "flash", byte_of(dice.below(pages)));
             }
-            let (same, story) = repaired(&media, mapping, &history);
+            let (same, story) = repaired(&vfs, mapping, &history);
             let wanted = now(&history).len();
             // A page has eight records or so, and one of a payload that several pages share a few.
             assert!(same + 40 >= wanted, "{mapping}, {seed}: {same} of {wanted}: {story}");
             if story.contains("new device") {
                 damaged += 1;
-                assert!(
-                    media.exists("flash.damaged").unwrap() && story.contains("kept"),
-                    "{story}"
-                );
+                assert!(vfs.exists("flash.damaged").unwrap() && story.contains("kept"), "{story}");
             } else {
                 assert_eq!(same, wanted, "{mapping}, {seed}: {story}");
             }
@@ -165,20 +162,20 @@ fn what_is_on_other_pages_is_saved_and_the_damaged_device_kept() {
 fn nothing_is_lost_where_no_record_was_damaged() {
     for mapping in MAPPINGS {
         for what in ["label", "header", "checkpoints", "end"] {
-            let (media, history) = filled(mapping, 4, what == "label");
-            let file = media.open("flash", Mode::ReadWrite).unwrap();
+            let (vfs, history) = filled(mapping, 4, what == "label");
+            let file = vfs.open("flash", Mode::ReadWrite).unwrap();
             match what {
-                "label" => flip(&media, "flash", 29),
+                "label" => flip(&vfs, "flash", 29),
                 "header" => (0..64).for_each(|block| {
                     let at = LABEL + block * BLOCK;
                     file.write_at(at, &[0xee; 16], Purpose::Maintenance).unwrap();
                 }),
                 "checkpoints" => (0..256)
-                    .filter(|page| is_kind(&media, *page, 3))
-                    .for_each(|page| flip(&media, "flash", byte_of(page))),
+                    .filter(|page| is_kind(&vfs, *page, 3))
+                    .for_each(|page| flip(&vfs, "flash", byte_of(page))),
                 _ => file.set_len(file.len().unwrap() - 600).unwrap(),
             }
-            let (same, story) = repaired(&media, mapping, &history);
+            let (same, story) = repaired(&vfs, mapping, &history);
             let wanted = now(&history).len();
             match what {
                 "end" => assert!(same + 16 >= wanted && story.contains("cut off"), "{story}"),
@@ -193,17 +190,17 @@ fn nothing_is_lost_where_no_record_was_damaged() {
 #[test]
 fn a_page_that_was_durable_is_missed_if_only_the_last_one_tells_of_it() {
     for mapping in MAPPINGS {
-        let media: Arc<dyn Media> = Arc::new(Ram::new());
-        let table = open(&media, mapping).unwrap();
+        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+        let table = open(&vfs, mapping).unwrap();
         for key in [b"first", b"other"] {
             table.write(WriteBatch::new().put(key, b"value"), Durability::Synced).unwrap();
         }
         drop(table);
-        let first = (0..256).find(|page| is_kind(&media, *page, 1)).unwrap();
-        flip(&media, "flash", byte_of(first));
-        assert!(matches!(open(&media, mapping), Err(Error::Corruption { .. })), "{mapping}");
-        repair(&media, env(), &options(mapping)).unwrap();
-        let found = read(&open(&media, mapping).unwrap());
+        let first = (0..256).find(|page| is_kind(&vfs, *page, 1)).unwrap();
+        flip(&vfs, "flash", byte_of(first));
+        assert!(matches!(open(&vfs, mapping), Err(Error::Corruption { .. })), "{mapping}");
+        repair(&vfs, env(), &options(mapping)).unwrap();
+        let found = read(&open(&vfs, mapping).unwrap());
         assert_eq!(found.into_keys().collect::<Vec<_>>(), [b"other"], "{mapping}");
     }
 }
@@ -211,12 +208,12 @@ fn a_page_that_was_durable_is_missed_if_only_the_last_one_tells_of_it() {
 #[test]
 fn versions_keep_their_times() {
     for mapping in MAPPINGS {
-        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         let clock = Arc::new(ManualClock::at(10_000));
         let mut options = options(mapping);
         options.retention = std::time::Duration::from_secs(3600);
         let env = Env::replayable(clock.clone(), 1);
-        let table = Skimpy::open(media.clone(), env.clone(), options.clone()).unwrap();
+        let table = Skimpy::open(vfs.clone(), env.clone(), options.clone()).unwrap();
         for value in 0..20u64 {
             clock.set(10_000 + value * 1000);
             let mut batch = WriteBatch::new();
@@ -226,9 +223,9 @@ fn versions_keep_their_times() {
         clock.set(60_000);
         table.write(WriteBatch::new().delete(b"key"), Durability::Synced).unwrap();
         table.close().unwrap();
-        flip(&media, "flash", 29);
-        let story = repair(&media, env.clone(), &options).unwrap().lines;
-        let table = Skimpy::open(media, env, options).unwrap();
+        flip(&vfs, "flash", 29);
+        let story = repair(&vfs, env.clone(), &options).unwrap().lines;
+        let table = Skimpy::open(vfs, env, options).unwrap();
         for value in 0..20u64 {
             let point = table.at(10_000 + value * 1000 + 500).unwrap();
             let found = table.get_at(b"key", &point).unwrap();
@@ -255,10 +252,10 @@ fn what_is_buried_stays_so() {
 }
 
 fn what_is_buried_stays_so_of(mapping: &str, seed: u64) {
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     let clock = Arc::new(ManualClock::at(10_000));
     let env = Env::replayable(clock.clone(), 1);
-    let table = Skimpy::open(media.clone(), env, options(mapping)).unwrap();
+    let table = Skimpy::open(vfs.clone(), env, options(mapping)).unwrap();
     let (mut dice, mut history) = (Dice::of(seed, 5), History::new());
     // By time: which key was last put, and had expired already.
     let mut gone = BTreeMap::new();
@@ -284,17 +281,17 @@ fn what_is_buried_stays_so_of(mapping: &str, seed: u64) {
         table.write(&batch, Durability::Synced).unwrap();
     }
     table.close().unwrap();
-    let records = shown(&media);
+    let records = shown(&vfs);
     let buried = |it: &Shown| it.what == "buried";
     let times: BTreeSet<_> = records.iter().filter(|it| buried(it)).map(|it| &it.time).collect();
     assert!(!times.is_empty(), "{mapping}, {seed}: nothing is buried");
     let copies = records.iter().filter(|it| !buried(it) && times.contains(&it.time));
-    let checkpoints = (0..256).filter(|page| is_kind(&media, *page, 3));
+    let checkpoints = (0..256).filter(|page| is_kind(&vfs, *page, 3));
     let damaged: BTreeSet<u64> = copies.map(|it| it.page).chain(checkpoints).collect();
-    damaged.iter().for_each(|page| flip(&media, "flash", byte_of(*page)));
-    let (_, story) = repaired(&media, mapping, &history);
-    assert!(shown(&media).iter().all(|it| !it.key.is_empty()), "{mapping}, {seed}: {story}");
-    let found = read(&open(&media, mapping).unwrap());
+    damaged.iter().for_each(|page| flip(&vfs, "flash", byte_of(*page)));
+    let (_, story) = repaired(&vfs, mapping, &history);
+    assert!(shown(&vfs).iter().all(|it| !it.key.is_empty()), "{mapping}, {seed}: {story}");
+    let found = read(&open(&vfs, mapping).unwrap());
     for key in times.iter().filter_map(|time| gone.get(*time)) {
         let is_gone = history[key].last() == Some(&None);
         assert!(!is_gone || !found.contains_key(key), "{mapping}, {seed}: {key:?} came back");
@@ -310,8 +307,8 @@ struct Shown {
     what: String,
 }
 
-fn shown(media: &Arc<dyn Media>) -> Vec<Shown> {
-    let told = inspect(media, "flash", usize::MAX).unwrap().unwrap();
+fn shown(vfs: &Arc<dyn Vfs>) -> Vec<Shown> {
+    let told = inspect(vfs, "flash", usize::MAX).unwrap().unwrap();
     let unread = ("pages that can't be read".to_owned(), "0".to_owned());
     assert!(told.properties.contains(&unread), "{:?}", told.properties);
     let parts = told.items.iter().map(|item| {
@@ -331,45 +328,45 @@ fn shown(media: &Arc<dyn Media>) -> Vec<Shown> {
 #[test]
 fn a_repair_that_broke_off_is_ended_or_done_anew() {
     for mapping in MAPPINGS {
-        let (media, history) = filled(mapping, 5, false);
-        flip(&media, "flash", 29);
+        let (vfs, history) = filled(mapping, 5, false);
+        flip(&vfs, "flash", 29);
         // A draft of an earlier try is no device.
-        media.create("flash.repaired").unwrap().set_len(77).unwrap();
-        let (same, _) = repaired(&media, mapping, &history);
+        vfs.create("flash.repaired").unwrap().set_len(77).unwrap();
+        let (same, _) = repaired(&vfs, mapping, &history);
         assert_eq!(same, now(&history).len());
         // It broke off after the old device had got its new name.
-        media.rename("flash", "flash.repaired").unwrap();
-        assert!(matches!(open(&media, mapping), Err(Error::Corruption { .. })));
-        let story = repair(&media, env(), &options(mapping)).unwrap().lines;
+        vfs.rename("flash", "flash.repaired").unwrap();
+        assert!(matches!(open(&vfs, mapping), Err(Error::Corruption { .. })));
+        let story = repair(&vfs, env(), &options(mapping)).unwrap().lines;
         assert!(story[0].contains("broken off"), "{story:?}");
-        assert_eq!(read(&open(&media, mapping).unwrap()).len(), now(&history).len() + 1);
+        assert_eq!(read(&open(&vfs, mapping).unwrap()).len(), now(&history).len() + 1);
         // Of two damaged devices both are kept.
-        flip(&media, "flash", 29);
-        repair(&media, env(), &options(mapping)).unwrap();
-        assert!(media.exists("flash.damaged").unwrap() && media.exists("flash.damaged-2").unwrap());
+        flip(&vfs, "flash", 29);
+        repair(&vfs, env(), &options(mapping)).unwrap();
+        assert!(vfs.exists("flash.damaged").unwrap() && vfs.exists("flash.damaged-2").unwrap());
     }
 }
 
 /// Appends to the device's file.
-fn extend(media: &Arc<dyn Media>, bytes: &[u8]) {
-    let file = media.open("flash", Mode::ReadWrite).unwrap();
+fn extend(vfs: &Arc<dyn Vfs>, bytes: &[u8]) {
+    let file = vfs.open("flash", Mode::ReadWrite).unwrap();
     file.write_at(file.len().unwrap(), bytes, Purpose::Maintenance).unwrap();
 }
 
 #[test]
 fn device_with_bytes_behind_its_end_opens_and_reports_them() {
     for mapping in MAPPINGS {
-        let (media, history) = filled(mapping, 21, true);
-        extend(&media, b"x");
-        let table = open(&media, mapping).unwrap();
+        let (vfs, history) = filled(mapping, 21, true);
+        extend(&vfs, b"x");
+        let table = open(&vfs, mapping).unwrap();
         assert_eq!(read(&table), now(&history), "{mapping}");
         let told = "1 bytes stand behind the end of the device";
         assert!(table.warnings()[0].contains(told), "{:?}", table.warnings());
         let report = table.verify(&mut |_, _| ()).unwrap();
         assert!(report.damage.len() == 1 && report.damage[0].reason.contains(told), "{report:?}");
         table.close().unwrap();
-        repair(&media, env(), &options(mapping)).unwrap();
-        let table = open(&media, mapping).unwrap();
+        repair(&vfs, env(), &options(mapping)).unwrap();
+        let table = open(&vfs, mapping).unwrap();
         assert_eq!(read(&table), now(&history), "{mapping}");
         assert!(table.warnings().is_empty() && table.verify(&mut |_, _| ()).unwrap().is_sound());
     }
@@ -378,14 +375,14 @@ fn device_with_bytes_behind_its_end_opens_and_reports_them() {
 #[test]
 fn repair_without_device_reports_that_all_of_it_is_lost_and_keeps_what_was_staged() {
     for mapping in MAPPINGS {
-        let (media, _) = filled(mapping, 22, true);
-        media.remove("flash").unwrap();
-        assert!(matches!(open(&media, mapping), Err(Error::Corruption { .. })));
-        let story = repair(&media, env(), &options(mapping)).unwrap();
+        let (vfs, _) = filled(mapping, 22, true);
+        vfs.remove("flash").unwrap();
+        assert!(matches!(open(&vfs, mapping), Err(Error::Corruption { .. })));
+        let story = repair(&vfs, env(), &options(mapping)).unwrap();
         assert!(story.lines[0].contains("flash is missing") && !story.is_lossless(), "{story:?}");
-        let table = open(&media, mapping).unwrap();
+        let table = open(&vfs, mapping).unwrap();
         assert_eq!(read(&table)[&b"staged"[..]], b"last");
         assert!(table.verify(&mut |_, _| ()).unwrap().is_sound());
-        assert!(media.exists("packing.damaged").unwrap());
+        assert!(vfs.exists("packing.damaged").unwrap());
     }
 }

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, ManualClock, Stats, WriteBatch};
-use siltstone_media::Ram;
 use siltstone_skimpy::{Options, Skimpy};
 use siltstone_testkit::Dice;
+use siltstone_vfs::Ram;
 
 const KEYS: u64 = 8_000;
 /// With its head a record takes an eighth of a page.
@@ -114,10 +114,10 @@ fn a_full_device_has_room_for_what_waits() {
     let map = [("capacity", "4MiB"), ("block", "2"), ("buckets", "400"), ("free", "0.05")];
     let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
     let options = Options::from_map(&map).unwrap();
-    let media = Arc::new(Ram::new());
+    let vfs = Arc::new(Ram::new());
     let open = || {
         let env = Env::replayable(Arc::new(ManualClock::at(10_000)), 1);
-        Skimpy::open(media.clone(), env, options.clone()).unwrap()
+        Skimpy::open(vfs.clone(), env, options.clone()).unwrap()
     };
     let put = |engine: &Skimpy, key: u64| {
         let batch = WriteBatch::new().put(&key.to_be_bytes(), &[7; VALUE_BYTES]).clone();

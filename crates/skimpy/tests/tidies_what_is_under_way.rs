@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
-use siltstone_media::flash::{DeviceClock, Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 use siltstone_skimpy::{Options, Skimpy};
 use siltstone_testkit::Dice;
+use siltstone_vfs::flash::{DeviceClock, Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 
 const KEYS: u64 = 240;
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, RwLock};
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use siltstone_structures::memtree::{MemTree, NewVersion};
+use siltstone_structures::memtree::{BLinkTree, NewVersion};
 
 const KEYS: usize = 500_000;
 const VALUE: [u8; 100] = [7; 100];
@@ -21,7 +21,7 @@ fn random_keys() -> Vec<[u8; 16]> {
     (0..KEYS).map(|_| rng.random()).collect()
 }
 
-fn load(list: &MemTree, keys: &[[u8; 16]]) {
+fn load(list: &BLinkTree, keys: &[[u8; 16]]) {
     for (key, sequence) in keys.iter().zip(1..) {
         list.insert(
             key,
@@ -45,7 +45,7 @@ fn inserts(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(KEYS as u64)).sample_size(10);
     for (name, keys) in [("random", &keys), ("ascending", &sorted)] {
         group.bench_function(format!("memtree/{name}"), |bencher| {
-            let fresh = || MemTree::new();
+            let fresh = || BLinkTree::new();
             bencher.iter_batched_ref(fresh, |list| load(list, keys), BatchSize::PerIteration);
         });
         group.bench_function(format!("btree/{name}"), |bencher| {
@@ -54,8 +54,8 @@ fn inserts(criterion: &mut Criterion) {
         });
     }
     group.bench_function("memtree/random, two threads", |bencher| {
-        let fresh = || MemTree::new();
-        let two = |list: &mut MemTree| {
+        let fresh = || BLinkTree::new();
+        let two = |list: &mut BLinkTree| {
             let list = &*list;
             std::thread::scope(|scope| {
                 keys.chunks(KEYS / 2).for_each(|half| drop(scope.spawn(move || load(list, half))));
@@ -68,7 +68,7 @@ fn inserts(criterion: &mut Criterion) {
 
 fn reads(criterion: &mut Criterion) {
     let keys = random_keys();
-    let list = Arc::new(MemTree::new());
+    let list = Arc::new(BLinkTree::new());
     load(&list, &keys);
     let tree = Tree::default();
     load_tree(&tree, &keys);

@@ -12,7 +12,7 @@
 //! the end of a chunk stays under a quarter of it.
 //!
 //! Memory that is new from the system is given out by it page by page, at the first touch of each. An
-//! arena that is one of many in turn takes chunks from those that others have left behind, its [`Spares`], and spares
+//! arena that is one of many in turn takes chunks from those that others have left behind, its [`ChunkPool`], and spares
 //! its writers that: of a memtable's insertions one in twenty touches a new page. And chunks of the full size
 //! are asked to be one huge page each, so that those which are new cost their writers one wait for the system,
 //! not five hundred: the latter are what made the slowest thousandth of insertions slow. So arenas come to
@@ -61,7 +61,7 @@ struct Growth {
     chunks: Vec<(NonNull<u8>, Layout)>,
     /// The size of the next shared chunk.
     next: usize,
-    spares: Option<Arc<Spares>>,
+    spares: Option<Arc<ChunkPool>>,
 }
 
 /// A chunk of the full size that no arena uses; aligned to its size, so that one huge page can be it.
@@ -73,17 +73,17 @@ struct Spare {
 const _: () = assert!(align_of::<Spare>() == LAST_CHUNK && size_of::<Spare>() == LAST_CHUNK);
 
 /// Chunks that arenas have left behind, for the next.
-pub struct Spares {
+pub struct ChunkPool {
     chunks: std::sync::Mutex<Vec<Box<MaybeUninit<Spare>>>>,
     most: usize,
     /// An arena has taken a chunk: the next is expected to as well.
     are_in_use: AtomicBool,
 }
 
-impl Spares {
+impl ChunkPool {
     /// Keeps at most so many bytes; what is beyond goes back to the system.
     pub fn new(most_bytes: usize) -> Self {
-        Spares {
+        ChunkPool {
             chunks: std::sync::Mutex::default(),
             most: most_bytes / LAST_CHUNK,
             are_in_use: AtomicBool::new(false),
@@ -140,7 +140,7 @@ impl Arena {
     }
 
     /// An arena that takes chunks from `spares` while there are any, and leaves its own there.
-    pub fn with_spares(spares: Arc<Spares>) -> Self {
+    pub fn with_spares(spares: Arc<ChunkPool>) -> Self {
         let arena = Self::new();
         arena.growth.lock().unwrap_or_else(PoisonError::into_inner).spares = Some(spares);
         arena
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn does_an_arena_take_what_another_left_behind_and_no_more_is_kept_than_said() {
-        let spares = Arc::new(Spares::new(3 * LAST_CHUNK));
+        let spares = Arc::new(ChunkPool::new(3 * LAST_CHUNK));
         let fill = |bytes: usize| {
             let arena = Arena::with_spares(spares.clone());
             let places: Vec<_> = (0..bytes / 1000).map(|_| arena.allocate(1000)).collect();
@@ -401,7 +401,7 @@ mod tests {
 
     #[test]
     fn does_an_arena_begin_with_full_chunks_once_one_before_it_had_come_to_them() {
-        let spares = Arc::new(Spares::new(0));
+        let spares = Arc::new(ChunkPool::new(0));
         let chunks = |bytes: usize| {
             let arena = Arena::with_spares(spares.clone());
             (0..bytes / 1000).for_each(|_| _ = arena.allocate(1000));

@@ -35,14 +35,14 @@ pub mod rank;
 pub mod recsplit;
 mod sync;
 
-pub use arena::Spares;
+pub use arena::ChunkPool;
 pub use bits::{BitReader, BitWriter};
 pub use bloom::{BlockedBloom, BlockedBloomView, ClassicBloom, ClassicBloomView};
 pub use cuckoo::{CuckooFilter, CuckooTable};
 pub use ect::{Ect, EctBuilder};
 pub use hash::hash64;
 pub use hyperloglog::HyperLogLog;
-pub use memtree::{Cursor, EntryRef, MemTree, NewVersion, Version};
+pub use memtree::{BLinkTree, Cursor, EntryRef, NewVersion, Version};
 pub use range_filter::{RangeFilter, RangeFilterBuilder};
 pub use rank::{HashKey, RankIndex, RankIndexBuilder};
 pub use recsplit::{RecSplit, RecSplitBuilder};

@@ -42,13 +42,13 @@ pub use self::entry::EntryRef;
 use self::node::Node;
 use self::spot::Spot;
 pub use self::version::{NewVersion, Version};
-use crate::arena::{Arena, Spares};
+use crate::arena::{Arena, ChunkPool};
 use crate::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering};
 
 /// A concurrent, versioned, ordered index from byte strings to chains of versions.
 ///
 /// A key takes about 45 bytes and its own, plus 40 bytes and the value per version.
-pub struct MemTree {
+pub struct BLinkTree {
     root: AtomicPtr<Node>,
     /// The first leaf, which stays the first.
     leftmost: AtomicPtr<Node>,
@@ -60,14 +60,14 @@ pub struct MemTree {
     writer: Mutex<()>,
 }
 
-impl MemTree {
+impl BLinkTree {
     /// An empty tree.
     pub fn new() -> Self {
         Self::of(Arena::new(), Arena::new())
     }
 
     /// The same, in memory that earlier trees have left to `spares`, as far as it goes.
-    pub fn with_spares(spares: &Arc<Spares>) -> Self {
+    pub fn with_spares(spares: &Arc<ChunkPool>) -> Self {
         let arena = || Arena::with_spares(spares.clone());
         Self::of(arena(), arena())
     }
@@ -139,7 +139,7 @@ impl MemTree {
     }
 }
 
-impl Default for MemTree {
+impl Default for BLinkTree {
     fn default() -> Self {
         Self::new()
     }

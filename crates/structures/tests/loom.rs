@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use loom::sync::Arc;
 use loom::thread;
-use siltstone_structures::memtree::{MemTree, NewVersion};
+use siltstone_structures::memtree::{BLinkTree, NewVersion};
 
 fn new(sequence: u64, value: &[u8]) -> NewVersion<'_> {
     NewVersion { sequence, kind: 0, expires_at: 0, position: 0, value }
@@ -29,10 +29,10 @@ fn explore(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
 fn race(
     left: &'static [(&[u8], u64)],
     right: &'static [(&[u8], u64)],
-    check: impl Fn(&MemTree) + Sync + Send + 'static,
+    check: impl Fn(&BLinkTree) + Sync + Send + 'static,
 ) {
     explore(3, move || {
-        let tree = Arc::new(MemTree::new());
+        let tree = Arc::new(BLinkTree::new());
         let other = Arc::clone(&tree);
         let thread = thread::spawn(move || {
             left.iter().for_each(|&(key, sequence)| other.insert(key, new(sequence, key)));
@@ -67,7 +67,7 @@ fn does_a_reader_see_only_whole_entries() {
     // Outside loom's model: what readers saw in all interleavings together.
     static SEEN: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
     explore(3, || {
-        let tree = Arc::new(MemTree::new());
+        let tree = Arc::new(BLinkTree::new());
         let other = Arc::clone(&tree);
         let reader = thread::spawn(move || {
             // Loom fails this if a field is read that was not published to this thread.
@@ -91,11 +91,11 @@ fn does_a_reader_see_only_whole_entries() {
 /// full: "c" comes to where "d" was in its leaf, and "d" to a new one.
 fn split_beside(
     first: &'static [&[u8]],
-    read: impl Fn(&std::sync::Arc<MemTree>) + Copy + Sync + Send + 'static,
+    read: impl Fn(&std::sync::Arc<BLinkTree>) + Copy + Sync + Send + 'static,
 ) {
     explore(3, move || {
         // The standard one, as cursors have.
-        let tree = std::sync::Arc::new(MemTree::new());
+        let tree = std::sync::Arc::new(BLinkTree::new());
         first.iter().for_each(|key| tree.insert(key, new(1, key)));
         let other = tree.clone();
         let reader = thread::spawn(move || read(&other));

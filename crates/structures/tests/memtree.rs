@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use proptest::prelude::*;
-use siltstone_structures::memtree::{MemTree, NewVersion, Version};
+use siltstone_structures::memtree::{BLinkTree, NewVersion, Version};
 
 /// So many, or few where Miri looks at each step.
 const fn many(count: u64) -> u64 {
@@ -45,8 +45,8 @@ fn insertion() -> impl Strategy<Value = (Vec<u8>, u64, Fields)> {
     (key(), 0u64..60, (any::<u8>(), any::<u64>(), any::<u64>(), value))
 }
 
-fn build(insertions: &[(Vec<u8>, u64, Fields)]) -> (Arc<MemTree>, Model) {
-    let (tree, mut model) = (Arc::new(MemTree::new()), Model::new());
+fn build(insertions: &[(Vec<u8>, u64, Fields)]) -> (Arc<BLinkTree>, Model) {
+    let (tree, mut model) = (Arc::new(BLinkTree::new()), Model::new());
     for (key, sequence, fields) in insertions {
         let (kind, expires_at, position, value) = fields;
         tree.insert(
@@ -144,7 +144,7 @@ proptest! {
 
 #[test]
 fn does_a_tree_without_keys_answer_everything_with_none() {
-    let tree = Arc::new(MemTree::new());
+    let tree = Arc::new(BLinkTree::new());
     assert!(tree.get(b"", u64::MAX).is_none());
     assert_eq!((tree.keys(), tree.versions(), tree.iter().count()), (0, 0, 0));
     let mut cursor = tree.cursor();
@@ -167,7 +167,7 @@ fn do_ascending_descending_and_alternating_loads_end_in_order() {
         |i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15),
     ];
     for order in orders {
-        let tree = MemTree::new();
+        let tree = BLinkTree::new();
         (0..KEYS).for_each(|i| tree.insert(&order(i).to_be_bytes(), new(i, b"")));
         let keys: Vec<_> = tree.iter().map(|entry| entry.key()).collect();
         assert_eq!(keys.len() as u64, KEYS);
@@ -182,7 +182,7 @@ fn are_keys_that_begin_alike_found_as_those_that_do_not() {
     let longest = if cfg!(miri) { 9 } else { 70_000 };
     for prefix in [0, 7, 8, 9, 500, 65_530, 65_536, 70_000].into_iter().filter(|&at| at <= longest)
     {
-        let tree = MemTree::new();
+        let tree = BLinkTree::new();
         let key = |i: u64| [&vec![b'p'; prefix], &i.to_string().into_bytes()[..]].concat();
         let order = |i: u64| i * 7919 % KEYS;
         for i in 0..KEYS {
@@ -207,7 +207,7 @@ fn does_a_key_take_no_more_memory_than_is_told() {
     let random = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let orders: [fn(u64) -> u64; 2] = [|i| i, |i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)];
     for (order, most) in orders.into_iter().zip([38, 46]) {
-        let tree = MemTree::new();
+        let tree = BLinkTree::new();
         for i in 0..KEYS {
             let key = [order(i).to_be_bytes(), random(i).to_be_bytes()].concat();
             tree.insert(&key, new(i, &[0; 96]));
@@ -220,7 +220,7 @@ fn does_a_key_take_no_more_memory_than_is_told() {
 #[test]
 #[cfg_attr(miri, ignore = "too much to look at")]
 fn does_a_value_larger_than_any_chunk_come_back_whole() {
-    let tree = MemTree::new();
+    let tree = BLinkTree::new();
     let value: Vec<u8> = (0..40_000_000u32).map(|i| (i * 31) as u8).collect();
     tree.insert(b"large", new(1, &value));
     tree.insert(b"small", new(2, b"x"));
@@ -233,14 +233,14 @@ fn does_a_value_larger_than_any_chunk_come_back_whole() {
 #[ignore = "takes more than a GiB of memory"]
 fn does_a_value_of_half_a_gibibyte_come_back_whole() {
     let value = vec![0xa5; 512 << 20];
-    let tree = MemTree::new();
+    let tree = BLinkTree::new();
     tree.insert(b"key", new(1, &value));
     assert!(tree.get(b"key", 1).unwrap().value == value);
 }
 
 #[test]
 fn does_a_cursor_outlive_the_tree_it_came_from_and_see_what_comes_later() {
-    let tree = Arc::new(MemTree::new());
+    let tree = Arc::new(BLinkTree::new());
     tree.insert(b"b", new(1, b"first"));
     let mut cursor = tree.cursor();
     cursor.seek_to_first();
@@ -263,7 +263,7 @@ fn does_a_cursor_outlive_the_tree_it_came_from_and_see_what_comes_later() {
 fn does_a_cursor_go_on_from_where_it_is_however_often_its_leaf_has_split_meanwhile() {
     const KEYS: u64 = if cfg!(miri) { 150 } else { 3000 };
     for prefix in [0, 3, 8, 11] {
-        let tree = Arc::new(MemTree::new());
+        let tree = Arc::new(BLinkTree::new());
         let key = |i: u64| [&vec![b'p'; prefix][..], format!("{i:06}").as_bytes()].concat();
         let mut keys: Vec<_> = (0..KEYS).map(|i| key(i * 7919 % KEYS)).collect();
         let (first, others) = keys.split_at(50);
@@ -295,7 +295,7 @@ fn do_writers_that_race_for_the_same_keys_lose_no_version() {
     const WRITERS: u64 = 4;
     const ROUNDS: u64 = many(20_000);
     const KEYS: u64 = many(700);
-    let tree = MemTree::new();
+    let tree = BLinkTree::new();
     thread::scope(|scope| {
         for writer in 0..WRITERS {
             let tree = &tree;
@@ -326,7 +326,7 @@ fn do_writers_that_race_for_the_same_keys_lose_no_version() {
 
 #[test]
 fn do_readers_see_whole_entries_in_order_while_writers_insert() {
-    let tree = Arc::new(MemTree::new());
+    let tree = Arc::new(BLinkTree::new());
     let done = AtomicBool::new(false);
     let expected = |sequence: u64| vec![sequence as u8; (sequence % 300) as usize];
     thread::scope(|scope| {

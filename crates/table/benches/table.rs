@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use siltstone_engine::Purpose;
-use siltstone_media::{Media, Mode, Ram};
 use siltstone_structures::hash64;
 use siltstone_table::{
     BlockCache, Compression, EntryRef, FileNumber, IterOptions, Kind, LogMode, LogReader,
     LogWriter, Table, TableMeta, TableOptions, TableWriter,
 };
+use siltstone_vfs::{Mode, Ram, Vfs};
 
 const ENTRIES: u64 = (64 << 20) / 116;
 const NUMBER: FileNumber = FileNumber(1);
@@ -29,9 +29,9 @@ fn key(i: u64) -> [u8; 16] {
     key
 }
 
-fn build(media: &Ram, name: &str, entries: u64, compression: Compression) -> TableMeta {
+fn build(vfs: &Ram, name: &str, entries: u64, compression: Compression) -> TableMeta {
     let options = TableOptions { compression, ..TableOptions::default() };
-    let mut writer = TableWriter::create(media, name, NUMBER, options, Purpose::Flush).unwrap();
+    let mut writer = TableWriter::create(vfs, name, NUMBER, options, Purpose::Flush).unwrap();
     let mut value = [0u8; 100];
     for i in 0..entries {
         // Half of the value is noise, as in db_bench.
@@ -60,10 +60,10 @@ impl Dice {
 }
 
 fn lookups(c: &mut Criterion) {
-    let media = Ram::new();
-    let meta = build(&media, "table", ENTRIES, Compression::None);
+    let vfs = Ram::new();
+    let meta = build(&vfs, "table", ENTRIES, Compression::None);
     let open = |cache: Option<Arc<BlockCache>>| {
-        let file = media.open("table", Mode::Read).unwrap();
+        let file = vfs.open("table", Mode::Read).unwrap();
         Arc::new(Table::open(file, "table", NUMBER, cache).unwrap())
     };
     let cache = Arc::new(BlockCache::new(512 << 20));
@@ -148,7 +148,7 @@ fn writes(c: &mut Criterion) {
             let fresh = Ram::new;
             b.iter_batched(
                 fresh,
-                |media| build(&media, "t", entries, compression),
+                |vfs| build(&vfs, "t", entries, compression),
                 BatchSize::PerIteration,
             );
         });
@@ -157,20 +157,20 @@ fn writes(c: &mut Criterion) {
 
     let mut group = c.benchmark_group("log");
     group.sample_size(20).throughput(Throughput::Elements(10_000));
-    let append = |media: &Ram| {
-        let mut log = LogWriter::create(media, "log", 1, Purpose::Log).unwrap();
+    let append = |vfs: &Ram| {
+        let mut log = LogWriter::create(vfs, "log", 1, Purpose::Log).unwrap();
         for i in 0..10_000 {
             log.append(&[&key(i), &[7; 100]]).unwrap();
         }
     };
     group.bench_function("append 10,000 x 116 B", |b| {
-        b.iter_batched(Ram::new, |media| append(&media), BatchSize::PerIteration);
+        b.iter_batched(Ram::new, |vfs| append(&vfs), BatchSize::PerIteration);
     });
-    let media = Ram::new();
-    append(&media);
+    let vfs = Ram::new();
+    append(&vfs);
     group.bench_function("read 10,000 x 116 B", |b| {
         b.iter(|| {
-            let mut reader = LogReader::open(&media, "log", 1, LogMode::Recover).unwrap();
+            let mut reader = LogReader::open(&vfs, "log", 1, LogMode::Recover).unwrap();
             while let Some(record) = reader.next().unwrap() {
                 black_box(record.bytes);
             }

@@ -13,7 +13,7 @@
 //! file once.
 
 use siltstone_engine::{Purpose, Result};
-use siltstone_media::{Media, Mode};
+use siltstone_vfs::{Mode, Vfs};
 
 /// Files are compared by pieces of so many bytes.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -22,18 +22,18 @@ const PIECE_BYTES: u64 = 1 << 20;
 ///
 /// # Errors
 /// The medium's.
-pub fn keep(media: &dyn Media, name: &str) -> Result<()> {
-    let (aside, is_kept) = aside(media, name)?;
-    if is_kept { Ok(()) } else { media.link(name, media, &aside).map(drop) }
+pub fn keep(vfs: &dyn Vfs, name: &str) -> Result<()> {
+    let (aside, is_kept) = aside(vfs, name)?;
+    if is_kept { Ok(()) } else { vfs.link(name, vfs, &aside).map(drop) }
 }
 
 /// Takes the first name from a file, whether it was [`kept`](keep) or is to be kept now.
 ///
 /// # Errors
 /// The medium's.
-pub fn leave(media: &dyn Media, name: &str) -> Result<()> {
-    let (aside, is_kept) = aside(media, name)?;
-    if is_kept { media.remove(name) } else { media.rename(name, &aside) }
+pub fn leave(vfs: &dyn Vfs, name: &str) -> Result<()> {
+    let (aside, is_kept) = aside(vfs, name)?;
+    if is_kept { vfs.remove(name) } else { vfs.rename(name, &aside) }
 }
 
 /// Copies the first `len` bytes of a file that is damaged in part and still in use in its other
@@ -41,12 +41,12 @@ pub fn leave(media: &dyn Media, name: &str) -> Result<()> {
 ///
 /// # Errors
 /// The medium's.
-pub fn copy(media: &dyn Media, name: &str, len: u64) -> Result<()> {
-    let (aside, is_kept) = aside_of(media, name, len)?;
+pub fn copy(vfs: &dyn Vfs, name: &str, len: u64) -> Result<()> {
+    let (aside, is_kept) = aside_of(vfs, name, len)?;
     if is_kept {
         return Ok(());
     }
-    let (from, to) = (media.open(name, Mode::Read)?, media.create(&aside)?);
+    let (from, to) = (vfs.open(name, Mode::Read)?, vfs.create(&aside)?);
     to.set_len(len)?;
     for at in (0..len).step_by(PIECE_BYTES as usize) {
         let mut bytes = vec![0; PIECE_BYTES.min(len - at) as usize];
@@ -59,18 +59,18 @@ pub fn copy(media: &dyn Media, name: &str, len: u64) -> Result<()> {
 }
 
 /// The name under which a damaged file is kept, and whether it is there under it.
-fn aside(media: &dyn Media, name: &str) -> Result<(String, bool)> {
-    aside_of(media, name, media.open(name, Mode::Read)?.len()?)
+fn aside(vfs: &dyn Vfs, name: &str) -> Result<(String, bool)> {
+    aside_of(vfs, name, vfs.open(name, Mode::Read)?.len()?)
 }
 
 /// The same for the first `len` bytes of the file.
-fn aside_of(media: &dyn Media, name: &str, len: u64) -> Result<(String, bool)> {
+fn aside_of(vfs: &dyn Vfs, name: &str, len: u64) -> Result<(String, bool)> {
     let mut aside = format!("{name}.damaged");
     for number in 2.. {
-        if !media.exists(&aside)? {
+        if !vfs.exists(&aside)? {
             break;
         }
-        if are_equal(media, name, &aside, len)? {
+        if are_equal(vfs, name, &aside, len)? {
             return Ok((aside, true));
         }
         aside = format!("{name}.damaged-{number}");
@@ -78,8 +78,8 @@ fn aside_of(media: &dyn Media, name: &str, len: u64) -> Result<(String, bool)> {
     Ok((aside, false))
 }
 
-fn are_equal(media: &dyn Media, one: &str, other: &str, len: u64) -> Result<bool> {
-    let (one, other) = (media.open(one, Mode::Read)?, media.open(other, Mode::Read)?);
+fn are_equal(vfs: &dyn Vfs, one: &str, other: &str, len: u64) -> Result<bool> {
+    let (one, other) = (vfs.open(one, Mode::Read)?, vfs.open(other, Mode::Read)?);
     if other.len()? != len {
         return Ok(false);
     }
@@ -99,20 +99,20 @@ fn are_equal(media: &dyn Media, one: &str, other: &str, len: u64) -> Result<bool
 mod tests {
     use std::sync::Arc;
 
-    use siltstone_media::Ram;
+    use siltstone_vfs::Ram;
 
     use super::*;
 
     #[test]
     fn a_file_that_was_kept_before_is_not_replaced() {
-        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         for content in [b"one", b"two", b"one"] {
-            media.create("x").unwrap().write_at(0, content, Purpose::Maintenance).unwrap();
-            keep(media.as_ref(), "x").unwrap();
+            vfs.create("x").unwrap().write_at(0, content, Purpose::Maintenance).unwrap();
+            keep(vfs.as_ref(), "x").unwrap();
             // A repair that was cut off is run again.
-            keep(media.as_ref(), "x").unwrap();
-            leave(media.as_ref(), "x").unwrap();
+            keep(vfs.as_ref(), "x").unwrap();
+            leave(vfs.as_ref(), "x").unwrap();
         }
-        assert_eq!(media.list().unwrap(), ["x.damaged", "x.damaged-2"]);
+        assert_eq!(vfs.list().unwrap(), ["x.damaged", "x.damaged-2"]);
     }
 }

@@ -6,7 +6,7 @@
 //! Invariant: nothing it is asked to do changes the bytes.
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::File;
+use siltstone_vfs::File;
 
 /// Bytes that can be read as a [`File`] and not written.
 pub struct BytesFile(Vec<u8>);

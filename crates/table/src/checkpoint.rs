@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{CheckpointSink, Purpose, Result};
-use siltstone_media::{Media, Mode, Ram};
+use siltstone_vfs::{Mode, Ram, Vfs};
 
 use crate::Manifest;
 
@@ -20,8 +20,8 @@ const CHUNK_BYTES: usize = 1 << 20;
 ///
 /// # Errors
 /// The medium's and the sink's.
-pub fn copy_file(media: &dyn Media, name: &str, sink: &mut dyn CheckpointSink) -> Result<()> {
-    let file = media.open(name, Mode::Read)?;
+pub fn copy_file(vfs: &dyn Vfs, name: &str, sink: &mut dyn CheckpointSink) -> Result<()> {
+    let file = vfs.open(name, Mode::Read)?;
     let len = file.len()?;
     let mut buffer = vec![0; CHUNK_BYTES.min(len as usize)];
     sink.create(name)?;
@@ -40,7 +40,7 @@ pub fn copy_file(media: &dyn Media, name: &str, sink: &mut dyn CheckpointSink) -
 /// # Errors
 /// The sink's.
 pub fn write_manifest(engine: &str, snapshot: &[u8], sink: &mut dyn CheckpointSink) -> Result<()> {
-    let manifest: Arc<dyn Media> = Arc::new(Ram::new());
+    let manifest: Arc<dyn Vfs> = Arc::new(Ram::new());
     Manifest::create(manifest.clone(), engine, snapshot)?.close()?;
     for name in manifest.list()? {
         copy_file(manifest.as_ref(), &name, sink)?;

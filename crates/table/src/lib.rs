@@ -34,9 +34,9 @@ pub use bytes_file::BytesFile;
 pub use cache::BlockCache;
 pub use kind::{EntryRef, Kind, MAX_SEQUENCE};
 pub use log::{
-    ChainWriter, GapTracker, KIND_LINK, Link, LogAccess, LogEnd, LogMode, LogReader, LogRecord,
-    LogSalvage, LogSweep, LogWriter, NextLog, RecordParts, Replay, Replayed, Salvaged, SyncHandle,
-    salvage_chain, salvage_log,
+    BatchReader, GapTracker, KIND_LINK, Link, LogAccess, LogEnd, LogMode, LogReader, LogRecord,
+    LogSalvage, LogWriter, RecordParts, Replay, Replayed, Salvaged, SpareSegment, SyncHandle,
+    WalWriter, salvage_chain, salvage_log,
 };
 pub use manifest::{Manifest, Rescued};
 pub use number::{FileKind, FileNumber, FileNumbers, parse_file_name, parse_number};

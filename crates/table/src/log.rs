@@ -25,10 +25,10 @@ pub mod survey;
 pub mod sweep;
 pub mod writer;
 
-pub use chain::{ChainWriter, KIND_LINK, Link, NextLog, RecordParts, remove_logs};
+pub use chain::{KIND_LINK, Link, RecordParts, SpareSegment, WalWriter, remove_logs};
 pub use reader::{LogAccess, LogEnd, LogMode, LogReader, LogRecord, PositionedRecords, parse_log};
 pub use replay::{Replay, Replayed, malformed, replay, replay_synced};
 pub use salvage::{GapTracker, LogSalvage, Salvaged, salvage_chain, salvage_log};
 pub use survey::{inspect_log, verify_logs};
-pub use sweep::LogSweep;
+pub use sweep::BatchReader;
 pub use writer::{LogWriter, SyncHandle};

@@ -35,7 +35,7 @@ mod rescue;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Inspection, Purpose, Result};
-use siltstone_media::Media;
+use siltstone_vfs::Vfs;
 
 use crate::log::{LogEnd, LogMode, LogReader, LogWriter};
 use current::{CURRENT, Current, manifest_name, manifest_number, read_current, write_current};
@@ -50,9 +50,9 @@ const GROWTH: u64 = 4;
 /// … and at least this many bytes.
 const SMALLEST_REWRITE_BYTES: u64 = 1 << 20;
 
-/// The manifest of one engine's directory. One process has it open (see `Media::lock`).
+/// The manifest of one engine's directory. One process has it open (see `Vfs::lock`).
 pub struct Manifest {
-    media: Arc<dyn Media>,
+    vfs: Arc<dyn Vfs>,
     engine: String,
     /// The number in the name of the file that `CURRENT` names.
     number: u64,
@@ -76,30 +76,30 @@ impl Manifest {
     ///
     /// # Errors
     /// The medium's.
-    pub fn exists(media: &dyn Media) -> Result<bool> {
-        media.exists(CURRENT)
+    pub fn exists(vfs: &dyn Vfs) -> Result<bool> {
+        vfs.exists(CURRENT)
     }
 
     /// Begins a manifest with the engine's `snapshot`, durably.
     ///
     /// # Errors
     /// `Refused` if the directory has one; the medium's.
-    pub fn create(media: Arc<dyn Media>, engine: &str, snapshot: &[u8]) -> Result<Manifest> {
-        Self::create_numbered(media, engine, snapshot, 0)
+    pub fn create(vfs: Arc<dyn Vfs>, engine: &str, snapshot: &[u8]) -> Result<Manifest> {
+        Self::create_numbered(vfs, engine, snapshot, 0)
     }
 
     /// The same with a number above `number`.
     fn create_numbered(
-        media: Arc<dyn Media>,
+        vfs: Arc<dyn Vfs>,
         engine: &str,
         snapshot: &[u8],
         number: u64,
     ) -> Result<Manifest> {
-        if Self::exists(&*media)? {
-            return Err(refused(&*media, "there is a store already".into()));
+        if Self::exists(&*vfs)? {
+            return Err(refused(&*vfs, "there is a store already".into()));
         }
         let mut manifest = Manifest {
-            media,
+            vfs,
             engine: engine.into(),
             number,
             last_edit: 0,
@@ -115,19 +115,19 @@ impl Manifest {
     /// # Errors
     /// `Refused` if there is none, if it is another engine's or of a newer version; `Corruption`;
     /// the medium's.
-    pub fn open(media: Arc<dyn Media>, engine: &str) -> Result<(Manifest, Vec<Vec<u8>>)> {
-        let current = read_current(&*media)?;
+    pub fn open(vfs: Arc<dyn Vfs>, engine: &str) -> Result<(Manifest, Vec<Vec<u8>>)> {
+        let current = read_current(&*vfs)?;
         let number = current.number;
         let mut edits = Vec::new();
         let (last_edit, reader) =
-            read_numbered(&*media, engine, current, |_, edit| edits.push(edit.to_vec()))?;
+            read_numbered(&*vfs, engine, current, |_, edit| edits.push(edit.to_vec()))?;
         let manifest = Manifest {
             engine: engine.into(),
             number,
             last_edit,
             snapshot_bytes: edits.first().map_or(0, |snapshot| snapshot.len() as u64),
             state: State::Read { bytes: reader.valid_bytes(), is_closed: current.is_closed },
-            media,
+            vfs,
         };
         Ok((manifest, edits))
     }
@@ -142,11 +142,11 @@ impl Manifest {
     ///
     /// # Errors
     /// The medium's.
-    pub fn engine_of(media: &dyn Media) -> Result<Option<String>> {
+    pub fn engine_of(vfs: &dyn Vfs) -> Result<Option<String>> {
         let header = || {
-            let name = manifest_name(read_current(media)?.number);
+            let name = manifest_name(read_current(vfs)?.number);
             let number = manifest_number(&name).unwrap_or_default();
-            let mut reader = LogReader::open(media, &name, number, LogMode::Recover)?;
+            let mut reader = LogReader::open(vfs, &name, number, LogMode::Recover)?;
             Ok(reader.next()?.and_then(|header| {
                 let (_version, engine) =
                     header.bytes.strip_prefix(MAGIC)?.split_first_chunk::<4>()?;
@@ -165,14 +165,14 @@ impl Manifest {
     /// # Errors
     /// As [`open`](Manifest::open); `Corruption` for an edit that makes no sense.
     pub fn inspect(
-        media: Arc<dyn Media>,
+        vfs: Arc<dyn Vfs>,
         engine: &str,
         limit: usize,
         inspection: &mut Inspection,
         describe: impl Fn(&[u8]) -> std::result::Result<String, String>,
     ) -> Result<()> {
         inspection.kind = "manifest";
-        let (manifest, edits) = Manifest::open(media, engine)?;
+        let (manifest, edits) = Manifest::open(vfs, engine)?;
         inspection.property("current file", manifest.file_name());
         inspection.property("bytes", manifest.bytes());
         inspection.property("edits", edits.len());
@@ -276,7 +276,7 @@ impl Manifest {
             State::Writing(log) => {
                 log.seal()?;
                 let current = Current { number: self.number, is_closed: true };
-                write_current(&*self.media, current).map_err(|(error, _)| error)
+                write_current(&*self.vfs, current).map_err(|(error, _)| error)
             }
             State::Read { .. } | State::Poisoned(_) => Ok(()),
         }
@@ -284,12 +284,12 @@ impl Manifest {
 
     /// Goes on in a copy of the manifest that was opened, with what `more` appends.
     fn copy(&mut self, more: impl FnOnce(&mut LogWriter) -> Result<()>) -> Result<()> {
-        let (media, engine) = (self.media.clone(), self.engine.clone());
+        let (vfs, engine) = (self.vfs.clone(), self.engine.clone());
         // Whether it was whole was asked when it was opened.
         let old = Current { number: self.number, is_closed: false };
         self.install(|log| {
             let mut copied = Ok(());
-            read_numbered(&*media, &engine, old, |number, bytes| {
+            read_numbered(&*vfs, &engine, old, |number, bytes| {
                 if copied.is_ok() {
                     copied = log.append(&[&number.to_le_bytes(), bytes]).map(drop);
                 }
@@ -314,9 +314,9 @@ impl Manifest {
         let name = manifest_name(number);
         let log = self.write_file(number, &name, fill).inspect_err(|_| {
             // Half a manifest that nothing names: space that a full medium needs back.
-            let _ = self.media.remove(&name);
+            let _ = self.vfs.remove(&name);
         })?;
-        match write_current(&*self.media, Current { number, is_closed: false }) {
+        match write_current(&*self.vfs, Current { number, is_closed: false }) {
             Ok(()) => {
                 let old = self.number;
                 self.number = number;
@@ -327,7 +327,7 @@ impl Manifest {
             // Which of the two a crash would leave in force is unknown.
             Err((error, true)) => Err(self.poison(format!("switching to {name} failed: {error}"))),
             Err((error, false)) => {
-                let _ = self.media.remove(&name);
+                let _ = self.vfs.remove(&name);
                 Err(error)
             }
         }
@@ -340,10 +340,10 @@ impl Manifest {
         fill: impl FnOnce(&mut LogWriter) -> Result<()>,
     ) -> Result<LogWriter> {
         // Left by a crash before CURRENT named it.
-        if self.media.exists(name)? {
-            self.media.remove(name)?;
+        if self.vfs.exists(name)? {
+            self.vfs.remove(name)?;
         }
-        let mut log = LogWriter::create(&*self.media, name, number, Purpose::Manifest)?;
+        let mut log = LogWriter::create(&*self.vfs, name, number, Purpose::Manifest)?;
         log.append(&[MAGIC, &VERSION.to_le_bytes(), self.engine.as_bytes()])?;
         fill(&mut log)?;
         log.sync()?;
@@ -352,10 +352,10 @@ impl Manifest {
 
     /// Removes the manifest before, and what crashes left. A failure only leaves garbage.
     fn remove_others(&self, old: u64) {
-        let _ = self.media.remove(&manifest_name(old));
-        for name in self.media.list().unwrap_or_default() {
+        let _ = self.vfs.remove(&manifest_name(old));
+        for name in self.vfs.list().unwrap_or_default() {
             if manifest_number(&name).is_some_and(|number| number != self.number) {
-                let _ = self.media.remove(&name);
+                let _ = self.vfs.remove(&name);
             }
         }
     }
@@ -364,14 +364,14 @@ impl Manifest {
 /// Reads the manifest that `current` names; gives the number of its last edit and the reader at its
 /// end.
 fn read_numbered(
-    media: &dyn Media,
+    vfs: &dyn Vfs,
     engine: &str,
     current: Current,
     mut edit: impl FnMut(u64, &[u8]),
 ) -> Result<(u64, LogReader)> {
     let name = manifest_name(current.number);
     let mode = if current.is_closed { LogMode::Sealed } else { LogMode::Recover };
-    let mut reader = LogReader::open(media, &name, current.number, mode)?;
+    let mut reader = LogReader::open(vfs, &name, current.number, mode)?;
     match reader.next()? {
         Some(header) => check_header(&name, engine, header.bytes)?,
         None => return Err(Error::corruption(&name, 0, "the manifest has no header")),
@@ -421,6 +421,6 @@ fn check_header(name: &str, engine: &str, header: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn refused(media: &dyn Media, reason: String) -> Error {
-    Error::Refused { path: media.name(), reason }
+fn refused(vfs: &dyn Vfs, reason: String) -> Error {
+    Error::Refused { path: vfs.name(), reason }
 }

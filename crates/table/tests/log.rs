@@ -7,17 +7,17 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use siltstone_engine::{Error, Purpose};
-use siltstone_media::faulty::FaultKind;
-use siltstone_media::{Faulty, Media};
 use siltstone_table::log::parse_log;
 use siltstone_table::{BytesFile, LogAccess, LogEnd, LogMode, LogWriter};
+use siltstone_vfs::faulty::FaultKind;
+use siltstone_vfs::{Faulty, Vfs};
 use support::{fill_up_after, make_room, medium};
 
 const NUMBER: u64 = 7;
 const BLOCK: usize = 32 << 10;
 
-fn writer(media: &Faulty) -> LogWriter {
-    LogWriter::create(media, "log", NUMBER, Purpose::Log).unwrap()
+fn writer(vfs: &Faulty) -> LogWriter {
+    LogWriter::create(vfs, "log", NUMBER, Purpose::Log).unwrap()
 }
 
 /// A record whose bytes tell its number and length.
@@ -33,8 +33,8 @@ const SIZES: [usize; 12] = [0, 1, 100, 32_700, 32_737, 32_738, 0, 65_536, 5, 3 <
 
 #[test]
 fn do_records_of_all_sizes_come_back_in_order_and_by_position() {
-    let media = medium();
-    let mut log = writer(&media);
+    let vfs = medium();
+    let mut log = writer(&vfs);
     let mut positions = Vec::new();
     let records: Vec<_> = SIZES.iter().enumerate().map(|(i, &len)| record(i, len)).collect();
     for (i, bytes) in records.iter().enumerate() {
@@ -48,16 +48,16 @@ fn do_records_of_all_sizes_come_back_in_order_and_by_position() {
             log.sync().unwrap();
         }
     }
-    assert_eq!(log.len(), media.read_raw("log").unwrap().len() as u64);
-    let (read, end) = parse_log(&media.read_raw("log").unwrap(), NUMBER, LogMode::Recover).unwrap();
+    assert_eq!(log.len(), vfs.read_raw("log").unwrap().len() as u64);
+    let (read, end) = parse_log(&vfs.read_raw("log").unwrap(), NUMBER, LogMode::Recover).unwrap();
     assert_eq!(end, LogEnd::Clean);
     assert_eq!(read.iter().map(|r| r.0).collect::<Vec<_>>(), positions);
     log.seal().unwrap();
-    let (read, end) = parse_log(&media.read_raw("log").unwrap(), NUMBER, LogMode::Sealed).unwrap();
+    let (read, end) = parse_log(&vfs.read_raw("log").unwrap(), NUMBER, LogMode::Sealed).unwrap();
     assert_eq!(end, LogEnd::Sealed);
     assert!(contents(read) == records);
 
-    let access = LogAccess::open(&*media, "log", NUMBER).unwrap();
+    let access = LogAccess::open(&*vfs, "log", NUMBER).unwrap();
     let mut out = Vec::new();
     for (position, bytes) in positions.iter().zip(&records) {
         access.read(*position, bytes.len() as u64, &mut out, Purpose::Get).unwrap();
@@ -71,53 +71,53 @@ fn do_records_of_all_sizes_come_back_in_order_and_by_position() {
 
 #[test]
 fn does_a_small_record_take_one_write_and_one_read() {
-    let media = medium();
-    let mut log = writer(&media);
-    let before = media.operations();
+    let vfs = medium();
+    let mut log = writer(&vfs);
+    let before = vfs.operations();
     let position = log.append(&[b"kind", b"value"]).unwrap();
     let mut positions = Vec::new();
     log.append_group((0..100).map(|_| [&b"x"[..]]), &mut positions).unwrap();
-    assert_eq!(media.operations() - before, 2);
-    let access = LogAccess::open(&*media, "log", NUMBER).unwrap();
-    let reads = media.requests();
+    assert_eq!(vfs.operations() - before, 2);
+    let access = LogAccess::open(&*vfs, "log", NUMBER).unwrap();
+    let reads = vfs.requests();
     access.read(position, 100, &mut Vec::new(), Purpose::Get).unwrap();
-    assert_eq!(media.requests() - reads, 1);
+    assert_eq!(vfs.requests() - reads, 1);
 }
 
 #[test]
 fn is_an_empty_log_clean_and_a_sealed_empty_one_sealed() {
-    let media = medium();
-    let log = writer(&media);
+    let vfs = medium();
+    let log = writer(&vfs);
     assert_eq!(parse_log(&[], NUMBER, LogMode::Recover).unwrap(), (vec![], LogEnd::Clean));
     assert!(parse_log(&[], NUMBER, LogMode::Sealed).unwrap_err().is_corruption());
     log.seal().unwrap();
-    let bytes = media.read_raw("log").unwrap();
+    let bytes = vfs.read_raw("log").unwrap();
     assert_eq!(parse_log(&bytes, NUMBER, LogMode::Sealed).unwrap(), (vec![], LogEnd::Sealed));
     assert!(!matches!(parse_log(&bytes, NUMBER + 1, LogMode::Recover), Ok((_, LogEnd::Sealed))));
 }
 
 #[test]
 fn are_preallocated_zeros_an_end_and_no_damage() {
-    let media = medium();
-    let mut log = writer(&media);
+    let vfs = medium();
+    let mut log = writer(&vfs);
     log.append(&[b"one"]).unwrap();
     log.sync().unwrap();
-    let mut bytes = media.read_raw("log").unwrap();
+    let mut bytes = vfs.read_raw("log").unwrap();
     bytes.resize(3 * BLOCK + 17, 0);
     let (read, end) = parse_log(&bytes, NUMBER, LogMode::Recover).unwrap();
     assert_eq!((read.len(), end), (1, LogEnd::Clean));
 }
 
 fn sealed_log(sizes: &[usize]) -> (Vec<Vec<u8>>, Vec<u8>) {
-    let media = medium();
-    let mut log = writer(&media);
+    let vfs = medium();
+    let mut log = writer(&vfs);
     let records: Vec<_> = sizes.iter().enumerate().map(|(i, &len)| record(i, len)).collect();
     for bytes in &records {
         log.append(&[bytes]).unwrap();
         log.sync().unwrap();
     }
     log.seal().unwrap();
-    (records, media.read_raw("log").unwrap())
+    (records, vfs.read_raw("log").unwrap())
 }
 
 #[test]
@@ -171,8 +171,8 @@ fn are_zeros_behind_a_seal_a_power_cuts_work_and_behind_a_closed_log_damage() {
 
 /// Three records in one block, the last two written after a sync of what is before them, or not.
 fn three(sync: bool) -> (Vec<u64>, Vec<u8>) {
-    let media = medium();
-    let mut log = writer(&media);
+    let vfs = medium();
+    let mut log = writer(&vfs);
     let mut positions = Vec::new();
     for i in 0..3 {
         positions.push(log.append(&[&record(i, 600)]).unwrap());
@@ -180,7 +180,7 @@ fn three(sync: bool) -> (Vec<u64>, Vec<u8>) {
             log.sync().unwrap();
         }
     }
-    (positions, media.read_raw("log").unwrap())
+    (positions, vfs.read_raw("log").unwrap())
 }
 
 #[test]
@@ -204,15 +204,15 @@ fn is_damage_with_synced_records_behind_it_corruption_and_without_them_a_torn_ta
 #[test]
 fn does_a_later_block_header_give_evidence() {
     for sync in [true, false] {
-        let media = medium();
-        let mut log = writer(&media);
+        let vfs = medium();
+        let mut log = writer(&vfs);
         let lost = log.append(&[&record(0, 10_000)]).unwrap();
         if sync {
             log.sync().unwrap();
         }
         // One record over three blocks: its later fragments are no evidence, the headers are.
         log.append(&[&record(1, 80_000)]).unwrap();
-        let mut bytes = media.read_raw("log").unwrap();
+        let mut bytes = vfs.read_raw("log").unwrap();
         bytes[lost as usize..20_000].fill(0);
         let outcome = parse_log(&bytes, NUMBER, LogMode::Recover);
         assert_eq!(outcome.is_err(), sync, "{outcome:?}");
@@ -233,41 +233,40 @@ fn is_a_block_of_another_log_or_place_no_record() {
 #[test]
 fn does_a_full_disk_leave_the_log_as_it_was_and_let_it_go_on() {
     for budget in [0, 1, 512, 3000, 1 << 20] {
-        let media = medium();
-        let mut log = writer(&media);
+        let vfs = medium();
+        let mut log = writer(&vfs);
         log.append(&[b"before"]).unwrap();
         let len = log.len();
-        fill_up_after(&media, budget);
+        fill_up_after(&vfs, budget);
         let mut positions = vec![1];
         let error = log.append_group([[&record(1, 2 << 20)[..]]], &mut positions).unwrap_err();
         assert!(error.is_disk_full());
         assert_eq!((positions.len(), log.len(), log.records()), (1, len, 1));
-        assert_eq!(media.read_raw("log").unwrap().len() as u64, len);
-        make_room(&media);
+        assert_eq!(vfs.read_raw("log").unwrap().len() as u64, len);
+        make_room(&vfs);
         log.append(&[b"after"]).unwrap();
         log.seal().unwrap();
-        let (read, _) =
-            parse_log(&media.read_raw("log").unwrap(), NUMBER, LogMode::Sealed).unwrap();
+        let (read, _) = parse_log(&vfs.read_raw("log").unwrap(), NUMBER, LogMode::Sealed).unwrap();
         assert_eq!(contents(read), [b"before".to_vec(), b"after".to_vec()]);
     }
 }
 
 #[test]
 fn does_a_log_refuse_everything_after_a_failed_sync_or_an_append_it_cannot_undo() {
-    let media = medium();
-    let mut log = writer(&media);
+    let vfs = medium();
+    let mut log = writer(&vfs);
     log.append(&[b"one"]).unwrap();
-    media.fail_next(FaultKind::Sync, 1);
+    vfs.fail_next(FaultKind::Sync, 1);
     assert!(log.sync().is_err());
     assert!(matches!(log.append(&[b"two"]), Err(Error::ReadOnly { .. })));
     assert!(matches!(log.sync_handle().sync(), Err(Error::ReadOnly { .. })));
     assert_eq!(log.sync_handle().synced_to(), 0);
 
-    let media = medium();
-    let mut log = writer(&media);
+    let vfs = medium();
+    let mut log = writer(&vfs);
     log.append(&[b"one"]).unwrap();
-    fill_up_after(&media, 512);
-    media.fail_next(FaultKind::Sync, 1);
+    fill_up_after(&vfs, 512);
+    vfs.fail_next(FaultKind::Sync, 1);
     // What failed may be there after the next opening: it is told at once, not with the next
     // append.
     let refused = log.append(&[&record(2, 2000)]).unwrap_err();
@@ -278,8 +277,8 @@ fn does_a_log_refuse_everything_after_a_failed_sync_or_an_append_it_cannot_undo(
 
 #[test]
 fn can_another_thread_sync_while_this_one_appends() {
-    let media = medium();
-    let mut log = writer(&media);
+    let vfs = medium();
+    let mut log = writer(&vfs);
     let handle = log.sync_handle();
     let leader = std::thread::spawn(move || {
         let mut last = 0;
@@ -294,7 +293,7 @@ fn can_another_thread_sync_while_this_one_appends() {
         log.append(&[b"record"]).unwrap();
     }
     leader.join().unwrap();
-    let (_, end) = parse_log(&media.read_raw("log").unwrap(), NUMBER, LogMode::Recover).unwrap();
+    let (_, end) = parse_log(&vfs.read_raw("log").unwrap(), NUMBER, LogMode::Recover).unwrap();
     assert_eq!(end, LogEnd::Clean);
 }
 
@@ -332,9 +331,9 @@ proptest! {
         seeds in prop::collection::vec(any::<u64>(), 4),
         sealing_cut in 0u64..6,
     ) {
-        let media = medium();
-        let mut log = writer(&media);
-        media.sync_dir(Purpose::Log).unwrap();
+        let vfs = medium();
+        let mut log = writer(&vfs);
+        vfs.sync_dir(Purpose::Log).unwrap();
         let (mut appended, mut synced) = (Vec::<Vec<u8>>::new(), 0);
         for step in &steps {
             match step {
@@ -354,28 +353,28 @@ proptest! {
                     synced = appended.len();
                 }
                 Step::Fault(size) => {
-                    media.fail_next(FaultKind::Write, 1);
+                    vfs.fail_next(FaultKind::Write, 1);
                     prop_assert!(log.append(&[&record(appended.len(), *size)]).is_err());
                     synced = appended.len();
                 }
                 Step::DiskFull(size, budget) => {
-                    fill_up_after(&media, *budget as u64);
+                    fill_up_after(&vfs, *budget as u64);
                     match log.append(&[&record(appended.len(), *size)]) {
                         Ok(_) => appended.push(record(appended.len(), *size)),
                         // Taken back with a sync.
                         Err(_) => synced = appended.len(),
                     }
-                    make_room(&media);
+                    make_room(&vfs);
                 }
             }
         }
         if seal {
             // The power goes while sealing: anywhere in its operations.
-            media.cut_power_at(media.operations() + sealing_cut);
+            vfs.cut_power_at(vfs.operations() + sealing_cut);
             let _ = log.seal();
         }
         for seed in seeds {
-            let bytes = media.survivors(seed).read_raw("log").unwrap();
+            let bytes = vfs.survivors(seed).read_raw("log").unwrap();
             let (read, end) = match parse_log(&bytes, NUMBER, LogMode::Recover) {
                 Ok(read) => read,
                 Err(error) => return Err(TestCaseError::fail(error.to_string())),

@@ -7,35 +7,35 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Loss, Purpose, Result};
-use siltstone_media::{Media, Mode, Ram};
 use siltstone_table::log::replay;
 use siltstone_table::{
-    ChainWriter, Compression, EntryRef, FileKind, FileNumber, Kind, Link, LogSalvage, Replay,
-    Salvaged, TableOptions, TableWriter, salvage_chain, salvage_table,
+    Compression, EntryRef, FileKind, FileNumber, Kind, Link, LogSalvage, Replay, Salvaged,
+    TableOptions, TableWriter, WalWriter, salvage_chain, salvage_table,
 };
+use siltstone_vfs::{Mode, Ram, Vfs};
 
 fn log_name(number: u64) -> String {
     FileKind::Log.name(FileNumber(number))
 }
 
-fn bytes_of(media: &dyn Media, name: &str) -> Vec<u8> {
-    let file = media.open(name, Mode::Read).unwrap();
+fn bytes_of(vfs: &dyn Vfs, name: &str) -> Vec<u8> {
+    let file = vfs.open(name, Mode::Read).unwrap();
     let mut bytes = vec![0; file.len().unwrap() as usize];
     file.read_at(0, &mut bytes, Purpose::Maintenance).unwrap();
     bytes
 }
 
-fn put(media: &dyn Media, name: &str, bytes: &[u8]) {
-    let file = media.open(name, Mode::ReadWrite).unwrap();
+fn put(vfs: &dyn Vfs, name: &str, bytes: &[u8]) {
+    let file = vfs.open(name, Mode::ReadWrite).unwrap();
     file.set_len(bytes.len() as u64).unwrap();
     file.write_at(0, bytes, Purpose::Maintenance).unwrap();
 }
 
 /// Logs 3, 5 and 8 with ten records of 10,000 bytes each, of which the first byte is 1 and the
 /// second counts. The last one is sealed; returns its length, too.
-fn chain() -> (Arc<dyn Media>, Vec<u64>, u64) {
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
-    let mut log = ChainWriter::create(&media, 3, Link::default()).unwrap();
+fn chain() -> (Arc<dyn Vfs>, Vec<u64>, u64) {
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+    let mut log = WalWriter::create(&vfs, 3, Link::default()).unwrap();
     let mut positions = Vec::new();
     for number in 0..30u8 {
         if let Some(next) = [(10, 5), (20, 8)].iter().find(|(at, _)| *at == number) {
@@ -45,11 +45,11 @@ fn chain() -> (Arc<dyn Media>, Vec<u64>, u64) {
         log.append(&[[&[1], &record]], &mut positions).unwrap();
     }
     let end = log.seal().unwrap();
-    (media, positions, end.bytes)
+    (vfs, positions, end.bytes)
 }
 
 /// The numbers of the records that can be read of a log.
-fn readable(media: &dyn Media, log: &LogSalvage) -> Vec<u8> {
+fn readable(vfs: &dyn Vfs, log: &LogSalvage) -> Vec<u8> {
     let mut found = Vec::new();
     let visit = |salvaged: Salvaged<'_>| {
         if let Salvaged::Record { bytes, .. } = salvaged {
@@ -58,32 +58,32 @@ fn readable(media: &dyn Media, log: &LogSalvage) -> Vec<u8> {
         }
         Ok(())
     };
-    log.visit(media, visit).unwrap();
+    log.visit(vfs, visit).unwrap();
     found
 }
 
 #[test]
 fn a_sound_chain_has_no_gap() {
-    let (media, _, end) = chain();
-    let logs = salvage_chain(media.as_ref(), Some(3), Some((8, end)), None).unwrap();
+    let (vfs, _, end) = chain();
+    let logs = salvage_chain(vfs.as_ref(), Some(3), Some((8, end)), None).unwrap();
     assert!(logs.iter().all(|log| log.damage.is_none() && log.gaps.is_empty()), "{logs:?}");
-    let all = logs.iter().flat_map(|log| readable(media.as_ref(), log));
+    let all = logs.iter().flat_map(|log| readable(vfs.as_ref(), log));
     assert_eq!(all.collect::<Vec<_>>(), (0..30).collect::<Vec<_>>());
 }
 
 #[test]
 fn a_flipped_bit_costs_its_own_record_wherever_it_is() {
-    let (media, positions, end) = chain();
-    let sound = bytes_of(media.as_ref(), &log_name(5));
+    let (vfs, positions, end) = chain();
+    let sound = bytes_of(vfs.as_ref(), &log_name(5));
     for at in (0..sound.len()).step_by(997) {
         let mut bytes = sound.clone();
         bytes[at] ^= 4;
-        put(media.as_ref(), &log_name(5), &bytes);
-        let logs = salvage_chain(media.as_ref(), Some(3), Some((8, end)), None).unwrap();
+        put(vfs.as_ref(), &log_name(5), &bytes);
+        let logs = salvage_chain(vfs.as_ref(), Some(3), Some((8, end)), None).unwrap();
         let [before, log, behind] = &logs[..] else { panic!("{logs:?}") };
         assert!(before.damage.is_none() && behind.damage.is_none());
         assert!(log.damage.is_some(), "byte {at}");
-        let found = readable(media.as_ref(), log);
+        let found = readable(vfs.as_ref(), log);
         for (number, position) in (10u8..20).zip(&positions[10..20]) {
             let is_lost = log.gaps.iter().any(|gap| gap.contains(position));
             assert_eq!(is_lost, !found.contains(&number), "byte {at}, record {number}");
@@ -94,52 +94,51 @@ fn a_flipped_bit_costs_its_own_record_wherever_it_is() {
 
 #[test]
 fn a_missing_log_and_a_log_that_was_cut_off_are_told_by_the_next() {
-    let (media, positions, end) = chain();
-    let len = bytes_of(media.as_ref(), &log_name(3)).len() as u64;
+    let (vfs, positions, end) = chain();
+    let len = bytes_of(vfs.as_ref(), &log_name(3)).len() as u64;
     // Just behind a whole record, which looks like an end.
-    let file = media.open(&log_name(3), Mode::ReadWrite).unwrap();
+    let file = vfs.open(&log_name(3), Mode::ReadWrite).unwrap();
     file.set_len(positions[4]).unwrap();
-    let logs = salvage_chain(media.as_ref(), Some(3), Some((8, end)), None).unwrap();
+    let logs = salvage_chain(vfs.as_ref(), Some(3), Some((8, end)), None).unwrap();
     let cut = &logs[0];
-    assert_eq!(readable(media.as_ref(), cut), [0, 1, 2, 3]);
+    assert_eq!(readable(vfs.as_ref(), cut), [0, 1, 2, 3]);
     assert!(cut.gaps.iter().any(|gap| gap.contains(&(len - 1)) && gap.contains(&positions[4])));
-    media.remove(&log_name(5)).unwrap();
-    let logs = salvage_chain(media.as_ref(), Some(3), Some((8, end)), None).unwrap();
+    vfs.remove(&log_name(5)).unwrap();
+    let logs = salvage_chain(vfs.as_ref(), Some(3), Some((8, end)), None).unwrap();
     let [_, missing, last] = &logs[..] else { panic!("{logs:?}") };
     assert_eq!((missing.number, &missing.file), (5, &None));
-    assert_eq!(readable(media.as_ref(), last).len(), 10);
+    assert_eq!(readable(vfs.as_ref(), last).len(), 10);
     // Of logs that nobody needs nothing is missing.
-    assert_eq!(salvage_chain(media.as_ref(), Some(8), Some((8, end)), None).unwrap().len(), 1);
+    assert_eq!(salvage_chain(vfs.as_ref(), Some(8), Some((8, end)), None).unwrap().len(), 1);
 }
 
 #[test]
 fn logs_that_changed_places_are_read_in_their_places() {
-    let (media, _, end) = chain();
-    let [one, two] = [3, 5].map(|number| bytes_of(media.as_ref(), &log_name(number)));
-    put(media.as_ref(), &log_name(3), &two);
-    put(media.as_ref(), &log_name(5), &one);
-    let logs = salvage_chain(media.as_ref(), Some(3), Some((8, end)), None).unwrap();
-    let found: Vec<u8> = logs.iter().flat_map(|log| readable(media.as_ref(), log)).collect();
+    let (vfs, _, end) = chain();
+    let [one, two] = [3, 5].map(|number| bytes_of(vfs.as_ref(), &log_name(number)));
+    put(vfs.as_ref(), &log_name(3), &two);
+    put(vfs.as_ref(), &log_name(5), &one);
+    let logs = salvage_chain(vfs.as_ref(), Some(3), Some((8, end)), None).unwrap();
+    let found: Vec<u8> = logs.iter().flat_map(|log| readable(vfs.as_ref(), log)).collect();
     assert_eq!(found, (0..30).collect::<Vec<_>>());
     assert!(logs[0].damage.is_some() && logs[1].damage.is_some() && logs[2].damage.is_none());
     // A copy is no exchange: a log of another table must not be taken for one of this.
-    put(media.as_ref(), &log_name(5), &two);
-    let logs = salvage_chain(media.as_ref(), Some(3), Some((8, end)), None).unwrap();
-    assert_eq!(readable(media.as_ref(), &logs[0]), [0; 0]);
-    assert_eq!(readable(media.as_ref(), &logs[1]).len(), 10);
+    put(vfs.as_ref(), &log_name(5), &two);
+    let logs = salvage_chain(vfs.as_ref(), Some(3), Some((8, end)), None).unwrap();
+    assert_eq!(readable(vfs.as_ref(), &logs[0]), [0; 0]);
+    assert_eq!(readable(vfs.as_ref(), &logs[1]).len(), 10);
 }
 
 #[test]
 fn records_behind_the_length_that_is_told_never_were() {
-    let (media, positions, _) = chain();
-    let log = salvage_chain(media.as_ref(), Some(8), None, None).unwrap().remove(0);
-    assert_eq!(readable(media.as_ref(), &log).len(), 10);
+    let (vfs, positions, _) = chain();
+    let log = salvage_chain(vfs.as_ref(), Some(8), None, None).unwrap().remove(0);
+    assert_eq!(readable(vfs.as_ref(), &log).len(), 10);
     // As if a recovery had found five records and gone on in another log.
-    let mut next =
-        ChainWriter::create(&media, 9, Link { number: 8, bytes: positions[25] }).unwrap();
+    let mut next = WalWriter::create(&vfs, 9, Link { number: 8, bytes: positions[25] }).unwrap();
     next.append(&[[&[1], &[99; 10_000]]], &mut Vec::new()).unwrap();
-    let logs = salvage_chain(media.as_ref(), Some(8), None, None).unwrap();
-    assert_eq!(readable(media.as_ref(), &logs[0]), [20, 21, 22, 23, 24]);
+    let logs = salvage_chain(vfs.as_ref(), Some(8), None, None).unwrap();
+    assert_eq!(readable(vfs.as_ref(), &logs[0]), [20, 21, 22, 23, 24]);
 }
 
 struct Nothing;
@@ -156,36 +155,36 @@ impl Replay for Nothing {
 
 #[test]
 fn replay_names_the_log_at_which_the_chain_breaks() {
-    let named = |media: &Arc<dyn Media>| match replay(media.as_ref(), 3, Some(8), &mut Nothing) {
+    let named = |vfs: &Arc<dyn Vfs>| match replay(vfs.as_ref(), 3, Some(8), &mut Nothing) {
         Err(Error::Corruption { file, reason, .. }) => (file, reason),
         other => panic!("{other:?}"),
     };
-    let (media, positions, _) = chain();
-    let mut bytes = bytes_of(media.as_ref(), &log_name(3));
+    let (vfs, positions, _) = chain();
+    let mut bytes = bytes_of(vfs.as_ref(), &log_name(3));
     bytes[positions[4] as usize + 100] ^= 1;
-    put(media.as_ref(), &log_name(3), &bytes);
-    let (file, reason) = named(&media);
+    put(vfs.as_ref(), &log_name(3), &bytes);
+    let (file, reason) = named(&vfs);
     assert!(file == log_name(3) && reason.contains(&log_name(5)), "{file}: {reason}");
 
-    let (media, ..) = chain();
-    media.remove(&log_name(5)).unwrap();
-    let (file, reason) = named(&media);
+    let (vfs, ..) = chain();
+    vfs.remove(&log_name(5)).unwrap();
+    let (file, reason) = named(&vfs);
     assert!(file == log_name(5) && reason.contains("missing"), "{file}: {reason}");
 
-    let (media, ..) = chain();
-    media.remove(&log_name(8)).unwrap();
-    assert_eq!(named(&media).0, log_name(8));
+    let (vfs, ..) = chain();
+    vfs.remove(&log_name(8)).unwrap();
+    assert_eq!(named(&vfs).0, log_name(8));
 }
 
 const ENTRIES: u64 = 2000;
 
 /// A table of some eighty blocks.
 fn table(compression: Compression) -> Vec<u8> {
-    let media = Ram::new();
+    let vfs = Ram::new();
     let options = TableOptions { block_bytes: 1024, compression, ..TableOptions::default() };
     let number = FileNumber(7);
     let mut writer =
-        TableWriter::create(&media, "table", number, options, Purpose::Maintenance).unwrap();
+        TableWriter::create(&vfs, "table", number, options, Purpose::Maintenance).unwrap();
     for i in 0..ENTRIES {
         let (key, value) = (key(i), format!("value {i} {i} {i} {i}"));
         let value = value.as_bytes();
@@ -193,7 +192,7 @@ fn table(compression: Compression) -> Vec<u8> {
         writer.add(EntryRef { key: &key, sequence: i + 1, kind, expires_at: 0, value }).unwrap();
     }
     writer.finish().unwrap();
-    bytes_of(&media, "table")
+    bytes_of(&vfs, "table")
 }
 
 fn key(i: u64) -> Vec<u8> {

@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use proptest::prelude::*;
 use siltstone_engine::{Error, Purpose};
-use siltstone_media::Faulty;
-use siltstone_media::{Media, Mode};
 use siltstone_structures::hash64;
 use siltstone_table::kind::compare;
 use siltstone_table::{
     BlockCache, Compression, EntryRef, FileNumber, IterOptions, Kind, Table, TableIter, TableMeta,
     TableOptions, TableWriter,
 };
+use siltstone_vfs::Faulty;
+use siltstone_vfs::{Mode, Vfs};
 use support::medium;
 
 const NUMBER: FileNumber = FileNumber(12);
@@ -56,9 +56,9 @@ impl Row {
     }
 }
 
-fn write(media: &Faulty, rows: &[Row], options: TableOptions) -> TableMeta {
+fn write(vfs: &Faulty, rows: &[Row], options: TableOptions) -> TableMeta {
     let mut writer =
-        TableWriter::create(media, "000012.sst", NUMBER, options, Purpose::Flush).unwrap();
+        TableWriter::create(vfs, "000012.sst", NUMBER, options, Purpose::Flush).unwrap();
     for row in rows {
         writer.add(row.entry()).unwrap();
     }
@@ -66,8 +66,8 @@ fn write(media: &Faulty, rows: &[Row], options: TableOptions) -> TableMeta {
     writer.finish().unwrap()
 }
 
-fn open(media: &Faulty, cache: Option<Arc<BlockCache>>) -> Result<Arc<Table>, Error> {
-    let file = media.open("000012.sst", Mode::Read).unwrap();
+fn open(vfs: &Faulty, cache: Option<Arc<BlockCache>>) -> Result<Arc<Table>, Error> {
+    let file = vfs.open("000012.sst", Mode::Read).unwrap();
     Table::open(file, "000012.sst", NUMBER, cache).map(Arc::new)
 }
 
@@ -102,11 +102,11 @@ const COMPRESSIONS: [Compression; 3] =
 fn does_a_table_give_back_what_was_written_under_every_compression() {
     let rows = rows(2000);
     for compression in COMPRESSIONS {
-        let media = medium();
-        let meta = write(&media, &rows, TableOptions { compression, ..TableOptions::default() });
-        let table = open(&media, None).unwrap();
+        let vfs = medium();
+        let meta = write(&vfs, &rows, TableOptions { compression, ..TableOptions::default() });
+        let table = open(&vfs, None).unwrap();
         assert_eq!(table.meta(), &meta);
-        assert_eq!(meta.bytes, media.read_raw("000012.sst").unwrap().len() as u64);
+        assert_eq!(meta.bytes, vfs.read_raw("000012.sst").unwrap().len() as u64);
         assert_eq!(meta.entries, rows.len() as u64);
         assert_eq!((&meta.smallest, &meta.largest), (&rows[0].key, &rows[rows.len() - 1].key));
         assert_eq!(TableMeta::decode(&meta.encode()), Ok(meta));
@@ -137,10 +137,10 @@ fn does_a_table_give_back_what_was_written_under_every_compression() {
 #[test]
 fn does_a_lookup_find_the_newest_version_at_its_sequence() {
     let rows = rows(700);
-    let media = medium();
-    write(&media, &rows, TableOptions::default());
+    let vfs = medium();
+    write(&vfs, &rows, TableOptions::default());
     let cache = Arc::new(BlockCache::new(1 << 20));
-    for table in [open(&media, None).unwrap(), open(&media, Some(cache)).unwrap()] {
+    for table in [open(&vfs, None).unwrap(), open(&vfs, Some(cache)).unwrap()] {
         for row in &rows {
             for at in [0, row.sequence.saturating_sub(1), row.sequence, row.sequence + 1, u64::MAX]
             {
@@ -167,32 +167,32 @@ fn does_a_lookup_find_the_newest_version_at_its_sequence() {
 fn does_the_filter_exclude_absent_keys_and_cost_one_read_at_most() {
     let rows: Vec<_> =
         (0..10_000u64).map(|i| Row::put(&(2 * i).to_be_bytes(), i, &[1; 100])).collect();
-    let media = medium();
-    write(&media, &rows, TableOptions::default());
-    let table = open(&media, None).unwrap();
-    let before = media.requests();
+    let vfs = medium();
+    write(&vfs, &rows, TableOptions::default());
+    let table = open(&vfs, None).unwrap();
+    let before = vfs.requests();
     for i in 0..10_000u64 {
         let key = (2 * i + 1).to_be_bytes();
         assert!(table.get(&key, hash64(&key), u64::MAX, Purpose::Get).unwrap().is_none());
     }
-    assert!(media.requests() - before < 200, "{} false positives", media.requests() - before);
-    let before = media.requests();
+    assert!(vfs.requests() - before < 200, "{} false positives", vfs.requests() - before);
+    let before = vfs.requests();
     for row in &rows {
         table.get(&row.key, hash64(&row.key), u64::MAX, Purpose::Get).unwrap().unwrap();
     }
-    assert_eq!(media.requests() - before, rows.len() as u64);
+    assert_eq!(vfs.requests() - before, rows.len() as u64);
     assert!(table.filter_bytes() > 10_000 && table.index_bytes() > 0);
 }
 
 #[test]
 fn does_compaction_pass_the_cache_by_and_read_far_ahead() {
     let rows = rows(20_000);
-    let media = medium();
-    let meta = write(&media, &rows, TableOptions::default());
+    let vfs = medium();
+    let meta = write(&vfs, &rows, TableOptions::default());
     let cache = Arc::new(BlockCache::new(64 << 20));
-    let table = open(&media, Some(cache.clone())).unwrap();
+    let table = open(&vfs, Some(cache.clone())).unwrap();
     let count = |options: IterOptions| {
-        let before = media.requests();
+        let before = vfs.requests();
         let mut iter = table.iter(Purpose::Compaction, options);
         let mut there = iter.first().unwrap();
         let mut n = 0;
@@ -201,7 +201,7 @@ fn does_compaction_pass_the_cache_by_and_read_far_ahead() {
             there = iter.next().unwrap();
         }
         assert_eq!(n, rows.len());
-        media.requests() - before
+        vfs.requests() - before
     };
     let reads = count(IterOptions::COMPACTION);
     assert!(reads <= meta.bytes / (256 << 10) + 1, "{reads} reads for {} bytes", meta.bytes);
@@ -218,10 +218,10 @@ fn does_compaction_pass_the_cache_by_and_read_far_ahead() {
 #[test]
 fn does_the_cache_keep_to_its_bound() {
     let rows = rows(20_000);
-    let media = medium();
-    write(&media, &rows, TableOptions::default());
+    let vfs = medium();
+    write(&vfs, &rows, TableOptions::default());
     let cache = Arc::new(BlockCache::new(256 << 10));
-    let table = open(&media, Some(cache.clone())).unwrap();
+    let table = open(&vfs, Some(cache.clone())).unwrap();
     for row in &rows {
         table.get(&row.key, hash64(&row.key), u64::MAX, Purpose::Get).unwrap();
         assert!(cache.resident_bytes() <= cache.capacity_bytes());
@@ -231,9 +231,9 @@ fn does_the_cache_keep_to_its_bound() {
 
 #[test]
 fn are_entries_out_of_order_or_over_limits_refused_and_the_rest_kept() {
-    let media = medium();
+    let vfs = medium();
     let mut writer =
-        TableWriter::create(&*media, "000012.sst", NUMBER, TableOptions::default(), Purpose::Flush)
+        TableWriter::create(&*vfs, "000012.sst", NUMBER, TableOptions::default(), Purpose::Flush)
             .unwrap();
     writer.add(Row::put(b"b", 5, b"").entry()).unwrap();
     for bad in [Row::put(b"a", 9, b""), Row::put(b"b", 5, b""), Row::put(b"b", 6, b"")] {
@@ -246,14 +246,14 @@ fn are_entries_out_of_order_or_over_limits_refused_and_the_rest_kept() {
     assert!(writer.add_meta("index", vec![]).is_err());
     writer.add(Row::put(b"b", 4, b"").entry()).unwrap();
     assert_eq!(writer.finish().unwrap().entries, 2);
-    check(&open(&media, None).unwrap()).unwrap();
+    check(&open(&vfs, None).unwrap()).unwrap();
 }
 
 #[test]
 fn is_a_table_without_entries_whole() {
-    let media = medium();
-    write(&media, &[], TableOptions::default());
-    let table = open(&media, None).unwrap();
+    let vfs = medium();
+    write(&vfs, &[], TableOptions::default());
+    let table = open(&vfs, None).unwrap();
     check(&table).unwrap();
     let mut iter = table.iter(Purpose::Scan, IterOptions::SCAN);
     assert!(!iter.first().unwrap() && !iter.last().unwrap());
@@ -263,11 +263,11 @@ fn is_a_table_without_entries_whole() {
 
 #[test]
 fn is_every_write_announced_to_the_rate_limit() {
-    let media = medium();
+    let vfs = medium();
     let total = Arc::new(AtomicU64::new(0));
     let seen = total.clone();
     let options = TableOptions::default();
-    let mut writer = TableWriter::create(&*media, "000012.sst", NUMBER, options, Purpose::Flush)
+    let mut writer = TableWriter::create(&*vfs, "000012.sst", NUMBER, options, Purpose::Flush)
         .unwrap()
         .with_rate_hook(Box::new(move |bytes| {
             seen.fetch_add(bytes, Relaxed);
@@ -281,9 +281,9 @@ fn is_every_write_announced_to_the_rate_limit() {
 
 #[test]
 fn do_anchors_and_offsets_part_a_table_evenly() {
-    let media = medium();
-    let meta = write(&media, &rows(5000), TableOptions::default());
-    let table = open(&media, None).unwrap();
+    let vfs = medium();
+    let meta = write(&vfs, &rows(5000), TableOptions::default());
+    let table = open(&vfs, None).unwrap();
     let anchors = table.anchors(3);
     assert_eq!(anchors.len(), 3);
     let mut before = 0;
@@ -300,7 +300,7 @@ fn do_anchors_and_offsets_part_a_table_evenly() {
 
 /// A small table with several blocks, and its bytes.
 fn small(compression: Compression) -> (Vec<Row>, Vec<u8>) {
-    let media = medium();
+    let vfs = medium();
     let rows: Vec<_> = (0..40u64)
         .map(|i| {
             Row::put(format!("key{:03}", i / 2).as_bytes(), 100 - i, b"some value, some value")
@@ -312,8 +312,8 @@ fn small(compression: Compression) -> (Vec<Row>, Vec<u8>) {
         compression,
         ..TableOptions::default()
     };
-    write(&media, &rows, options);
-    (rows, media.read_raw("000012.sst").unwrap())
+    write(&vfs, &rows, options);
+    (rows, vfs.read_raw("000012.sst").unwrap())
 }
 
 #[test]
@@ -450,12 +450,12 @@ proptest! {
     ) {
         rows.sort_by(|a, b| compare((&a.key, a.sequence), (&b.key, b.sequence)));
         rows.dedup_by(|a, b| a.key == b.key && a.sequence == b.sequence);
-        let media = medium();
+        let vfs = medium();
         let compression = COMPRESSIONS[compression];
         let options = TableOptions { block_bytes, restart_interval, compression, ..TableOptions::default() };
-        write(&media, &rows, options);
+        write(&vfs, &rows, options);
         let cache = cached.then(|| Arc::new(BlockCache::new(10_000)));
-        let table = open(&media, cache).unwrap();
+        let table = open(&vfs, cache).unwrap();
         check(&table).unwrap();
         let options = if cached { IterOptions::SCAN } else { IterOptions::COMPACTION };
         let mut iter = table.iter(Purpose::Scan, options);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use siltstone_engine::{Cursor, Durability, Engine, Env, KeyRange, WriteBatch};
-use siltstone_media::{Media, Ram};
+use siltstone_vfs::{Ram, Vfs};
 
 use crate::scale::Case;
 use crate::{Dice, Scale, Subject, Verdict, Wrong, session};
@@ -32,10 +32,10 @@ const FILLERS: u64 = 100;
 pub fn threads(subject: &dyn Subject, scale: &Scale) -> Verdict {
     let mut reads = 0;
     for case in scale.cases(scale.rounds, subject.variants()) {
-        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         let env = Env::system(2);
         let engine = subject
-            .open(media.clone(), env.clone(), case.variant)
+            .open(vfs.clone(), env.clone(), case.variant)
             .map_err(|error| error.to_string())?;
         reads += together(engine.as_ref(), subject, case)
             .map_err(|wrong| format!("{}: {wrong}\n{case}", subject.name()))?;
@@ -46,7 +46,7 @@ pub fn threads(subject: &dyn Subject, scale: &Scale) -> Verdict {
             before.clear();
         }
         drop(engine);
-        let engine = subject.open(media, env, case.variant).map_err(|error| error.to_string())?;
+        let engine = subject.open(vfs, env, case.variant).map_err(|error| error.to_string())?;
         let after = session::contents(engine.as_ref()).map_err(|wrong| wrong.to_string())?;
         if before != after {
             return Err(format!("reopening has changed what is there\n{case}"));

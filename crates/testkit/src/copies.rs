@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use siltstone_engine::{Durability, Engine, Env, WriteBatch};
-use siltstone_media::{Media, Ram};
+use siltstone_vfs::{Ram, Vfs};
 
 use crate::scale::Case;
 use crate::sink::MediaSink;
@@ -93,7 +93,7 @@ fn copy(
     env: &Env,
     least: &[u64],
 ) -> Result<u64, Wrong> {
-    let target: Arc<dyn Media> = Arc::new(Ram::new());
+    let target: Arc<dyn Vfs> = Arc::new(Ram::new());
     engine.checkpoint(&mut MediaSink::new(target.clone()))?;
     let copied = subject.open(target, env.clone(), case.variant)?;
     let found = session::contents(copied.as_ref())?;

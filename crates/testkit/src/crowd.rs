@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, KeyRange, WriteBatch};
-use siltstone_media::Ram;
+use siltstone_vfs::Ram;
 
 use crate::histories::guarded;
 use crate::history::{EPOCH, Step};

@@ -24,8 +24,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use siltstone_engine::{Engine, Entry, Env, Error, ManualClock};
-use siltstone_media::Faulty;
-use siltstone_media::faulty::Survival;
+use siltstone_vfs::Faulty;
+use siltstone_vfs::faulty::Survival;
 
 use crate::histories::guarded;
 use crate::history::{self, EPOCH, Shape, Step};
@@ -168,8 +168,8 @@ impl Store {
         closed: bool,
     ) -> Result<Self, String> {
         let medium = Faulty::new(0);
-        let media = Arc::new(medium.clone());
-        let mut session = Session::unopened(subject, variant, 0, media);
+        let vfs = Arc::new(medium.clone());
+        let mut session = Session::unopened(subject, variant, 0, vfs);
         let shape = Shape { steps: 110, value_bytes: 600, ..Shape::WRITES };
         let mut steps = history::draw(seed, &shape);
         let wanted = |step: &Step| !matches!(step, Step::Clock(_) | Step::Snapshot);
@@ -380,7 +380,7 @@ fn inflict(
     path: &str,
     harm: &Harm,
 ) -> siltstone_engine::Result<()> {
-    use siltstone_media::Media as _;
+    use siltstone_vfs::Vfs as _;
     let replace = |path: &str, bytes: Vec<u8>| {
         medium.truncate(path, 0)?;
         medium.write_raw(path, 0, &bytes)

@@ -15,8 +15,8 @@
 
 use std::sync::Arc;
 
-use siltstone_media::Faulty;
-use siltstone_media::faulty::Survival;
+use siltstone_vfs::Faulty;
+use siltstone_vfs::faulty::Survival;
 
 use crate::histories::guarded;
 use crate::history::{self, Shape, Step};
@@ -63,8 +63,8 @@ fn die<'s>(
     let medium = Faulty::new(case.seed);
     medium.cut_power_at(at);
     let kinds = Kinds::default();
-    let media = Arc::new(Traced::new(&medium, kinds.clone()));
-    let mut session = Session::unopened(subject, case.variant, case.seed, media);
+    let vfs = Arc::new(Traced::new(&medium, kinds.clone()));
+    let mut session = Session::unopened(subject, case.variant, case.seed, vfs);
     // What fails, fails because the process is dead; the step in which it died may be there or not.
     let mut lives = session.open().is_ok();
     for step in history {

@@ -18,8 +18,8 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Clock, Error};
-use siltstone_media::Faulty;
-use siltstone_media::faulty::{FaultKind, Survival};
+use siltstone_vfs::Faulty;
+use siltstone_vfs::faulty::{FaultKind, Survival};
 
 use crate::histories::guarded;
 use crate::history::{self, Shape, Step};

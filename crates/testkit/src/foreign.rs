@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Env, ManualClock, Purpose, WriteBatch};
-use siltstone_media::{Media, Mode, Ram};
+use siltstone_vfs::{Mode, Ram, Vfs};
 
 use crate::scale::Case;
 use crate::{Scale, Subject, Verdict, Wrong};
@@ -37,10 +37,10 @@ pub fn files_of_others(subject: &dyn Subject, scale: &Scale) -> Verdict {
 }
 
 fn beside(subject: &dyn Subject, case: Case) -> Result<usize, Wrong> {
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     let work = |round: u8| -> Result<(), Wrong> {
         let env = Env::replayable(Arc::new(ManualClock::at(0)), case.seed);
-        let engine = subject.open(media.clone(), env, case.variant)?;
+        let engine = subject.open(vfs.clone(), env, case.variant)?;
         for key in 0..100u8 {
             let mut batch = WriteBatch::new();
             batch.put(&[key], &[round; 100]);
@@ -60,7 +60,7 @@ fn beside(subject: &dyn Subject, case: Case) -> Result<usize, Wrong> {
         Ok(())
     };
     work(1)?;
-    let own = media.list()?;
+    let own = vfs.list()?;
     let extensions: BTreeSet<_> = own.iter().filter_map(|name| name.split_once('.')).collect();
     let extensions: BTreeSet<_> = extensions.into_iter().map(|(_, extension)| extension).collect();
     let others: Vec<_> = ["18446744073709551615", "18446744073709551616"]
@@ -69,17 +69,17 @@ fn beside(subject: &dyn Subject, case: Case) -> Result<usize, Wrong> {
         .chain(["18446744073709551615", "notes.txt"].map(str::to_owned))
         .collect();
     for name in &others {
-        media.create(name)?.write_at(0, NOT_OURS, Purpose::Maintenance)?;
+        vfs.create(name)?.write_at(0, NOT_OURS, Purpose::Maintenance)?;
     }
     work(2)?;
     // So that a repair has something to do, where there is a manifest, and no part elsewhere that it is not told of.
-    if media.exists("CURRENT")? && media.subdirectories()?.is_empty() {
-        media.remove("CURRENT")?;
+    if vfs.exists("CURRENT")? && vfs.subdirectories()?.is_empty() {
+        vfs.remove("CURRENT")?;
     }
-    subject.repair(&media, case.variant)?;
+    subject.repair(&vfs, case.variant)?;
     work(3)?;
     for name in &others {
-        let file = media.open(name, Mode::Read)?;
+        let file = vfs.open(name, Mode::Read)?;
         let mut bytes = vec![0; NOT_OURS.len()];
         file.read_at(0, &mut bytes, Purpose::Maintenance)?;
         if bytes != NOT_OURS || file.len()? != NOT_OURS.len() as u64 {

@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::Error;
-use siltstone_media::Faulty;
+use siltstone_vfs::Faulty;
 
 use crate::histories::guarded;
 use crate::history::{self, Shape, Step};
@@ -71,8 +71,8 @@ fn run(
     medium.set_capacity(capacity);
     medium.set_torn_on_full(torn);
     let mut outcome = Outcome::default();
-    let media = Arc::new(medium.clone());
-    let mut session = Session::unopened(subject, case.variant, case.seed, media);
+    let vfs = Arc::new(medium.clone());
+    let mut session = Session::unopened(subject, case.variant, case.seed, vfs);
     guarded(|| match session.open() {
         Err(error) if error.is_disk_full() => {
             medium.set_capacity(u64::MAX);

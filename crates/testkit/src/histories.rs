@@ -11,7 +11,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use siltstone_media::Ram;
+use siltstone_vfs::Ram;
 
 use crate::history::{self, Shape, Step};
 use crate::scale::Case;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use siltstone_engine::{Durability, Engine, Env, Error, Result, WriteBatch};
-use siltstone_media::Disk;
+use siltstone_vfs::Disk;
 
 use crate::{Dice, Scale, Subject, Verdict};
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use siltstone_engine::{
     Durability, Engine, Env, Error, KeyRange, MAX_KEY_BYTES, ManualClock, Result, WriteBatch,
 };
-use siltstone_media::{Media, Ram};
+use siltstone_vfs::{Ram, Vfs};
 
 use crate::history::EPOCH;
 use crate::{Scale, Subject, Verdict, Wrong, session};
@@ -51,9 +51,9 @@ struct Trial<'s> {
 }
 
 impl Trial<'_> {
-    fn open_on(&self, media: Arc<dyn Media>) -> Result<Box<dyn Engine>> {
+    fn open_on(&self, vfs: Arc<dyn Vfs>) -> Result<Box<dyn Engine>> {
         let env = Env::replayable(Arc::new(ManualClock::at(EPOCH)), 0);
-        self.subject.open(media, env, self.variant)
+        self.subject.open(vfs, env, self.variant)
     }
 
     fn open(&self) -> Result<Box<dyn Engine>> {
@@ -61,8 +61,8 @@ impl Trial<'_> {
     }
 
     fn keys(&self) -> Result<(), Wrong> {
-        let media: Arc<dyn Media> = Arc::new(Ram::new());
-        let engine = self.open_on(media.clone())?;
+        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+        let engine = self.open_on(vfs.clone())?;
         let (largest, over) = (vec![7; MAX_KEY_BYTES], vec![7; MAX_KEY_BYTES + 1]);
         put(engine.as_ref(), &[0], b"")?;
         put(engine.as_ref(), &largest, b"large")?;
@@ -76,7 +76,7 @@ impl Trial<'_> {
         let found = match self.subject.capabilities().durable {
             true => {
                 engine.close()?;
-                session::contents(self.open_on(media)?.as_ref())?
+                session::contents(self.open_on(vfs)?.as_ref())?
             }
             false => session::contents(engine.as_ref())?,
         };

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use siltstone_engine::{Durability, Engine, Env, WriteBatch};
-use siltstone_media::Ram;
+use siltstone_vfs::Ram;
 
 use crate::{Dice, Scale, Subject, Verdict, Wrong};
 
@@ -114,9 +114,9 @@ impl State {
 pub fn linearizable(subject: &dyn Subject, scale: &Scale) -> Verdict {
     let mut checked = 0;
     for case in scale.cases(scale.rounds, subject.variants()) {
-        let media = Arc::new(Ram::new());
+        let vfs = Arc::new(Ram::new());
         let engine =
-            subject.open(media, Env::system(2), case.variant).map_err(|error| error.to_string())?;
+            subject.open(vfs, Env::system(2), case.variant).map_err(|error| error.to_string())?;
         let histories = record(engine.as_ref(), case.seed).map_err(|wrong| wrong.to_string())?;
         for (key, history) in histories.iter().enumerate() {
             if !is_linearizable(history) {

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, WriteBatch};
-use siltstone_media::{Media, Ram};
+use siltstone_vfs::{Ram, Vfs};
 
 use crate::histories::guarded;
 use crate::history::EPOCH;
@@ -50,7 +50,7 @@ pub fn walks_in_pages(subject: &dyn Subject, scale: &Scale) -> Verdict {
 struct Table<'s> {
     subject: &'s dyn Subject,
     variant: u32,
-    media: Arc<dyn Media>,
+    vfs: Arc<dyn Vfs>,
     engine: Box<dyn Engine>,
     dice: Dice,
     live: BTreeMap<u64, Vec<u8>>,
@@ -63,19 +63,19 @@ type Page = (Vec<(u64, Vec<u8>)>, Option<Vec<u8>>);
 
 impl<'s> Table<'s> {
     fn open(subject: &'s dyn Subject, variant: u32, dice: Dice) -> Result<Self, Wrong> {
-        let media: Arc<dyn Media> = Arc::new(Ram::new());
-        let engine = Self::opened(subject, variant, &media)?;
+        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+        let engine = Self::opened(subject, variant, &vfs)?;
         let (live, always) = (BTreeMap::new(), BTreeSet::new());
-        Ok(Table { subject, variant, media, engine, dice, live, always })
+        Ok(Table { subject, variant, vfs, engine, dice, live, always })
     }
 
     fn opened(
         subject: &dyn Subject,
         variant: u32,
-        media: &Arc<dyn Media>,
+        vfs: &Arc<dyn Vfs>,
     ) -> Result<Box<dyn Engine>, Wrong> {
         let env = Env::replayable(Arc::new(ManualClock::at(EPOCH)), 7);
-        Ok(subject.open(media.clone(), env, variant)?)
+        Ok(subject.open(vfs.clone(), env, variant)?)
     }
 
     /// Writes and deletes so many keys, and sometimes flushes, compacts or opens the table anew.
@@ -100,7 +100,7 @@ impl<'s> Table<'s> {
             1 | 2 => self.engine.maintain()?,
             3 if self.engine.capabilities().durable => {
                 self.engine.close()?;
-                self.engine = Self::opened(self.subject, self.variant, &self.media)?;
+                self.engine = Self::opened(self.subject, self.variant, &self.vfs)?;
             }
             _ => {}
         }

@@ -20,7 +20,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use siltstone_media::{Faulty, Media};
+use siltstone_vfs::{Faulty, Vfs};
 
 use crate::histories::guarded;
 use crate::history::{self, Shape, Step};
@@ -87,8 +87,8 @@ impl<'s> Trial<'s> {
 
         let mut medium = Faulty::new(case.seed);
         medium.cut_power_at(dice.below(length));
-        let media = self.traced(&medium);
-        let mut session = Session::unopened(self.subject, case.variant, case.seed, media);
+        let vfs = self.traced(&medium);
+        let mut session = Session::unopened(self.subject, case.variant, case.seed, vfs);
         if self.opens(&mut session, &medium)? {
             self.live(&mut session, &medium, &history)?;
         }
@@ -122,7 +122,7 @@ impl<'s> Trial<'s> {
         Ok(())
     }
 
-    fn traced(&self, medium: &Faulty) -> Arc<dyn Media> {
+    fn traced(&self, medium: &Faulty) -> Arc<dyn Vfs> {
         Arc::new(Traced::new(medium, self.kinds.clone()))
     }
 
@@ -132,8 +132,8 @@ impl<'s> Trial<'s> {
             return Ok(known);
         }
         let medium = Faulty::new(case.seed);
-        let media = Arc::new(medium.clone());
-        let mut session = Session::unopened(self.subject, case.variant, case.seed, media);
+        let vfs = Arc::new(medium.clone());
+        let mut session = Session::unopened(self.subject, case.variant, case.seed, vfs);
         self.opens(&mut session, &medium)?;
         self.live(&mut session, &medium, history)?;
         let length = medium.operations().max(1);

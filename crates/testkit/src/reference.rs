@@ -23,7 +23,7 @@ use siltstone_engine::{
     Capabilities, CheckpointSink, Cursor, Damage, Durability, Engine, Entry, Env, Error, KeyRange,
     Op, ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch,
 };
-use siltstone_media::Media;
+use siltstone_vfs::Vfs;
 
 pub use bug::Bug;
 use journal::Journal;
@@ -55,8 +55,8 @@ impl Reference {
     ///
     /// # Errors
     /// Damage, or a failing medium.
-    pub fn open(media: Arc<dyn Media>, env: Env, bug: Option<Bug>) -> Result<Self> {
-        let (journal, batches) = Journal::open(media, bug)?;
+    pub fn open(vfs: Arc<dyn Vfs>, env: Env, bug: Option<Bug>) -> Result<Self> {
+        let (journal, batches) = Journal::open(vfs, bug)?;
         let mut oracle = Oracle::new();
         batches.iter().for_each(|batch| oracle.apply(batch, 0));
         let state = State { oracle, journal, poisoned: None, closed: false };
@@ -292,7 +292,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     ordered: true,
     durable: true,
     versioned: true,
-    collects_as_it_writes: false,
+    incremental_gc: false,
     max_value_bytes: MAX_VALUE_BYTES,
 };
 

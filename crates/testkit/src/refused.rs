@@ -30,8 +30,8 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Error, Op, WriteBatch};
-use siltstone_media::Faulty;
-use siltstone_media::faulty::{FaultError, FaultKind};
+use siltstone_vfs::Faulty;
+use siltstone_vfs::faulty::{FaultError, FaultKind};
 
 use crate::histories::guarded;
 use crate::history::{self, Shape, Step};
@@ -130,11 +130,11 @@ struct Run<'s, 'c> {
 impl<'s, 'c> Run<'s, 'c> {
     fn new(subject: &'s dyn Subject, case: Case, counts: &'c mut Counts) -> Self {
         let medium = Faulty::new(case.seed);
-        let media = Arc::new(medium.clone());
+        let vfs = Arc::new(medium.clone());
         Run {
             dice: Dice::of(case.seed, 8),
             medium,
-            session: Session::unopened(subject, case.variant, case.seed, media),
+            session: Session::unopened(subject, case.variant, case.seed, vfs),
             counts,
             fault: None,
             doubtful: None,
@@ -358,9 +358,9 @@ impl<'s, 'c> Run<'s, 'c> {
     }
 
     fn move_to(&mut self, medium: Faulty) {
-        let media = Arc::new(medium.clone());
+        let vfs = Arc::new(medium.clone());
         self.medium = medium;
-        self.session.move_to(media);
+        self.session.move_to(vfs);
     }
 
     /// Opens the table, at first now and then while requests fail; `true`: none did.

@@ -23,8 +23,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, Error, WriteBatch};
-use siltstone_media::Media;
-use siltstone_media::faulty::Survival;
+use siltstone_vfs::Vfs;
+use siltstone_vfs::faulty::Survival;
 
 use crate::damage::{Store, watched};
 use crate::histories::guarded;
@@ -151,10 +151,10 @@ fn judge(subject: &dyn Subject, store: &Store, change: &Change) -> Result<bool, 
             medium.write_raw(&change.path, *at as u64, bytes)?;
         }
         medium.truncate(&change.path, change.end as u64)?;
-        Ok::<Arc<dyn Media>, Error>(Arc::new(medium))
+        Ok::<Arc<dyn Vfs>, Error>(Arc::new(medium))
     };
-    let open = |media: Arc<dyn Media>| {
-        subject.open(media, Env::replayable(store.clock.clone(), 0), store.variant)
+    let open = |vfs: Arc<dyn Vfs>| {
+        subject.open(vfs, Env::replayable(store.clock.clone(), 0), store.variant)
     };
     guarded(|| {
         let mut was_refused = true;
@@ -162,9 +162,9 @@ fn judge(subject: &dyn Subject, store: &Store, change: &Change) -> Result<bool, 
             was_refused = false;
             use_up(engine.as_ref())?;
         }
-        let media = changed()?;
-        let _ = subject.repair(&media, store.variant);
-        if let Ok(engine) = open(media) {
+        let vfs = changed()?;
+        let _ = subject.repair(&vfs, store.variant);
+        if let Ok(engine) = open(vfs) {
             use_up(engine.as_ref())?;
         }
         Ok(was_refused)

@@ -18,7 +18,7 @@ use siltstone_engine::{
     Clock, Durability, Engine, Entry, Env, Error, KeyRange, ManualClock, ReadPoint, Timestamp,
     WriteBatch,
 };
-use siltstone_media::{Media, Ram};
+use siltstone_vfs::{Ram, Vfs};
 
 use crate::history::{EPOCH, Step};
 use crate::oracle::{compare, show, show_entry};
@@ -30,7 +30,7 @@ pub struct Session<'s> {
     subject: &'s dyn Subject,
     variant: u32,
     seed: u64,
-    media: Arc<dyn Media>,
+    vfs: Arc<dyn Vfs>,
     /// `None` while opening failed.
     engine: Option<Box<dyn Engine>>,
     /// What it should know.
@@ -55,25 +55,20 @@ impl<'s> Session<'s> {
         subject: &'s dyn Subject,
         variant: u32,
         seed: u64,
-        media: Arc<dyn Media>,
+        vfs: Arc<dyn Vfs>,
     ) -> siltstone_engine::Result<Self> {
-        let mut session = Self::unopened(subject, variant, seed, media);
+        let mut session = Self::unopened(subject, variant, seed, vfs);
         session.open()?;
         Ok(session)
     }
 
     /// A session whose engine is yet to be [opened](Session::open).
-    pub fn unopened(
-        subject: &'s dyn Subject,
-        variant: u32,
-        seed: u64,
-        media: Arc<dyn Media>,
-    ) -> Self {
+    pub fn unopened(subject: &'s dyn Subject, variant: u32, seed: u64, vfs: Arc<dyn Vfs>) -> Self {
         Session {
             subject,
             variant,
             seed,
-            media,
+            vfs,
             engine: None,
             oracle: Oracle::new(),
             clock: Arc::new(ManualClock::at(EPOCH)),
@@ -92,7 +87,7 @@ impl<'s> Session<'s> {
     pub fn open(&mut self) -> siltstone_engine::Result<()> {
         self.drop_engine();
         let env = Env::replayable(self.clock.clone(), self.seed);
-        self.engine = Some(self.subject.open(self.media.clone(), env, self.variant)?);
+        self.engine = Some(self.subject.open(self.vfs.clone(), env, self.variant)?);
         Ok(())
     }
 
@@ -100,7 +95,7 @@ impl<'s> Session<'s> {
     ///
     /// # Errors
     /// The engine's.
-    pub fn reopened_on(&self, copy: Arc<dyn Media>) -> Result<Box<dyn Engine>, Wrong> {
+    pub fn reopened_on(&self, copy: Arc<dyn Vfs>) -> Result<Box<dyn Engine>, Wrong> {
         let env = Env::replayable(self.clock.clone(), self.seed);
         Ok(self.subject.open(copy, env, self.variant)?)
     }
@@ -114,15 +109,15 @@ impl<'s> Session<'s> {
 
     /// Goes on, with what is known, on another medium: the engine is not open there yet.
     #[must_use]
-    pub fn moved_to(mut self, media: Arc<dyn Media>) -> Self {
-        self.move_to(media);
+    pub fn moved_to(mut self, vfs: Arc<dyn Vfs>) -> Self {
+        self.move_to(vfs);
         self
     }
 
     /// The same in place.
-    pub fn move_to(&mut self, media: Arc<dyn Media>) {
+    pub fn move_to(&mut self, vfs: Arc<dyn Vfs>) {
         self.drop_engine();
-        self.media = media;
+        self.vfs = vfs;
     }
 
     /// The engine.
@@ -342,7 +337,7 @@ impl<'s> Session<'s> {
     }
 
     fn checkpoint(&mut self) -> Result<(), Wrong> {
-        let copy: Arc<dyn Media> = Arc::new(Ram::new());
+        let copy: Arc<dyn Vfs> = Arc::new(Ram::new());
         let copying = self.engine().checkpoint(&mut MediaSink::new(copy.clone()));
         if !self.subject.capabilities().durable {
             return match copying {

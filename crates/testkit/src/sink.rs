@@ -9,17 +9,17 @@
 use std::sync::Arc;
 
 use siltstone_engine::{CheckpointSink, Error, Purpose, Result};
-use siltstone_media::{File, Media};
+use siltstone_vfs::{File, Vfs};
 
 /// Copies a checkpoint into a medium.
 pub struct MediaSink {
-    target: Arc<dyn Media>,
+    target: Arc<dyn Vfs>,
     file: Option<(Arc<dyn File>, u64)>,
 }
 
 impl MediaSink {
     /// A sink into an empty medium.
-    pub fn new(target: Arc<dyn Media>) -> Self {
+    pub fn new(target: Arc<dyn Vfs>) -> Self {
         MediaSink { target, file: None }
     }
 }

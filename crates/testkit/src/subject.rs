@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use siltstone_engine::{Capabilities, Engine, Env, RepairReport, Result};
-use siltstone_media::Media;
+use siltstone_vfs::Vfs;
 
 use crate::reference::{self, Bug, Reference};
 
@@ -42,7 +42,7 @@ pub trait Subject: Send + Sync {
     ///
     /// # Errors
     /// The engine's.
-    fn open(&self, media: Arc<dyn Media>, env: Env, variant: u32) -> Result<Box<dyn Engine>>;
+    fn open(&self, vfs: Arc<dyn Vfs>, env: Env, variant: u32) -> Result<Box<dyn Engine>>;
 
     /// Whether the file is the whole store by itself: an older copy of it is an older store, and
     /// nothing tells it from the newest.
@@ -61,8 +61,8 @@ pub trait Subject: Send + Sync {
     ///
     /// # Errors
     /// The engine's.
-    fn repair(&self, media: &Arc<dyn Media>, variant: u32) -> Result<RepairReport> {
-        let _ = (media, variant);
+    fn repair(&self, vfs: &Arc<dyn Vfs>, variant: u32) -> Result<RepairReport> {
+        let _ = (vfs, variant);
         Ok(RepairReport::default())
     }
 }
@@ -99,7 +99,7 @@ impl Subject for ReferenceSubject {
         reference::CAPABILITIES
     }
 
-    fn open(&self, media: Arc<dyn Media>, env: Env, _variant: u32) -> Result<Box<dyn Engine>> {
-        Ok(Box::new(Reference::open(media, env, self.bug)?))
+    fn open(&self, vfs: Arc<dyn Vfs>, env: Env, _variant: u32) -> Result<Box<dyn Engine>> {
+        Ok(Box::new(Reference::open(vfs, env, self.bug)?))
     }
 }

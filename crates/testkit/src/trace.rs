@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use siltstone_engine::{Purpose, Result};
-use siltstone_media::{Faulty, File, LockGuard, Mapping, Media, Mode};
+use siltstone_vfs::{Faulty, File, LockGuard, Mapping, Mode, Vfs};
 
 /// Power cuts by kind of operation.
 pub type Kinds = Arc<Mutex<BTreeMap<String, u64>>>;
 
 /// The medium that remembers.
 pub struct Traced {
-    below: Arc<dyn Media>,
+    below: Arc<dyn Vfs>,
     watch: Watch,
 }
 
@@ -59,7 +59,7 @@ impl Watch {
     }
 }
 
-impl Media for Traced {
+impl Vfs for Traced {
     fn name(&self) -> String {
         self.below.name()
     }
@@ -69,8 +69,8 @@ impl Media for Traced {
         Ok(self.file(name, file))
     }
 
-    fn create_growing(&self, name: &str) -> Result<Arc<dyn File>> {
-        let file = self.watch.after("create", name, self.below.create_growing(name))?;
+    fn create_append(&self, name: &str) -> Result<Arc<dyn File>> {
+        let file = self.watch.after("create", name, self.below.create_append(name))?;
         Ok(self.file(name, file))
     }
 
@@ -98,7 +98,7 @@ impl Media for Traced {
         self.watch.after("sync directory", purpose.name(), self.below.sync_dir(purpose))
     }
 
-    fn subdirectory(&self, name: &str) -> Result<Arc<dyn Media>> {
+    fn subdirectory(&self, name: &str) -> Result<Arc<dyn Vfs>> {
         let below = self.watch.after("create directory", name, self.below.subdirectory(name))?;
         Ok(Arc::new(Traced { below, watch: self.watch.clone() }))
     }
@@ -148,8 +148,8 @@ impl File for TracedFile {
         self.below.begin_sync();
     }
 
-    fn request_bytes(&self) -> u64 {
-        self.below.request_bytes()
+    fn seek_cost_bytes(&self) -> u64 {
+        self.below.seek_cost_bytes()
     }
 
     fn len(&self) -> Result<u64> {

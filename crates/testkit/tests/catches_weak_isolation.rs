@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use siltstone_engine::{Durability, Engine, Env, Error, KeyRange, ReadPoint, Result, WriteBatch};
-use siltstone_media::Ram;
 use siltstone_testkit::reference::Reference;
 use siltstone_testkit::serial::{self, Kind, Session, Store, Witness, random};
+use siltstone_vfs::Ram;
 
 /// How much a store promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,13 +20,13 @@ impl Inner {
         self.flush()?;
         // The version holds its files open and on the medium until the copy is done.
         let (version, edit) = self.versions.snapshot();
-        let tables = version.tables().map(|table| (table.name(), table.media()));
-        let clusters = version.clusters().map(|cluster| (cluster.name(), cluster.media()));
-        for (name, media) in tables.chain(clusters) {
+        let tables = version.tables().map(|table| (table.name(), table.vfs()));
+        let clusters = version.clusters().map(|cluster| (cluster.name(), cluster.vfs()));
+        for (name, vfs) in tables.chain(clusters) {
             // What is not on the table's own medium cannot be linked from there.
-            let is_own = Arc::ptr_eq(media, &self.homes.main);
+            let is_own = Arc::ptr_eq(vfs, &self.homes.main);
             if !(is_own && sink.link(name)?) {
-                copy_file(media.as_ref(), name, sink)?;
+                copy_file(vfs.as_ref(), name, sink)?;
             }
         }
         // No log comes along: whatever is in one was written after the copy's moment.

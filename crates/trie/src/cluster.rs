@@ -29,7 +29,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, RateLimiter, Result};
-use siltstone_media::Media;
+use siltstone_vfs::Vfs;
 
 use crate::files::{FRAME_TRAILER, FileSum, FileWriter, Homes, Kind, NamedFile};
 use crate::hash::Hash;
@@ -69,7 +69,7 @@ impl Cluster {
     /// # Errors
     /// The medium's; the file may then be there in part.
     pub(crate) fn write(
-        media: &dyn Media,
+        vfs: &dyn Vfs,
         number: u64,
         tables: &[(u64, Arc<Filter>)],
         least_page_bytes: u32,
@@ -91,7 +91,7 @@ impl Cluster {
             (1..=(room / mean).clamp(1, sizes.len())).rev().find(fits).unwrap_or(1);
 
         let sum = FileSum::new(number);
-        let mut file = FileWriter::create(media, &Kind::Cluster.name(number), rate, purpose)?;
+        let mut file = FileWriter::create(vfs, &Kind::Cluster.name(number), rate, purpose)?;
         for first in (0..columns).step_by(columns_a_page) {
             let (offset, head) = (file.offset(), file.buffer.len());
             file.buffer.resize(head + PAGE_HEADER, 0);
@@ -181,8 +181,8 @@ impl Cluster {
     }
 
     /// The medium on which it lies.
-    pub(crate) fn media(&self) -> &Arc<dyn Media> {
-        self.file.media()
+    pub(crate) fn vfs(&self) -> &Arc<dyn Vfs> {
+        self.file.vfs()
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -329,12 +329,12 @@ impl Column<'_> {
 mod tests {
     use super::*;
     use crate::hash::HashKind;
-    use siltstone_media::Ram;
+    use siltstone_vfs::Ram;
 
     #[test]
     fn is_every_table_answered_for_by_one_read() {
         let kind = HashKind { seed: 5, weak_bits: 0 };
-        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         let mut sets: Vec<Vec<Hash>> = (0..5u32)
             .map(|t| {
                 (0..2000 * t).map(move |n| kind.hash(&[n.to_le_bytes(), t.to_le_bytes()].concat()))
@@ -350,9 +350,9 @@ mod tests {
         // A page of one column each, and of several.
         for (page_bytes, at_least) in [(1024, 1), (4096, 5)] {
             let bytes =
-                Cluster::write(media.as_ref(), 3, &filters, page_bytes, &rate, Purpose::Flush)
+                Cluster::write(vfs.as_ref(), 3, &filters, page_bytes, &rate, Purpose::Flush)
                     .unwrap();
-            let homes = Homes { main: media.clone(), upper: None };
+            let homes = Homes { main: vfs.clone(), upper: None };
             let cluster = Cluster::open(&homes, 3, bytes).unwrap();
             assert!(cluster.columns_a_page >= at_least);
             assert_eq!(cluster.load(Purpose::Get).unwrap(), filters);
@@ -366,7 +366,7 @@ mod tests {
                 }
             }
             drop(cluster);
-            media.remove(&Kind::Cluster.name(3)).unwrap();
+            vfs.remove(&Kind::Cluster.name(3)).unwrap();
         }
     }
 }

@@ -17,10 +17,10 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use siltstone_engine::{
     Background, BackgroundWork, Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry,
-    Env, GroupCommit, Pressure, Purpose, Result, Stats, VerifyReport, WriteBatch,
+    Env, GroupCommit, Purpose, Result, Stats, VerifyReport, WriteBatch, WriteController,
 };
-use siltstone_media::{LockGuard, Media};
 use siltstone_table::Link;
+use siltstone_vfs::{LockGuard, Vfs};
 
 use crate::compact::{Busy, Candidates};
 use crate::counters::Counters;
@@ -42,7 +42,7 @@ pub struct Trie {
 pub(crate) struct Inner {
     pub(crate) me: Weak<Inner>,
     /// Of log and manifest.
-    pub(crate) media: Arc<dyn Media>,
+    pub(crate) vfs: Arc<dyn Vfs>,
     pub(crate) homes: Homes,
     pub(crate) env: Env,
     pub(crate) options: Options,
@@ -54,7 +54,7 @@ pub(crate) struct Inner {
     /// The newest sequence number that readers see.
     pub(crate) visible: AtomicU64,
     pub(crate) background: Background<State>,
-    pub(crate) pressure: Pressure,
+    pub(crate) pressure: WriteController,
     pub(crate) counters: Counters,
     /// The number of the log that this opening began: greater than those of all openings before.
     pub(crate) opening: u64,
@@ -104,10 +104,10 @@ impl Trie {
     ///
     /// # Errors
     /// Corruption, a newer format, or a failing medium; nothing is changed then.
-    pub fn open(media: Arc<dyn Media>, env: Env, options: Options) -> Result<Self> {
-        let second = options.upper.as_deref().map(|upper| second::open(media.as_ref(), upper));
+    pub fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<Self> {
+        let second = options.upper.as_deref().map(|upper| second::open(vfs.as_ref(), upper));
         let (upper, lock) = second.transpose()?.unzip();
-        let trie = Self::open_on(media, upper, env, options)?;
+        let trie = Self::open_on(vfs, upper, env, options)?;
         *trie.lock.lock() = lock;
         Ok(trie)
     }
@@ -118,13 +118,13 @@ impl Trie {
     /// # Errors
     /// As [`open`](Trie::open); `Refused` if the second medium is another table's.
     pub fn open_on(
-        media: Arc<dyn Media>,
-        upper: Option<Arc<dyn Media>>,
+        vfs: Arc<dyn Vfs>,
+        upper: Option<Arc<dyn Vfs>>,
         env: Env,
         options: Options,
     ) -> Result<Self> {
-        let upper = upper.map(|media| (media, options.upper_levels));
-        let homes = Homes { main: media, upper };
+        let upper = upper.map(|vfs| (vfs, options.upper_levels));
+        let homes = Homes { main: vfs, upper };
         let (inner, leaves_logs) = crate::recover::open(homes, env, options)?;
         let trie = Trie { inner, lock: Mutex::new(None) };
         trie.inner.background.retry_with(trie.inner.me.clone());
@@ -137,7 +137,7 @@ impl Trie {
 
 impl Inner {
     /// Where files of `level` go.
-    pub(crate) fn media_of(&self, level: usize) -> &Arc<dyn Media> {
+    pub(crate) fn media_of(&self, level: usize) -> &Arc<dyn Vfs> {
         self.homes.of(level)
     }
 
@@ -153,7 +153,7 @@ impl Inner {
         change(&mut view);
         state.flushing = view.flushing.len();
         state.done += before.saturating_sub(state.flushing) as u64;
-        self.pressure.set_flush_behind(self.is_flush_due(state));
+        self.pressure.set_memtables_exhausted(self.is_flush_due(state));
         self.pressure.set(self.pressure_of(state));
         self.view.store(Arc::new(view));
         self.background.notify();
@@ -233,7 +233,7 @@ impl Engine for Trie {
             ordered: false,
             durable: true,
             versioned: false,
-            collects_as_it_writes: false,
+            incremental_gc: false,
             max_value_bytes: crate::MAX_VALUE_BYTES,
         }
     }
@@ -264,7 +264,7 @@ impl Engine for Trie {
     }
 
     fn maintain(&self) -> Result<()> {
-        self.inner.work_off(|state| state.flushing > 0)
+        self.inner.drain(|state| state.flushing > 0)
     }
 
     fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 
 use siltstone_engine::{Purpose, RateLimiter, Result};
-use siltstone_media::Ram;
+use siltstone_vfs::Ram;
 
 use crate::Options;
 use crate::hash::{Hash, HashKind};
@@ -117,10 +117,10 @@ pub fn build_table(items: &[(u64, u32)]) -> Result<TableFigures> {
     let user: u64 = items.iter().map(|&(_, len)| 8 + u64::from(len)).sum();
     let build = Options::default().build(Layout::Buckets);
     let expected = Expected { items: items.len() as u64, bytes: user };
-    let (media, rate) = (Ram::new(), RateLimiter::unlimited());
+    let (vfs, rate) = (Ram::new(), RateLimiter::unlimited());
     let origin = Origin::default();
     let purpose = Purpose::Flush;
-    let mut writer = TableWriter::create(&media, 1, build, origin, expected, &rate, purpose)?;
+    let mut writer = TableWriter::create(&vfs, 1, build, origin, expected, &rate, purpose)?;
     let longest = items.iter().map(|&(_, len)| len).max().unwrap_or(0);
     let value = vec![7; longest as usize];
     for &(hash, key, len) in &order {

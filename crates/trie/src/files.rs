@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use siltstone_engine::{Error, IoCounts, Purpose, Result};
-use siltstone_media::{File, Media, Mode, Overlay};
 use siltstone_table::{FileKind, FileNumber, parse_file_name};
+use siltstone_vfs::{File, Mode, Overlay, Vfs};
 
 /// Bytes of a frame behind what is stored.
 pub(crate) const FRAME_TRAILER: usize = 4;
@@ -62,16 +62,16 @@ impl Kind {
 #[derive(Clone)]
 pub(crate) struct Homes {
     /// The log, the manifest, and the files of all levels that have no other home.
-    pub(crate) main: Arc<dyn Media>,
+    pub(crate) main: Arc<dyn Vfs>,
     /// The second medium, for so many levels from the top.
-    pub(crate) upper: Option<(Arc<dyn Media>, usize)>,
+    pub(crate) upper: Option<(Arc<dyn Vfs>, usize)>,
 }
 
 impl Homes {
     /// Where new files of `level` go.
-    pub(crate) fn of(&self, level: usize) -> &Arc<dyn Media> {
+    pub(crate) fn of(&self, level: usize) -> &Arc<dyn Vfs> {
         match &self.upper {
-            Some((media, levels)) if level < *levels => media,
+            Some((vfs, levels)) if level < *levels => vfs,
             _ => &self.main,
         }
     }
@@ -79,7 +79,7 @@ impl Homes {
     /// Requests and bytes so far of all media that count them, by purpose.
     pub(crate) fn io(&self) -> BTreeMap<&'static str, IoCounts> {
         let mut sum = BTreeMap::<_, IoCounts>::new();
-        for counters in self.all().filter_map(|media| media.counters()) {
+        for counters in self.all().filter_map(|vfs| vfs.counters()) {
             for (purpose, io) in counters.snapshot() {
                 let sum = sum.entry(purpose).or_default();
                 sum.reads += io.reads;
@@ -94,20 +94,19 @@ impl Homes {
 
     /// The same media, seen through memory that keeps what is written.
     pub(crate) fn without_changes(&self) -> Homes {
-        let over =
-            |media: &Arc<dyn Media>| -> Arc<dyn Media> { Arc::new(Overlay::new(media.clone())) };
-        let upper = self.upper.as_ref().map(|(media, levels)| (over(media), *levels));
+        let over = |vfs: &Arc<dyn Vfs>| -> Arc<dyn Vfs> { Arc::new(Overlay::new(vfs.clone())) };
+        let upper = self.upper.as_ref().map(|(vfs, levels)| (over(vfs), *levels));
         Homes { main: over(&self.main), upper }
     }
 
     /// Every medium.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<dyn Media>> {
-        std::iter::once(&self.main).chain(self.upper.iter().map(|(media, _)| media))
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<dyn Vfs>> {
+        std::iter::once(&self.main).chain(self.upper.iter().map(|(vfs, _)| vfs))
     }
 
     /// Makes the names of new files durable.
     pub(crate) fn sync_dirs(&self, purpose: Purpose) -> Result<()> {
-        self.all().try_for_each(|media| media.sync_dir(purpose))
+        self.all().try_for_each(|vfs| vfs.sync_dir(purpose))
     }
 }
 
@@ -145,7 +144,7 @@ pub(crate) struct NamedFile {
     pub(crate) name: String,
     pub(crate) sum: FileSum,
     file: Arc<dyn File>,
-    media: Arc<dyn Media>,
+    vfs: Arc<dyn Vfs>,
     /// On the second medium.
     is_elsewhere: bool,
     is_retired: AtomicBool,
@@ -159,20 +158,20 @@ impl NamedFile {
     /// `Corruption` if it is missing; the medium's.
     pub(crate) fn open(homes: &Homes, kind: Kind, number: u64) -> Result<Self> {
         let name = kind.name(number);
-        for media in homes.all() {
-            match media.open(&name, Mode::Read) {
+        for vfs in homes.all() {
+            match vfs.open(&name, Mode::Read) {
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error),
                 Ok(file) => {
-                    let (media, sum) = (media.clone(), FileSum::new(number));
-                    let is_elsewhere = !Arc::ptr_eq(&media, &homes.main);
+                    let (vfs, sum) = (vfs.clone(), FileSum::new(number));
+                    let is_elsewhere = !Arc::ptr_eq(&vfs, &homes.main);
                     let is_retired = AtomicBool::new(false);
                     return Ok(NamedFile {
                         number,
                         name,
                         sum,
                         file,
-                        media,
+                        vfs,
                         is_elsewhere,
                         is_retired,
                     });
@@ -183,8 +182,8 @@ impl NamedFile {
     }
 
     /// The medium on which it lies.
-    pub(crate) fn media(&self) -> &Arc<dyn Media> {
-        &self.media
+    pub(crate) fn vfs(&self) -> &Arc<dyn Vfs> {
+        &self.vfs
     }
 
     pub(crate) fn len(&self) -> Result<u64> {
@@ -219,7 +218,7 @@ impl NamedFile {
     /// What to call it in messages: who looks for it in the table's own directory is to find it.
     pub(crate) fn place(&self) -> String {
         match self.is_elsewhere {
-            true => format!("{}/{}", self.media.name(), self.name),
+            true => format!("{}/{}", self.vfs.name(), self.name),
             false => self.name.clone(),
         }
     }
@@ -234,7 +233,7 @@ impl Drop for NamedFile {
     fn drop(&mut self) {
         if self.is_retired.load(Ordering::Acquire) {
             // What stays behind by a fault is garbage that the next open removes.
-            let _ = self.media.remove(&self.name);
+            let _ = self.vfs.remove(&self.name);
         }
     }
 }
@@ -252,12 +251,12 @@ const REQUEST_BYTES: usize = 1 << 20;
 
 impl<'a> FileWriter<'a> {
     pub(crate) fn create(
-        media: &dyn Media,
+        vfs: &dyn Vfs,
         name: &str,
         rate: &'a siltstone_engine::RateLimiter,
         purpose: Purpose,
     ) -> Result<Self> {
-        let file = media.create(name)?;
+        let file = vfs.create(name)?;
         Ok(FileWriter { file, rate, purpose, buffer: Vec::new(), written: 0 })
     }
 

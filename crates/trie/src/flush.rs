@@ -124,11 +124,11 @@ impl Inner {
 
     /// Forgets the logs whose writes are all in tables, and removes them.
     pub(crate) fn remove_logs_before(&self, first_log: u64) {
-        let unused = self.writer.lock().as_mut().map(|writer| writer.log.forget_before(first_log));
+        let unused = self.writer.lock().as_mut().map(|writer| writer.log.release_before(first_log));
         drop(unused);
         let mut state = self.background.lock();
         let gone: Vec<u64> = state.logs.extract_if(.., |number| *number < first_log).collect();
         drop(state);
-        remove_logs(self.media.as_ref(), gone);
+        remove_logs(self.vfs.as_ref(), gone);
     }
 }

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::Purpose;
-use siltstone_media::{Media, Ram};
+use siltstone_vfs::{Ram, Vfs};
 
 use crate::cluster;
 use crate::files::{FRAME_TRAILER, FileSum, Homes, Kind};
@@ -28,11 +28,11 @@ fn keys() -> impl Iterator<Item = (Vec<u8>, Hash)> {
 }
 
 fn homes(name: &str, bytes: &[u8]) -> Homes {
-    let media = Ram::new();
-    if let Ok(file) = media.create(name) {
+    let vfs = Ram::new();
+    if let Ok(file) = vfs.create(name) {
         let _ = file.write_at(0, bytes, Purpose::Maintenance);
     }
-    Homes { main: Arc::new(media), upper: None }
+    Homes { main: Arc::new(vfs), upper: None }
 }
 
 /// An HTable of these buckets, each sealed, and these frames, in a layout of 0 to 2.

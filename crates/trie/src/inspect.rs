@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use siltstone_engine::inspection::shown;
 use siltstone_engine::{Error, Inspection, Purpose, Result};
-use siltstone_media::{Media, Mode};
 use siltstone_table::Manifest;
 use siltstone_table::log::inspect_log;
+use siltstone_vfs::{Mode, Vfs};
 
 use crate::cluster::Cluster;
 use crate::files::{Homes, Kind};
@@ -21,14 +21,14 @@ use crate::version::{ENGINE, Edit};
 ///
 /// # Errors
 /// Failures of the medium; damage is in the answer.
-pub fn inspect(media: &Arc<dyn Media>, name: &str, limit: usize) -> Result<Option<Inspection>> {
+pub fn inspect(vfs: &Arc<dyn Vfs>, name: &str, limit: usize) -> Result<Option<Inspection>> {
     let mut inspection = Inspection::default();
-    let is_ours = || Manifest::open(media.clone(), ENGINE).is_ok();
+    let is_ours = || Manifest::open(vfs.clone(), ENGINE).is_ok();
     let looked = match Kind::parse(name) {
-        Some((Kind::HTable, number)) => table(media, number, limit, &mut inspection),
-        Some((Kind::Cluster, number)) => cluster(media, number, limit, &mut inspection),
-        Some((Kind::Log, number)) if is_ours() => log(media, number, limit, &mut inspection),
-        None if Manifest::owns(name) && is_ours() => manifest(media, limit, &mut inspection),
+        Some((Kind::HTable, number)) => table(vfs, number, limit, &mut inspection),
+        Some((Kind::Cluster, number)) => cluster(vfs, number, limit, &mut inspection),
+        Some((Kind::Log, number)) if is_ours() => log(vfs, number, limit, &mut inspection),
+        None if Manifest::owns(name) && is_ours() => manifest(vfs, limit, &mut inspection),
         _ => return Ok(None),
     };
     match looked {
@@ -41,15 +41,10 @@ pub fn inspect(media: &Arc<dyn Media>, name: &str, limit: usize) -> Result<Optio
     Ok(Some(inspection))
 }
 
-fn table(
-    media: &Arc<dyn Media>,
-    number: u64,
-    limit: usize,
-    inspection: &mut Inspection,
-) -> Result<()> {
+fn table(vfs: &Arc<dyn Vfs>, number: u64, limit: usize, inspection: &mut Inspection) -> Result<()> {
     inspection.kind = "HTable";
-    let bytes = media.open(&Kind::HTable.name(number), Mode::Read)?.len()?;
-    let homes = Homes { main: media.clone(), upper: None };
+    let bytes = vfs.open(&Kind::HTable.name(number), Mode::Read)?.len()?;
+    let homes = Homes { main: vfs.clone(), upper: None };
     let table = Arc::new(HTable::open(&homes, number, bytes, true)?);
     let origin = table.origin();
     inspection.property("bytes", bytes);
@@ -84,14 +79,14 @@ fn table(
 }
 
 fn cluster(
-    media: &Arc<dyn Media>,
+    vfs: &Arc<dyn Vfs>,
     number: u64,
     limit: usize,
     inspection: &mut Inspection,
 ) -> Result<()> {
     inspection.kind = "BloomCluster";
-    let bytes = media.open(&Kind::Cluster.name(number), Mode::Read)?.len()?;
-    let homes = Homes { main: media.clone(), upper: None };
+    let bytes = vfs.open(&Kind::Cluster.name(number), Mode::Read)?.len()?;
+    let homes = Homes { main: vfs.clone(), upper: None };
     let cluster = Cluster::open(&homes, number, bytes)?;
     inspection.property("bytes", bytes);
     inspection.property("columns", cluster.columns());
@@ -102,13 +97,8 @@ fn cluster(
     Ok(())
 }
 
-fn log(
-    media: &Arc<dyn Media>,
-    number: u64,
-    limit: usize,
-    inspection: &mut Inspection,
-) -> Result<()> {
-    inspect_log(media.as_ref(), number, limit, inspection, |record| {
+fn log(vfs: &Arc<dyn Vfs>, number: u64, limit: usize, inspection: &mut Inspection) -> Result<()> {
+    inspect_log(vfs.as_ref(), number, limit, inspection, |record| {
         Ok(match Record::decode(record)? {
             Record::Link(link) => (link.to_string(), 0),
             Record::Batch { first_sequence, batch } => {
@@ -120,7 +110,7 @@ fn log(
     })
 }
 
-fn manifest(media: &Arc<dyn Media>, limit: usize, inspection: &mut Inspection) -> Result<()> {
+fn manifest(vfs: &Arc<dyn Vfs>, limit: usize, inspection: &mut Inspection) -> Result<()> {
     let describe = |edit: &[u8]| Ok(Edit::decode(edit)?.to_string());
-    Manifest::inspect(media.clone(), ENGINE, limit, inspection, describe)
+    Manifest::inspect(vfs.clone(), ENGINE, limit, inspection, describe)
 }

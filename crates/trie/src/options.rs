@@ -120,7 +120,7 @@ impl Options {
     /// Options from `key=value` pairs; what is not given keeps its default.
     ///
     /// # Errors
-    /// [`BadOptions`](siltstone_engine::Error::BadOptions) with every mistake.
+    /// [`InvalidOptions`](siltstone_engine::Error::InvalidOptions) with every mistake.
     pub fn from_map(given: &BTreeMap<String, String>) -> Result<Self> {
         let mut o = Options::default();
         let mut reader = OptionReader::new(given);
@@ -190,7 +190,9 @@ mod tests {
     fn is_every_mistake_named_at_once() {
         let bad = [("table", "1"), ("fill", "NaN"), ("run", "1"), ("stop", "3"), ("colour", "red")];
         let bad = bad.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        let Err(Error::BadOptions(mistakes)) = Options::from_map(&bad) else { panic!("accepted") };
+        let Err(Error::InvalidOptions(mistakes)) = Options::from_map(&bad) else {
+            panic!("accepted")
+        };
         let names: Vec<_> = mistakes.iter().map(|m| m.option.as_str()).collect();
         assert_eq!(names, ["table", "fill", "run", "stop", "colour"]);
         assert_eq!(Options::from_map(&BTreeMap::new()).unwrap(), Options::default());

@@ -22,9 +22,9 @@ use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use siltstone_engine::{Background, Env, GroupCommit, Pressure, Purpose, Result};
+use siltstone_engine::{Background, Env, GroupCommit, Purpose, Result, WriteController};
 use siltstone_table::log::{malformed, replay};
-use siltstone_table::{ChainWriter, Replay};
+use siltstone_table::{Replay, WalWriter};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::counters::Counters;
@@ -49,9 +49,9 @@ const MOST_OLD_LOGS: usize = 8;
 /// Opens the table. `true`: the old logs are to be left for a table. They are in doubt, because the
 /// table was not closed and no sync repairs a failed sync before it; or they are many.
 pub(crate) fn open(homes: Homes, env: Env, options: Options) -> Result<(Arc<Inner>, bool)> {
-    let media = homes.main.clone();
+    let vfs = homes.main.clone();
     // The tables of a store have one environment; their seeds are to differ.
-    let seed = xxh3_64_with_seed(media.name().as_bytes(), env.seed);
+    let seed = xxh3_64_with_seed(vfs.name().as_bytes(), env.seed);
     let hash = HashKind { seed, weak_bits: options.weak_hash_bits };
     let shape = TrieShape { hash, fanout_bits: options.fanout_bits };
     let (versions, recovered) = Versions::open(&homes, shape)?;
@@ -60,7 +60,7 @@ pub(crate) fn open(homes: Homes, env: Env, options: Options) -> Result<(Arc<Inne
 
     let sealed = recovered.sealed_log.map(|(number, _)| number);
     let mut writes = Writes::new(recovered.last_sequence, versions.shape.hash.seed);
-    let replayed = replay(media.as_ref(), recovered.first_log, sealed, &mut writes)?;
+    let replayed = replay(vfs.as_ref(), recovered.first_log, sealed, &mut writes)?;
     for &number in &replayed.found {
         versions.skip_number(number);
     }
@@ -69,7 +69,7 @@ pub(crate) fn open(homes: Homes, env: Env, options: Options) -> Result<(Arc<Inne
     remove_garbage(&homes, &recovered.version, &replayed.logs)?;
 
     let number = versions.new_number();
-    let log = ChainWriter::create(&media, number, replayed.end)?;
+    let log = WalWriter::create(&vfs, number, replayed.end)?;
     let first_log = replayed.logs.first().copied().unwrap_or(number);
     // Without any log the table may be one whose making failed at the last: its manifest is read
     // back and in doubt.
@@ -91,14 +91,14 @@ pub(crate) fn open(homes: Homes, env: Env, options: Options) -> Result<(Arc<Inne
     let last_level = recovered.version.deepest().max(options.levels - 1);
     let inner = Arc::new_cyclic(|me| Inner {
         me: me.clone(),
-        media,
+        vfs,
         homes,
         versions,
         group: GroupCommit::new(GROUP_BYTES),
         writer: Mutex::new(Some(Writer::new(log, memtable, writes.last_sequence))),
         visible: AtomicU64::new(writes.last_sequence),
         background: Background::new(env.scheduler.clone(), state),
-        pressure: Pressure::default(),
+        pressure: WriteController::default(),
         env,
         view: ArcSwap::from_pointee(view),
         counters: Counters::default(),
@@ -162,10 +162,10 @@ fn remove_garbage(homes: &Homes, version: &Version, logs: &[u64]) -> Result<()> 
     let logs = logs.iter().map(|&number| (Kind::Log, number));
     let named: HashSet<(Kind, u64)> = tables.chain(clusters).chain(logs).collect();
     let mut removed = false;
-    for media in homes.all() {
-        for name in media.list()? {
+    for vfs in homes.all() {
+        for name in vfs.list()? {
             if Kind::parse(&name).is_some_and(|file| !named.contains(&file)) {
-                media.remove(&name)?;
+                vfs.remove(&name)?;
                 removed = true;
             }
         }

@@ -30,8 +30,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::{LockGuard, Media, Metered, Mode};
 use siltstone_table::aside;
+use siltstone_vfs::{LockGuard, Metered, Mode, Vfs};
 
 use crate::files::{Homes, Kind};
 
@@ -45,7 +45,7 @@ const MAX_BYTES: u64 = 64 << 10;
 ///
 /// # Errors
 /// `Locked`; the medium's.
-pub(crate) fn open(main: &dyn Media, directory: &Path) -> Result<(Arc<dyn Media>, LockGuard)> {
+pub(crate) fn open(main: &dyn Vfs, directory: &Path) -> Result<(Arc<dyn Vfs>, LockGuard)> {
     let upper = main.elsewhere(directory)?;
     let lock = upper.lock("LOCK")?;
     Ok((Arc::new(Metered::new(upper)), lock))
@@ -63,10 +63,10 @@ pub(crate) fn own(
     id: u64,
     was_closed: bool,
 ) -> Result<()> {
-    let Some((media, _)) = &homes.upper else { return Ok(()) };
+    let Some((vfs, _)) = &homes.upper else { return Ok(()) };
     let owner = sealed(id, b"");
-    let refused = |reason: &str| Err(Error::Refused { path: media.name(), reason: reason.into() });
-    let is_owned = match read(media.as_ref(), OWNER)? {
+    let refused = |reason: &str| Err(Error::Refused { path: vfs.name(), reason: reason.into() });
+    let is_owned = match read(vfs.as_ref(), OWNER)? {
         Some(found) if found == owner => true,
         Some(found) if found.len() == owner.len() => {
             return refused("it holds the upper levels of another table; give that of this one");
@@ -74,7 +74,7 @@ pub(crate) fn own(
         Some(_) => {
             return refused("OWNER is not that of a second medium; give another directory");
         }
-        None if media.list()?.iter().any(|name| Kind::parse(name).is_some()) => {
+        None if vfs.list()?.iter().any(|name| Kind::parse(name).is_some()) => {
             return refused(
                 "there are files of a table, but OWNER is missing; give another directory",
             );
@@ -89,7 +89,7 @@ pub(crate) fn own(
             replace(homes.main.as_ref(), UPPER, &upper)?;
         }
     }
-    if was_closed && is_owned { Ok(()) } else { replace(media.as_ref(), OWNER, &owner) }
+    if was_closed && is_owned { Ok(()) } else { replace(vfs.as_ref(), OWNER, &owner) }
 }
 
 /// Makes the name of the owner anew if it is damaged or missing, and the files there are those of
@@ -99,8 +99,8 @@ pub(crate) fn own(
 /// # Errors
 /// The media's.
 pub(crate) fn mend_owner(homes: &Homes, id: u64, are_ours: bool) -> Result<bool> {
-    let Some((media, _)) = &homes.upper else { return Ok(false) };
-    let found = read(media.as_ref(), OWNER)?;
+    let Some((vfs, _)) = &homes.upper else { return Ok(false) };
+    let found = read(vfs.as_ref(), OWNER)?;
     let names_one = found.as_deref().is_some_and(|found| {
         found.split_last_chunk().is_some_and(|(body, crc)| {
             body.len() == 8 && crc32c::crc32c(body) == u32::from_le_bytes(*crc)
@@ -110,9 +110,9 @@ pub(crate) fn mend_owner(homes: &Homes, id: u64, are_ours: bool) -> Result<bool>
         return Ok(false);
     }
     if found.is_some() {
-        aside::keep(media.as_ref(), OWNER)?;
+        aside::keep(vfs.as_ref(), OWNER)?;
     }
-    replace(media.as_ref(), OWNER, &sealed(id, b""))?;
+    replace(vfs.as_ref(), OWNER, &sealed(id, b""))?;
     Ok(true)
 }
 
@@ -120,8 +120,8 @@ pub(crate) fn mend_owner(homes: &Homes, id: u64, are_ours: bool) -> Result<bool>
 ///
 /// # Errors
 /// The medium's.
-pub fn upper_of(media: &dyn Media) -> Result<Option<PathBuf>> {
-    Ok(read(media, UPPER)?.as_deref().and_then(unsealed).map(|(_, directory)| directory))
+pub fn upper_of(vfs: &dyn Vfs) -> Result<Option<PathBuf>> {
+    Ok(read(vfs, UPPER)?.as_deref().and_then(unsealed).map(|(_, directory)| directory))
 }
 
 /// Removes what the table on `media` has on a second medium, durably; there may be none. The table is
@@ -130,19 +130,19 @@ pub fn upper_of(media: &dyn Media) -> Result<Option<PathBuf>> {
 ///
 /// # Errors
 /// `Locked` if someone has that directory open; the media's.
-pub fn remove_elsewhere(media: &dyn Media) -> Result<()> {
-    let Some((id, directory)) = read(media, UPPER)?.as_deref().and_then(unsealed) else {
+pub fn remove_elsewhere(vfs: &dyn Vfs) -> Result<()> {
+    let Some((id, directory)) = read(vfs, UPPER)?.as_deref().and_then(unsealed) else {
         return Ok(());
     };
     if !directory.is_dir() {
         return Ok(());
     }
-    let (upper, _lock) = open(media, &directory)?;
+    let (upper, _lock) = open(vfs, &directory)?;
     clear(upper.as_ref(), id)
 }
 
 /// Removes all files of the table `id` from its second medium, the name of their owner last.
-fn clear(upper: &dyn Media, id: u64) -> Result<()> {
+fn clear(upper: &dyn Vfs, id: u64) -> Result<()> {
     if read(upper, OWNER)? != Some(sealed(id, b"")) {
         return Ok(());
     }
@@ -170,8 +170,8 @@ fn unsealed(bytes: &[u8]) -> Option<(u64, PathBuf)> {
 }
 
 /// The whole of a file; `None`: there is none.
-fn read(media: &dyn Media, name: &str) -> Result<Option<Vec<u8>>> {
-    let file = match media.open(name, Mode::Read) {
+fn read(vfs: &dyn Vfs, name: &str) -> Result<Option<Vec<u8>>> {
+    let file = match vfs.open(name, Mode::Read) {
         Err(error) if error.is_not_found() => return Ok(None),
         file => file?,
     };
@@ -181,34 +181,34 @@ fn read(media: &dyn Media, name: &str) -> Result<Option<Vec<u8>>> {
 }
 
 /// Writes a file aside and puts it in the place of another, durably.
-fn replace(media: &dyn Media, name: &str, bytes: &[u8]) -> Result<()> {
+fn replace(vfs: &dyn Vfs, name: &str, bytes: &[u8]) -> Result<()> {
     let aside = format!("{name}.tmp");
     // One may be left of an attempt that failed.
-    match media.remove(&aside) {
+    match vfs.remove(&aside) {
         Err(error) if !error.is_not_found() => return Err(error),
         _ => {}
     }
-    let file = media.create(&aside)?;
+    let file = vfs.create(&aside)?;
     file.write_at(0, bytes, Purpose::Recovery)?;
     file.sync(Purpose::Recovery)?;
-    media.rename(&aside, name)?;
-    media.sync_dir(Purpose::Recovery)
+    vfs.rename(&aside, name)?;
+    vfs.sync_dir(Purpose::Recovery)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use siltstone_media::faulty::Survival;
-    use siltstone_media::{Faulty, Ram};
+    use siltstone_vfs::faulty::Survival;
+    use siltstone_vfs::{Faulty, Ram};
 
     fn homes(upper: &Faulty) -> Homes {
         Homes { main: Arc::new(Ram::new()), upper: Some((Arc::new(upper.clone()), 2)) }
     }
 
-    fn file(media: &dyn Media, number: u64) {
-        let file = media.create(&Kind::HTable.name(number)).unwrap();
+    fn file(vfs: &dyn Vfs, number: u64) {
+        let file = vfs.create(&Kind::HTable.name(number)).unwrap();
         file.sync(Purpose::Flush).unwrap();
-        media.sync_dir(Purpose::Flush).unwrap();
+        vfs.sync_dir(Purpose::Flush).unwrap();
     }
 
     #[test]

@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_engine::stats::LevelStats;
 use siltstone_engine::{Purpose, Result, Stats, VerifyReport};
-use siltstone_media::Mode;
 use siltstone_table::Manifest;
 use siltstone_table::log::verify_logs;
+use siltstone_vfs::Mode;
 
 use crate::engine::Inner;
 use crate::files::Kind;
@@ -28,7 +28,7 @@ impl Inner {
         let tables: u64 = view.version.tables().map(|table| table.bytes()).sum();
         let total = tables + view.version.clusters().map(|cluster| cluster.bytes()).sum::<u64>();
         let mut done = 0;
-        let manifest = Manifest::open(self.media.clone(), ENGINE);
+        let manifest = Manifest::open(self.vfs.clone(), ENGINE);
         report.note(manifest.map(|(manifest, _)| (manifest.bytes(), 0)))?;
         for table in view.version.tables() {
             let checked = table.verify(self.versions.shape.hash);
@@ -43,7 +43,7 @@ impl Inner {
             progress(done, total);
         }
         let logs = self.background.lock().logs.clone();
-        verify_logs(self.media.as_ref(), &logs, &mut report, |record| {
+        verify_logs(self.vfs.as_ref(), &logs, &mut report, |record| {
             match Record::decode(record)? {
                 Record::Batch { batch, .. } => Ok(batch.len() as u64),
                 Record::Link(_) => Ok(0),
@@ -102,7 +102,7 @@ impl Inner {
             gets_found: c.gets_found.load(Relaxed),
             seeks: c.seeks.load(Relaxed),
             io: self.homes.io(),
-            nvm: self.media.counters().map(|io| io.nvm_snapshot()).unwrap_or_default(),
+            nvm: self.vfs.counters().map(|io| io.nvm_snapshot()).unwrap_or_default(),
             keys_estimate: Some(memtable_keys + live.sum::<u64>()),
             space_bytes: logs + levels.iter().map(|level| level.bytes).sum::<u64>(),
             memory: BTreeMap::from(memory),
@@ -134,7 +134,7 @@ impl Inner {
     fn log_bytes(&self) -> u64 {
         let logs = self.background.lock().logs.clone();
         let len = |number: &u64| {
-            let file = self.media.open(&Kind::Log.name(*number), Mode::Read);
+            let file = self.vfs.open(&Kind::Log.name(*number), Mode::Read);
             file.and_then(|file| file.len()).unwrap_or(0)
         };
         logs.iter().map(len).sum()

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
-use siltstone_media::{Media, Metered, Ram};
 use siltstone_testkit::sink::MediaSink;
 use siltstone_trie::{Options, Trie};
+use siltstone_vfs::{Metered, Ram, Vfs};
 
 fn options() -> Options {
     let pairs = [("table", "8KiB"), ("bucket", "512"), ("levels", "3")];
@@ -47,8 +47,8 @@ fn contents(engine: &dyn Engine) -> Vec<(String, u64)> {
 
 #[test]
 fn the_cost_of_a_removal_does_not_grow_with_the_number_of_keys() {
-    let media: Arc<dyn Media> = Arc::new(Metered::new(Arc::new(Ram::new())));
-    let trie = Trie::open(media, replayable(), options()).unwrap();
+    let vfs: Arc<dyn Vfs> = Arc::new(Metered::new(Arc::new(Ram::new())));
+    let trie = Trie::open(vfs, replayable(), options()).unwrap();
     for i in 0..10_000 {
         put(&trie, &format!("key:{i:06}"), &format!("0 {}", "v".repeat(100)));
     }
@@ -75,8 +75,8 @@ fn the_cost_of_a_removal_does_not_grow_with_the_number_of_keys() {
 #[test]
 fn what_was_written_before_is_gone_and_what_is_written_after_stays_whatever_goes_on() {
     const ROUNDS: u64 = 30;
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
-    let trie = Trie::open(media.clone(), Env::system(2), options()).unwrap();
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+    let trie = Trie::open(vfs.clone(), Env::system(2), options()).unwrap();
     let round = AtomicU64::new(0);
     let (engine, round) = (&trie, &round);
     std::thread::scope(|scope| {
@@ -94,7 +94,7 @@ fn what_was_written_before_is_gone_and_what_is_written_after_stays_whatever_goes
         }
         scope.spawn(move || {
             while round.load(SeqCst) < ROUNDS {
-                let copy: Arc<dyn Media> = Arc::new(Ram::new());
+                let copy: Arc<dyn Vfs> = Arc::new(Ram::new());
                 engine.checkpoint(&mut MediaSink::new(copy.clone())).unwrap();
                 let copied = Trie::open(copy, replayable(), options()).unwrap();
                 assert!(copied.verify(&mut |_, _| ()).unwrap().is_sound());
@@ -117,8 +117,8 @@ fn what_was_written_before_is_gone_and_what_is_written_after_stays_whatever_goes
     assert!(trie.verify(&mut |_, _| ()).unwrap().is_sound());
     trie.close().unwrap();
     drop(trie);
-    let trie = Trie::open(media.clone(), Env::system(1), options()).unwrap();
+    let trie = Trie::open(vfs.clone(), Env::system(1), options()).unwrap();
     assert_eq!(contents(&trie), [("last".to_owned(), 7)]);
-    let files = media.list().unwrap();
+    let files = vfs.list().unwrap();
     assert!(files.len() < 12, "{files:?}");
 }

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Capabilities, Engine, Env, MAX_VALUE_BYTES, RepairReport, Result};
-use siltstone_media::Media;
 use siltstone_testkit::{Subject, subject};
 use siltstone_trie::{Options, Trie};
+use siltstone_vfs::Vfs;
 
 struct TrieSubject;
 
@@ -52,28 +52,28 @@ impl Subject for TrieSubject {
             ordered: false,
             durable: true,
             versioned: false,
-            collects_as_it_writes: false,
+            incremental_gc: false,
             max_value_bytes: MAX_VALUE_BYTES,
         }
     }
 
-    fn open(&self, media: Arc<dyn Media>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
+    fn open(&self, vfs: Arc<dyn Vfs>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
         let options = options(variant);
         let has_upper = VARIANTS[variant as usize].contains("upper_levels");
         // A store that has files there keeps its second medium, whatever set it is opened with next.
-        if has_upper || media.subdirectories()?.iter().any(|name| name == "upper") {
+        if has_upper || vfs.subdirectories()?.iter().any(|name| name == "upper") {
             let upper_levels = if has_upper { options.upper_levels } else { 0 };
             let options = Options { upper_levels, ..options };
-            let upper = media.subdirectory("upper")?;
-            return Ok(Box::new(Trie::open_on(media, Some(upper), env, options)?));
+            let upper = vfs.subdirectory("upper")?;
+            return Ok(Box::new(Trie::open_on(vfs, Some(upper), env, options)?));
         }
-        Ok(Box::new(Trie::open(media, env, options)?))
+        Ok(Box::new(Trie::open(vfs, env, options)?))
     }
 
-    fn repair(&self, media: &Arc<dyn Media>, _variant: u32) -> Result<RepairReport> {
-        let has_upper = media.subdirectories()?.iter().any(|name| name == "upper");
-        let upper = has_upper.then(|| media.subdirectory("upper")).transpose()?;
-        siltstone_trie::repair_on(media, upper)
+    fn repair(&self, vfs: &Arc<dyn Vfs>, _variant: u32) -> Result<RepairReport> {
+        let has_upper = vfs.subdirectories()?.iter().any(|name| name == "upper");
+        let upper = has_upper.then(|| vfs.subdirectory("upper")).transpose()?;
+        siltstone_trie::repair_on(vfs, upper)
     }
 }
 

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
-use siltstone_media::Ram;
 use siltstone_testkit::subject;
 use siltstone_trie::{Options, Trie};
+use siltstone_vfs::Ram;
 
 /// Keys written while the clock moves on by one.
 const KEYS_A_TICK: u64 = 400;

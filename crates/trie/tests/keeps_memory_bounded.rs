@@ -10,8 +10,8 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
-use siltstone_media::Ram;
 use siltstone_trie::{Options, Trie};
+use siltstone_vfs::Ram;
 
 const VALUE_BYTES: usize = 100;
 

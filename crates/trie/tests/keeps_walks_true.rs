@@ -8,21 +8,21 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
-use siltstone_media::{Media, Ram};
 use siltstone_testkit::subject;
 use siltstone_trie::{Options, Trie};
+use siltstone_vfs::{Ram, Vfs};
 
 const KEYS: u32 = 2000;
 
-fn open(media: &Arc<dyn Media>) -> Trie {
-    open_as(media, "table=4KiB", 3)
+fn open(vfs: &Arc<dyn Vfs>) -> Trie {
+    open_as(vfs, "table=4KiB", 3)
 }
 
-fn open_as(media: &Arc<dyn Media>, more: &str, seed: u64) -> Trie {
+fn open_as(vfs: &Arc<dyn Vfs>, more: &str, seed: u64) -> Trie {
     let options = "bucket=512 fanout_bits=1 levels=3 slow=8 garbage=1";
     let options = Options::from_map(&subject::options([options, more])).unwrap();
     let env = Env::replayable(Arc::new(ManualClock::at(0)), seed);
-    Trie::open(media.clone(), env, options).unwrap()
+    Trie::open(vfs.clone(), env, options).unwrap()
 }
 
 fn write(trie: &Trie, key: u32, value: Option<&[u8]>) {
@@ -59,7 +59,7 @@ fn page(trie: &Trie, from: Option<&[u8]>) -> Page {
 #[test]
 fn is_what_changed_behind_the_walk_shown_as_it_is() {
     for flushes in [false, true] {
-        let trie = open(&(Arc::new(Ram::new()) as Arc<dyn Media>));
+        let trie = open(&(Arc::new(Ram::new()) as Arc<dyn Vfs>));
         (0..KEYS).for_each(|key| write(&trie, key, Some(b"old")));
         trie.maintain().unwrap();
         let (first, mut from) = page(&trie, None);
@@ -98,12 +98,12 @@ fn is_what_changed_behind_the_walk_shown_as_it_is() {
 
 #[test]
 fn is_a_walk_taken_up_after_the_table_was_opened_anew() {
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
-    let trie = open(&media);
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+    let trie = open(&vfs);
     (0..KEYS).for_each(|key| write(&trie, key, Some(b"old")));
     let (mut shown, mut from) = page(&trie, None);
     trie.close().unwrap();
-    let trie = open(&media);
+    let trie = open(&vfs);
     // Behind the walk, in a table that may have taken the numbers of writes that were lost.
     (0..KEYS).for_each(|key| write(&trie, key, Some(b"new")));
     while let Some(position) = from.take() {
@@ -118,9 +118,9 @@ fn is_a_walk_taken_up_after_the_table_was_opened_anew() {
 /// Another process hashes with seeds of its own.
 #[test]
 fn is_a_walk_in_a_memtable_taken_up_by_another_process() {
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     for flushes in [false, true] {
-        let trie = open_as(&media, "table=1MiB", 3);
+        let trie = open_as(&vfs, "table=1MiB", 3);
         if flushes {
             // Not the first memtable of an opening.
             trie.flush().unwrap();
@@ -128,7 +128,7 @@ fn is_a_walk_in_a_memtable_taken_up_by_another_process() {
         (0..KEYS).for_each(|key| write(&trie, key, Some(b"value")));
         let (mut shown, mut from) = page(&trie, None);
         trie.close().unwrap();
-        let trie = open_as(&media, "table=1MiB", 4);
+        let trie = open_as(&vfs, "table=1MiB", 4);
         while let Some(position) = from.take() {
             let (entries, next) = page(&trie, Some(&position));
             shown.extend(entries);

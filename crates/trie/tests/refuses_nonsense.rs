@@ -5,22 +5,22 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Env, Error, ManualClock, Purpose};
-use siltstone_media::{Media, Ram};
 use siltstone_table::{Link, LogWriter};
 use siltstone_trie::{Options, Trie};
+use siltstone_vfs::{Ram, Vfs};
 
 /// The first record of the first log, in a store without anything else.
 fn opened(record: &[u8]) -> (u64, Error) {
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     let open = || {
         let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
-        Trie::open(media.clone(), env, Options::default())
+        Trie::open(vfs.clone(), env, Options::default())
     };
     drop(open().unwrap());
-    for name in media.list().unwrap().iter().filter(|name| name.ends_with(".log")) {
-        media.remove(name).unwrap();
+    for name in vfs.list().unwrap().iter().filter(|name| name.ends_with(".log")) {
+        vfs.remove(name).unwrap();
     }
-    let mut log = LogWriter::create(media.as_ref(), "000001.log", 1, Purpose::Log).unwrap();
+    let mut log = LogWriter::create(vfs.as_ref(), "000001.log", 1, Purpose::Log).unwrap();
     log.append(&[&Link::default().encode()]).unwrap();
     let position = log.append(&[record]).unwrap();
     log.sync().unwrap();

@@ -6,23 +6,23 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, WriteBatch};
-use siltstone_media::faulty::{FaultKind, Survival};
-use siltstone_media::{Faulty, Media};
 use siltstone_trie::{Options, Trie, inspect, repair};
+use siltstone_vfs::faulty::{FaultKind, Survival};
+use siltstone_vfs::{Faulty, Vfs};
 
 const KEYS: usize = 3000;
 
-fn open_with(media: &Arc<dyn Media>, more: &str) -> Result<Trie, Error> {
+fn open_with(vfs: &Arc<dyn Vfs>, more: &str) -> Result<Trie, Error> {
     let all = format!(
         "table=16KiB bucket=512 segment=4 fanout_bits=1 levels=3 slow=8 stop=12 garbage=1 {more}"
     );
     let pairs = all.split(' ').filter_map(|pair| pair.split_once('='));
     let options = Options::from_map(&pairs.map(|(k, v)| (k.into(), v.into())).collect()).unwrap();
-    Trie::open(media.clone(), Env::replayable(Arc::new(ManualClock::at(1)), 1), options)
+    Trie::open(vfs.clone(), Env::replayable(Arc::new(ManualClock::at(1)), 1), options)
 }
 
-fn open(media: &Arc<dyn Media>) -> Result<Trie, Error> {
-    open_with(media, "")
+fn open(vfs: &Arc<dyn Vfs>) -> Result<Trie, Error> {
+    open_with(vfs, "")
 }
 
 fn key(i: usize) -> Vec<u8> {
@@ -36,10 +36,10 @@ fn value(i: usize) -> Vec<u8> {
 }
 
 /// A store with tables on several levels and some writes only in its log, closed cleanly.
-fn filled(options: &str) -> (Faulty, Arc<dyn Media>) {
+fn filled(options: &str) -> (Faulty, Arc<dyn Vfs>) {
     let faulty = Faulty::new(1);
-    let media: Arc<dyn Media> = Arc::new(faulty.clone());
-    let trie = open_with(&media, options).unwrap();
+    let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
+    let trie = open_with(&vfs, options).unwrap();
     for round in 0..2 {
         for i in 0..KEYS {
             let i = i * 7 % KEYS;
@@ -50,12 +50,12 @@ fn filled(options: &str) -> (Faulty, Arc<dyn Media>) {
         trie.maintain().unwrap();
     }
     trie.close().unwrap();
-    (faulty, media)
+    (faulty, vfs)
 }
 
 /// How many keys have their right value; others may be missing or old, never wrong.
-fn right(media: &Arc<dyn Media>) -> usize {
-    let trie = open(media).unwrap();
+fn right(vfs: &Arc<dyn Vfs>) -> usize {
+    let trie = open(vfs).unwrap();
     assert!(trie.verify(&mut |_, _| ()).unwrap().is_sound());
     let right = (0..KEYS).filter(|&i| match trie.get(&key(i)).unwrap() {
         Some(entry) if entry.value == value(i) => true,
@@ -80,97 +80,97 @@ fn files(faulty: &Faulty, ending: &str) -> Vec<(String, u64)> {
 
 #[test]
 fn a_sound_store_stays_as_it_is() {
-    let (_, media) = filled("");
-    repair(&media, &Options::default()).unwrap();
-    assert_eq!(right(&media), KEYS);
+    let (_, vfs) = filled("");
+    repair(&vfs, &Options::default()).unwrap();
+    assert_eq!(right(&vfs), KEYS);
 }
 
 #[test]
 fn a_lost_manifest_costs_nothing() {
     for name in ["CURRENT", "MANIFEST"] {
-        let (faulty, media) = filled("");
+        let (faulty, vfs) = filled("");
         for (path, _) in files(&faulty, name) {
-            media.remove(&path).unwrap();
+            vfs.remove(&path).unwrap();
         }
-        assert!(open(&media).is_err());
-        let story = repair(&media, &Options::default()).unwrap().lines;
+        assert!(open(&vfs).is_err());
+        let story = repair(&vfs, &Options::default()).unwrap().lines;
         assert!(story[0].contains("manifest"), "{story:?}");
-        assert_eq!(right(&media), KEYS, "{story:?}");
+        assert_eq!(right(&vfs), KEYS, "{story:?}");
     }
 }
 
 #[test]
 fn a_damaged_bucket_costs_its_own_items_and_is_named() {
-    let (faulty, media) = filled("");
+    let (faulty, vfs) = filled("");
     for (path, _) in files(&faulty, ".htable") {
-        let sound = inspect(&media, &path, 3).unwrap().unwrap();
+        let sound = inspect(&vfs, &path, 3).unwrap().unwrap();
         assert_eq!((sound.kind, sound.damage), ("HTable", None));
         assert_eq!(sound.items.len(), 3);
     }
     let (path, len) = files(&faulty, ".htable").pop().unwrap();
     faulty.flip_bit(&path, len / 2, 3).unwrap();
-    assert!(inspect(&media, &path, 3).unwrap().unwrap().damage.is_some());
-    let damage = open(&media).unwrap().verify(&mut |_, _| ()).unwrap().damage;
+    assert!(inspect(&vfs, &path, 3).unwrap().unwrap().damage.is_some());
+    let damage = open(&vfs).unwrap().verify(&mut |_, _| ()).unwrap().damage;
     assert_eq!((damage.len(), &damage[0].file), (1, &path));
 
-    let story = repair(&media, &Options::default()).unwrap().lines;
+    let story = repair(&vfs, &Options::default()).unwrap().lines;
     let lost =
         story.iter().find(|line| line.contains("lost what was in")).expect("the loss is told");
     assert!(lost.contains(&path) && lost.contains(" bytes "), "{story:?}");
-    let saved = right(&media);
+    let saved = right(&vfs);
     assert!((KEYS - 60..KEYS).contains(&saved), "{saved} of {KEYS}: {story:?}");
-    assert!(media.exists(&format!("{path}.damaged")).unwrap());
+    assert!(vfs.exists(&format!("{path}.damaged")).unwrap());
 }
 
 #[test]
 fn a_damaged_footer_costs_nothing() {
-    let (faulty, media) = filled("");
+    let (faulty, vfs) = filled("");
     for (path, len) in files(&faulty, ".htable") {
         faulty.flip_bit(&path, len - 20, 3).unwrap();
     }
-    assert!(open(&media).err().unwrap().is_corruption());
-    let story = repair(&media, &Options::default()).unwrap().lines;
-    assert_eq!(right(&media), KEYS, "{story:?}");
+    assert!(open(&vfs).err().unwrap().is_corruption());
+    let story = repair(&vfs, &Options::default()).unwrap().lines;
+    assert_eq!(right(&vfs), KEYS, "{story:?}");
 }
 
 #[test]
 fn a_damaged_log_costs_what_stood_behind_the_damage() {
-    let (faulty, media) = filled("");
+    let (faulty, vfs) = filled("");
     let (path, len) = files(&faulty, ".log").pop().unwrap();
     assert!(len > 400, "nothing is only in the log");
     faulty.flip_bit(&path, 300, 3).unwrap();
-    assert!(open(&media).err().unwrap().is_corruption());
-    let story = repair(&media, &Options::default()).unwrap().lines;
+    assert!(open(&vfs).err().unwrap().is_corruption());
+    let story = repair(&vfs, &Options::default()).unwrap().lines;
     assert!(story.iter().any(|line| line.contains(&path) && line.contains("lost")), "{story:?}");
-    let saved = right(&media);
+    let saved = right(&vfs);
     assert!((KEYS - 600..KEYS).contains(&saved), "{saved} of {KEYS}");
 }
 
 #[test]
 fn a_missing_table_is_refused_by_name_and_then_done_without() {
-    let (faulty, media) = filled("");
+    let (faulty, vfs) = filled("");
     let (path, _) = files(&faulty, ".htable").pop().unwrap();
-    media.remove(&path).unwrap();
+    vfs.remove(&path).unwrap();
     let before = files(&faulty, "");
-    let error = open(&media).err().unwrap();
+    let error = open(&vfs).err().unwrap();
     assert!(error.is_corruption() && error.to_string().contains(&path), "{error}");
     assert_eq!(files(&faulty, ""), before, "nothing was touched");
-    let story = repair(&media, &Options::default()).unwrap().lines;
+    let story = repair(&vfs, &Options::default()).unwrap().lines;
     assert!(story.iter().any(|line| line.contains(&path)), "{story:?}");
-    assert!(right(&media) > KEYS / 4);
+    assert!(right(&vfs) > KEYS / 4);
 }
 
 #[test]
 fn a_damaged_cluster_costs_nothing() {
-    let (faulty, media) = filled("filter_memory=0");
+    let (faulty, vfs) = filled("filter_memory=0");
     let clusters = files(&faulty, ".bloom");
     assert!(!clusters.is_empty());
     for (path, len) in clusters {
-        assert_eq!(inspect(&media, &path, 1).unwrap().unwrap().damage, None);
+        assert_eq!(inspect(&vfs, &path, 1).unwrap().unwrap().damage, None);
         faulty.flip_bit(&path, len / 2, 1).unwrap();
     }
-    repair(&media, &Options::default()).unwrap();
-    assert_eq!(right(&media), KEYS);
+    repair(&vfs, &Options::default()).unwrap();
+    assert_eq!(right(&vfs), KEYS);
 }
 
 #[test]
@@ -178,19 +178,19 @@ fn a_lost_manifest_costs_nothing_with_upper_levels_elsewhere() {
     let scratch = tempfile::tempdir().unwrap();
     let upper = scratch.path().join("upper");
     let more = format!("upper_levels=3 upper={}", upper.display());
-    let (faulty, media) = filled(&more);
+    let (faulty, vfs) = filled(&more);
     assert!(std::fs::read_dir(&upper).unwrap().count() > 2, "nothing is there");
-    let error = open(&media).err().unwrap();
+    let error = open(&vfs).err().unwrap();
     assert!(error.is_corruption() && error.to_string().contains("missing"), "{error}");
     for (path, _) in files(&faulty, "MANIFEST") {
-        media.remove(&path).unwrap();
+        vfs.remove(&path).unwrap();
     }
     let options = Options { upper: Some(upper), ..Options::default() };
-    repair(&media, &options).unwrap();
-    let trie = open_with(&media, &more).unwrap();
+    repair(&vfs, &options).unwrap();
+    let trie = open_with(&vfs, &more).unwrap();
     assert!((0..KEYS).all(|i| trie.get(&key(i)).unwrap().is_some_and(|e| e.value == value(i))));
     // A second table may not have it.
-    let other: Arc<dyn Media> = Arc::new(Faulty::new(2));
+    let other: Arc<dyn Vfs> = Arc::new(Faulty::new(2));
     assert!(matches!(open_with(&other, &more), Err(Error::Locked { .. })));
     drop(trie);
     let env = Env::replayable(Arc::new(ManualClock::at(1)), 2);
@@ -205,22 +205,22 @@ fn a_repair_that_fails_can_be_run_again() {
     faulty.flip_bit(&path, len / 2, 3).unwrap();
     let fresh = || {
         let faulty = faulty.survivors_as(Survival::KeepAll, 1);
-        let media: Arc<dyn Media> = Arc::new(faulty.clone());
-        (faulty, media)
+        let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
+        (faulty, vfs)
     };
-    let (untroubled, media) = fresh();
-    repair(&media, &Options::default()).unwrap();
-    let (requests, saved) = (untroubled.requests(), right(&media));
+    let (untroubled, vfs) = fresh();
+    repair(&vfs, &Options::default()).unwrap();
+    let (requests, saved) = (untroubled.requests(), right(&vfs));
     assert!(saved > KEYS / 2);
     // Its end is where names change.
     for request in requests.saturating_sub(60)..requests {
-        let (troubled, media) = fresh();
+        let (troubled, vfs) = fresh();
         troubled.fail_at(request, FaultKind::Any);
-        if repair(&media, &Options::default()).is_err() {
-            repair(&media, &Options::default()).unwrap();
+        if repair(&vfs, &Options::default()).is_err() {
+            repair(&vfs, &Options::default()).unwrap();
         }
-        assert_eq!(right(&media), saved, "request {request} of {requests}");
-        let is_kept = media.exists(&format!("{path}.damaged")).unwrap();
+        assert_eq!(right(&vfs), saved, "request {request} of {requests}");
+        let is_kept = vfs.exists(&format!("{path}.damaged")).unwrap();
         assert!(is_kept, "request {request} of {requests}");
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! Source: the layout of RocksDB's and LevelDB's `db_bench`, so that a peer stores the same keys.
 
-use siltstone_engine::{Error, MAX_KEY_BYTES, OptionMistake, Result};
+use siltstone_engine::{Error, InvalidOption, MAX_KEY_BYTES, Result};
 
 /// Bytes of the number in a key.
 const NUMBER_BYTES: usize = 8;
@@ -24,10 +24,13 @@ impl KeySpace {
     /// Keys of `key_bytes` bytes, wide enough for `keys` of them.
     ///
     /// # Errors
-    /// [`Error::BadOptions`] for a size out of 4 bytes to 64 KiB, or one too narrow for so many.
+    /// [`Error::InvalidOptions`] for a size out of 4 bytes to 64 KiB, or one too narrow for so many.
     pub fn new(key_bytes: usize, keys: u64) -> Result<Self> {
         let bad = |reason: String| {
-            Err(Error::BadOptions(vec![OptionMistake { option: "key-size".to_owned(), reason }]))
+            Err(Error::InvalidOptions(vec![InvalidOption {
+                option: "key-size".to_owned(),
+                reason,
+            }]))
         };
         if !(4..=MAX_KEY_BYTES).contains(&key_bytes) {
             return bad(format!("{key_bytes} is not from 4 to {MAX_KEY_BYTES} bytes"));
@@ -97,7 +100,7 @@ mod tests {
     #[test]
     fn sizes_that_cannot_be_are_refused() {
         for (size, keys) in [(3, 1), (MAX_KEY_BYTES + 1, 1), (4, (1 << 32) + 1)] {
-            let Err(Error::BadOptions(mistakes)) = KeySpace::new(size, keys) else {
+            let Err(Error::InvalidOptions(mistakes)) = KeySpace::new(size, keys) else {
                 panic!("accepted {size}")
             };
             assert_eq!(mistakes[0].option, "key-size");

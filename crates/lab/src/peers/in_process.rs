@@ -16,7 +16,7 @@ use crate::run::{OnProgress, Session};
 /// Checks that the peer `name` is there and can do the task.
 ///
 /// # Errors
-/// [`Error::BadOptions`](siltstone_engine::Error::BadOptions) for what it cannot do;
+/// [`Error::InvalidOptions`](siltstone_engine::Error::InvalidOptions) for what it cannot do;
 /// [`Error::Refused`](siltstone_engine::Error::Refused) if its library is missing.
 pub fn check(name: &str, task: &Task<'_>) -> Result<()> {
     if task.target.medium.directory().is_none() {

@@ -18,7 +18,7 @@
 //! Source: ours.
 
 use siltstone_engine::names::unknown;
-use siltstone_engine::{Error, OptionMistake, Result};
+use siltstone_engine::{Error, InvalidOption, Result};
 
 use crate::engines::Target;
 use crate::report::Report;
@@ -74,7 +74,7 @@ pub struct Task<'a> {
 /// Checks that the peer `name` is there and can do the task.
 ///
 /// # Errors
-/// [`Error::BadOptions`] for what it cannot do; [`Error::Refused`] if its program or library is missing.
+/// [`Error::InvalidOptions`] for what it cannot do; [`Error::Refused`] if its program or library is missing.
 pub fn check(name: &str, task: &Task<'_>) -> Result<()> {
     if !NAMES.contains(&name) {
         return Err(no_such(name));
@@ -109,5 +109,5 @@ fn no_such(name: &str) -> Error {
 }
 
 fn bad(option: &str, reason: String) -> Error {
-    Error::BadOptions(vec![OptionMistake { option: option.to_owned(), reason }])
+    Error::InvalidOptions(vec![InvalidOption { option: option.to_owned(), reason }])
 }

@@ -33,7 +33,7 @@ const PROGRAM: &str = "db_bench";
 /// Checks that the program is there and can do the task.
 ///
 /// # Errors
-/// [`Error::BadOptions`] for what it cannot do; [`Error::Refused`] if it is missing.
+/// [`Error::InvalidOptions`] for what it cannot do; [`Error::Refused`] if it is missing.
 pub fn check(task: &Task<'_>) -> Result<()> {
     let refuse = |option: &str, reason: &str| Err(bad(option, format!("with --peer, {reason}")));
     if task.target.medium.directory().is_none() {

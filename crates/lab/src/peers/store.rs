@@ -147,7 +147,7 @@ impl<S: Store> Engine for Peer<S> {
             ordered: true,
             durable: true,
             versioned: false,
-            collects_as_it_writes: false,
+            incremental_gc: false,
             max_value_bytes: S::MAX_VALUE_BYTES,
         }
     }

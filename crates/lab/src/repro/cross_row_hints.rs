@@ -18,7 +18,7 @@ use std::sync::Arc;
 use rand::RngExt;
 use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, Result, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
-use siltstone_media::{Media, Ram};
+use siltstone_vfs::{Ram, Vfs};
 
 use super::{Check, Direction, Experiment, Measured};
 use crate::generate::stream;
@@ -61,7 +61,7 @@ impl Experiment for CrossRowHints {
 
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
         let keys = (KEYS * scale).max(64.0) as u64;
-        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        let media: Arc<dyn Vfs> = Arc::new(Ram::new());
         let mut rng = stream(1, 0);
         let lsm = open(&media, keys, true)?;
         let mut present = Vec::new();
@@ -115,7 +115,7 @@ fn key(i: u64) -> Vec<u8> {
     format!("user{i:016}").into_bytes()
 }
 
-fn open(media: &Arc<dyn Media>, keys: u64, hints: bool) -> Result<Lsm> {
+fn open(media: &Arc<dyn Vfs>, keys: u64, hints: bool) -> Result<Lsm> {
     let options = BTreeMap::from([
         ("nvm".to_owned(), (ROWS * keys * BYTES_A_KEY + (16 << 20)).to_string()),
         ("hints".to_owned(), if hints { "on" } else { "off" }.to_owned()),

@@ -11,7 +11,7 @@
 
 use serde::Serialize;
 use siltstone_engine::names::meant;
-use siltstone_engine::{Error, OptionMistake, Result};
+use siltstone_engine::{Error, InvalidOption, Result};
 
 mod advice;
 mod cross_row_hints;
@@ -220,7 +220,7 @@ pub struct Finding {
 /// The experiment `id`.
 ///
 /// # Errors
-/// [`Error::BadOptions`] if there is none.
+/// [`Error::InvalidOptions`] if there is none.
 pub fn find(id: &str) -> Result<&'static dyn Experiment> {
     let found = EXPERIMENTS.iter().find(|experiment| experiment.id() == id).copied();
     found.ok_or_else(|| {
@@ -232,7 +232,7 @@ pub fn find(id: &str) -> Result<&'static dyn Experiment> {
 /// Refuses a scale that no experiment accepts.
 ///
 /// # Errors
-/// [`Error::BadOptions`] for one out of [`SCALES`].
+/// [`Error::InvalidOptions`] for one out of [`SCALES`].
 pub fn check_scale(scale: f64) -> Result<()> {
     let (low, high) = (SCALES.start(), SCALES.end());
     match SCALES.contains(&scale) {
@@ -244,7 +244,7 @@ pub fn check_scale(scale: f64) -> Result<()> {
 /// Runs an experiment and judges what it measured.
 ///
 /// # Errors
-/// [`Error::BadOptions`] for a scale out of [`SCALES`]; what the experiment meets.
+/// [`Error::InvalidOptions`] for a scale out of [`SCALES`]; what the experiment meets.
 pub fn run(
     experiment: &dyn Experiment,
     scale: f64,
@@ -268,7 +268,7 @@ pub fn run(
 }
 
 fn bad(option: &str, reason: String) -> Error {
-    Error::BadOptions(vec![OptionMistake { option: option.to_owned(), reason }])
+    Error::InvalidOptions(vec![InvalidOption { option: option.to_owned(), reason }])
 }
 
 #[cfg(test)]
@@ -284,7 +284,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), EXPERIMENTS.len());
-        assert!(matches!(find("nothing"), Err(Error::BadOptions(_))));
+        assert!(matches!(find("nothing"), Err(Error::InvalidOptions(_))));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use siltstone_engine::{Env, Error, Purpose, Result};
-use siltstone_media::{Disk, DiskOptions, File, Media, Mode};
+use siltstone_vfs::{Disk, DiskOptions, File, Mode, Vfs};
 
 use super::silt_table::{PAPER, SiltTable, key, mix, options};
 use super::{Check, Direction, Experiment, Measured};

@@ -25,8 +25,8 @@ use rand::RngExt;
 use siltstone_engine::{
     Clock, Durability, Engine, Env, IoCounts, Result, Stats, Timestamp, WriteBatch,
 };
-use siltstone_media::flash::{DeviceClock, Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 use siltstone_skimpy::{Below, Options, Skimpy};
+use siltstone_vfs::flash::{DeviceClock, Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 
 use crate::generate::{Chooser, Draw, KeySpace, Rng, stream};
 

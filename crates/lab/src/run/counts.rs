@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use siltstone_engine::stats::Stalls;
 use siltstone_engine::{IoCounts, Stats};
-use siltstone_media::Device;
+use siltstone_vfs::Device;
 
 use super::{DeviceWrites, process};
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use siltstone_engine::{Engine, Error, OptionMistake, Result, WriteBatch};
+use siltstone_engine::{Engine, Error, InvalidOption, Result, WriteBatch};
 
 mod counts;
 mod device_writes;
@@ -127,7 +127,7 @@ impl Session {
     /// A session over an engine that is open.
     ///
     /// # Errors
-    /// [`Error::BadOptions`] for settings that cannot be with it.
+    /// [`Error::InvalidOptions`] for settings that cannot be with it.
     pub fn new(opened: Opened, settings: Settings) -> Result<Self> {
         settings.check()?;
         check_value("value-size", settings.value.max(), &*opened.engine)?;
@@ -149,7 +149,7 @@ impl Session {
     /// Whether the engine can run a workload.
     ///
     /// # Errors
-    /// [`Error::Unsupported`]; [`Error::BadOptions`] if its inserts don't fit into the keys' bytes.
+    /// [`Error::Unsupported`]; [`Error::InvalidOptions`] if its inserts don't fit into the keys' bytes.
     pub fn check(&self, workload: &Workload) -> Result<()> {
         let engine = self.engine();
         if workload.needs_order() && !engine.capabilities().ordered {
@@ -301,7 +301,7 @@ impl Session {
 
     /// Whether work may be due that was not done yet.
     fn has_jobs(&self) -> bool {
-        !self.engine().capabilities().collects_as_it_writes
+        !self.engine().capabilities().incremental_gc
     }
 
     /// Does what is due.
@@ -441,7 +441,7 @@ fn check_value(option: &str, largest: usize, engine: &dyn Engine) -> Result<()> 
 }
 
 fn bad(option: &str, reason: String) -> Error {
-    Error::BadOptions(vec![OptionMistake { option: option.to_owned(), reason }])
+    Error::InvalidOptions(vec![InvalidOption { option: option.to_owned(), reason }])
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use siltstone_engine::{Durability, Error, OptionMistake, Result};
+use siltstone_engine::{Durability, Error, InvalidOption, Result};
 
 use crate::generate::{KeySpace, ValueSize};
 use crate::workload::{Requests, Workload};
@@ -69,13 +69,13 @@ impl Settings {
     /// Checks what cannot be whatever the engine.
     ///
     /// # Errors
-    /// [`Error::BadOptions`] with every mistake.
+    /// [`Error::InvalidOptions`] with every mistake.
     pub fn check(&self) -> Result<()> {
         let mut mistakes = Vec::new();
         let mut require = |holds: bool, option: &str, reason: &str| {
             if !holds {
                 let (option, reason) = (option.to_owned(), reason.to_owned());
-                mistakes.push(OptionMistake { option, reason });
+                mistakes.push(InvalidOption { option, reason });
             }
         };
         require(self.keys >= 1, "keys", "at least 1");
@@ -84,10 +84,10 @@ impl Settings {
         require(self.reads != Some(0), "reads", "at least 1");
         require(self.rate.is_none_or(|r| r.is_finite() && r > 0.0), "rate", "more than 0");
         require((0.0..=1.0).contains(&self.compressible), "compressible", "from 0 to 1");
-        if let Err(Error::BadOptions(more)) = KeySpace::new(self.key_bytes, self.keys.max(1)) {
+        if let Err(Error::InvalidOptions(more)) = KeySpace::new(self.key_bytes, self.keys.max(1)) {
             mistakes.extend(more);
         }
-        if mistakes.is_empty() { Ok(()) } else { Err(Error::BadOptions(mistakes)) }
+        if mistakes.is_empty() { Ok(()) } else { Err(Error::InvalidOptions(mistakes)) }
     }
 
     /// How many operations a workload has.
@@ -142,7 +142,7 @@ mod tests {
             compressible: 1.5,
             ..Settings::default()
         };
-        let Err(Error::BadOptions(mistakes)) = settings.check() else { panic!("accepted") };
+        let Err(Error::InvalidOptions(mistakes)) = settings.check() else { panic!("accepted") };
         let names: Vec<_> = mistakes.iter().map(|m| m.option.as_str()).collect();
         assert_eq!(names, ["keys", "threads", "ops", "rate", "compressible", "key-size"]);
         Settings::default().check().unwrap();

@@ -167,7 +167,7 @@ fn what_cannot_be_is_refused_before_anything_runs() {
     let workloads = Workload::list("fillrandom", &Choices::default()).unwrap();
     let refused = |settings: Settings| {
         let result = bench(&target(&[]), &workloads, &settings, &mut |_| panic!("ran"));
-        assert!(matches!(result, Err(Error::BadOptions(_))));
+        assert!(matches!(result, Err(Error::InvalidOptions(_))));
     };
     refused(Settings { threads: 0, ..settings(10) });
     refused(Settings { value: ValueSize::Fixed(usize::MAX), ..settings(10) });

@@ -350,7 +350,7 @@ mod tests {
 
     use siltstone_engine::Env;
     use siltstone_lsm::{Lsm, Options};
-    use siltstone_media::Ram;
+    use siltstone_vfs::Ram;
 
     use super::*;
 

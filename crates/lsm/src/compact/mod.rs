@@ -154,7 +154,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
-    use siltstone_media::Ram;
+    use siltstone_vfs::Ram;
 
     use super::*;
     use crate::{Lsm, Options};

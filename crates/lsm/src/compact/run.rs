@@ -84,7 +84,7 @@ impl Inner {
         let results: Vec<_> = done.drain(..).flatten().collect();
         drop(done);
         let merged = self.gather(results)?;
-        self.media.sync_dir(Purpose::Compaction)?;
+        self.vfs.sync_dir(Purpose::Compaction)?;
         Ok(merged)
     }
 

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use siltstone_engine::{Purpose, WriteBatch, duty};
-use siltstone_table::{IterOptions, Kind, LogAccess, LogSweep, TableIter};
+use siltstone_table::{BatchReader, IterOptions, Kind, LogAccess, TableIter};
 
 use crate::live_range::LiveRange;
 use crate::record::{self, Position};
@@ -192,7 +192,7 @@ impl LogAhead {
         by_place.extend(0..entries.len() as u32);
         by_place.sort_unstable_by_key(|&i| entries[i as usize].position.offset());
         let memory = std::mem::take(&mut self.chunk);
-        let mut sweep = LogSweep::reusing(log, Purpose::Compaction, CHUNK, memory);
+        let mut sweep = BatchReader::reusing(log, Purpose::Compaction, CHUNK, memory);
         // What the medium takes for a jump.
         let most_gap = sweep.most_gap();
         let end = |held: &Held| held.position.offset() + held.position.expected_bytes();

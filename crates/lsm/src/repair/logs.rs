@@ -52,7 +52,7 @@ impl Repair<'_> {
                 }
             }
         };
-        log.visit(self.media.as_ref(), |salvaged| {
+        log.visit(self.vfs.as_ref(), |salvaged| {
             let (position, bytes) = match salvaged {
                 Salvaged::Gap(bytes) => {
                     enter(&mut parts);
@@ -116,7 +116,7 @@ impl Repair<'_> {
         state: &mut Edit,
     ) -> Result<()> {
         let table = self.sound_table(entry.number, 0);
-        let log_is_sound = LogFile::open(self.media, log, bytes).and_then(|log| log.verify());
+        let log_is_sound = LogFile::open(self.vfs, log, bytes).and_then(|log| log.verify());
         let is_damage =
             |damage: &siltstone_engine::Error| damage.is_corruption() || damage.is_not_found();
         let damage = match (&table, &log_is_sound) {
@@ -134,7 +134,7 @@ impl Repair<'_> {
         ));
         let cursor = state.cursor.clone().unwrap_or_default();
         let live = LiveRange::new(&cursor, &row.arrival);
-        let log = salvage_log(self.media.as_ref(), log, bytes)?;
+        let log = salvage_log(self.vfs.as_ref(), log, bytes)?;
         let mut gaps = GapTracker::default();
         let made = self.replay(&log, &live, &mut gaps)?;
         for loss in gaps.finish() {
@@ -145,7 +145,7 @@ impl Repair<'_> {
             siltstone_table::FileKind::Table.name(siltstone_table::FileNumber(entry.number));
         if table.is_ok() {
             self.replayed.insert(index);
-        } else if self.media.exists(&index)? {
+        } else if self.vfs.exists(&index)? {
             self.keep(index);
         }
         if let Some(mut made) = made {

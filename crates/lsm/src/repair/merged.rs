@@ -38,7 +38,7 @@ impl Repair<'_> {
                 sources.extend(self.readable_table(number.0)?);
             }
         }
-        let logs = salvage_chain(self.media.as_ref(), None, None, None)?;
+        let logs = salvage_chain(self.vfs.as_ref(), None, None, None)?;
         for draft in self.replay_chain(&logs, None)? {
             self.replayed.insert(FileKind::Table.name(FileNumber(draft.number)));
             sources.push(draft.number);

@@ -37,11 +37,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Loss, Purpose, RepairReport, Result};
-use siltstone_media::{Media, PageClaims};
 use siltstone_table::{
     BlockCache, FileKind, FileNumber, Manifest, Table, TableWriter, aside, parse_file_name,
     salvage_chain,
 };
+use siltstone_vfs::{PageClaims, Vfs};
 
 use crate::closed::verify_closed;
 use crate::options::Options;
@@ -54,9 +54,9 @@ use crate::version::{
 ///
 /// # Errors
 /// Failures of the medium. Damage is not an error here: it is what is repaired.
-pub fn repair(media: &Arc<dyn Media>) -> Result<RepairReport> {
+pub fn repair(vfs: &Arc<dyn Vfs>) -> Result<RepairReport> {
     let mut repair = Repair {
-        media,
+        vfs,
         report: RepairReport::default(),
         aside: BTreeSet::new(),
         replayed: BTreeSet::new(),
@@ -70,7 +70,7 @@ pub fn repair(media: &Arc<dyn Media>) -> Result<RepairReport> {
 }
 
 struct Repair<'a> {
-    media: &'a Arc<dyn Media>,
+    vfs: &'a Arc<dyn Vfs>,
     report: RepairReport,
     /// Damaged files, to be kept under another name once the new manifest is in force.
     aside: BTreeSet<String>,
@@ -98,15 +98,15 @@ struct Known {
 
 impl Repair<'_> {
     fn run(&mut self) -> Result<()> {
-        if self.media.exists(POOL_FILE)? {
-            self.pool_bytes = self.media.open(POOL_FILE, siltstone_media::Mode::Read)?.len()?;
+        if self.vfs.exists(POOL_FILE)? {
+            self.pool_bytes = self.vfs.open(POOL_FILE, siltstone_vfs::Mode::Read)?.len()?;
         }
         let known = self.read_manifest()?;
         if known.is_sound && self.is_sound(known.edit.as_ref())? {
             self.report.note("everything that the manifest names is sound: nothing to repair");
             return Ok(());
         }
-        let names = self.media.list()?;
+        let names = self.vfs.list()?;
         let numbered: Vec<_> = names.iter().filter_map(|name| parse_file_name(name)).collect();
         let next = numbered.iter().map(|(_, number)| number.0 + 1).max().unwrap_or(1);
         let next_known = known.edit.as_ref().and_then(|edit| edit.next_file).unwrap_or(1);
@@ -126,7 +126,7 @@ impl Repair<'_> {
             let may_be_older = !is_sound || edit.sealed_log.is_none();
             let is_older = may_be_older && self.is_lacking(edit, &numbered)?;
             is_sound &= !is_older;
-            if is_older && self.media.exists(POOL_FILE)? {
+            if is_older && self.vfs.exists(POOL_FILE)? {
                 // What the edits that are missing named may be there.
                 self.report.note(format!("rows in {POOL_FILE} may be missing in the manifest"));
                 self.report.lose(Loss::entries(POOL_FILE, 0..u64::MAX));
@@ -155,7 +155,7 @@ impl Repair<'_> {
 
     /// What the manifest says.
     fn read_manifest(&self) -> Result<Known> {
-        let rescued = Manifest::rescue(self.media, ENGINE)?;
+        let rescued = Manifest::rescue(self.vfs, ENGINE)?;
         let name = rescued.name;
         let (edit, damage) = match rescued.edits.as_ref().map(|edits| fold(edits)) {
             Some(Ok(edit)) => (Some(edit), rescued.damage),
@@ -171,12 +171,12 @@ impl Repair<'_> {
 
     /// Whether nothing is to be repaired. What cannot be checked is no reason to leave it.
     fn is_sound(&self, edit: Option<&Edit>) -> Result<bool> {
-        if !verify_closed(self.media).is_ok_and(|report| report.is_sound()) {
+        if !verify_closed(self.vfs).is_ok_and(|report| report.is_sound()) {
             return Ok(false);
         }
         let Some(edit) = edit else { return Ok(false) };
         let first = Some(edit.first_log.unwrap_or(0));
-        let logs = salvage_chain(self.media.as_ref(), first, edit.sealed_log, edit.synced_log)?;
+        let logs = salvage_chain(self.vfs.as_ref(), first, edit.sealed_log, edit.synced_log)?;
         Ok(logs.iter().all(|log| log.damage.is_none()))
     }
 
@@ -201,7 +201,7 @@ impl Repair<'_> {
             _ => !is_there(FileKind::Table, entry.number),
         });
         let first = Some(edit.first_log.unwrap_or(0));
-        let logs = salvage_chain(self.media.as_ref(), first, edit.sealed_log, edit.synced_log)?;
+        let logs = salvage_chain(self.vfs.as_ref(), first, edit.sealed_log, edit.synced_log)?;
         Ok(is_lacking || logs.iter().any(|log| log.file.is_none()))
     }
 
@@ -222,7 +222,7 @@ impl Repair<'_> {
             }
         }
         let first = Some(known.first_log.unwrap_or(0));
-        let logs = salvage_chain(self.media.as_ref(), first, known.sealed_log, known.synced_log)?;
+        let logs = salvage_chain(self.vfs.as_ref(), first, known.sealed_log, known.synced_log)?;
         let arrival = state.cursor.clone().unwrap_or_default();
         let rows = self.replay_chain(&logs, known.last_sequence)?;
         for mut entry in rows {
@@ -245,7 +245,7 @@ impl Repair<'_> {
 
     fn open(&self, number: u64) -> Result<Table> {
         let name = FileKind::Table.name(FileNumber(number));
-        let file = self.media.open(&name, siltstone_media::Mode::Read)?;
+        let file = self.vfs.open(&name, siltstone_vfs::Mode::Read)?;
         Table::open(file, &name, FileNumber(number), None)
     }
 
@@ -254,8 +254,8 @@ impl Repair<'_> {
         self.next_file += 1;
         let options = Options::default().table_options();
         let name = FileKind::Table.name(number);
-        let media = self.media.as_ref();
-        Ok((number, TableWriter::create(media, &name, number, options, Purpose::Maintenance)?))
+        let vfs = self.vfs.as_ref();
+        Ok((number, TableWriter::create(vfs, &name, number, options, Purpose::Maintenance)?))
     }
 
     /// Ends a table; `None` if it is empty.
@@ -267,7 +267,7 @@ impl Repair<'_> {
     ) -> Result<Option<(FileEntry, u64)>> {
         if writer.entries() == 0 {
             drop(writer);
-            self.media.remove(&FileKind::Table.name(number))?;
+            self.vfs.remove(&FileKind::Table.name(number))?;
             return Ok(None);
         }
         let meta = writer.finish()?;
@@ -282,27 +282,27 @@ impl Repair<'_> {
         // Claimed anew: each page once.
         self.claims = None;
         let has_nvm = state.added.iter().any(FileEntry::is_in_nvm);
-        let claims = has_nvm.then(|| pool::claims(self.media, 0)).transpose()?;
+        let claims = has_nvm.then(|| pool::claims(self.vfs, 0)).transpose()?;
         let nvm = claims.as_ref().map_or(NvmRows::None, NvmRows::Claimed);
         let cursor = state.cursor.clone().unwrap_or_default();
-        let opener = Opener { media: self.media, cache: &cache, nvm, cursor: &cursor };
+        let opener = Opener { vfs: self.vfs, cache: &cache, nvm, cursor: &cursor };
         let tables = opener.open_all(&state.added)?;
         state.last_sequence = tables.iter().map(Opened::max_sequence).max();
         Version::new(1).apply(state, &tables).map(drop)
     }
 
     fn write_manifest(&mut self, state: &Edit, is_sound: bool) -> Result<()> {
-        if self.is_pool_damaged && self.media.exists(POOL_FILE)? {
+        if self.is_pool_damaged && self.vfs.exists(POOL_FILE)? {
             self.report.note(format!("a copy of {POOL_FILE} is kept as {POOL_FILE}.damaged"));
-            aside::copy(self.media.as_ref(), POOL_FILE, self.pool_bytes)?;
+            aside::copy(self.vfs.as_ref(), POOL_FILE, self.pool_bytes)?;
         }
-        self.aside.iter().try_for_each(|name| aside::keep(self.media.as_ref(), name))?;
-        self.media.sync_dir(Purpose::Maintenance)?;
-        Manifest::replace(self.media, ENGINE, &state.encode(), is_sound)?;
-        self.aside.iter().try_for_each(|name| aside::leave(self.media.as_ref(), name))?;
+        self.aside.iter().try_for_each(|name| aside::keep(self.vfs.as_ref(), name))?;
+        self.vfs.sync_dir(Purpose::Maintenance)?;
+        Manifest::replace(self.vfs, ENGINE, &state.encode(), is_sound)?;
+        self.aside.iter().try_for_each(|name| aside::leave(self.vfs.as_ref(), name))?;
         let replayed = self.replayed.iter().filter(|name| !self.aside.contains(*name));
-        replayed.into_iter().try_for_each(|name| self.media.remove(name))?;
-        self.media.sync_dir(Purpose::Maintenance)?;
+        replayed.into_iter().try_for_each(|name| self.vfs.remove(name))?;
+        self.vfs.sync_dir(Purpose::Maintenance)?;
         self.report.note(format!("the new manifest names {} table files", state.added.len()));
         Ok(())
     }
@@ -322,7 +322,7 @@ impl Repair<'_> {
             drafts.extend(self.save_nvm_row(entry)?);
         }
         self.claims = None;
-        if self.media.exists(POOL_FILE)? {
+        if self.vfs.exists(POOL_FILE)? {
             self.report
                 .note(format!("without a manifest not all rows in {POOL_FILE} can be found"));
             self.report.lose(Loss::entries(POOL_FILE, 0..u64::MAX));

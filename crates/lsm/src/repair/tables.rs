@@ -6,8 +6,8 @@
 //! Invariant: an entry is in the state that results, or in a reported loss.
 
 use siltstone_engine::{Error, Loss, Purpose, Result};
-use siltstone_media::{Mode, PageClaims};
 use siltstone_table::{FileKind, FileNumber, Kind, salvage_table};
+use siltstone_vfs::{Mode, PageClaims};
 
 use super::Repair;
 use crate::live_range::LiveRange;
@@ -74,7 +74,7 @@ impl Repair<'_> {
         bytes: Option<u64>,
     ) -> Result<Saved> {
         let name = FileKind::Table.name(FileNumber(number));
-        let file = self.media.open(&name, Mode::Read)?;
+        let file = self.vfs.open(&name, Mode::Read)?;
         let (copy, mut writer) = self.writer()?;
         let mut is_index = false;
         let losses = salvage_table(file.as_ref(), &name, FileNumber(number), bytes, |entry| {
@@ -91,7 +91,7 @@ impl Repair<'_> {
     /// anything.
     pub(super) fn save_nvm_row(&mut self, entry: &FileEntry) -> Result<Option<u64>> {
         let Some(handle) = entry.row.as_ref().and_then(|row| row.nvm) else { return Ok(None) };
-        let claims = match self.claims.take().map_or_else(|| pool::claims(self.media, 0), Ok) {
+        let claims = match self.claims.take().map_or_else(|| pool::claims(self.vfs, 0), Ok) {
             Ok(claims) => self.claims.insert(claims),
             Err(error) if error.is_corruption() => return Ok(None),
             Err(other) => return Err(other),
@@ -119,7 +119,7 @@ impl Repair<'_> {
         let cursor = state.cursor.clone().unwrap_or_default();
         let live = LiveRange::new(&cursor, &row.arrival);
         let open = |claims: &PageClaims| RowTable::open(claims, handle, entry.number, live);
-        let opened = match self.claims.take().map_or_else(|| pool::claims(self.media, 0), Ok) {
+        let opened = match self.claims.take().map_or_else(|| pool::claims(self.vfs, 0), Ok) {
             Ok(claims) => open(self.claims.insert(claims)),
             Err(error) => Err(error),
         };

@@ -22,8 +22,8 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result, duty};
-use siltstone_media::{PageMut, PmemPool};
 use siltstone_table::{EntryRef, kind};
+use siltstone_vfs::{PageMut, PmemPool};
 
 use super::directory::{Directory, GRANULE, GranuleWriter};
 use super::element::{ELEMENT, Element, FRAGMENT, MAX_ENTRIES, fragment, hint, place_of};

@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 
 use siltstone_engine::{Error, Result};
-use siltstone_media::Page;
+use siltstone_vfs::Page;
 
 use super::element::{ELEMENT, Element};
 use super::item::{FIXED, Item};

@@ -21,8 +21,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::{Page, PageClaims};
 use siltstone_table::EntryRef;
+use siltstone_vfs::{Page, PageClaims};
 
 use super::directory::Directory;
 use super::element::ELEMENT;

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::{Media, Mode};
 use siltstone_structures::HyperLogLog;
 use siltstone_table::{BlockCache, FileKind, FileNumber, Found, SKETCH, Table};
+use siltstone_vfs::{Mode, Vfs};
 
 use super::FileEntry;
 
@@ -22,7 +22,7 @@ pub(crate) struct TableFile {
 /// The file of a table, shared by the places that the table had in versions.
 struct SharedFile {
     number: u64,
-    media: Arc<dyn Media>,
+    vfs: Arc<dyn Vfs>,
     obsolete: AtomicBool,
 }
 
@@ -30,7 +30,7 @@ impl Drop for SharedFile {
     fn drop(&mut self) {
         if self.obsolete.load(Ordering::Acquire) {
             // What stays behind by a fault is garbage that the next open removes.
-            let _ = self.media.remove(&FileKind::Table.name(FileNumber(self.number)));
+            let _ = self.vfs.remove(&FileKind::Table.name(FileNumber(self.number)));
         }
     }
 }
@@ -41,13 +41,13 @@ impl TableFile {
     /// # Errors
     /// Corruption if the file is not what the manifest says it is.
     pub(crate) fn open(
-        media: &Arc<dyn Media>,
+        vfs: &Arc<dyn Vfs>,
         entry: FileEntry,
         cache: &Arc<BlockCache>,
     ) -> Result<Arc<Self>> {
         let number = FileNumber(entry.number);
         let name = FileKind::Table.name(number);
-        let file = media.open(&name, Mode::Read)?;
+        let file = vfs.open(&name, Mode::Read)?;
         let table = Table::open(file, &name, number, Some(cache.clone()))?;
         let meta = table.meta();
         let told = (entry.bytes, &entry.smallest, &entry.largest);
@@ -58,8 +58,8 @@ impl TableFile {
                 "the table is not the one that the manifest names",
             ));
         }
-        let (media, obsolete) = (media.clone(), AtomicBool::new(false));
-        let file = Arc::new(SharedFile { number: entry.number, media, obsolete });
+        let (vfs, obsolete) = (vfs.clone(), AtomicBool::new(false));
+        let file = Arc::new(SharedFile { number: entry.number, vfs, obsolete });
         Ok(Arc::new(TableFile { table: Arc::new(table), entry, file, sketch: OnceLock::new() }))
     }
 

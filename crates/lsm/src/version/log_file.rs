@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use siltstone_engine::batch::read_varint;
 use siltstone_engine::{Error, Op, Purpose, Result};
-use siltstone_media::Media;
 use siltstone_table::{FileKind, FileNumber, Kind, LogAccess, LogMode, LogReader};
+use siltstone_vfs::Vfs;
 
 use crate::record::{self, Position};
 
@@ -39,7 +39,7 @@ pub(crate) struct LogFile {
     /// The bytes that the row owns; what lies behind is a seal at most.
     bytes: u64,
     access: LogAccess,
-    media: Arc<dyn Media>,
+    vfs: Arc<dyn Vfs>,
     obsolete: AtomicBool,
     /// The positions in it say when values expire.
     tells_expiry: AtomicBool,
@@ -80,16 +80,16 @@ impl Logged {
 
 impl LogFile {
     /// Opens the log `number`, of which the manifest names the first `bytes`.
-    pub(crate) fn open(media: &Arc<dyn Media>, number: u64, bytes: u64) -> Result<Arc<Self>> {
+    pub(crate) fn open(vfs: &Arc<dyn Vfs>, number: u64, bytes: u64) -> Result<Arc<Self>> {
         let name = FileKind::Log.name(FileNumber(number));
-        let access = LogAccess::open(media.as_ref(), &name, number)?;
+        let access = LogAccess::open(vfs.as_ref(), &name, number)?;
         if access.file_bytes() < bytes {
             let reason = format!("the manifest names {bytes} bytes of this log");
             return Err(Error::corruption(name, access.file_bytes(), reason));
         }
-        let media = media.clone();
+        let vfs = vfs.clone();
         let (obsolete, tells_expiry) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Arc::new(LogFile { number, bytes, access, media, obsolete, tells_expiry }))
+        Ok(Arc::new(LogFile { number, bytes, access, vfs, obsolete, tells_expiry }))
     }
 
     /// Takes from the meta block of the row's table whether positions say when values expire.
@@ -164,8 +164,7 @@ impl LogFile {
     /// `Corruption` where anything is missing or does not hold.
     pub(crate) fn verify(&self) -> Result<()> {
         let name = self.name();
-        let mut reader =
-            LogReader::open(self.media.as_ref(), &name, self.number, LogMode::Recover)?;
+        let mut reader = LogReader::open(self.vfs.as_ref(), &name, self.number, LogMode::Recover)?;
         while reader.next()?.is_some() {}
         let valid = reader.valid_bytes();
         if valid < self.bytes {
@@ -196,7 +195,7 @@ impl Drop for LogFile {
     fn drop(&mut self) {
         if self.obsolete.load(Ordering::Acquire) {
             // What stays behind by a fault is garbage that the next open removes.
-            let _ = self.media.remove(&self.name());
+            let _ = self.vfs.remove(&self.name());
         }
     }
 }

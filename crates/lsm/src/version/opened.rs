@@ -7,15 +7,15 @@
 use std::sync::Arc;
 
 use siltstone_engine::Result;
-use siltstone_media::{Media, PageClaims};
 use siltstone_table::BlockCache;
+use siltstone_vfs::{PageClaims, Vfs};
 
 use super::{FileEntry, Row, TableFile};
 use crate::rowtable::RowTable;
 
 /// What it takes to open what the manifest names.
 pub(crate) struct Opener<'a> {
-    pub(crate) media: &'a Arc<dyn Media>,
+    pub(crate) vfs: &'a Arc<dyn Vfs>,
     pub(crate) cache: &'a Arc<BlockCache>,
     pub(crate) nvm: NvmRows<'a>,
     /// Where the cursor over level 0 stands in the version that is made.
@@ -43,7 +43,7 @@ impl Opener<'_> {
     pub(crate) fn open(&self, entry: &FileEntry) -> Result<Opened> {
         Ok(match entry.level {
             0 => Opened::Row(Row::open(self, entry)?),
-            _ => Opened::Table(TableFile::open(self.media, entry.clone(), self.cache)?),
+            _ => Opened::Table(TableFile::open(self.vfs, entry.clone(), self.cache)?),
         })
     }
 

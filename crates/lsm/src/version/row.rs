@@ -78,8 +78,8 @@ impl Row {
             };
             return Ok(Self::new(Body::Nvm { table, entry: Arc::new(entry.clone()) }, live));
         }
-        let file = TableFile::open(opener.media, entry.clone(), opener.cache)?;
-        let log = row.log.map(|(number, bytes)| LogFile::open(opener.media, number, bytes));
+        let file = TableFile::open(opener.vfs, entry.clone(), opener.cache)?;
+        let log = row.log.map(|(number, bytes)| LogFile::open(opener.vfs, number, bytes));
         let log = log.transpose()?;
         // A block that cannot be read says nothing, and then the log is read for what it would say.
         if let Some(log) = &log

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use siltstone_engine::{Error, Result};
-use siltstone_media::{Media, PageClaims, PmemPool};
 use siltstone_table::{BlockCache, FileNumbers, Manifest, parse_file_name};
+use siltstone_vfs::{PageClaims, PmemPool, Vfs};
 
 use super::{Edit, FileEntry, NvmRows, Opened, Opener, Row, Version};
 use crate::pool;
@@ -20,7 +20,7 @@ pub(crate) const ENGINE: &str = "lsm";
 
 /// Installs edits and hands out file numbers.
 pub(crate) struct Versions {
-    media: Arc<dyn Media>,
+    vfs: Arc<dyn Vfs>,
     cache: Arc<BlockCache>,
     numbers: FileNumbers,
     installing: Mutex<Installing>,
@@ -57,25 +57,25 @@ impl Versions {
     /// Opens what the manifest names, or makes an empty table if `media` has no manifest. A pool of
     /// persistent memory that rows lie in is to have `nvm_bytes`.
     pub(crate) fn open(
-        media: &Arc<dyn Media>,
+        vfs: &Arc<dyn Vfs>,
         cache: &Arc<BlockCache>,
         levels: usize,
         nvm_bytes: u64,
     ) -> Result<(Self, Recovered)> {
-        let (manifest, edits) = if Manifest::exists(media.as_ref())? {
-            Manifest::open(media.clone(), ENGINE).map_err(missing_manifest)?
+        let (manifest, edits) = if Manifest::exists(vfs.as_ref())? {
+            Manifest::open(vfs.clone(), ENGINE).map_err(missing_manifest)?
         } else {
-            refuse_remains(media.as_ref())?;
+            refuse_remains(vfs.as_ref())?;
             let empty = Edit { next_file: Some(1), ..Edit::default() };
             let snapshot = empty.encode();
-            (Manifest::create(media.clone(), ENGINE, &snapshot)?, vec![snapshot])
+            (Manifest::create(vfs.clone(), ENGINE, &snapshot)?, vec![snapshot])
         };
         let state = fold(&edits)?;
         let has_nvm = state.added.iter().any(|file| file.is_in_nvm());
-        let claims = has_nvm.then(|| pool::claims(media, nvm_bytes)).transpose()?;
+        let claims = has_nvm.then(|| pool::claims(vfs, nvm_bytes)).transpose()?;
         let nvm = claims.as_ref().map_or(NvmRows::None, NvmRows::Claimed);
         let cursor = state.cursor.as_deref().unwrap_or_default();
-        let opener = Opener { media, cache, nvm, cursor };
+        let opener = Opener { vfs, cache, nvm, cursor };
         let opened = opener.open_all(&state.added).map_err(missing_file)?;
         let version = Arc::new(Version::new(levels).apply(&state, &opened)?);
         let first_log = state.first_log.unwrap_or(0);
@@ -100,7 +100,7 @@ impl Versions {
             doubtful: Vec::new(),
         };
         let versions = Versions {
-            media: media.clone(),
+            vfs: vfs.clone(),
             cache: cache.clone(),
             numbers: FileNumbers::of_manifest(state.next_file)?,
             installing: Mutex::new(installing),
@@ -141,7 +141,7 @@ impl Versions {
         }
         // Opened before the manifest names them: a table that cannot be read is not installed.
         let nvm = built.as_ref().map_or(NvmRows::None, NvmRows::Built);
-        let opener = Opener { media: &self.media, cache: &self.cache, nvm, cursor: &[] };
+        let opener = Opener { vfs: &self.vfs, cache: &self.cache, nvm, cursor: &[] };
         let opened = open_added(&installing.version, &edit, &opener)?;
         for row in edit.added.iter_mut().filter_map(|entry| entry.row.as_mut()) {
             row.arrival = installing.version.cursor.to_vec();
@@ -325,8 +325,8 @@ fn merge_cursors(cursors: &mut Vec<(usize, Vec<u8>)>, newer: &[(usize, Vec<u8>)]
 
 /// Tables or logs without a manifest are a store that lost it, not a place for a new one: a new
 /// one would remove them.
-fn refuse_remains(media: &dyn Media) -> Result<()> {
-    match media.list()?.into_iter().find(|name| parse_file_name(name).is_some()) {
+fn refuse_remains(vfs: &dyn Vfs) -> Result<()> {
+    match vfs.list()?.into_iter().find(|name| parse_file_name(name).is_some()) {
         None => Ok(()),
         Some(name) => Err(Manifest::missing(&name)),
     }
@@ -353,8 +353,8 @@ pub(crate) fn missing_file(error: Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use siltstone_media::Faulty;
-    use siltstone_media::faulty::FaultKind;
+    use siltstone_vfs::Faulty;
+    use siltstone_vfs::faulty::FaultKind;
 
     use super::*;
 
@@ -366,9 +366,9 @@ mod tests {
     #[test]
     fn is_an_edit_installed_and_a_seal_kept_whether_or_not_the_manifest_can_shrink() {
         let faulty = Faulty::new(1);
-        let media: Arc<dyn Media> = Arc::new(faulty.clone());
+        let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
         let cache = Arc::new(BlockCache::new(0));
-        let (versions, _) = Versions::open(&media, &cache, 2, 0).unwrap();
+        let (versions, _) = Versions::open(&vfs, &cache, 2, 0).unwrap();
         let bytes = || {
             let named = |path: &str| path.contains("MANIFEST-");
             faulty.files().iter().filter(|file| named(&file.path)).map(|file| file.len).sum::<u64>()
@@ -385,7 +385,7 @@ mod tests {
         versions.install(0, seal, None, &[], |_| ()).unwrap();
         assert!(bytes() < 1 << 19, "it was not shrunk");
         versions.close().unwrap();
-        let (_, edits) = Manifest::open(media, ENGINE).unwrap();
+        let (_, edits) = Manifest::open(vfs, ENGINE).unwrap();
         assert_eq!(fold(&edits).unwrap().sealed_log, Some((7, 99)));
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::MutexGuard;
 use siltstone_engine::headway::UnderWay;
 use siltstone_engine::{BackgroundWork, Error, Result, Stall};
-use siltstone_table::NextLog;
+use siltstone_table::SpareSegment;
 
 use super::Writer;
 use crate::engine::{Inner, State};
@@ -90,16 +90,16 @@ impl Inner {
     pub(crate) fn prepare_next_log(&self) {
         let mut slot = self.next_log.lock();
         if slot.is_none()
-            && let Ok(next) = NextLog::create(self.media.as_ref(), self.versions.new_number())
+            && let Ok(next) = SpareSegment::create(self.vfs.as_ref(), self.versions.new_number())
         {
             next.expect(self.options.memtable_limits().0, 0);
             *slot = Some(next);
         }
     }
 
-    fn take_next_log(&self) -> Result<NextLog> {
+    fn take_next_log(&self) -> Result<SpareSegment> {
         let mut slot = self.next_log.lock();
-        let create = || NextLog::create(self.media.as_ref(), self.versions.new_number());
+        let create = || SpareSegment::create(self.vfs.as_ref(), self.versions.new_number());
         slot.take().map_or_else(create, Ok)
     }
 

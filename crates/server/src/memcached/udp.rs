@@ -44,7 +44,7 @@ pub(crate) fn run(socket: &UdpSocket, shared: &Shared) -> std::io::Result<()> {
     while !shared.stop.is_stopping() {
         let (count, peer) = match socket.recv_from(&mut buffer) {
             Ok(received) => received,
-            Err(error) if is_passing(&error) => continue,
+            Err(error) if is_transient(&error) => continue,
             Err(error) => return Err(error),
         };
         let answer = answer(shared, &mut turn, &buffer[..count]);
@@ -57,7 +57,7 @@ pub(crate) fn run(socket: &UdpSocket, shared: &Shared) -> std::io::Result<()> {
 }
 
 /// Nothing came, or what was sent before could not be delivered.
-fn is_passing(error: &std::io::Error) -> bool {
+fn is_transient(error: &std::io::Error) -> bool {
     use ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock | ConnectionRefused)
 }

@@ -20,7 +20,7 @@ use siltstone_client::mmsg::MAX_BURST;
 use siltstone_client::slot::{SLOT_BYTES, Slot};
 use siltstone_client::wire::Header;
 use siltstone_client::xdp::{Interface, Queue};
-use siltstone_engine::{Error, OptionMistake, Result};
+use siltstone_engine::{Error, InvalidOption, Result};
 use siltstone_mica::Store;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -61,7 +61,7 @@ impl Ports {
             if address.port() != 0 {
                 let port = usize::from(address.port()) + number;
                 let port = u16::try_from(port).map_err(|_| {
-                    Error::BadOptions(vec![OptionMistake {
+                    Error::InvalidOptions(vec![InvalidOption {
                         option: "udp".to_owned(),
                         reason: format!(
                             "{count} ports are needed, one for each thread; from {} on there are \

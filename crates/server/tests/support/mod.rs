@@ -54,7 +54,7 @@ impl Engine for MapEngine {
             ordered: true,
             durable: true,
             versioned: false,
-            collects_as_it_writes: false,
+            incremental_gc: false,
             max_value_bytes: 32 << 20,
         }
     }

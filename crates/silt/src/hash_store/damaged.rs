@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 use siltstone_engine::{Purpose, Result};
-use siltstone_media::{File, Media, Mode};
 use siltstone_structures::cuckoo::WAYS;
+use siltstone_vfs::{File, Mode, Vfs};
 
 use super::HashStore;
 use super::format::{CRC, FOOTER, OUTLINE, Shape, Slot};
@@ -28,9 +28,9 @@ impl HashStore {
     ///
     /// # Errors
     /// `Corruption` if that does not hold; `Refused` for a newer format; the medium's.
-    pub(crate) fn describe(media: &dyn Media, number: u64) -> Result<(StoreEntry, Keys)> {
+    pub(crate) fn describe(vfs: &dyn Vfs, number: u64) -> Result<(StoreEntry, Keys)> {
         let name = Kind::HashStore.name(number);
-        let file = media.open(&name, Mode::Read)?;
+        let file = vfs.open(&name, Mode::Read)?;
         let (fields, _) = FOOTER.read(file.as_ref(), &name, FileSum::new(number), PURPOSE)?;
         let shape = Shape::decode(&fields);
         let (bytes, entries) = (file.len()?, u64::from(shape.entries));
@@ -41,9 +41,9 @@ impl HashStore {
     ///
     /// # Errors
     /// `Refused` for a newer format; the medium's.
-    pub(crate) fn open_damaged(media: &Arc<dyn Media>, number: u64) -> Result<Option<Self>> {
+    pub(crate) fn open_damaged(vfs: &Arc<dyn Vfs>, number: u64) -> Result<Option<Self>> {
         let name = Kind::HashStore.name(number);
-        let file = media.open(&name, Mode::Read)?;
+        let file = vfs.open(&name, Mode::Read)?;
         let sum = FileSum::new(number);
         let (shape, end) = match FOOTER.read(file.as_ref(), &name, sum, PURPOSE) {
             Ok((fields, end)) => (Some(Shape::decode(&fields)), end),
@@ -53,7 +53,7 @@ impl HashStore {
         let is_whole =
             |shape: &Shape| shape.slot_bytes as usize > CRC + OUTLINE && shape.slots_end() <= end;
         Ok(shape.filter(is_whole).map(|shape| HashStore {
-            media: media.clone(),
+            vfs: vfs.clone(),
             file,
             entry: StoreEntry { partition: shape.partition, number, bytes: 0, entries: 0 },
             name,

@@ -26,9 +26,9 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::{File, Media, Mode};
 use siltstone_structures::cuckoo::WAYS;
 use siltstone_structures::{CuckooFilter, CuckooTable, HashKey};
+use siltstone_vfs::{File, Mode, Vfs};
 
 use crate::file::{FileSum, read_derived};
 use crate::item::{self, Item};
@@ -43,7 +43,7 @@ const CHUNK_BYTES: u32 = 256 << 10;
 /// An open HashStore. When the last version that names it is gone and it is obsolete, its files are
 /// removed.
 pub(crate) struct HashStore {
-    media: Arc<dyn Media>,
+    vfs: Arc<dyn Vfs>,
     file: Arc<dyn File>,
     entry: StoreEntry,
     name: String,
@@ -64,12 +64,12 @@ impl HashStore {
     /// # Errors
     /// `Corruption` if the file is not what the manifest says; the medium's.
     pub(crate) fn open(
-        media: &Arc<dyn Media>,
+        vfs: &Arc<dyn Vfs>,
         entry: StoreEntry,
         purpose: Purpose,
     ) -> Result<Arc<Self>> {
         let name = Kind::HashStore.name(entry.number);
-        let file = media.open(&name, Mode::Read)?;
+        let file = vfs.open(&name, Mode::Read)?;
         let sum = FileSum::new(entry.number);
         let (fields, end) = FOOTER.read(file.as_ref(), &name, sum, purpose)?;
         let shape = Shape::decode(&fields);
@@ -81,7 +81,7 @@ impl HashStore {
             return Err(Error::corruption(name, end, reason));
         }
         Ok(Arc::new(HashStore {
-            media: media.clone(),
+            vfs: vfs.clone(),
             file,
             entry,
             name,
@@ -97,7 +97,7 @@ impl HashStore {
     /// Loads the filter, and makes it again if it is damaged or missing. Lookups go on meanwhile.
     pub(crate) fn load(&self, purpose: Purpose) -> Result<()> {
         let number = self.entry.number;
-        let read = read_derived(self.media.as_ref(), &Kind::Filter.name(number), number, purpose);
+        let read = read_derived(self.vfs.as_ref(), &Kind::Filter.name(number), number, purpose);
         let parsed = read.and_then(|bytes| {
             let filter = CuckooFilter::from_bytes(&bytes);
             let filter = filter.map_err(|error| self.corruption(0, &error.to_string()))?;
@@ -111,7 +111,7 @@ impl HashStore {
                 let table = self.table(purpose)?;
                 self.filter.store(Some(Arc::new(CuckooFilter::from_table(&table))));
                 // If it cannot be written it is made again the next time, too.
-                let _ = write_filter(self.media.as_ref(), number, &table);
+                let _ = write_filter(self.vfs.as_ref(), number, &table);
                 let _ = self.warning.set(format!("{error}: made again from {}", self.name));
             }
             Err(other) => return Err(other),
@@ -244,7 +244,7 @@ impl HashStore {
         let table = self.table(purpose)?;
         let number = self.entry.number;
         let name = Kind::Filter.name(number);
-        let bytes = read_derived(self.media.as_ref(), &name, number, purpose)?;
+        let bytes = read_derived(self.vfs.as_ref(), &name, number, purpose)?;
         if bytes != CuckooFilter::from_table(&table).to_bytes() {
             return Err(Error::corruption(name, 0, "the filter is not that of its HashStore"));
         }
@@ -304,7 +304,7 @@ impl HashStore {
 impl Drop for HashStore {
     fn drop(&mut self) {
         if self.obsolete.load(Ordering::Acquire) {
-            discard(self.media.as_ref(), self.entry.number);
+            discard(self.vfs.as_ref(), self.entry.number);
         }
     }
 }

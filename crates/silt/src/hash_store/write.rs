@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Op, Purpose, RateLimiter, Result};
-use siltstone_media::{File, Media};
 use siltstone_structures::{CuckooFilter, CuckooTable};
+use siltstone_vfs::{File, Vfs};
 
 use super::format::{self, FOOTER, Shape};
 use crate::file::{FileSum, FileWriter, write_derived};
@@ -26,12 +26,12 @@ impl HashStoreWriter {
     /// Begins the file `number`. `shape` says how many slots there are and how large; its entries and
     /// lengths are counted here.
     pub(crate) fn create(
-        media: &dyn Media,
+        vfs: &dyn Vfs,
         number: u64,
         shape: Shape,
         rate: &Arc<RateLimiter>,
     ) -> Result<Self> {
-        let file = media.create(&Kind::HashStore.name(number))?;
+        let file = vfs.create(&Kind::HashStore.name(number))?;
         let writer = |start| FileWriter::new(file.clone(), start, Purpose::Flush, rate.clone());
         Ok(HashStoreWriter {
             slots: writer(0),
@@ -94,14 +94,14 @@ impl HashStoreWriter {
 }
 
 /// Writes the filter of a HashStore beside it: the tags of its table.
-pub(crate) fn write_filter(media: &dyn Media, number: u64, table: &CuckooTable) -> Result<()> {
+pub(crate) fn write_filter(vfs: &dyn Vfs, number: u64, table: &CuckooTable) -> Result<()> {
     let bytes = CuckooFilter::from_table(table).to_bytes();
-    write_derived(media, &Kind::Filter.name(number), number, &bytes, Purpose::Flush)
+    write_derived(vfs, &Kind::Filter.name(number), number, &bytes, Purpose::Flush)
 }
 
 /// Removes the files of a HashStore that no manifest names; what stays goes at the next open.
-pub(crate) fn discard(media: &dyn Media, number: u64) {
+pub(crate) fn discard(vfs: &dyn Vfs, number: u64) {
     for kind in [Kind::HashStore, Kind::Filter] {
-        let _: Result<(), Error> = media.remove(&kind.name(number));
+        let _: Result<(), Error> = vfs.remove(&kind.name(number));
     }
 }

@@ -59,11 +59,11 @@ impl Inner {
         let number = self.versions.new_number();
         let merged = self.write_merged(at as u32, number, partition);
         if !matches!(merged, Ok(Some(_))) {
-            discard(self.media.as_ref(), number);
+            discard(self.vfs.as_ref(), number);
         }
         let made = merged?;
         if made.is_some() {
-            self.media.sync_dir(Purpose::Compaction)?;
+            self.vfs.sync_dir(Purpose::Compaction)?;
         }
         let hash_stores = partition.hash_stores.iter().map(|store| store.entry().number);
         let sorted = partition.sorted.iter().map(|store| store.entry().number);
@@ -94,7 +94,7 @@ impl Inner {
             return Ok(made);
         }
         // Keys that share a hash cannot lie in blocks of one length.
-        discard(self.media.as_ref(), number);
+        discard(self.vfs.as_ref(), number);
         let uneven = Plan { one_length: None, ..plan };
         Ok(self.write_as_planned(number, partition, uneven)?.flatten())
     }
@@ -117,8 +117,8 @@ impl Inner {
             }
         }
         let mut merged = sorter.finish(partition.sorted.as_deref())?;
-        let media = self.media.as_ref();
-        let mut writer = SortedStoreWriter::create(media, number, plan, &self.env.rate)?;
+        let vfs = self.vfs.as_ref();
+        let mut writer = SortedStoreWriter::create(vfs, number, plan, &self.env.rate)?;
         let now = self.env.clock.now();
         let (mut group, mut seen) = (Group::default(), 0u64);
         while let Some((hash, _, entry)) = merged.next()? {

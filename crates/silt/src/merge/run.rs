@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, RateLimiter, Result};
-use siltstone_media::{File, Media};
+use siltstone_vfs::{File, Vfs};
 
 use super::sort::Age;
 use crate::file::{Fields, FileSum, FileWriter};
@@ -27,7 +27,7 @@ const HEAD: usize = 8;
 
 /// A run that was written; its file goes with it.
 pub(super) struct Run {
-    media: Arc<dyn Media>,
+    vfs: Arc<dyn Vfs>,
     file: Arc<dyn File>,
     number: u64,
     bytes: u64,
@@ -41,14 +41,10 @@ pub(super) struct RunWriter {
 }
 
 impl RunWriter {
-    pub(super) fn create(
-        media: &Arc<dyn Media>,
-        number: u64,
-        rate: &Arc<RateLimiter>,
-    ) -> Result<Self> {
-        let file = media.create(&Kind::Run.name(number))?;
+    pub(super) fn create(vfs: &Arc<dyn Vfs>, number: u64, rate: &Arc<RateLimiter>) -> Result<Self> {
+        let file = vfs.create(&Kind::Run.name(number))?;
         let out = FileWriter::new(file.clone(), 0, Purpose::Compaction, rate.clone());
-        let run = Run { media: media.clone(), file, number, bytes: 0 };
+        let run = Run { vfs: vfs.clone(), file, number, bytes: 0 };
         Ok(RunWriter { run, out, chunk: Vec::new() })
     }
 
@@ -96,7 +92,7 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        let _ = self.media.remove(&Kind::Run.name(self.number));
+        let _ = self.vfs.remove(&Kind::Run.name(self.number));
     }
 }
 

@@ -96,7 +96,7 @@ impl<'a> Sorter<'a> {
 
     fn writer(&self) -> Result<RunWriter> {
         let number = self.inner.versions.new_number();
-        RunWriter::create(&self.inner.media, number, &self.inner.env.rate)
+        RunWriter::create(&self.inner.vfs, number, &self.inner.env.rate)
     }
 
     /// Ends a run of a tier, and merges the tier's runs into one if there are as many as may be.

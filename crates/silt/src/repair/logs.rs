@@ -8,7 +8,7 @@
 //! Invariant: each whole record is in the new chain, each gap in the report.
 
 use siltstone_engine::{Loss, Result};
-use siltstone_table::{ChainWriter, Link, LogMode, LogReader, LogSalvage, Salvaged, salvage_chain};
+use siltstone_table::{Link, LogMode, LogReader, LogSalvage, Salvaged, WalWriter, salvage_chain};
 
 use super::Repair;
 use crate::record::{self, Record};
@@ -27,10 +27,10 @@ impl Repair<'_> {
         // Without a manifest nothing tells which log is the first of the chain.
         let mut logs = match is_known {
             true => self.chain(state.first_log, sealed_log)?,
-            false => salvage_chain(self.media.as_ref(), None, None, None)?,
+            false => salvage_chain(self.vfs.as_ref(), None, None, None)?,
         };
         if is_known {
-            match recover::check_logs(self.media, state, sealed_log) {
+            match recover::check_logs(self.vfs, state, sealed_log) {
                 Ok(()) if logs.iter().all(|log| log.damage.is_none()) => {
                     state.sealed_log = sealed_log;
                     return Ok(());
@@ -50,7 +50,7 @@ impl Repair<'_> {
             self.aside.extend(copied.into_iter().filter_map(|log| log.file));
         }
         let first = self.new_number();
-        let mut chain = ChainWriter::create(self.media, first, Link::default())?;
+        let mut chain = WalWriter::create(self.vfs, first, Link::default())?;
         // So that this chain can be told from the one before if its copying loses power.
         chain.sync()?;
         for (at, log) in logs.iter().enumerate() {
@@ -73,7 +73,7 @@ impl Repair<'_> {
         for (at, log) in logs.iter().enumerate().skip(1) {
             let Some(file) = &log.file else { continue };
             let number = log.number;
-            let opened = LogReader::open(self.media.as_ref(), file, number, LogMode::Recover);
+            let opened = LogReader::open(self.vfs.as_ref(), file, number, LogMode::Recover);
             let begins = opened.and_then(|mut reader| {
                 let link = reader.next()?.map(|record| Record::decode(record.bytes));
                 Ok(matches!(link, Some(Ok(Record::Link(link))) if link == Link::default()))
@@ -89,7 +89,7 @@ impl Repair<'_> {
     }
 
     /// Appends the whole batches of a log to the new chain, and what is readable of those at a gap.
-    fn copy_log(&mut self, log: &LogSalvage, chain: &mut ChainWriter) -> Result<()> {
+    fn copy_log(&mut self, log: &LogSalvage, chain: &mut WalWriter) -> Result<()> {
         let name = log.name();
         let (mut batch, mut saved): (Vec<Vec<u8>>, _) = (Vec::new(), 0);
         let mut append = |batch: &mut Vec<Vec<u8>>| -> Result<()> {
@@ -107,7 +107,7 @@ impl Repair<'_> {
             Ok(())
         };
         let (mut gaps, mut unreadable) = (Vec::new(), None);
-        log.visit(self.media.as_ref(), |salvaged| {
+        log.visit(self.vfs.as_ref(), |salvaged| {
             let (position, bytes) = match salvaged {
                 Salvaged::Gap(bytes) => {
                     gaps.push(bytes);

@@ -30,8 +30,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Loss, Purpose, RepairReport, Result};
-use siltstone_media::Media;
 use siltstone_table::{FileNumbers, LogSalvage, Manifest, aside, salvage_chain};
+use siltstone_vfs::Vfs;
 
 use crate::hash_store::HashStore;
 use crate::keys::Keys;
@@ -45,16 +45,16 @@ use salvage::Salvage;
 ///
 /// # Errors
 /// Failures of the medium, and files of a newer format. Damage is not an error here.
-pub fn repair(media: &Arc<dyn Media>) -> Result<RepairReport> {
+pub fn repair(vfs: &Arc<dyn Vfs>) -> Result<RepairReport> {
     let (report, aside) = Default::default();
     let mut repair =
-        Repair { media, report, next_file: 1, has_changed: false, is_manifest_sound: false, aside };
+        Repair { vfs, report, next_file: 1, has_changed: false, is_manifest_sound: false, aside };
     repair.run()?;
     Ok(repair.report)
 }
 
 struct Repair<'a> {
-    media: &'a Arc<dyn Media>,
+    vfs: &'a Arc<dyn Vfs>,
     report: RepairReport,
     next_file: u64,
     /// Something of what the manifest says is no longer so.
@@ -67,7 +67,7 @@ struct Repair<'a> {
 
 impl Repair<'_> {
     fn run(&mut self) -> Result<()> {
-        let names = self.media.list()?;
+        let names = self.vfs.list()?;
         let numbered: Vec<_> = names.iter().filter_map(|name| names::parse(name)).collect();
         self.next_file = numbered.iter().map(|&(_, number)| number + 1).max().unwrap_or(1);
         let known = self.read_manifest(&numbered)?;
@@ -104,7 +104,7 @@ impl Repair<'_> {
 
     /// What the manifest says; `None`, and a loss in the report, if it does not hold.
     fn read_manifest(&mut self, numbered: &[(Kind, u64)]) -> Result<Option<Edit>> {
-        let rescued = Manifest::rescue(self.media, ENGINE)?;
+        let rescued = Manifest::rescue(self.vfs, ENGINE)?;
         let edit = match rescued.edits.as_ref().map(|edits| fold(edits)) {
             Some(Err(error)) if !error.is_corruption() => return Err(error),
             edit => edit.transpose().unwrap_or(None),
@@ -155,7 +155,7 @@ impl Repair<'_> {
         first_log: Option<u64>,
         sealed_log: Option<(u64, u64)>,
     ) -> Result<Vec<LogSalvage>> {
-        salvage_chain(self.media.as_ref(), Some(first_log.unwrap_or(0)), sealed_log, None)
+        salvage_chain(self.vfs.as_ref(), Some(first_log.unwrap_or(0)), sealed_log, None)
     }
 
     /// What the manifest may have said, by the footers of the stores that are there.
@@ -168,8 +168,8 @@ impl Repair<'_> {
         stores.sort_unstable_by_key(|&(_, number)| number);
         for (kind, number) in stores {
             let read = match kind {
-                Kind::HashStore => HashStore::describe(self.media.as_ref(), number),
-                Kind::SortedStore => SortedStore::describe(self.media.as_ref(), number)
+                Kind::HashStore => HashStore::describe(self.vfs.as_ref(), number),
+                Kind::SortedStore => SortedStore::describe(self.vfs.as_ref(), number)
                     .map(|(entry, keys, ..)| (entry, keys)),
                 _ => continue,
             };
@@ -194,7 +194,7 @@ impl Repair<'_> {
                 let name = kind.name(number);
                 self.report.note(format!("{name}: nothing in it tells whose it is"));
                 self.report.lose(Loss::entries(&name, 0..u64::MAX));
-                aside::leave(self.media.as_ref(), &name)?;
+                aside::leave(self.vfs.as_ref(), &name)?;
                 continue;
             };
             let entry = StoreEntry { partition, number, bytes: 0, entries: 0 };
@@ -213,7 +213,7 @@ impl Repair<'_> {
                 Some(next) => {
                     let (old, new) = (names_of(entry), names_of(*next));
                     self.report.note(format!("{old} is of before {new}: kept as {old}.damaged"));
-                    aside::leave(self.media.as_ref(), &old)?;
+                    aside::leave(self.vfs.as_ref(), &old)?;
                 }
             }
         }
@@ -241,9 +241,9 @@ impl Repair<'_> {
         let purpose = Purpose::Maintenance;
         let checked = match kind {
             Kind::HashStore => {
-                HashStore::open(self.media, entry, purpose).and_then(|store| store.verify())
+                HashStore::open(self.vfs, entry, purpose).and_then(|store| store.verify())
             }
-            _ => SortedStore::open_as_it_is(self.media, entry).and_then(|store| {
+            _ => SortedStore::open_as_it_is(self.vfs, entry).and_then(|store| {
                 // Without its index it could not be read: it was made again, in memory.
                 match store.warning() {
                     Some(_) => Err(Error::corruption(&derived, 0, "it does not hold")),
@@ -256,7 +256,7 @@ impl Repair<'_> {
             Err(Error::Corruption { file, .. }) if file == derived => {
                 return self.make_again(kind, entry, &derived);
             }
-            Err(error) if error.is_not_found() && !self.media.exists(&name)? => {
+            Err(error) if error.is_not_found() && !self.vfs.exists(&name)? => {
                 self.has_changed = true;
                 let StoreEntry { bytes, entries, .. } = entry;
                 self.report.note(format!("{name} is missing: its {entries} entries are lost"));
@@ -270,7 +270,7 @@ impl Repair<'_> {
         self.report.note(format!("{name} is damaged at byte {at} ({reason})"));
         let saved = self.rebuild(kind, entry, keys)?;
         self.aside.insert(name);
-        if self.media.exists(&derived)? {
+        if self.vfs.exists(&derived)? {
             self.aside.insert(derived);
         }
         Ok(saved)
@@ -283,13 +283,13 @@ impl Repair<'_> {
         entry: StoreEntry,
         derived: &str,
     ) -> Result<Option<StoreEntry>> {
-        if self.media.exists(derived)? {
-            aside::leave(self.media.as_ref(), derived)?;
+        if self.vfs.exists(derived)? {
+            aside::leave(self.vfs.as_ref(), derived)?;
         }
         let purpose = Purpose::Maintenance;
         match kind {
-            Kind::HashStore => HashStore::open(self.media, entry, purpose)?.load(purpose)?,
-            _ => SortedStore::open(self.media, entry, purpose).map(drop)?,
+            Kind::HashStore => HashStore::open(self.vfs, entry, purpose)?.load(purpose)?,
+            _ => SortedStore::open(self.vfs, entry, purpose).map(drop)?,
         }
         let name = kind.name(entry.number);
         self.report.note(format!("{derived} does not hold: it is made again from {name}"));
@@ -308,8 +308,8 @@ impl Repair<'_> {
         })?;
         let (bytes, entries) = match kind {
             _ if items.is_empty() => (0, 0),
-            Kind::HashStore => salvage.write_hash_store(self.media, &saved, keys, &items)?,
-            _ => salvage.write_sorted_store(self.media, &saved, keys, &items)?,
+            Kind::HashStore => salvage.write_hash_store(self.vfs, &saved, keys, &items)?,
+            _ => salvage.write_sorted_store(self.vfs, &saved, keys, &items)?,
         };
         // Of a store without its manifest nothing tells how many there were.
         let of = if entry.entries > 0 { format!(" of {}", entry.entries) } else { String::new() };
@@ -331,27 +331,27 @@ impl Repair<'_> {
         each: impl FnMut(&[u8], salvage::Place) -> Result<()>,
     ) -> Result<Salvage> {
         match kind {
-            Kind::HashStore => Salvage::of_hash_store(self.media, number, each),
-            _ => Salvage::of_sorted_store(self.media, number, each),
+            Kind::HashStore => Salvage::of_hash_store(self.vfs, number, each),
+            _ => Salvage::of_sorted_store(self.vfs, number, each),
         }
     }
 
     /// Makes a manifest with this content in the place of the one that does not hold.
     fn begin_manifest(&mut self, state: &Edit) -> Result<()> {
         let state = Edit { next_file: Some(self.next_file), ..state.clone() };
-        Manifest::replace(self.media, ENGINE, &state.encode(), false)?;
+        Manifest::replace(self.vfs, ENGINE, &state.encode(), false)?;
         self.is_manifest_sound = true;
-        self.media.sync_dir(Purpose::Maintenance)
+        self.vfs.sync_dir(Purpose::Maintenance)
     }
 
     /// Puts a manifest with this content into force, and sets aside what it does without.
     fn write_manifest(&mut self, mut state: Edit) -> Result<()> {
         state.next_file = Some(self.next_file);
-        self.aside.iter().try_for_each(|name| aside::keep(self.media.as_ref(), name))?;
-        self.media.sync_dir(Purpose::Maintenance)?;
-        Manifest::replace(self.media, ENGINE, &state.encode(), self.is_manifest_sound)?;
-        self.aside.iter().try_for_each(|name| aside::leave(self.media.as_ref(), name))?;
-        self.media.sync_dir(Purpose::Maintenance)?;
+        self.aside.iter().try_for_each(|name| aside::keep(self.vfs.as_ref(), name))?;
+        self.vfs.sync_dir(Purpose::Maintenance)?;
+        Manifest::replace(self.vfs, ENGINE, &state.encode(), self.is_manifest_sound)?;
+        self.aside.iter().try_for_each(|name| aside::leave(self.vfs.as_ref(), name))?;
+        self.vfs.sync_dir(Purpose::Maintenance)?;
         let (hash, sorted) = (state.hash_stores.len(), state.sorted_stores.len());
         self.report
             .note(format!("the new manifest names {hash} HashStores and {sorted} SortedStores"));

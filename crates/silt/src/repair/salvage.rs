@@ -15,8 +15,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, RateLimiter, Result};
-use siltstone_media::{File, Media, Mode};
 use siltstone_structures::{CuckooTable, HashKey};
+use siltstone_vfs::{File, Mode, Vfs};
 
 use crate::file::FileSum;
 use crate::hash_store::{HashStore, HashStoreWriter, Shape, choose_slot_bytes, write_filter};
@@ -57,12 +57,12 @@ pub(super) struct Salvage {
 impl Salvage {
     /// Reads all slots that hold; `each` hears the key and place of each entry.
     pub(super) fn of_hash_store(
-        media: &Arc<dyn Media>,
+        vfs: &Arc<dyn Vfs>,
         number: u64,
         mut each: impl FnMut(&[u8], Place) -> Result<()>,
     ) -> Result<Self> {
-        let mut salvage = Self::begin(media, Kind::HashStore, number)?;
-        let Some(store) = HashStore::open_damaged(media, number)? else {
+        let mut salvage = Self::begin(vfs, Kind::HashStore, number)?;
+        let Some(store) = HashStore::open_damaged(vfs, number)? else {
             salvage.lose(0..salvage.file_bytes);
             return Ok(salvage);
         };
@@ -87,13 +87,13 @@ impl Salvage {
 
     /// Reads all blocks that hold; `each` hears the key and place of each entry.
     pub(super) fn of_sorted_store(
-        media: &Arc<dyn Media>,
+        vfs: &Arc<dyn Vfs>,
         number: u64,
         mut each: impl FnMut(&[u8], Place) -> Result<()>,
     ) -> Result<Self> {
-        let mut salvage = Self::begin(media, Kind::SortedStore, number)?;
+        let mut salvage = Self::begin(vfs, Kind::SortedStore, number)?;
         let sum = FileSum::new(number);
-        let (end, mut stride) = match SortedStore::describe(media.as_ref(), number) {
+        let (end, mut stride) = match SortedStore::describe(vfs.as_ref(), number) {
             Ok((_, _, end, stride)) => (end, stride),
             Err(error) if error.is_corruption() => (salvage.file_bytes, None),
             Err(other) => return Err(other),
@@ -132,8 +132,8 @@ impl Salvage {
         Ok(salvage)
     }
 
-    fn begin(media: &Arc<dyn Media>, kind: Kind, number: u64) -> Result<Self> {
-        let file = media.open(&kind.name(number), Mode::Read)?;
+    fn begin(vfs: &Arc<dyn Vfs>, kind: Kind, number: u64) -> Result<Self> {
+        let file = vfs.open(&kind.name(number), Mode::Read)?;
         let file_bytes = file.len()?;
         Ok(Salvage { file, slots: None, file_bytes, lost: Vec::new(), end: file_bytes })
     }
@@ -198,7 +198,7 @@ impl Salvage {
     /// Writes the entries to the HashStore `to` and its filter; returns its bytes and entries.
     pub(super) fn write_hash_store(
         &self,
-        media: &Arc<dyn Media>,
+        vfs: &Arc<dyn Vfs>,
         to: &StoreEntry,
         keys: Keys,
         items: &[(HashKey, Place)],
@@ -225,12 +225,12 @@ impl Salvage {
             lengths: (0, 0),
         };
         let rate = Arc::new(RateLimiter::unlimited());
-        let mut writer = HashStoreWriter::create(media.as_ref(), to.number, shape, &rate)?;
+        let mut writer = HashStoreWriter::create(vfs.as_ref(), to.number, shape, &rate)?;
         for (slot, i) in table.iter() {
             writer.add(slot, &self.entry(items[i as usize].1)?)?;
         }
         let made = writer.finish()?;
-        write_filter(media.as_ref(), to.number, &table)?;
+        write_filter(vfs.as_ref(), to.number, &table)?;
         Ok(made)
     }
 
@@ -238,7 +238,7 @@ impl Salvage {
     /// returns its bytes and entries.
     pub(super) fn write_sorted_store(
         &self,
-        media: &Arc<dyn Media>,
+        vfs: &Arc<dyn Vfs>,
         to: &StoreEntry,
         keys: Keys,
         items: &[(HashKey, Place)],
@@ -257,7 +257,7 @@ impl Salvage {
             mean_bytes,
         };
         let rate = Arc::new(RateLimiter::unlimited());
-        let mut writer = SortedStoreWriter::create(media.as_ref(), to.number, plan, &rate)?;
+        let mut writer = SortedStoreWriter::create(vfs.as_ref(), to.number, plan, &rate)?;
         for group in items.chunk_by(|a, b| a.0 == b.0) {
             let entries = group.iter().map(|(_, place)| self.entry(*place));
             let entries = entries.collect::<Result<Vec<_>>>()?;

@@ -33,8 +33,8 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::{File, Media, Mode};
 use siltstone_structures::{Ect, EctBuilder, HashKey};
+use siltstone_vfs::{File, Mode, Vfs};
 
 use crate::file::{FileSum, read_derived, write_derived};
 use crate::item::{self, Item};
@@ -51,7 +51,7 @@ const CHUNK_BYTES: u64 = 256 << 10;
 /// An open SortedStore. When the last version that names it is gone and it is obsolete, its files are
 /// removed.
 pub(crate) struct SortedStore {
-    media: Arc<dyn Media>,
+    vfs: Arc<dyn Vfs>,
     file: Arc<dyn File>,
     entry: StoreEntry,
     name: String,
@@ -90,26 +90,26 @@ impl SortedStore {
     /// # Errors
     /// `Corruption` if the file is not what the manifest says; the medium's.
     pub(crate) fn open(
-        media: &Arc<dyn Media>,
+        vfs: &Arc<dyn Vfs>,
         entry: StoreEntry,
         purpose: Purpose,
     ) -> Result<Arc<Self>> {
-        Self::open_and(true, media, entry, purpose)
+        Self::open_and(true, vfs, entry, purpose)
     }
 
     /// The same, and changes nothing on the medium.
-    pub(crate) fn open_as_it_is(media: &Arc<dyn Media>, entry: StoreEntry) -> Result<Arc<Self>> {
-        Self::open_and(false, media, entry, Purpose::Maintenance)
+    pub(crate) fn open_as_it_is(vfs: &Arc<dyn Vfs>, entry: StoreEntry) -> Result<Arc<Self>> {
+        Self::open_and(false, vfs, entry, Purpose::Maintenance)
     }
 
     fn open_and(
         mends: bool,
-        media: &Arc<dyn Media>,
+        vfs: &Arc<dyn Vfs>,
         entry: StoreEntry,
         purpose: Purpose,
     ) -> Result<Arc<Self>> {
         let name = Kind::SortedStore.name(entry.number);
-        let file = media.open(&name, Mode::Read)?;
+        let file = vfs.open(&name, Mode::Read)?;
         let sum = FileSum::new(entry.number);
         let (fields, end) = FOOTER.read(file.as_ref(), &name, sum, purpose)?;
         let shape = Shape::decode(&fields);
@@ -120,7 +120,7 @@ impl SortedStore {
             return Err(Error::corruption(name, end, reason));
         }
         let mut store = SortedStore {
-            media: media.clone(),
+            vfs: vfs.clone(),
             file,
             entry,
             name,
@@ -167,11 +167,11 @@ impl SortedStore {
     /// # Errors
     /// `Corruption` if that does not hold; `Refused` for a newer format; the medium's.
     pub(crate) fn describe(
-        media: &dyn Media,
+        vfs: &dyn Vfs,
         number: u64,
     ) -> Result<(StoreEntry, Keys, u64, Option<u64>)> {
         let name = Kind::SortedStore.name(number);
-        let file = media.open(&name, Mode::Read)?;
+        let file = vfs.open(&name, Mode::Read)?;
         let (fields, end) =
             FOOTER.read(file.as_ref(), &name, FileSum::new(number), Purpose::Maintenance)?;
         let shape = Shape::decode(&fields);
@@ -184,7 +184,7 @@ impl SortedStore {
     fn read_index(&self, purpose: Purpose) -> Result<(Ect, Boundaries)> {
         let number = self.entry.number;
         let name = Kind::Index.name(number);
-        let read = read_derived(self.media.as_ref(), &name, number, purpose).and_then(|bytes| {
+        let read = read_derived(self.vfs.as_ref(), &name, number, purpose).and_then(|bytes| {
             let index = parse_index(&bytes).filter(|(trie, boundaries)| {
                 (trie.len(), boundaries.blocks()) == (self.shape.hashes, self.shape.blocks())
                     && boundaries.end() == self.end()
@@ -198,7 +198,7 @@ impl SortedStore {
                 if self.mends {
                     // If it cannot be written it is made again the next time, too.
                     let bytes = index_bytes(&index.0, &index.1);
-                    let _ = write_derived(self.media.as_ref(), &name, number, &bytes, purpose);
+                    let _ = write_derived(self.vfs.as_ref(), &name, number, &bytes, purpose);
                 }
                 let _ = self.warning.set(format!("{error}: made again from {}", self.name));
                 Ok(index)
@@ -297,7 +297,7 @@ impl SortedStore {
         let (trie, boundaries) = self.index(end, purpose)?;
         let number = self.entry.number;
         let name = Kind::Index.name(number);
-        let stored = read_derived(self.media.as_ref(), &name, number, purpose)?;
+        let stored = read_derived(self.vfs.as_ref(), &name, number, purpose)?;
         let wrong = || Error::corruption(&name, 0, "the index is not that of its SortedStore");
         let (stored, stored_boundaries) = parse_index(&stored).ok_or_else(wrong)?;
         // Two tries of the same hashes may differ in their number of buckets.
@@ -361,7 +361,7 @@ impl SortedStore {
 impl Drop for SortedStore {
     fn drop(&mut self) {
         if self.obsolete.load(Ordering::Acquire) {
-            discard(self.media.as_ref(), self.entry.number);
+            discard(self.vfs.as_ref(), self.entry.number);
         }
     }
 }

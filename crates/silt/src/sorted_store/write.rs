@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, RateLimiter, Result};
-use siltstone_media::{File, Media};
 use siltstone_structures::ect::EctOptions;
 use siltstone_structures::{EctBuilder, HashKey};
+use siltstone_vfs::{File, Vfs};
 
 use super::boundaries::{Boundaries, BoundariesBuilder, UNIT};
 use super::format::{CRC, FOOTER, Shape};
@@ -29,7 +29,7 @@ pub(crate) struct Plan {
 
 /// Writes one SortedStore.
 pub(crate) struct SortedStoreWriter<'m> {
-    media: &'m dyn Media,
+    vfs: &'m dyn Vfs,
     number: u64,
     file: Arc<dyn File>,
     out: FileWriter,
@@ -54,12 +54,12 @@ pub(super) fn knobs(hashes_a_block: u32) -> EctOptions {
 impl<'m> SortedStoreWriter<'m> {
     /// Begins the file `number`.
     pub(crate) fn create(
-        media: &'m dyn Media,
+        vfs: &'m dyn Vfs,
         number: u64,
         plan: Plan,
         rate: &Arc<RateLimiter>,
     ) -> Result<Self> {
-        let file = media.create(&Kind::SortedStore.name(number))?;
+        let file = vfs.create(&Kind::SortedStore.name(number))?;
         let shape = Shape {
             partition: plan.partition,
             keys: plan.keys,
@@ -71,7 +71,7 @@ impl<'m> SortedStoreWriter<'m> {
         };
         let block_bytes = CRC as u64 + u64::from(plan.hashes_a_block) * plan.mean_bytes;
         Ok(SortedStoreWriter {
-            media,
+            vfs,
             number,
             out: FileWriter::new(file.clone(), 0, Purpose::Compaction, rate.clone()),
             file,
@@ -142,14 +142,14 @@ impl<'m> SortedStoreWriter<'m> {
         let trie = self.index.finish().map_err(no_index)?;
         let bytes = index_bytes(&trie, &boundaries);
         let name = Kind::Index.name(self.number);
-        write_derived(self.media, &name, self.number, &bytes, Purpose::Compaction)?;
+        write_derived(self.vfs, &name, self.number, &bytes, Purpose::Compaction)?;
         Ok(Some((end + footer.len() as u64, self.shape.entries)))
     }
 }
 
 /// Removes the files of a SortedStore that no manifest names; what stays goes at the next open.
-pub(crate) fn discard(media: &dyn Media, number: u64) {
+pub(crate) fn discard(vfs: &dyn Vfs, number: u64) {
     for kind in [Kind::SortedStore, Kind::Index] {
-        let _ = media.remove(&kind.name(number));
+        let _ = vfs.remove(&kind.name(number));
     }
 }

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::Media;
 use siltstone_table::{FileNumbers, Manifest};
+use siltstone_vfs::Vfs;
 
 use super::{Added, Edit, StoreEntry, Version};
 use crate::hash_store::HashStore;
@@ -28,7 +28,7 @@ pub(crate) const ENGINE: &str = "silt";
 
 /// Installs edits and hands out file numbers.
 pub(crate) struct Versions {
-    media: Arc<dyn Media>,
+    vfs: Arc<dyn Vfs>,
     keys: Keys,
     numbers: FileNumbers,
     installing: Mutex<Installing>,
@@ -52,21 +52,21 @@ pub(crate) struct Recovered {
 impl Versions {
     /// Opens what the manifest names, or makes an empty table that divides keys as `keys` says, if
     /// `media` has no manifest.
-    pub(crate) fn open(media: &Arc<dyn Media>, keys: Keys) -> Result<(Self, Recovered)> {
-        let (manifest, edits) = if Manifest::exists(media.as_ref())? {
-            Manifest::open(media.clone(), ENGINE).map_err(missing_manifest)?
+    pub(crate) fn open(vfs: &Arc<dyn Vfs>, keys: Keys) -> Result<(Self, Recovered)> {
+        let (manifest, edits) = if Manifest::exists(vfs.as_ref())? {
+            Manifest::open(vfs.clone(), ENGINE).map_err(missing_manifest)?
         } else {
-            refuse_remains(media.as_ref())?;
+            refuse_remains(vfs.as_ref())?;
             let empty = Edit { next_file: Some(1), keys: Some(keys), ..Edit::default() };
             let snapshot = empty.encode();
-            (Manifest::create(media.clone(), ENGINE, &snapshot)?, vec![snapshot])
+            (Manifest::create(vfs.clone(), ENGINE, &snapshot)?, vec![snapshot])
         };
         let state = fold(&edits)?;
         let lacks_keys = || Error::corruption("MANIFEST", 0, "the manifest names no partitions");
         let keys = state.keys.filter(|keys| keys.partitions > 0).ok_or_else(lacks_keys)?;
         let first_log = state.first_log.unwrap_or(0);
         let mut versions = Versions {
-            media: media.clone(),
+            vfs: vfs.clone(),
             keys,
             numbers: FileNumbers::of_manifest(state.next_file)?,
             installing: Mutex::new(Installing {
@@ -100,10 +100,10 @@ impl Versions {
     fn open_stores(&self, edit: &Edit, purpose: Purpose) -> Result<Added> {
         let mut added = Added::default();
         for &entry in &edit.sorted_stores {
-            added.sorted_stores.push(SortedStore::open(&self.media, entry, purpose)?);
+            added.sorted_stores.push(SortedStore::open(&self.vfs, entry, purpose)?);
         }
         for &entry in &edit.hash_stores {
-            added.hash_stores.push(HashStore::open(&self.media, entry, purpose)?);
+            added.hash_stores.push(HashStore::open(&self.vfs, entry, purpose)?);
         }
         Ok(added)
     }
@@ -202,8 +202,8 @@ pub(crate) fn fold(edits: &[Vec<u8>]) -> Result<Edit> {
 }
 
 /// Stores or logs without a manifest are a table that lost it, not a place for a new one.
-fn refuse_remains(media: &dyn Media) -> Result<()> {
-    match media.list()?.into_iter().find(|name| names::parse(name).is_some()) {
+fn refuse_remains(vfs: &dyn Vfs) -> Result<()> {
+    match vfs.list()?.into_iter().find(|name| names::parse(name).is_some()) {
         None => Ok(()),
         Some(name) => Err(Manifest::missing(&name)),
     }
@@ -231,15 +231,15 @@ fn missing_file(error: Error) -> Error {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use siltstone_media::Ram;
+    use siltstone_vfs::Ram;
 
     use super::*;
 
     #[test]
     fn is_a_log_as_sealed_when_the_manifest_has_shrunk_as_before() {
-        let media: Arc<dyn Media> = Arc::new(Ram::new());
+        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         let keys = Keys { seed: 1, partitions: 1 };
-        let (versions, _) = Versions::open(&media, keys).unwrap();
+        let (versions, _) = Versions::open(&vfs, keys).unwrap();
         let file_name = || versions.installing.lock().manifest.as_ref().unwrap().file_name();
         let (before, mut bytes) = (file_name(), 0);
         // Every edit seals, so the one after which the manifest shrinks does.
@@ -249,7 +249,7 @@ mod tests {
             versions.install(edit, 0, |_| ()).unwrap();
         }
         versions.close().unwrap();
-        let (_, recovered) = Versions::open(&media, keys).unwrap();
+        let (_, recovered) = Versions::open(&vfs, keys).unwrap();
         assert_eq!(recovered.sealed_log, Some((1, bytes)));
     }
 }

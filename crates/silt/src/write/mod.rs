@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use siltstone_engine::group::Size;
 use siltstone_engine::{Durability, Error, Purpose, Result, WriteBatch};
 use siltstone_structures::HashKey;
-use siltstone_table::ChainWriter;
+use siltstone_table::WalWriter;
 
 use crate::engine::Inner;
 use crate::generation::{Entering, Generation};
@@ -32,7 +32,7 @@ use crate::{item, record};
 
 /// What the one writer at a time owns.
 pub(crate) struct Writer {
-    pub(crate) log: ChainWriter,
+    pub(crate) log: WalWriter,
     /// The newest generation, which takes writes.
     pub(crate) active: std::sync::Arc<Generation>,
 }
@@ -182,8 +182,8 @@ struct Group<'b> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use siltstone_media::Ram;
     use siltstone_table::LogWriter;
+    use siltstone_vfs::Ram;
 
     #[test]
     fn is_a_batch_never_longer_in_the_log_than_was_reckoned() {

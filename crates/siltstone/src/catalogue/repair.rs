@@ -16,7 +16,7 @@
 use std::path::Path;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::{Disk, Media, Mode};
+use siltstone_vfs::{Disk, Mode, Vfs};
 
 use super::{Catalogue, MAX_BYTES, NAME, TableSpec};
 use crate::db::{LOCK, TABLE_PREFIX};
@@ -34,22 +34,22 @@ pub fn repair(dir: &Path) -> Result<Vec<String>> {
     mend(&Disk::open(dir)?)
 }
 
-fn mend(media: &dyn Media) -> Result<Vec<String>> {
-    let tables = || Catalogue::default().unnamed(media);
-    if !Catalogue::exists(media)? && tables()?.is_empty() {
+fn mend(vfs: &dyn Vfs) -> Result<Vec<String>> {
+    let tables = || Catalogue::default().unnamed(vfs);
+    if !Catalogue::exists(vfs)? && tables()?.is_empty() {
         let reason = "not a siltstone store: it has neither CATALOG nor a table".to_owned();
-        return Err(Error::Refused { path: media.name(), reason });
+        return Err(Error::Refused { path: vfs.name(), reason });
     }
     // First: until it is held somebody else may make tables, or the catalogue.
-    let _lock = media.lock(LOCK)?;
-    let damage = match Catalogue::read(media) {
-        Ok(sound) => return name_the_unnamed(media, sound),
+    let _lock = vfs.lock(LOCK)?;
+    let damage = match Catalogue::read(vfs) {
+        Ok(sound) => return name_the_unnamed(vfs, sound),
         Err(damage @ Error::Corruption { .. }) => damage.to_string(),
         Err(missing) if missing.is_not_found() => format!("{NAME} is missing"),
         Err(other) => return Err(other),
     };
     let mut story = vec![format!("{damage}: it is made anew from what is there")];
-    let known = legible(media)?;
+    let known = legible(vfs)?;
     let mut catalogue = Catalogue::default();
     for name in tables()? {
         if known.passing.contains(&name) {
@@ -58,26 +58,26 @@ fn mend(media: &dyn Media) -> Result<Vec<String>> {
             ));
             continue;
         }
-        let spec = spec(media, &name, &known, &mut story)?;
+        let spec = spec(vfs, &name, &known, &mut story)?;
         catalogue.tables.insert(name, spec);
     }
     for name in known.tables.keys().filter(|name| !catalogue.tables.contains_key(*name)) {
         story.push(format!("table {name} has no directory: it is left out"));
     }
-    if Catalogue::exists(media)? {
-        keep(media)?;
+    if Catalogue::exists(vfs)? {
+        keep(vfs)?;
         story.push(format!("the damaged one is kept as {KEPT}"));
     }
-    catalogue.write(media)?;
+    catalogue.write(vfs)?;
     Ok(story)
 }
 
 /// Adds the tables to a sound catalogue that it does not name.
-fn name_the_unnamed(media: &dyn Media, mut catalogue: Catalogue) -> Result<Vec<String>> {
+fn name_the_unnamed(vfs: &dyn Vfs, mut catalogue: Catalogue) -> Result<Vec<String>> {
     let mut story = Vec::new();
     let before = catalogue.tables.len();
-    for name in catalogue.unnamed(media)? {
-        match spec(media, &name, &Catalogue::default(), &mut story) {
+    for name in catalogue.unnamed(vfs)? {
+        match spec(vfs, &name, &Catalogue::default(), &mut story) {
             Ok(spec) => drop(catalogue.tables.insert(name, spec)),
             Err(Error::Refused { reason, .. }) => {
                 story
@@ -90,34 +90,34 @@ fn name_the_unnamed(media: &dyn Media, mut catalogue: Catalogue) -> Result<Vec<S
         story.insert(0, format!("{NAME} did not name all tables that are there"));
     }
     if catalogue.tables.len() > before {
-        catalogue.write(media)?;
+        catalogue.write(vfs)?;
     }
     Ok(story)
 }
 
 /// Keeps the damaged catalogue under another name, and where it is until there is a new one: whoever is cut off
 /// between must find again what can be read of it.
-fn keep(media: &dyn Media) -> Result<()> {
-    if media.exists(KEPT)? {
-        media.remove(KEPT)?;
+fn keep(vfs: &dyn Vfs) -> Result<()> {
+    if vfs.exists(KEPT)? {
+        vfs.remove(KEPT)?;
     }
-    if media.link(NAME, media, KEPT)? {
+    if vfs.link(NAME, vfs, KEPT)? {
         return Ok(());
     }
-    let bytes = content(media)?;
-    let copy = media.create(KEPT)?;
+    let bytes = content(vfs)?;
+    let copy = vfs.create(KEPT)?;
     copy.write_at(0, &bytes, Purpose::Manifest)?;
     copy.sync(Purpose::Manifest)
 }
 
 /// How a table is kept, as far as that can be told.
 fn spec(
-    media: &dyn Media,
+    vfs: &dyn Vfs,
     name: &str,
     known: &Catalogue,
     story: &mut Vec<String>,
 ) -> Result<TableSpec> {
-    let directory = media.subdirectory(&format!("{TABLE_PREFIX}{name}"))?;
+    let directory = vfs.subdirectory(&format!("{TABLE_PREFIX}{name}"))?;
     let engine = engines::recognise(directory.as_ref())?;
     let fits = |spec: &&TableSpec| {
         engine.is_none_or(|engine| engine == spec.engine)
@@ -157,18 +157,18 @@ fn spec(
 }
 
 /// What can be read of the catalogue, whatever its checksum says, and whatever stands behind it.
-fn legible(media: &dyn Media) -> Result<Catalogue> {
-    if !Catalogue::exists(media)? {
+fn legible(vfs: &dyn Vfs) -> Result<Catalogue> {
+    if !Catalogue::exists(vfs)? {
         return Ok(Catalogue::default());
     }
-    let bytes = content(media)?;
+    let bytes = content(vfs)?;
     let body = bytes.iter().position(|&byte| byte == b'{').map_or(&[][..], |at| &bytes[at..]);
     let first = serde_json::Deserializer::from_slice(body).into_iter().next();
     Ok(first.and_then(Result::ok).unwrap_or_default())
 }
 
-fn content(media: &dyn Media) -> Result<Vec<u8>> {
-    let file = media.open(NAME, Mode::Read)?;
+fn content(vfs: &dyn Vfs) -> Result<Vec<u8>> {
+    let file = vfs.open(NAME, Mode::Read)?;
     let mut bytes = vec![0; file.len()?.min(MAX_BYTES) as usize];
     file.read_at(0, &mut bytes, Purpose::Recovery)?;
     Ok(bytes)
@@ -179,7 +179,7 @@ mod tests {
     use std::sync::Arc;
 
     use siltstone_engine::{Env, ManualClock};
-    use siltstone_media::Faulty;
+    use siltstone_vfs::Faulty;
 
     use super::*;
     use crate::{Db, DbOptions};
@@ -192,21 +192,21 @@ mod tests {
 
     /// A store with a table, whose catalogue is damaged, as `damage` says.
     fn damaged(seed: u64, damage: impl Fn(&mut Vec<u8>)) -> Faulty {
-        let media = Faulty::new(seed);
+        let vfs = Faulty::new(seed);
         let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
         let options = DbOptions { env, ..DbOptions::default() };
-        let db = Db::create_media(Arc::new(media.clone()), options).unwrap();
+        let db = Db::create_media(Arc::new(vfs.clone()), options).unwrap();
         let spec = &sample().tables["t"];
         db.table_or_create("t", &spec.engine, &spec.options).unwrap().put(b"k", b"v").unwrap();
         db.close().unwrap();
-        let mut bytes = content(&media).unwrap();
+        let mut bytes = content(&vfs).unwrap();
         damage(&mut bytes);
-        media.remove(NAME).unwrap();
-        let file = media.create(NAME).unwrap();
+        vfs.remove(NAME).unwrap();
+        let file = vfs.create(NAME).unwrap();
         file.write_at(0, &bytes, Purpose::Manifest).unwrap();
         file.sync(Purpose::Manifest).unwrap();
-        media.sync_dir(Purpose::Manifest).unwrap();
-        media
+        vfs.sync_dir(Purpose::Manifest).unwrap();
+        vfs
     }
 
     fn without_checksum(bytes: &mut [u8]) {
@@ -218,13 +218,13 @@ mod tests {
     fn whatever_cuts_it_off_the_options_are_not_lost() {
         let (mut cut, mut is_done) = (0, false);
         while !is_done {
-            let media = damaged(cut, |bytes| without_checksum(bytes));
-            media.cut_power_at(media.operations() + cut);
-            is_done = mend(&media).is_ok();
+            let vfs = damaged(cut, |bytes| without_checksum(bytes));
+            vfs.cut_power_at(vfs.operations() + cut);
+            is_done = mend(&vfs).is_ok();
             for seed in 0..8 {
-                let media = media.survivors(seed);
-                mend(&media).unwrap();
-                assert_eq!(Catalogue::read(&media).unwrap(), sample(), "cut at {cut}, {seed}");
+                let vfs = vfs.survivors(seed);
+                mend(&vfs).unwrap();
+                assert_eq!(Catalogue::read(&vfs).unwrap(), sample(), "cut at {cut}, {seed}");
             }
             cut += 1;
         }
@@ -234,31 +234,31 @@ mod tests {
     /// The directory that `passing` names may be another's, where its name was damaged.
     #[test]
     fn a_damaged_catalogue_has_nothing_removed() {
-        let media = damaged(1, |bytes| {
+        let vfs = damaged(1, |bytes| {
             let passing = Catalogue { passing: ["t".to_owned()].into(), ..Catalogue::default() };
             *bytes = passing.format();
             without_checksum(bytes);
         });
-        let story = mend(&media).unwrap();
+        let story = mend(&vfs).unwrap();
         assert!(story.iter().any(|line| line.contains("left as it is")), "{story:?}");
         let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
         let open = || {
             let options = DbOptions { env: env.clone(), ..DbOptions::default() };
-            Db::open_media(Arc::new(media.clone()), options).unwrap()
+            Db::open_media(Arc::new(vfs.clone()), options).unwrap()
         };
         let db = open();
         assert_eq!(db.unnamed_tables().unwrap(), ["t"]);
         db.close().unwrap();
-        mend(&media).unwrap();
+        mend(&vfs).unwrap();
         assert_eq!(open().table("t").unwrap().get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
     }
 
     #[test]
     fn what_stands_behind_does_not_hide_what_can_be_read() {
         for behind in [&[0; 512][..], b"}", b"garbage"] {
-            let media = damaged(1, |bytes| bytes.extend_from_slice(behind));
-            mend(&media).unwrap();
-            assert_eq!(Catalogue::read(&media).unwrap(), sample());
+            let vfs = damaged(1, |bytes| bytes.extend_from_slice(behind));
+            mend(&vfs).unwrap();
+            assert_eq!(Catalogue::read(&vfs).unwrap(), sample());
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use siltstone::{Clock, Engine, Env, SystemClock, Table, TransactionOptions, engines};
-use siltstone_media::Ram;
+use siltstone_vfs::Ram;
 
 /// An `lsm` with these options, in memory.
 pub(crate) fn lsm(options: &[(&str, &str)]) -> Arc<dyn Engine> {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Capabilities, Engine, Env, ManualClock, RepairReport, Result};
-use siltstone_media::Media;
 use siltstone_skimpy::{Options, Skimpy};
 use siltstone_testkit::{Subject, history, subject};
+use siltstone_vfs::Vfs;
 
 /// What all option sets share: what is fixed when a table is made.
 const SMALL: &str = "block=4 buckets=8";
@@ -46,22 +46,22 @@ impl Subject for MappingSubject {
             ordered: false,
             durable: true,
             versioned: true,
-            collects_as_it_writes: true,
+            incremental_gc: true,
             max_value_bytes: self.options(0, CAPACITY).max_value_bytes(),
         }
     }
 
-    fn open(&self, media: Arc<dyn Media>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
-        let capacity = if media.path().is_some() { CAPACITY_ON_DISK } else { CAPACITY };
-        Ok(Box::new(Skimpy::open(media, env, self.options(variant, capacity))?))
+    fn open(&self, vfs: Arc<dyn Vfs>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
+        let capacity = if vfs.path().is_some() { CAPACITY_ON_DISK } else { CAPACITY };
+        Ok(Box::new(Skimpy::open(vfs, env, self.options(variant, capacity))?))
     }
 
     fn is_whole_store(&self, path: &str) -> bool {
         path == "flash"
     }
 
-    fn repair(&self, media: &Arc<dyn Media>, variant: u32) -> Result<RepairReport> {
+    fn repair(&self, vfs: &Arc<dyn Vfs>, variant: u32) -> Result<RepairReport> {
         let env = Env::replayable(Arc::new(ManualClock::at(history::EPOCH)), 0);
-        siltstone_skimpy::repair(media, env, &self.options(variant, CAPACITY))
+        siltstone_skimpy::repair(vfs, env, &self.options(variant, CAPACITY))
     }
 }

@@ -10,17 +10,17 @@
 use std::sync::Arc;
 
 use super::spot::Spot;
-use super::{EntryRef, MemTree, Version};
+use super::{BLinkTree, EntryRef, Version};
 
-/// An owning cursor over the keys of a [`MemTree`] in bytewise order.
+/// An owning cursor over the keys of a [`BLinkTree`] in bytewise order.
 pub struct Cursor {
     // Never lent out under its own lifetime, but only under that of a borrow of the cursor.
     spot: Option<Spot<'static>>,
-    tree: Arc<MemTree>,
+    tree: Arc<BLinkTree>,
 }
 
 impl Cursor {
-    pub(super) fn new(tree: Arc<MemTree>) -> Self {
+    pub(super) fn new(tree: Arc<BLinkTree>) -> Self {
         Self { spot: None, tree }
     }
 
@@ -106,7 +106,10 @@ impl Cursor {
     }
 
     /// Moves to the spot that is found in the tree, or from the present one.
-    fn go(&mut self, find: impl for<'a> FnOnce(&'a MemTree, Option<Spot<'a>>) -> Option<Spot<'a>>) {
+    fn go(
+        &mut self,
+        find: impl for<'a> FnOnce(&'a BLinkTree, Option<Spot<'a>>) -> Option<Spot<'a>>,
+    ) {
         // SAFETY: the cursor holds the tree, and with it the arenas, for as long as it has the spot.
         self.spot = find(&self.tree, self.spot).map(|spot| unsafe { spot.detach() });
     }

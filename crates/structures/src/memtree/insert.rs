@@ -17,7 +17,7 @@
 //!
 //! Source: Lehman, Yao, TODS 1981, section 4.2, with one writer.
 
-use super::MemTree;
+use super::BLinkTree;
 use super::entry::EntryRef;
 use super::node::{Item, Node};
 use super::permutation::SLOTS;
@@ -25,7 +25,7 @@ use super::probe::{Probe, shared, word};
 use super::version::NewVersion;
 use crate::sync::Ordering;
 
-impl MemTree {
+impl BLinkTree {
     /// Adds a version of a key, and counts it as an update of the key.
     ///
     /// Copies key and value into the arena. Threads that insert at once wait for one another. Of two

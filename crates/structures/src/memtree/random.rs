@@ -6,7 +6,7 @@
 //!
 //! Source: F. Olken and D. Rotem, "Random Sampling from B+ Trees", VLDB 1989.
 
-use super::MemTree;
+use super::BLinkTree;
 use super::entry::EntryRef;
 use super::permutation::SLOTS;
 
@@ -14,7 +14,7 @@ use super::permutation::SLOTS;
 /// ends.
 const MAX_PATHS: usize = 4096;
 
-impl MemTree {
+impl BLinkTree {
     /// An entry drawn by chance; `None` if there is none. `below` draws a number below the given
     /// one.
     pub fn random_entry(&self, below: &mut dyn FnMut(u64) -> u64) -> Option<EntryRef<'_>> {
@@ -49,11 +49,11 @@ impl MemTree {
 mod tests {
     use std::collections::HashMap;
 
-    use crate::memtree::{MemTree, NewVersion};
+    use crate::memtree::{BLinkTree, NewVersion};
 
     #[test]
     fn every_entry_is_drawn_about_as_often_as_any_other() {
-        let tree = MemTree::new();
+        let tree = BLinkTree::new();
         assert!(tree.random_entry(&mut |n| n - 1).is_none());
         for i in 0u32..2000 {
             // Most keys lie close together, some far apart, and some are written often.

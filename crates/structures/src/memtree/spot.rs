@@ -12,7 +12,7 @@
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use super::MemTree;
+use super::BLinkTree;
 use super::entry::EntryRef;
 use super::node::{Node, Rank, View};
 use super::probe::Probe;
@@ -177,7 +177,7 @@ fn search<'a>(mut leaf: &'a Node, probe: &Probe<'_>, strict: bool) -> (&'a Node,
     }
 }
 
-impl MemTree {
+impl BLinkTree {
     /// The leaf that a key is in, or one to the left of it. With `strict`, the leaf of the last key below.
     #[inline]
     fn leaf(&self, probe: &Probe<'_>, strict: bool) -> &Node {
@@ -258,7 +258,7 @@ mod tests {
         NewVersion { sequence: 1, kind: 1, expires_at: 0, position: 0, value: b"" };
 
     /// All nodes that a search for a key passes, from the root down.
-    fn path<'a>(tree: &'a MemTree, probe: &Probe<'_>, strict: bool) -> Vec<&'a Node> {
+    fn path<'a>(tree: &'a BLinkTree, probe: &Probe<'_>, strict: bool) -> Vec<&'a Node> {
         std::iter::successors(Some(tree.root()), |node| {
             (node.height() > 0).then(|| toward(node, probe, strict))
         })
@@ -277,7 +277,7 @@ mod tests {
     fn does_a_search_that_was_held_up_end_where_one_does_that_was_not() {
         const KEYS: u64 = if cfg!(miri) { 150 } else { 3000 };
         for prefix in [0, 3, 8, 11] {
-            let tree = MemTree::new();
+            let tree = BLinkTree::new();
             let key = |i: u64| [&vec![b'p'; prefix][..], format!("{i:06}").as_bytes()].concat();
             let order = |i: u64| i * 7919 % KEYS;
             let mut present = BTreeSet::new();

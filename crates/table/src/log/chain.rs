@@ -11,7 +11,7 @@
 //! the next log is not replayed ([`replay`]). A synced write first syncs the logs before. What the
 //! other records hold is the engine's affair; their kinds begin at 1.
 //!
-//! Invariant: when [`ChainWriter::sync`] has returned, every record so far is durable and so are the
+//! Invariant: when [`WalWriter::sync`] has returned, every record so far is durable and so are the
 //! logs' names.
 //!
 //! Source: ours; see "How a write travels" in ARCHITECTURE.md.
@@ -21,7 +21,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Purpose, Result};
-use siltstone_media::Media;
+use siltstone_vfs::Vfs;
 
 use super::{LogAccess, LogWriter, SyncHandle};
 use crate::{FileKind, FileNumber};
@@ -71,33 +71,33 @@ impl std::fmt::Display for Link {
 }
 
 /// The log that is being written, and those before it that are not yet synced.
-pub struct ChainWriter {
+pub struct WalWriter {
     number: u64,
     current: LogWriter,
     older: Vec<(u64, LogWriter)>,
     /// The directory knows the current log's name durably.
     is_named: bool,
-    media: Arc<dyn Media>,
+    vfs: Arc<dyn Vfs>,
 }
 
-impl ChainWriter {
+impl WalWriter {
     /// Begins the log `number`, which follows `previous`.
     ///
     /// # Errors
     /// Those of the medium; then there is no such log.
-    pub fn create(media: &Arc<dyn Media>, number: u64, previous: Link) -> Result<Self> {
-        Self::create_in(media, NextLog::create(media.as_ref(), number)?, previous)
+    pub fn create(vfs: &Arc<dyn Vfs>, number: u64, previous: Link) -> Result<Self> {
+        Self::create_in(vfs, SpareSegment::create(vfs.as_ref(), number)?, previous)
     }
 
     /// The same in a log that is there already.
     ///
     /// # Errors
     /// Those of the medium; then there is no such log.
-    pub fn create_in(media: &Arc<dyn Media>, next: NextLog, previous: Link) -> Result<Self> {
-        let NextLog { number, log } = next;
-        let current = begin(media.as_ref(), number, log, previous)?;
-        let (older, media) = (Vec::new(), media.clone());
-        Ok(ChainWriter { number, current, older, is_named: false, media })
+    pub fn create_in(vfs: &Arc<dyn Vfs>, next: SpareSegment, previous: Link) -> Result<Self> {
+        let SpareSegment { number, log } = next;
+        let current = begin(vfs.as_ref(), number, log, previous)?;
+        let (older, vfs) = (Vec::new(), vfs.clone());
+        Ok(WalWriter { number, current, older, is_named: false, vfs })
     }
 
     /// Bytes of the current log.
@@ -146,7 +146,7 @@ impl ChainWriter {
             log.sync()?;
         }
         if !self.is_named {
-            self.media.sync_dir(Purpose::Log)?;
+            self.vfs.sync_dir(Purpose::Log)?;
             self.is_named = true;
         }
         self.older.clear();
@@ -158,7 +158,7 @@ impl ChainWriter {
     /// # Errors
     /// Those of the medium.
     pub fn rotate(&mut self, number: u64) -> Result<()> {
-        let next = NextLog::create(self.media.as_ref(), number)?;
+        let next = SpareSegment::create(self.vfs.as_ref(), number)?;
         let old = self.sync_handle();
         self.rotate_to(next)?;
         // Others will read the old one from now on, by its name and up to the end of the file.
@@ -171,10 +171,10 @@ impl ChainWriter {
     ///
     /// # Errors
     /// Those of the medium.
-    pub fn rotate_to(&mut self, next: NextLog) -> Result<()> {
+    pub fn rotate_to(&mut self, next: SpareSegment) -> Result<()> {
         let previous = Link { number: self.number, bytes: self.current.len() };
-        let NextLog { number, log } = next;
-        let log = begin(self.media.as_ref(), number, log, previous)
+        let SpareSegment { number, log } = next;
+        let log = begin(self.vfs.as_ref(), number, log, previous)
             .inspect_err(|error| self.current.give_up(error))?;
         self.older.push((self.number, std::mem::replace(&mut self.current, log)));
         self.number = number;
@@ -185,7 +185,7 @@ impl ChainWriter {
     /// Gives up the logs below `number`, whose writes are elsewhere. To drop one may take the
     /// system as long as freeing the file's pages does: not for a writer to wait for.
     #[must_use]
-    pub fn forget_before(&mut self, number: u64) -> Vec<LogWriter> {
+    pub fn release_before(&mut self, number: u64) -> Vec<LogWriter> {
         let (gone, kept): (Vec<_>, _) =
             std::mem::take(&mut self.older).into_iter().partition(|&(older, _)| older < number);
         self.older = kept;
@@ -206,19 +206,22 @@ impl ChainWriter {
 
 /// A log without a record: there before it is wanted, since to create a file takes a while. A crash leaves
 /// it as one that is not of the chain.
-pub struct NextLog {
+pub struct SpareSegment {
     number: u64,
     log: LogWriter,
 }
 
-impl NextLog {
+impl SpareSegment {
     /// Creates the log `number`, greater than any in the chain.
     ///
     /// # Errors
     /// Those of the medium; then there is no such log.
-    pub fn create(media: &dyn Media, number: u64) -> Result<Self> {
+    pub fn create(vfs: &dyn Vfs, number: u64) -> Result<Self> {
         let name = FileKind::Log.name(FileNumber(number));
-        Ok(NextLog { number, log: LogWriter::create_growing(media, &name, number, Purpose::Log)? })
+        Ok(SpareSegment {
+            number,
+            log: LogWriter::create_append(vfs, &name, number, Purpose::Log)?,
+        })
     }
 
     /// Has the medium make its pages ready: about `bytes` will be appended, and the first `now` of them are
@@ -233,26 +236,26 @@ impl NextLog {
     }
 
     /// Removes it again. One that stays behind is removed by the next open.
-    pub fn remove(self, media: &dyn Media) {
+    pub fn remove(self, vfs: &dyn Vfs) {
         drop(self.log);
-        remove_logs(media, [self.number]);
+        remove_logs(vfs, [self.number]);
     }
 }
 
 /// Removes logs whose writes are all elsewhere. One that stays behind is removed by the next open.
-pub fn remove_logs(media: &dyn Media, numbers: impl IntoIterator<Item = u64>) {
+pub fn remove_logs(vfs: &dyn Vfs, numbers: impl IntoIterator<Item = u64>) {
     for number in numbers {
-        let _ = media.remove(&FileKind::Log.name(FileNumber(number)));
+        let _ = vfs.remove(&FileKind::Log.name(FileNumber(number)));
     }
 }
 
 /// Chains the log `number` to the one before.
-fn begin(media: &dyn Media, number: u64, mut log: LogWriter, previous: Link) -> Result<LogWriter> {
+fn begin(vfs: &dyn Vfs, number: u64, mut log: LogWriter, previous: Link) -> Result<LogWriter> {
     match log.append(&[&previous.encode()]) {
         Ok(_) => Ok(log),
         Err(error) => {
             // A stump would only confuse the next open; if it cannot be removed it has no records.
-            remove_logs(media, [number]);
+            remove_logs(vfs, [number]);
             Err(error)
         }
     }

@@ -29,7 +29,7 @@ use super::reader::{LogEnd, LogReader};
 
 /// What the whole headers and fragments of one block say.
 #[derive(Default)]
-struct Testimony {
+struct DurabilityEvidence {
     /// The file was durable up to here.
     durable_to: u64,
     whole_header: bool,
@@ -99,8 +99,8 @@ impl LogReader {
 }
 
 /// Looks for whole fragments at every byte of the damaged block from `from` on.
-fn search(sum: &LogSum, block: &[u8], block_at: u64, from: usize) -> Testimony {
-    let mut said = Testimony::default();
+fn search(sum: &LogSum, block: &[u8], block_at: u64, from: usize) -> DurabilityEvidence {
+    let mut said = DurabilityEvidence::default();
     let mut at = from.max(HEADER as usize);
     while at < block.len() && fits_fragment(at as u64) {
         match sum.parse_fragment(block_at + at as u64, &block[at..]) {
@@ -113,8 +113,8 @@ fn search(sum: &LogSum, block: &[u8], block_at: u64, from: usize) -> Testimony {
 
 /// Reads a block behind the damage from its start for as long as it holds. `Err`: its header is
 /// whole and of this newer version.
-fn walk(sum: &LogSum, block: &[u8], block_at: u64) -> Result<Testimony, u8> {
-    let mut said = Testimony::default();
+fn walk(sum: &LogSum, block: &[u8], block_at: u64) -> Result<DurabilityEvidence, u8> {
+    let mut said = DurabilityEvidence::default();
     match sum.parse_header(block_at, block) {
         Ok(synced_to) => (said.whole_header, said.durable_to) = (true, synced_to),
         Err(HeaderFault::Newer(version)) => return Err(version),
@@ -131,7 +131,7 @@ fn walk(sum: &LogSum, block: &[u8], block_at: u64) -> Result<Testimony, u8> {
     Ok(said)
 }
 
-impl Testimony {
+impl DurabilityEvidence {
     /// Takes in the whole fragment at `at` and returns where it ends in the block.
     fn hear(&mut self, fragment: Fragment, block: &[u8], block_at: u64, at: usize) -> usize {
         let payload = at + FRAGMENT as usize;

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::{File, Media, Mode};
+use siltstone_vfs::{File, Mode, Vfs};
 
 use super::format::{
     BLOCK, FRAGMENT, HEADER, HeaderFault, LogSum, Part, fits_fragment, parse_seal,
@@ -96,8 +96,8 @@ impl LogReader {
     ///
     /// # Errors
     /// The medium's.
-    pub fn open(media: &dyn Media, name: &str, number: u64, mode: LogMode) -> Result<Self> {
-        Self::from_file(media.open(name, Mode::Read)?, name, number, mode)
+    pub fn open(vfs: &dyn Vfs, name: &str, number: u64, mode: LogMode) -> Result<Self> {
+        Self::from_file(vfs.open(name, Mode::Read)?, name, number, mode)
     }
 
     /// Reads a log from an open file; `name` is for messages.
@@ -357,8 +357,8 @@ impl LogAccess {
     ///
     /// # Errors
     /// The medium's.
-    pub fn open(media: &dyn Media, name: &str, number: u64) -> Result<Self> {
-        Self::from_file(media.open(name, Mode::Read)?, name, number)
+    pub fn open(vfs: &dyn Vfs, name: &str, number: u64) -> Result<Self> {
+        Self::from_file(vfs.open(name, Mode::Read)?, name, number)
     }
 
     /// The log that a writer appends to: its records can be read as soon as they are appended.

@@ -20,7 +20,7 @@
 use std::collections::BTreeMap;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::{Media, Mode};
+use siltstone_vfs::{Mode, Vfs};
 
 use super::chain::{KIND_LINK, Link};
 use super::{LogMode, LogReader};
@@ -71,12 +71,12 @@ pub fn malformed(log: u64, position: u64, reason: impl Into<String>) -> Error {
 /// # Errors
 /// Corruption, if what had been synced or sealed is not there; those of the medium and of `into`.
 pub fn replay(
-    media: &dyn Media,
+    vfs: &dyn Vfs,
     first: u64,
     sealed: Option<u64>,
     into: &mut dyn Replay,
 ) -> Result<Replayed> {
-    replay_synced(media, first, sealed, None, into)
+    replay_synced(vfs, first, sealed, None, into)
 }
 
 /// The same where it is known from elsewhere that a log, unless it is no longer needed, was durable
@@ -85,16 +85,16 @@ pub fn replay(
 /// # Errors
 /// Those of [`replay`](fn@replay); `Corruption` if so much is not there.
 pub fn replay_synced(
-    media: &dyn Media,
+    vfs: &dyn Vfs,
     first: u64,
     sealed: Option<u64>,
     synced: Option<(u64, u64)>,
     into: &mut dyn Replay,
 ) -> Result<Replayed> {
-    let mut replayed = Replayed { found: logs_from(media, first)?, ..Replayed::default() };
+    let mut replayed = Replayed { found: logs_from(vfs, first)?, ..Replayed::default() };
     let mut chain = Chain { first, ..Chain::default() };
     for number in replayed.found.clone() {
-        let reader = open(media, number, sealed)?;
+        let reader = open(vfs, number, sealed)?;
         replay_log(reader, number, &mut chain, &mut replayed, into)?;
     }
     if let Some(number) = sealed.filter(|number| !replayed.logs.contains(number)) {
@@ -113,15 +113,15 @@ pub fn replay_synced(
     // about to claim that these are whole.
     for &number in &replayed.logs {
         let name = FileKind::Log.name(FileNumber(number));
-        media.open(&name, Mode::ReadWrite)?.sync(Purpose::Recovery)?;
+        vfs.open(&name, Mode::ReadWrite)?.sync(Purpose::Recovery)?;
     }
     replayed.is_doubtful = replayed.logs.last().is_some_and(|&last| sealed != Some(last));
     Ok(replayed)
 }
 
 /// The numbers of the logs from `first` on, ascending.
-pub(super) fn logs_from(media: &dyn Media, first: u64) -> Result<Vec<u64>> {
-    let names = media.list()?;
+pub(super) fn logs_from(vfs: &dyn Vfs, first: u64) -> Result<Vec<u64>> {
+    let names = vfs.list()?;
     let logs = names.iter().filter_map(|name| match parse_file_name(name) {
         Some((FileKind::Log, number)) if number.0 >= first => Some(number.0),
         _ => None,
@@ -131,9 +131,9 @@ pub(super) fn logs_from(media: &dyn Media, first: u64) -> Result<Vec<u64>> {
     Ok(logs)
 }
 
-fn open(media: &dyn Media, number: u64, sealed: Option<u64>) -> Result<LogReader> {
+fn open(vfs: &dyn Vfs, number: u64, sealed: Option<u64>) -> Result<LogReader> {
     let mode = if sealed == Some(number) { LogMode::Sealed } else { LogMode::Recover };
-    LogReader::open(media, &FileKind::Log.name(FileNumber(number)), number, mode)
+    LogReader::open(vfs, &FileKind::Log.name(FileNumber(number)), number, mode)
 }
 
 /// What is known of the logs that were read so far.
@@ -212,10 +212,10 @@ fn replay_log(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ChainWriter, NextLog};
+    use super::super::{SpareSegment, WalWriter};
     use super::*;
-    use siltstone_media::faulty::{FaultKind, Survival};
-    use siltstone_media::{Faulty, Ram};
+    use siltstone_vfs::faulty::{FaultKind, Survival};
+    use siltstone_vfs::{Faulty, Ram};
     use std::sync::Arc;
 
     /// Remembers what it is given.
@@ -235,9 +235,9 @@ mod tests {
     }
 
     /// Logs 3, 5 and 8 with two records each; `synced` syncs in the end.
-    fn chain(synced: bool) -> Arc<dyn Media> {
-        let media: Arc<dyn Media> = Arc::new(Ram::new());
-        let mut log = ChainWriter::create(&media, 3, Link::default()).unwrap();
+    fn chain(synced: bool) -> Arc<dyn Vfs> {
+        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+        let mut log = WalWriter::create(&vfs, 3, Link::default()).unwrap();
         for next in [5, 8, 0] {
             for record in [b"\x01one", b"\x01two"] {
                 log.append(&[[&record[..1], &record[1..]]], &mut Vec::new()).unwrap();
@@ -251,70 +251,70 @@ mod tests {
         }
         // More records after the sync prove what had been durable.
         log.append(&[[b"\x01", b"three"]], &mut Vec::new()).unwrap();
-        media
+        vfs
     }
 
     #[test]
     fn is_a_log_that_was_only_prepared_no_part_of_the_chain() {
-        let media: Arc<dyn Media> = Arc::new(Ram::new());
-        let mut log = ChainWriter::create(&media, 3, Link::default()).unwrap();
+        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+        let mut log = WalWriter::create(&vfs, 3, Link::default()).unwrap();
         log.append(&[[b"\x01", b"one"]], &mut Vec::new()).unwrap();
-        let next = NextLog::create(media.as_ref(), 5).unwrap();
+        let next = SpareSegment::create(vfs.as_ref(), 5).unwrap();
         // As if the process died now: the one that was prepared has no record.
-        let (logs, records, replayed) = heard(&media, 3).unwrap();
+        let (logs, records, replayed) = heard(&vfs, 3).unwrap();
         assert_eq!((logs, records, replayed.found), (vec![3], 1, vec![3, 5]));
         assert_eq!(replayed.logs, [3]);
 
         log.rotate_to(next).unwrap();
         log.append(&[[b"\x01", b"two"]], &mut Vec::new()).unwrap();
         log.sync().unwrap();
-        let (logs, records, replayed) = heard(&media, 3).unwrap();
+        let (logs, records, replayed) = heard(&vfs, 3).unwrap();
         assert_eq!((logs, records, replayed.logs), (vec![3, 5], 2, vec![3, 5]));
-        let next = NextLog::create(media.as_ref(), 8).unwrap();
-        next.remove(media.as_ref());
-        assert_eq!(heard(&media, 3).unwrap().2.found, [3, 5]);
+        let next = SpareSegment::create(vfs.as_ref(), 8).unwrap();
+        next.remove(vfs.as_ref());
+        assert_eq!(heard(&vfs, 3).unwrap().2.found, [3, 5]);
     }
 
-    fn heard(media: &Arc<dyn Media>, first: u64) -> Result<(Vec<u64>, usize, Replayed)> {
+    fn heard(vfs: &Arc<dyn Vfs>, first: u64) -> Result<(Vec<u64>, usize, Replayed)> {
         let mut heard = Heard::default();
-        let replayed = replay(media.as_ref(), first, None, &mut heard)?;
+        let replayed = replay(vfs.as_ref(), first, None, &mut heard)?;
         let mut logs: Vec<u64> = heard.0.iter().map(|&(log, _)| log).collect();
         logs.dedup();
         Ok((logs, heard.0.len(), replayed))
     }
 
-    fn cut(media: &Arc<dyn Media>, number: u64) {
-        let file = media.open(&FileKind::Log.name(FileNumber(number)), Mode::ReadWrite).unwrap();
+    fn cut(vfs: &Arc<dyn Vfs>, number: u64) {
+        let file = vfs.open(&FileKind::Log.name(FileNumber(number)), Mode::ReadWrite).unwrap();
         file.set_len(file.len().unwrap() - 3).unwrap();
     }
 
     #[test]
     fn is_a_whole_chain_replayed_and_what_is_not_needed_left() {
-        let media = chain(true);
-        let (logs, records, replayed) = heard(&media, 0).unwrap();
+        let vfs = chain(true);
+        let (logs, records, replayed) = heard(&vfs, 0).unwrap();
         assert_eq!((logs, records), (vec![3, 5, 8], 7));
         assert!(replayed.is_doubtful);
-        let (logs, records, _) = heard(&media, 5).unwrap();
+        let (logs, records, _) = heard(&vfs, 5).unwrap();
         assert_eq!((logs, records), (vec![5, 8], 5));
     }
 
     #[test]
     fn does_a_lost_tail_end_the_chain() {
-        let media = chain(false);
-        cut(&media, 5);
-        let (logs, records, replayed) = heard(&media, 0).unwrap();
+        let vfs = chain(false);
+        cut(&vfs, 5);
+        let (logs, records, replayed) = heard(&vfs, 0).unwrap();
         assert_eq!((logs, records), (vec![3, 5], 3));
         assert_eq!((replayed.found, replayed.logs), (vec![3, 5, 8], vec![3, 5]));
     }
 
     #[test]
     fn is_the_loss_of_what_was_synced_damage() {
-        let media = chain(true);
-        cut(&media, 5);
-        assert!(heard(&media, 0).unwrap_err().is_corruption());
-        let media = chain(true);
-        media.remove(&FileKind::Log.name(FileNumber(5))).unwrap();
-        assert!(heard(&media, 5).unwrap_err().is_corruption());
+        let vfs = chain(true);
+        cut(&vfs, 5);
+        assert!(heard(&vfs, 0).unwrap_err().is_corruption());
+        let vfs = chain(true);
+        vfs.remove(&FileKind::Log.name(FileNumber(5))).unwrap();
+        assert!(heard(&vfs, 5).unwrap_err().is_corruption());
         let sealed = replay(chain(true).as_ref(), 9, Some(9), &mut Heard::default());
         assert!(sealed.unwrap_err().is_corruption());
     }
@@ -322,16 +322,16 @@ mod tests {
     #[test]
     fn log_cut_back_after_failed_append_claims_nothing_of_logs_before_it() {
         let faulty = Faulty::new(1);
-        let media: Arc<dyn Media> = Arc::new(faulty.clone());
-        let mut log = ChainWriter::create(&media, 3, Link::default()).unwrap();
-        media.sync_dir(Purpose::Log).unwrap();
+        let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
+        let mut log = WalWriter::create(&vfs, 3, Link::default()).unwrap();
+        vfs.sync_dir(Purpose::Log).unwrap();
         log.append(&[[b"\x01", b"never synced"]], &mut Vec::new()).unwrap();
         log.rotate(5).unwrap();
-        media.sync_dir(Purpose::Log).unwrap();
+        vfs.sync_dir(Purpose::Log).unwrap();
         faulty.fail_next(FaultKind::Write, 1);
         assert!(log.append(&[[b"\x01", b"refused"]], &mut Vec::new()).is_err());
         log.append(&[[b"\x01", b"taken"]], &mut Vec::new()).unwrap();
-        let survivor: Arc<dyn Media> = Arc::new(faulty.survivors_as(Survival::LoseAll, 1));
+        let survivor: Arc<dyn Vfs> = Arc::new(faulty.survivors_as(Survival::LoseAll, 1));
         let (_, records, replayed) = heard(&survivor, 0).unwrap();
         assert_eq!((records, replayed.logs.len()), (0, 0), "log 3 was never synced");
     }
@@ -339,9 +339,9 @@ mod tests {
     #[test]
     fn chain_takes_no_more_after_next_log_that_could_not_be_undone() {
         let faulty = Faulty::new(1);
-        let media: Arc<dyn Media> = Arc::new(faulty.clone());
-        let mut log = ChainWriter::create(&media, 3, Link::default()).unwrap();
-        let next = NextLog::create(media.as_ref(), 5).unwrap();
+        let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
+        let mut log = WalWriter::create(&vfs, 3, Link::default()).unwrap();
+        let next = SpareSegment::create(vfs.as_ref(), 5).unwrap();
         // The link, the cut, and the removal.
         faulty.fail_next(FaultKind::Any, 3);
         assert!(matches!(log.rotate_to(next), Err(Error::ReadOnly { .. })));

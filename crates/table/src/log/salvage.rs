@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use siltstone_engine::{Loss, Purpose, Result};
-use siltstone_media::{File, Media, Mode};
+use siltstone_vfs::{File, Mode, Vfs};
 
 use super::chain::{KIND_LINK, Link};
 use super::format::{
@@ -77,12 +77,12 @@ impl LogSalvage {
     /// The medium's, and those of `visit`.
     pub fn visit(
         &self,
-        media: &dyn Media,
+        vfs: &dyn Vfs,
         mut visit: impl FnMut(Salvaged<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut gaps = self.gaps.iter().cloned().peekable();
         if let Some(file) = &self.file {
-            let file = media.open(file, Mode::Read)?;
+            let file = vfs.open(file, Mode::Read)?;
             scan(file.as_ref(), self.number, self.limit, &mut |position, bytes| {
                 while let Some(gap) = gaps.next_if(|gap| gap.start <= position) {
                     visit(Salvaged::Gap(gap))?;
@@ -103,14 +103,14 @@ impl LogSalvage {
     }
 
     fn read(
-        media: &dyn Media,
+        vfs: &dyn Vfs,
         number: u64,
         name: String,
         length: Option<&(u64, String)>,
         least: u64,
         is_sealed: bool,
     ) -> Result<Self> {
-        let file = media.open(&name, Mode::Read)?;
+        let file = vfs.open(&name, Mode::Read)?;
         let limit = length.map_or(u64::MAX, |(bytes, _)| *bytes);
         let scan = scan(file.as_ref(), number, limit, &mut |_, _| Ok(()))?;
         Ok(scan.judge(number, name, length, least, is_sealed))
@@ -125,17 +125,17 @@ impl LogSalvage {
 /// # Errors
 /// The medium's; `Refused` for a newer format.
 pub fn salvage_chain(
-    media: &dyn Media,
+    vfs: &dyn Vfs,
     first: Option<u64>,
     sealed: Option<(u64, u64)>,
     synced: Option<(u64, u64)>,
 ) -> Result<Vec<LogSalvage>> {
-    let numbers = logs_from(media, first.unwrap_or(0))?;
-    let files = places(media, &numbers)?;
+    let numbers = logs_from(vfs, first.unwrap_or(0))?;
+    let files = places(vfs, &numbers)?;
     // What the next log's link or the manifest says of each log.
     let mut lengths: BTreeMap<u64, (u64, String)> = BTreeMap::new();
     for (&number, name) in &files {
-        let file = media.open(name, Mode::Read)?;
+        let file = vfs.open(name, Mode::Read)?;
         if let Some(link) = scan(file.as_ref(), number, u64::MAX, &mut |_, _| Ok(()))?.link {
             let says = FileKind::Log.name(FileNumber(number));
             lengths.insert(link.number, (link.bytes, says));
@@ -163,7 +163,7 @@ pub fn salvage_chain(
     for (number, name) in files {
         let length = lengths.get(&number);
         let is_sealed = sealed.is_some_and(|(sealed, _)| sealed == number);
-        logs.push(LogSalvage::read(media, number, name, length, least(number), is_sealed)?);
+        logs.push(LogSalvage::read(vfs, number, name, length, least(number), is_sealed)?);
     }
     logs.sort_unstable_by_key(|log| log.number);
     Ok(logs)
@@ -173,11 +173,11 @@ pub fn salvage_chain(
 ///
 /// # Errors
 /// The medium's; `Refused` for a newer format.
-pub fn salvage_log(media: &dyn Media, number: u64, bytes: u64) -> Result<LogSalvage> {
+pub fn salvage_log(vfs: &dyn Vfs, number: u64, bytes: u64) -> Result<LogSalvage> {
     let name = FileKind::Log.name(FileNumber(number));
     let length = (bytes, "the manifest".to_owned());
-    match media.exists(&name)? {
-        true => LogSalvage::read(media, number, name, Some(&length), 0, false),
+    match vfs.exists(&name)? {
+        true => LogSalvage::read(vfs, number, name, Some(&length), 0, false),
         false => Ok(LogSalvage::missing(number, &length)),
     }
 }
@@ -227,11 +227,11 @@ impl GapTracker {
 }
 
 /// The file of each log: its own, unless two logs have changed places.
-fn places(media: &dyn Media, numbers: &[u64]) -> Result<BTreeMap<u64, String>> {
+fn places(vfs: &dyn Vfs, numbers: &[u64]) -> Result<BTreeMap<u64, String>> {
     let name = |number: u64| FileKind::Log.name(FileNumber(number));
     let (mut written_as, mut empty) = (BTreeMap::new(), BTreeSet::new());
     for &number in numbers {
-        let file = media.open(&name(number), Mode::Read)?;
+        let file = vfs.open(&name(number), Mode::Read)?;
         let mut header = [0; HEADER as usize];
         if file.len()? >= HEADER {
             file.read_at(0, &mut header, Purpose::Maintenance)?;

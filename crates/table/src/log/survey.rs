@@ -6,7 +6,7 @@
 //! Source: ours.
 
 use siltstone_engine::{Inspection, Result, VerifyReport};
-use siltstone_media::{Media, Mode};
+use siltstone_vfs::{Mode, Vfs};
 
 use super::{LogEnd, LogMode, LogReader, malformed};
 use crate::{FileKind, FileNumber};
@@ -16,19 +16,19 @@ use crate::{FileKind, FileNumber};
 /// # Errors
 /// Failures to check; damage goes into the report.
 pub fn verify_logs(
-    media: &dyn Media,
+    vfs: &dyn Vfs,
     numbers: &[u64],
     report: &mut VerifyReport,
     operations: impl Fn(&[u8]) -> std::result::Result<u64, String>,
 ) -> Result<()> {
     for &number in numbers {
-        match media.open(&FileKind::Log.name(FileNumber(number)), Mode::Read) {
+        match vfs.open(&FileKind::Log.name(FileNumber(number)), Mode::Read) {
             // A log whose writes went elsewhere meanwhile is gone, and rightly so.
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
             Ok(_) => {
                 let mut entries = 0;
-                let walked = walk(media, number, |_, record| {
+                let walked = walk(vfs, number, |_, record| {
                     entries += operations(record)?;
                     Ok(())
                 });
@@ -44,7 +44,7 @@ pub fn verify_logs(
 /// # Errors
 /// Corruption; the medium's.
 pub fn inspect_log(
-    media: &dyn Media,
+    vfs: &dyn Vfs,
     number: u64,
     limit: usize,
     inspection: &mut Inspection,
@@ -52,7 +52,7 @@ pub fn inspect_log(
 ) -> Result<()> {
     inspection.kind = "write-ahead log";
     let mut operations = 0;
-    let reader = walk(media, number, |position, record| {
+    let reader = walk(vfs, number, |position, record| {
         let (described, holds) = describe(record)?;
         operations += holds;
         inspection.item(limit, || format!("{position}: {described}"));
@@ -73,12 +73,12 @@ pub fn inspect_log(
 }
 
 fn walk(
-    media: &dyn Media,
+    vfs: &dyn Vfs,
     number: u64,
     mut visit: impl FnMut(u64, &[u8]) -> std::result::Result<(), String>,
 ) -> Result<LogReader> {
     let name = FileKind::Log.name(FileNumber(number));
-    let mut reader = LogReader::open(media, &name, number, LogMode::Recover)?;
+    let mut reader = LogReader::open(vfs, &name, number, LogMode::Recover)?;
     while let Some(record) = reader.next()? {
         let position = record.position;
         visit(position, record.bytes).map_err(|reason| malformed(number, position, reason))?;
@@ -88,20 +88,20 @@ fn walk(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ChainWriter, Link};
+    use super::super::{Link, WalWriter};
     use super::*;
-    use siltstone_media::Ram;
+    use siltstone_vfs::Ram;
     use std::sync::Arc;
 
     #[test]
     fn is_a_log_told_and_what_makes_no_sense_in_it_damage() {
-        let media: Arc<dyn Media> = Arc::new(Ram::new());
-        let mut log = ChainWriter::create(&media, 7, Link::default()).unwrap();
+        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+        let mut log = WalWriter::create(&vfs, 7, Link::default()).unwrap();
         log.append(&[[b"\x01", b"one"], [b"\x01", b"bad"]], &mut Vec::new()).unwrap();
-        let media = media.as_ref();
+        let vfs = vfs.as_ref();
         let mut inspection = Inspection::default();
         let words = |record: &[u8]| Ok((record.escape_ascii().to_string(), 1));
-        inspect_log(media, 7, 2, &mut inspection, words).unwrap();
+        inspect_log(vfs, 7, 2, &mut inspection, words).unwrap();
         assert_eq!((inspection.items.len(), inspection.more), (2, 1));
         assert!(inspection.items[1].ends_with("one"), "{:?}", inspection.items);
 
@@ -111,10 +111,10 @@ mod tests {
         };
         let mut report = VerifyReport::default();
         // Log 9 is gone.
-        verify_logs(media, &[9, 7], &mut report, count).unwrap();
+        verify_logs(vfs, &[9, 7], &mut report, count).unwrap();
         assert_eq!((report.files, report.damage.len()), (1, 1));
         let mut report = VerifyReport::default();
-        verify_logs(media, &[7], &mut report, |_| Ok(1)).unwrap();
+        verify_logs(vfs, &[7], &mut report, |_| Ok(1)).unwrap();
         assert_eq!((report.entries, report.is_sound()), (3, true));
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! A record costs a copy, and a read only where it is not in the chunk: a sweep over most records of a
 //! log reads the log once, in order; one over few records skips what lies between them. Whoever knows
-//! where the records end that are close to each other says so ([`LogSweep::go_to`]), and nothing is
+//! where the records end that are close to each other says so ([`BatchReader::go_to`]), and nothing is
 //! read behind them.
 //!
 //! Invariant: a record is checked in the same way as by [`LogAccess::read`], and is the same.
@@ -23,7 +23,7 @@ use super::reader::LogAccess;
 const CHUNK: u64 = 16 * BLOCK;
 
 /// Reads records of one log in the order of their positions. Any order is right; ascending is cheap.
-pub struct LogSweep<'a> {
+pub struct BatchReader<'a> {
     log: &'a LogAccess,
     purpose: Purpose,
     /// A chunk has at most so many bytes.
@@ -37,7 +37,7 @@ pub struct LogSweep<'a> {
     assembled: Vec<u8>,
 }
 
-impl<'a> LogSweep<'a> {
+impl<'a> BatchReader<'a> {
     /// A sweep over `log`. Memory: a chunk of 512 KiB.
     pub fn new(log: &'a LogAccess, purpose: Purpose) -> Self {
         Self::reusing(log, purpose, CHUNK, Vec::new())
@@ -50,9 +50,9 @@ impl<'a> LogSweep<'a> {
         purpose: Purpose,
         most: u64,
         mut memory: Vec<u8>,
-    ) -> LogSweep<'a> {
+    ) -> BatchReader<'a> {
         memory.clear();
-        LogSweep {
+        BatchReader {
             log,
             purpose,
             most,
@@ -68,9 +68,9 @@ impl<'a> LogSweep<'a> {
         self.end = end;
     }
 
-    /// A gap of at most this is read over rather than jumped: see [`siltstone_media::File::request_bytes`].
+    /// A gap of at most this is read over rather than jumped: see [`siltstone_vfs::File::seek_cost_bytes`].
     pub fn most_gap(&self) -> u64 {
-        self.log.file().request_bytes()
+        self.log.file().seek_cost_bytes()
     }
 
     /// The memory of the chunk, for another sweep.
@@ -172,20 +172,20 @@ mod tests {
 
     use std::sync::Arc;
 
-    use siltstone_media::{Media, Metered, Ram};
+    use siltstone_vfs::{Metered, Ram, Vfs};
 
     use super::*;
     use crate::LogWriter;
 
     #[test]
     fn is_every_record_read_as_by_itself_and_the_log_once() {
-        let media: Arc<dyn Media> = Arc::new(Metered::new(Arc::new(Ram::new())));
-        let mut log = LogWriter::create(media.as_ref(), "log", 7, Purpose::Log).unwrap();
+        let vfs: Arc<dyn Vfs> = Arc::new(Metered::new(Arc::new(Ram::new())));
+        let mut log = LogWriter::create(vfs.as_ref(), "log", 7, Purpose::Log).unwrap();
         let record = |i: usize| vec![i as u8; i * i % 70_000];
         let positions: Vec<u64> = (0..400).map(|i| log.append(&[&record(i)]).unwrap()).collect();
         let access = log.access();
-        let reads = || media.counters().unwrap().snapshot()["flush"].reads;
-        let mut sweep = LogSweep::new(&access, Purpose::Flush);
+        let reads = || vfs.counters().unwrap().snapshot()["flush"].reads;
+        let mut sweep = BatchReader::new(&access, Purpose::Flush);
         let (mut swept, mut alone) = (Vec::new(), Vec::new());
         for (i, &position) in positions.iter().enumerate() {
             swept.clear();
@@ -197,7 +197,7 @@ mod tests {
         assert!(reads() <= log.len().div_ceil(CHUNK) + 1, "{} reads", reads());
         // With ends that cut records, and chunks that do.
         for (most, ahead) in [(100, 1), (5_000, 1_000), (70_000, 40_000), (1 << 20, 200_000)] {
-            let mut sweep = LogSweep::reusing(&access, Purpose::Flush, most, vec![1; 9]);
+            let mut sweep = BatchReader::reusing(&access, Purpose::Flush, most, vec![1; 9]);
             for (i, &position) in positions.iter().enumerate().step_by(3) {
                 sweep.go_to(position + ahead);
                 swept.clear();

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::{File, Media, removed};
+use siltstone_vfs::{File, Vfs, removed};
 
 use super::LogAccess;
 use super::format::{BLOCK, FRAGMENT, LogSum, PREV_SYNCED, Part, fits_fragment, seal_payload};
@@ -66,22 +66,17 @@ impl LogWriter {
     ///
     /// # Errors
     /// The medium's.
-    pub fn create(media: &dyn Media, name: &str, number: u64, purpose: Purpose) -> Result<Self> {
-        Ok(Self::of(media.create(name)?, name, number, purpose))
+    pub fn create(vfs: &dyn Vfs, name: &str, number: u64, purpose: Purpose) -> Result<Self> {
+        Ok(Self::of(vfs.create(name)?, name, number, purpose))
     }
 
     /// The same for a log that will grow by many small appends: the medium may make it ready ahead
-    /// (see [`Media::create_growing`]).
+    /// (see [`Vfs::create_append`]).
     ///
     /// # Errors
     /// The medium's.
-    pub fn create_growing(
-        media: &dyn Media,
-        name: &str,
-        number: u64,
-        purpose: Purpose,
-    ) -> Result<Self> {
-        Ok(Self::of(media.create_growing(name)?, name, number, purpose))
+    pub fn create_append(vfs: &dyn Vfs, name: &str, number: u64, purpose: Purpose) -> Result<Self> {
+        Ok(Self::of(vfs.create_append(name)?, name, number, purpose))
     }
 
     fn of(file: Arc<dyn File>, name: &str, number: u64, purpose: Purpose) -> Self {

@@ -7,7 +7,7 @@
 //! Invariant: at any power cut `CURRENT` is wholly the old one or wholly the new one.
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::{Media, Mode};
+use siltstone_vfs::{Mode, Vfs};
 
 use crate::number::{FileNumber, parse_number};
 
@@ -39,10 +39,10 @@ pub(super) struct Current {
 }
 
 /// Which manifest counts.
-pub(super) fn read_current(media: &dyn Media) -> Result<Current> {
-    let file = media.open(CURRENT, Mode::Read).map_err(|error| match error {
+pub(super) fn read_current(vfs: &dyn Vfs) -> Result<Current> {
+    let file = vfs.open(CURRENT, Mode::Read).map_err(|error| match error {
         error if error.is_not_found() => Error::Refused {
-            path: media.name(),
+            path: vfs.name(),
             reason: "there is no CURRENT, which would name a manifest".into(),
         },
         error => error,
@@ -59,21 +59,21 @@ pub(super) fn read_current(media: &dyn Media) -> Result<Current> {
 }
 
 /// Makes this manifest the one that counts. The error says whether the rename had begun.
-pub(super) fn write_current(media: &dyn Media, current: Current) -> Result<(), (Error, bool)> {
+pub(super) fn write_current(vfs: &dyn Vfs, current: Current) -> Result<(), (Error, bool)> {
     let purpose = Purpose::Manifest;
     let prepare = || {
-        if media.exists(TEMPORARY)? {
-            media.remove(TEMPORARY)?;
+        if vfs.exists(TEMPORARY)? {
+            vfs.remove(TEMPORARY)?;
         }
-        let file = media.create(TEMPORARY)?;
+        let file = vfs.create(TEMPORARY)?;
         file.write_at(0, text(current).as_bytes(), purpose)?;
         file.sync(purpose)?;
-        media.sync_dir(purpose)
+        vfs.sync_dir(purpose)
     };
     prepare().map_err(|error| (error, false))?;
     let switch = || {
-        media.rename(TEMPORARY, CURRENT)?;
-        media.sync_dir(purpose)
+        vfs.rename(TEMPORARY, CURRENT)?;
+        vfs.sync_dir(purpose)
     };
     switch().map_err(|error| (error, true))
 }

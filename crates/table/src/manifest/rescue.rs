@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Result};
-use siltstone_media::Media;
+use siltstone_vfs::Vfs;
 
 use super::current::{CURRENT, Current, manifest_name, manifest_number, owns, read_current};
 use super::{Manifest, read_numbered};
@@ -40,19 +40,18 @@ impl Manifest {
     ///
     /// # Errors
     /// The medium's; `Refused` for another engine's manifest or one of a newer version.
-    pub fn rescue(media: &Arc<dyn Media>, engine: &str) -> Result<Rescued> {
+    pub fn rescue(vfs: &Arc<dyn Vfs>, engine: &str) -> Result<Rescued> {
         let read = |current: Current| -> Result<Rescued> {
             let mut edits = Vec::new();
-            let (_, reader) = read_numbered(media.as_ref(), engine, current, |_, edit| {
-                edits.push(edit.to_vec())
-            })?;
+            let (_, reader) =
+                read_numbered(vfs.as_ref(), engine, current, |_, edit| edits.push(edit.to_vec()))?;
             let is_torn = matches!(reader.end(), Some(LogEnd::Torn { .. }));
             let name = Some(manifest_name(current.number));
             Ok(Rescued { edits: Some(edits), name, damage: None, is_torn })
         };
         let is_damage = |error: &Error| error.is_corruption() || error.is_not_found();
-        let current = match media.exists(CURRENT)? {
-            true => read_current(media.as_ref()),
+        let current = match vfs.exists(CURRENT)? {
+            true => read_current(vfs.as_ref()),
             false => Err(Error::corruption(CURRENT, 0, "it is missing")),
         };
         let damage = match current {
@@ -70,7 +69,7 @@ impl Manifest {
             }
             (name, _) => (name, "it is missing".to_owned()),
         };
-        let newest = media.list()?.iter().filter_map(|name| manifest_number(name)).max();
+        let newest = vfs.list()?.iter().filter_map(|name| manifest_number(name)).max();
         let rescued = match newest.filter(|_| damage.0 == CURRENT) {
             Some(number) => match read(Current { number, is_closed: false }) {
                 Ok(rescued) => rescued,
@@ -88,22 +87,22 @@ impl Manifest {
     /// # Errors
     /// The medium's.
     pub fn replace(
-        media: &Arc<dyn Media>,
+        vfs: &Arc<dyn Vfs>,
         engine: &str,
         snapshot: &[u8],
         is_sound: bool,
     ) -> Result<()> {
         if is_sound {
-            let (mut manifest, _) = Manifest::open(media.clone(), engine)?;
+            let (mut manifest, _) = Manifest::open(vfs.clone(), engine)?;
             manifest.rewrite(snapshot)?;
             return manifest.close();
         }
         let mut next = 0;
-        for name in media.list()?.iter().filter(|name| owns(name)) {
+        for name in vfs.list()?.iter().filter(|name| owns(name)) {
             next = next.max(manifest_number(name).unwrap_or(0));
-            aside::leave(media.as_ref(), name)?;
+            aside::leave(vfs.as_ref(), name)?;
         }
-        let manifest = Manifest::create_numbered(media.clone(), engine, snapshot, next)?;
+        let manifest = Manifest::create_numbered(vfs.clone(), engine, snapshot, next)?;
         manifest.close()
     }
 }

@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Loss, Purpose, Result};
-use siltstone_media::File;
+use siltstone_vfs::File;
 
 use super::footer::{FOOTER_BYTES, Footer, decode_directory};
 use super::index::{self, Index};

@@ -12,8 +12,8 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_media::File;
 use siltstone_structures::RangeFilter;
+use siltstone_vfs::File;
 
 use super::filter::{self, Filter};
 use super::footer::{FOOTER_BYTES, Footer, MetaBlock, decode_directory};

@@ -13,8 +13,8 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Error, MAX_KEY_BYTES, MAX_VALUE_BYTES, Purpose, Result, duty};
-use siltstone_media::{File, Media};
 use siltstone_structures::{HyperLogLog, RangeFilterBuilder, hash64};
+use siltstone_vfs::{File, Vfs};
 
 use super::filter::{self, Filter};
 use super::footer::{FOOTER_BYTES, Footer, MetaBlock, encode_directory};
@@ -106,7 +106,7 @@ impl TableWriter {
     /// # Errors
     /// The medium's; `Invalid` for an impossible compression level.
     pub fn create(
-        media: &dyn Media,
+        vfs: &dyn Vfs,
         name: &str,
         number: FileNumber,
         options: TableOptions,
@@ -115,7 +115,7 @@ impl TableWriter {
         let framer = Framer::new(options.compression)
             .map_err(|e| Error::Invalid(format!("cannot compress with these options: {e}")))?;
         Ok(TableWriter {
-            file: media.create(name)?,
+            file: vfs.create(name)?,
             name: name.into(),
             purpose,
             rate: None,

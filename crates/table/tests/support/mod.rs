@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::Purpose;
-use siltstone_media::{Faulty, Media};
+use siltstone_vfs::{Faulty, Vfs};
 
 /// A medium without faults so far.
 pub fn medium() -> Arc<Faulty> {
@@ -12,23 +12,23 @@ pub fn medium() -> Arc<Faulty> {
 }
 
 /// Puts a file there, durably, in place of what bore its name.
-pub fn put(media: &Faulty, name: &str, bytes: &[u8]) {
-    if media.exists(name).unwrap() {
-        media.remove(name).unwrap();
+pub fn put(vfs: &Faulty, name: &str, bytes: &[u8]) {
+    if vfs.exists(name).unwrap() {
+        vfs.remove(name).unwrap();
     }
-    let file = media.create(name).unwrap();
+    let file = vfs.create(name).unwrap();
     file.write_at(0, bytes, Purpose::Maintenance).unwrap();
     file.sync(Purpose::Maintenance).unwrap();
-    media.sync_dir(Purpose::Maintenance).unwrap();
+    vfs.sync_dir(Purpose::Maintenance).unwrap();
 }
 
 /// Leaves room for this many more bytes, of which a write that doesn't fit uses what it can.
-pub fn fill_up_after(media: &Faulty, bytes: u64) {
-    media.set_torn_on_full(true);
-    media.set_capacity(media.space_used() + bytes);
+pub fn fill_up_after(vfs: &Faulty, bytes: u64) {
+    vfs.set_torn_on_full(true);
+    vfs.set_capacity(vfs.space_used() + bytes);
 }
 
 /// Takes the limit away.
-pub fn make_room(media: &Faulty) {
-    media.set_capacity(u64::MAX);
+pub fn make_room(vfs: &Faulty) {
+    vfs.set_capacity(u64::MAX);
 }

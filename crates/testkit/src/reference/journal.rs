@@ -22,7 +22,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result, WriteBatch};
-use siltstone_media::{File, Media, Mode};
+use siltstone_vfs::{File, Mode, Vfs};
 
 use super::Bug;
 use crate::dice::scramble;
@@ -32,7 +32,7 @@ const JOURNAL: &str = "JOURNAL";
 const HEADER: usize = 24;
 
 pub(super) struct Journal {
-    media: Arc<dyn Media>,
+    vfs: Arc<dyn Vfs>,
     file: Arc<dyn File>,
     end: u64,
     synced_to: u64,
@@ -43,15 +43,15 @@ pub(super) struct Journal {
 
 impl Journal {
     /// Opens the journal and gives all its batches, or begins one.
-    pub(super) fn open(media: Arc<dyn Media>, bug: Option<Bug>) -> Result<(Self, Vec<WriteBatch>)> {
-        let closed_at = match media.exists(IDENTITY)? {
-            true => read_identity(media.as_ref())?,
+    pub(super) fn open(vfs: Arc<dyn Vfs>, bug: Option<Bug>) -> Result<(Self, Vec<WriteBatch>)> {
+        let closed_at = match vfs.exists(IDENTITY)? {
+            true => read_identity(vfs.as_ref())?,
             false => {
-                begin(media.as_ref())?;
+                begin(vfs.as_ref())?;
                 None
             }
         };
-        let bytes = read_journal(media.as_ref())?;
+        let bytes = read_journal(vfs.as_ref())?;
         let (batches, end) = match parse(&bytes, bug) {
             Err(Error::Corruption { reason, .. }) if bug == Some(Bug::PanicsOnDamage) => {
                 panic!("planted: {reason}")
@@ -67,12 +67,12 @@ impl Journal {
                 return Err(Error::corruption(JOURNAL, end, reason));
             }
             Some(_) => {}
-            None => replace(media.as_ref(), JOURNAL, &bytes[..end as usize])?,
+            None => replace(vfs.as_ref(), JOURNAL, &bytes[..end as usize])?,
         }
         // Even if it says so already: the sync of that may have failed.
-        write_identity(media.as_ref(), "reference open")?;
-        let file = media.open(JOURNAL, Mode::ReadWrite)?;
-        let journal = Journal { media, file, end, synced_to: end, unwritten: Vec::new(), bug };
+        write_identity(vfs.as_ref(), "reference open")?;
+        let file = vfs.open(JOURNAL, Mode::ReadWrite)?;
+        let journal = Journal { vfs, file, end, synced_to: end, unwritten: Vec::new(), bug };
         Ok((journal, batches))
     }
 
@@ -113,13 +113,13 @@ impl Journal {
         // Bytes of an append that failed may stand behind the end.
         self.file.set_len(self.end)?;
         self.sync()?;
-        write_identity(self.media.as_ref(), &format!("reference closed {}", self.end))
+        write_identity(self.vfs.as_ref(), &format!("reference closed {}", self.end))
     }
 
     /// Checks every byte, as opening would.
     pub(super) fn verify(&self) -> Result<u64> {
-        read_identity(self.media.as_ref())?;
-        let bytes = read_journal(self.media.as_ref())?;
+        read_identity(self.vfs.as_ref())?;
+        let bytes = read_journal(self.vfs.as_ref())?;
         let (_, end) = parse(&bytes, self.bug)?;
         if end < self.end - self.unwritten.len() as u64 {
             return Err(Error::corruption(JOURNAL, end, "a record that was written is not there"));
@@ -135,28 +135,28 @@ pub(super) fn files_with(batch: &WriteBatch) -> [(&'static str, Vec<u8>); 2] {
     [(JOURNAL, journal), (IDENTITY, identity)]
 }
 
-fn begin(media: &dyn Media) -> Result<()> {
-    if !media.exists(JOURNAL)? {
-        media.create(JOURNAL)?;
-    } else if !media.open(JOURNAL, Mode::Read)?.is_empty()? {
+fn begin(vfs: &dyn Vfs) -> Result<()> {
+    if !vfs.exists(JOURNAL)? {
+        vfs.create(JOURNAL)?;
+    } else if !vfs.open(JOURNAL, Mode::Read)?.is_empty()? {
         let reason = "there is a journal with batches, and its IDENTITY is missing".to_owned();
         return Err(Error::Refused { path: IDENTITY.to_owned(), reason });
     }
-    media.sync_dir(Purpose::Manifest)?;
-    write_identity(media, "reference open")
+    vfs.sync_dir(Purpose::Manifest)?;
+    write_identity(vfs, "reference open")
 }
 
 fn identity(text: &str) -> Vec<u8> {
     format!("{text} {:016x}\n", hash(0, text.as_bytes())).into_bytes()
 }
 
-fn write_identity(media: &dyn Media, text: &str) -> Result<()> {
-    replace(media, IDENTITY, &identity(text))
+fn write_identity(vfs: &dyn Vfs, text: &str) -> Result<()> {
+    replace(vfs, IDENTITY, &identity(text))
 }
 
 /// The length at which the journal was closed, if it was.
-fn read_identity(media: &dyn Media) -> Result<Option<u64>> {
-    let bytes = read(media, IDENTITY)?;
+fn read_identity(vfs: &dyn Vfs) -> Result<Option<u64>> {
+    let bytes = read(vfs, IDENTITY)?;
     let text = String::from_utf8_lossy(&bytes);
     let text = text.rsplit_once(' ').map_or("", |(text, _)| text);
     if identity(text) != bytes {
@@ -165,31 +165,31 @@ fn read_identity(media: &dyn Media) -> Result<Option<u64>> {
     Ok(text.strip_prefix("reference closed ").and_then(|len| len.parse().ok()))
 }
 
-fn read_journal(media: &dyn Media) -> Result<Vec<u8>> {
-    read(media, JOURNAL).map_err(|error| match error.is_not_found() {
+fn read_journal(vfs: &dyn Vfs) -> Result<Vec<u8>> {
+    read(vfs, JOURNAL).map_err(|error| match error.is_not_found() {
         true => Error::corruption(JOURNAL, 0, "the journal is missing"),
         false => error,
     })
 }
 
-fn read(media: &dyn Media, name: &str) -> Result<Vec<u8>> {
-    let file = media.open(name, Mode::Read)?;
+fn read(vfs: &dyn Vfs, name: &str) -> Result<Vec<u8>> {
+    let file = vfs.open(name, Mode::Read)?;
     let mut bytes = vec![0; file.len()? as usize];
     file.read_at(0, &mut bytes, Purpose::Recovery)?;
     Ok(bytes)
 }
 
 /// Gives `name` these bytes, whole and durably, or leaves it.
-fn replace(media: &dyn Media, name: &str, bytes: &[u8]) -> Result<()> {
+fn replace(vfs: &dyn Vfs, name: &str, bytes: &[u8]) -> Result<()> {
     let temporary = format!("{name}.tmp");
-    if media.exists(&temporary)? {
-        media.remove(&temporary)?;
+    if vfs.exists(&temporary)? {
+        vfs.remove(&temporary)?;
     }
-    let file = media.create(&temporary)?;
+    let file = vfs.create(&temporary)?;
     file.write_at(0, bytes, Purpose::Manifest)?;
     file.sync(Purpose::Manifest)?;
-    media.rename(&temporary, name)?;
-    media.sync_dir(Purpose::Manifest)
+    vfs.rename(&temporary, name)?;
+    vfs.sync_dir(Purpose::Manifest)
 }
 
 fn encode(offset: u64, synced_to: u64, batch: &WriteBatch) -> Vec<u8> {

@@ -27,7 +27,7 @@ mod store;
 use std::collections::BTreeMap;
 
 use siltstone_engine::{Engine, Env, Error, LossEffect, RepairReport};
-use siltstone_media::Ram;
+use siltstone_vfs::Ram;
 
 use crate::damage::watched;
 use crate::histories::guarded;
@@ -143,8 +143,8 @@ fn repair(
     medium: &std::sync::Arc<Ram>,
     what: &str,
 ) -> Result<RepairReport, Wrong> {
-    let media: std::sync::Arc<dyn siltstone_media::Media> = medium.clone();
-    let repaired = subject.repair(&media, store.variant);
+    let vfs: std::sync::Arc<dyn siltstone_vfs::Vfs> = medium.clone();
+    let repaired = subject.repair(&vfs, store.variant);
     repaired.map_err(|error| Wrong::Answer(format!("{what}: {error}")))
 }
 

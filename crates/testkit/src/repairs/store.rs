@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use siltstone_engine::{Durability, Env, ManualClock, Purpose, WriteBatch};
-use siltstone_media::{Media, Mode, Ram};
+use siltstone_vfs::{Mode, Ram, Vfs};
 
 use super::account::{History, Places};
 use crate::histories::guarded;
@@ -263,15 +263,15 @@ impl Image {
         Ok(image)
     }
 
-    fn read(&mut self, media: &dyn Media, prefix: &str) -> siltstone_engine::Result<()> {
-        for name in media.list()? {
-            let file = media.open(&name, Mode::Read)?;
+    fn read(&mut self, vfs: &dyn Vfs, prefix: &str) -> siltstone_engine::Result<()> {
+        for name in vfs.list()? {
+            let file = vfs.open(&name, Mode::Read)?;
             let mut bytes = vec![0; file.len()? as usize];
             file.read_at(0, &mut bytes, Purpose::Maintenance)?;
             self.0.insert(format!("{prefix}{name}"), bytes.into());
         }
-        for name in media.subdirectories()? {
-            let directory = media.subdirectory(&name)?;
+        for name in vfs.subdirectories()? {
+            let directory = vfs.subdirectory(&name)?;
             self.read(directory.as_ref(), &format!("{prefix}{name}/"))?;
         }
         Ok(())
@@ -304,12 +304,12 @@ impl Image {
     }
 }
 
-fn write(media: Arc<dyn Media>, path: &str, bytes: &[u8]) -> siltstone_engine::Result<()> {
+fn write(vfs: Arc<dyn Vfs>, path: &str, bytes: &[u8]) -> siltstone_engine::Result<()> {
     const PIECE: usize = 16 << 10;
     if let Some((directory, rest)) = path.split_once('/') {
-        return write(media.subdirectory(directory)?, rest, bytes);
+        return write(vfs.subdirectory(directory)?, rest, bytes);
     }
-    let file = media.create(path)?;
+    let file = vfs.create(path)?;
     file.set_len(bytes.len() as u64)?;
     for (at, piece) in (0..).step_by(PIECE).zip(bytes.chunks(PIECE)) {
         if piece.iter().any(|&byte| byte != 0) {

@@ -109,7 +109,7 @@ mod tests {
     use crate::flush::ROOT;
     use crate::{Options, Trie};
     use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
-    use siltstone_media::{Media, Ram};
+    use siltstone_vfs::{Ram, Vfs};
 
     fn put(trie: &Trie, value: &[u8]) {
         let mut batch = WriteBatch::new();
@@ -121,11 +121,11 @@ mod tests {
     #[test]
     fn does_a_table_that_came_while_the_merge_ran_stay_newer_than_it() {
         for run_at in [0, 9] {
-            let media: Arc<dyn Media> = Arc::new(Ram::new());
+            let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
             let open = || {
                 let env = Env::replayable(Arc::new(ManualClock::at(0)), 1);
                 let options = Options { levels: 1, run_at, garbage: 1.0, ..Options::default() };
-                Trie::open(media.clone(), env, options).unwrap()
+                Trie::open(vfs.clone(), env, options).unwrap()
             };
             let trie = open();
             put(&trie, b"oldest");

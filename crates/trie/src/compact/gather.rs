@@ -68,11 +68,11 @@ impl Inner {
         filters: &[(u64, Arc<Filter>)],
     ) -> Result<(u64, u64)> {
         let number = self.versions.new_number();
-        let (media, rate) = (self.media_of(place.level).as_ref(), &self.env.rate);
+        let (vfs, rate) = (self.media_of(place.level).as_ref(), &self.env.rate);
         let page = self.options.bucket_bytes as u32;
-        let bytes = Cluster::write(media, number, filters, page, rate, Purpose::Compaction)
+        let bytes = Cluster::write(vfs, number, filters, page, rate, Purpose::Compaction)
             .inspect_err(|_| {
-                let _ = media.remove(&Kind::Cluster.name(number));
+                let _ = vfs.remove(&Kind::Cluster.name(number));
             })?;
         self.counters.wrote(place.level, bytes);
         self.counters.cluster_bytes_written.fetch_add(bytes, Relaxed);

@@ -60,13 +60,13 @@ impl<'a> Output<'a> {
             let Output { inner, build, expected, purpose, place, last_sequence, .. } = *self;
             let origin = Origin { place, shape: inner.versions.shape, last_sequence };
             let number = inner.versions.new_number();
-            let media = inner.media_of(self.place.level);
+            let vfs = inner.media_of(self.place.level);
             let rate = &inner.env.rate;
-            let media_ref = media.as_ref();
+            let media_ref = vfs.as_ref();
             let writer =
                 TableWriter::create(media_ref, number, build, origin, expected, rate, purpose)
                     .inspect_err(|_| {
-                        let _ = media.remove(&Kind::HTable.name(number));
+                        let _ = vfs.remove(&Kind::HTable.name(number));
                     })?;
             self.writer = Some((number, writer));
         }

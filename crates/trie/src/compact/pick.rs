@@ -126,8 +126,8 @@ mod tests {
     use crate::compact::Candidates;
     use crate::{Options, Trie};
     use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
-    use siltstone_media::Ram;
     use siltstone_testkit::{Dice, subject};
+    use siltstone_vfs::Ram;
 
     fn open(options: &str) -> Trie {
         let options = Options::from_map(&subject::options([options])).unwrap();

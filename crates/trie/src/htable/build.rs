@@ -18,7 +18,7 @@
 //! Source: LSM-trie paper, section 2.4.2.
 
 use siltstone_engine::{Purpose, RateLimiter, Result};
-use siltstone_media::Media;
+use siltstone_vfs::Vfs;
 
 use super::balance::{Migration, Room, Weight, balance};
 use super::bucket::{BUCKET_HEADER, BucketHeader, NOWHERE, Shape};
@@ -157,7 +157,7 @@ impl<'a> TableWriter<'a> {
     /// # Errors
     /// The medium's.
     pub(crate) fn create(
-        media: &dyn Media,
+        vfs: &dyn Vfs,
         number: u64,
         build: Build,
         origin: Origin,
@@ -165,7 +165,7 @@ impl<'a> TableWriter<'a> {
         rate: &'a RateLimiter,
         purpose: Purpose,
     ) -> Result<Self> {
-        let file = FileWriter::create(media, &Kind::HTable.name(number), rate, purpose)?;
+        let file = FileWriter::create(vfs, &Kind::HTable.name(number), rate, purpose)?;
         let buckets = expected.bytes.div_ceil(build.bucket_bytes.into()).max(1);
         let segments = (buckets as f64 / f64::from(build.segment)).log2().round().clamp(0.0, 31.0);
         let columns = buckets.next_power_of_two().min(build.columns.into()) as u32;

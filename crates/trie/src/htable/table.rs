@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use siltstone_engine::{Purpose, Result, Timestamp};
-use siltstone_media::Media;
+use siltstone_vfs::Vfs;
 
 use super::balance::Migration;
 use super::bucket::{BucketHeader, NOWHERE};
@@ -128,8 +128,8 @@ impl HTable {
     }
 
     /// The medium on which it lies.
-    pub(crate) fn media(&self) -> &Arc<dyn Media> {
-        self.file.media()
+    pub(crate) fn vfs(&self) -> &Arc<dyn Vfs> {
+        self.file.vfs()
     }
 
     pub(crate) fn bytes(&self) -> u64 {

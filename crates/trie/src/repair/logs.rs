@@ -50,10 +50,10 @@ impl Repair {
         gaps: &mut GapTracker,
         state: &mut Edit,
     ) -> Result<u64> {
-        let (name, media) = (log.name(), self.homes.main.clone());
+        let (name, vfs) = (log.name(), self.homes.main.clone());
         let (mut saved, mut count, mut last) = (Saved::default(), 0, 0);
         let mut unreadable = None;
-        log.visit(media.as_ref(), |salvaged| {
+        log.visit(vfs.as_ref(), |salvaged| {
             let (position, bytes) = match salvaged {
                 Salvaged::Gap(bytes) => {
                     gaps.gap(&name, bytes);

@@ -37,8 +37,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Loss, Purpose, RateLimiter, RepairReport, Result};
-use siltstone_media::{Media, Mode};
 use siltstone_table::{FileNumbers, LogSalvage, Manifest, aside, salvage_chain};
+use siltstone_vfs::{Mode, Vfs};
 
 use crate::cluster::Cluster;
 use crate::files::{Homes, Kind};
@@ -55,22 +55,22 @@ const WINDOW_BYTES: usize = 64 << 20;
 ///
 /// # Errors
 /// Failures of the medium; a newer format. Damage is not an error here: it is what is repaired.
-pub fn repair(media: &Arc<dyn Media>, options: &Options) -> Result<RepairReport> {
+pub fn repair(vfs: &Arc<dyn Vfs>, options: &Options) -> Result<RepairReport> {
     // Without the files that are there they would pass for lost, and be removed at the next
     // opening.
     let upper =
-        options.upper.clone().map_or_else(|| second::upper_of(media.as_ref()), |u| Ok(Some(u)))?;
-    let second = upper.map(|upper| second::open(media.as_ref(), &upper));
+        options.upper.clone().map_or_else(|| second::upper_of(vfs.as_ref()), |u| Ok(Some(u)))?;
+    let second = upper.map(|upper| second::open(vfs.as_ref(), &upper));
     let (upper, _lock) = second.transpose()?.unzip();
-    repair_on(media, upper)
+    repair_on(vfs, upper)
 }
 
 /// The same with the second medium given.
 ///
 /// # Errors
 /// Those of [`repair`].
-pub fn repair_on(media: &Arc<dyn Media>, upper: Option<Arc<dyn Media>>) -> Result<RepairReport> {
-    let homes = Homes { main: media.clone(), upper: upper.map(|upper| (upper, 0)) };
+pub fn repair_on(vfs: &Arc<dyn Vfs>, upper: Option<Arc<dyn Vfs>>) -> Result<RepairReport> {
+    let homes = Homes { main: vfs.clone(), upper: upper.map(|upper| (upper, 0)) };
     let shape = TrieShape { fanout_bits: Options::default().fanout_bits, ..TrieShape::default() };
     let rate = RateLimiter::unlimited();
     let (report, aside, replayed) = Default::default();
@@ -94,10 +94,10 @@ struct Repair {
 impl Repair {
     fn run(&mut self) -> Result<()> {
         let mut files = BTreeMap::new();
-        for media in self.homes.all() {
-            for name in media.list()? {
+        for vfs in self.homes.all() {
+            for name in vfs.list()? {
                 if let Some((kind, number)) = Kind::parse(&name) {
-                    files.insert((number, kind), media.clone());
+                    files.insert((number, kind), vfs.clone());
                     self.next_file = self.next_file.max(number + 1);
                 }
             }
@@ -220,7 +220,7 @@ impl Repair {
     fn is_superseded(
         &self,
         known: &Edit,
-        files: &BTreeMap<(u64, Kind), Arc<dyn Media>>,
+        files: &BTreeMap<(u64, Kind), Arc<dyn Vfs>>,
     ) -> Result<bool> {
         let named: BTreeSet<u64> = known.added.iter().map(|added| added.number).collect();
         let is_there = |number: u64| files.contains_key(&(number, Kind::HTable));
@@ -231,14 +231,14 @@ impl Repair {
     }
 
     /// What a manifest would say, as far as the tables tell.
-    fn guess(&mut self, files: &BTreeMap<(u64, Kind), Arc<dyn Media>>) -> Result<Edit> {
+    fn guess(&mut self, files: &BTreeMap<(u64, Kind), Arc<dyn Vfs>>) -> Result<Edit> {
         let mut found = Vec::new();
-        for (&(number, kind), media) in files {
+        for (&(number, kind), vfs) in files {
             if kind != Kind::HTable {
                 continue;
             }
             let name = Kind::HTable.name(number);
-            let bytes = media.open(&name, Mode::Read)?.len()?;
+            let bytes = vfs.open(&name, Mode::Read)?.len()?;
             match HTable::open(&self.homes, number, bytes, false) {
                 Ok(table) => found.push((table.origin(), number, bytes)),
                 // Without a footer nobody knows its place: the root shows it, as the oldest there.
@@ -264,25 +264,25 @@ impl Repair {
         let state = Edit { next_file: first, first_log: first, ..state };
         self.aside.iter().try_for_each(|name| self.put_aside(name, aside::keep))?;
         self.homes.sync_dirs(Purpose::Maintenance)?;
-        let media = &self.homes.main;
-        Manifest::replace(media, ENGINE, &state.encode(), is_sound)?;
+        let vfs = &self.homes.main;
+        Manifest::replace(vfs, ENGINE, &state.encode(), is_sound)?;
         self.aside.iter().try_for_each(|name| self.put_aside(name, aside::leave))?;
         let replayed = self.replayed.iter().filter(|name| !self.aside.contains(*name));
-        replayed.into_iter().try_for_each(|name| media.remove(name))?;
+        replayed.into_iter().try_for_each(|name| vfs.remove(name))?;
         self.homes.sync_dirs(Purpose::Maintenance)?;
         self.report.note(format!("the new manifest names {} tables", state.added.len()));
         Ok(())
     }
 
-    fn put_aside(&self, name: &str, put: fn(&dyn Media, &str) -> Result<()>) -> Result<()> {
-        self.medium_of(name)?.map_or(Ok(()), |media| put(media.as_ref(), name))
+    fn put_aside(&self, name: &str, put: fn(&dyn Vfs, &str) -> Result<()>) -> Result<()> {
+        self.medium_of(name)?.map_or(Ok(()), |vfs| put(vfs.as_ref(), name))
     }
 
     /// The medium on which a file is.
-    fn medium_of(&self, name: &str) -> Result<Option<Arc<dyn Media>>> {
-        for media in self.homes.all() {
-            if media.exists(name)? {
-                return Ok(Some(media.clone()));
+    fn medium_of(&self, name: &str) -> Result<Option<Arc<dyn Vfs>>> {
+        for vfs in self.homes.all() {
+            if vfs.exists(name)? {
+                return Ok(Some(vfs.clone()));
             }
         }
         Ok(None)

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Loss, Purpose, Result};
-use siltstone_media::{File, Mode};
+use siltstone_vfs::{File, Mode};
 
 use super::{Repair, WINDOW_BYTES};
 use crate::files::{FRAME_TRAILER, FileSum, Kind};
@@ -51,15 +51,15 @@ impl Repair {
             Err(damage) if damage.is_corruption() || damage.is_not_found() => damage,
             Err(other) => return Err(other),
         };
-        let Some(media) = self.medium_of(&name)? else {
+        let Some(vfs) = self.medium_of(&name)? else {
             self.report.note(format!("{name} of {place} is missing"));
             self.report.lose(Loss::entries(name, 0..bytes));
             return Ok(());
         };
         // Behind its end is nothing of the table.
         let homes = self.homes.without_changes();
-        let media = homes.all().find(|it| it.exists(&name).is_ok_and(|is| is)).unwrap_or(&media);
-        let file = media.open(&name, Mode::ReadWrite)?;
+        let vfs = homes.all().find(|it| it.exists(&name).is_ok_and(|is| is)).unwrap_or(&vfs);
+        let file = vfs.open(&name, Mode::ReadWrite)?;
         if file.len()? > bytes && bytes > 0 {
             file.set_len(bytes)?;
         }
@@ -240,10 +240,10 @@ impl Repair {
         self.next_file += 1;
         let build = Options::default().build(Layout::Buckets);
         let expected = Expected { items: items.len() as u64, bytes: bytes.len() as u64 };
-        let media = self.homes.main.as_ref();
+        let vfs = self.homes.main.as_ref();
         let purpose = Purpose::Maintenance;
         let mut writer =
-            TableWriter::create(media, number, build, origin, expected, &self.rate, purpose)?;
+            TableWriter::create(vfs, number, build, origin, expected, &self.rate, purpose)?;
         let item_at = |at: usize| Item::parse(&bytes[at..]).map(|(item, _)| item);
         for (n, &(hash, at)) in items.iter().enumerate() {
             let Some(item) = item_at(at) else { continue };

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use siltstone_engine::{Error, Result};
-use siltstone_media::Media;
 use siltstone_table::{FileNumbers, Manifest};
+use siltstone_vfs::Vfs;
 
 use super::{Edit, Opened, TrieShape, Version};
 use crate::cluster::Cluster;
@@ -53,15 +53,15 @@ pub(crate) struct Recovered {
 impl Versions {
     /// Opens what the manifest names, or makes an empty table of `shape` if `media` has none.
     pub(crate) fn open(homes: &Homes, shape: TrieShape) -> Result<(Self, Recovered)> {
-        let media = &homes.main;
-        let is_new = !Manifest::exists(media.as_ref())?;
+        let vfs = &homes.main;
+        let is_new = !Manifest::exists(vfs.as_ref())?;
         let (manifest, edits) = if !is_new {
-            Manifest::open(media.clone(), ENGINE).map_err(missing_manifest)?
+            Manifest::open(vfs.clone(), ENGINE).map_err(missing_manifest)?
         } else {
             refuse_remains(homes)?;
             let empty = Edit { next_file: Some(1), shape: Some(shape), ..Edit::default() };
             let snapshot = empty.encode();
-            (Manifest::create(media.clone(), ENGINE, &snapshot)?, vec![snapshot])
+            (Manifest::create(vfs.clone(), ENGINE, &snapshot)?, vec![snapshot])
         };
         let state = fold(&edits)?;
         let shape = state
@@ -289,8 +289,8 @@ pub(crate) fn fold(edits: &[Vec<u8>]) -> Result<Edit> {
 /// Files without a manifest are a store that lost it, not a place for a new one: a new one would
 /// remove them.
 fn refuse_remains(homes: &Homes) -> Result<()> {
-    let remains = |media: &dyn Media| -> Result<Option<String>> {
-        Ok(media.list()?.into_iter().find(|name| Kind::parse(name).is_some()))
+    let remains = |vfs: &dyn Vfs| -> Result<Option<String>> {
+        Ok(vfs.list()?.into_iter().find(|name| Kind::parse(name).is_some()))
     };
     if let Some(name) = remains(homes.main.as_ref())? {
         return Err(Manifest::missing(&name));
@@ -319,8 +319,8 @@ fn missing_manifest(error: Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use siltstone_media::Faulty;
-    use siltstone_media::faulty::FaultKind;
+    use siltstone_vfs::Faulty;
+    use siltstone_vfs::faulty::FaultKind;
 
     use super::*;
     use crate::version::Place;
@@ -333,8 +333,8 @@ mod tests {
     #[test]
     fn is_an_edit_installed_and_a_seal_kept_whether_or_not_the_manifest_can_shrink() {
         let faulty = Faulty::new(1);
-        let media: Arc<dyn Media> = Arc::new(faulty.clone());
-        let homes = Homes { main: media.clone(), upper: None };
+        let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
+        let homes = Homes { main: vfs.clone(), upper: None };
         let shape = TrieShape { fanout_bits: 1, ..TrieShape::default() };
         let (versions, _) = Versions::open(&homes, shape).unwrap();
         let bytes = || {
@@ -353,7 +353,7 @@ mod tests {
         versions.install(0, seal, |_| ()).unwrap();
         assert!(bytes() < 1 << 19, "it was not shrunk");
         versions.close().unwrap();
-        let (_, edits) = Manifest::open(media, ENGINE).unwrap();
+        let (_, edits) = Manifest::open(vfs, ENGINE).unwrap();
         assert_eq!(fold(&edits).unwrap().sealed_log, Some((7, 99)));
     }
 }

@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use siltstone_engine::group::Size;
 use siltstone_engine::{Durability, Error, Result, WriteBatch};
-use siltstone_table::{ChainWriter, RecordParts};
+use siltstone_table::{RecordParts, WalWriter};
 
 use crate::engine::Inner;
 use crate::memtable::Memtable;
@@ -33,7 +33,7 @@ const MAX_BATCH_BYTES: u64 = 2 << 30;
 
 /// What the one writer at a time owns.
 pub(crate) struct Writer {
-    pub(crate) log: ChainWriter,
+    pub(crate) log: WalWriter,
     pub(crate) memtable: Arc<Memtable>,
     pub(crate) last_sequence: u64,
     // Kept between writes, so that a write allocates little.
@@ -53,7 +53,7 @@ impl Size for Queued {
 }
 
 impl Writer {
-    pub(crate) fn new(log: ChainWriter, memtable: Arc<Memtable>, last_sequence: u64) -> Self {
+    pub(crate) fn new(log: WalWriter, memtable: Arc<Memtable>, last_sequence: u64) -> Self {
         Writer { log, memtable, last_sequence, headers: Vec::new() }
     }
 }

@@ -35,7 +35,7 @@ fn workloads_are_the_programs_own() {
     assert_eq!(benchmarks("readrandom").unwrap(), ["filluniquerandom", "readrandom"]);
     assert_eq!(benchmarks("fillseq,fillrandom").unwrap(), ["fillseq", "overwrite"]);
     for unable in ["ycsb-a", "ws1", "readrandom,fillseq"] {
-        assert!(matches!(benchmarks(unable), Err(Error::BadOptions(_))), "{unable}");
+        assert!(matches!(benchmarks(unable), Err(Error::InvalidOptions(_))), "{unable}");
     }
 }
 
@@ -43,7 +43,7 @@ fn workloads_are_the_programs_own() {
 fn a_skew_is_refused() {
     let choices = Choices { skew: Some(0.99), seek_nexts: 0 };
     let workload = Workload::named("overwrite", &choices).unwrap();
-    assert!(matches!(benchmark(&workload, false), Err(Error::BadOptions(_))));
+    assert!(matches!(benchmark(&workload, false), Err(Error::InvalidOptions(_))));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn settings_are_equal_to_ours() {
 #[test]
 fn what_cannot_be_compared_is_refused_by_its_option() {
     let refused = |settings: Settings| match with_task("fillrandom", &settings, check) {
-        Err(Error::BadOptions(mistakes)) => mistakes[0].option.clone(),
+        Err(Error::InvalidOptions(mistakes)) => mistakes[0].option.clone(),
         other => panic!("{other:?}"),
     };
     assert_eq!(refused(Settings { rate: Some(5.0), ..Settings::default() }), "rate");

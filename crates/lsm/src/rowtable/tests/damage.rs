@@ -1,8 +1,8 @@
 //! What follows a power cut, a flipped bit, and bytes that were made to hurt?
 
 use siltstone_engine::{Error, Result};
-use siltstone_media::Faulty;
-use siltstone_media::faulty::FaultKind;
+use siltstone_vfs::Faulty;
+use siltstone_vfs::faulty::FaultKind;
 
 use super::super::header::{DIRECTORY_PLACE, HEADER_PLACE, METADATA_PLACE};
 use super::super::hints;
@@ -15,8 +15,8 @@ const PAGE: usize = MIN_PAGE_BYTES;
 /// Small, since each case maps it anew.
 const POOL_BYTES: u64 = 64 * PAGE as u64;
 
-fn claims(media: &dyn Media, page_bytes: usize) -> siltstone_media::PageClaims {
-    PmemPool::open(media.map("pool", POOL_BYTES).unwrap(), page_bytes).unwrap()
+fn claims(vfs: &dyn Vfs, page_bytes: usize) -> siltstone_vfs::PageClaims {
+    PmemPool::open(vfs.map("pool", POOL_BYTES).unwrap(), page_bytes).unwrap()
 }
 
 fn some_entries(number: u64, count: u32) -> Vec<Entry> {

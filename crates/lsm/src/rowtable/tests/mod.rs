@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use siltstone_engine::Purpose;
-use siltstone_media::{Media, PmemPool, Ram};
 use siltstone_table::{EntryRef, Kind, kind};
+use siltstone_vfs::{PmemPool, Ram, Vfs};
 
 use super::{RowBuilder, RowIter, RowTable, RowVersion};
 use crate::live_range::LiveRange;
@@ -55,8 +55,8 @@ impl Entry {
     }
 }
 
-fn claims(media: &dyn Media, page_bytes: usize) -> siltstone_media::PageClaims {
-    PmemPool::open(media.map("pool", POOL_BYTES).unwrap(), page_bytes).unwrap()
+fn claims(vfs: &dyn Vfs, page_bytes: usize) -> siltstone_vfs::PageClaims {
+    PmemPool::open(vfs.map("pool", POOL_BYTES).unwrap(), page_bytes).unwrap()
 }
 
 fn pool(page_bytes: usize) -> PmemPool {

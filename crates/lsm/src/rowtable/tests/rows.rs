@@ -1,6 +1,6 @@
 //! Does one row give back what was put in, whatever is asked and however much of it died?
 
-use siltstone_media::{Metered, PageClaims};
+use siltstone_vfs::{Metered, PageClaims};
 
 use super::super::{MIN_PAGE_BYTES, Tally};
 use super::*;
@@ -38,11 +38,11 @@ fn check(row: &Arc<RowTable>, entries: &[Entry], probes: &[(Vec<u8>, u64)]) {
 }
 
 /// Opens the row anew, from its handle alone, in a pool where every page but its own was spoilt.
-fn reopen(media: &dyn Media, page_bytes: usize, row: Arc<RowTable>) -> (PageClaims, Arc<RowTable>) {
+fn reopen(vfs: &dyn Vfs, page_bytes: usize, row: Arc<RowTable>) -> (PageClaims, Arc<RowTable>) {
     let (handle, number, live) = (row.handle(), row.number(), row.live().clone());
     let pages = row.pages();
     drop(row);
-    let claims = claims(media, page_bytes);
+    let claims = claims(vfs, page_bytes);
     let row = Arc::new(RowTable::open(&claims, handle, number, live).unwrap());
     assert_eq!(row.pages(), pages, "as many pages as the trimmed row had");
     (claims, row)
@@ -186,12 +186,12 @@ fn is_a_full_pool_a_full_disk_and_usable_again() {
 
 #[test]
 fn does_a_row_take_one_barrier_and_write_little_beside_its_items() {
-    let media = Metered::new(Arc::new(Ram::new()));
-    let pool = claims(&media, 4096).ready();
+    let vfs = Metered::new(Arc::new(Ram::new()));
+    let pool = claims(&vfs, 4096).ready();
     let entries: Vec<Entry> =
         (0..2000u32).map(|i| Entry::put(format!("{i:016}").as_bytes(), 1, &[1; 1024])).collect();
     let row = build(&pool, 1, None, &entries);
-    let counts = media.counters().unwrap().nvm(WHY);
+    let counts = vfs.counters().unwrap().nvm(WHY);
     assert_eq!(counts.barriers, 1);
     let user = 2000 * (16 + 1024);
     assert!(counts.bytes_stored < user * 106 / 100, "{counts:?}");

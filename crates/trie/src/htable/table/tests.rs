@@ -6,7 +6,7 @@ use crate::htable::bucket::BUCKET_HEADER;
 use crate::htable::{Build, Expected, TableWriter};
 use proptest::prelude::*;
 use siltstone_engine::RateLimiter;
-use siltstone_media::{Mode, Ram};
+use siltstone_vfs::{Mode, Ram};
 
 fn build(kind: Layout) -> Build {
     Build {
@@ -30,7 +30,7 @@ fn item<'a>(n: u32, key: &'a [u8], value: &'a [u8], odd: u32) -> Item<'a> {
 
 /// A table of so many items, and its bytes.
 fn write(
-    media: &dyn Media,
+    vfs: &dyn Vfs,
     keys: u32,
     value: impl Fn(u32) -> usize,
     odd: u32,
@@ -43,7 +43,7 @@ fn write(
     let bytes = (0..keys).map(|n| value(n) as u64 + 7).sum();
     let expected = Expected { items: keys.into(), bytes };
     let mut writer =
-        TableWriter::create(media, 7, build, Origin::default(), expected, &rate, Purpose::Flush)
+        TableWriter::create(vfs, 7, build, Origin::default(), expected, &rate, Purpose::Flush)
             .unwrap();
     for &(hash, n) in &order {
         let (key, value) = (n.to_le_bytes(), vec![n as u8; value(n)]);
@@ -52,16 +52,16 @@ fn write(
     (order, writer.finish().unwrap().bytes)
 }
 
-fn open(media: &Arc<dyn Media>, bytes: u64) -> Arc<HTable> {
-    let homes = Homes { main: media.clone(), upper: None };
+fn open(vfs: &Arc<dyn Vfs>, bytes: u64) -> Arc<HTable> {
+    let homes = Homes { main: vfs.clone(), upper: None };
     Arc::new(HTable::open(&homes, 7, bytes, true).unwrap())
 }
 
 /// Every key is found, no other is, and reading all in order gives all.
 fn round_trip(keys: u32, value: impl Fn(u32) -> usize, odd: u32, kind: HashKind, build: Build) {
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
-    let (order, bytes) = write(media.as_ref(), keys, &value, odd, kind, build);
-    let table = open(&media, bytes);
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+    let (order, bytes) = write(vfs.as_ref(), keys, &value, odd, kind, build);
+    let table = open(&vfs, bytes);
     table.verify(kind).unwrap();
     for n in 0..keys + 50 {
         let (key, hash) = (n.to_le_bytes(), kind.hash(&n.to_le_bytes()));
@@ -93,12 +93,12 @@ fn round_trip(keys: u32, value: impl Fn(u32) -> usize, odd: u32, kind: HashKind,
 #[test]
 fn is_a_table_of_version_2_read() {
     let kind = HashKind { seed: 1, weak_bits: 0 };
-    let media: Arc<dyn Media> = Arc::new(Ram::new());
+    let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     // Of one segment, and of as many items as fill whole buckets: 492 bytes are 41 items.
     let build = Build { fill: 1.0, segment: 128, ..build(Layout::Buckets) };
     let keys = 41 * 20;
-    let (order, bytes) = write(media.as_ref(), keys, |_| 8, 0, kind, build);
-    let table = open(&media, bytes);
+    let (order, bytes) = write(vfs.as_ref(), keys, |_| 8, 0, kind, build);
+    let table = open(&vfs, bytes);
     assert_eq!((table.directory().bits(), table.footer.buckets), (0, 20));
     let name = table.name().to_owned();
     let Footer { frames, .. } = table.footer;
@@ -110,10 +110,10 @@ fn is_a_table_of_version_2_read() {
     sum.frame(&mut directory, at, &stated);
     assert_eq!(directory.len(), frames[DIRECTORY] as usize);
     drop(table);
-    let file = media.open(&name, Mode::ReadWrite).unwrap();
+    let file = vfs.open(&name, Mode::ReadWrite).unwrap();
     file.write_at(at, &directory, Purpose::Flush).unwrap();
     file.write_at(bytes - FOOTER_BYTES as u64, &footer.encode(&sum, 7), Purpose::Flush).unwrap();
-    let table = open(&media, bytes);
+    let table = open(&vfs, bytes);
     assert_eq!(table.footer.version, WHOLE_BUCKETS);
     table.verify(kind).unwrap();
     for (hash, n) in order {
@@ -126,9 +126,9 @@ fn does_a_table_of_items_of_one_length_have_no_air_and_no_end() {
     let kind = HashKind { seed: 1, weak_bits: 0 };
     let build = Build { fill: 1.0, segment: 128, ..build(Layout::Buckets) };
     for keys in [1, 41, 42, 41 * 20 + 1, 41 * 20 + 40] {
-        let media: Arc<dyn Media> = Arc::new(Ram::new());
-        let (_, bytes) = write(media.as_ref(), keys, |_| 8, 0, kind, build);
-        let table = open(&media, bytes);
+        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+        let (_, bytes) = write(vfs.as_ref(), keys, |_| 8, 0, kind, build);
+        let table = open(&vfs, bytes);
         let buckets = keys.div_ceil(41);
         assert_eq!(table.footer.buckets, buckets);
         let end = u64::from(buckets) * BUCKET_HEADER as u64 + 12 * u64::from(keys);

@@ -1,0 +1,369 @@
+//! A file as it is below, and the pages of it that were changed.
+//!
+//! ```text
+//!   0 ──────────────── shown ─────────── len
+//!   pages changed here, over
+//!   what is below     │ zeros
+//! ```
+//!
+//! Invariant: what lies behind `shown` or `len` was cut off, or never was, and reads as zeros when the file
+//! grows again.
+//!
+//! Source: ours.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use siltstone_engine::{Error, Purpose, Result};
+
+use crate::bytes::end_of;
+use crate::names::fault;
+use crate::pmem::{Holding, MAP_BYTES, Mapping, Memory, too_long};
+use crate::{File, Mode, Vfs};
+
+const PAGE_BYTES: u64 = 4096;
+
+/// To ask for bytes in memory takes as long as to copy on for so many.
+const COPY_BYTES: u64 = 512;
+
+/// A copy goes by so many bytes.
+const PIECE_BYTES: u64 = 1 << 20;
+
+type Page = Box<[u8; PAGE_BYTES as usize]>;
+
+/// What a name stands for, whatever its name.
+pub(super) struct Bytes {
+    /// Where it is below, if it is.
+    origin: Option<(Arc<dyn Vfs>, String)>,
+    content: RwLock<Option<Content>>,
+    /// Since it was mapped.
+    flat: Mutex<Option<Flat>>,
+}
+
+/// Memory that was mapped, which stands below from then on.
+struct Flat {
+    memory: Arc<Memory>,
+    /// Held by the mapping, if there is one.
+    token: Arc<()>,
+    /// The file below, if the memory is of it.
+    _apart: Option<Mapping>,
+}
+
+/// Where bytes are that were not changed since.
+enum Source {
+    File(Arc<dyn File>),
+    Memory(Arc<Memory>),
+}
+
+#[derive(Default)]
+struct Content {
+    below: Option<Source>,
+    /// So many bytes of what is below are seen.
+    shown: u64,
+    len: u64,
+    pages: BTreeMap<u64, Page>,
+    is_changed: bool,
+}
+
+impl Bytes {
+    pub(super) fn empty() -> Self {
+        Bytes {
+            origin: None,
+            content: RwLock::new(Some(Content::default())),
+            flat: Mutex::default(),
+        }
+    }
+
+    /// The file `name` of `medium`, opened when it is asked for.
+    pub(super) fn of(medium: Arc<dyn Vfs>, name: String) -> Self {
+        Bytes { origin: Some((medium, name)), content: RwLock::default(), flat: Mutex::default() }
+    }
+
+    /// Opens what is below, once.
+    pub(super) fn open(&self) -> Result<()> {
+        let mut content = self.content.write();
+        if content.is_none()
+            && let Some((medium, name)) = &self.origin
+        {
+            let below = medium.open(name, Mode::Read)?;
+            let len = below.len()?;
+            *content = Some(Content {
+                below: Some(Source::File(below)),
+                shown: len,
+                len,
+                ..Content::default()
+            });
+        }
+        Ok(())
+    }
+
+    /// Where these bytes are below, if nothing was changed of them.
+    pub(super) fn unchanged(&self) -> Option<(&Arc<dyn Vfs>, &str)> {
+        let (medium, name) = self.origin.as_ref()?;
+        let is_changed = self.content.read().as_ref().is_some_and(|content| content.is_changed);
+        (!is_changed).then_some((medium, name))
+    }
+
+    fn read<T>(&self, act: impl FnOnce(&Content) -> T) -> T {
+        act(self.content.read().as_ref().unwrap_or(&Content::default()))
+    }
+
+    fn change<T>(&self, act: impl FnOnce(&mut Content) -> T) -> T {
+        let mut content = self.content.write();
+        let content = content.get_or_insert_default();
+        content.is_changed = true;
+        act(content)
+    }
+
+    /// Turns it into memory, and maps that.
+    pub(super) fn map(&self, name: &str, bytes: u64) -> Result<Mapping> {
+        self.open()?;
+        let mut flat = self.flat.lock();
+        if flat.as_ref().is_some_and(|flat| Arc::strong_count(&flat.token) > 1) {
+            return Err(Error::Locked { path: name.to_owned(), holder: Some(std::process::id()) });
+        }
+        let (len, is_flat) = self.read(|content| (content.len, content.is_flat(bytes)));
+        if len > bytes {
+            return Err(too_long(name, len, bytes));
+        }
+        let mapped = match flat.take() {
+            Some(mapped) if is_flat => mapped,
+            _ => self.flatten(name, bytes)?,
+        };
+        self.change(|content| {
+            let below = Some(Source::Memory(mapped.memory.clone()));
+            *content =
+                Content { below, shown: bytes, len: bytes, is_changed: true, ..Content::default() };
+        });
+        let (memory, token) = (mapped.memory.clone(), mapped.token.clone());
+        *flat = Some(mapped);
+        Ok(Mapping::new(name.to_owned(), memory, Box::new(Holding(token))))
+    }
+
+    /// Memory that holds its bytes: of the file below, if it can be had apart from it, else a copy.
+    fn flatten(&self, name: &str, bytes: u64) -> Result<Flat> {
+        let token = Arc::default();
+        if let Some((medium, below)) = self.unchanged()
+            && let Some(apart) = medium.map_private(below, bytes)?
+        {
+            return Ok(Flat { memory: apart.memory().clone(), token, _apart: Some(apart) });
+        }
+        let len = usize::try_from(bytes);
+        let len = len.map_err(|_| fault("map", name, ErrorKind::OutOfMemory))?;
+        let memory = Memory::anonymous(len).map_err(|error| Error::io("map", name, &error))?;
+        self.read(|content| {
+            let mut piece = Vec::new();
+            for start in (0..content.len).step_by(PIECE_BYTES as usize) {
+                piece.resize(PIECE_BYTES.min(content.len - start) as usize, 0);
+                content.read(start, &mut piece, Purpose::Recovery)?;
+                // What is zero is there already, and takes no memory.
+                let pages = piece.chunks(MAP_BYTES).enumerate();
+                for (at, page) in pages.filter(|(_, page)| page.iter().any(|&byte| byte != 0)) {
+                    memory.store(start as usize + at * MAP_BYTES, page);
+                }
+            }
+            Ok::<_, Error>(())
+        })?;
+        Ok(Flat { memory: Arc::new(memory), token, _apart: None })
+    }
+}
+
+impl Source {
+    fn read_at(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
+        match self {
+            Source::File(file) => file.read_at(offset, buf, purpose)?,
+            Source::Memory(memory) => memory.load(offset as usize, buf),
+        }
+        Ok(())
+    }
+
+    fn next_data(&self, offset: u64) -> Result<u64> {
+        match self {
+            Source::File(file) => file.next_data(offset),
+            Source::Memory(_) => Ok(offset),
+        }
+    }
+
+    /// In memory reading is copying.
+    fn seek_cost_bytes(&self) -> u64 {
+        match self {
+            Source::File(file) => file.seek_cost_bytes(),
+            Source::Memory(_) => COPY_BYTES,
+        }
+    }
+}
+
+impl Content {
+    /// Whether it is memory of so many bytes, and nothing else.
+    fn is_flat(&self, bytes: u64) -> bool {
+        let is_memory = matches!(self.below, Some(Source::Memory(_)));
+        is_memory && self.pages.is_empty() && (self.shown, self.len) == (bytes, bytes)
+    }
+
+    /// Fills `buf`, all of which is in the file.
+    fn read(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
+        let end = offset + buf.len() as u64;
+        let mut at = offset;
+        let part = |buf: &mut [u8], from: u64, to: u64| -> Result<()> {
+            self.read_below(
+                from,
+                &mut buf[(from - offset) as usize..(to - offset) as usize],
+                purpose,
+            )
+        };
+        for (&number, page) in self.pages.range(offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES)) {
+            let start = (number * PAGE_BYTES).max(offset);
+            let stop = ((number + 1) * PAGE_BYTES).min(end);
+            part(buf, at, start)?;
+            let piece = &page
+                [(start - number * PAGE_BYTES) as usize..(stop - number * PAGE_BYTES) as usize];
+            buf[(start - offset) as usize..(stop - offset) as usize].copy_from_slice(piece);
+            at = stop;
+        }
+        part(buf, at, end)
+    }
+
+    /// Fills `buf` with what is below, zeros behind.
+    fn read_below(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
+        let there = self.shown.saturating_sub(offset).min(buf.len() as u64) as usize;
+        let (there, behind) = buf.split_at_mut(there);
+        behind.fill(0);
+        match &self.below {
+            Some(below) if !there.is_empty() => below.read_at(offset, there, purpose),
+            _ => Ok(()),
+        }
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8], purpose: Purpose) -> Result<()> {
+        let mut rest = bytes;
+        let mut at = offset;
+        while !rest.is_empty() {
+            let number = at / PAGE_BYTES;
+            let start = (at % PAGE_BYTES) as usize;
+            let (head, tail) = rest.split_at(rest.len().min(PAGE_BYTES as usize - start));
+            let page = match self.pages.entry(number) {
+                std::collections::btree_map::Entry::Occupied(page) => page.into_mut(),
+                std::collections::btree_map::Entry::Vacant(_) => {
+                    let page = self.page(number, purpose)?;
+                    self.pages.entry(number).or_insert(page)
+                }
+            };
+            page[start..start + head.len()].copy_from_slice(head);
+            at += head.len() as u64;
+            rest = tail;
+        }
+        if !bytes.is_empty() {
+            self.len = self.len.max(at);
+        }
+        Ok(())
+    }
+
+    /// A page as it is below.
+    fn page(&self, number: u64, purpose: Purpose) -> Result<Page> {
+        let mut page = Box::new([0; PAGE_BYTES as usize]);
+        self.read_below(number * PAGE_BYTES, &mut page[..], purpose)?;
+        Ok(page)
+    }
+
+    fn set_len(&mut self, len: u64) {
+        self.shown = self.shown.min(len);
+        self.len = len;
+        drop(self.pages.split_off(&len.div_ceil(PAGE_BYTES)));
+        if let Some(last) = self.pages.get_mut(&(len / PAGE_BYTES)) {
+            last[(len % PAGE_BYTES) as usize..].fill(0);
+        }
+    }
+
+    fn next_data(&self, offset: u64) -> Result<u64> {
+        let changed = self.pages.range(offset / PAGE_BYTES..).next();
+        let changed = changed.map_or(self.len, |(number, _)| (number * PAGE_BYTES).max(offset));
+        let below = match &self.below {
+            Some(below) if offset < self.shown => Some(below.next_data(offset)?),
+            _ => None,
+        };
+        let below = below.filter(|&next| next < self.shown).unwrap_or(self.len);
+        Ok(changed.min(below))
+    }
+}
+
+/// A handle.
+pub(super) struct OverlayFile {
+    name: String,
+    bytes: Arc<Bytes>,
+    mode: Mode,
+}
+
+impl OverlayFile {
+    pub(super) fn new(name: String, bytes: Arc<Bytes>, mode: Mode) -> Self {
+        OverlayFile { name, bytes, mode }
+    }
+
+    fn fault(&self, operation: &'static str, kind: ErrorKind) -> Error {
+        fault(operation, &*self.name, kind)
+    }
+
+    fn change<T>(
+        &self,
+        operation: &'static str,
+        act: impl FnOnce(&mut Content) -> Result<T>,
+    ) -> Result<T> {
+        match self.mode {
+            Mode::Read => Err(self.fault(operation, ErrorKind::PermissionDenied)),
+            Mode::ReadWrite => self.bytes.change(act),
+        }
+    }
+}
+
+impl File for OverlayFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
+        self.bytes.read(|content| match end_of(offset, buf.len() as u64) {
+            Some(end) if end <= content.len => content.read(offset, buf, purpose),
+            _ => Err(self.fault("read", ErrorKind::UnexpectedEof)),
+        })
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8], purpose: Purpose) -> Result<()> {
+        if end_of(offset, bytes.len() as u64).is_none() {
+            return Err(self.fault("write", ErrorKind::FileTooLarge));
+        }
+        self.change("write", |content| content.write(offset, bytes, purpose))
+    }
+
+    fn sync(&self, _purpose: Purpose) -> Result<()> {
+        Ok(())
+    }
+
+    fn seek_cost_bytes(&self) -> u64 {
+        self.bytes
+            .read(|content| content.below.as_ref().map_or(COPY_BYTES, Source::seek_cost_bytes))
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.bytes.read(|content| content.len))
+    }
+
+    fn next_data(&self, offset: u64) -> Result<u64> {
+        self.bytes.read(|content| content.next_data(offset))
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        if end_of(len, 0).is_none() {
+            return Err(self.fault("set length of", ErrorKind::FileTooLarge));
+        }
+        self.change("set length of", |content| {
+            content.set_len(len);
+            Ok(())
+        })
+    }
+
+    fn reserve(&self, _len: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn punch_hole(&self, _offset: u64, _len: u64) -> Result<()> {
+        // What it would give back is not there to be given back.
+        Err(self.fault("punch a hole in", ErrorKind::Unsupported))
+    }
+}

@@ -1,0 +1,364 @@
+//! Does every medium keep the contract of `Vfs` and `File`?
+//!
+//! One set of questions, asked of each medium in turn, so that an engine tested on one of them runs
+//! on all.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // Helpers of tests are tests.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Purpose};
+use siltstone_vfs::{Disk, DiskOptions, Faulty, File, Metered, Mode, Overlay, Ram, Vfs};
+
+const WHY: Purpose = Purpose::Maintenance;
+
+/// Asks every medium, each with an empty root; names the one that fails.
+fn on_every_medium(question: impl Fn(&dyn Vfs)) {
+    let directories = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let disk = |i: usize| Disk::open(directories[i].path()).unwrap();
+    let mut vfs: Vec<(&str, Arc<dyn Vfs>)> = vec![
+        ("Disk", Arc::new(disk(0))),
+        ("Ram", Arc::new(Ram::new())),
+        ("Faulty", Arc::new(Faulty::new(1))),
+        ("Metered Ram", Arc::new(Metered::new(Arc::new(Ram::new())))),
+        ("Overlay", Arc::new(Overlay::new(Arc::new(Ram::new())))),
+        ("Metered Disk", Arc::new(Metered::new(Arc::new(disk(1))))),
+    ];
+    let direct = disk(2).with_options(DiskOptions { direct: true, ..DiskOptions::default() });
+    // Some file systems have no direct reads and say so; the probe must not count as a file.
+    let probe = direct.create("probe").is_ok();
+    direct.remove("probe").unwrap();
+    if probe {
+        vfs.push(("Disk, direct", Arc::new(direct)));
+    }
+    for (name, medium) in vfs {
+        println!("asking {name}");
+        question(&*medium);
+    }
+}
+
+fn kind<T>(result: Result<T, Error>) -> ErrorKind {
+    match result {
+        Err(Error::Io { kind, operation, file, .. }) => {
+            assert!(!operation.is_empty() && !file.is_empty());
+            kind
+        }
+        Err(other) => panic!("not an I/O error: {other}"),
+        Ok(_) => panic!("no error"),
+    }
+}
+
+fn read(file: &dyn File, offset: u64, len: usize) -> Vec<u8> {
+    let mut buf = vec![0xAA; len];
+    file.read_at(offset, &mut buf, WHY).unwrap();
+    buf
+}
+
+fn write(vfs: &dyn Vfs, name: &str, bytes: &[u8]) -> Arc<dyn File> {
+    let file = vfs.create(name).unwrap();
+    file.write_at(0, bytes, WHY).unwrap();
+    file
+}
+
+/// A disk hands over in steps what a job writes.
+#[test]
+fn is_all_of_a_long_write_in_its_place_whatever_it_is_for() {
+    let bytes: Vec<u8> = (0..900_001).map(|i| (i % 251) as u8).collect();
+    on_every_medium(|vfs| {
+        for purpose in Purpose::ALL {
+            let file = vfs.create(purpose.name()).unwrap();
+            file.write_at(7, &bytes, purpose).unwrap();
+            file.begin_sync();
+            file.sync(purpose).unwrap();
+            assert_eq!(file.len().unwrap(), 7 + bytes.len() as u64);
+            assert!(read(&*file, 7, bytes.len()) == bytes, "{purpose:?}");
+        }
+    });
+}
+
+#[test]
+fn files_are_created_once_listed_in_order_and_removed() {
+    on_every_medium(|vfs| {
+        for name in ["b", "a", "c"] {
+            vfs.create(name).unwrap();
+        }
+        assert_eq!(kind(vfs.create("a")), ErrorKind::AlreadyExists);
+        assert_eq!(vfs.list().unwrap(), ["a", "b", "c"]);
+        vfs.remove("b").unwrap();
+        assert_eq!(kind(vfs.remove("b")), ErrorKind::NotFound);
+        assert_eq!(kind(vfs.open("b", Mode::Read)), ErrorKind::NotFound);
+        assert!(!vfs.exists("b").unwrap() && vfs.exists("c").unwrap());
+        assert_eq!(vfs.list().unwrap(), ["a", "c"]);
+        vfs.sync_dir(WHY).unwrap();
+    });
+}
+
+#[test]
+fn a_name_that_leads_elsewhere_is_refused_by_every_operation() {
+    on_every_medium(|vfs| {
+        vfs.create("there").unwrap();
+        for bad in ["", ".", "..", "a/b", "/etc", "a\0"] {
+            let refused = [
+                kind(vfs.create(bad)),
+                kind(vfs.open(bad, Mode::Read)),
+                kind(vfs.exists(bad)),
+                kind(vfs.remove(bad)),
+                kind(vfs.rename(bad, "x")),
+                kind(vfs.rename("there", bad)),
+                kind(vfs.subdirectory(bad)),
+                kind(vfs.remove_subdirectory(bad)),
+                kind(vfs.lock(bad)),
+                kind(vfs.link(bad, vfs, "x")),
+                kind(vfs.link("there", vfs, bad)),
+            ];
+            assert_eq!(refused, [ErrorKind::InvalidInput; 11], "{bad:?}");
+        }
+        assert_eq!(vfs.list().unwrap(), ["there"]);
+    });
+}
+
+#[test]
+fn reads_and_writes_go_where_they_say() {
+    on_every_medium(|vfs| {
+        let file = vfs.create("a").unwrap();
+        assert!(file.is_empty().unwrap());
+        let bytes: Vec<u8> = (0..40_000u32).map(|i| (i * 7 % 251) as u8).collect();
+        file.write_at(0, &bytes, WHY).unwrap();
+        file.write_at(10_000, b"patched", WHY).unwrap();
+        let mut expected = bytes;
+        expected[10_000..10_007].copy_from_slice(b"patched");
+        assert_eq!(file.len().unwrap(), 40_000);
+        file.sync(WHY).unwrap();
+        let reader = vfs.open("a", Mode::Read).unwrap();
+        // Around the boundaries of sectors, blocks and chunks.
+        for offset in [0, 1, 511, 512, 4095, 4096, 9_999, 16_383, 39_999] {
+            for len in [0, 1, 512, 4096, 20_000] {
+                let len = len.min(40_000 - offset);
+                let found = read(&*reader, offset as u64, len);
+                assert_eq!(found, expected[offset..offset + len], "{len} bytes at {offset}");
+            }
+        }
+        assert_eq!(read(&*reader, 0, 40_000), expected);
+        assert!(reader.write_at(0, b"x", WHY).is_err(), "opened for reading");
+    });
+}
+
+#[test]
+fn a_read_past_the_end_is_an_unexpected_end_of_file() {
+    on_every_medium(|vfs| {
+        let file = write(vfs, "a", &[1; 5000]);
+        for (offset, len) in [(0, 5001), (4999, 2), (5000, 1), (4096, 4096), (1 << 40, 1)] {
+            let end = kind(file.read_at(offset, &mut vec![0; len], WHY));
+            assert_eq!(end, ErrorKind::UnexpectedEof, "{len} bytes at {offset}");
+        }
+        assert_eq!(read(&*file, 4999, 1), [1]);
+    });
+}
+
+#[test]
+fn gaps_read_as_zeros_and_so_does_what_was_cut_and_grew_again() {
+    on_every_medium(|vfs| {
+        let file = write(vfs, "a", &[1; 100]);
+        file.write_at(70_000, &[2; 10], WHY).unwrap();
+        assert_eq!(file.len().unwrap(), 70_010);
+        assert_eq!(read(&*file, 100, 69_900), [0; 69_900]);
+        file.set_len(50).unwrap();
+        assert_eq!(file.len().unwrap(), 50);
+        file.set_len(200).unwrap();
+        assert_eq!(read(&*file, 0, 50), [1; 50]);
+        assert_eq!(read(&*file, 50, 150), [0; 150]);
+    });
+}
+
+#[test]
+fn a_hole_reads_as_zeros_and_leaves_the_rest_and_the_length() {
+    on_every_medium(|vfs| {
+        let file = write(vfs, "a", &[3; 50_000]);
+        match file.punch_hole(1000, 40_000) {
+            Err(Error::Io { kind: ErrorKind::Unsupported, .. }) => return,
+            done => done.unwrap(),
+        }
+        let mut expected = vec![3; 50_000];
+        expected[1000..41_000].fill(0);
+        assert_eq!(read(&*file, 0, 50_000), expected);
+        // Over the end and past it: the length stays.
+        file.punch_hole(49_000, 10_000).unwrap();
+        file.punch_hole(90_000, 10).unwrap();
+        file.punch_hole(0, 0).unwrap();
+        expected[49_000..].fill(0);
+        assert_eq!(file.len().unwrap(), 50_000);
+        assert_eq!(read(&*file, 0, 50_000), expected);
+    });
+}
+
+#[test]
+fn reserving_space_changes_neither_bytes_nor_length() {
+    on_every_medium(|vfs| {
+        let file = write(vfs, "a", b"abc");
+        file.reserve(1 << 20).unwrap();
+        file.reserve(0).unwrap();
+        assert_eq!(file.len().unwrap(), 3);
+        assert_eq!(read(&*file, 0, 3), b"abc");
+    });
+}
+
+#[test]
+fn a_rename_replaces_what_bore_the_name_and_open_handles_read_on() {
+    on_every_medium(|vfs| {
+        write(vfs, "new", b"new");
+        let old = write(vfs, "current", b"old");
+        vfs.rename("new", "current").unwrap();
+        assert_eq!(vfs.list().unwrap(), ["current"]);
+        assert_eq!(read(&*vfs.open("current", Mode::Read).unwrap(), 0, 3), b"new");
+        assert_eq!(read(&*old, 0, 3), b"old");
+        vfs.rename("current", "current").unwrap();
+        assert!(vfs.exists("current").unwrap());
+        assert_eq!(kind(vfs.rename("missing", "x")), ErrorKind::NotFound);
+    });
+}
+
+#[test]
+fn a_removed_file_stays_readable_and_writable_by_its_handles() {
+    on_every_medium(|vfs| {
+        let file = write(vfs, "a", b"still here");
+        vfs.remove("a").unwrap();
+        write(vfs, "a", b"another");
+        file.write_at(0, b"STILL", WHY).unwrap();
+        file.sync(WHY).unwrap();
+        assert_eq!(read(&*file, 0, 10), b"STILL here");
+        assert_eq!(read(&*vfs.open("a", Mode::Read).unwrap(), 0, 7), b"another");
+    });
+}
+
+#[test]
+fn subdirectories_are_apart_and_go_with_all_in_them() {
+    on_every_medium(|vfs| {
+        let sub = vfs.subdirectory("sub").unwrap();
+        write(&*sub, "a", b"in sub");
+        write(&*sub.subdirectory("deeper").unwrap(), "b", b"deep");
+        write(vfs, "a", b"in root");
+        assert_eq!(vfs.list().unwrap(), ["a"]);
+        assert_eq!(vfs.subdirectories().unwrap(), ["sub"]);
+        let again = vfs.subdirectory("sub").unwrap();
+        assert_eq!(read(&*again.open("a", Mode::Read).unwrap(), 0, 6), b"in sub");
+        assert!(again.name().starts_with(&vfs.name()));
+
+        // One name space for both kinds.
+        assert!(vfs.create("sub").is_err());
+        assert!(vfs.open("sub", Mode::Read).is_err());
+        assert!(vfs.remove("sub").is_err());
+        assert!(vfs.subdirectory("a").is_err());
+        assert!(vfs.rename("a", "sub").is_err());
+        assert!(vfs.remove_subdirectory("a").is_err());
+        assert!(!vfs.exists("sub").unwrap());
+
+        vfs.remove_subdirectory("sub").unwrap();
+        assert!(vfs.subdirectories().unwrap().is_empty());
+        assert_eq!(kind(vfs.remove_subdirectory("sub")), ErrorKind::NotFound);
+        assert_eq!(kind(sub.create("late")), ErrorKind::NotFound);
+        assert!(vfs.subdirectory("sub").unwrap().list().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_lock_is_taken_once_until_it_is_dropped() {
+    on_every_medium(|vfs| {
+        let guard = vfs.lock("LOCK").unwrap();
+        match vfs.lock("LOCK").map(drop) {
+            Err(Error::Locked { path, holder }) => {
+                assert!(path.ends_with("LOCK"));
+                assert_eq!(holder, Some(std::process::id()));
+            }
+            other => panic!("taken twice: {other:?}"),
+        }
+        let other = vfs.lock("OTHER").unwrap();
+        drop(guard);
+        drop(vfs.lock("LOCK").unwrap());
+        drop(other);
+        assert_eq!(vfs.list().unwrap(), ["LOCK", "OTHER"], "lock files stay");
+    });
+}
+
+#[test]
+fn a_link_is_the_same_file_under_a_second_name() {
+    on_every_medium(|vfs| {
+        let sub = vfs.subdirectory("sub").unwrap();
+        write(vfs, "a", b"shared");
+        assert!(vfs.link("a", &*sub, "b").unwrap());
+        assert!(vfs.link("a", vfs, "c").unwrap());
+        vfs.remove("a").unwrap();
+        assert_eq!(read(&*sub.open("b", Mode::Read).unwrap(), 0, 6), b"shared");
+        assert_eq!(kind(vfs.link("c", &*sub, "b")), ErrorKind::AlreadyExists);
+        assert_eq!(kind(vfs.link("a", &*sub, "x")), ErrorKind::NotFound);
+    });
+}
+
+#[test]
+fn a_link_to_another_kind_of_medium_is_left_to_a_copy() {
+    on_every_medium(|vfs| {
+        write(vfs, "a", b"bytes");
+        let stranger = Faulty::new(2);
+        assert!(!vfs.link("a", &stranger, "a").unwrap());
+        assert!(stranger.list().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn threads_share_a_file_and_each_write_is_whole() {
+    on_every_medium(|vfs| {
+        let file = vfs.create("a").unwrap();
+        file.set_len(4 * 4096).unwrap();
+        std::thread::scope(|scope| {
+            for i in 0..4u8 {
+                let file = &file;
+                scope.spawn(move || {
+                    let offset = u64::from(i) * 4096;
+                    for round in 0..50 {
+                        file.write_at(offset, &[i * 50 + round; 4096], WHY).unwrap();
+                        assert_eq!(read(&**file, offset, 4096), [i * 50 + round; 4096]);
+                    }
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn a_disk_is_a_directory_that_is_there_or_is_made() {
+    let temporary = tempfile::tempdir().unwrap();
+    let path = temporary.path().join("a/b/c");
+    assert_eq!(kind(Disk::open(&path)), ErrorKind::NotFound);
+    let disk = Disk::create(&path).unwrap();
+    assert_eq!(disk.path(), Some(path.as_path()));
+    disk.create("file").unwrap();
+    assert_eq!(Disk::create(&path).unwrap().list().unwrap(), ["file"]);
+    assert_eq!(kind(Disk::open(path.join("file"))), ErrorKind::NotADirectory);
+    assert!(Disk::create(path.join("file")).is_err());
+}
+
+/// Two handles that name the directory differently are still two opens of one directory.
+#[test]
+fn a_disk_is_locked_whatever_its_path_is_called() {
+    let temporary = tempfile::tempdir().unwrap();
+    std::fs::create_dir(temporary.path().join("sub")).unwrap();
+    let disk = Disk::open(temporary.path()).unwrap();
+    let _guard = disk.lock("LOCK").unwrap();
+    let detour = Disk::open(temporary.path().join("sub/..")).unwrap();
+    assert!(matches!(detour.lock("LOCK"), Err(Error::Locked { .. })));
+}
+
+#[test]
+fn file_on_disk_reports_that_it_was_removed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let vfs = Disk::open(scratch.path()).unwrap();
+    for file in [vfs.create("a").unwrap(), vfs.create_append("b").unwrap()] {
+        file.write_at(0, b"x", Purpose::Log).unwrap();
+        assert!(!file.is_removed().unwrap());
+    }
+    let growing = vfs.create_append("c").unwrap();
+    vfs.rename("c", "d").unwrap();
+    assert!(!growing.is_removed().unwrap(), "it has another name");
+    std::fs::remove_file(scratch.path().join("d")).unwrap();
+    assert!(growing.is_removed().unwrap());
+}
