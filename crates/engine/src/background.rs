@@ -386,7 +386,7 @@ pub trait BackgroundWork {
     ///
     /// # Errors
     /// What made a job fail.
-    fn drain(&self, unfinished: impl Fn(&Self::State) -> bool) -> Result<()> {
+    fn drain_jobs(&self, unfinished: impl Fn(&Self::State) -> bool) -> Result<()> {
         let background = self.background();
         background.check_writable()?;
         let failures = background.lock().failures;
@@ -510,7 +510,7 @@ mod tests {
             let work = Countdown::new(scheduler, 5, Vec::new());
             work.schedule();
             assert!(work.wait_while(|state| state.left > 2).unwrap());
-            work.drain(|state| state.left > 0).unwrap();
+            work.drain_jobs(|state| state.left > 0).unwrap();
             assert_eq!(work.background.lock().left, 0);
             assert!(!work.wait_while(|state| state.left > 0).unwrap());
         }
@@ -520,9 +520,9 @@ mod tests {
     fn does_a_passing_fault_reach_waiters_and_is_the_work_tried_again() {
         for scheduler in [Scheduler::manual(), Scheduler::threads(1)] {
             let work = Countdown::new(scheduler, 3, vec![(2, read_fault())]);
-            assert!(work.drain(|state| state.left > 0).is_err());
+            assert!(work.drain_jobs(|state| state.left > 0).is_err());
             assert!(work.background.check_writable().is_ok());
-            work.drain(|state| state.left > 0).unwrap();
+            work.drain_jobs(|state| state.left > 0).unwrap();
         }
     }
 

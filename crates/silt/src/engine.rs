@@ -180,7 +180,7 @@ impl Engine for Silt {
     }
 
     fn maintain(&self) -> Result<()> {
-        self.inner.drain(|_| false)
+        self.inner.drain_jobs(|_| false)
     }
 
     fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {

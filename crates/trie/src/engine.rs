@@ -264,7 +264,7 @@ impl Engine for Trie {
     }
 
     fn maintain(&self) -> Result<()> {
-        self.inner.drain(|state| state.flushing > 0)
+        self.inner.drain_jobs(|state| state.flushing > 0)
     }
 
     fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()> {
