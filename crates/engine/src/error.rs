@@ -172,11 +172,21 @@ impl Error {
     /// memory, time. The request had no effect, or one that was undone, and may be tried again. A
     /// sync that says so is another matter: it leaves in doubt all that it covered.
     pub fn is_transient(&self) -> bool {
-        const LACKING: [i32; 5] =
-            [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN, libc::EINTR];
-        let lacks = matches!(self, Error::Io { code: Some(code), operation, .. }
-            if LACKING.contains(code) && !is_sync(operation));
-        lacks || self.is_disk_full()
+        use std::io::ErrorKind::{Interrupted, OutOfMemory, WouldBlock};
+        // `ErrorKind` has no stable variants for these two. All Unix systems number them alike.
+        const ENFILE: i32 = 23;
+        const EMFILE: i32 = 24;
+        let is_lack = match self {
+            Error::Io { code: Some(ENFILE | EMFILE), operation, .. }
+            | Error::Io {
+                code: Some(_),
+                kind: OutOfMemory | WouldBlock | Interrupted,
+                operation,
+                ..
+            } => !is_sync(operation),
+            _ => false,
+        };
+        is_lack || self.is_disk_full()
     }
 
     /// Whether the file was not there.

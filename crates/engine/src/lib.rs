@@ -1,60 +1,42 @@
-//! The contract that every storage engine keeps, and the words they share.
+//! The contract of a storage engine, and the types in it.
 //!
-//! Everything else in the house stands on this crate; it depends on nothing of ours.
+//! The lowest crate: every other crate may depend on it, and it depends on no other crate of the workspace.
+//! What engines need to run (threads, throttling, group commit) is in `siltstone-runtime`.
 //!
-//! | module | one idea |
+//! | module | content |
 //! | --- | --- |
-//! | [`contract`] | the [`Engine`] trait: what an engine promises |
-//! | [`cursor`] | walking a table in engine order |
-//! | `forward` | engines around engines: [`forward_engine`] |
-//! | [`batch`] | [`WriteBatch`]: writes that happen together or not at all |
-//! | [`entry`] | what a key maps to; the limits on keys and values |
-//! | [`error`] | the one error type, which names the file, the key or the option |
-//! | [`inspection`] | what is in a file, told for people |
-//! | [`io`] | [`Purpose`]: why bytes move, and counters of how many did |
-//! | [`stats`] | what every engine reports, in the field's words |
-//! | [`options`] | options as `key=value`, refused whole with every mistake named |
-//! | [`clear`] | removing every key, for engines that have no quicker way |
-//! | [`clock`] | time, injected |
-//! | [`sample`] | a key drawn by chance, for engines that have no quicker way |
-//! | [`scheduler`] | background work by priority, on threads or replayed by hand |
-//! | [`patience`] | what a background thread does so that nobody waits for it |
-//! | [`background`] | the background work of one open table, and waiting for it |
-//! | [`pressure`] | writers slow down in proportion to debt |
-//! | [`group`] | group commit: whoever comes first writes for all who wait |
-//! | [`headway`] | jobs let the write pass that is under way |
-//! | [`duty`] | where they do: between two steps, however deep in the code |
-//! | [`repair`] | what a repair did, and what it could not save |
-//! | [`rate`] | a limit on background bytes a second |
-//! | [`env`](mod@env) | the injected world: clock, seed, scheduler, rate limit |
+//! | [`contract`] | the [`Engine`] trait: what an engine guarantees |
+//! | [`cursor`] | iteration over a table in engine order |
+//! | `forward` | [`forward_engine`]: engines that wrap another engine |
+//! | [`batch`] | [`WriteBatch`]: writes that are applied atomically |
+//! | [`entry`] | the value of a key; limits on keys and values |
+//! | [`error`] | the error type, which names the file, key or option |
+//! | [`inspection`] | the content of a file, in text form |
+//! | [`io`] | [`Purpose`] of an I/O request, and counters by purpose |
+//! | [`stats`] | the statistics that every engine reports |
+//! | [`names`] | suggestions for mistyped names |
+//! | [`options`] | `key=value` options, rejected together with every mistake named |
+//! | [`clear`] | deletion of every key, for engines without a faster way |
+//! | [`clock`] | the injected clock |
+//! | [`sample`] | a random key, for engines without a faster way |
+//! | [`repair`] | the result of a repair, with what was lost |
 
-pub mod background;
 pub mod batch;
 pub mod clear;
 pub mod clock;
 pub mod contract;
 pub mod cursor;
-pub mod duty;
 pub mod entry;
-pub mod env;
 pub mod error;
 mod forward;
-pub mod group;
-pub mod headway;
 pub mod inspection;
 pub mod io;
-mod late;
 pub mod names;
 pub mod options;
-pub mod patience;
-pub mod pressure;
-pub mod rate;
 pub mod repair;
 pub mod sample;
-pub mod scheduler;
 pub mod stats;
 
-pub use background::{Background, BackgroundWork};
 pub use batch::{Op, WriteBatch};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use contract::{
@@ -62,14 +44,9 @@ pub use contract::{
 };
 pub use cursor::{Cursor, Forward, ForwardCursor};
 pub use entry::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Timestamp};
-pub use env::Env;
 pub use error::{Error, InvalidOption, Result};
-pub use group::GroupCommit;
 pub use inspection::Inspection;
 pub use io::{IoCounters, IoCounts, NvmCounts, Purpose};
 pub use options::OptionReader;
-pub use pressure::{Stall, StallCounters, WriteController};
-pub use rate::RateLimiter;
 pub use repair::{KeyBounds, Loss, LossEffect, RepairReport};
-pub use scheduler::{Priority, Scheduler};
 pub use stats::Stats;

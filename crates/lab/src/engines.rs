@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use siltstone::{Db, DbOptions};
 use siltstone_engine::names::unknown;
-use siltstone_engine::{Engine, Env, Error, InvalidOption, Result};
+use siltstone_engine::{Engine, Error, InvalidOption, Result};
 use siltstone_lsm::{Lsm, Options as LsmOptions};
 use siltstone_mica::{Mica, Options as MicaOptions};
+use siltstone_runtime::Env;
 use siltstone_silt::{Options as SiltOptions, Silt};
 use siltstone_skimpy::{Options as SkimpyOptions, Skimpy};
 use siltstone_trie::{Options as TrieOptions, Trie};

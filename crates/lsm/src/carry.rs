@@ -71,7 +71,7 @@ impl Inner {
         let mut hot = memtable.tree().iter().enumerate().peekable();
         while let Some((at, entry)) = hot.next() {
             if at % STEP == 0 {
-                self.background.between_steps()?;
+                self.background.check_cancelled()?;
             }
             if entry.updates() >= threshold {
                 bytes += entry.key().len() + entry.newest().value.len();
@@ -94,7 +94,7 @@ impl Inner {
         let mut hotness = Hotness::default();
         for (at, entry) in memtable.tree().iter().enumerate() {
             if at % STEP == 0 {
-                self.background.between_steps()?;
+                self.background.check_cancelled()?;
             }
             hotness.count(entry.updates(), entry.key().len() + entry.newest().value.len());
         }

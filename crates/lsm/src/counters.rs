@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use siltstone_engine::StallCounters;
+use siltstone_runtime::StallCounters;
 
 use crate::rowtable::Tally;
 

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use siltstone_engine::{
-    Background, BackgroundWork, Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry,
-    Env, GroupCommit, KeyRange, ReadPoint, Result, Stats, VerifyReport, WriteBatch,
-    WriteController,
+    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, KeyRange, ReadPoint, Result,
+    Stats, VerifyReport, WriteBatch,
 };
+use siltstone_runtime::{Background, BackgroundWork, Env, GroupCommit, WriteController};
 use siltstone_structures::ChunkPool;
 use siltstone_table::{BlockCache, Link, SpareSegment};
 use siltstone_vfs::{PmemPool, Vfs};

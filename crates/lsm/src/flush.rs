@@ -20,7 +20,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use siltstone_engine::batch::write_varint;
-use siltstone_engine::{BackgroundWork, Error, Priority, Purpose, Result};
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_runtime::{BackgroundWork, Priority};
 use siltstone_table::log::remove_logs;
 use siltstone_table::{EntryRef, FileKind, FileNumber, Kind, TableMeta, TableOptions, TableWriter};
 use siltstone_vfs::PmemPool;
@@ -305,7 +306,7 @@ impl Inner {
         memtable.for_each(|entry, place| {
             seen += 1;
             if seen.is_multiple_of(STEP) {
-                self.background.between_steps()?;
+                self.background.check_cancelled()?;
             }
             let is_carried = place.is_newest && carried.has(place.key);
             if retain.keep(entry.key, entry.sequence).is_none() || is_carried {

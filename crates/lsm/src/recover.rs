@@ -20,9 +20,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use siltstone_engine::{
-    Background, Env, GroupCommit, Purpose, Result, WriteBatch, WriteController,
-};
+use siltstone_engine::{Purpose, Result, WriteBatch};
+use siltstone_runtime::{Background, Env, GroupCommit, WriteController};
 use siltstone_structures::ChunkPool;
 use siltstone_table::log::{malformed, replay_synced};
 use siltstone_table::{BlockCache, FileKind, Replay, SpareSegment, WalWriter, parse_file_name};

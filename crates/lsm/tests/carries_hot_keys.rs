@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
+use siltstone_runtime::Env;
 use siltstone_vfs::{Ram, Vfs};
 
 fn open(vfs: &Arc<dyn Vfs>) -> Lsm {

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use siltstone_engine::{Durability, Engine, Env, KeyRange, ManualClock, WriteBatch};
+use siltstone_engine::{Durability, Engine, KeyRange, ManualClock, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
+use siltstone_runtime::Env;
 use siltstone_vfs::{Ram, Vfs};
 
 const SMALL: &str = "memtable=8KiB table=4KiB levels=12KiB:48KiB:256KiB l0_compact=2 container=0";

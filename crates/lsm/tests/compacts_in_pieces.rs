@@ -5,9 +5,11 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, KeyRange, ManualClock, WriteBatch};
+use siltstone_engine::{Durability, Engine, KeyRange, ManualClock, WriteBatch};
+use siltstone_faults::Faulty;
 use siltstone_lsm::{Lsm, Options};
-use siltstone_vfs::{Faulty, Vfs};
+use siltstone_runtime::Env;
+use siltstone_vfs::Vfs;
 
 const KEYS: u32 = 16_000;
 const VALUE: usize = 1000;

@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
+use siltstone_runtime::Env;
 use siltstone_testkit::Dice;
 use siltstone_vfs::Ram;
 

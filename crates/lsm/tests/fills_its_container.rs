@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
+use siltstone_runtime::Env;
 use siltstone_vfs::{Ram, Vfs};
 
 const VALUE: usize = 1000;

@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
+use siltstone_runtime::Env;
 use siltstone_vfs::{Disk, Ram, Vfs};
 
 const KEYS: u32 = 300;

@@ -4,10 +4,9 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{
-    Durability, Engine, Env, Error, KeyRange, ManualClock, ReadPoint, WriteBatch,
-};
+use siltstone_engine::{Durability, Engine, Error, KeyRange, ManualClock, ReadPoint, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
+use siltstone_runtime::Env;
 use siltstone_vfs::{Metered, Ram, Vfs};
 
 fn options() -> Options {

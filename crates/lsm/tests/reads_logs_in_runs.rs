@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use siltstone_engine::{Durability, Engine, Env, Error, KeyRange, ManualClock, WriteBatch};
+use siltstone_engine::{Durability, Engine, Error, KeyRange, ManualClock, WriteBatch};
+use siltstone_faults::Faulty;
 use siltstone_lsm::{Lsm, Options};
-use siltstone_vfs::{Faulty, Metered, Vfs};
+use siltstone_runtime::Env;
+use siltstone_vfs::{Metered, Vfs};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -119,7 +121,7 @@ fn is_damage_told_as_of_a_record_by_itself() {
 /// Any one read of a compaction fails: it is told or made good, and trying again succeeds.
 #[test]
 fn does_a_failed_read_change_nothing() {
-    use siltstone_vfs::faulty::FaultKind;
+    use siltstone_faults::FaultKind;
     let mut failed = 0;
     for request in (0..60).step_by(3) {
         let faulty = Arc::new(Faulty::new(1));

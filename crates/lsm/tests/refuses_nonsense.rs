@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Env, Error, ManualClock, Purpose};
+use siltstone_engine::{Error, ManualClock, Purpose};
 use siltstone_lsm::{Lsm, Options};
+use siltstone_runtime::Env;
 use siltstone_table::{Link, LogWriter};
 use siltstone_vfs::{Ram, Vfs};
 

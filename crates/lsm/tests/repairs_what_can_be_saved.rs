@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, Error, KeyRange, ManualClock, WriteBatch};
+use siltstone_engine::{Durability, Engine, Error, KeyRange, ManualClock, WriteBatch};
+use siltstone_faults::{FaultKind, Faulty, Survival};
 use siltstone_lsm::{Lsm, Options, inspect, repair, verify_closed};
-use siltstone_vfs::faulty::{FaultKind, Survival};
-use siltstone_vfs::{Faulty, Vfs};
+use siltstone_runtime::Env;
+use siltstone_vfs::Vfs;
 
 const KEYS: usize = 3000;
 

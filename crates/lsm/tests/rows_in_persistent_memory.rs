@@ -4,9 +4,11 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
+use siltstone_faults::Faulty;
 use siltstone_lsm::{Lsm, Options, inspect, repair};
-use siltstone_vfs::{Faulty, Vfs};
+use siltstone_runtime::Env;
+use siltstone_vfs::Vfs;
 
 const KEYS: u32 = 3000;
 

@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use siltstone_engine::{Cursor, Durability, Engine, Env, KeyRange, ManualClock, WriteBatch};
+use siltstone_engine::{Cursor, Durability, Engine, KeyRange, ManualClock, WriteBatch};
+use siltstone_faults::Faulty;
 use siltstone_lsm::{Lsm, Options};
-use siltstone_vfs::{Faulty, Metered, Vfs};
+use siltstone_runtime::Env;
+use siltstone_vfs::{Metered, Vfs};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 

@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
+use siltstone_runtime::Env;
 use siltstone_vfs::{Metered, Ram};
 
 const VALUE_BYTES: usize = 16 << 10;

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use siltstone_engine::{Durability, Engine, Env, KeyRange, ManualClock, ReadPoint, WriteBatch};
+use siltstone_engine::{Durability, Engine, KeyRange, ManualClock, ReadPoint, WriteBatch};
+use siltstone_faults::{Faulty, Survival};
 use siltstone_lsm::{Lsm, Options};
-use siltstone_vfs::faulty::Survival;
-use siltstone_vfs::{Faulty, Ram, Vfs};
+use siltstone_runtime::Env;
+use siltstone_vfs::{Ram, Vfs};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 

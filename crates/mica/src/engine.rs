@@ -15,9 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use siltstone_engine::entry::check_key;
 use siltstone_engine::stats::Stats;
 use siltstone_engine::{
-    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Error, Forward, Op,
-    Result, VerifyReport, WriteBatch,
+    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Error, Forward, Op, Result,
+    VerifyReport, WriteBatch,
 };
+use siltstone_runtime::Env;
 
 use crate::cursor::CopyCursor;
 use crate::options::Options;

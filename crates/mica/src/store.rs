@@ -19,9 +19,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
-use siltstone_engine::{
-    Clock, Damage, Env, Error, InvalidOption, MAX_KEY_BYTES, Result, Timestamp,
-};
+use siltstone_engine::{Clock, Damage, Error, InvalidOption, MAX_KEY_BYTES, Result, Timestamp};
+use siltstone_runtime::Env;
 use siltstone_structures::hash::hash64_seeded;
 
 use crate::counters::{Counts, Tally};

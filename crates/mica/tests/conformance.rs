@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use siltstone_engine::{
-    Capabilities, Cursor, Durability, Engine, Entry, Env, Result, WriteBatch, forward_engine,
+    Capabilities, Cursor, Durability, Engine, Entry, Result, WriteBatch, forward_engine,
 };
 use siltstone_mica::{Access, Mica, Options};
+use siltstone_runtime::Env;
 use siltstone_testkit::{Scale, Subject, concurrent, linear, subject};
 use siltstone_vfs::Vfs;
 

@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
 use siltstone_mica::{Mica, Options};
+use siltstone_runtime::Env;
 
 #[test]
 fn do_figures_tell_what_was_done_and_what_is_held() {

@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Env, ManualClock};
+use siltstone_engine::ManualClock;
 use siltstone_mica::{Options, Store};
+use siltstone_runtime::Env;
 
 /// Addresses that are taken, and mappings.
 fn taken() -> (u64, usize) {

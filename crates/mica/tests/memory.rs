@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
 use siltstone_mica::{Mica, Options};
+use siltstone_runtime::Env;
 use siltstone_testkit::Dice;
 
 /// The figures, the kernel's own count, and the budget.

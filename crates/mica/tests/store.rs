@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
 use siltstone_mica::{
     Access, Action, Answer, Mica, Mode, Options, Outcome, Request, Store, Value, Values,
 };
+use siltstone_runtime::Env;
 use siltstone_testkit::{Dice, ending};
 
 fn options(pairs: &str) -> Options {

@@ -6,7 +6,8 @@
 //!
 //! Source: Lim, thesis, section 2.2.3; the jobs are ours.
 
-use siltstone_engine::{Background, BackgroundWork, Priority, Result};
+use siltstone_engine::Result;
+use siltstone_runtime::{Background, BackgroundWork, Priority};
 
 use crate::engine::{Inner, State};
 

@@ -281,7 +281,7 @@ impl Conversion<'_> {
         if !seen.is_multiple_of(LOOK_UP_EVERY) {
             return Ok(());
         }
-        self.inner.background.between_steps()
+        self.inner.background.check_cancelled()
     }
 }
 

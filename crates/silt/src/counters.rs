@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use siltstone_engine::StallCounters;
+use siltstone_runtime::StallCounters;
 
 /// Live counters; relaxed, because nothing is decided by them.
 #[derive(Debug, Default)]

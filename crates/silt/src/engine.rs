@@ -11,9 +11,10 @@ use std::sync::{Arc, Weak};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use siltstone_engine::{
-    Background, BackgroundWork, Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry,
-    Env, Forward, GroupCommit, RateLimiter, Result, Stats, VerifyReport, WriteBatch,
+    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Forward, Result, Stats,
+    VerifyReport, WriteBatch,
 };
+use siltstone_runtime::{Background, BackgroundWork, Env, GroupCommit, RateLimiter};
 use siltstone_table::Link;
 use siltstone_vfs::Vfs;
 

@@ -15,7 +15,8 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Error, Purpose, RateLimiter, Result};
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_runtime::RateLimiter;
 use siltstone_vfs::File;
 
 /// Writes go out in pieces of this many bytes.

@@ -107,7 +107,7 @@ pub fn repair(kind_and_bytes: &[u8]) {
     if file.write_at(0, bytes, PURPOSE).is_ok() && crate::repair(&vfs).is_ok() {
         let options = crate::Options::default();
         // A finding must come again.
-        let env = siltstone_engine::Env { seed: 1, ..siltstone_engine::Env::system(1) };
+        let env = siltstone_runtime::Env { seed: 1, ..siltstone_runtime::Env::system(1) };
         let opened = crate::Silt::open(vfs, env, options);
         assert!(opened.is_ok(), "what was repaired does not open");
     }

@@ -16,7 +16,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use siltstone_engine::{BackgroundWork, Purpose, Result};
+use siltstone_engine::{Purpose, Result};
+use siltstone_runtime::BackgroundWork;
 
 use crate::engine::{Inner, Silt};
 use crate::hash_store::HashStore;
@@ -101,7 +102,7 @@ impl Inner {
         let (wanted, others) = divide(&version, self.index_memory.load(Relaxed));
         others.iter().for_each(Indexed::unload);
         for store in wanted.iter().filter(|store| !store.is_loaded()) {
-            self.background.between_steps()?;
+            self.background.check_cancelled()?;
             store.load(Purpose::Maintenance)?;
         }
         Ok(())

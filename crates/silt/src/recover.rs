@@ -23,7 +23,8 @@ use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use siltstone_engine::{Background, Env, GroupCommit, Purpose, RateLimiter, Result};
+use siltstone_engine::{Purpose, Result};
+use siltstone_runtime::{Background, Env, GroupCommit, RateLimiter};
 use siltstone_table::log::{malformed, replay};
 use siltstone_table::{Link, LogAccess, Replay, WalWriter};
 use siltstone_vfs::Vfs;

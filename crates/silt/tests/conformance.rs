@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Capabilities, Engine, Env, MAX_VALUE_BYTES, RepairReport, Result};
+use siltstone_engine::{Capabilities, Engine, MAX_VALUE_BYTES, RepairReport, Result};
+use siltstone_runtime::Env;
 use siltstone_silt::{Options, Silt};
 use siltstone_testkit::{Subject, subject};
 use siltstone_vfs::Vfs;

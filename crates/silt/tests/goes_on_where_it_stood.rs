@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, WriteBatch};
+use siltstone_engine::{Durability, Engine, Error, ManualClock, WriteBatch};
+use siltstone_runtime::Env;
 use siltstone_silt::{Options, Silt};
 use siltstone_testkit::Dice;
 use siltstone_vfs::{Ram, Vfs};

@@ -4,9 +4,11 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, WriteBatch};
+use siltstone_engine::{Durability, Engine, Error, ManualClock, WriteBatch};
+use siltstone_faults::Faulty;
+use siltstone_runtime::Env;
 use siltstone_silt::{Options, Silt};
-use siltstone_vfs::{Faulty, Metered, Ram, Vfs};
+use siltstone_vfs::{Metered, Ram, Vfs};
 
 const KEYS: u32 = 3000;
 

@@ -5,9 +5,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, Purpose, WriteBatch};
+use siltstone_engine::{Durability, Engine, Error, ManualClock, Purpose, WriteBatch};
+use siltstone_faults::Faulty;
+use siltstone_runtime::Env;
 use siltstone_silt::{Options, Silt, repair};
-use siltstone_vfs::{Faulty, Mode, Ram, Vfs};
+use siltstone_vfs::{Mode, Ram, Vfs};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 

@@ -20,7 +20,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use siltstone_engine::names::meant;
-use siltstone_engine::{Env, Error, Purpose, Result, Scheduler};
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_runtime::{Env, Scheduler};
 use siltstone_vfs::{Disk, DiskOptions, LockGuard, Metered, Overlay, Vfs};
 
 use crate::catalogue::{self, Catalogue, TableSpec};

@@ -7,10 +7,11 @@ use std::sync::Arc;
 pub use siltstone_engine::Inspection;
 use siltstone_engine::names::unknown as unknown_name;
 use siltstone_engine::{
-    Engine, Env, Error, InvalidOption, MAX_VALUE_BYTES, RepairReport, Result, VerifyReport,
+    Engine, Error, InvalidOption, MAX_VALUE_BYTES, RepairReport, Result, VerifyReport,
 };
+use siltstone_runtime::Env;
+use siltstone_skimpy::flash::Emulator;
 use siltstone_table::Manifest;
-use siltstone_vfs::flash::Emulator;
 use siltstone_vfs::{Disk, Overlay, Vfs};
 
 use crate::catalogue::Catalogue;

@@ -55,10 +55,11 @@ pub mod transaction;
 pub use db::{Db, DbOptions};
 pub use iter::Iter;
 pub use siltstone_engine::{
-    Capabilities, Clock, Damage, Durability, Engine, Entry, Env, Error, InvalidOption, KeyRange,
-    Loss, LossEffect, MAX_KEY_BYTES, MAX_VALUE_BYTES, ManualClock, Op, RepairReport, Result, Stats,
+    Capabilities, Clock, Damage, Durability, Engine, Entry, Error, InvalidOption, KeyRange, Loss,
+    LossEffect, MAX_KEY_BYTES, MAX_VALUE_BYTES, ManualClock, Op, RepairReport, Result, Stats,
     SystemClock, Timestamp, VerifyReport, WriteBatch, options,
 };
+pub use siltstone_runtime::Env;
 pub use snapshot::Snapshot;
 pub use table::Table;
 pub use transaction::{Retry, Transaction, TransactionOptions};

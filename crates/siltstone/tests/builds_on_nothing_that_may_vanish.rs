@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use siltstone::{Db, DbOptions, Durability, WriteBatch};
-use siltstone_engine::{Env, ManualClock};
-use siltstone_vfs::Faulty;
+use siltstone_engine::ManualClock;
+use siltstone_faults::Faulty;
+use siltstone_runtime::Env;
 
 const ENGINES: [&str; 4] = ["lsm", "silt", "trie", "skimpy"];
 const SEEDS: u64 = 24;

@@ -7,8 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use siltstone::{Db, DbOptions, Durability, Error, WriteBatch};
-use siltstone_engine::{Env, ManualClock};
-use siltstone_vfs::{Faulty, Vfs};
+use siltstone_engine::ManualClock;
+use siltstone_faults::Faulty;
+use siltstone_runtime::Env;
+use siltstone_vfs::Vfs;
 
 const ROWS: u32 = 600;
 

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use siltstone::{Db, DbOptions, Error, catalogue};
-use siltstone_engine::{Env, ManualClock};
-use siltstone_vfs::Faulty;
+use siltstone_engine::ManualClock;
+use siltstone_faults::Faulty;
+use siltstone_runtime::Env;
 
 fn open(dir: &Path) -> Db {
     Db::open(dir, DbOptions::default()).unwrap()

@@ -7,8 +7,9 @@
 use std::sync::Arc;
 
 use siltstone::{Durability, Engine, Env, Error, ManualClock, Table, engines};
+use siltstone_faults::Faulty;
 use siltstone_testkit::{Dice, Scale};
-use siltstone_vfs::{Faulty, Vfs};
+use siltstone_vfs::Vfs;
 
 const TRANSACTIONS: u64 = 60;
 const ACCOUNTS: u64 = 6;

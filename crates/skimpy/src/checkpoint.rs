@@ -220,8 +220,9 @@ mod tests {
     use std::sync::Arc;
 
     use crate::{Options, Skimpy};
-    use siltstone_engine::{Env, ManualClock};
-    use siltstone_vfs::Faulty;
+    use siltstone_engine::ManualClock;
+    use siltstone_faults::Faulty;
+    use siltstone_runtime::Env;
 
     /// Its blocks are free and not erased: parts of it must not be taken for parts of the next.
     #[test]

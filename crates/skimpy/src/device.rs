@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_vfs::flash::{Completion, Flash, FlashError, FlashResult, Geometry};
 
+use crate::flash::{Completion, Flash, FlashError, FlashResult, Geometry};
 use crate::location::Slots;
 use crate::page::{self, Page, Unfit};
 use crate::record::{Content, Record};
@@ -187,7 +187,7 @@ impl Device {
 
 #[cfg(test)]
 mod tests {
-    use siltstone_vfs::flash::{Emulator, FlashOptions, Timing, VirtualTime};
+    use crate::flash::{Emulator, FlashOptions, Timing, VirtualTime};
 
     use super::*;
 

@@ -10,14 +10,15 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use siltstone_engine::{
-    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Env, Error, Forward, Purpose,
+    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Error, Forward, Purpose,
     ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch, entry,
 };
+use siltstone_runtime::Env;
 use siltstone_vfs::Vfs;
-use siltstone_vfs::flash::{Emulator, Flash, FlashOptions, Geometry, RealTime, Timing};
 
 use crate::cursor::SkimpyCursor;
 use crate::device::Device;
+use crate::flash::{Emulator, Flash, FlashOptions, Geometry, RealTime, Timing};
 use crate::history::{History, Hold};
 use crate::log::Writer;
 use crate::mapping::Mapping;

@@ -27,9 +27,9 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use siltstone_engine::{IoCounters, Purpose, Result};
-use siltstone_vfs::flash::{Completion, Flash, FlashError, FlashResult, Geometry};
 
 use crate::device::Device;
+use crate::flash::{Completion, Flash, FlashError, FlashResult, Geometry};
 use crate::lanes::Lanes;
 use crate::options::Below;
 

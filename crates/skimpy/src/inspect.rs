@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use siltstone_engine::inspection::shown;
 use siltstone_engine::{Error, Inspection, Purpose, Result};
-use siltstone_vfs::flash::Emulator;
 use siltstone_vfs::{Mode, Vfs};
 
 use crate::device::Device;
 use crate::engine::{DEVICE, device_options};
+use crate::flash::Emulator;
 use crate::page::Kind;
 use crate::record::{Content, REMAPPED};
 use crate::{stage, timestamp};

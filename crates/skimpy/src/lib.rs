@@ -64,6 +64,7 @@ mod copy;
 mod cursor;
 mod device;
 mod engine;
+pub mod flash;
 mod ftl;
 mod held;
 mod history;

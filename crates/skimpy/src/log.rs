@@ -18,9 +18,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use siltstone_engine::{Error, Purpose, Result, Timestamp};
-use siltstone_vfs::flash::Completion;
 
 use crate::engine::Inner;
+use crate::flash::Completion;
 use crate::page::{self, HEADER_BYTES, Header, Kind};
 use crate::pending::{Front, Placed};
 use crate::record::{REMAPPED, Record};

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use siltstone_engine::options::parse_duration;
 use siltstone_engine::{OptionReader, Result};
-use siltstone_vfs::flash::Geometry;
+
+use crate::flash::Geometry;
 
 // ANCHOR: options
 /// How a table of this engine is kept. Refused whole at open if it cannot be.

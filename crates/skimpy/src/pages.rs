@@ -15,9 +15,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use siltstone_engine::{Purpose, Result};
-use siltstone_vfs::flash::Completion;
 
 use crate::device::Device;
+use crate::flash::Completion;
 use crate::held::Held;
 use crate::location::Location;
 use crate::page::Page;
@@ -170,7 +170,7 @@ impl<'d> Pages<'d> {
 mod tests {
     use std::sync::Arc;
 
-    use siltstone_vfs::flash::{Emulator, Geometry};
+    use crate::flash::{Emulator, Geometry};
 
     use super::*;
     use crate::engine::device_options;

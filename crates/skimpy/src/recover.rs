@@ -21,14 +21,15 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::Mutex;
-use siltstone_engine::{Durability, Env, Error, Purpose, Result};
+use siltstone_engine::{Durability, Error, Purpose, Result};
+use siltstone_runtime::Env;
 use siltstone_vfs::Vfs;
-use siltstone_vfs::flash::Flash;
 
 use crate::chains::Chains;
 use crate::checkpoint::{self, Checkpoint};
 use crate::device::Device;
 use crate::engine::{Counters, DEVICE, Inner};
+use crate::flash::Flash;
 use crate::ftl::PageMapped;
 use crate::history::History;
 use crate::location::Location;

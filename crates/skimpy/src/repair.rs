@@ -29,14 +29,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use siltstone_engine::{
-    Durability, Engine, Env, Error, Loss, LossEffect, Purpose, RepairReport, Result, WriteBatch,
+    Durability, Engine, Error, Loss, LossEffect, Purpose, RepairReport, Result, WriteBatch,
 };
-use siltstone_vfs::flash::{Emulator, Flash};
+use siltstone_runtime::Env;
 use siltstone_vfs::{Mode, Overlay, Vfs};
 
 use crate::checkpoint::Checkpoint;
 use crate::device::Device;
 use crate::engine::{DEVICE, Inner, Skimpy, device_options};
+use crate::flash::{Emulator, Flash};
 use crate::ftl::PageMapped;
 use crate::options::{Mapping, Options};
 use crate::page::{Kind, Page};

@@ -16,9 +16,9 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use siltstone_engine::{Purpose, Result};
-use siltstone_vfs::flash::{Completion, FlashError};
 
 use crate::device::Device;
+use crate::flash::{Completion, FlashError};
 use crate::lanes::Lanes;
 
 /// A block of the log and the numbers of its pages.

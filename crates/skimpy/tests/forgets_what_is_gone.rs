@@ -9,11 +9,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Entry, Env, ManualClock, WriteBatch};
+use siltstone_engine::{Durability, Engine, Entry, ManualClock, WriteBatch};
+use siltstone_runtime::Env;
+use siltstone_skimpy::flash::{Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 use siltstone_skimpy::{Options, Skimpy};
 use siltstone_testkit::Dice;
 use siltstone_testkit::session::contents;
-use siltstone_vfs::flash::{Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 
 /// Longer than a page, so that a deletion has pages of payload, too.
 const LONG_KEY_BYTES: usize = 6000;

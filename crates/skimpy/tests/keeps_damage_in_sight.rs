@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, ManualClock, Purpose, WriteBatch};
+use siltstone_engine::{Durability, Engine, ManualClock, Purpose, WriteBatch};
+use siltstone_runtime::Env;
 use siltstone_skimpy::{Options, Skimpy};
 use siltstone_testkit::subject;
 use siltstone_vfs::{Mode, Ram, Vfs};

@@ -8,9 +8,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, ManualClock, Result, WriteBatch};
+use siltstone_engine::{Durability, Engine, ManualClock, Result, WriteBatch};
+use siltstone_faults::Faulty;
+use siltstone_runtime::Env;
 use siltstone_skimpy::{Options, Skimpy};
-use siltstone_vfs::Faulty;
 
 const KEYS: u32 = 400;
 const ROUNDS: u32 = 60;

@@ -11,10 +11,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, WriteBatch};
+use siltstone_engine::{Durability, Engine, Error, ManualClock, WriteBatch};
+use siltstone_runtime::Env;
+use siltstone_skimpy::flash::{Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 use siltstone_skimpy::{Options, Skimpy};
 use siltstone_testkit::Dice;
-use siltstone_vfs::flash::{Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 
 const MAPPINGS: [&str; 3] = ["skimpy", "semel", "vftl"];
 type State = BTreeMap<Vec<u8>, Vec<u8>>;

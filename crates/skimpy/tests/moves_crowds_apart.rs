@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use siltstone_engine::{Clock, Durability, Engine, Env, ManualClock, WriteBatch};
+use siltstone_engine::{Clock, Durability, Engine, ManualClock, WriteBatch};
+use siltstone_runtime::Env;
+use siltstone_skimpy::flash::{DeviceClock, Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 use siltstone_skimpy::{Options, Skimpy};
-use siltstone_vfs::flash::{DeviceClock, Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 
 const LANES: u64 = 4;
 /// Keys that are read, one after the other.

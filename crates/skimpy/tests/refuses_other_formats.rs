@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, Purpose, WriteBatch};
+use siltstone_engine::{Durability, Engine, Error, ManualClock, Purpose, WriteBatch};
+use siltstone_runtime::Env;
+use siltstone_skimpy::flash::{Emulator, Flash, FlashOptions, Geometry, RealTime, Timing};
 use siltstone_skimpy::{Mapping, Options, Skimpy};
-use siltstone_vfs::flash::{Emulator, Flash, FlashOptions, Geometry, RealTime, Timing};
 
 #[test]
 fn pages_of_an_older_version_are_refused_by_its_number() {

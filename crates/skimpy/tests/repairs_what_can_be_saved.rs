@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, Purpose, WriteBatch};
+use siltstone_engine::{Durability, Engine, Error, ManualClock, Purpose, WriteBatch};
+use siltstone_runtime::Env;
 use siltstone_skimpy::{Options, Skimpy, inspect, repair};
 use siltstone_testkit::Dice;
 use siltstone_testkit::session::contents;

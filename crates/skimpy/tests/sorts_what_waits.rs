@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, ManualClock, Stats, WriteBatch};
+use siltstone_engine::{Durability, Engine, ManualClock, Stats, WriteBatch};
+use siltstone_runtime::Env;
 use siltstone_skimpy::{Options, Skimpy};
 use siltstone_testkit::Dice;
 use siltstone_vfs::Ram;

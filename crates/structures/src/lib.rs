@@ -17,6 +17,7 @@
 //! - [`bits`] and [`codes`]: strings of bits, and codes for numbers in them, for entropy-coded
 //!   tries.
 //! - [`hash`]: the hash of keys that filters and sketches take.
+//! - [`splitmix`]: a seeded pseudo-random generator with a stable sequence.
 //!
 //! Nothing here reads a clock, a file or a random device: what is random is so by a seed, and the
 //! same calls give the same structure.
@@ -33,6 +34,7 @@ pub mod memtree;
 pub mod range_filter;
 pub mod rank;
 pub mod recsplit;
+pub mod splitmix;
 mod sync;
 
 pub use arena::ChunkPool;
@@ -46,3 +48,4 @@ pub use memtree::{BLinkTree, Cursor, EntryRef, NewVersion, Version};
 pub use range_filter::{RangeFilter, RangeFilterBuilder};
 pub use rank::{HashKey, RankIndex, RankIndexBuilder};
 pub use recsplit::{RecSplit, RecSplitBuilder};
+pub use splitmix::SplitMix64;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use siltstone_engine::{Error, Purpose};
+use siltstone_faults::{FaultKind, Faulty};
 use siltstone_table::log::parse_log;
 use siltstone_table::{BytesFile, LogAccess, LogEnd, LogMode, LogWriter};
-use siltstone_vfs::faulty::FaultKind;
-use siltstone_vfs::{Faulty, Vfs};
+use siltstone_vfs::Vfs;
 use support::{fill_up_after, make_room, medium};
 
 const NUMBER: u64 = 7;

@@ -6,9 +6,9 @@ mod support;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose};
+use siltstone_faults::{FaultKind, Faulty, Survival};
 use siltstone_table::{LogWriter, Manifest};
-use siltstone_vfs::faulty::{FaultKind, Survival};
-use siltstone_vfs::{Faulty, Vfs};
+use siltstone_vfs::Vfs;
 use support::{fill_up_after, make_room, medium, put};
 
 const ENGINE: &str = "lsm";

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use proptest::prelude::*;
 use siltstone_engine::{Error, Purpose};
+use siltstone_faults::Faulty;
 use siltstone_structures::hash64;
 use siltstone_table::kind::compare;
 use siltstone_table::{
     BlockCache, Compression, EntryRef, FileNumber, IterOptions, Kind, Table, TableIter, TableMeta,
     TableOptions, TableWriter,
 };
-use siltstone_vfs::Faulty;
 use siltstone_vfs::{Mode, Vfs};
 use support::medium;
 

@@ -14,7 +14,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use siltstone_engine::{Cursor, Durability, Engine, Env, KeyRange, WriteBatch};
+use siltstone_engine::{Cursor, Durability, Engine, KeyRange, WriteBatch};
+use siltstone_runtime::Env;
 use siltstone_vfs::{Ram, Vfs};
 
 use crate::scale::Case;

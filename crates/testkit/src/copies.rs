@@ -13,7 +13,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-use siltstone_engine::{Durability, Engine, Env, WriteBatch};
+use siltstone_engine::{Durability, Engine, WriteBatch};
+use siltstone_runtime::Env;
 use siltstone_vfs::{Ram, Vfs};
 
 use crate::scale::Case;

@@ -16,7 +16,7 @@
 
 use std::sync::Arc;
 
-use siltstone_vfs::Faulty;
+use siltstone_faults::Faulty;
 
 use crate::histories::guarded;
 use crate::history::{self, Shape, Step};

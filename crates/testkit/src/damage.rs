@@ -23,9 +23,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use siltstone_engine::{Engine, Entry, Env, Error, ManualClock};
-use siltstone_vfs::Faulty;
-use siltstone_vfs::faulty::Survival;
+use siltstone_engine::{Engine, Entry, Error, ManualClock};
+use siltstone_faults::{Faulty, Survival};
+use siltstone_runtime::Env;
 
 use crate::histories::guarded;
 use crate::history::{self, EPOCH, Shape, Step};

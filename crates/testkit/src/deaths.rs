@@ -15,8 +15,7 @@
 
 use std::sync::Arc;
 
-use siltstone_vfs::Faulty;
-use siltstone_vfs::faulty::Survival;
+use siltstone_faults::{Faulty, Survival};
 
 use crate::histories::guarded;
 use crate::history::{self, Shape, Step};

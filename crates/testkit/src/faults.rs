@@ -18,8 +18,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Clock, Error};
-use siltstone_vfs::Faulty;
-use siltstone_vfs::faulty::{FaultKind, Survival};
+use siltstone_faults::{FaultKind, Faulty, Survival};
 
 use crate::histories::guarded;
 use crate::history::{self, Shape, Step};

@@ -14,7 +14,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Env, ManualClock, Purpose, WriteBatch};
+use siltstone_engine::{Durability, ManualClock, Purpose, WriteBatch};
+use siltstone_runtime::Env;
 use siltstone_vfs::{Mode, Ram, Vfs};
 
 use crate::scale::Case;

@@ -19,7 +19,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use siltstone_engine::{Durability, Engine, Env, Error, Result, WriteBatch};
+use siltstone_engine::{Durability, Engine, Error, Result, WriteBatch};
+use siltstone_runtime::Env;
 use siltstone_vfs::Disk;
 
 use crate::{Dice, Scale, Subject, Verdict};

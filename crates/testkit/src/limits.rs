@@ -10,8 +10,9 @@
 use std::sync::Arc;
 
 use siltstone_engine::{
-    Durability, Engine, Env, Error, KeyRange, MAX_KEY_BYTES, ManualClock, Result, WriteBatch,
+    Durability, Engine, Error, KeyRange, MAX_KEY_BYTES, ManualClock, Result, WriteBatch,
 };
+use siltstone_runtime::Env;
 use siltstone_vfs::{Ram, Vfs};
 
 use crate::history::EPOCH;

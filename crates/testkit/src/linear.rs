@@ -21,7 +21,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use siltstone_engine::{Durability, Engine, Env, WriteBatch};
+use siltstone_engine::{Durability, Engine, WriteBatch};
+use siltstone_runtime::Env;
 use siltstone_vfs::Ram;
 
 use crate::{Dice, Scale, Subject, Verdict, Wrong};

@@ -13,7 +13,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, WriteBatch};
+use siltstone_engine::{Durability, Engine, Error, ManualClock, WriteBatch};
+use siltstone_runtime::Env;
 use siltstone_vfs::{Ram, Vfs};
 
 use crate::histories::guarded;

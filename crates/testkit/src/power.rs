@@ -20,7 +20,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use siltstone_vfs::{Faulty, Vfs};
+use siltstone_faults::Faulty;
+use siltstone_vfs::Vfs;
 
 use crate::histories::guarded;
 use crate::history::{self, Shape, Step};

@@ -20,9 +20,10 @@ use std::sync::Arc;
 
 use parking_lot::{RwLock, RwLockReadGuard};
 use siltstone_engine::{
-    Capabilities, CheckpointSink, Cursor, Damage, Durability, Engine, Entry, Env, Error, KeyRange,
-    Op, ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch,
+    Capabilities, CheckpointSink, Cursor, Damage, Durability, Engine, Entry, Error, KeyRange, Op,
+    ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch,
 };
+use siltstone_runtime::Env;
 use siltstone_vfs::Vfs;
 
 pub use bug::Bug;

@@ -30,8 +30,7 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Durability, Error, Op, WriteBatch};
-use siltstone_vfs::Faulty;
-use siltstone_vfs::faulty::{FaultError, FaultKind};
+use siltstone_faults::{FaultError, FaultKind, Faulty};
 
 use crate::histories::guarded;
 use crate::history::{self, Shape, Step};

@@ -22,9 +22,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, Error, WriteBatch};
+use siltstone_engine::{Durability, Engine, Error, WriteBatch};
+use siltstone_faults::Survival;
+use siltstone_runtime::Env;
 use siltstone_vfs::Vfs;
-use siltstone_vfs::faulty::Survival;
 
 use crate::damage::{Store, watched};
 use crate::histories::guarded;

@@ -15,9 +15,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use siltstone_engine::{
-    Clock, Durability, Engine, Entry, Env, Error, KeyRange, ManualClock, ReadPoint, Timestamp,
+    Clock, Durability, Engine, Entry, Error, KeyRange, ManualClock, ReadPoint, Timestamp,
     WriteBatch,
 };
+use siltstone_runtime::Env;
 use siltstone_vfs::{Ram, Vfs};
 
 use crate::history::{EPOCH, Step};

@@ -12,7 +12,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use siltstone_engine::{Capabilities, Engine, Env, RepairReport, Result};
+use siltstone_engine::{Capabilities, Engine, RepairReport, Result};
+use siltstone_runtime::Env;
 use siltstone_vfs::Vfs;
 
 use crate::reference::{self, Bug, Reference};

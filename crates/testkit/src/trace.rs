@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use siltstone_engine::{Purpose, Result};
-use siltstone_vfs::{Faulty, File, LockGuard, Mapping, Mode, Vfs};
+use siltstone_faults::Faulty;
+use siltstone_vfs::{File, LockGuard, Mapping, Mode, Vfs};
 
 /// Power cuts by kind of operation.
 pub type Kinds = Arc<Mutex<BTreeMap<String, u64>>>;
@@ -164,12 +165,12 @@ impl File for TracedFile {
         self.after("set length", self.below.set_len(len))
     }
 
-    fn expect(&self, bytes: u64, now: u64) {
-        self.below.expect(bytes, now);
+    fn preallocate(&self, bytes: u64, now: u64) {
+        self.below.preallocate(bytes, now);
     }
 
-    fn finish(&self) -> Result<()> {
-        self.below.finish()
+    fn trim_preallocation(&self) -> Result<()> {
+        self.below.trim_preallocation()
     }
 
     fn reserve(&self, len: u64) -> Result<()> {

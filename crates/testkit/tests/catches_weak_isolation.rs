@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use siltstone_engine::{Durability, Engine, Env, Error, KeyRange, ReadPoint, Result, WriteBatch};
+use siltstone_engine::{Durability, Engine, Error, KeyRange, ReadPoint, Result, WriteBatch};
+use siltstone_runtime::Env;
 use siltstone_testkit::reference::Reference;
 use siltstone_testkit::serial::{self, Kind, Session, Store, Witness, random};
 use siltstone_vfs::Ram;

@@ -28,7 +28,8 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Error, Purpose, RateLimiter, Result};
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_runtime::RateLimiter;
 use siltstone_vfs::Vfs;
 
 use crate::files::{FRAME_TRAILER, FileSum, FileWriter, Homes, Kind, NamedFile};

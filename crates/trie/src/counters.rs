@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use siltstone_engine::StallCounters;
+use siltstone_runtime::StallCounters;
 
 /// Levels that are counted one by one; deeper ones count as the last.
 pub(crate) const LEVELS: usize = 12;

@@ -16,9 +16,10 @@ use std::sync::{Arc, Weak};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use siltstone_engine::{
-    Background, BackgroundWork, Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry,
-    Env, GroupCommit, Purpose, Result, Stats, VerifyReport, WriteBatch, WriteController,
+    Capabilities, CheckpointSink, Cursor, Durability, Engine, Entry, Purpose, Result, Stats,
+    VerifyReport, WriteBatch,
 };
+use siltstone_runtime::{Background, BackgroundWork, Env, GroupCommit, WriteController};
 use siltstone_table::Link;
 use siltstone_vfs::{LockGuard, Vfs};
 

@@ -10,7 +10,8 @@
 
 use std::collections::HashMap;
 
-use siltstone_engine::{Purpose, RateLimiter, Result};
+use siltstone_engine::{Purpose, Result};
+use siltstone_runtime::RateLimiter;
 use siltstone_vfs::Ram;
 
 use crate::Options;

@@ -241,7 +241,7 @@ impl Drop for NamedFile {
 /// Writes a file front to back in large requests.
 pub(crate) struct FileWriter<'a> {
     file: Arc<dyn File>,
-    rate: &'a siltstone_engine::RateLimiter,
+    rate: &'a siltstone_runtime::RateLimiter,
     purpose: Purpose,
     pub(crate) buffer: Vec<u8>,
     written: u64,
@@ -253,7 +253,7 @@ impl<'a> FileWriter<'a> {
     pub(crate) fn create(
         vfs: &dyn Vfs,
         name: &str,
-        rate: &'a siltstone_engine::RateLimiter,
+        rate: &'a siltstone_runtime::RateLimiter,
         purpose: Purpose,
     ) -> Result<Self> {
         let file = vfs.create(name)?;

@@ -11,7 +11,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use siltstone_engine::{BackgroundWork, Priority, Purpose, Result};
+use siltstone_engine::{Purpose, Result};
+use siltstone_runtime::{BackgroundWork, Priority};
 use siltstone_table::log::remove_logs;
 
 use crate::compact::Output;

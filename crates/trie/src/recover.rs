@@ -22,7 +22,8 @@ use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use siltstone_engine::{Background, Env, GroupCommit, Purpose, Result, WriteController};
+use siltstone_engine::{Purpose, Result};
+use siltstone_runtime::{Background, Env, GroupCommit, WriteController};
 use siltstone_table::log::{malformed, replay};
 use siltstone_table::{Replay, WalWriter};
 use xxhash_rust::xxh3::xxh3_64_with_seed;

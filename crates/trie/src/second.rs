@@ -46,7 +46,7 @@ const MAX_BYTES: u64 = 64 << 10;
 /// # Errors
 /// `Locked`; the medium's.
 pub(crate) fn open(main: &dyn Vfs, directory: &Path) -> Result<(Arc<dyn Vfs>, LockGuard)> {
-    let upper = main.elsewhere(directory)?;
+    let upper = main.open_dir(directory)?;
     let lock = upper.lock("LOCK")?;
     Ok((Arc::new(Metered::new(upper)), lock))
 }
@@ -198,8 +198,8 @@ fn replace(vfs: &dyn Vfs, name: &str, bytes: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use siltstone_vfs::faulty::Survival;
-    use siltstone_vfs::{Faulty, Ram};
+    use siltstone_faults::{Faulty, Survival};
+    use siltstone_vfs::Ram;
 
     fn homes(upper: &Faulty) -> Homes {
         Homes { main: Arc::new(Ram::new()), upper: Some((Arc::new(upper.clone()), 2)) }

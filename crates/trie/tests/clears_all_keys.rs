@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
+use siltstone_runtime::Env;
 use siltstone_testkit::sink::MediaSink;
 use siltstone_trie::{Options, Trie};
 use siltstone_vfs::{Metered, Ram, Vfs};

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
+use siltstone_runtime::Env;
 use siltstone_testkit::subject;
 use siltstone_trie::{Options, Trie};
 use siltstone_vfs::Ram;

@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Env, Error, ManualClock, Purpose};
+use siltstone_engine::{Error, ManualClock, Purpose};
+use siltstone_runtime::Env;
 use siltstone_table::{Link, LogWriter};
 use siltstone_trie::{Options, Trie};
 use siltstone_vfs::{Ram, Vfs};

@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, WriteBatch};
+use siltstone_engine::{Durability, Engine, Error, ManualClock, WriteBatch};
+use siltstone_faults::{FaultKind, Faulty, Survival};
+use siltstone_runtime::Env;
 use siltstone_trie::{Options, Trie, inspect, repair};
-use siltstone_vfs::faulty::{FaultKind, Survival};
-use siltstone_vfs::{Faulty, Vfs};
+use siltstone_vfs::Vfs;
 
 const KEYS: usize = 3000;
 

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The unit that a device writes whole, in bytes.
-pub(crate) const SECTOR_BYTES: u64 = 512;
+pub const SECTOR_BYTES: u64 = 512;
 
 const CHUNK_BYTES: u64 = 32 * SECTOR_BYTES;
 
@@ -22,13 +22,13 @@ const CHUNK_BYTES: u64 = 32 * SECTOR_BYTES;
 const MAX_BYTES: u64 = i64::MAX as u64;
 
 /// `offset + len` if a file can reach that far.
-pub(crate) fn end_of(offset: u64, len: u64) -> Option<u64> {
+pub fn end_of(offset: u64, len: u64) -> Option<u64> {
     offset.checked_add(len).filter(|&end| end <= MAX_BYTES)
 }
 
 /// Sparse bytes with a length. A clone costs a pointer a chunk.
 #[derive(Clone, Default)]
-pub(crate) struct SparseBytes {
+pub struct SparseBytes {
     len: u64,
     chunks: BTreeMap<u64, Arc<Chunk>>,
     allocated_sectors: u64,
@@ -42,17 +42,22 @@ struct Chunk {
 
 impl SparseBytes {
     /// The length in bytes.
-    pub(crate) fn len(&self) -> u64 {
+    pub fn len(&self) -> u64 {
         self.len
     }
 
+    /// Whether the length is zero.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// The space taken, in bytes: whole sectors, holes not counted.
-    pub(crate) fn allocated_bytes(&self) -> u64 {
+    pub fn allocated_bytes(&self) -> u64 {
         self.allocated_sectors * SECTOR_BYTES
     }
 
     /// Fills `buf` from `offset`; `false`, and nothing read, if the end comes before.
-    pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> bool {
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> bool {
         if end_of(offset, buf.len() as u64).is_none_or(|end| end > self.len) {
             return false;
         }
@@ -69,7 +74,7 @@ impl SparseBytes {
     }
 
     /// Writes `bytes` at `offset`, growing if need be. The caller has checked [`end_of`].
-    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         let end = offset + bytes.len() as u64;
         let mut rest = bytes;
         for piece in pieces(offset, end) {
@@ -89,7 +94,7 @@ impl SparseBytes {
 
     /// Makes a range read as zeros and gives back the sectors that lie wholly in it. The length
     /// stays; what lies past it is left alone.
-    pub(crate) fn zero(&mut self, offset: u64, len: u64) {
+    pub fn zero(&mut self, offset: u64, len: u64) {
         let end = offset.saturating_add(len);
         // The last sector goes back whole when nothing of the file remains in it.
         let end = if end >= self.len { self.len.next_multiple_of(SECTOR_BYTES) } else { end };
@@ -97,7 +102,7 @@ impl SparseBytes {
     }
 
     /// Cuts, or extends with a hole.
-    pub(crate) fn set_len(&mut self, len: u64) {
+    pub fn set_len(&mut self, len: u64) {
         if len < self.len {
             self.erase(len, self.len.next_multiple_of(SECTOR_BYTES));
         }
@@ -105,7 +110,7 @@ impl SparseBytes {
     }
 
     /// How much more space a write to this range would take, in bytes.
-    pub(crate) fn missing_bytes(&self, offset: u64, len: u64) -> u64 {
+    pub fn missing_bytes(&self, offset: u64, len: u64) -> u64 {
         let missing = |piece: Piece| {
             let allocated = self.chunks.get(&piece.chunk).map_or(0, |chunk| chunk.allocated);
             u64::from((piece.touched() & !allocated).count_ones())
@@ -203,7 +208,7 @@ mod tests {
     /// Against the plainest model there is: a vector of bytes.
     #[test]
     fn sparse_bytes_behave_as_a_vector_does() {
-        let mut dice = crate::faulty::Dice::new(11);
+        let mut dice = siltstone_structures::SplitMix64::new(11);
         for _ in 0..50 {
             let mut sparse = SparseBytes::default();
             let mut plain: Vec<u8> = Vec::new();

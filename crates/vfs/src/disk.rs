@@ -264,7 +264,7 @@ impl Vfs for Disk {
         map::map_private(&self.canonical("map", name)?, bytes)
     }
 
-    fn elsewhere(&self, path: &Path) -> Result<Arc<dyn Vfs>> {
+    fn open_dir(&self, path: &Path) -> Result<Arc<dyn Vfs>> {
         Ok(Arc::new(Disk::create(path)?.with_options(self.options)))
     }
 

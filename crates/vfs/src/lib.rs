@@ -20,8 +20,7 @@
 //! | [`overlay`] | [`Overlay`]: any medium, left as it is: what is written is kept in memory |
 //! | [`metered`] | [`Metered`]: any medium, with requests and bytes counted by purpose |
 //! | [`device`] | [`Device`]: from counted requests to the time a device would have been busy |
-//! | [`faulty`] | [`Faulty`]: a medium that loses power, fails, fills up and rots on command |
-//! | [`flash`] | [`Flash`](flash::Flash): raw flash, pages programmed once and blocks erased |
+//! | [`backend`] | shared parts for crates that implement [`Vfs`] |
 //! | [`pmem`] | [`Mapping`] and [`PmemPool`]: byte-addressable memory, persist barriers, pages |
 
 use std::any::Any;
@@ -30,11 +29,10 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, IoCounters, Purpose, Result};
 
+pub mod backend;
 mod bytes;
 pub mod device;
 pub mod disk;
-pub mod faulty;
-pub mod flash;
 pub mod metered;
 mod names;
 pub mod overlay;
@@ -43,7 +41,6 @@ pub mod ram;
 
 pub use device::Device;
 pub use disk::{Disk, DiskOptions};
-pub use faulty::Faulty;
 pub use metered::Metered;
 pub use overlay::Overlay;
 pub use pmem::{Mapping, Page, PageClaims, PageMut, PmemPool};
@@ -62,7 +59,7 @@ pub trait Vfs: Any + Send + Sync {
     fn create(&self, name: &str) -> Result<Arc<dyn File>>;
 
     /// The same for a file that will grow by many small appends, as a log does. The medium may have more
-    /// of it ready than was written: until [`File::finish`], and for ever if the process dies before,
+    /// of it ready than was written: until [`File::trim_preallocation`], and for ever if the process dies before,
     /// whoever opens it may find zeros behind its end.
     fn create_append(&self, name: &str) -> Result<Arc<dyn File>> {
         self.create(name)
@@ -149,7 +146,7 @@ pub trait Vfs: Any + Send + Sync {
 
     /// A directory somewhere else on the machine's file system, created (durably, with its parents) if it is not
     /// there, and used as this medium is used: with the same options, left as it is if this one is.
-    fn elsewhere(&self, path: &Path) -> Result<Arc<dyn Vfs>> {
+    fn open_dir(&self, path: &Path) -> Result<Arc<dyn Vfs>> {
         Ok(Arc::new(Disk::create(path)?))
     }
 
@@ -219,10 +216,10 @@ pub trait File: Send + Sync {
     /// About `bytes` will be appended to this file, which is empty, in small pieces: the medium may begin
     /// to make them ready, the first `now` of them before it returns. A hint for files of
     /// [`Vfs::create_append`]; others do nothing.
-    fn expect(&self, _bytes: u64, _now: u64) {}
+    fn preallocate(&self, _bytes: u64, _now: u64) {}
 
     /// It grows no more for now: gives back what was ready behind its end.
-    fn finish(&self) -> Result<()> {
+    fn trim_preallocation(&self) -> Result<()> {
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{IoCounters, Purpose, Result};
 
-use crate::pmem::{Backing, Memory, lines_of};
+use crate::pmem::{Backing, MappedMemory, lines_of};
 use crate::{File, LockGuard, Mapping, Mode, Vfs};
 
 /// A medium that counts. Costs a few nanoseconds a request.
@@ -115,8 +115,8 @@ impl Vfs for Metered {
     }
 
     /// Counted apart, by whoever wants that.
-    fn elsewhere(&self, path: &Path) -> Result<Arc<dyn Vfs>> {
-        self.inner.elsewhere(path)
+    fn open_dir(&self, path: &Path) -> Result<Arc<dyn Vfs>> {
+        self.inner.open_dir(path)
     }
 
     fn path(&self) -> Option<&Path> {
@@ -176,12 +176,12 @@ impl File for MeteredFile {
         self.inner.set_len(len)
     }
 
-    fn expect(&self, bytes: u64, now: u64) {
-        self.inner.expect(bytes, now);
+    fn preallocate(&self, bytes: u64, now: u64) {
+        self.inner.preallocate(bytes, now);
     }
 
-    fn finish(&self) -> Result<()> {
-        self.inner.finish()
+    fn trim_preallocation(&self) -> Result<()> {
+        self.inner.trim_preallocation()
     }
 
     fn reserve(&self, len: u64) -> Result<()> {
@@ -199,13 +199,24 @@ struct MeteredBacking {
 }
 
 impl Backing for MeteredBacking {
-    fn store(&self, memory: &Memory, offset: u64, bytes: &[u8], purpose: Purpose) -> Result<()> {
+    fn store(
+        &self,
+        memory: &MappedMemory<'_>,
+        offset: u64,
+        bytes: &[u8],
+        purpose: Purpose,
+    ) -> Result<()> {
         self.inner.store(memory, offset, bytes, purpose)?;
         self.counters.nvm_store(purpose, bytes.len() as u64);
         Ok(())
     }
 
-    fn persist(&self, memory: &Memory, ranges: &[Range<u64>], purpose: Purpose) -> Result<()> {
+    fn persist(
+        &self,
+        memory: &MappedMemory<'_>,
+        ranges: &[Range<u64>],
+        purpose: Purpose,
+    ) -> Result<()> {
         self.inner.persist(memory, ranges, purpose)?;
         self.counters.nvm_persist(purpose, lines_of(ranges));
         Ok(())

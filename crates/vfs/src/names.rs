@@ -17,7 +17,7 @@ use siltstone_engine::{Error, Result};
 const MAX_NAME_BYTES: usize = 255;
 
 /// Refuses a name that would lead out of the directory or that no file system takes.
-pub(crate) fn check(operation: &'static str, directory: &str, name: &str) -> Result<()> {
+pub fn check(operation: &'static str, directory: &str, name: &str) -> Result<()> {
     let reason = match name {
         "" => "the name is empty",
         "." | ".." => "the name is not a file's",
@@ -30,25 +30,27 @@ pub(crate) fn check(operation: &'static str, directory: &str, name: &str) -> Res
 }
 
 /// The name of a file in messages.
-pub(crate) fn join(directory: &str, name: &str) -> String {
+pub fn join(directory: &str, name: &str) -> String {
     format!("{directory}/{name}")
 }
 
 /// A fault in the words that the standard library has for its kind.
-pub(crate) fn fault(operation: &'static str, file: impl Into<String>, kind: ErrorKind) -> Error {
+pub fn fault(operation: &'static str, file: impl Into<String>, kind: ErrorKind) -> Error {
     Error::io(operation, file, &kind.into())
 }
 
 /// A file or a subdirectory.
 #[derive(Clone)]
-pub(crate) enum Node<F, D> {
+pub enum Node<F, D> {
+    /// A file.
     File(F),
+    /// A subdirectory.
     Directory(D),
 }
 
 /// Files and subdirectories by name.
 #[derive(Clone)]
-pub(crate) struct Names<F, D>(BTreeMap<String, Node<F, D>>);
+pub struct Names<F, D>(BTreeMap<String, Node<F, D>>);
 
 impl<F, D> Default for Names<F, D> {
     fn default() -> Self {
@@ -57,24 +59,26 @@ impl<F, D> Default for Names<F, D> {
 }
 
 impl<F: Clone, D: Clone> Names<F, D> {
-    pub(crate) fn get(&self, name: &str) -> Option<&Node<F, D>> {
+    /// The file or subdirectory `name`.
+    pub fn get(&self, name: &str) -> Option<&Node<F, D>> {
         self.0.get(name)
     }
 
     /// Binds a name anew, or to nothing.
-    pub(crate) fn set(&mut self, name: &str, node: Option<Node<F, D>>) {
+    pub fn set(&mut self, name: &str, node: Option<Node<F, D>>) {
         match node {
             Some(node) => self.0.insert(name.to_owned(), node),
             None => self.0.remove(name),
         };
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &Node<F, D>)> {
+    /// All names in order, with what each is bound to.
+    pub fn iter(&self) -> impl Iterator<Item = (&String, &Node<F, D>)> {
         self.0.iter()
     }
 
     /// The file of that name.
-    pub(crate) fn file(&self, operation: &'static str, directory: &str, name: &str) -> Result<F> {
+    pub fn file(&self, operation: &'static str, directory: &str, name: &str) -> Result<F> {
         check(operation, directory, name)?;
         match self.0.get(name) {
             Some(Node::File(file)) => Ok(file.clone()),
@@ -86,7 +90,7 @@ impl<F: Clone, D: Clone> Names<F, D> {
     }
 
     /// The subdirectory of that name, if there is one.
-    pub(crate) fn directory(
+    pub fn directory(
         &self,
         operation: &'static str,
         directory: &str,
@@ -103,12 +107,7 @@ impl<F: Clone, D: Clone> Names<F, D> {
     }
 
     /// Whether a new file can take that name.
-    pub(crate) fn check_free(
-        &self,
-        operation: &'static str,
-        directory: &str,
-        name: &str,
-    ) -> Result<()> {
+    pub fn check_free(&self, operation: &'static str, directory: &str, name: &str) -> Result<()> {
         check(operation, directory, name)?;
         match self.0.contains_key(name) {
             true => Err(fault(operation, join(directory, name), ErrorKind::AlreadyExists)),
@@ -117,7 +116,7 @@ impl<F: Clone, D: Clone> Names<F, D> {
     }
 
     /// The file to rename, if `to` can be its name.
-    pub(crate) fn renamed(&self, directory: &str, from: &str, to: &str) -> Result<F> {
+    pub fn renamed(&self, directory: &str, from: &str, to: &str) -> Result<F> {
         let file = self.file("rename", directory, from)?;
         check("rename", directory, to)?;
         match self.0.get(to) {
@@ -129,13 +128,13 @@ impl<F: Clone, D: Clone> Names<F, D> {
     }
 
     /// The names of all files, sorted.
-    pub(crate) fn files(&self) -> Vec<String> {
+    pub fn files(&self) -> Vec<String> {
         let files = self.0.iter().filter(|(_, node)| matches!(node, Node::File(_)));
         files.map(|(name, _)| name.clone()).collect()
     }
 
     /// The names of all subdirectories, sorted.
-    pub(crate) fn directories(&self) -> Vec<String> {
+    pub fn directories(&self) -> Vec<String> {
         let directories = self.0.iter().filter(|(_, node)| matches!(node, Node::Directory(_)));
         directories.map(|(name, _)| name.clone()).collect()
     }

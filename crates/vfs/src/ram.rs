@@ -3,7 +3,7 @@
 //! A tree of directories, each a map of names behind one lock; files are sparse bytes behind
 //! theirs. A name holds its file by reference, so a removed file lives on in its open handles. A
 //! file that is mapped turns into flat memory.
-//! Syncs do nothing: there is no power cut here ([`Faulty`](crate::Faulty) has them).
+//! Syncs do nothing: there is no power cut here (the file system of `siltstone-faults` simulates them).
 //!
 //! Invariant: a request sees each other request to the same file wholly or not at all (stores to a
 //! mapping are seen word by word), and no lock is held while another is waited for.

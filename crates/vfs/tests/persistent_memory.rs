@@ -9,8 +9,8 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_vfs::faulty::{FaultKind, Survival};
-use siltstone_vfs::{Disk, Faulty, Mapping, Metered, Mode, PmemPool, Ram, Vfs};
+use siltstone_faults::{FaultKind, Faulty, Survival};
+use siltstone_vfs::{Disk, Mapping, Metered, Mode, PmemPool, Ram, Vfs};
 
 const WHY: Purpose = Purpose::Flush;
 const LINE: usize = 64;

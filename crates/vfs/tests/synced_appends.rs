@@ -37,7 +37,7 @@ fn synced_append_writes_two_blocks_at_most() {
     // The second file begins with what the first one found out.
     for name in ["1.log", "2.log"] {
         let log = disk.create_append(name).unwrap();
-        log.expect(8 << 20, 1 << 20);
+        log.preallocate(8 << 20, 1 << 20);
         // A record before the first sync.
         log.write_at(0, &record, Purpose::Log).unwrap();
         log.sync(Purpose::Log).unwrap();

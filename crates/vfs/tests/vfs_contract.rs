@@ -9,7 +9,8 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose};
-use siltstone_vfs::{Disk, DiskOptions, Faulty, File, Metered, Mode, Overlay, Ram, Vfs};
+use siltstone_faults::Faulty;
+use siltstone_vfs::{Disk, DiskOptions, File, Metered, Mode, Overlay, Ram, Vfs};
 
 const WHY: Purpose = Purpose::Maintenance;
 

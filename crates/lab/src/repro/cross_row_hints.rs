@@ -16,8 +16,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rand::RngExt;
-use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, Result, WriteBatch};
+use siltstone_engine::{Durability, Engine, Error, ManualClock, Result, WriteBatch};
 use siltstone_lsm::{Lsm, Options};
+use siltstone_runtime::Env;
 use siltstone_vfs::{Ram, Vfs};
 
 use super::{Check, Direction, Experiment, Measured};

@@ -16,7 +16,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use siltstone_engine::{Env, ManualClock, Result};
+use siltstone_engine::{ManualClock, Result};
+use siltstone_runtime::Env;
 
 use super::thesis::PAPER;
 use super::{Check, Direction, Experiment, Measured};

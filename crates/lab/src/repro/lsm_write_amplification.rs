@@ -17,7 +17,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, ManualClock, Result, Stats, WriteBatch};
+use siltstone_engine::{Durability, Engine, ManualClock, Result, Stats, WriteBatch};
+use siltstone_runtime::Env;
 
 use siltstone_model::{Breakdown, LevelDb, Popularity};
 

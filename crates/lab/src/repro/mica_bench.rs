@@ -12,8 +12,9 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use rand::RngExt;
-use siltstone_engine::{Env, Error, Result};
+use siltstone_engine::{Error, Result};
 use siltstone_mica::{Access, Action, Answer, Options, Outcome, Output, Request, Store, Value};
+use siltstone_runtime::Env;
 
 use crate::generate::{Chooser, Draw, stream};
 

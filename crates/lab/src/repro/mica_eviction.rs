@@ -17,8 +17,9 @@
 
 use std::collections::HashMap;
 
-use siltstone_engine::{Env, Result};
+use siltstone_engine::Result;
 use siltstone_mica::{Action, Outcome, Request, Store, Value};
+use siltstone_runtime::Env;
 
 use super::mica_bench::{PAPER, options};
 use super::{Check, Direction, Experiment, Measured};

@@ -13,7 +13,8 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Env, ManualClock, Result, WriteBatch};
+use siltstone_engine::{Durability, ManualClock, Result, WriteBatch};
+use siltstone_runtime::Env;
 
 use super::silt_table::PAPER;
 use super::{Check, Direction, Experiment, Measured};

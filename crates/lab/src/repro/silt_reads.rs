@@ -10,7 +10,8 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Env, ManualClock, Result};
+use siltstone_engine::{ManualClock, Result};
+use siltstone_runtime::Env;
 
 use super::silt_table::{PAPER, SiltTable, key, keys, mix, options};
 use super::{Check, Direction, Experiment, Measured};

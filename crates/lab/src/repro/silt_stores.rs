@@ -22,7 +22,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use siltstone_engine::{Env, Error, Purpose, Result};
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_runtime::Env;
 use siltstone_vfs::{Disk, DiskOptions, File, Mode, Vfs};
 
 use super::silt_table::{PAPER, SiltTable, key, mix, options};

@@ -11,7 +11,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use siltstone_engine::{Durability, Engine, Env, Result, Stats, WriteBatch};
+use siltstone_engine::{Durability, Engine, Result, Stats, WriteBatch};
+use siltstone_runtime::Env;
 
 use crate::engines::{Medium, Opened, Target};
 

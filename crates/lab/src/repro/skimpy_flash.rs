@@ -22,11 +22,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rand::RngExt;
-use siltstone_engine::{
-    Clock, Durability, Engine, Env, IoCounts, Result, Stats, Timestamp, WriteBatch,
-};
+use siltstone_engine::{Clock, Durability, Engine, IoCounts, Result, Stats, Timestamp, WriteBatch};
+use siltstone_runtime::Env;
+use siltstone_skimpy::flash::{DeviceClock, Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 use siltstone_skimpy::{Below, Options, Skimpy};
-use siltstone_vfs::flash::{DeviceClock, Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 
 use crate::generate::{Chooser, Draw, KeySpace, Rng, stream};
 

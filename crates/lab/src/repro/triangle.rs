@@ -37,7 +37,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rand::RngExt;
-use siltstone_engine::{Durability, Engine, Env, ManualClock, Result, Scheduler, WriteBatch};
+use siltstone_engine::{Durability, Engine, ManualClock, Result, WriteBatch};
+use siltstone_runtime::{Env, Scheduler};
 
 use super::{Check, Direction, Experiment, Measured};
 use crate::engines::{Medium, Target};

@@ -15,7 +15,8 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Env, ManualClock, Result, Stats, WriteBatch};
+use siltstone_engine::{Durability, ManualClock, Result, Stats, WriteBatch};
+use siltstone_runtime::Env;
 
 use crate::engines::{Medium, Target};
 use crate::generate::{Chooser, Draw, KeySpace, ValueSize, Values, stream};

@@ -22,7 +22,8 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use siltstone::{Snapshot, Table, Transaction};
-use siltstone_engine::{Durability, Env, Error, ManualClock, Result};
+use siltstone_engine::{Durability, Error, ManualClock, Result};
+use siltstone_runtime::Env;
 
 use super::skimpy_flash::PAPER;
 use super::txn_social::{Client, Drawn, Loaded, load};

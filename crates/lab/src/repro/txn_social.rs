@@ -16,7 +16,8 @@ use std::sync::Arc;
 
 use rand::RngExt;
 use siltstone::{Table, TransactionOptions};
-use siltstone_engine::{Durability, Env, Result, SystemClock, WriteBatch};
+use siltstone_engine::{Durability, Result, SystemClock, WriteBatch};
+use siltstone_runtime::Env;
 
 use super::skimpy_flash::VALUE_BYTES;
 use crate::engines::{Medium, Opened, Target};

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use siltstone::{Snapshot, Table, Transaction, TransactionOptions};
 use siltstone_engine::{Durability, Error, ManualClock, Result};
-use siltstone_vfs::flash::{DeviceClock, VirtualTime};
+use siltstone_skimpy::flash::{DeviceClock, VirtualTime};
 
 use super::skimpy_flash::{DeviceTime, FlashTable, KEYS, LEAST_KEYS, PAPER, PARTS};
 use super::txn_social::{Client, Drawn};

@@ -179,7 +179,7 @@ fn what_cannot_be_is_refused_before_anything_runs() {
 #[test]
 fn one_thread_in_a_replayable_world_repeats_every_byte() {
     let counts = || {
-        let env = siltstone_engine::Env::replayable(
+        let env = siltstone_runtime::Env::replayable(
             std::sync::Arc::new(siltstone_engine::ManualClock::at(0)),
             7,
         );

@@ -348,8 +348,8 @@ impl Drop for Walk {
 mod tests {
     use std::path::PathBuf;
 
-    use siltstone_engine::Env;
     use siltstone_lsm::{Lsm, Options};
+    use siltstone_runtime::Env;
     use siltstone_vfs::Ram;
 
     use super::*;

@@ -23,7 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use siltstone_engine::{Priority, Result};
+use siltstone_engine::Result;
+use siltstone_runtime::Priority;
 
 use crate::engine::{Inner, State};
 use crate::version::{Edit, FileEntry, Row, TableFile};
@@ -153,7 +154,8 @@ fn run_job(inner: &Arc<Inner>, number: u64) {
 mod tests {
     use std::collections::BTreeMap;
 
-    use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+    use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
+    use siltstone_runtime::Env;
     use siltstone_vfs::Ram;
 
     use super::*;

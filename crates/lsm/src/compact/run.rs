@@ -12,7 +12,8 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::{Condvar, Mutex};
-use siltstone_engine::{Error, Priority, Purpose, Result};
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_runtime::Priority;
 use siltstone_table::{EntryRef, FileNumber, IterOptions, Kind, TableWriter, Unsynced};
 
 use super::Compaction;
@@ -122,7 +123,7 @@ impl Inner {
 
     /// Merges pieces until none is left.
     fn take_pieces(&self, pieces: &Pieces) {
-        let _on_duty = self.background.on_duty();
+        let _scope = self.background.enter_background();
         loop {
             let piece = pieces.next.fetch_add(1, Relaxed);
             if piece > pieces.cuts.len() {
@@ -185,7 +186,7 @@ impl Inner {
         while merge.valid() && end.is_none_or(|end| merge.key() < end.as_slice()) {
             entries_in += 1;
             if entries_in.is_multiple_of(STEP) {
-                self.background.between_steps()?;
+                self.background.check_cancelled()?;
                 if self.is_cleared_since(pieces.generation) {
                     return Err(Error::Closed);
                 }

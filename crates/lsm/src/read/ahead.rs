@@ -22,7 +22,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use siltstone_engine::{Purpose, WriteBatch, duty};
+use siltstone_engine::{Purpose, WriteBatch};
+use siltstone_runtime::yield_point;
 use siltstone_table::{BatchReader, IterOptions, Kind, LogAccess, TableIter};
 
 use crate::live_range::LiveRange;
@@ -169,7 +170,7 @@ impl LogAhead {
                 let sequence = self.scout.sequence();
                 self.entries.push(Held { position, sequence, start: 0, len: 0 });
                 if self.entries.len().is_multiple_of(STEP) {
-                    duty::between_steps();
+                    yield_point();
                 }
                 in_records += position.expected_bytes() as f64;
                 in_entries += self.mean_bytes;
@@ -214,7 +215,7 @@ impl LogAhead {
             sweep.go_to(run.last().map_or(0, |&last| end(&entries[last as usize])));
             for (passed, &i) in run.iter().enumerate() {
                 if passed % STEP == 0 {
-                    duty::between_steps();
+                    yield_point();
                 }
                 let held = &mut entries[i as usize];
                 let start = bytes.len();

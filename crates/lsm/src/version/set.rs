@@ -353,8 +353,7 @@ pub(crate) fn missing_file(error: Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use siltstone_vfs::Faulty;
-    use siltstone_vfs::faulty::FaultKind;
+    use siltstone_faults::{FaultKind, Faulty};
 
     use super::*;
 

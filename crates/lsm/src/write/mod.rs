@@ -19,9 +19,9 @@ mod room;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use siltstone_engine::group::Size;
-use siltstone_engine::headway::{self, UnderWay};
 use siltstone_engine::{Durability, Error, Result, WriteBatch};
+use siltstone_runtime::group_commit::Size;
+use siltstone_runtime::write_activity::{self, UnderWay};
 use siltstone_table::{RecordParts, WalWriter};
 
 use crate::engine::Inner;
@@ -74,7 +74,7 @@ impl Writer {
 impl Inner {
     /// Applies `batch` whole.
     pub(crate) fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
-        let under_way = headway::begin();
+        let under_way = write_activity::begin();
         self.background.check_writable()?;
         batch.check(crate::MAX_VALUE_BYTES)?;
         if batch.is_empty() && durability == Durability::Buffered {

@@ -7,8 +7,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::MutexGuard;
-use siltstone_engine::headway::UnderWay;
-use siltstone_engine::{BackgroundWork, Error, Result, Stall};
+use siltstone_engine::{Error, Result};
+use siltstone_runtime::write_activity::UnderWay;
+use siltstone_runtime::{BackgroundWork, Stall};
 use siltstone_table::SpareSegment;
 
 use super::Writer;

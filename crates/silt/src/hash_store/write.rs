@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Error, Op, Purpose, RateLimiter, Result};
+use siltstone_engine::{Error, Op, Purpose, Result};
+use siltstone_runtime::RateLimiter;
 use siltstone_structures::{CuckooFilter, CuckooTable};
 use siltstone_vfs::{File, Vfs};
 

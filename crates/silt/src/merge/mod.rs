@@ -125,7 +125,7 @@ impl Inner {
             seen += 1;
             if seen.is_multiple_of(LOOK_UP_EVERY) {
                 self.merge_rate.take(LOOK_UP_EVERY);
-                self.background.between_steps()?;
+                self.background.check_cancelled()?;
             }
             if group.hash != Some(hash) && !group.write(&mut writer, now)? {
                 return Ok(None);

@@ -115,7 +115,7 @@ impl<'a> Sorter<'a> {
             writer.add(age, entry)?;
             seen += 1;
             if seen.is_multiple_of(LOOK_UP_EVERY) {
-                self.inner.background.between_steps()?;
+                self.inner.background.check_cancelled()?;
             }
         }
         drop(merged);

@@ -14,7 +14,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use siltstone_engine::{Error, Purpose, RateLimiter, Result};
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_runtime::RateLimiter;
 use siltstone_structures::{CuckooTable, HashKey};
 use siltstone_vfs::{File, Mode, Vfs};
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Error, Purpose, RateLimiter, Result};
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_runtime::RateLimiter;
 use siltstone_structures::ect::EctOptions;
 use siltstone_structures::{EctBuilder, HashKey};
 use siltstone_vfs::{File, Vfs};

@@ -20,8 +20,8 @@ mod room;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 
-use siltstone_engine::group::Size;
 use siltstone_engine::{Durability, Error, Purpose, Result, WriteBatch};
+use siltstone_runtime::group_commit::Size;
 use siltstone_structures::HashKey;
 use siltstone_table::WalWriter;
 

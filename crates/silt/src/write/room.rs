@@ -7,7 +7,8 @@
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
-use siltstone_engine::{BackgroundWork, Error, Result, Stall};
+use siltstone_engine::{Error, Result};
+use siltstone_runtime::{BackgroundWork, Stall};
 
 use super::Writer;
 use crate::engine::{Inner, State};

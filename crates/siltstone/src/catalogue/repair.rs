@@ -178,8 +178,9 @@ fn content(vfs: &dyn Vfs) -> Result<Vec<u8>> {
 mod tests {
     use std::sync::Arc;
 
-    use siltstone_engine::{Env, ManualClock};
-    use siltstone_vfs::Faulty;
+    use siltstone_engine::ManualClock;
+    use siltstone_faults::Faulty;
+    use siltstone_runtime::Env;
 
     use super::*;
     use crate::{Db, DbOptions};

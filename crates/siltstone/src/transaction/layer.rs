@@ -39,10 +39,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Mutex, RwLock};
-use siltstone_engine::group::Size;
-use siltstone_engine::{
-    Durability, Engine, GroupCommit, Result, Stats, WriteBatch, forward_engine,
-};
+use siltstone_engine::{Durability, Engine, Result, Stats, WriteBatch, forward_engine};
+use siltstone_runtime::GroupCommit;
+use siltstone_runtime::group_commit::Size;
 
 use super::reads::Reads;
 use super::recent::{Group, Recent};

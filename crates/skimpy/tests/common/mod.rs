@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Capabilities, Engine, Env, ManualClock, RepairReport, Result};
+use siltstone_engine::{Capabilities, Engine, ManualClock, RepairReport, Result};
+use siltstone_runtime::Env;
 use siltstone_skimpy::{Options, Skimpy};
 use siltstone_testkit::{Subject, history, subject};
 use siltstone_vfs::Vfs;

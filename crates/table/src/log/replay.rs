@@ -214,8 +214,8 @@ fn replay_log(
 mod tests {
     use super::super::{SpareSegment, WalWriter};
     use super::*;
-    use siltstone_vfs::faulty::{FaultKind, Survival};
-    use siltstone_vfs::{Faulty, Ram};
+    use siltstone_faults::{FaultKind, Faulty, Survival};
+    use siltstone_vfs::Ram;
     use std::sync::Arc;
 
     /// Remembers what it is given.

@@ -178,7 +178,7 @@ impl LogWriter {
 
     /// About `bytes` will be appended to the log, which is empty: the medium may make them ready.
     pub(super) fn expect(&self, bytes: u64, now: u64) {
-        self.shared.file.expect(bytes, now);
+        self.shared.file.preallocate(bytes, now);
     }
 
     /// Closes the log for good: a reader will take anything missing from it for corruption.
@@ -193,7 +193,7 @@ impl LogWriter {
         }
         let records = self.records;
         // The seal is the file's end.
-        self.shared.file.finish()?;
+        self.shared.file.trim_preallocation()?;
         self.transact(|log| {
             // The gap up to the next block is left unwritten and reads as zeros.
             log.tail = data_end.next_multiple_of(BLOCK);
@@ -317,7 +317,7 @@ impl SyncHandle {
     /// Gives back what the medium has ready behind the end, where nothing more will come for now.
     pub fn finish(&self) {
         // It reads as zeros and does no harm; it only takes space.
-        let _ = self.shared.file.finish();
+        let _ = self.shared.file.trim_preallocation();
     }
 
     /// The length known durable, in bytes.

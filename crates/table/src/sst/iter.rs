@@ -10,7 +10,8 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Purpose, Result, duty};
+use siltstone_engine::{Purpose, Result};
+use siltstone_runtime::yield_point;
 
 use super::table::Table;
 use crate::block::{Block, BlockIter, Malformed};
@@ -353,7 +354,7 @@ impl Source {
             self.window = window;
             self.window_at = range.start;
             self.next_miss = self.table.index().block_at(range.start + len);
-            duty::between_steps();
+            yield_point();
         }
         let from = (range.start - self.window_at) as usize;
         let to = (range.end - self.window_at) as usize;

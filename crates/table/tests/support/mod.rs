@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use siltstone_engine::Purpose;
-use siltstone_vfs::{Faulty, Vfs};
+use siltstone_faults::Faulty;
+use siltstone_vfs::Vfs;
 
 /// A medium without faults so far.
 pub fn medium() -> Arc<Faulty> {

@@ -26,7 +26,8 @@ mod store;
 
 use std::collections::BTreeMap;
 
-use siltstone_engine::{Engine, Env, Error, LossEffect, RepairReport};
+use siltstone_engine::{Engine, Error, LossEffect, RepairReport};
+use siltstone_runtime::Env;
 use siltstone_vfs::Ram;
 
 use crate::damage::watched;

@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use siltstone_engine::{Durability, Env, ManualClock, Purpose, WriteBatch};
+use siltstone_engine::{Durability, ManualClock, Purpose, WriteBatch};
+use siltstone_runtime::Env;
 use siltstone_vfs::{Mode, Ram, Vfs};
 
 use super::account::{History, Places};

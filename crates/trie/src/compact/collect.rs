@@ -69,7 +69,7 @@ impl Inner {
         let hides = version.has_beneath(place, self.versions.shape.fanout_bits);
         let mut output = Output::new(self, place, how, what, hides);
         while merge.next_stretch()? {
-            self.background.between_steps()?;
+            self.background.check_cancelled()?;
             merge.each(|hash, item| output.push(hash, item))?;
             self.counters.used_memory(merge.memory_bytes() + output.memory_bytes());
         }
@@ -108,7 +108,8 @@ mod tests {
 
     use crate::flush::ROOT;
     use crate::{Options, Trie};
-    use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+    use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
+    use siltstone_runtime::Env;
     use siltstone_vfs::{Ram, Vfs};
 
     fn put(trie: &Trie, value: &[u8]) {

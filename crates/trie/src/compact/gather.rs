@@ -34,7 +34,7 @@ impl Inner {
         let most = tables.iter().filter_map(|table| table.filter()).map(|f| f.columns()).max();
         let Some(columns) = old.map(|cluster| cluster.columns()).or(most) else { return Ok(()) };
         for table in tables {
-            self.background.between_steps()?;
+            self.background.check_cancelled()?;
             if !old.is_some_and(|cluster| cluster.has(table.number())) {
                 filters.push((table.number(), self.filter_of(table, columns)?));
             }
@@ -55,7 +55,7 @@ impl Inner {
         let mut filter = FilterBuilder::new(columns, self.options.filter_bits);
         let mut stream = Stream::new(table.clone(), self.versions.shape.hash, Purpose::Compaction);
         while stream.load_next()? {
-            self.background.between_steps()?;
+            self.background.check_cancelled()?;
             stream.slots().iter().for_each(|slot| filter.push(slot.hash));
         }
         Ok(Arc::new(filter.finish()))

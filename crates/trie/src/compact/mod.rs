@@ -30,7 +30,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use siltstone_engine::{Priority, Result};
+use siltstone_engine::Result;
+use siltstone_runtime::Priority;
 
 use crate::engine::{Inner, State};
 use crate::files::Kind;

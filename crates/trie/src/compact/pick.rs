@@ -125,7 +125,8 @@ mod tests {
     use super::*;
     use crate::compact::Candidates;
     use crate::{Options, Trie};
-    use siltstone_engine::{Durability, Engine, Env, ManualClock, WriteBatch};
+    use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
+    use siltstone_runtime::Env;
     use siltstone_testkit::{Dice, subject};
     use siltstone_vfs::Ram;
 

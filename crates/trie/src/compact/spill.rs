@@ -68,7 +68,7 @@ impl Inner {
         };
         let mut outputs: Vec<Output<'_>> = (0..1 << bits).map(output).collect();
         while merge.next_stretch()? {
-            self.background.between_steps()?;
+            self.background.check_cancelled()?;
             merge.each(|hash, item| {
                 let child = hash.container(level, bits) & ((1 << bits) - 1);
                 outputs[child as usize].push(hash, item)

@@ -17,7 +17,8 @@
 //!
 //! Source: LSM-trie paper, section 2.4.2.
 
-use siltstone_engine::{Purpose, RateLimiter, Result};
+use siltstone_engine::{Purpose, Result};
+use siltstone_runtime::RateLimiter;
 use siltstone_vfs::Vfs;
 
 use super::balance::{Migration, Room, Weight, balance};

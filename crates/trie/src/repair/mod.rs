@@ -36,7 +36,8 @@ mod tables;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use siltstone_engine::{Error, Loss, Purpose, RateLimiter, RepairReport, Result};
+use siltstone_engine::{Error, Loss, Purpose, RepairReport, Result};
+use siltstone_runtime::RateLimiter;
 use siltstone_table::{FileNumbers, LogSalvage, Manifest, aside, salvage_chain};
 use siltstone_vfs::{Mode, Vfs};
 

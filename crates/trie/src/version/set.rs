@@ -319,8 +319,7 @@ fn missing_manifest(error: Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use siltstone_vfs::Faulty;
-    use siltstone_vfs::faulty::FaultKind;
+    use siltstone_faults::{FaultKind, Faulty};
 
     use super::*;
     use crate::version::Place;

@@ -20,8 +20,8 @@ mod room;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use siltstone_engine::group::Size;
 use siltstone_engine::{Durability, Error, Result, WriteBatch};
+use siltstone_runtime::group_commit::Size;
 use siltstone_table::{RecordParts, WalWriter};
 
 use crate::engine::Inner;

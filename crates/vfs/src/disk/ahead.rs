@@ -17,8 +17,8 @@
 //! little to do: of a log of tens of MiB it would take as long as the log took to fill.
 //!
 //! Most of this is the kernel's work, which many kernels do not interrupt, and who gives a job is a writer
-//! about to go on, so the thread never pushes one aside (see [`patience`](siltstone_engine::patience)), and
-//! lets writes pass that it holds up ([`duty`](siltstone_engine::duty)). Each time may cost it some milliseconds
+//! about to go on, so the thread never pushes one aside (see [`thread_priority`](siltstone_runtime::thread_priority)), and
+//! lets writes pass that it holds up ([`yield_point`]). Each time may cost it some milliseconds
 //! until it runs again, so it does not for a window that is wanted soon: without one, writes are slower.
 //!
 //! Invariant: no zero is written to a byte that was claimed, and none is claimed while zeros are on their
@@ -37,7 +37,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
-use siltstone_engine::duty::{self, OnDuty};
+use siltstone_runtime::{BackgroundScope, yield_point};
 
 use crate::pmem::{MAP_BYTES, Memory};
 
@@ -171,7 +171,7 @@ impl Window {
             at += len;
             drop(claims);
             if !ready.is_wanted_soon.load(Relaxed) {
-                duty::between_steps();
+                yield_point();
             }
         }
         if ready.claims.lock().to > start {
@@ -291,8 +291,8 @@ fn worker() -> Option<&'static Sender<Job>> {
     let worker = WORKER.get_or_init(|| {
         let (give, jobs) = channel();
         let work = move || {
-            siltstone_engine::patience::let_wake_first();
-            let _on_duty = OnDuty::for_all();
+            siltstone_runtime::thread_priority::set_batch_policy();
+            let _scope = BackgroundScope::enter_shared();
             for job in jobs {
                 match job {
                     Job::Prepare { file, ready } => {
@@ -347,22 +347,22 @@ mod tests {
         use std::time::{Duration, Instant};
 
         use rustix::thread::{CpuSet, sched_setaffinity};
-        use siltstone_engine::headway;
+        use siltstone_runtime::write_activity;
 
         let mut here = CpuSet::new();
         here.set(rustix::thread::sched_getcpu());
         sched_setaffinity(None, &here).expect("a thread may stay where it runs");
-        let _on_duty = OnDuty::for_all();
+        let _scope = BackgroundScope::enter_shared();
         for is_wanted_soon in [false, true] {
             let ready = Ready::new(0, WINDOW, FolioSize::Large);
             if is_wanted_soon {
                 ready.hurry();
             }
-            let _write = headway::begin();
+            let _write = write_activity::begin();
             Window::prepare(&tempfile::tempfile().unwrap(), &ready).unwrap();
             // A write is waited for once, for ten milliseconds.
             let began = Instant::now();
-            headway::let_pass();
+            write_activity::let_pass();
             assert_eq!(began.elapsed() > Duration::from_millis(5), is_wanted_soon);
         }
     }

@@ -3,7 +3,7 @@
 //! Positioned I/O on one descriptor. The standard library's `read_exact_at` and `write_all_at` go
 //! on after interrupts and short transfers; the calls that it lacks are retried here. With a second
 //! descriptor for direct reads, reads go through that one. What jobs write goes in steps, between which
-//! writers pass (see [`duty`]).
+//! writers pass (see [`yield_point`]).
 //!
 //! Invariant: a read that returned `Ok` filled the whole buffer, a write that returned `Ok` handed
 //! all bytes to the kernel.
@@ -18,7 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use rustix::fs::{AtFlags, StatxFlags, statx};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
-use siltstone_engine::{Error, Purpose, Result, duty};
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_runtime::yield_point;
 
 use crate::File;
 
@@ -79,7 +80,7 @@ impl File for DiskFile {
         }
         for (i, step) in bytes.chunks(STEP).enumerate() {
             if i > 0 {
-                duty::between_steps();
+                yield_point();
             }
             write(step, offset + (i * STEP) as u64)?;
         }
@@ -114,7 +115,7 @@ impl File for DiskFile {
         let begun = self.begun.swap(len, Relaxed);
         for start in (begun..len).step_by(4 * STEP) {
             super::ahead::begin_to_write_back(&self.file, start, 4 * STEP as u64);
-            duty::between_steps();
+            yield_point();
         }
     }
 

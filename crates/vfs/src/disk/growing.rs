@@ -334,7 +334,7 @@ impl File for AppendFile {
         Ok(())
     }
 
-    fn expect(&self, bytes: u64, now: u64) {
+    fn preallocate(&self, bytes: u64, now: u64) {
         let mut windows = self.windows.lock();
         let is_new = self.len.load(Ordering::Acquire) == 0 && windows.next.is_empty();
         if !is_new || bytes <= SMALL || windows.is_over {
@@ -355,7 +355,7 @@ impl File for AppendFile {
         }
     }
 
-    fn finish(&self) -> Result<()> {
+    fn trim_preallocation(&self) -> Result<()> {
         let mut windows = self.windows.lock();
         windows.is_over = true;
         self.give_back_space(&mut windows)
@@ -373,7 +373,7 @@ impl File for AppendFile {
 impl Drop for AppendFile {
     fn drop(&mut self) {
         // Zeros behind the end do no harm; they only take space.
-        let _ = self.finish();
+        let _ = self.trim_preallocation();
     }
 }
 

@@ -25,7 +25,7 @@ use siltstone_engine::{Purpose, Result};
 
 use super::disk_fault;
 use super::lock::{self, Held};
-use crate::pmem::{Backing, Holding, Mapping, Memory, narrow, too_long};
+use crate::pmem::{Backing, Holding, MappedMemory, Mapping, Memory, narrow, too_long};
 
 /// Maps the file at a canonical path.
 pub(super) fn map(path: &Path, bytes: u64) -> Result<Mapping> {
@@ -79,16 +79,27 @@ struct DiskBacking {
 }
 
 impl Backing for DiskBacking {
-    fn store(&self, memory: &Memory, offset: u64, bytes: &[u8], _purpose: Purpose) -> Result<()> {
+    fn store(
+        &self,
+        memory: &MappedMemory<'_>,
+        offset: u64,
+        bytes: &[u8],
+        _purpose: Purpose,
+    ) -> Result<()> {
         if memory.is_persistent() {
-            memory.store(offset as usize, bytes);
+            memory.store(offset, bytes);
             return Ok(());
         }
         let done = self.held.file().write_all_at(bytes, offset);
         done.map_err(|error| disk_fault("store to", Path::new(&self.name), error))
     }
 
-    fn persist(&self, memory: &Memory, ranges: &[Range<u64>], _purpose: Purpose) -> Result<()> {
+    fn persist(
+        &self,
+        memory: &MappedMemory<'_>,
+        ranges: &[Range<u64>],
+        _purpose: Purpose,
+    ) -> Result<()> {
         let done = memory.write_back(&narrow(ranges));
         done.map_err(|error| disk_fault("persist", Path::new(&self.name), error))
     }

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use siltstone_engine::patience;
+use siltstone_runtime::thread_priority;
 
 /// Who removes a file closes it within this time, as a rule.
 const OTHERS_CLOSE: Duration = Duration::from_millis(5);
@@ -25,8 +25,8 @@ pub(super) fn let_go(file: File) {
     let thread = THREAD.get_or_init(|| {
         let (give, files) = channel::<File>();
         let work = move || {
-            patience::take_less();
-            patience::let_wake_first();
+            thread_priority::lower_priority();
+            thread_priority::set_batch_policy();
             while let Ok(first) = files.recv() {
                 std::thread::sleep(OTHERS_CLOSE);
                 drop(first);

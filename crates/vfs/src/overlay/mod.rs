@@ -270,9 +270,9 @@ impl Vfs for Overlay {
         file.map(&join(&self.name, name), bytes)
     }
 
-    fn elsewhere(&self, path: &Path) -> Result<Arc<dyn Vfs>> {
+    fn open_dir(&self, path: &Path) -> Result<Arc<dyn Vfs>> {
         let below: Option<Arc<dyn Vfs>> = match self.directory.medium()? {
-            Some(below) if path.is_dir() => Some(below.elsewhere(path)?),
+            Some(below) if path.is_dir() => Some(below.open_dir(path)?),
             _ => None,
         };
         let name = path.display().to_string();

@@ -12,7 +12,7 @@
 //! Source: Intel 64 and IA-32 manual, volume 2, CLWB, CLFLUSHOPT, SFENCE.
 
 /// The unit that moves between cache and memory, in bytes.
-pub(crate) const LINE_BYTES: u64 = 64;
+pub const LINE_BYTES: u64 = 64;
 
 /// The instruction to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

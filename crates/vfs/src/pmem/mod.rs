@@ -34,6 +34,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
 
+use crate::bytes::SparseBytes;
 use crate::names::fault;
 
 mod lines;
@@ -44,7 +45,7 @@ mod pool;
 pub use page::{Page, PageMut};
 pub use pool::{PageClaims, PmemPool};
 
-pub(crate) use lines::LINE_BYTES;
+pub use lines::LINE_BYTES;
 pub(crate) use memory::{MAP_BYTES, Memory};
 
 /// A byte-addressable file, mapped by its one owner. Unmapped and unlocked on drop.
@@ -55,28 +56,78 @@ pub struct Mapping {
     backing: Box<dyn Backing>,
 }
 
-/// What a medium does when a mapping is used. The ranges were checked.
-pub(crate) trait Backing: Send + Sync {
-    /// Moves the bytes, unless power is off.
-    fn store(&self, memory: &Memory, offset: u64, bytes: &[u8], purpose: Purpose) -> Result<()>;
+/// The device-specific part of a [`Mapping`]. The mapping has checked the ranges against its capacity.
+pub trait Backing: Send + Sync {
+    /// Stores `bytes` at `offset` through [`MappedMemory::store`], or fails.
+    fn store(
+        &self,
+        memory: &MappedMemory<'_>,
+        offset: u64,
+        bytes: &[u8],
+        purpose: Purpose,
+    ) -> Result<()>;
 
     /// Makes the ranges durable.
-    fn persist(&self, memory: &Memory, ranges: &[Range<u64>], purpose: Purpose) -> Result<()>;
+    fn persist(
+        &self,
+        memory: &MappedMemory<'_>,
+        ranges: &[Range<u64>],
+        purpose: Purpose,
+    ) -> Result<()>;
 
-    /// Is told of bytes that were read in place.
+    /// Records that `bytes` bytes were read in place.
     fn note_read(&self, _bytes: u64, _purpose: Purpose) {}
+}
+
+/// The memory of a [`Mapping`] during one call of its [`Backing`].
+///
+/// Only the bytes of the store in progress can be stored to, because slices of other bytes may be lent out.
+pub struct MappedMemory<'a> {
+    memory: &'a Memory,
+    writable: Range<u64>,
+}
+
+impl MappedMemory<'_> {
+    /// Copies `bytes` to `offset`.
+    ///
+    /// # Panics
+    /// If a byte lies outside the range of the store in progress.
+    pub fn store(&self, offset: u64, bytes: &[u8]) {
+        let end = offset + bytes.len() as u64;
+        assert!(self.writable.start <= offset && end <= self.writable.end, "outside of the store");
+        self.memory.store(offset as usize, bytes);
+    }
+
+    pub(crate) fn is_persistent(&self) -> bool {
+        self.memory.is_persistent()
+    }
+
+    pub(crate) fn write_back(&self, ranges: &[Range<usize>]) -> std::io::Result<()> {
+        self.memory.write_back(ranges)
+    }
 }
 
 /// The backing of memory that is as durable as it will ever be, which holds what has to be held meanwhile.
 pub(crate) struct Holding<T>(pub(crate) T);
 
 impl<T: Send + Sync> Backing for Holding<T> {
-    fn store(&self, memory: &Memory, offset: u64, bytes: &[u8], _purpose: Purpose) -> Result<()> {
-        memory.store(offset as usize, bytes);
+    fn store(
+        &self,
+        memory: &MappedMemory<'_>,
+        offset: u64,
+        bytes: &[u8],
+        _purpose: Purpose,
+    ) -> Result<()> {
+        memory.store(offset, bytes);
         Ok(())
     }
 
-    fn persist(&self, _memory: &Memory, _ranges: &[Range<u64>], _purpose: Purpose) -> Result<()> {
+    fn persist(
+        &self,
+        _memory: &MappedMemory<'_>,
+        _ranges: &[Range<u64>],
+        _purpose: Purpose,
+    ) -> Result<()> {
         Ok(())
     }
 }
@@ -84,6 +135,22 @@ impl<T: Send + Sync> Backing for Holding<T> {
 impl Mapping {
     pub(crate) fn new(name: String, memory: Arc<Memory>, backing: Box<dyn Backing>) -> Self {
         Mapping { name, memory, backing }
+    }
+
+    /// A mapping of anonymous memory: `capacity_bytes` bytes that begin with a copy of `content`.
+    ///
+    /// # Errors
+    /// `Io`: the system has no memory of that size.
+    pub fn anonymous(
+        name: String,
+        content: &SparseBytes,
+        capacity_bytes: u64,
+        backing: Box<dyn Backing>,
+    ) -> Result<Self> {
+        let len = usize::try_from(capacity_bytes).map_err(|_| ErrorKind::OutOfMemory.into());
+        let memory = len.and_then(|len| Memory::holding(content, len));
+        let memory = memory.map_err(|error| Error::io("map", &*name, &error))?;
+        Ok(Mapping::new(name, Arc::new(memory), backing))
     }
 
     /// The same mapping with another backing around its own.
@@ -109,7 +176,9 @@ impl Mapping {
     /// of old and new words.
     pub fn store(&self, offset: u64, bytes: &[u8], purpose: Purpose) -> Result<()> {
         self.check("store to", offset, bytes.len() as u64)?;
-        self.backing.store(&self.memory, offset, bytes, purpose)
+        let writable = offset..offset + bytes.len() as u64;
+        let memory = MappedMemory { memory: &self.memory, writable };
+        self.backing.store(&memory, offset, bytes, purpose)
     }
 
     /// Makes the ranges durable: writes back their cache lines, and waits once for all. Cost: about
@@ -122,7 +191,8 @@ impl Mapping {
         for range in ranges {
             self.check("persist", range.start, range.end.saturating_sub(range.start))?;
         }
-        self.backing.persist(&self.memory, ranges, purpose)
+        let memory = MappedMemory { memory: &self.memory, writable: 0..0 };
+        self.backing.persist(&memory, ranges, purpose)
     }
 
     /// Fills `buf` from `offset`, and counts that.
@@ -155,7 +225,7 @@ impl Mapping {
 }
 
 /// The refusal of a file whose length is not what was asked for.
-pub(crate) fn too_long(name: &str, len: u64, bytes: u64) -> Error {
+pub fn too_long(name: &str, len: u64, bytes: u64) -> Error {
     let reason =
         format!("it has {len} bytes, more than the capacity of {bytes}: map it with {len}");
     Error::Refused { path: name.to_owned(), reason }

@@ -1,8 +1,7 @@
 //! What follows a power cut, a flipped bit, and bytes that were made to hurt?
 
 use siltstone_engine::{Error, Result};
-use siltstone_vfs::Faulty;
-use siltstone_vfs::faulty::FaultKind;
+use siltstone_faults::{FaultKind, Faulty};
 
 use super::super::header::{DIRECTORY_PLACE, HEADER_PLACE, METADATA_PLACE};
 use super::super::hints;

@@ -5,7 +5,7 @@ use crate::files::FileSum;
 use crate::htable::bucket::BUCKET_HEADER;
 use crate::htable::{Build, Expected, TableWriter};
 use proptest::prelude::*;
-use siltstone_engine::RateLimiter;
+use siltstone_runtime::RateLimiter;
 use siltstone_vfs::{Mode, Ram};
 
 fn build(kind: Layout) -> Build {

@@ -51,7 +51,7 @@ fn is_what_was_stored_what_others_read() {
     let mut zeros = vec![1; (ready - end) as usize];
     other.read_exact_at(&mut zeros, end).unwrap();
     assert!(zeros.iter().all(|&byte| byte == 0));
-    file.finish().unwrap();
+    file.trim_preallocation().unwrap();
     assert_eq!(other.metadata().unwrap().len(), end);
     // It can still be written to.
     file.write_at(end, b"seal", Purpose::Log).unwrap();
@@ -100,7 +100,7 @@ fn do_no_zeros_overtake_what_is_written() {
             len += bytes.len() as u64;
         }
         if turn % 2 == 0 {
-            file.finish().unwrap();
+            file.trim_preallocation().unwrap();
         }
         let mut back = vec![0; len as usize];
         file.read_at(0, &mut back, Purpose::Get).unwrap();
@@ -137,7 +137,7 @@ fn are_large_appends_written() {
 fn is_an_expected_file_stored_to_from_its_first_byte_and_no_further_than_expected() {
     for expected in [MOST / 4, MOST_EXPECTED, MOST_EXPECTED + 4 * BEYOND] {
         let (file, other) = growing();
-        file.expect(expected, 0);
+        file.preallocate(expected, 0);
         if let Some(next) = file.windows.lock().next.back() {
             next.wait_until_ready();
         }
@@ -154,7 +154,7 @@ fn is_an_expected_file_stored_to_from_its_first_byte_and_no_further_than_expecte
         let ready = other.metadata().unwrap().len();
         // What was asked for beyond comes in the first step of files of which nothing is expected.
         assert!(ready <= expected + BEYOND + FIRST + MAP_BYTES as u64, "{expected} {ready}");
-        file.finish().unwrap();
+        file.trim_preallocation().unwrap();
         assert_eq!(other.metadata().unwrap().len(), written);
         let mut back = vec![0; written as usize];
         file.read_at(0, &mut back, Purpose::Get).unwrap();
@@ -165,7 +165,7 @@ fn is_an_expected_file_stored_to_from_its_first_byte_and_no_further_than_expecte
 #[test]
 fn is_what_is_wanted_now_there_when_the_call_returns_and_the_rest_in_time() {
     let (file, other) = growing();
-    file.expect(4 * MOST_EXPECTED, FIRST);
+    file.preallocate(4 * MOST_EXPECTED, FIRST);
     let windows = |file: &AppendFile| {
         let windows = file.windows.lock();
         (windows.present.as_ref().map(Window::end), !windows.next.is_empty())
@@ -192,14 +192,14 @@ fn is_what_is_wanted_now_there_when_the_call_returns_and_the_rest_in_time() {
 #[test]
 fn is_what_was_expected_of_a_file_and_never_came_given_back() {
     let (file, other) = growing();
-    file.expect(MOST, 0);
+    file.preallocate(MOST, 0);
     drop(file);
     assert_eq!(other.metadata().unwrap().len(), 0);
     // Of a file that has bytes already, or will stay small, nothing is expected.
     let (file, _) = growing();
-    file.expect(SMALL, 0);
+    file.preallocate(SMALL, 0);
     file.write_at(0, b"a", Purpose::Log).unwrap();
-    file.expect(MOST, 0);
+    file.preallocate(MOST, 0);
     assert!(file.windows.lock().next.is_empty() && !file.windows.lock().has_more);
 }
 
@@ -213,7 +213,7 @@ fn is_the_space_of_an_expected_file_there_before_its_bytes_and_what_is_left_give
         eprintln!("not checked: {} has no space to reserve", std::env::temp_dir().display());
         return;
     }
-    file.expect(expected, 0);
+    file.preallocate(expected, 0);
     if let Some(next) = file.windows.lock().next.back() {
         next.wait_until_ready();
     }
@@ -221,7 +221,7 @@ fn is_the_space_of_an_expected_file_there_before_its_bytes_and_what_is_left_give
     let ready = other.metadata().unwrap().len();
     assert!(ready <= MOST_EXPECTED, "only windows lengthen a file: {ready}");
     file.write_at(0, &[7; 1000], Purpose::Log).unwrap();
-    file.finish().unwrap();
+    file.trim_preallocation().unwrap();
     assert_eq!(other.metadata().unwrap().len(), 1000);
     assert!(space() <= 64 << 10, "{} for 1000 bytes", space());
 }

@@ -1,0 +1,308 @@
+//! The state of one file: what reads see, what is durable, and every change between the two.
+//!
+//! All changes have one form — a range of bytes that gets a content (or zeros) and the length
+//! afterwards — so a write, a cut, an extension and a hole are kept, dropped or torn alike.
+//!
+//! ```text
+//! current = durable + pending[0] + pending[1] + … + the stores to its mapping
+//! ```
+//!
+//! Invariant: the line above, but for poison: a pending change that a failed sync covered is passed
+//! over by later ones, and what they make durable is what was read from the file at that time.
+//!
+//! Source: ours; poison after Rebello et al., ATC 2020, section 3.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use siltstone_vfs::backend::{SECTOR_BYTES, SparseBytes};
+
+use super::lines::Store;
+
+pub(super) type SharedFile = Arc<Mutex<FileState>>;
+
+pub(super) struct FileState {
+    pub(super) id: u64,
+    pub(super) current: SparseBytes,
+    pub(super) durable: SparseBytes,
+    pub(super) pending: Vec<Change>,
+    /// What was stored while it was mapped and not persisted; later than all that is pending.
+    pub(super) stores: Vec<Store>,
+    /// Held by the mapping, if there is one.
+    pub(super) mapped: Weak<()>,
+    pub(super) behind: Behind,
+}
+
+/// Whether the medium may have zeros behind the end of the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Behind {
+    Nothing,
+    /// It grows, and has more ready than was written.
+    Ready,
+    /// That was given back, which is not durable yet.
+    GivenBack,
+}
+
+/// A range that got new bytes, or zeros, and the length of the file after that.
+#[derive(Clone)]
+pub(super) struct Change {
+    pub(super) sequence: u64,
+    /// Whether a failed sync covered it.
+    pub(super) poisoned: bool,
+    offset: u64,
+    len: u64,
+    /// None for zeros.
+    bytes: Option<Box<[u8]>>,
+    pub(super) length_after: u64,
+}
+
+impl FileState {
+    pub(super) fn new(id: u64) -> Self {
+        Self::settled(id, SparseBytes::default())
+    }
+
+    /// A file all of whose bytes are durable.
+    pub(super) fn settled(id: u64, bytes: SparseBytes) -> Self {
+        FileState {
+            id,
+            current: bytes.clone(),
+            durable: bytes,
+            pending: Vec::new(),
+            stores: Vec::new(),
+            mapped: Weak::new(),
+            behind: Behind::Nothing,
+        }
+    }
+
+    /// The same file for another process, which has not mapped it.
+    pub(super) fn inherited(&self) -> Self {
+        FileState {
+            id: self.id,
+            current: self.current.clone(),
+            durable: self.durable.clone(),
+            pending: self.pending.clone(),
+            stores: self.stores.clone(),
+            mapped: Weak::new(),
+            behind: self.behind,
+        }
+    }
+
+    pub(super) fn write(&mut self, sequence: u64, offset: u64, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let length_after = self.current.len().max(offset + bytes.len() as u64);
+        self.current.write(offset, bytes);
+        self.note(sequence, offset, bytes.len() as u64, Some(bytes.into()), length_after);
+    }
+
+    pub(super) fn set_len(&mut self, sequence: u64, len: u64) {
+        let cut_off = self.current.len().saturating_sub(len);
+        self.current.set_len(len);
+        self.note(sequence, len, cut_off, None, len);
+    }
+
+    /// What was ready behind the end is cut off.
+    pub(super) fn give_back(&mut self) {
+        if self.behind == Behind::Ready {
+            self.behind = Behind::GivenBack;
+        }
+    }
+
+    pub(super) fn punch_hole(&mut self, sequence: u64, offset: u64, len: u64) {
+        let len = len.min(self.current.len().saturating_sub(offset));
+        self.current.zero(offset, len);
+        self.note(sequence, offset, len, None, self.current.len());
+    }
+
+    fn note(
+        &mut self,
+        sequence: u64,
+        offset: u64,
+        len: u64,
+        bytes: Option<Box<[u8]>>,
+        length_after: u64,
+    ) {
+        let poisoned = false;
+        self.pending.push(Change { sequence, poisoned, offset, len, bytes, length_after });
+    }
+
+    /// Makes all that was not poisoned durable.
+    pub(super) fn sync(&mut self) {
+        if self.behind == Behind::GivenBack {
+            self.behind = Behind::Nothing;
+        }
+        self.sync_changes();
+        if !self.stores.is_empty() {
+            let all = 0..self.current.len();
+            self.persist(std::slice::from_ref(&all));
+        }
+    }
+
+    fn sync_changes(&mut self) {
+        if self.pending.iter().any(|change| change.poisoned) {
+            return self.sync_around_poison();
+        }
+        for change in self.pending.drain(..) {
+            change.apply(&mut self.durable);
+        }
+    }
+
+    /// Marks what is pending as passed over by later syncs.
+    pub(super) fn poison(&mut self) {
+        self.pending.iter_mut().for_each(|change| change.poisoned = true);
+        let all = 0..self.current.len();
+        self.poison_stores(std::slice::from_ref(&all));
+    }
+
+    /// Makes the file durable as reads see it, poison or not.
+    pub(super) fn settle(&mut self) {
+        self.pending.clear();
+        self.stores.clear();
+        self.durable = self.current.clone();
+    }
+
+    /// A sector written since the failed sync is written back whole, as it reads now. All others
+    /// stay in doubt.
+    fn sync_around_poison(&mut self) {
+        let fresh = || self.pending.iter().filter(|change| !change.poisoned);
+        if fresh().next().is_none() {
+            return;
+        }
+        let written: BTreeSet<u64> = fresh().flat_map(|c| c.parts().map(|p| p.sector)).collect();
+        let length = self.current.len();
+        for sector in &written {
+            let offset = sector * SECTOR_BYTES;
+            let mut bytes = vec![0; length.saturating_sub(offset).min(SECTOR_BYTES) as usize];
+            if self.current.read(offset, &mut bytes) {
+                self.durable.write(offset, &bytes);
+            }
+        }
+        self.durable.set_len(length);
+        let doubtful = self.pending.drain(..).filter(|change| change.poisoned);
+        let doubtful = doubtful.flat_map(|change| change.without(&written, length));
+        self.pending = doubtful.collect();
+    }
+}
+
+/// The part of a change that lies in one sector.
+pub(super) struct Part {
+    pub(super) sector: u64,
+    offset: u64,
+    len: u64,
+}
+
+impl Change {
+    /// The change cut at sector boundaries.
+    pub(super) fn parts(&self) -> impl Iterator<Item = Part> + use<> {
+        parts(self.offset, self.len)
+    }
+
+    /// Does the whole change to bytes.
+    pub(super) fn apply(&self, to: &mut SparseBytes) {
+        match &self.bytes {
+            Some(bytes) => to.write(self.offset, bytes),
+            None => to.zero(self.offset, self.len),
+        }
+        to.set_len(self.length_after);
+    }
+
+    /// Does one part of it, growing if need be but not setting the length.
+    pub(super) fn apply_part(&self, part: &Part, to: &mut SparseBytes) {
+        match self.bytes_of(part) {
+            Some(bytes) => to.write(part.offset, bytes),
+            None => to.zero(part.offset, part.len),
+        }
+    }
+
+    fn bytes_of(&self, part: &Part) -> Option<&[u8]> {
+        let start = (part.offset - self.offset) as usize;
+        self.bytes.as_ref().map(|bytes| &bytes[start..start + part.len as usize])
+    }
+
+    /// What remains of it outside some sectors, the file's length being settled.
+    fn without(self, settled: &BTreeSet<u64>, length: u64) -> Vec<Change> {
+        let outside = self.parts().filter(|part| !settled.contains(&part.sector));
+        let remain = |part: Part| Change {
+            sequence: self.sequence,
+            poisoned: self.poisoned,
+            offset: part.offset,
+            len: part.len,
+            bytes: self.bytes_of(&part).map(Into::into),
+            length_after: length,
+        };
+        outside.map(remain).collect()
+    }
+}
+
+/// A range cut at sector boundaries: offsets and lengths.
+pub(super) fn parts(offset: u64, len: u64) -> impl Iterator<Item = Part> {
+    let end = offset + len;
+    let mut at = offset;
+    std::iter::from_fn(move || {
+        let sector = at / SECTOR_BYTES;
+        let stop = end.min((sector + 1) * SECTOR_BYTES);
+        let part = Part { sector, offset: at, len: stop - at };
+        at = stop;
+        (part.len > 0).then_some(part)
+    })
+}
+
+impl Part {
+    /// Where it lies in the bytes of a write that began at `start`.
+    pub(super) fn within(&self, start: u64) -> std::ops::Range<usize> {
+        let from = (self.offset - start) as usize;
+        from..from + self.len as usize
+    }
+
+    /// Where it begins in the file.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// How many bytes it has.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(bytes: &SparseBytes) -> Vec<u8> {
+        let mut out = vec![0; bytes.len() as usize];
+        assert!(bytes.read(0, &mut out));
+        out
+    }
+
+    #[test]
+    fn a_sync_makes_durable_what_reads_see() {
+        let mut file = FileState::new(1);
+        file.write(1, 0, &[1; 2000]);
+        file.set_len(2, 700);
+        file.write(3, 1500, &[2; 10]);
+        file.punch_hole(4, 100, 500);
+        assert_eq!(file.durable.len(), 0);
+        file.sync();
+        assert!(file.pending.is_empty());
+        assert_eq!(read(&file.durable), read(&file.current));
+        assert_eq!(file.durable.len(), 1510);
+    }
+
+    #[test]
+    fn a_sync_passes_over_poison_but_not_over_sectors_written_anew() {
+        let mut file = FileState::new(1);
+        file.write(1, 0, &[1; 1024]);
+        file.poison();
+        file.sync();
+        assert_eq!(file.durable.len(), 0, "a second sync must not repair the first");
+        file.write(2, 600, b"new");
+        file.sync();
+        let durable = read(&file.durable);
+        assert_eq!(durable[..512], [0; 512], "still in doubt");
+        assert_eq!(durable[512..], read(&file.current)[512..], "written back whole");
+        assert_eq!(file.pending.len(), 1);
+    }
+}

@@ -1,0 +1,183 @@
+//! An open file of a faulty medium: each request asks the plan, then does what the verdict says.
+//!
+//! Invariant: bytes change only under the medium's lock, taken before the request got its number.
+//!
+//! Source: ours.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use siltstone_engine::{Purpose, Result};
+use siltstone_vfs::backend::{end_of, fault};
+use siltstone_vfs::{File, Mode};
+
+use super::file::{Behind, FileState, SharedFile, parts};
+use super::plan::Verdict;
+use super::{FaultKind, World};
+
+pub(super) struct FaultyFile {
+    pub(super) world: Arc<Mutex<World>>,
+    pub(super) state: SharedFile,
+    pub(super) name: String,
+    pub(super) mode: Mode,
+    /// Through this handle the file grows: it alone knows where what was written ends.
+    pub(super) grows: bool,
+}
+
+/// Zeros that other handles see behind the end of a file that grows.
+const SHOWN_BEHIND: u64 = 5000;
+
+impl FaultyFile {
+    /// The length that this handle sees.
+    fn seen(&self, file: &FileState) -> u64 {
+        let has_more = file.behind == Behind::Ready && !self.grows;
+        file.current.len() + if has_more { SHOWN_BEHIND } else { 0 }
+    }
+
+    fn check_change(&self, operation: &'static str, offset: u64, len: u64) -> Result<()> {
+        match self.mode {
+            Mode::Read => Err(fault(operation, &*self.name, ErrorKind::PermissionDenied)),
+            Mode::ReadWrite if end_of(offset, len).is_none() => {
+                Err(fault(operation, &*self.name, ErrorKind::InvalidInput))
+            }
+            Mode::ReadWrite => Ok(()),
+        }
+    }
+
+    /// A file that is mapped changes through its mapping alone.
+    fn check_free(&self, operation: &'static str, file: &FileState) -> Result<()> {
+        match file.mapped.strong_count() {
+            0 => Ok(()),
+            _ => Err(fault(operation, &*self.name, ErrorKind::ResourceBusy)),
+        }
+    }
+
+    /// A change that happens or doesn't.
+    fn change(
+        &self,
+        operation: &'static str,
+        change: impl FnOnce(&mut FileState, u64),
+    ) -> Result<()> {
+        let mut world = self.world.lock();
+        world.plan.admit(FaultKind::Write).or_fail(operation, &self.name)?;
+        let mut file = self.state.lock();
+        self.check_free(operation, &file)?;
+        change(&mut file, world.next_sequence());
+        Ok(())
+    }
+}
+
+/// Writes any of the sectors.
+fn write_some(world: &mut World, file: &mut FileState, offset: u64, bytes: &[u8]) {
+    let sequence = world.next_sequence();
+    for part in parts(offset, bytes.len() as u64) {
+        if world.plan.random.coin() {
+            file.write(sequence, part.offset(), &bytes[part.within(offset)]);
+        }
+    }
+}
+
+/// Writes the sectors that fit, in order.
+fn write_prefix(world: &mut World, file: &mut FileState, offset: u64, bytes: &[u8], room: u64) {
+    let (mut room, mut fits) = (room, 0);
+    for part in parts(offset, bytes.len() as u64) {
+        let missing = file.current.missing_bytes(part.offset(), part.len());
+        let Some(left) = room.checked_sub(missing) else { break };
+        (room, fits) = (left, part.within(offset).end);
+    }
+    file.write(world.next_sequence(), offset, &bytes[..fits]);
+}
+
+impl File for FaultyFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8], _purpose: Purpose) -> Result<()> {
+        let mut world = self.world.lock();
+        world.plan.admit(FaultKind::Read).or_fail("read", &self.name)?;
+        let file = self.state.lock();
+        let end = end_of(offset, buf.len() as u64).filter(|&end| end <= self.seen(&file));
+        let there = file.current.len().saturating_sub(offset).min(buf.len() as u64) as usize;
+        let (bytes, behind) = buf.split_at_mut(there);
+        behind.fill(0);
+        match end.is_some() && (bytes.is_empty() || file.current.read(offset, bytes)) {
+            true => Ok(()),
+            false => Err(fault("read", &*self.name, ErrorKind::UnexpectedEof)),
+        }
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8], _purpose: Purpose) -> Result<()> {
+        self.check_change("write", offset, bytes.len() as u64)?;
+        let mut world = self.world.lock();
+        let verdict = world.plan.admit(FaultKind::Write);
+        // Before the file is locked: the walk over all files locks each.
+        let room = world.room();
+        let mut file = self.state.lock();
+        self.check_free("write", &file)?;
+        match verdict {
+            Verdict::Go => {
+                if file.current.missing_bytes(offset, bytes.len() as u64) > room {
+                    if world.plan.torn_on_full {
+                        write_prefix(&mut world, &mut file, offset, bytes, room);
+                    }
+                    return Err(fault("write", &*self.name, ErrorKind::StorageFull));
+                }
+                file.write(world.next_sequence(), offset, bytes);
+            }
+            // The survivors decide which of its sectors got in.
+            Verdict::Cut => file.write(world.next_sequence(), offset, bytes),
+            Verdict::Fail(_) => write_some(&mut world, &mut file, offset, bytes),
+            Verdict::Off => {}
+        }
+        verdict.or_fail("write", &self.name)
+    }
+
+    fn sync(&self, _purpose: Purpose) -> Result<()> {
+        let mut world = self.world.lock();
+        let verdict = world.plan.admit(FaultKind::Sync);
+        let mut file = self.state.lock();
+        match verdict {
+            Verdict::Go => file.sync(),
+            Verdict::Fail(_) => file.poison(),
+            // What is pending stays pending: any of it may have got in.
+            Verdict::Cut | Verdict::Off => {}
+        }
+        verdict.or_fail("sync", &self.name)
+    }
+
+    fn len(&self) -> Result<u64> {
+        let world = self.world.lock();
+        if world.plan.power_is_off {
+            Verdict::Off.or_fail("get length of", &self.name)?;
+        }
+        Ok(self.seen(&self.state.lock()))
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.check_change("set length of", len, 0)?;
+        self.change("set length of", |file, sequence| {
+            file.set_len(sequence, len);
+            file.give_back();
+        })
+    }
+
+    fn trim_preallocation(&self) -> Result<()> {
+        self.state.lock().give_back();
+        Ok(())
+    }
+
+    /// Only says whether there is room; it is not kept for this file.
+    fn reserve(&self, len: u64) -> Result<()> {
+        self.check_change("reserve space for", 0, len)?;
+        let mut world = self.world.lock();
+        world.plan.admit(FaultKind::Write).or_fail("reserve space for", &self.name)?;
+        let room = world.room();
+        if room < u64::MAX && self.state.lock().current.missing_bytes(0, len) > room {
+            return Err(fault("reserve space for", &*self.name, ErrorKind::StorageFull));
+        }
+        Ok(())
+    }
+
+    fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
+        self.check_change("punch hole in", offset, len)?;
+        self.change("punch hole in", |file, sequence| file.punch_hole(sequence, offset, len))
+    }
+}

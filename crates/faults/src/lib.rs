@@ -1,0 +1,355 @@
+//! A medium in memory that loses power, fails, fills up and rots on command, the same way each time.
+//!
+//! It keeps what reads see, what a power cut surely leaves, and, in order, all that lies between:
+//!
+//! ```text
+//!   a file      current bytes   = durable bytes + every pending change, in order
+//!               pending         = [ #7 write 0..600 | #9 set_len 2000 | #12 write 512..1024 ]
+//!               durable bytes     `sync` moves the pending changes down here
+//!
+//!   a directory current names   = durable names + every change of the journal, in order
+//!               journal         = [ #6 create tmp | #13 rename tmp → CURRENT ]
+//!               durable names     `sync_dir` moves the journal down here, and nothing else does
+//!
+//!   power cut ─▶ survivors(seed): durable state + a choice of what was pending
+//!
+//!     LoseAll      none of it
+//!     KeepPrefix   all with a number below a random one, over all files and directories; that one
+//!                  itself torn by sector
+//!     KeepAll      all of it
+//!     Random       each 512-byte sector: any value it had since the last sync
+//!                  each 64-byte line of a mapping: any value it had since it was persisted, some
+//!                    lines torn between words of eight bytes
+//!                  each file length: one it had since, or a sector's end between two of them (what
+//!                    was extended and not written reads as zeros, or as rubbish)
+//!                  each name: any state it had since, a rename's two names together
+//! ```
+//!
+//! What each operation does at a fault:
+//!
+//! * *Power cut.* [`cut_power_at`](Faulty::cut_power_at)`(n)`: operation `n` — anything that changes
+//!   or syncs, counted from 0 over all directories — fails and does not happen, except that a write
+//!   becomes one more pending change. All that follows fails with "power is off".
+//! * *I/O error.* A failed write leaves any sectors of it; a failed sync makes nothing durable and
+//!   *poisons* what was pending: a later successful sync passes over it, as Linux does, which marks
+//!   pages clean that it failed to write. A poisoned sector becomes durable by being written and
+//!   synced anew; a poisoned length, name or rename by a later change that has to do with it.
+//! * *Disk full.* A write that needs more sectors than are free writes nothing, or, if
+//!   [`set_torn_on_full`](Faulty::set_torn_on_full) says so, the sectors that fit. Space is what
+//!   named files take; overwriting needs none.
+//! * [`subdirectory`](Vfs::subdirectory) is two operations, creation and sync, and makes that one
+//!   name durable, no other. [`remove_subdirectory`](Vfs::remove_subdirectory) is one operation
+//!   for each file and directory, all pending.
+//!
+//! * *Death of the process.* [`after_death`](Faulty::after_death) is what the next one finds: all that was
+//!   written, still pending, and zeros behind files that grew.
+//!
+//! * A *mapping* keeps its stores in the same way, by cache line instead of sector, and a failed
+//!   persist poisons the lines it covered. A store is an operation too; a failed one leaves any part
+//!   of itself. The space of a mapped file is checked when it is mapped, not when it is stored to.
+//!
+//! Invariant: the state, the counters and every survivor are functions of the calls and the seeds;
+//! synced bytes under synced names are in every survivor.
+//!
+//! Source: ours, after Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014 (ALICE;
+//! which states a cut may leave) and Rebello et al., "Can Applications Recover from fsync
+//! Failures?", ATC 2020 (what a failed sync leaves).
+
+use std::any::Any;
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_vfs::backend::{Node, check, fault, join};
+use siltstone_vfs::{File, LockGuard, Mapping, Mode, Vfs};
+
+mod controls;
+mod damage;
+mod death;
+mod directory;
+mod file;
+mod handle;
+mod lines;
+mod map;
+mod plan;
+mod survivors;
+
+pub use damage::FileOnMedium;
+pub use plan::{FaultError, FaultKind};
+pub use survivors::Survival;
+
+use directory::{Directory, SharedDirectory};
+use file::{Behind, FileState, SharedFile};
+use handle::FaultyFile;
+use plan::{Plan, Request, Verdict};
+
+/// What takes a file descriptor on the machine's file system.
+const TAKES_DESCRIPTOR: [&str; 6] = ["create", "create directory", "open", "list", "lock", "map"];
+
+/// A directory of a medium that breaks on command. Clones are the same directory; its faults are
+/// planned for the whole medium, through whichever handle.
+#[derive(Clone)]
+pub struct Faulty {
+    world: Arc<Mutex<World>>,
+    directory: SharedDirectory,
+    name: String,
+}
+
+/// What all handles of one medium share. Every operation holds its lock from its number to its
+/// effect, so numbers order effects.
+struct World {
+    plan: Plan,
+    root: SharedDirectory,
+    /// The number of the next pending change.
+    sequence: u64,
+    /// The identity of the next file or directory; survivors keep identities.
+    next_id: u64,
+}
+
+impl World {
+    fn next_sequence(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+
+    fn next_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+}
+
+impl Faulty {
+    /// An empty medium that does not fail until told to. The seed draws what failed writes leave
+    /// and which requests an error rate hits.
+    pub fn new(seed: u64) -> Self {
+        let root = SharedDirectory::new(Mutex::new(Directory::new(0)));
+        Self::from_parts(Plan::new(seed), root, 0)
+    }
+
+    fn from_parts(plan: Plan, root: SharedDirectory, next_id: u64) -> Self {
+        let world = World { plan, root: root.clone(), sequence: 0, next_id };
+        Faulty { world: Arc::new(Mutex::new(world)), directory: root, name: "faulty:".into() }
+    }
+
+    /// Counts a request, and goes on only if the plan lets it.
+    fn begin(
+        &self,
+        kind: FaultKind,
+        operation: &'static str,
+        name: &str,
+    ) -> Result<MutexGuard<'_, World>> {
+        let takes_descriptor = TAKES_DESCRIPTOR.contains(&operation);
+        let mut world = self.world.lock();
+        let verdict = world.plan.admit(Request { kind, takes_descriptor });
+        verdict.or_fail(operation, &join(&self.name, name))?;
+        Ok(world)
+    }
+
+    /// Counts a change of names and checks that this directory can still have any.
+    fn begin_change(
+        &self,
+        operation: &'static str,
+        name: &str,
+    ) -> Result<(MutexGuard<'_, World>, MutexGuard<'_, Directory>)> {
+        let world = self.begin(FaultKind::Names, operation, name)?;
+        let directory = self.directory.lock();
+        match directory.removed {
+            true => Err(fault(operation, join(&self.name, name), ErrorKind::NotFound)),
+            false => Ok((world, directory)),
+        }
+    }
+
+    fn handle(&self, name: &str, state: SharedFile, mode: Mode) -> FaultyFile {
+        let name = join(&self.name, name);
+        FaultyFile { world: self.world.clone(), state, name, mode, grows: false }
+    }
+
+    fn make(&self, name: &str, behind: Behind) -> Result<FaultyFile> {
+        let (mut world, mut directory) = self.begin_change("create", name)?;
+        directory.current.check_free("create", &self.name, name)?;
+        let mut state = FileState::new(world.next_id());
+        state.behind = behind;
+        let state = SharedFile::new(Mutex::new(state));
+        directory.bind(world.next_sequence(), name, Some(Node::File(state.clone())));
+        Ok(self.handle(name, state, Mode::ReadWrite))
+    }
+
+    fn child(&self, name: &str, directory: SharedDirectory) -> Faulty {
+        Faulty { world: self.world.clone(), directory, name: join(&self.name, name) }
+    }
+
+    /// Removes all in this directory, one operation each.
+    fn clear(&self) -> Result<()> {
+        let (files, directories) = {
+            let names = &self.directory.lock().current;
+            (names.files(), names.directories())
+        };
+        files.iter().try_for_each(|name| self.remove(name))?;
+        directories.iter().try_for_each(|name| self.remove_subdirectory(name))
+    }
+}
+
+impl Vfs for Faulty {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn create(&self, name: &str) -> Result<Arc<dyn File>> {
+        Ok(Arc::new(self.make(name, Behind::Nothing)?))
+    }
+
+    /// What is ready behind its end shows to other handles, and when the process died or the power was cut.
+    fn create_append(&self, name: &str) -> Result<Arc<dyn File>> {
+        Ok(Arc::new(FaultyFile { grows: true, ..self.make(name, Behind::Ready)? }))
+    }
+
+    fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
+        let _world = self.begin(FaultKind::Read, "open", name)?;
+        let state = self.directory.lock().current.file("open", &self.name, name)?;
+        Ok(Arc::new(self.handle(name, state, mode)))
+    }
+
+    fn exists(&self, name: &str) -> Result<bool> {
+        let _world = self.begin(FaultKind::Read, "look up", name)?;
+        check("look up", &self.name, name)?;
+        Ok(matches!(self.directory.lock().current.get(name), Some(Node::File(_))))
+    }
+
+    fn list(&self) -> Result<Vec<String>> {
+        let _world = self.begin(FaultKind::Read, "list", "")?;
+        Ok(self.directory.lock().current.files())
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        let (mut world, mut directory) = self.begin_change("remove", name)?;
+        directory.current.file("remove", &self.name, name)?;
+        directory.bind(world.next_sequence(), name, None);
+        Ok(())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let (mut world, mut directory) = self.begin_change("rename", from)?;
+        let state = directory.current.renamed(&self.name, from, to)?;
+        directory.rename(world.next_sequence(), from, to, Node::File(state));
+        Ok(())
+    }
+
+    fn sync_dir(&self, _purpose: Purpose) -> Result<()> {
+        let mut world = self.world.lock();
+        let verdict = world.plan.admit(FaultKind::DirSync);
+        let mut directory = self.directory.lock();
+        if matches!(verdict, Verdict::Fail(_)) {
+            directory.poison();
+        }
+        verdict.or_fail("sync directory", &self.name)?;
+        directory.sync();
+        Ok(())
+    }
+
+    fn subdirectory(&self, name: &str) -> Result<Arc<dyn Vfs>> {
+        const OPERATION: &str = "create directory";
+        let found = {
+            let _world = self.begin(FaultKind::Read, OPERATION, name)?;
+            self.directory.lock().current.directory(OPERATION, &self.name, name)?
+        };
+        let found = match found {
+            Some(found) => found,
+            None => {
+                let (mut world, mut directory) = self.begin_change(OPERATION, name)?;
+                // Another thread may have been quicker since it was looked up.
+                match directory.current.directory(OPERATION, &self.name, name)? {
+                    Some(found) => found,
+                    None => {
+                        let fresh = Directory::new(world.next_id());
+                        let fresh = SharedDirectory::new(Mutex::new(fresh));
+                        let node = Node::Directory(fresh.clone());
+                        directory.bind(world.next_sequence(), name, Some(node));
+                        fresh
+                    }
+                }
+            }
+        };
+        let mut world = self.world.lock();
+        let mut directory = self.directory.lock();
+        if directory.is_pending(name) {
+            let verdict = world.plan.admit(FaultKind::DirSync);
+            if matches!(verdict, Verdict::Fail(_)) {
+                directory.poison();
+            }
+            verdict.or_fail("sync directory", &self.name)?;
+            directory.sync_name(name);
+        }
+        Ok(Arc::new(self.child(name, found)))
+    }
+
+    fn subdirectories(&self) -> Result<Vec<String>> {
+        let _world = self.begin(FaultKind::Read, "list", "")?;
+        Ok(self.directory.lock().current.directories())
+    }
+
+    fn remove_subdirectory(&self, name: &str) -> Result<()> {
+        const OPERATION: &str = "remove directory";
+        let found = {
+            let _world = self.begin(FaultKind::Read, OPERATION, name)?;
+            self.directory.lock().current.directory(OPERATION, &self.name, name)?
+        };
+        let Some(found) = found else {
+            return Err(fault(OPERATION, join(&self.name, name), ErrorKind::NotFound));
+        };
+        self.child(name, found.clone()).clear()?;
+        let (mut world, mut directory) = self.begin_change(OPERATION, name)?;
+        directory.bind(world.next_sequence(), name, None);
+        found.lock().removed = true;
+        Ok(())
+    }
+
+    fn lock(&self, name: &str) -> Result<LockGuard> {
+        if !self.exists(name)? {
+            match self.create(name) {
+                // Another thread was quicker: then the two race for the lock, not for the file.
+                Err(Error::Io { kind: ErrorKind::AlreadyExists, .. }) => {}
+                created => drop(created?),
+            }
+        }
+        let _world = self.begin(FaultKind::Read, "lock", name)?;
+        if !self.directory.lock().locked.insert(name.to_owned()) {
+            return Err(Error::Locked {
+                path: join(&self.name, name),
+                holder: Some(std::process::id()),
+            });
+        }
+        Ok(LockGuard::new(Held { directory: self.directory.clone(), name: name.to_owned() }))
+    }
+
+    fn link(&self, name: &str, target: &dyn Vfs, to_name: &str) -> Result<bool> {
+        let target: &dyn Any = target;
+        let Some(target) = target.downcast_ref::<Faulty>() else { return Ok(false) };
+        if !Arc::ptr_eq(&self.world, &target.world) {
+            return Ok(false);
+        }
+        let (mut world, mut directory) = target.begin_change("link", to_name)?;
+        directory.current.check_free("link", &target.name, to_name)?;
+        let state = match Arc::ptr_eq(&self.directory, &target.directory) {
+            true => directory.current.file("link", &self.name, name)?,
+            false => self.directory.lock().current.file("link", &self.name, name)?,
+        };
+        directory.bind(world.next_sequence(), to_name, Some(Node::File(state)));
+        Ok(true)
+    }
+
+    fn map(&self, name: &str, bytes: u64) -> Result<Mapping> {
+        map::map(self, name, bytes)
+    }
+}
+
+struct Held {
+    directory: SharedDirectory,
+    name: String,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.directory.lock().locked.remove(&self.name);
+    }
+}

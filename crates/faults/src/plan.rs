@@ -1,0 +1,187 @@
+//! Which request fails, and how.
+//!
+//! Every request passes [`Plan::admit`], which counts it and answers what becomes of it. Two
+//! counters: *requests* are all, *operations* those that change or sync something. Cuts go by
+//! operations (nothing new can be learned between two of them), errors by requests (reads fail too).
+//!
+//! Invariant: a request that is not let through has no effect beyond the one its verdict names; once
+//! power is off it stays off.
+//!
+//! Source: ours; failing each request in turn is how SQLite tests its I/O ("How SQLite Is Tested",
+//! section 3).
+
+use std::io;
+
+use rustix::io::Errno;
+use siltstone_engine::{Error, Result};
+use siltstone_structures::SplitMix64;
+
+/// The requests that an injected error hits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// Reads of bytes, and `open`, `exists`, `list` and `subdirectories`.
+    Read,
+    /// `write_at`, `set_len`, `punch_hole`, `reserve`, and stores to a mapping.
+    Write,
+    /// `File::sync`, and the persists of a mapping.
+    Sync,
+    /// Creating, renaming, linking and removing files and directories.
+    Names,
+    /// `Vfs::sync_dir`, and the sync in `Vfs::subdirectory`.
+    DirSync,
+    /// What takes a file descriptor: creating, opening, locking and listing. Each of these is of
+    /// another kind, too.
+    Descriptors,
+    /// All of these.
+    Any,
+}
+
+impl FaultKind {
+    fn hits(self, request: Request) -> bool {
+        match self {
+            FaultKind::Any => true,
+            FaultKind::Descriptors => request.takes_descriptor,
+            kind => kind == request.kind,
+        }
+    }
+}
+
+/// What planned errors say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultError {
+    /// `EIO`: the medium fails.
+    Io,
+    /// `ENOSPC`: the medium is full.
+    DiskFull,
+    /// `EMFILE`: the process has as many open files as it may have.
+    ProcessFiles,
+    /// `ENFILE`: so has the system.
+    SystemFiles,
+    /// `ENOMEM`: the system is out of memory.
+    OutOfMemory,
+    /// `EAGAIN`: the system asks to try again.
+    TryAgain,
+}
+
+impl FaultError {
+    fn errno(self) -> Errno {
+        match self {
+            FaultError::Io => Errno::IO,
+            FaultError::DiskFull => Errno::NOSPC,
+            FaultError::ProcessFiles => Errno::MFILE,
+            FaultError::SystemFiles => Errno::NFILE,
+            FaultError::OutOfMemory => Errno::NOMEM,
+            FaultError::TryAgain => Errno::AGAIN,
+        }
+    }
+}
+
+/// A request as the plan sees it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request {
+    /// Neither `Any` nor `Descriptors`.
+    pub(super) kind: FaultKind,
+    pub(super) takes_descriptor: bool,
+}
+
+impl From<FaultKind> for Request {
+    fn from(kind: FaultKind) -> Self {
+        Request { kind, takes_descriptor: false }
+    }
+}
+
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Go,
+    /// An error of the medium.
+    Fail(Errno),
+    /// Power goes off in the middle of it.
+    Cut,
+    /// Power was off before.
+    Off,
+}
+
+impl Verdict {
+    /// The error of a request that was not let through.
+    pub(super) fn or_fail(self, operation: &'static str, file: &str) -> Result<()> {
+        match self {
+            Verdict::Go => Ok(()),
+            Verdict::Fail(errno) => Err(Error::io(operation, file, &errno.into())),
+            Verdict::Cut | Verdict::Off => {
+                Err(Error::io(operation, file, &io::Error::other("power is off")))
+            }
+        }
+    }
+}
+
+pub(super) struct Plan {
+    pub(super) requests: u64,
+    pub(super) operations: u64,
+    pub(super) power_is_off: bool,
+    pub(super) cut_at: Option<u64>,
+    /// By request number.
+    pub(super) fail_at: Vec<(u64, FaultKind)>,
+    /// How many more of a kind fail.
+    pub(super) fail_next: Vec<(FaultKind, u64)>,
+    /// What planned errors say.
+    pub(super) error: FaultError,
+    pub(super) error_rate: f64,
+    pub(super) capacity_bytes: u64,
+    pub(super) torn_on_full: bool,
+    pub(super) random: SplitMix64,
+}
+
+impl Plan {
+    pub(super) fn new(seed: u64) -> Self {
+        Plan {
+            requests: 0,
+            operations: 0,
+            power_is_off: false,
+            cut_at: None,
+            fail_at: Vec::new(),
+            fail_next: Vec::new(),
+            error: FaultError::Io,
+            error_rate: 0.0,
+            capacity_bytes: u64::MAX,
+            torn_on_full: false,
+            random: SplitMix64::new(seed),
+        }
+    }
+
+    /// Counts a request and judges it.
+    pub(super) fn admit(&mut self, request: impl Into<Request>) -> Verdict {
+        let request = request.into();
+        if self.power_is_off {
+            return Verdict::Off;
+        }
+        let number = self.requests;
+        self.requests += 1;
+        if request.kind != FaultKind::Read {
+            let operation = self.operations;
+            self.operations += 1;
+            if self.cut_at == Some(operation) {
+                self.power_is_off = true;
+                return Verdict::Cut;
+            }
+        }
+        // All three are asked each time, so that one plan doesn't shift another.
+        let named = self.fail_at.iter().any(|&(at, kind)| at == number && kind.hits(request));
+        let next = self.use_up(request);
+        let unlucky = self.error_rate > 0.0 && self.random.chance(self.error_rate);
+        // Names live in a journal; what fails at random is the moving of bytes.
+        let unlucky = unlucky && request.kind != FaultKind::Names;
+        if named || next || unlucky { Verdict::Fail(self.error.errno()) } else { Verdict::Go }
+    }
+
+    fn use_up(&mut self, request: Request) -> bool {
+        let Some(at) = self.fail_next.iter().position(|&(kind, _)| kind.hits(request)) else {
+            return false;
+        };
+        self.fail_next[at].1 -= 1;
+        if self.fail_next[at].1 == 0 {
+            self.fail_next.remove(at);
+        }
+        true
+    }
+}

@@ -1,0 +1,311 @@
+//! What is on the medium when power comes back.
+//!
+//! Walks the durable tree, adds the pending changes that this fate keeps, and builds a fresh medium
+//! from the outcome, all of it durable. The original stays as it is, so one moment can be survived
+//! in many ways.
+//!
+//! Invariant: what a successful sync covered is kept by every fate; a sector has a value that it
+//! had since the last sync, a name a state that it had; the same seed gives the same survivor.
+//!
+//! Source: ours, after Pillai et al., OSDI 2014. Drawing the shape first gives the extremes, which
+//! find most bugs, as often as the mixtures, which find the rest.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use siltstone_structures::SplitMix64;
+use siltstone_vfs::backend::{Node, SECTOR_BYTES, SparseBytes};
+
+use super::Faulty;
+use super::directory::{Bindings, Directory, SharedDirectory};
+use super::file::{Behind, FileState, SharedFile};
+use super::plan::Plan;
+
+/// In one of so many files the file system told the length before the bytes, as ext4 does with `data=writeback`.
+const RUBBISH_OF: u64 = 4;
+
+/// Zeros that show behind the end of a file that was growing.
+pub(super) const MOST_BEHIND: u64 = 100_000;
+
+/// Which of the pending changes a power cut leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Survival {
+    /// None.
+    LoseAll,
+    /// Those before a random moment, over all files and directories; the one at that moment torn.
+    KeepPrefix,
+    /// Any, sector by sector, line by line and name by name.
+    Random,
+    /// All.
+    KeepAll,
+}
+
+impl Survival {
+    /// Every shape.
+    pub const ALL: [Survival; 4] =
+        [Survival::LoseAll, Survival::KeepPrefix, Survival::Random, Survival::KeepAll];
+}
+
+impl Faulty {
+    /// The whole medium as it is when power comes back, if it went off now (or when it did): power
+    /// on, no faults planned, counters at 0, the same capacity. The seed draws the
+    /// [`Survival`] — half of the seeds `Random`, a quarter `KeepPrefix` — and all else.
+    ///
+    /// Costs a pointer for every 16 KiB on the medium, and a walk over what is pending.
+    pub fn survivors(&self, seed: u64) -> Faulty {
+        let survival = match SplitMix64::new(seed).below(8) {
+            0 => Survival::LoseAll,
+            1 => Survival::KeepAll,
+            2 | 3 => Survival::KeepPrefix,
+            _ => Survival::Random,
+        };
+        self.survivors_as(survival, seed)
+    }
+
+    /// As [`survivors`](Faulty::survivors), of a given shape.
+    pub fn survivors_as(&self, survival: Survival, seed: u64) -> Faulty {
+        let world = self.world.lock();
+        let mut fate = Fate { survival, seed, moment: 0, files: BTreeMap::new() };
+        if survival == Survival::KeepPrefix {
+            let mut moments = Moments::default();
+            moments.visit_directory(&world.root.lock());
+            let chosen = SplitMix64::stream(seed, u64::MAX).below(moments.pending.len() as u64 + 1);
+            fate.moment = moments.pending.into_iter().nth(chosen as usize).unwrap_or(u64::MAX);
+        }
+        let root = fate.directory(&world.root.lock());
+        let mut plan = Plan::new(SplitMix64::stream(seed, u64::MAX - 1).next_u64());
+        plan.capacity_bytes = world.plan.capacity_bytes;
+        plan.torn_on_full = world.plan.torn_on_full;
+        Faulty::from_parts(plan, root, world.next_id)
+    }
+}
+
+/// The numbers of all pending changes.
+#[derive(Default)]
+struct Moments {
+    pending: BTreeSet<u64>,
+    seen: BTreeSet<u64>,
+}
+
+impl Moments {
+    fn visit_directory(&mut self, directory: &Directory) {
+        self.pending.extend(directory.journal.iter().map(|change| change.sequence));
+        let bound = directory.journal.iter().flat_map(|change| &change.bindings);
+        let bound = bound.filter_map(|(_, node)| node.as_ref());
+        // All that is named now was named durably or by the journal.
+        for node in directory.durable.iter().map(|(_, node)| node).chain(bound) {
+            match node {
+                Node::File(file) => {
+                    let file = file.lock();
+                    if self.seen.insert(file.id) {
+                        self.pending.extend(file.pending.iter().map(|change| change.sequence));
+                        self.pending.extend(file.stores.iter().map(|store| store.sequence));
+                    }
+                }
+                Node::Directory(directory) => {
+                    let directory = directory.lock();
+                    if self.seen.insert(directory.id) {
+                        self.visit_directory(&directory);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One way in which it may have gone.
+struct Fate {
+    survival: Survival,
+    seed: u64,
+    /// For `KeepPrefix`: changes before it are kept, the one with this number is torn.
+    moment: u64,
+    /// Survivors by identity, so that a file of two names stays one file.
+    files: BTreeMap<u64, SharedFile>,
+}
+
+impl Fate {
+    fn directory(&mut self, directory: &Directory) -> SharedDirectory {
+        let mut names = Bindings::default();
+        for (name, node) in self.names(directory).iter() {
+            let node = match node {
+                Node::File(file) => Node::File(self.file(&file.lock())),
+                Node::Directory(directory) => Node::Directory(self.directory(&directory.lock())),
+            };
+            names.set(name, Some(node));
+        }
+        Arc::new(Mutex::new(Directory::settled(directory.id, names)))
+    }
+
+    /// The names that are left, bound to the files and directories of the original.
+    fn names(&self, directory: &Directory) -> Bindings {
+        let mut random = SplitMix64::stream(self.seed, directory.id);
+        let bias = Bias::draw(&mut random);
+        let mut names = directory.durable.clone();
+        let mut lost = BTreeSet::new();
+        for change in &directory.journal {
+            let kept = match self.survival {
+                Survival::LoseAll => false,
+                Survival::KeepAll => true,
+                Survival::KeepPrefix => change.sequence < self.moment,
+                // A name that missed one state cannot be in a later one.
+                Survival::Random => {
+                    bias.keeps(&mut random) && !change.names().any(|name| lost.contains(name))
+                }
+            };
+            match kept {
+                true => change.apply(&mut names),
+                false => lost.extend(change.names()),
+            }
+        }
+        names
+    }
+
+    fn file(&mut self, file: &FileState) -> SharedFile {
+        if let Some(known) = self.files.get(&file.id) {
+            return known.clone();
+        }
+        let mut random = SplitMix64::stream(self.seed, file.id);
+        let bytes = match self.survival {
+            Survival::LoseAll => file.durable.clone(),
+            Survival::KeepAll => {
+                let mut bytes = prefix_of(file, u64::MAX, &mut random);
+                file.apply_stores(&mut bytes);
+                bytes
+            }
+            Survival::KeepPrefix => {
+                let mut bytes = prefix_of(file, self.moment, &mut random);
+                file.apply_stores_before(self.moment, &mut random, &mut bytes);
+                bytes
+            }
+            Survival::Random => {
+                let mut bytes = any_of(file, &mut random);
+                let bias = Bias::draw(&mut random);
+                let keeps = |count, random: &mut SplitMix64| bias.keeps_of(count, random);
+                file.apply_any_stores(&mut random, keeps, &mut bytes);
+                bytes
+            }
+        };
+        let mut bytes = bytes;
+        if file.behind != Behind::Nothing && random.coin() {
+            bytes.set_len(bytes.len() + random.below(MOST_BEHIND));
+        }
+        let survivor = Arc::new(Mutex::new(FileState::settled(file.id, bytes)));
+        self.files.insert(file.id, survivor.clone());
+        survivor
+    }
+}
+
+/// All changes before the moment, and some sectors of the one at it.
+fn prefix_of(file: &FileState, moment: u64, random: &mut SplitMix64) -> SparseBytes {
+    let mut bytes = file.durable.clone();
+    // A failed write left several changes of one number.
+    for change in file.pending.iter().take_while(|change| change.sequence <= moment) {
+        if change.sequence < moment {
+            change.apply(&mut bytes);
+            continue;
+        }
+        let length = if random.coin() { change.length_after } else { bytes.len() };
+        for part in change.parts().filter(|_| random.coin()) {
+            change.apply_part(&part, &mut bytes);
+        }
+        bytes.set_len(length);
+    }
+    bytes
+}
+
+/// For each sector the value after any number of the changes that touched it, and any length; in a sector that is
+/// new and got none of them there are zeros, or rubbish.
+fn any_of(file: &FileState, random: &mut SplitMix64) -> SparseBytes {
+    let mut touches: BTreeMap<u64, u64> = BTreeMap::new();
+    for part in file.pending.iter().flat_map(|change| change.parts()) {
+        *touches.entry(part.sector).or_default() += 1;
+    }
+    let bias = Bias::draw(random);
+    let mut kept: BTreeMap<u64, u64> = touches;
+    for count in kept.values_mut() {
+        *count = bias.keeps_of(*count, random);
+    }
+    let unwritten: Vec<u64> = kept.iter().filter(|(_, n)| **n == 0).map(|(&s, _)| s).collect();
+    let mut bytes = file.durable.clone();
+    for change in &file.pending {
+        for part in change.parts() {
+            // Every sector was counted above.
+            let left = kept.entry(part.sector).or_default();
+            if *left > 0 {
+                *left -= 1;
+                change.apply_part(&part, &mut bytes);
+            }
+        }
+    }
+    bytes.set_len(any_length(file, random));
+    if random.below(RUBBISH_OF) == 0 {
+        leave_rubbish(unwritten, file.durable.len(), random, &mut bytes);
+    }
+    bytes
+}
+
+/// Where a file became longer and its bytes did not come, whatever was on those sectors before.
+fn leave_rubbish(
+    sectors: Vec<u64>,
+    durable: u64,
+    random: &mut SplitMix64,
+    bytes: &mut SparseBytes,
+) {
+    for start in sectors.into_iter().map(|sector| sector * SECTOR_BYTES) {
+        let end = (start + SECTOR_BYTES).min(bytes.len());
+        if (durable..end).contains(&start) {
+            let rubbish: Vec<u8> = (start..end).map(|_| random.next_u64() as u8).collect();
+            bytes.write(start, &rubbish);
+        }
+    }
+}
+
+/// A length that the file had since its last sync, or a sector's end between two of them.
+fn any_length(file: &FileState, random: &mut SplitMix64) -> u64 {
+    let mut lengths = vec![file.durable.len()];
+    lengths.extend(file.pending.iter().map(|change| change.length_after));
+    let had = lengths[random.below(lengths.len() as u64) as usize];
+    let (low, high) = lengths.iter().fold((had, had), |(l, h), &n| (l.min(n), h.max(n)));
+    match random.below(4) {
+        0 => lengths[0],
+        1 => lengths[lengths.len() - 1],
+        2 => had,
+        _ => (low + random.below(high - low + 1)).next_multiple_of(SECTOR_BYTES).min(high),
+    }
+}
+
+/// Whether one file or directory lost all, kept all, or got a mixture: independent coins alone
+/// would hardly ever give a large file that is wholly lost beside one that is wholly there.
+enum Bias {
+    Lose,
+    Mix,
+    Keep,
+}
+
+impl Bias {
+    fn draw(random: &mut SplitMix64) -> Self {
+        match random.below(4) {
+            0 => Bias::Lose,
+            1 => Bias::Keep,
+            _ => Bias::Mix,
+        }
+    }
+
+    fn keeps(&self, random: &mut SplitMix64) -> bool {
+        match self {
+            Bias::Lose => false,
+            Bias::Mix => random.coin(),
+            Bias::Keep => true,
+        }
+    }
+
+    /// How many of `count` changes in a row.
+    fn keeps_of(&self, count: u64, random: &mut SplitMix64) -> u64 {
+        match self {
+            Bias::Lose => 0,
+            Bias::Mix => random.below(count + 1),
+            Bias::Keep => count,
+        }
+    }
+}

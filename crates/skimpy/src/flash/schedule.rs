@@ -1,0 +1,310 @@
+//! When a request would be done: channels, queue depth, latencies.
+//!
+//! ```text
+//!   submitted ──▶ queue (depth) ──▶ channel of the block ──▶ done
+//!                 waits for a place   waits for a gap as long as the request
+//! ```
+//!
+//! Requests on different channels overlap; a channel serves one at a time. A request is admitted when
+//! fewer than `queue_depth` are between admission and completion. A client that is played later may
+//! submit at an earlier time than one played before: so a channel keeps what it is busy with as a
+//! list of intervals, and a request takes the first gap that it fits in. Times once given stay, so
+//! who comes from an earlier time may for a while make the queue fuller than it is deep.
+//!
+//! Invariant: the times are a function of the requests and their order alone; the intervals of a
+//! channel don't overlap.
+//!
+//! Source: ours; the latencies and the queue depth of [`Timing::PAPER`] are section 4's of the
+//! SkimpyFTL paper.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+/// How fast a device is and how much it does at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// Reading a page.
+    pub read: Duration,
+    /// Programming a page.
+    pub program: Duration,
+    /// Erasing a block.
+    pub erase: Duration,
+    /// Block `b` is on channel `b mod channels`, which serves one request at a time; 0 counts as 1.
+    pub channels: u32,
+    /// Requests that the device accepts before the first is done; 0 counts as 1.
+    pub queue_depth: u32,
+}
+
+impl Timing {
+    /// The paper's device. It doesn't say how many channels; 16 is usual for open-channel drives.
+    pub const PAPER: Timing = Timing {
+        read: Duration::from_micros(50),
+        program: Duration::from_micros(100),
+        erase: Duration::from_millis(1),
+        channels: 16,
+        queue_depth: 128,
+    };
+
+    /// Everything takes no time.
+    pub const INSTANT: Timing = Timing {
+        read: Duration::ZERO,
+        program: Duration::ZERO,
+        erase: Duration::ZERO,
+        channels: 1,
+        queue_depth: u32::MAX,
+    };
+
+    /// The channel that a block is on.
+    pub fn channel_of(&self, block: u32) -> u32 {
+        block % self.channels.max(1)
+    }
+}
+
+/// How many intervals a channel remembers (gaps before them are closed), and how many requests the
+/// queue at least.
+const LANE_MEMORY: usize = 256;
+
+/// The queue and the channels of one device.
+pub(super) struct Schedule {
+    queue_depth: usize,
+    /// Admission and completion of requests that may still be under way at some client's time.
+    queue: Vec<(Duration, Duration)>,
+    /// At this length the queue forgets what was done before the latest submission.
+    queue_limit: usize,
+    /// The latest completions, as many as the queue is deep: the first of them makes a place for
+    /// who submits in order.
+    latest: BinaryHeap<Reverse<Duration>>,
+    /// The latest submission.
+    horizon: Duration,
+    lanes: Vec<Lane>,
+}
+
+impl Schedule {
+    pub(super) fn new(timing: &Timing) -> Self {
+        let lanes = (0..timing.channels.max(1)).map(|_| Lane::default()).collect();
+        Schedule {
+            queue_depth: timing.queue_depth.max(1) as usize,
+            queue: Vec::new(),
+            queue_limit: LANE_MEMORY,
+            latest: BinaryHeap::new(),
+            horizon: Duration::ZERO,
+            lanes,
+        }
+    }
+
+    /// Finds the time for a request and returns when it is done. It begins neither before it was
+    /// `submitted` nor before its block is `ready`. Costs the logarithm of the queue's depth for
+    /// who submits in order; who comes from an earlier time walks what is under way.
+    pub(super) fn place(
+        &mut self,
+        submitted: Duration,
+        ready: Duration,
+        channel: u32,
+        cost: Duration,
+    ) -> Duration {
+        let admitted = match submitted >= self.horizon {
+            true => self.admission_in_order(submitted),
+            false => self.admission(submitted),
+        };
+        self.horizon = self.horizon.max(submitted);
+        let done = self.lanes[channel as usize].fit(admitted.max(ready), cost);
+        if done > admitted {
+            self.note(admitted, done);
+        }
+        done
+    }
+
+    fn note(&mut self, admitted: Duration, done: Duration) {
+        self.latest.push(Reverse(done));
+        if self.latest.len() > self.queue_depth {
+            self.latest.pop();
+        }
+        self.queue.push((admitted, done));
+        if self.queue.len() > self.queue_limit {
+            let horizon = self.horizon;
+            self.queue.retain(|&(_, done)| done > horizon);
+            self.queue_limit = LANE_MEMORY.max(2 * self.queue.len());
+        }
+    }
+
+    /// The first time from `from` on at which the queue has a place, if all others were submitted
+    /// before.
+    fn admission_in_order(&mut self, from: Duration) -> Duration {
+        while self.latest.peek().is_some_and(|&Reverse(done)| done <= from) {
+            self.latest.pop();
+        }
+        match self.latest.peek() {
+            Some(&Reverse(done)) if self.latest.len() >= self.queue_depth => done,
+            _ => from,
+        }
+    }
+
+    /// The same if others were submitted later: those are passed where there is a place.
+    fn admission(&self, from: Duration) -> Duration {
+        let mut depth = 0;
+        // Ends sort before admissions of the same time: a place is free at once.
+        let mut events = Vec::new();
+        for &(admitted, done) in self.queue.iter().filter(|&&(_, done)| done > from) {
+            events.push((done, false));
+            match admitted > from {
+                true => events.push((admitted, true)),
+                false => depth += 1,
+            }
+        }
+        if depth < self.queue_depth {
+            return from;
+        }
+        events.sort_unstable();
+        let mut events = events.into_iter().peekable();
+        while let Some((time, admission)) = events.next() {
+            depth = if admission { depth + 1 } else { depth - 1 };
+            let settled = events.peek().is_none_or(|&(next, _)| next > time);
+            if settled && depth < self.queue_depth {
+                return time;
+            }
+        }
+        from
+    }
+}
+
+/// What one channel is busy with: disjoint intervals in order.
+#[derive(Default)]
+struct Lane {
+    busy: VecDeque<(Duration, Duration)>,
+    /// Nothing begins before.
+    closed: Duration,
+}
+
+impl Lane {
+    /// Takes the first gap from `from` on, and returns its end.
+    fn fit(&mut self, from: Duration, cost: Duration) -> Duration {
+        let mut start = from.max(self.closed);
+        let mut at = self.busy.partition_point(|&(_, end)| end <= start);
+        while let Some(&(next, end)) = self.busy.get(at) {
+            if start.saturating_add(cost) <= next {
+                break;
+            }
+            start = start.max(end);
+            at += 1;
+        }
+        let done = start.saturating_add(cost);
+        if cost.is_zero() {
+            return done;
+        }
+        let joins_before = at > 0 && self.busy[at - 1].1 == start;
+        let joins_after = self.busy.get(at).is_some_and(|&(next, _)| next == done);
+        match (joins_before, joins_after) {
+            (true, true) => {
+                self.busy[at - 1].1 = self.busy[at].1;
+                self.busy.remove(at);
+            }
+            (true, false) => self.busy[at - 1].1 = done,
+            (false, true) => self.busy[at].0 = start,
+            (false, false) => self.busy.insert(at, (start, done)),
+        }
+        if self.busy.len() > LANE_MEMORY
+            && let Some((_, end)) = self.busy.pop_front()
+        {
+            self.closed = end;
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use siltstone_structures::SplitMix64;
+
+    fn micros(n: u64) -> Duration {
+        Duration::from_micros(n)
+    }
+
+    fn schedule(channels: u32, queue_depth: u32) -> Schedule {
+        Schedule::new(&Timing { channels, queue_depth, ..Timing::PAPER })
+    }
+
+    #[test]
+    fn channels_overlap_and_one_channel_is_a_line() {
+        let mut device = schedule(4, 128);
+        let zero = Duration::ZERO;
+        let done: Vec<_> = (0..8).map(|n| device.place(zero, zero, n % 4, micros(100))).collect();
+        assert_eq!(done, [100, 100, 100, 100, 200, 200, 200, 200].map(micros));
+    }
+
+    #[test]
+    fn the_queue_admits_no_more_than_its_depth() {
+        let mut device = schedule(8, 2);
+        let zero = Duration::ZERO;
+        let done: Vec<_> = (0..6).map(|n| device.place(zero, zero, n, micros(100))).collect();
+        assert_eq!(done, [100, 100, 200, 200, 300, 300].map(micros));
+        assert_eq!(device.place(micros(300), zero, 7, micros(50)), micros(350));
+        assert_eq!(device.place(micros(150), zero, 6, micros(50)), micros(350), "both are taken");
+    }
+
+    #[test]
+    fn who_comes_earlier_in_time_finds_the_gap_before_who_came_later() {
+        let mut device = schedule(1, 128);
+        let zero = Duration::ZERO;
+        assert_eq!(device.place(micros(500), zero, 0, micros(100)), micros(600));
+        assert_eq!(device.place(micros(100), zero, 0, micros(100)), micros(200));
+        assert_eq!(device.place(micros(100), zero, 0, micros(300)), micros(500));
+        assert_eq!(device.place(micros(100), zero, 0, micros(1)), micros(601));
+        assert_eq!(device.place(micros(0), micros(50), 0, micros(50)), micros(100));
+    }
+
+    /// Against the definition: requests of a channel don't overlap, and one is admitted at the first
+    /// moment at which the queue has a place.
+    #[test]
+    fn no_schedule_breaks_its_limits() {
+        for seed in 0..60 {
+            let mut random = SplitMix64::new(seed);
+            let (channels, depth) = (1 + random.below(4) as u32, 1 + random.below(6) as usize);
+            let mut device = schedule(channels, depth as u32);
+            // Channel, admission, begin and end of each.
+            let mut served: Vec<(u32, u64, u64, u64)> = Vec::new();
+            let mut now = 0;
+            // Few enough that nothing is forgotten.
+            for _ in 0..120 {
+                now = if seed % 2 == 0 { random.below(3000) } else { now + random.below(40) };
+                let channel = random.below(channels.into()) as u32;
+                let cost = 1 + random.below(100);
+                let under_way = |t| {
+                    served.iter().filter(|&&(_, admitted, _, end)| admitted <= t && t < end).count()
+                };
+                let last = served.iter().map(|&(_, admitted, ..)| admitted).max().unwrap_or(0);
+                // Who submits in order is admitted in order.
+                let from = if seed % 2 == 0 { now } else { now.max(last) };
+                let admitted = (from..).find(|&t| under_way(t) < depth).unwrap();
+                let free = |begin| {
+                    let clear = |&(c, _, b, e): &(u32, u64, u64, u64)| {
+                        c != channel || begin + cost <= b || e <= begin
+                    };
+                    served.iter().all(clear)
+                };
+                let begin = (admitted..).find(|&t| free(t)).unwrap();
+                let done = device.place(micros(now), Duration::ZERO, channel, micros(cost));
+                assert_eq!(done, micros(begin + cost), "seed {seed}");
+                served.push((channel, admitted, begin, begin + cost));
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_run_and_a_long_backlog_take_little_memory_and_time() {
+        let mut device = schedule(4, 32);
+        let mut random = SplitMix64::new(1);
+        for n in 0..100_000 {
+            let now = micros(n * 40 + random.below(400));
+            let done = device.place(now, Duration::ZERO, random.below(4) as u32, micros(100));
+            assert!(done >= now + micros(100));
+        }
+        assert!(device.queue.len() <= 4 * LANE_MEMORY, "{}", device.queue.len());
+        assert!(device.lanes.iter().all(|lane| lane.busy.len() <= LANE_MEMORY));
+        let mut device = schedule(4, 32);
+        let zero = Duration::ZERO;
+        let last = (0..100_000).map(|n| device.place(zero, zero, n % 4, micros(100))).max();
+        assert_eq!(last, Some(micros(100 * 25_000)));
+    }
+}

@@ -1,0 +1,300 @@
+//! Is a device in files refused when it is another, right or an error when it is damaged, and after a
+//! power cut at least what was flushed?
+
+use siltstone_engine::Error;
+use siltstone_faults::{FaultKind, Faulty, Survival};
+
+use super::*;
+
+type Open = fn(&Faulty, &FlashOptions) -> Result<Emulator, Error>;
+
+const FORMS: [(&str, Open); 2] = [
+    ("f", |vfs, options| Emulator::in_file(vfs, "f", options.clone())),
+    ("device", |vfs, options| Emulator::in_zones(Arc::new(vfs.clone()), options.clone())),
+];
+
+fn refusal(result: Result<Emulator, Error>) -> String {
+    let error = result.map(|device| device.name()).unwrap_err();
+    assert!(matches!(error, Error::Refused { .. } | Error::Corruption { .. }), "{error}");
+    error.to_string()
+}
+
+#[test]
+fn a_device_of_another_kind_is_refused_by_name() {
+    for (file, open) in FORMS {
+        let vfs = Faulty::new(1);
+        drop(open(&vfs, &options(4, 3)).unwrap());
+        for other in [options(5, 3), options(4, 4)] {
+            let text = refusal(open(&vfs, &other));
+            assert!(text.contains(file) && text.contains("another geometry"), "{text}");
+            assert!(text.contains("3 blocks of 4 pages of 512 bytes"), "{text}");
+        }
+        drop(open(&vfs, &options(4, 3)).unwrap());
+        let label = vfs.read_raw(file).unwrap();
+        for bit in 0..32 * 8 {
+            vfs.flip_bit(file, bit / 8, (bit % 8) as u8).unwrap();
+            assert!(refusal(open(&vfs, &options(4, 3))).contains(file));
+            vfs.write_raw(file, 0, &label).unwrap();
+        }
+        let mut newer = label.clone();
+        newer[8] = 2;
+        let sum = crc32c::crc32c(&newer[..28]).to_le_bytes();
+        newer[28..32].copy_from_slice(&sum);
+        vfs.write_raw(file, 0, &newer).unwrap();
+        assert!(refusal(open(&vfs, &options(4, 3))).contains("version 2"));
+        vfs.truncate(file, 100).unwrap();
+        assert!(refusal(open(&vfs, &options(4, 3))).contains("too short"));
+    }
+}
+
+#[test]
+fn one_form_is_not_taken_for_the_other_nor_a_cut_device_for_a_whole_one() {
+    let vfs = Faulty::new(1);
+    drop(Emulator::in_zones(Arc::new(vfs.clone()), options(4, 3)).unwrap());
+    let text = refusal(Emulator::in_file(&vfs, "device", options(4, 3)));
+    assert!(text.contains("other form"), "{text}");
+    drop(Emulator::in_file(&vfs, "f", options(4, 3)).unwrap());
+    vfs.truncate("f", 1000).unwrap();
+    assert!(refusal(Emulator::in_file(&vfs, "f", options(4, 3))).contains("cut"));
+
+    let zones = Faulty::new(1);
+    let device = Emulator::in_zones(Arc::new(zones.clone()), options(4, 3)).unwrap();
+    program(&device, 0, 0).unwrap();
+    zones.remove("device").unwrap();
+    let text = refusal(Emulator::in_zones(Arc::new(zones), options(4, 3)));
+    assert!(text.contains("zone-00000"), "{text}");
+}
+
+/// Every bit of every byte of a small device but the page's own, and some of those.
+#[test]
+fn a_flipped_bit_is_never_a_wrong_answer() {
+    for (_, open) in FORMS {
+        let vfs = Faulty::new(1);
+        let device = open(&vfs, &options(3, 2)).unwrap();
+        (0..3).for_each(|number| program(&device, number, 7).unwrap());
+        device.erase(0, WHY).unwrap();
+        (0..2).for_each(|number| program(&device, number, number.into()).unwrap());
+        (3..6).for_each(|number| program(&device, number, number.into()).unwrap());
+        drop(device);
+        for file in vfs.files() {
+            for byte in 0..file.len {
+                if file.path == "device" || (file.path == "f" && byte < 512) {
+                    continue;
+                }
+                let bit = (byte % 8) as u8;
+                vfs.flip_bit(&file.path, byte, bit).unwrap();
+                let device = open(&vfs, &options(3, 2)).unwrap();
+                for number in 0..6 {
+                    let what = format!("{} byte {byte} page {number}", file.path);
+                    match read(&device, number) {
+                        Ok(bytes) => {
+                            assert_ne!(number, 2, "{what} is erased");
+                            assert_eq!(bytes, page(number.into()), "{what}");
+                        }
+                        Err(FlashError::Erased { .. }) => assert_eq!(number, 2, "{what}"),
+                        Err(FlashError::Unreadable { .. }) => {}
+                        Err(FlashError::Medium(error)) => assert!(error.is_corruption(), "{what}"),
+                        Err(other) => panic!("{what}: {other}"),
+                    }
+                }
+                vfs.flip_bit(&file.path, byte, bit).unwrap();
+            }
+        }
+    }
+}
+
+/// What is known of a page: all that it ever held since the last erase that was flushed, and what
+/// it must hold.
+#[derive(Clone, Default)]
+struct Known {
+    ever: Vec<u64>,
+    /// Programmed and not erased since.
+    now: Option<u64>,
+    flushed: Option<u64>,
+    /// From here on `ever` was after the last erase.
+    since_erase: usize,
+}
+
+struct Run {
+    pages: Vec<Known>,
+    /// Whether it ended by the power cut.
+    cut: bool,
+}
+
+fn run(device: &Emulator, seed: u64, per_block: u32) -> Run {
+    let mut random = SplitMix64::new(seed);
+    let geometry = device.geometry();
+    let mut pages = vec![Known::default(); geometry.pages() as usize];
+    for step in 0..60 {
+        let block = random.below(geometry.blocks().into()) as u32;
+        let first = block * per_block;
+        let done = match (random.below(6), device.programmed(block)) {
+            (_, Err(error)) => Err(error),
+            (0, _) => device.flush(WHY).map(|()| {
+                for page in &mut pages {
+                    page.flushed = page.now;
+                    page.ever.drain(..page.since_erase);
+                    page.since_erase = 0;
+                }
+            }),
+            (1..5, Ok(next)) if next < per_block => {
+                // It may be there even if the program failed.
+                let page = &mut pages[(first + next) as usize];
+                page.ever.push(step);
+                program(device, first + next, step).map(|()| page.now = Some(step))
+            }
+            _ => {
+                let erased = &mut pages[first as usize..(first + per_block) as usize];
+                erased.iter_mut().for_each(|page| page.flushed = None);
+                device.erase(block, WHY).map(|()| {
+                    for page in erased {
+                        page.now = None;
+                        page.since_erase = page.ever.len();
+                    }
+                })
+            }
+        };
+        if done.is_err() {
+            return Run { pages, cut: true };
+        }
+    }
+    Run { pages, cut: false }
+}
+
+/// Power cut at operations of the medium below, `SILTSTONE_FLASH_CUTS` histories of each form; 40 by
+/// default.
+#[test]
+fn what_was_flushed_survives_power_cuts_below_and_nothing_is_made_up() {
+    let cuts = std::env::var("SILTSTONE_FLASH_CUTS").map_or(40, |n| n.parse().unwrap());
+    let mut cut_runs = 0;
+    for (form, open) in FORMS {
+        for seed in 0..cuts {
+            let (per_block, options) = (4, options(4, 3));
+            let vfs = Faulty::new(seed);
+            let device = open(&vfs, &options).unwrap();
+            vfs.cut_power_at(vfs.operations() + SplitMix64::new(seed).below(70));
+            let ran = run(&device, seed, per_block);
+            cut_runs += u64::from(ran.cut);
+            vfs.cut_power();
+            for mode in Survival::ALL {
+                let device = open(&vfs.survivors_as(mode, seed), &options).unwrap();
+                for (number, known) in ran.pages.iter().enumerate() {
+                    let what = format!("{form}, seed {seed}, {mode:?}, page {number}");
+                    let found = read(&device, number as u32);
+                    match (known.flushed, found) {
+                        (Some(seed), found) => assert_eq!(found.unwrap(), page(seed), "{what}"),
+                        (None, Ok(bytes)) => {
+                            assert!(known.ever.iter().any(|&s| bytes == page(s)), "{what}");
+                        }
+                        (None, Err(FlashError::Erased { .. } | FlashError::Unreadable { .. })) => {}
+                        (None, Err(other)) => panic!("{what}: {other}"),
+                    }
+                }
+                for block in 0..3 {
+                    let next = device.programmed(block).unwrap();
+                    if next == per_block {
+                        device.erase(block, WHY).unwrap();
+                    }
+                    let number = block * per_block + next % per_block;
+                    program(&device, number, 1000).unwrap();
+                    assert_eq!(read(&device, number).unwrap(), page(1000));
+                }
+                device.flush(WHY).unwrap();
+            }
+        }
+    }
+    assert!(cut_runs > cuts, "most histories are cut: {cut_runs}");
+}
+
+#[test]
+fn a_flush_that_failed_is_not_made_good_by_the_next() {
+    for (_, open) in FORMS {
+        let vfs = Faulty::new(1);
+        let device = open(&vfs, &options(4, 2)).unwrap();
+        program(&device, 0, 1).unwrap();
+        vfs.fail_next(FaultKind::Sync, 1);
+        device.flush(WHY).unwrap_err();
+        device.flush(WHY).unwrap_err();
+        assert_eq!(read(&device, 0).unwrap(), page(1), "reads go on");
+    }
+}
+
+#[test]
+fn a_failed_program_uses_up_its_page_and_a_failed_erase_its_block() {
+    for (form, open) in FORMS {
+        let vfs = Faulty::new(1);
+        let options = options(4, 2);
+        let device = open(&vfs, &options).unwrap();
+        program(&device, 0, 0).unwrap();
+        vfs.fail_next(FaultKind::Write, 1);
+        assert!(matches!(program(&device, 1, 1), Err(FlashError::Medium(_))), "{form}");
+        assert!(matches!(program(&device, 1, 1), Err(FlashError::AlreadyProgrammed { .. })));
+        program(&device, 2, 2).unwrap();
+        // What a failed write left, nobody knows.
+        match read(&device, 1) {
+            Ok(bytes) => assert_eq!(bytes, page(1), "{form}"),
+            Err(error) => {
+                assert!(matches!(error, FlashError::Unreadable { page: 1, .. }), "{form}")
+            }
+        }
+        vfs.fail_next(FaultKind::Write, 1);
+        assert!(matches!(device.erase(0, WHY), Err(FlashError::Medium(_))), "{form}");
+        assert!(matches!(program(&device, 3, 3), Err(FlashError::AlreadyProgrammed { .. })));
+        device.erase(0, WHY).unwrap();
+        program(&device, 0, 9).unwrap();
+        device.flush(WHY).unwrap();
+        let again = open(&vfs, &options).unwrap();
+        assert_eq!(read(&again, 0).unwrap(), page(9), "{form}");
+        assert_eq!((again.erases(0).unwrap(), again.programmed(0).unwrap()), (1, 1), "{form}");
+    }
+}
+
+/// A file system that knows of holes tells of a large device at once what is in it, and no page is overlooked.
+#[test]
+fn a_device_that_is_mostly_a_hole_opens_without_reading_the_hole() {
+    let scratch = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Vfs> = Arc::new(siltstone_vfs::Disk::create(scratch.path()).unwrap());
+    let vfs = siltstone_vfs::Metered::new(disk);
+    let options = options(256, 64);
+    let reads = || vfs.counters().unwrap().snapshot().values().map(|io| io.reads).sum::<u64>();
+    let reopened = || {
+        let (device, before) = (Emulator::in_file(&vfs, "f", options.clone()).unwrap(), reads());
+        let states: Vec<_> = (0..64).map(|block| device.programmed(block).unwrap()).collect();
+        (device, states, reads() - before)
+    };
+    let (device, states, count) = reopened();
+    assert_eq!(states, vec![0; 64]);
+    // What shares a page of the file system with the label.
+    assert!(count < 10, "{count} reads");
+    // Blocks full, begun, erased, and begun anew after that.
+    (0..256).for_each(|index| program(&device, index, index.into()).unwrap());
+    (0..100).for_each(|index| program(&device, 3 * 256 + index, 3).unwrap());
+    for block in [5, 63] {
+        (0..90).for_each(|index| program(&device, block * 256 + index, 5).unwrap());
+        device.erase(block, WHY).unwrap();
+    }
+    (0..7).for_each(|index| program(&device, 63 * 256 + index, 63).unwrap());
+    let mut expected = vec![0; 64];
+    (expected[0], expected[3], expected[63]) = (256, 100, 7);
+    drop(device);
+    let (device, states, count) = reopened();
+    assert_eq!(states, expected);
+    assert!(count < 1000, "{count} reads");
+    assert_eq!(read(&device, 3 * 256 + 99).unwrap(), page(3));
+    assert_eq!(device.erases(63).unwrap(), 1);
+}
+
+/// A power cut may keep a page and not the one before it.
+#[test]
+fn a_page_behind_one_that_was_never_written_is_not_overlooked() {
+    let vfs = Faulty::new(1);
+    let device = Emulator::in_file(&vfs, "f", options(4, 1)).unwrap();
+    (0..3).for_each(|number| program(&device, number, 7).unwrap());
+    drop(device);
+    // The head of page 1: behind label, header of the block, and slot of page 0.
+    vfs.write_raw("f", 512 + 512 + (16 + 512), &[0; 16]).unwrap();
+    let device = Emulator::in_file(&vfs, "f", options(4, 1)).unwrap();
+    assert_eq!(device.programmed(0).unwrap(), 3);
+    assert_eq!(read(&device, 2).unwrap(), page(7));
+    assert!(read(&device, 1).is_err());
+}

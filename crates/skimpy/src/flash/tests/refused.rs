@@ -1,0 +1,77 @@
+//! A program that the medium below refuses: nothing of the page holds, whatever got in.
+//!
+//! Invariant: a page that was refused reads as unreadable or erased, at once and after the device
+//! was opened again, where the bytes that did not get in are zeros, too.
+
+use std::sync::Arc;
+
+use siltstone_engine::{Error, Purpose};
+use siltstone_faults::{FaultKind, Faulty};
+use siltstone_vfs::Vfs;
+
+use super::super::{Emulator, Flash, FlashOptions, Geometry, RealTime, Timing};
+
+const WHY: Purpose = Purpose::Flush;
+
+fn options() -> FlashOptions {
+    FlashOptions {
+        geometry: Geometry::new(4096, 4, 4).unwrap(),
+        timing: Timing::INSTANT,
+        clock: Arc::new(RealTime::start()),
+        endurance: u64::MAX,
+    }
+}
+
+/// A page whose end is zeros, as that of records with room left is.
+fn page() -> Vec<u8> {
+    let mut page = vec![0; 4096];
+    page[..100].fill(7);
+    page
+}
+
+fn holds(device: &Emulator, page: u32) -> bool {
+    device.read(page, &mut vec![0; 4096], WHY).is_ok()
+}
+
+/// Devices in one file and in zones.
+fn devices(medium: &Faulty) -> [Emulator; 2] {
+    let zones: Arc<dyn Vfs> = medium.subdirectory("zones").unwrap();
+    [
+        Emulator::in_file(medium, "flash", options()).unwrap(),
+        Emulator::in_zones(zones, options()).unwrap(),
+    ]
+}
+
+#[test]
+fn page_that_does_not_fit_holds_neither_now_nor_after_reopening() {
+    let medium = Faulty::new(1);
+    for (at, device) in devices(&medium).iter().enumerate() {
+        device.program(0, &page(), WHY).unwrap();
+        // The head and what is not zero get in.
+        medium.set_torn_on_full(true);
+        medium.set_capacity(medium.space_used() + 1024);
+        let refused = device.program(1, &page(), WHY).unwrap_err();
+        assert!(Error::from(refused).is_disk_full());
+        assert!(holds(device, 0) && !holds(device, 1));
+        medium.set_capacity(u64::MAX);
+        device.program(2, &page(), WHY).unwrap();
+        let again = &devices(&medium)[at];
+        assert_eq!([0, 1, 2].map(|page| holds(again, page)), [true, false, true]);
+        assert_eq!(again.programmed(0).unwrap(), 3);
+    }
+}
+
+#[test]
+fn refused_page_that_may_hold_makes_device_read_only() {
+    let medium = Faulty::new(1);
+    for device in &devices(&medium) {
+        device.program(0, &page(), WHY).unwrap();
+        medium.set_torn_on_full(true);
+        medium.set_capacity(medium.space_used() + 1024);
+        medium.fail_next(FaultKind::Sync, 1);
+        let refused = Error::from(device.program(1, &page(), WHY).unwrap_err());
+        let Error::ReadOnly { cause } = refused else { panic!("{refused}") };
+        assert!(cause.contains("no storage space"), "{cause}");
+        medium.set_capacity(u64::MAX);
+    }
+}
