@@ -1,7 +1,7 @@
-//! Writes that happen together or not at all.
+//! A list of writes that is applied atomically.
 //!
-//! A batch is kept in the form in which it goes to a log, so that an engine can append it without
-//! touching every operation again:
+//! A batch is stored in its log form, so that an engine appends it to a log without encoding each
+//! operation again:
 //!
 //! ```text
 //! operation := kind:u8  key_len:varint  key  [expires_at:u64 LE]  [value_len:varint  value]
@@ -10,9 +10,9 @@
 //!   kind 2 = put that expires (expires_at in ms since 1970, value)
 //! ```
 //!
-//! Operations apply in order: the last write to a key within a batch wins. The bytes are trusted
-//! only in memory; a log covers them with its checksum, and [`WriteBatch::from_bytes`] checks the
-//! structure again when they come back.
+//! Operations are applied in order: the last write to a key within a batch wins. The bytes of a
+//! batch in memory are valid by construction. In a log they are covered by its checksum, and
+//! [`WriteBatch::from_bytes`] checks the structure again when they are read back.
 
 use crate::{Entry, Error, Result, Timestamp, entry};
 
@@ -23,16 +23,16 @@ const KIND_PUT_EXPIRING: u8 = 2;
 /// One operation of a batch, borrowed from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op<'a> {
-    /// The key maps to this value from now on.
+    /// Sets the value of a key.
     Put {
         /// The key.
         key: &'a [u8],
         /// The value.
         value: &'a [u8],
-        /// When the entry starts to read as missing.
+        /// When the entry expires.
         expires_at: Option<Timestamp>,
     },
-    /// The key maps to nothing from now on.
+    /// Deletes a key.
     Delete {
         /// The key.
         key: &'a [u8],
@@ -40,7 +40,7 @@ pub enum Op<'a> {
 }
 
 impl<'a> Op<'a> {
-    /// The key that is written.
+    /// The key of the operation.
     pub fn key(&self) -> &'a [u8] {
         match *self {
             Op::Put { key, .. } | Op::Delete { key } => key,
@@ -48,7 +48,7 @@ impl<'a> Op<'a> {
     }
 }
 
-/// A list of writes that is applied whole and in order, or not at all.
+/// A list of writes that is applied in order, completely or not at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WriteBatch {
     bytes: Vec<u8>,
@@ -90,7 +90,7 @@ impl WriteBatch {
         }
     }
 
-    /// Adds the removal of `key`. Removing a key that is not there is no error.
+    /// Adds the deletion of `key`. Deleting a missing key is no error.
     pub fn delete(&mut self, key: &[u8]) -> &mut Self {
         self.bytes.push(KIND_DELETE);
         self.push_key(key);
@@ -98,7 +98,7 @@ impl WriteBatch {
         self
     }
 
-    /// Adds any operation.
+    /// Adds an operation.
     pub fn push(&mut self, op: Op<'_>) -> &mut Self {
         match op {
             Op::Put { key, value, expires_at: None } => self.put(key, value),
@@ -118,17 +118,17 @@ impl WriteBatch {
         self
     }
 
-    /// How many operations there are.
+    /// The number of operations.
     pub fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// Whether there is none.
+    /// Whether the batch has no operations.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Bytes of keys and values, as the user counts them: the divisor of write amplification.
+    /// The bytes of keys and values: the divisor of write amplification.
     pub fn user_bytes(&self) -> u64 {
         self.user_bytes
     }
@@ -138,7 +138,7 @@ impl WriteBatch {
         &self.bytes
     }
 
-    /// Removes all operations and keeps the memory.
+    /// Removes all operations but keeps the allocated memory.
     pub fn clear(&mut self) {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
@@ -147,25 +147,25 @@ impl WriteBatch {
 
     /// The operations in order.
     pub fn iter(&self) -> impl Iterator<Item = Op<'_>> {
-        // The bytes were made here or checked by `from_bytes`, so the walk cannot fail.
-        Walk { bytes: &self.bytes }.map_while(Result::ok)
+        // The bytes were encoded here or checked by `from_bytes`, so decoding cannot fail.
+        Decoder { bytes: &self.bytes }.map_while(Result::ok)
     }
 
-    /// The batch in pieces of consecutive operations: the log form of each and its number of
-    /// operations. A piece has at most `most_bytes` unless it is one operation.
-    pub fn pieces(&self, most_bytes: usize) -> impl Iterator<Item = (&[u8], u32)> {
+    /// Splits the batch into pieces of consecutive operations: the log form of each and its number
+    /// of operations. A piece has at most `max_bytes` unless it is a single operation.
+    pub fn pieces(&self, max_bytes: usize) -> impl Iterator<Item = (&[u8], u32)> {
         let mut rest = &self.bytes[..];
         let mut left = self.count;
         std::iter::from_fn(move || {
-            if rest.len() <= most_bytes {
+            if rest.len() <= max_bytes {
                 let piece = (std::mem::take(&mut rest), std::mem::take(&mut left));
                 return (piece.1 > 0).then_some(piece);
             }
-            let mut walk = Walk { bytes: rest };
+            let mut decoder = Decoder { bytes: rest };
             let (mut end, mut count) = (0, 0);
-            while walk.next().is_some() {
-                let to = rest.len() - walk.bytes.len();
-                if count > 0 && to > most_bytes {
+            while decoder.next().is_some() {
+                let to = rest.len() - decoder.bytes.len();
+                if count > 0 && to > max_bytes {
                     break;
                 }
                 (end, count) = (to, count + 1);
@@ -176,7 +176,7 @@ impl WriteBatch {
         })
     }
 
-    /// Refuses a batch in which any key or value is over its limit, before anything is written.
+    /// Rejects a batch with a key or value over its limit, before anything is written.
     ///
     /// # Errors
     /// [`Error::EmptyKey`] or [`Error::TooLarge`].
@@ -196,14 +196,14 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Reads a batch of `count` operations back from its log form.
+    /// Decodes a batch of `count` operations from its log form.
     ///
     /// # Errors
-    /// A text that says what is malformed; the caller knows the file and the offset. Memory is
+    /// A description of what is malformed; the caller adds the file and the offset. Memory use is
     /// bounded by the length of `bytes`.
     pub fn from_bytes(bytes: &[u8], count: u32) -> Result<Self, String> {
         let mut batch = WriteBatch::new();
-        for op in (Walk { bytes }) {
+        for op in (Decoder { bytes }) {
             batch.push(op?);
         }
         if batch.count != count {
@@ -229,18 +229,18 @@ impl WriteBatch {
     }
 }
 
-/// The operations in bytes of the log form; ends after the first that is malformed, with a text
-/// that says so.
+/// Decodes the operations of a log form; ends after the first malformed one with a description of
+/// the error.
 pub fn operations(bytes: &[u8]) -> impl Iterator<Item = Result<Op<'_>, String>> {
-    Walk { bytes }
+    Decoder { bytes }
 }
 
-/// Walks the log form; ends after the first malformed operation.
-struct Walk<'a> {
+/// Decodes the log form; ends after the first malformed operation.
+struct Decoder<'a> {
     bytes: &'a [u8],
 }
 
-impl<'a> Walk<'a> {
+impl<'a> Decoder<'a> {
     fn op(&mut self) -> Option<Op<'a>> {
         let kind = self.take(1)?[0];
         let key_len = self.varint()?;
@@ -268,7 +268,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-impl<'a> Iterator for Walk<'a> {
+impl<'a> Iterator for Decoder<'a> {
     type Item = Result<Op<'a>, String>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -291,7 +291,7 @@ pub fn write_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Reads a LEB128 varint and how many bytes it took; `None` when it is cut off or over 64 bits.
+/// Reads a LEB128 varint and its length in bytes; `None` if it is cut off or over 64 bits.
 pub fn read_varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0u64;
     for (i, &byte) in bytes.iter().take(10).enumerate() {
@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_come_back_in_order() {
+    fn decoded_batch_has_the_operations_in_order() {
         let mut batch = WriteBatch::new();
         batch.put(b"a", b"1").delete(b"b").put_until(b"c", b"", 77);
         let ops: Vec<_> = batch.iter().collect();
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_appended_is_as_if_its_operations_were_pushed() {
+    fn appending_a_batch_equals_pushing_its_operations() {
         let (mut left, mut right, mut pushed) =
             (WriteBatch::new(), WriteBatch::new(), WriteBatch::new());
         left.put(b"a", b"1");
@@ -340,15 +340,15 @@ mod tests {
     }
 
     #[test]
-    fn pieces_hold_every_operation_once_and_in_order() {
+    fn pieces_contain_every_operation_once_in_order() {
         let mut batch = WriteBatch::new();
         for i in 0..100u32 {
             batch.put(&i.to_be_bytes(), &vec![7; (i * 13 % 97) as usize]);
         }
-        for most_bytes in [1, 50, 100, 1000, 1 << 20] {
+        for max_bytes in [1, 50, 100, 1000, 1 << 20] {
             let mut joined = WriteBatch::new();
-            for (bytes, count) in batch.pieces(most_bytes) {
-                assert!(bytes.len() <= most_bytes || count == 1);
+            for (bytes, count) in batch.pieces(max_bytes) {
+                assert!(bytes.len() <= max_bytes || count == 1);
                 WriteBatch::from_bytes(bytes, count).unwrap().iter().for_each(|op| {
                     joined.push(op);
                 });
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_bytes_are_refused() {
+    fn malformed_bytes_are_rejected() {
         let mut batch = WriteBatch::new();
         batch.put(b"key", b"value");
         let bytes = batch.as_bytes();
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_checked_before_anything_is_written() {
+    fn keys_and_values_over_their_limits_are_rejected() {
         let mut batch = WriteBatch::new();
         batch.put(b"", b"x");
         assert!(matches!(batch.check(10), Err(Error::EmptyKey)));

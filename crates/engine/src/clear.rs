@@ -1,16 +1,16 @@
-//! Removing every key of an engine that has no quicker way: a walk, and a removal of each.
+//! Deletion of every key, for engines without a faster way: iterate, and delete in batches.
 //!
-//! Invariant: memory is bounded; each batch is applied whole, the removal of all is not atomic.
+//! Invariant: memory use is bounded. Each batch is atomic, the deletion of all keys is not.
 
 use crate::{Durability, Engine, Result, WriteBatch};
 
-/// Removals of one batch, in bytes of its log form.
+/// The log-form size in bytes at which a batch of deletions is written.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Removes each key that a walk shows, durably. What is written meanwhile may stay.
+/// Deletes every key that a scan returns, durably. Concurrent writes may stay.
 ///
 /// # Errors
-/// The engine's; some keys may be gone then.
+/// Those of the engine; some keys may be deleted then.
 pub fn delete_all<E: Engine + ?Sized>(engine: &E) -> Result<()> {
     let mut cursor = engine.iter()?;
     cursor.skip_values();

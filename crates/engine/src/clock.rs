@@ -1,43 +1,43 @@
-//! Time, injected: a test replays a run exactly by holding the clock.
+//! The injected clock. A test controls it to replay a run exactly.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::Timestamp;
 
-/// Tells what time it is, for expiry. It may go backwards; engines must bear that.
+/// The current time, for expiry. It may go backwards; engines must tolerate that.
 pub trait Clock: Send + Sync {
     /// Milliseconds since 1970-01-01 UTC.
     fn now(&self) -> Timestamp;
 }
 
-/// The machine's clock.
+/// The system clock.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        // A clock before 1970 is a broken clock: nothing has expired yet.
+        // A clock before 1970 is wrong: treat nothing as expired.
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
     }
 }
 
-/// A clock that stands still until it is moved.
+/// A clock that changes only when it is set.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);
 
 impl ManualClock {
-    /// A clock that stands at `now`.
+    /// A clock that shows `now`.
     pub fn at(now: Timestamp) -> Self {
         ManualClock(AtomicU64::new(now))
     }
 
-    /// Moves the clock, forwards or backwards.
+    /// Sets the clock, forwards or backwards.
     pub fn set(&self, now: Timestamp) {
         self.0.store(now, Ordering::SeqCst);
     }
 
-    /// Moves the clock forwards by `millis`.
+    /// Advances the clock by `millis`.
     pub fn advance(&self, millis: u64) {
         self.0.fetch_add(millis, Ordering::SeqCst);
     }

@@ -1,18 +1,17 @@
-//! What an engine promises.
+//! The [`Engine`] trait and its guarantees.
 //!
-//! One [`Engine`] is one table's worth of keys on one medium. The store above gives it a
-//! directory of its own, so two engines never share a file. The promises, in short:
+//! One [`Engine`] stores the keys of one table in a directory of its own, so two engines never
+//! share a file.
 //!
-//! * **Order of truth.** A write that returned under [`Durability::Synced`] survives a power cut;
-//!   one that returned under [`Durability::Buffered`] survives the death of the process. What is
-//!   recovered is a prefix of the write order, and a batch is wholly there or wholly not.
+//! * **Durability and order.** A write that returned under [`Durability::Synced`] survives a power
+//!   cut; one that returned under [`Durability::Buffered`] survives a process crash. Recovery
+//!   restores a prefix of the write order, and each batch completely or not at all.
 //! * **Corruption.** Every byte read is covered by a checksum. A mismatch is
 //!   [`Error::Corruption`], never a wrong answer or a missing key.
-//! * **Bad input** is refused whole, before anything has changed.
+//! * **Invalid input** is rejected before anything has changed.
 //! * **After a failed write or sync** the outcome of that write is unknown until the engine is
-//!   opened anew; the engine refuses further writes
-//!   ([`Error::ReadOnly`]) and reads on. Disk full is gentler: nothing
-//!   was written, and writes work again when there is space.
+//!   reopened. The engine rejects further writes ([`Error::ReadOnly`]) and still serves reads.
+//!   After a full disk nothing was written, and writes succeed again when there is space.
 
 use std::any::Any;
 use std::ops::Bound;
@@ -22,9 +21,9 @@ use serde::Serialize;
 
 use crate::{Cursor, Entry, Error, Result, Stats, Timestamp, WriteBatch};
 
-/// A storage engine: one ordered or unordered map from keys to entries.
+/// A storage engine: an ordered or unordered map from keys to entries.
 pub trait Engine: Send + Sync {
-    /// The engine's name as it stands on the command line, e.g. `lsm`.
+    /// The engine's name on the command line, e.g. `lsm`.
     fn name(&self) -> &'static str;
 
     /// What this engine can do.
@@ -38,23 +37,22 @@ pub trait Engine: Send + Sync {
         Err(self.unsupported("reads at a snapshot"))
     }
 
-    /// Applies `batch` whole. An empty batch does nothing (with [`Durability::Synced`] it makes
-    /// earlier writes durable, like [`sync`](Engine::sync)).
+    /// Applies `batch` atomically. An empty batch does nothing (with [`Durability::Synced`] it
+    /// makes
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()>;
 
-    /// Removes every key, durably. What is written before it is removed; what is written after it
-    /// has returned stays; a write beside it comes before or after. Snapshots that were taken
-    /// before still show what was there.
+    /// Deletes every key, durably. Earlier writes are deleted, writes after the return stay, and a
+    /// concurrent write is ordered before or after. Snapshots taken before still see the keys.
     ///
-    /// An engine that says nothing else walks over the keys and removes them in batches: each is
-    /// applied whole, a write beside it may come between two of them, and a power cut or a fault
-    /// may leave some keys. One with a way of its own removes all keys at one moment or none, at a
-    /// cost that hardly grows with their number, and says so.
+    /// The default iterates over the keys and deletes them in batches: each batch is atomic,
+    /// concurrent writes may be ordered between two batches, and a power cut or an error may leave
+    /// some keys. An engine that overrides it deletes all keys atomically, at a cost that hardly
+    /// grows with their number, and documents so.
     fn clear(&self) -> Result<()> {
         crate::clear::delete_all(self)
     }
 
-    /// Makes every write that has returned durable against a power cut.
+    /// Makes every write that has returned durable.
     fn sync(&self) -> Result<()>;
 
     /// All entries in engine order, as of now.
@@ -65,102 +63,102 @@ pub trait Engine: Send + Sync {
         Err(self.unsupported("range scans"))
     }
 
-    /// A key drawn by chance; `None` if there is none. `below` draws a number below the one that it
-    /// is given, which is not 0. An engine that says nothing else draws from the first thousand
-    /// keys in its order; one with a way of its own makes every key about as likely as any other,
-    /// at a cost that hardly grows with their number, and says so.
+    /// A random key; `None` if there is none. `below` draws a number below its argument, which is
+    /// not 0. The default draws from the first thousand keys in engine order. An engine that
+    /// overrides it returns every key with about the same probability, at a cost that hardly grows
+    /// with their number, and documents so.
     fn random_key(&self, below: &mut dyn FnMut(u64) -> u64) -> Result<Option<Vec<u8>>> {
         crate::sample::random_of_first(self, below)
     }
 
-    /// A point to read at: what was written before it stays readable, unchanged, until it is
-    /// dropped. Versioned engines only.
+    /// A snapshot: it sees the writes that returned before, and stays readable until it is dropped.
+    /// Versioned engines only.
     fn snapshot(&self) -> Result<ReadPoint> {
         Err(self.unsupported("snapshots"))
     }
 
-    /// A point to read at as of `time`, in milliseconds since 1970: it sees the writes of that
-    /// millisecond and of those before, and stays readable until it is dropped. Engines that keep
-    /// history only.
+    /// A snapshot as of `time`, in milliseconds since 1970: it sees the writes of that millisecond
+    /// and of earlier ones, and stays readable until it is dropped. Engines with history only.
     ///
     /// # Errors
-    /// `BelowWatermark`: history doesn't reach back so far. `Invalid`: the time is in the future.
+    /// `BelowWatermark`: history does not reach back that far. `Invalid`: the time is in the
+    /// future.
     fn at(&self, _time: Timestamp) -> Result<ReadPoint> {
         Err(self.unsupported("reads at a time in the past"))
     }
 
-    /// Moves what is only in memory and log into its on-media home, durably.
+    /// Writes buffered data (memtables, write buffers) to its final files, durably.
     fn flush(&self) -> Result<()>;
 
-    /// Runs background work (flushes, compactions, conversions) until none is due. An engine that collects
-    /// garbage as it writes brings its space back to what is wanted of it.
+    /// Runs background work (flushes, compactions, conversions) until none is due. An engine with
+    /// incremental garbage collection collects until its space amplification is at its target.
     fn maintain(&self) -> Result<()>;
 
     /// Writes a consistent copy of the table, as of now, into `sink`. The copy opens as a table.
     fn checkpoint(&self, sink: &mut dyn CheckpointSink) -> Result<()>;
 
-    /// Reads every byte of every file and checks it; `progress` hears bytes done and in total.
-    /// Damage is reported, not returned as an error; errors are failures to read at all.
+    /// Reads and checks every byte of every file; `progress` receives bytes done and in total.
+    /// Damage is in the report and is not an error; an error means that a file could not be read.
     fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport>;
 
-    /// Counters and sizes, in the words of [`Stats`].
+    /// Counters and sizes.
     fn stats(&self) -> Stats;
 
-    /// What was damaged or missing when it was read, and was made again from what is there: for people,
-    /// a line each. Nothing is lost by it.
+    /// Damaged or missing auxiliary data that was rebuilt when it was read: one line of text per
+    /// case. Nothing is lost.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// What keeps the engine from going on as it should just now, for people: background work that
-    /// fails and is tried again, or why it is read-only. `None` while all is well.
+    /// Why the engine is degraded, as text: background work fails and is retried, or the engine is
+    /// read-only. `None` if all is well.
     fn trouble(&self) -> Option<String> {
         None
     }
 
-    /// What is behind the engine's face, for callers that know it and want what this contract does
-    /// not have: `mica` gives its store. `None` where there is nothing of the kind.
+    /// The concrete implementation, for callers that downcast it to use more than this contract:
+    /// `mica` returns its store. `None` if there is none.
     fn behind(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
 
-    /// Finishes background work, makes everything durable and refuses further use. Dropping an
-    /// engine without closing it loses nothing that was promised. `ReadOnly` where an earlier fault
-    /// has made the engine read-only: it is closed, and not everything may be durable.
+    /// Finishes background work, makes everything durable and rejects further use. Dropping an
+    /// engine without closing it loses nothing that was guaranteed. Returns `ReadOnly` if an
+    /// earlier error has made the engine read-only: it is closed, and some writes may not be
+    /// durable.
     fn close(&self) -> Result<()>;
 
-    /// The typed answer to an operation that this engine does not have.
+    /// The error for an operation that this engine does not have.
     fn unsupported(&self, operation: &'static str) -> Error {
         Error::Unsupported { engine: self.name(), operation }
     }
 }
 
-/// What an engine can do, for callers that choose or refuse by it.
+/// What an engine supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Capabilities {
-    /// Keys have an order: `range`, and cursors that seek and go back.
+    /// Keys have an order: `range`, and cursors that seek and move backwards.
     pub ordered: bool,
-    /// Synced writes survive power cuts. Where this is false nothing survives the process: the table
-    /// is empty whenever it is opened, `sync` and `flush` have nothing to do, and there are no
-    /// checkpoints.
+    /// Synced writes survive power cuts. If false, nothing survives the process: the table is empty
+    /// whenever it is opened, `sync` and `flush` do nothing, and there are no checkpoints.
     pub durable: bool,
     /// `snapshot` and `get_at` work.
     pub versioned: bool,
-    /// Garbage is collected as it is written: no background work is left behind, and [`maintain`](Engine::maintain)
-    /// does what nobody owed.
+    /// Garbage is collected by the writes themselves, not by background jobs;
+    /// [`maintain`](Engine::maintain) collects more than the writes need.
     pub incremental_gc: bool,
     /// The largest value in bytes.
     pub max_value_bytes: usize,
 }
 
-/// When a write may return.
+/// When a write returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// When the operating system has it: survives the death of the process, not a power cut.
+    /// When the operating system has the data: it survives a process crash, not a power cut.
     #[default]
     Buffered,
-    /// When the medium has it: survives a power cut.
+    /// When the device has the data: it survives a power cut.
     Synced,
 }
 
@@ -200,7 +198,7 @@ impl KeyRange {
         KeyRange { start: own(range.start_bound()), end: own(range.end_bound()) }
     }
 
-    /// Whether `key` lies above the lower end.
+    /// Whether `key` is above the lower end.
     pub fn is_after_start(&self, key: &[u8]) -> bool {
         match &self.start {
             Bound::Unbounded => true,
@@ -209,7 +207,7 @@ impl KeyRange {
         }
     }
 
-    /// Whether `key` lies below the upper end.
+    /// Whether `key` is below the upper end.
     pub fn is_before_end(&self, key: &[u8]) -> bool {
         match &self.end {
             Bound::Unbounded => true,
@@ -224,7 +222,7 @@ impl KeyRange {
     }
 }
 
-/// A moment to read at. Clones share it; the engine may forget the moment when the last is gone.
+/// A snapshot. Clones share it; the engine releases its versions when the last clone is dropped.
 #[derive(Clone)]
 pub struct ReadPoint {
     sequence: u64,
@@ -232,7 +230,7 @@ pub struct ReadPoint {
 }
 
 impl ReadPoint {
-    /// For engines: a point at `sequence` whose `hold` keeps the versions it needs alive.
+    /// For engines: a snapshot at `sequence`; `hold` is the guard that retains its versions.
     pub fn new(sequence: u64, hold: Arc<dyn Any + Send + Sync>) -> Self {
         ReadPoint { sequence, hold }
     }
@@ -242,7 +240,7 @@ impl ReadPoint {
         self.sequence
     }
 
-    /// For engines: what they gave, to check that the point is their own.
+    /// For engines: the guard, to check that the snapshot is their own.
     pub fn hold(&self) -> &Arc<dyn Any + Send + Sync> {
         &self.hold
     }
@@ -254,12 +252,12 @@ impl std::fmt::Debug for ReadPoint {
     }
 }
 
-/// Where a checkpoint goes: a directory, a network stream, ….
+/// The destination of a checkpoint: a directory, a network stream, ….
 ///
-/// An engine gives its files one after the other: either the sink takes an immutable file by
-/// reference ([`link`](CheckpointSink::link)), or the engine streams it.
+/// An engine passes its files one by one. The sink either takes an immutable file by reference
+/// ([`link`](CheckpointSink::link)), or the engine streams it.
 pub trait CheckpointSink {
-    /// Takes the immutable file `name` of the engine's medium without copying, if it can.
+    /// Links the immutable file `name` of the engine's directory without copying, if possible.
     fn link(&mut self, _name: &str) -> Result<bool> {
         Ok(false)
     }
@@ -267,31 +265,31 @@ pub trait CheckpointSink {
     /// Begins the file `name`.
     fn create(&mut self, name: &str) -> Result<()>;
 
-    /// Appends to the file begun last.
+    /// Appends to the current file.
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Ends the file begun last and makes it durable.
+    /// Completes the current file and makes it durable.
     fn finish(&mut self) -> Result<()>;
 }
 
-/// What [`Engine::verify`] found.
+/// The result of [`Engine::verify`].
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct VerifyReport {
     /// Files read.
     pub files: u64,
     /// Bytes read and checked.
     pub bytes: u64,
-    /// Entries seen, all versions counted.
+    /// Entries read, counting all versions.
     pub entries: u64,
-    /// What does not hold.
+    /// The damage found.
     pub damage: Vec<Damage>,
 }
 
 impl VerifyReport {
-    /// Adds what the check of a file found: its bytes and entries, or damage.
+    /// Records the result of checking one file: its bytes and entries, or its damage.
     ///
     /// # Errors
-    /// Other errors are failures to check.
+    /// Any error other than `Corruption`: the file could not be checked.
     pub fn note(&mut self, checked: Result<(u64, u64)>) -> Result<()> {
         match checked {
             Ok((bytes, entries)) => {
@@ -307,20 +305,20 @@ impl VerifyReport {
         Ok(())
     }
 
-    /// Whether everything holds.
+    /// Whether no damage was found.
     pub fn is_sound(&self) -> bool {
         self.damage.is_empty()
     }
 }
 
-/// One place that does not hold.
+/// One damaged place in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Damage {
     /// The file.
     pub file: String,
-    /// Where in it, in bytes.
+    /// The offset in bytes.
     pub offset: u64,
-    /// What does not hold.
+    /// What is wrong.
     pub reason: String,
 }
 
@@ -329,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_range_holds_just_the_keys_with_the_prefix() {
+    fn prefix_range_contains_exactly_the_keys_with_the_prefix() {
         for prefix in [&b"a"[..], b"a\xff", b"\xff\xff", b""] {
             let range = KeyRange::prefix(prefix);
             for key in [

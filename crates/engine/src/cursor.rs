@@ -1,19 +1,19 @@
-//! Walking a table in engine order.
+//! Iteration over a table in engine order.
 //!
-//! A [`Cursor`] goes wherever an order of keys leads. An engine without one has a
-//! [`ForwardCursor`], which only goes on, and [`Forward`] makes a cursor of it that refuses all else.
+//! A [`Cursor`] moves in both directions in the order of keys. An unordered engine implements
+//! [`ForwardCursor`]; [`Forward`] adapts it to a cursor that rejects the other moves.
 
 use crate::{Error, Result, Timestamp};
 
-/// A position in a table, seen as of the moment the cursor was made.
+/// A position in a table. It sees the table as of the moment when the cursor was created.
 ///
-/// A new cursor stands nowhere ([`valid`](Cursor::valid) is false) until it is placed by
+/// A new cursor is on no entry ([`valid`](Cursor::valid) is false) until it is positioned by
 /// [`first`](Cursor::first), [`last`](Cursor::last), [`seek`](Cursor::seek) or
-/// [`seek_back`](Cursor::seek_back). It never shows deleted or expired entries, and concurrent
-/// writes, flushes and compactions don't disturb it. An unordered engine walks forward only; the
-/// other moves answer [`Error::Unsupported`].
+/// [`seek_back`](Cursor::seek_back). It never returns deleted or expired entries, and concurrent
+/// writes, flushes and compactions do not affect it. The cursor of an unordered engine only moves
+/// forward; the other moves return [`Error::Unsupported`].
 ///
-/// After an error the cursor stands nowhere and may be placed anew.
+/// After an error the cursor is on no entry and can be positioned again.
 pub trait Cursor: Send {
     /// Moves to the first entry. `true` if there is one.
     fn first(&mut self) -> Result<bool>;
@@ -30,37 +30,37 @@ pub trait Cursor: Send {
     /// Moves to the next entry; the cursor must be [`valid`](Cursor::valid).
     fn next(&mut self) -> Result<bool>;
 
-    /// Moves to the entry before; the cursor must be [`valid`](Cursor::valid).
+    /// Moves to the previous entry; the cursor must be [`valid`](Cursor::valid).
     fn prev(&mut self) -> Result<bool>;
 
-    /// Where the cursor stands, for [`resume`](Cursor::resume) of any later cursor of the table; it
-    /// must be [`valid`](Cursor::valid). The key in ordered engines; elsewhere bytes for the engine
-    /// alone, of about a key's length.
+    /// The cursor's position, for [`resume`](Cursor::resume) of any later cursor of the table; it
+    /// must be [`valid`](Cursor::valid). In ordered engines this is the key; in others it is an
+    /// opaque string of about the key's length.
     fn position(&self) -> Vec<u8> {
         self.key().to_vec()
     }
 
-    /// Moves to the first entry behind a position, which need not be there any more. A resumed cursor is
-    /// like any other: what it shows is there at the moment when it was made, with the value of that moment,
-    /// whatever it was when the walk was begun. From [`first`](Cursor::first) over as many resumed
-    /// cursors as it takes to the end, every key is shown that is there all the time: once in ordered
-    /// engines, at least once in others (more often only if it was written or its store rewritten
-    /// meanwhile). An entry whose expiry passes is not there all the time, though its key be written anew.
+    /// Moves to the first entry after a position. The entry of the position may no longer exist. A
+    /// resumed cursor sees the table as of its own creation, like any other cursor.
+    ///
+    /// A scan from [`first`](Cursor::first) over as many resumed cursors as it takes returns every
+    /// key that exists throughout the scan: once in ordered engines, at least once in others (more
+    /// often only if the key was written or its file rewritten meanwhile). A key whose entry
+    /// expires during the scan does not exist throughout, even if it is written again.
     ///
     /// # Errors
-    /// `Unsupported` by an unordered engine whose walk cannot be taken up again; `Invalid` for bytes
-    /// that are no position of this table.
+    /// `Unsupported` by an unordered engine whose scans cannot be resumed; `Invalid` for bytes that
+    /// are no position of this table.
     fn resume(&mut self, position: &[u8]) -> Result<bool> {
         let is_there = self.seek(position)?;
         if is_there && self.key() == position { self.next() } else { Ok(is_there) }
     }
 
-    /// From the next move on values are not wanted: [`value`](Cursor::value) may return nothing in
-    /// place of one that would have to be read from elsewhere. Keys and expiries are what they
-    /// were.
+    /// From the next move on, the caller does not need values: [`value`](Cursor::value) may return
+    /// an empty slice where a value would need a further read. Keys and expiries are unaffected.
     fn skip_values(&mut self) {}
 
-    /// Whether the cursor stands on an entry.
+    /// Whether the cursor is on an entry.
     fn valid(&self) -> bool;
 
     /// The key under the cursor. Panics if it is not [`valid`](Cursor::valid).
@@ -73,7 +73,7 @@ pub trait Cursor: Send {
     fn expires_at(&self) -> Option<Timestamp>;
 }
 
-/// What a cursor of an engine without an order of keys does: as those methods of [`Cursor`].
+/// The cursor of an unordered engine. Its methods are as those of [`Cursor`].
 pub trait ForwardCursor: Send {
     /// The engine's name.
     fn engine(&self) -> &'static str;
@@ -81,64 +81,64 @@ pub trait ForwardCursor: Send {
     /// Moves to the first entry. `true` if there is one.
     fn first(&mut self) -> Result<bool>;
 
-    /// Moves to the next entry; only asked for where the walk stands on one.
+    /// Moves to the next entry. Called only if the cursor is on an entry.
     fn advance(&mut self) -> Result<bool>;
 
-    /// Where the walk stands.
+    /// The cursor's position.
     fn position(&self) -> Vec<u8> {
         self.key().to_vec()
     }
 
-    /// Moves to the first entry behind a position.
+    /// Moves to the first entry after a position.
     fn resume(&mut self, _position: &[u8]) -> Result<bool> {
-        let operation = "taking up a walk again";
+        let operation = "resuming a scan";
         Err(Error::Unsupported { engine: self.engine(), operation })
     }
 
-    /// Whether the walk stands on an entry.
+    /// Whether the cursor is on an entry.
     fn valid(&self) -> bool;
 
-    /// The key there.
+    /// The key under the cursor.
     fn key(&self) -> &[u8];
 
-    /// The value there.
+    /// The value under the cursor.
     fn value(&self) -> &[u8];
 
-    /// When the entry there expires.
+    /// When the entry under the cursor expires.
     fn expires_at(&self) -> Option<Timestamp>;
 }
 
-/// A [`ForwardCursor`] as a cursor: moves that want an order are refused.
-pub struct Forward<W> {
-    walk: W,
-    /// The last move failed, so it stands nowhere.
+/// Adapts a [`ForwardCursor`] to [`Cursor`]; moves that need an order return `Unsupported`.
+pub struct Forward<C> {
+    inner: C,
+    /// The last move failed, so the cursor is on no entry.
     has_failed: bool,
 }
 
-impl<W: ForwardCursor> Forward<W> {
-    /// Around a walk that stands nowhere yet.
-    pub fn new(walk: W) -> Self {
-        Forward { walk, has_failed: false }
+impl<C: ForwardCursor> Forward<C> {
+    /// Wraps a cursor that is not positioned yet.
+    pub fn new(inner: C) -> Self {
+        Forward { inner, has_failed: false }
     }
 
     fn unsupported(&mut self, operation: &'static str) -> Result<bool> {
-        self.moved(Err(Error::Unsupported { engine: self.walk.engine(), operation }))
+        self.record(Err(Error::Unsupported { engine: self.inner.engine(), operation }))
     }
 
-    fn moved(&mut self, outcome: Result<bool>) -> Result<bool> {
+    fn record(&mut self, outcome: Result<bool>) -> Result<bool> {
         self.has_failed = outcome.is_err();
         outcome
     }
 }
 
-impl<W: ForwardCursor> Cursor for Forward<W> {
+impl<C: ForwardCursor> Cursor for Forward<C> {
     fn first(&mut self) -> Result<bool> {
-        let outcome = self.walk.first();
-        self.moved(outcome)
+        let outcome = self.inner.first();
+        self.record(outcome)
     }
 
     fn last(&mut self) -> Result<bool> {
-        self.unsupported("walking from the end")
+        self.unsupported("iterating from the end")
     }
 
     fn seek(&mut self, _key: &[u8]) -> Result<bool> {
@@ -151,39 +151,39 @@ impl<W: ForwardCursor> Cursor for Forward<W> {
 
     fn next(&mut self) -> Result<bool> {
         let outcome = match self.valid() {
-            true => self.walk.advance(),
-            false => Err(Error::Invalid("the cursor stands on no entry: place it first".into())),
+            true => self.inner.advance(),
+            false => Err(Error::Invalid("the cursor is on no entry: position it first".into())),
         };
-        self.moved(outcome)
+        self.record(outcome)
     }
 
     fn prev(&mut self) -> Result<bool> {
-        self.unsupported("walking back")
+        self.unsupported("iterating backwards")
     }
 
     fn position(&self) -> Vec<u8> {
-        self.walk.position()
+        self.inner.position()
     }
 
     fn resume(&mut self, position: &[u8]) -> Result<bool> {
-        let outcome = self.walk.resume(position);
-        self.moved(outcome)
+        let outcome = self.inner.resume(position);
+        self.record(outcome)
     }
 
     fn valid(&self) -> bool {
-        !self.has_failed && self.walk.valid()
+        !self.has_failed && self.inner.valid()
     }
 
     fn key(&self) -> &[u8] {
-        self.walk.key()
+        self.inner.key()
     }
 
     fn value(&self) -> &[u8] {
-        self.walk.value()
+        self.inner.value()
     }
 
     fn expires_at(&self) -> Option<Timestamp> {
-        self.walk.expires_at()
+        self.inner.expires_at()
     }
 }
 
@@ -191,10 +191,10 @@ impl<W: ForwardCursor> Cursor for Forward<W> {
 mod tests {
     use super::*;
 
-    /// Three entries, the last of which cannot be read.
-    struct Three(usize);
+    /// ThreeEntries entries, the last of which cannot be read.
+    struct ThreeEntries(usize);
 
-    impl ForwardCursor for Three {
+    impl ForwardCursor for ThreeEntries {
         fn engine(&self) -> &'static str {
             "three"
         }
@@ -227,10 +227,10 @@ mod tests {
     }
 
     #[test]
-    fn a_forward_cursor_refuses_by_name_and_stands_nowhere_after_an_error() {
-        let mut cursor = Forward::new(Three(0));
+    fn forward_cursor_rejects_ordered_moves_and_is_invalid_after_an_error() {
+        let mut cursor = Forward::new(ThreeEntries(0));
         assert!(matches!(cursor.next(), Err(Error::Invalid(_))));
-        type Move = fn(&mut Forward<Three>) -> Result<bool>;
+        type Move = fn(&mut Forward<ThreeEntries>) -> Result<bool>;
         let moves: [Move; 6] = [
             |c| c.last(),
             |c| c.seek(b"k"),

@@ -1,23 +1,23 @@
-//! What a key maps to, and how large keys and values may be.
+//! Entries, and the limits on keys and values.
 
 use crate::{Error, Result};
 
 /// Milliseconds since 1970-01-01 UTC.
 pub type Timestamp = u64;
 
-/// The longest key: 64 KiB. The shortest has one byte.
+/// The maximum length of a key: 64 KiB. The minimum is 1 byte.
 pub const MAX_KEY_BYTES: usize = 64 << 10;
 
-/// The largest value that any engine takes: 512 MiB. An engine may state a smaller limit in its
+/// The maximum length of a value in any engine: 512 MiB. An engine may have a smaller limit in its
 /// [`Capabilities`](crate::Capabilities).
 pub const MAX_VALUE_BYTES: usize = 512 << 20;
 
-/// What a key maps to.
+/// The value of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Entry {
     /// The value's bytes.
     pub value: Vec<u8>,
-    /// From this moment on the entry reads as missing. `None`: never.
+    /// When the entry expires, i.e. reads as missing. `None`: never.
     pub expires_at: Option<Timestamp>,
 }
 
@@ -27,13 +27,13 @@ impl Entry {
         Entry { value: value.into(), expires_at: None }
     }
 
-    /// Whether the entry reads as missing at `now`.
+    /// Whether the entry has expired at `now`.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         self.expires_at.is_some_and(|at| at <= now)
     }
 }
 
-/// Checks a key against the limits of the house.
+/// Checks the length of a key.
 ///
 /// # Errors
 /// [`Error::EmptyKey`] or [`Error::TooLarge`].

@@ -1,46 +1,46 @@
-//! The one error type of the house.
+//! The error type of the workspace.
 //!
-//! Every variant says what happened, where, and — through its text — what to do. An engine never
-//! answers a fault with a panic, a wrong value or a missing key.
+//! Every error says what happened, where, and through its text what to do. An engine never responds
+//! to a failure with a panic, a wrong value or a missing key.
 
 use std::fmt;
 
-/// A result with the house's [`Error`].
+/// A result with [`Error`] as its error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong in a store.
+/// The errors of a store.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A checksum, a magic number or a structure did not hold. The bytes are on the medium as
-    /// described; nothing was guessed.
+    /// A checksum, magic number or structure is invalid. The bytes at this offset are damaged;
+    /// nothing was guessed.
     #[error("corruption in {file} at byte {offset}: {reason}")]
     Corruption {
         /// The file, relative to the store.
         file: String,
-        /// Where in the file, in bytes.
+        /// The offset in the file, in bytes.
         offset: u64,
-        /// What did not hold.
+        /// What is invalid.
         reason: String,
     },
 
-    /// The medium failed.
+    /// An I/O request failed.
     #[error("cannot {operation} {file}: {message}")]
     Io {
-        /// What was tried: `read`, `write`, `sync`, ….
+        /// The operation: `read`, `write`, `sync`, ….
         operation: &'static str,
         /// The file or directory.
         file: String,
-        /// The kind the operating system gave, to tell "disk full" from "no such file".
+        /// The kind of the error, e.g. to distinguish a full disk from a missing file.
         kind: std::io::ErrorKind,
-        /// The number the operating system gave, where the fault is its own: kinds lack some, as
-        /// "too many open files".
+        /// The operating system's error number, if the error comes from it. Some errors, such as
+        /// "too many open files", have no kind.
         code: Option<i32>,
-        /// The operating system's words.
+        /// The operating system's message.
         message: String,
     },
 
-    /// A key, a value or a batch is over its limit. Nothing has changed.
+    /// A key, value or batch is over its limit. Nothing has changed.
     #[error("{what} of {size} bytes is over the limit of {limit} bytes")]
     TooLarge {
         /// `key`, `value` or `batch`.
@@ -55,30 +55,30 @@ pub enum Error {
     #[error("an empty key is not allowed: keys have 1 to {} bytes", crate::MAX_KEY_BYTES)]
     EmptyKey,
 
-    /// The engine cannot do this by design.
+    /// The engine does not have this operation.
     #[error("the {engine} engine does not support {operation}")]
     Unsupported {
         /// The engine's name.
         engine: &'static str,
-        /// The operation, in the contract's words.
+        /// The operation.
         operation: &'static str,
     },
 
-    /// The moment lies before the watermark: versions of then may be gone.
+    /// The time is before the watermark: versions of that time may be gone.
     #[error(
         "history reaches back to {watermark} (milliseconds since 1970) and no further: \
          keep more of it with the option retention, or hold a snapshot"
     )]
     BelowWatermark {
-        /// The least time that can still be asked for, in milliseconds since 1970.
+        /// The earliest time that can be read, in milliseconds since 1970.
         watermark: crate::Timestamp,
     },
 
-    /// Options that cannot be: all mistakes at once. Nothing was opened.
+    /// Invalid options, with every mistake. Nothing was opened.
     #[error("bad options: {}", join(.0))]
     InvalidOptions(Vec<InvalidOption>),
 
-    /// The directory or file is not what it should be: not a store, of a newer version, ….
+    /// The directory or file is unsuitable: not a store, of a newer version, ….
     #[error("{path}: {reason}")]
     Refused {
         /// The directory or file.
@@ -87,35 +87,35 @@ pub enum Error {
         reason: String,
     },
 
-    /// Another process has the store open, or this one has already.
-    #[error("{path} is in use by {}: a store serves one process at a time", holder_in_words(*.holder))]
+    /// The store is open already, in another process or in this one.
+    #[error("{path} is in use by {}: a store serves one process at a time", display_holder(*.holder))]
     Locked {
         /// The lock file.
         path: String,
-        /// The process that holds it, if the system tells.
+        /// The process that holds the lock, if the system reports it.
         holder: Option<u32>,
     },
 
-    /// An earlier fault made it unsafe to go on writing: the store reads on and refuses writes
-    /// until it is opened anew.
+    /// After an earlier error writing is unsafe: the store serves reads and rejects writes until it
+    /// is reopened.
     #[error("the store is read-only since an earlier fault ({cause}); reopen it to recover")]
     ReadOnly {
-        /// The fault.
+        /// The earlier error.
         cause: String,
     },
 
-    /// A transaction read what another writer has changed since it began. Nothing of it was applied.
+    /// Another writer changed a key that the transaction had read. Nothing of it was applied.
     #[error(
         "the transaction read {}, which another writer has changed since it began; nothing of it was \
          applied: run it again",
-        show_key(.key)
+        display_key(.key)
     )]
     Conflict {
         /// The key that was changed.
         key: Vec<u8>,
     },
 
-    /// A snapshot or a transaction is no longer kept. Nothing of a transaction was applied.
+    /// The snapshot or transaction has expired. Nothing of a transaction was applied.
     #[error("this {reader} has expired: {reason}; begin a new one")]
     Expired {
         /// `snapshot` or `transaction`.
@@ -128,13 +128,13 @@ pub enum Error {
     #[error("the store is closed")]
     Closed,
 
-    /// The argument makes no sense: a cursor moved before it was placed, an inverted range, ….
+    /// An invalid argument: an unpositioned cursor is moved, an inverted range, ….
     #[error("{0}")]
     Invalid(String),
 }
 
 impl Error {
-    /// Wraps a fault of the operating system with what was tried on which file.
+    /// An I/O error with the operation and the file that it concerns.
     pub fn io(operation: &'static str, file: impl Into<String>, source: &std::io::Error) -> Self {
         Error::Io {
             operation,
@@ -145,32 +145,33 @@ impl Error {
         }
     }
 
-    /// Bytes that do not hold.
+    /// An error for damaged bytes.
     pub fn corruption(file: impl Into<String>, offset: u64, reason: impl Into<String>) -> Self {
         Error::Corruption { file: file.into(), offset, reason: reason.into() }
     }
 
-    /// Whether the same transaction may succeed if it is run again from its beginning.
+    /// Whether the transaction may succeed if it is retried from its beginning.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Error::Conflict { .. } | Error::Expired { .. })
     }
 
-    /// Whether this is damage on the medium, as opposed to a refusal or a passing fault.
+    /// Whether stored data is damaged.
     pub fn is_corruption(&self) -> bool {
         matches!(self, Error::Corruption { .. })
     }
 
-    /// Whether the medium had no room for a write: a full disk, a quota, the limit of file sizes. Writes work again
-    /// when there is space. A sync that says so is another matter: it leaves in doubt all that it covered.
+    /// Whether a write failed for lack of space: a full disk, a quota, a file size limit. Writes
+    /// succeed again when there is space. Not so for a sync: it leaves everything that it covers in
+    /// doubt.
     pub fn is_disk_full(&self) -> bool {
         use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         matches!(self, Error::Io { kind, operation, .. }
             if matches!(kind, StorageFull | QuotaExceeded | FileTooLarge) && !is_sync(operation))
     }
 
-    /// Whether the medium or the system lacks something that it may have again: space, descriptors,
-    /// memory, time. The request had no effect, or one that was undone, and may be tried again. A
-    /// sync that says so is another matter: it leaves in doubt all that it covered.
+    /// Whether a resource is exhausted that may be available again: space, descriptors, memory,
+    /// time. The request had no effect, or its effect was undone, and it can be retried. Not so for
+    /// a sync: it leaves everything that it covers in doubt.
     pub fn is_transient(&self) -> bool {
         use std::io::ErrorKind::{Interrupted, OutOfMemory, WouldBlock};
         // `ErrorKind` has no stable variants for these two. All Unix systems number them alike.
@@ -189,13 +190,13 @@ impl Error {
         is_lack || self.is_disk_full()
     }
 
-    /// Whether the file was not there.
+    /// Whether the file does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Error::Io { kind: std::io::ErrorKind::NotFound, .. })
     }
 }
 
-/// One option that cannot be, and what would be right.
+/// An invalid option and what is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidOption {
     /// The option's name.
@@ -210,22 +211,22 @@ impl fmt::Display for InvalidOption {
     }
 }
 
-/// Whether the operation makes durable what others wrote.
+/// Whether the operation makes earlier writes durable.
 fn is_sync(operation: &str) -> bool {
     matches!(operation, "sync" | "sync directory" | "persist")
 }
 
-/// A key for people: escaped, and cut where it is longer than a line.
-fn show_key(key: &[u8]) -> String {
-    const SHOWN: usize = 60;
-    match key.get(..SHOWN) {
+/// A key as text: escaped, and truncated if it is longer than a line.
+fn display_key(key: &[u8]) -> String {
+    const MAX_DISPLAY_BYTES: usize = 60;
+    match key.get(..MAX_DISPLAY_BYTES) {
         Some(start) => format!("key '{}…' of {} bytes", start.escape_ascii(), key.len()),
         None => format!("key '{}'", key.escape_ascii()),
     }
 }
 
-/// Who holds a lock, e.g. `process 4711`.
-fn holder_in_words(holder: Option<u32>) -> String {
+/// The holder of a lock as text, e.g. `process 4711`.
+fn display_holder(holder: Option<u32>) -> String {
     match holder {
         Some(id) if id == std::process::id() => "this process already".to_owned(),
         Some(id) => format!("process {id}"),
@@ -242,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transient_error_of_a_sync_is_none() {
+    fn lack_of_resources_is_transient_except_in_a_sync() {
         for code in
             [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN, libc::EINTR, libc::ENOSPC]
         {

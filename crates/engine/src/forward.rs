@@ -1,12 +1,10 @@
-//! Engines around engines: the methods that they hand on.
+//! [`forward_engine`](crate::forward_engine): engines that wrap another engine.
 //!
-//! A method of the contract with a default must be handed on as well, or the inner engine's own would be
-//! hidden. So what is handed on is listed by name, and each is written once, here; a method that is new
-//! in the contract gets its line in the macro.
-//!
-//! Source: ours.
+//! A wrapper must forward methods with a default implementation, too; otherwise it would hide the
+//! inner engine's implementation. The macro lists each forwarded method once. A new method of the
+//! contract needs a line in it.
 
-/// Writes methods of [`Engine`](crate::Engine) that call those of the engine in a field.
+/// Defines methods of [`Engine`](crate::Engine) that call those of the engine in a field.
 ///
 /// ```
 /// use siltstone_engine::{Durability, Engine, Result, WriteBatch, forward_engine};

@@ -1,19 +1,19 @@
-//! What is in one of an engine's files, told for people.
+//! The content of a file, as text.
 
 use serde::Serialize;
 
-/// What a file is and holds.
+/// A file's kind and content.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Inspection {
-    /// What kind of file it is.
+    /// The kind of the file.
     pub kind: &'static str,
-    /// What it says of itself.
+    /// Its properties: name and value.
     pub properties: Vec<(String, String)>,
     /// Its first entries, records or edits.
     pub items: Vec<String>,
-    /// How many more of them there are.
+    /// How many items are not listed.
     pub more: u64,
-    /// What does not hold, if anything.
+    /// The damage found, if any.
     pub damage: Option<String>,
 }
 
@@ -23,7 +23,7 @@ impl Inspection {
         self.properties.push((name.to_owned(), value.to_string()));
     }
 
-    /// Adds an item, unless `limit` of them are there.
+    /// Adds an item, or counts it if there are `limit` items already.
     pub fn item(&mut self, limit: usize, item: impl FnOnce() -> String) {
         if self.items.len() < limit {
             self.items.push(item());
@@ -33,11 +33,11 @@ impl Inspection {
     }
 }
 
-/// Bytes for a terminal: escaped, and cut where they are long.
+/// Bytes for a terminal: escaped, and truncated if they are long.
 pub fn shown(bytes: &[u8]) -> String {
-    const LONGEST: usize = 48;
-    let text = bytes[..bytes.len().min(LONGEST)].escape_ascii();
-    match bytes.len() > LONGEST {
+    const MAX_DISPLAY_BYTES: usize = 48;
+    let text = bytes[..bytes.len().min(MAX_DISPLAY_BYTES)].escape_ascii();
+    match bytes.len() > MAX_DISPLAY_BYTES {
         true => format!("{text}… ({} bytes)", bytes.len()),
         false => text.to_string(),
     }

@@ -1,35 +1,35 @@
-//! Why bytes move, and how many did.
+//! The purpose of I/O requests, and counters by purpose.
 //!
-//! Each request to a medium names its [`Purpose`], so write and read amplification are counted in
-//! one way for every engine, at the medium, where nothing can be forgotten. Requests to files
-//! ([`IoCounts`]) and accesses to byte-addressable memory ([`NvmCounts`]) are kept apart: a byte
-//! costs something else in each, and write amplification is a matter of the first.
+//! Every request to a file names its [`Purpose`], so write and read amplification are counted in
+//! the same way for every engine, below all caches. Requests to files ([`IoCounts`]) and accesses
+//! to byte-addressable memory ([`NvmCounts`]) are counted separately, because a byte costs a
+//! different amount in each; write amplification is defined by the former.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::Serialize;
 
-/// Why a request goes to the medium.
+/// The purpose of an I/O request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Purpose {
-    /// The log of writes that are not yet elsewhere.
+    /// The write-ahead log.
     Log,
-    /// A memtable or write buffer on its way to its first file.
+    /// Writing a memtable or write buffer to its first file.
     Flush,
-    /// Merging and moving what is already on the medium.
+    /// Merging and moving data that is already in files.
     Compaction,
-    /// Which files make up the table.
+    /// The manifest: the list of files of a table.
     Manifest,
     /// A point lookup.
     Get,
-    /// A range scan or a walk over the table.
+    /// A range scan or an iteration over the table.
     Scan,
-    /// Opening: manifests, indexes, filters, logs replayed.
+    /// Opening: manifests, indexes, filters, log replay.
     Recovery,
-    /// Checking, copying or repairing on request.
+    /// Verifying, copying or repairing on request.
     Maintenance,
 }
 
@@ -76,17 +76,17 @@ pub struct IoCounts {
     pub syncs: u64,
 }
 
-/// What went to and from byte-addressable persistent memory for one purpose.
+/// Accesses to byte-addressable persistent memory for one purpose.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct NvmCounts {
-    /// Bytes that readers said they read: reads are loads, which nobody sees but who makes them.
+    /// Bytes read, as reported by the readers: loads cannot be observed.
     pub bytes_read: u64,
     /// Bytes stored.
     pub bytes_stored: u64,
-    /// Cache lines of 64 bytes written back by persist barriers; 64 times this is what wears the
+    /// Cache lines of 64 bytes written back by persist barriers; 64 times this count wears the
     /// memory.
     pub lines_persisted: u64,
-    /// Persist barriers: each waits until what it wrote back is durable.
+    /// Persist barriers. Each waits until its lines are durable.
     pub barriers: u64,
 }
 
@@ -97,7 +97,7 @@ impl NvmCounts {
     }
 }
 
-/// Live counters by purpose; relaxed atomics, a few nanoseconds a request.
+/// Live counters by purpose: relaxed atomics, a few nanoseconds per request.
 #[derive(Debug, Default)]
 pub struct IoCounters {
     cells: [Cell; Purpose::ALL.len()],
@@ -181,8 +181,7 @@ impl IoCounters {
         }
     }
 
-    /// The counts in persistent memory by the purpose's name, those that are not zero: empty where
-    /// there is no such memory.
+    /// The non-zero counts in persistent memory, by the purpose's name. Empty without such memory.
     pub fn nvm_snapshot(&self) -> BTreeMap<&'static str, NvmCounts> {
         let counts = Purpose::ALL.iter().map(|&p| (p.name(), self.nvm(p)));
         counts.filter(|(_, counts)| !counts.is_zero()).collect()

@@ -1,28 +1,28 @@
-//! Names that people mistype, and which one they may have meant.
+//! Suggestions for mistyped names.
 //!
-//! The nearest by Jaro and Winkler's similarity, which forgives swapped, missing and doubled letters and
-//! weighs the beginning most, is named first; then all there are.
-//!
-//! Source: ours; the similarity is the library's.
+//! A message about an unknown name contains the nearest known name by the similarity of Jaro and
+//! Winkler, which tolerates swapped, missing and doubled letters and weighs the beginning most, and
+//! then all known names.
 
-/// How alike two names are, from 0 to 1, for one to be meant by the other. `silt` and `salt` are 0.85.
-const ALIKE: f64 = 0.8;
+/// The least similarity, from 0 to 1, of a suggestion. That of `silt` and `salt` is 0.85.
+const MIN_SIMILARITY: f64 = 0.8;
 
-/// The name that was most likely meant. Cost: compares all.
+/// The most similar name. Cost: compares all.
 pub fn nearest<'a>(name: &str, all: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase();
-    let alike = |other: &str| strsim::jaro_winkler(&name, &other.to_lowercase());
-    let all = all.into_iter().map(|other| (alike(other), other));
-    let near = all.filter(|(alike, _)| *alike >= ALIKE);
-    near.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, other)| other)
+    let similarity = |other: &str| strsim::jaro_winkler(&name, &other.to_lowercase());
+    let all = all.into_iter().map(|other| (similarity(other), other));
+    let similar = all.filter(|(similarity, _)| *similarity >= MIN_SIMILARITY);
+    similar.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, other)| other)
 }
 
-/// `, did you mean silt?` if some name is near, else nothing: the middle of a refusal.
+/// `, did you mean silt?` if a name is similar, else empty: for the middle of a message.
 pub fn meant<'a>(name: &str, all: impl IntoIterator<Item = &'a str>) -> String {
     nearest(name, all).map_or(String::new(), |near| format!(", did you mean {near}?"))
 }
 
-/// Why a name is refused, e.g. `'salt' is unknown, did you mean silt? (there are lsm, silt)`.
+/// A message about an unknown name, e.g. `'salt' is unknown, did you mean silt? (there are lsm,
+/// silt)`.
 pub fn unknown(name: &str, all: &[&str]) -> String {
     let meant = meant(name, all.iter().copied());
     format!("'{name}' is unknown{meant} (there are {})", all.join(", "))
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_mistyped_finds_what_was_meant() {
+    fn mistyped_name_finds_the_similar_one() {
         let all = ["memtable", "memtables", "levels", "l0_compact", "cache"];
         for (typed, meant) in [
             ("memtabel", "memtable"),
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_all() {
+    fn message_about_an_unknown_name_lists_all() {
         assert_eq!(
             unknown("salt", &["lsm", "silt"]),
             "'salt' is unknown, did you mean silt? (there are lsm, silt)"

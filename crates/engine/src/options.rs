@@ -1,7 +1,8 @@
-//! Options as `key=value`, refused whole with every mistake named.
+//! Options as `key=value`, rejected together with every mistake named.
 //!
-//! Engines keep their options as structs with `Default`; this reader is how such a struct is filled
-//! from a command line, a catalogue or a test matrix. Sizes take `4KiB`, `1GB`; counts `20M`; durations `10ms`.
+//! Engines have option structs with `Default`. [`OptionReader`] fills such a struct from a command
+//! line, a catalogue or a test matrix. Sizes are written `4KiB`, `1GB`; counts `20M`; durations
+//! `10ms`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use crate::names::meant;
 use crate::{Error, InvalidOption, Result};
 
-/// Reads named options one by one and collects every mistake.
+/// Reads options by name and collects every mistake.
 #[derive(Debug)]
 pub struct OptionReader<'a> {
     given: BTreeMap<&'a str, &'a str>,
@@ -18,7 +19,7 @@ pub struct OptionReader<'a> {
 }
 
 impl<'a> OptionReader<'a> {
-    /// A reader over the options that were given.
+    /// A reader of the given options.
     pub fn new(given: &'a BTreeMap<String, String>) -> Self {
         let given = given.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         OptionReader { given, mistakes: Vec::new(), known: Vec::new() }
@@ -38,7 +39,7 @@ impl<'a> OptionReader<'a> {
         }
     }
 
-    /// Sets `slot` from the option `name`, if it was given, by `parse`.
+    /// Sets `slot` from the option `name`, if it is given, with `parse`.
     pub fn with<T>(
         &mut self,
         name: &'static str,
@@ -54,19 +55,19 @@ impl<'a> OptionReader<'a> {
         }
     }
 
-    /// An option of any type that parses from a string, e.g. a number.
+    /// An option of any type with `FromStr`, e.g. a number.
     pub fn value<T: std::str::FromStr>(&mut self, name: &'static str, slot: &mut T) {
         self.with(name, slot, |text| {
             text.parse().map_err(|_| format!("'{text}' is not a valid value"))
         });
     }
 
-    /// An option in bytes.
+    /// A size in bytes.
     pub fn size(&mut self, name: &'static str, slot: &mut u64) {
         self.with(name, slot, parse_size);
     }
 
-    /// `true`/`false`, `on`/`off`, `yes`/`no`, `1`/`0`.
+    /// A flag: `true`/`false`, `on`/`off`, `yes`/`no`, `1`/`0`.
     pub fn flag(&mut self, name: &'static str, slot: &mut bool) {
         self.with(name, slot, |text| match text {
             "true" | "on" | "yes" | "1" => Ok(true),
@@ -75,22 +76,22 @@ impl<'a> OptionReader<'a> {
         });
     }
 
-    /// Notes a mistake, e.g. a combination that cannot be.
+    /// Records a mistake, e.g. an invalid combination.
     pub fn mistake(&mut self, name: &str, reason: impl Into<String>) {
         self.mistakes.push(InvalidOption { option: name.to_owned(), reason: reason.into() });
     }
 
-    /// Notes a mistake unless `holds`.
+    /// Records a mistake unless `holds`.
     pub fn require(&mut self, holds: bool, name: &str, reason: &str) {
         if !holds {
             self.mistake(name, reason);
         }
     }
 
-    /// Ends the reading: names that no one asked for are mistakes too.
+    /// Ends the reading. Options that nobody read are mistakes, too.
     ///
     /// # Errors
-    /// [`Error::InvalidOptions`] with all of them.
+    /// [`Error::InvalidOptions`] with all mistakes.
     pub fn finish(mut self) -> Result<()> {
         for name in std::mem::take(&mut self.given).into_keys() {
             let meant = meant(name, self.known.iter().copied());
@@ -101,11 +102,11 @@ impl<'a> OptionReader<'a> {
     }
 }
 
-/// Parses `4096`, `4KiB`, `4K`, `1GB`: K, M, G, T with `iB` or alone are powers of 1,024, with `B`
-/// powers of 1,000.
+/// Parses `4096`, `4KiB`, `4K`, `1GB`. K, M, G, T, alone or with `iB`, are powers of 1,024; with
+/// `B` they are powers of 1,000.
 ///
 /// # Errors
-/// A text that says what is allowed.
+/// A description of what is valid.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -131,11 +132,11 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     Ok(bytes.round() as u64)
 }
 
-/// Parses a number of things: `1000`, `1_000`, `20M`, `1e8`, `1.5k`. k, M, G and T are powers of 1,000, as
-/// people count, where those of [`parse_size`] are of 1,024.
+/// Parses a count: `1000`, `1_000`, `20M`, `1e8`, `1.5k`. k, M, G and T are powers of 1,000, unlike
+/// those of [`parse_size`].
 ///
 /// # Errors
-/// A text that says what is allowed.
+/// A description of what is valid.
 pub fn parse_count(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is not a count; write it like 1000, 20M or 1e8");
     let digits = text.replace('_', "");
@@ -149,7 +150,7 @@ pub fn parse_count(text: &str) -> Result<u64, String> {
     if let (Ok(exact), 1.0) = (number.parse(), factor) {
         return Ok(exact);
     }
-    // The type's parser takes `inf` and `nan`, too.
+    // The parser of `f64` accepts `inf` and `nan`, too.
     if !number.starts_with(|c: char| c.is_ascii_digit()) {
         return Err(wrong());
     }
@@ -166,7 +167,7 @@ pub fn parse_count(text: &str) -> Result<u64, String> {
 /// Parses `10ms`, `5s`, `2m`, `1h`, `3d`, `250us`.
 ///
 /// # Errors
-/// A text that says what is allowed.
+/// A description of what is valid.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is not a duration; write it like 10ms, 5s or 2h");
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -189,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_mistakes_are_named_at_once() {
+    fn invalid_options_are_all_reported() {
         let given = [("size", "ten"), ("flag", "maybe"), ("typo", "1"), ("count", "3")]
             .map(|(k, v)| (k.to_owned(), v.to_owned()))
             .into();
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_durations_read_as_people_write_them() {
+    fn sizes_counts_and_durations_are_parsed() {
         assert_eq!(parse_size("4KiB"), Ok(4096));
         assert_eq!(parse_size("1GB"), Ok(1_000_000_000));
         assert_eq!(parse_size("1.5M"), Ok(3 << 19));

@@ -1,19 +1,19 @@
-//! What a repair did, and what it could not save.
+//! The result of a repair: what was found, done and lost.
 //!
 //! ```text
-//!   RepairReport  lines    what was found and done, for people
-//!                 losses   each extent that could not be saved, for programs
+//!   RepairReport  lines    findings and actions, as text
+//!                 losses   every extent that could not be saved, for programs
 //!
-//!   Loss   file, bytes     where the lost entries were
-//!          sequences       which operations they were, where the neighbours tell
-//!          keys            between which keys they were, where the neighbours tell
+//!   Loss   file, bytes     the extent of the lost entries
+//!          sequences       their sequence numbers, where neighbours bound them
+//!          keys            the key range, where neighbours bound it
 //! ```
 //!
-//! An extent is an upper bound: every entry that is lost was in a reported extent, and not
-//! everything in an extent need have been an entry. The loss of a newer version or of a delete may
-//! uncover an older version of the same key; the extent that held the newer one is reported then.
+//! An extent is an upper bound: every lost entry was in a reported extent, but not everything in an
+//! extent was an entry. The loss of a newer version or of a delete may uncover an older version of
+//! the same key; the extent of the newer one is reported.
 //!
-//! Invariant: a report without losses means that every entry is still there.
+//! Invariant: if a report has no losses, every entry is still there.
 
 use std::fmt;
 use std::ops::Range;
@@ -22,10 +22,10 @@ use serde::Serialize;
 
 use crate::inspection::shown;
 
-/// The answer of a repair.
+/// The result of a repair.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RepairReport {
-    /// What was found and done, line by line. Losses have their lines here, too.
+    /// Findings and actions, line by line, including losses.
     pub lines: Vec<String>,
     /// What could not be saved.
     pub losses: Vec<Loss>,
@@ -37,7 +37,7 @@ impl RepairReport {
         self.lines.push(line.into());
     }
 
-    /// Adds a loss, and its line.
+    /// Adds a loss and its line.
     pub fn lose(&mut self, loss: Loss) {
         self.lines.push(loss.to_string());
         self.losses.push(loss);
@@ -49,7 +49,7 @@ impl RepairReport {
     }
 }
 
-/// A report that is just one line.
+/// A report of a single line.
 impl From<String> for RepairReport {
     fn from(line: String) -> Self {
         RepairReport { lines: vec![line], losses: Vec::new() }
@@ -61,15 +61,15 @@ impl From<String> for RepairReport {
 pub struct Loss {
     /// The file.
     pub file: String,
-    /// The bytes of the file. The end may lie behind the end of a file that was cut off; it is
-    /// `u64::MAX` where nothing tells how long the file was.
+    /// The bytes of the file. The end may be past the end of a truncated file; it is `u64::MAX` if
+    /// the file's length is unknown.
     pub bytes: Range<u64>,
-    /// What is lost with them.
+    /// What the loss means.
     pub effect: LossEffect,
-    /// The first and the last operation of the extent, by their sequence numbers.
+    /// The first and the last operation of the extent, as sequence numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sequences: Option<(u64, u64)>,
-    /// The keys of the extent lie between these.
+    /// Bounds of the keys of the extent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<KeyBounds>,
 }
@@ -80,17 +80,17 @@ pub struct Loss {
 pub enum LossEffect {
     /// The entries in the extent are lost.
     Entries,
-    /// Entries are all there, but which files are current is lost with the extent: deleted and
+    /// All entries are there, but the information which files are current is lost: deleted and
     /// overwritten versions may be visible again.
     Order,
 }
 
-/// The nearest keys that were saved on both sides of an extent; `None`: there is none on this side.
+/// The nearest saved keys on both sides of an extent; `None`: no key on this side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyBounds {
-    /// The extent lies behind this key, or holds other versions of it.
+    /// The extent is after this key, or has other versions of it.
     pub after: Option<Vec<u8>>,
-    /// And before this one, or holds other versions of it.
+    /// The extent is before this key, or has other versions of it.
     pub before: Option<Vec<u8>>,
 }
 
@@ -108,20 +108,20 @@ impl Loss {
         Loss { file: file.into(), bytes, effect: LossEffect::Entries, sequences, keys }
     }
 
-    /// Which files are current is lost with this file.
+    /// The information which files are current is lost with this file.
     pub fn order(file: impl Into<String>) -> Self {
         let effect = LossEffect::Order;
         Loss { effect, ..Loss::entries(file, 0..u64::MAX) }
     }
 
-    /// The same with the first and the last operation of the extent.
+    /// The same, with the first and the last operation of the extent.
     #[must_use]
     pub fn with_sequences(mut self, first: u64, last: u64) -> Self {
         self.sequences = (first <= last).then_some((first, last));
         self
     }
 
-    /// The same with the keys on both sides of the extent.
+    /// The same, with the keys on both sides of the extent.
     #[must_use]
     pub fn with_keys(mut self, after: Option<&[u8]>, before: Option<&[u8]>) -> Self {
         let [after, before] = [after, before].map(|key| key.map(<[u8]>::to_vec));
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loss_names_its_extent_in_every_way_that_is_known() {
+    fn loss_is_displayed_with_every_known_bound() {
         let loss = Loss::entries("000001.log", 24..99).with_sequences(7, 9);
         assert_eq!(
             loss.to_string(),

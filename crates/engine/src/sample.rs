@@ -1,28 +1,28 @@
-//! A key drawn by chance, for engines that have no quicker way.
+//! A random key, for engines without a faster way.
 //!
-//! Invariant: the cost is that of a walk over `MAX_WALKED` keys.
+//! Invariant: the cost is that of an iteration over `MAX_KEYS` keys.
 
 use crate::{Engine, Result};
 
-/// How many keys are looked at.
-const MAX_WALKED: u64 = 1000;
+/// The number of keys to draw from.
+const MAX_KEYS: u64 = 1000;
 
-/// One of the first keys in engine order, each as likely as any other. `below` draws a number below
-/// the one that it is given.
+/// One of the first keys in engine order, all with the same probability (reservoir sampling).
+/// `below` draws a number below its argument.
 ///
 /// # Errors
-/// The engine's.
+/// Those of the engine.
 pub fn random_of_first<E: Engine + ?Sized>(
     engine: &E,
     below: &mut dyn FnMut(u64) -> u64,
 ) -> Result<Option<Vec<u8>>> {
     let mut cursor = engine.iter()?;
     cursor.skip_values();
-    let (mut is_there, mut walked, mut drawn) = (cursor.first()?, 0, None);
-    while is_there && walked < MAX_WALKED {
-        walked += 1;
-        // The n-th takes the place of the one before with a chance of one in n.
-        if below(walked) == 0 {
+    let (mut is_there, mut visited, mut drawn) = (cursor.first()?, 0, None);
+    while is_there && visited < MAX_KEYS {
+        visited += 1;
+        // The n-th key replaces the drawn one with probability 1/n.
+        if below(visited) == 0 {
             drawn = Some(cursor.key().to_vec());
         }
         is_there = cursor.next()?;

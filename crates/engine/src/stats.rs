@@ -1,7 +1,6 @@
-//! What every engine reports, in the field's words.
+//! The statistics that every engine reports.
 //!
-//! Every engine fills the same struct, so the command line, the metrics page, the lab and the tests
-//! read one thing.
+//! Every engine fills the same struct for the command line, the metrics page, benchmarks and tests.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +8,12 @@ use serde::Serialize;
 
 use crate::{IoCounts, NvmCounts};
 
-/// Counters since open, and sizes as of now.
+/// Counters since open, and current sizes.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Stats {
     /// The engine's name.
     pub engine: &'static str,
-    /// Keys and values given by the user, in bytes.
+    /// Bytes of keys and values written by the user.
     pub user_bytes_written: u64,
     /// Operations of all batches.
     pub writes: u64,
@@ -22,43 +21,43 @@ pub struct Stats {
     pub gets: u64,
     /// Point lookups that found an entry.
     pub gets_found: u64,
-    /// Cursors placed (seeks).
+    /// Positioned cursors (seeks).
     pub seeks: u64,
-    /// Requests and bytes at the medium, by purpose.
+    /// I/O requests and bytes, by purpose.
     pub io: BTreeMap<&'static str, IoCounts>,
-    /// Loads, stores and persist barriers in byte-addressable memory, by purpose; empty where there
-    /// is none. Not part of `io`, so write amplification stays that of the files.
+    /// Loads, stores and persist barriers in byte-addressable memory, by purpose; empty without
+    /// such memory. Not part of `io`, so that write amplification is that of files.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub nvm: BTreeMap<&'static str, NvmCounts>,
-    /// An estimate of live keys, exact where the engine can; `None` where it cannot tell.
+    /// The number of live keys, estimated or exact; `None` if the engine cannot estimate it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys_estimate: Option<u64>,
-    /// Bytes of all live files.
+    /// Bytes of all current files.
     pub space_bytes: u64,
     /// Resident memory by structure, in bytes (`memtable`, `filter`, `index`, `cache`, …).
     pub memory: BTreeMap<&'static str, u64>,
-    /// How long writers waited, by cause.
+    /// The time that writers waited, by cause.
     pub stall: Stalls,
-    /// One row a level, stage or store, newest first.
+    /// One entry per level, stage or store, newest first.
     pub levels: Vec<LevelStats>,
-    /// Counters that one engine alone has (`flushes`, `block_cache_hits`, …).
+    /// Counters of one engine (`flushes`, `block_cache_hits`, …).
     pub counters: BTreeMap<&'static str, u64>,
 }
 
-/// How long writers waited, in microseconds, by cause.
+/// The time that writers waited, in microseconds, by cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Stalls {
-    /// Slowed down in proportion to debt.
+    /// Delayed in proportion to the backlog of background work.
     pub insert_us: u64,
-    /// Stopped until a write buffer was flushed.
+    /// Stopped until a memtable was flushed.
     pub flush_us: u64,
-    /// Stopped until a compaction made room.
+    /// Stopped until a compaction finished.
     pub compaction_us: u64,
     /// The longest single wait.
     pub longest_us: u64,
-    /// The longest, without the time by which the machine's clock was late to end a pause.
+    /// The longest single wait, without the lateness of the machine's timer at the end of a delay.
     pub longest_own_us: u64,
-    /// Of a pause, the longest time that the system let a writer sleep beyond what was asked for.
+    /// The longest time by which a delay exceeded the requested time.
     pub late_us: u64,
 }
 
@@ -69,34 +68,34 @@ pub struct LevelStats {
     pub name: String,
     /// Files or tables.
     pub files: u64,
-    /// Bytes on the medium.
+    /// Bytes in files.
     pub bytes: u64,
-    /// Bytes it aims at; 0 where it has no aim.
+    /// The target size in bytes; 0 if there is none.
     pub target_bytes: u64,
-    /// Entries, all versions counted.
+    /// Entries, counting all versions.
     pub entries: u64,
-    /// Bytes written into it since open.
+    /// Bytes written to it since open.
     pub bytes_written: u64,
 }
 
 impl Stats {
-    /// Bytes written to the medium, all purposes.
+    /// Bytes written to files, for all purposes.
     pub fn media_bytes_written(&self) -> u64 {
         self.io.values().map(|io| io.bytes_written).sum()
     }
 
-    /// Bytes stored in byte-addressable memory, all purposes.
+    /// Bytes stored in byte-addressable memory, for all purposes.
     pub fn nvm_bytes_stored(&self) -> u64 {
         self.nvm.values().map(|nvm| nvm.bytes_stored).sum()
     }
 
-    /// Bytes written to the medium for each byte the user wrote; `None` before the first.
+    /// Bytes written to files per byte written by the user; `None` before the first.
     pub fn write_amplification(&self) -> Option<f64> {
         (self.user_bytes_written > 0)
             .then(|| self.media_bytes_written() as f64 / self.user_bytes_written as f64)
     }
 
-    /// Read requests at the medium for each point lookup; `None` before the first.
+    /// Read requests per point lookup; `None` before the first.
     pub fn reads_per_lookup(&self) -> Option<f64> {
         let reads = self.io.get("get").map_or(0, |io| io.reads);
         (self.gets > 0).then(|| reads as f64 / self.gets as f64)
