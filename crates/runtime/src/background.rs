@@ -1,21 +1,21 @@
-//! The background work of one open table: how jobs begin and end, and how writers wait for them.
+//! The background jobs of one open table: how they run, fail and are retried, and how writers wait
+//! for them.
 //!
 //! ```text
-//!   schedule ── queue ──▶ run ── settle ──▶ progress ──▶ whoever waits looks again
-//!                          │ failed: counted, kept for those who wait; in doubt: poisoned
-//!   stop ── no job begins any more ── waits until none runs
+//!   schedule ── queue ──▶ run ── on_finish ──▶ progress ──▶ waiting writers check again
+//!                          │ failed: counted, error kept for waiters; state in doubt: poisoned
+//!   stop ── no job starts any more ── waits until none is running
 //! ```
 //!
-//! An engine keeps what is due and under way in a state of its own, `S`, under the lock of
-//! [`Background`]; what the jobs are is its affair ([`BackgroundWork`]). After a failure that
-//! passes the work is tried again: by the next write, flush or call for maintenance that needs it,
-//! once each, and without them after a delay that grows with each failure. Until then
-//! [`Background::trouble`] says what fails.
+//! An engine keeps its queue of due and running work in a state `S` under the lock of
+//! [`Background`]; the engine defines what its jobs are ([`BackgroundWork`]). After a transient
+//! failure the work is retried: once by each write, flush or maintenance call that needs it, and
+//! otherwise after a delay that doubles with each failure. Meanwhile [`Background::trouble`]
+//! reports the error.
 //!
-//! Invariant: a job that began is over before [`Background::stop`] returns; a job that panics or
-//! leaves the medium in doubt poisons the table, which then refuses writes and says why.
-//!
-//! Source: ours.
+//! Invariant: every job that started has finished when [`Background::stop`] returns. A job that
+//! panics or leaves files in doubt poisons the table, which then is read-only and reports the
+//! cause.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicBool;
@@ -28,15 +28,15 @@ use siltstone_engine::{Error, Result};
 
 use crate::{BackgroundScope, Priority, Scheduler, Stall, StallCounters, yield_point};
 
-/// How long a writer sleeps at most before it looks again.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How often a waiting writer checks again without being notified.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Failed work is tried again after this, and after twice as long each time that it fails again …
-const FIRST_RETRY: Duration = Duration::from_millis(50);
-/// … up to this.
-const LAST_RETRY: Duration = Duration::from_secs(5);
+/// The delay before the first retry of failed work. It doubles with each failure.
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
+/// The limit of that delay.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// What the jobs and the writers of one open table share.
+/// The state shared by the jobs and the writers of one open table.
 pub struct Background<S> {
     scheduler: Scheduler,
     state: Mutex<Shared<S>>,
@@ -44,19 +44,19 @@ pub struct Background<S> {
     closed: AtomicBool,
     stopping: AtomicBool,
     poisoned: OnceLock<String>,
-    /// Schedules what is due once more.
+    /// Schedules the due work again.
     retry: OnceLock<Arc<dyn Fn() + Send + Sync>>,
 }
 
-/// The engine's state, with how jobs have fared.
+/// The engine's state, and the outcome of its jobs.
 pub struct Shared<S> {
     engine: S,
     running: usize,
     failures: u64,
-    /// Failures since the last attempt that succeeded.
+    /// Failures since the last success.
     failures_in_a_row: u32,
     is_retry_queued: bool,
-    /// How the last attempt failed, if none has succeeded since.
+    /// The error of the last attempt, if it failed.
     error: Option<Error>,
 }
 
@@ -75,7 +75,7 @@ impl<S> DerefMut for Shared<S> {
 }
 
 impl<S> Background<S> {
-    /// Of a table that has just been opened; its jobs are queued with `scheduler`.
+    /// For a table that has just been opened; its jobs are queued with `scheduler`.
     pub fn new(scheduler: Scheduler, state: S) -> Self {
         let state = Shared {
             engine: state,
@@ -96,7 +96,7 @@ impl<S> Background<S> {
         }
     }
 
-    /// Has failed work tried again without anybody who asks for it.
+    /// Enables delayed retries of failed work.
     pub fn retry_with<W>(&self, work: Weak<W>)
     where
         W: BackgroundWork<State = S> + Send + Sync + 'static,
@@ -108,18 +108,18 @@ impl<S> Background<S> {
         }));
     }
 
-    /// What keeps the table from going on as it should, for people: background work that fails and
-    /// is tried again, or why it is read-only.
+    /// Why the table is degraded, as text: failing background work that is retried, or the cause of
+    /// the read-only mode.
     pub fn trouble(&self) -> Option<String> {
         if let Some(cause) = self.poisoned.get() {
             return Some(format!("it is read-only since an earlier fault ({cause})"));
         }
         let state = self.lock();
         let error = state.error.as_ref()?;
-        Some(format!("background work fails and is tried again: {error}"))
+        Some(format!("background work fails and is retried: {error}"))
     }
 
-    /// The same in figures, for [`Stats`](siltstone_engine::Stats).
+    /// Counters of failures, for [`Stats`](siltstone_engine::Stats).
     pub fn counters(&self) -> [(&'static str, u64); 3] {
         let state = self.lock();
         [
@@ -129,43 +129,43 @@ impl<S> Background<S> {
         ]
     }
 
-    /// Queues another attempt, later the more have failed.
+    /// Queues a delayed retry.
     fn retry_later(&self, state: &mut Shared<S>) {
         let Some(retry) = self.retry.get() else { return };
-        // A manual scheduler's jobs run when somebody waits for them, who then tries again.
+        // A manual scheduler runs jobs when somebody waits for them, and the waiter retries.
         if self.scheduler.is_manual() || self.is_stopping() || state.is_retry_queued {
             return;
         }
         state.is_retry_queued = true;
         let doublings = state.failures_in_a_row.saturating_sub(1).min(16);
-        let delay = (FIRST_RETRY * (1 << doublings)).min(LAST_RETRY);
+        let delay = (MIN_RETRY_DELAY * (1 << doublings)).min(MAX_RETRY_DELAY);
         let retry = retry.clone();
         self.scheduler.spawn_after(delay, Priority::Urgent, move || retry());
     }
 
-    /// Locks the state. Never held over I/O.
+    /// Locks the state. The lock is never held during I/O.
     pub fn lock(&self) -> MutexGuard<'_, Shared<S>> {
         self.state.lock()
     }
 
-    /// Lets those who wait look again.
+    /// Makes waiting writers check again.
     pub fn notify(&self) {
         self.progress.notify_all();
     }
 
-    /// Runs a queued job, unless the table is closing. However it ends, `settle` undoes its queueing
-    /// and those who wait hear of it. `true`: it succeeded, and more may be due now.
-    pub fn run(&self, settle: impl FnOnce(&mut S), work: impl FnOnce() -> Result<()>) -> bool {
+    /// Runs a queued job, unless the table is closing. In any case, `on_finish` undoes its queueing
+    /// and waiters are notified. `true`: the job succeeded, and more work may be due.
+    pub fn run(&self, on_finish: impl FnOnce(&mut S), work: impl FnOnce() -> Result<()>) -> bool {
         let mut state = self.lock();
-        // Asked under the lock: `stop` waits for `running` to fall after it has raised the flag.
+        // Checked under the lock: `stop` sets the flag, then waits until `running` is 0.
         if self.is_stopping() {
-            settle(&mut state);
+            on_finish(&mut state);
             self.notify();
             return false;
         }
         state.running += 1;
         drop(state);
-        let running = Running { background: self, settle: Some(settle) };
+        let running = RunningJob { background: self, on_finish: Some(on_finish) };
         let scope = self.enter_background();
         let result = work();
         drop(scope);
@@ -179,23 +179,23 @@ impl<S> Background<S> {
         self.stopping.load(Acquire)
     }
 
-    /// The calling thread does part of a job until what is returned is dropped: between its steps it lets
-    /// writers pass. Of who calls [`run`](Self::run) it is known.
+    /// Marks the calling thread as part of a job, so that its [`yield_point`]s take effect, until
+    /// the returned scope is dropped. [`run`](Self::run) does this for its thread.
     pub fn enter_background(&self) -> BackgroundScope {
         BackgroundScope::enter(self.scheduler.clone())
     }
 
-    /// Between two steps of a long job: lets writers pass that are late or cannot run, and ends it soon
-    /// if the table is closing. Call it each tenth of a millisecond.
+    /// Cancellation and yield point of a long job: yields to foreground writers, and ends the job
+    /// if the table is closing. Call it about every 100 µs.
     ///
     /// # Errors
-    /// `Closed` then.
+    /// `Closed` if the table is closing.
     pub fn check_cancelled(&self) -> Result<()> {
         yield_point();
         if self.is_stopping() { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Tells jobs to end, and waits until none is running. No job begins afterwards.
+    /// Cancels jobs, and waits until none is running. No job starts afterwards.
     pub fn stop(&self) {
         self.stopping.store(true, Release);
         let mut state = self.lock();
@@ -204,12 +204,12 @@ impl<S> Background<S> {
         }
     }
 
-    /// Refuses all further work. `false` if that had happened before.
+    /// Marks the table as closed. `false` if it was closed already.
     pub fn close(&self) -> bool {
         !self.closed.swap(true, AcqRel)
     }
 
-    /// Refuses work on a table that is closed.
+    /// Returns an error if the table is closed.
     ///
     /// # Errors
     /// `Closed`.
@@ -217,7 +217,7 @@ impl<S> Background<S> {
         if self.closed.load(Acquire) { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Refuses writes to a table that is closed or was poisoned.
+    /// Returns an error if the table is closed or read-only.
     ///
     /// # Errors
     /// `Closed`, or `ReadOnly` with the cause.
@@ -226,12 +226,12 @@ impl<S> Background<S> {
         self.check_sound()
     }
 
-    /// Whether a fault has left the medium in doubt.
+    /// Whether the table is read-only because an error has left its files in doubt.
     pub fn is_poisoned(&self) -> bool {
         self.poisoned.get().is_some()
     }
 
-    /// Refuses to call a table closed that a fault has left in doubt.
+    /// Returns an error if the table is poisoned.
     ///
     /// # Errors
     /// `ReadOnly` with the cause.
@@ -242,26 +242,26 @@ impl<S> Background<S> {
         }
     }
 
-    /// From now on the table refuses writes, and says why. Returns the error.
+    /// Enters read-only mode with this cause. Returns the error.
     pub fn poison(&self, doing: &str, error: Error) -> Error {
         let _ = self.poisoned.set(cause(doing, &error));
         self.notify();
         error
     }
 
-    /// As [`poison`](Self::poison) if the error says that something is read-only from now on.
+    /// Calls [`poison`](Self::poison) if the error is itself `ReadOnly`.
     pub fn poison_if_read_only(&self, doing: &str, error: Error) -> Error {
         if matches!(error, Error::ReadOnly { .. }) { self.poison(doing, error) } else { error }
     }
 
-    /// As [`poison`](Self::poison), unless the error is [transient](Error::is_transient): then
-    /// nothing is in doubt, and the same may be tried again.
+    /// Calls [`poison`](Self::poison) unless the error is [transient](Error::is_transient), in
+    /// which case nothing is in doubt and the operation can be retried.
     pub fn doubt(&self, doing: &str, error: Error) -> Error {
         if error.is_transient() { error } else { self.poison(doing, error) }
     }
 }
 
-/// Why a table is read-only: of an error that says so itself its own cause.
+/// The cause of the read-only mode. An error that is `ReadOnly` itself contributes its own cause.
 fn cause(doing: &str, error: &Error) -> String {
     match error {
         Error::ReadOnly { cause } => format!("{doing}: {cause}"),
@@ -269,13 +269,13 @@ fn cause(doing: &str, error: &Error) -> String {
     }
 }
 
-/// A job that runs. Dropped without its end, it has panicked.
-struct Running<'a, S, F: FnOnce(&mut S)> {
+/// A running job. If it is dropped before [`end`](Self::end), the job has panicked.
+struct RunningJob<'a, S, F: FnOnce(&mut S)> {
     background: &'a Background<S>,
-    settle: Option<F>,
+    on_finish: Option<F>,
 }
 
-impl<S, F: FnOnce(&mut S)> Running<'_, S, F> {
+impl<S, F: FnOnce(&mut S)> RunningJob<'_, S, F> {
     fn end(mut self, result: Result<()>) {
         let background = self.background;
         let mut state = background.lock();
@@ -300,17 +300,17 @@ impl<S, F: FnOnce(&mut S)> Running<'_, S, F> {
     }
 
     fn finish(&mut self, state: &mut Shared<S>) {
-        if let Some(settle) = self.settle.take() {
-            settle(state);
+        if let Some(on_finish) = self.on_finish.take() {
+            on_finish(state);
             state.running -= 1;
             self.background.notify();
         }
     }
 }
 
-impl<S, F: FnOnce(&mut S)> Drop for Running<'_, S, F> {
+impl<S, F: FnOnce(&mut S)> Drop for RunningJob<'_, S, F> {
     fn drop(&mut self) {
-        if self.settle.is_some() {
+        if self.on_finish.is_some() {
             let background = self.background;
             let _ = background.poisoned.set("a background job panicked".to_owned());
             self.finish(&mut background.lock());
@@ -318,33 +318,32 @@ impl<S, F: FnOnce(&mut S)> Drop for Running<'_, S, F> {
     }
 }
 
-/// Faults after which the work is simply tried again: nothing on the medium is in doubt. A failed
-/// write or sync is another matter.
+/// Whether failed work can be retried: no file is in doubt. False for a failed write or sync.
 fn is_transient(error: &Error) -> bool {
     error.is_transient()
         || error.is_corruption()
         || matches!(error, Error::Io { operation: "read", .. })
 }
 
-/// An engine with background work: what it says of itself, and the waiting that follows from it.
+/// An engine with background jobs.
 pub trait BackgroundWork {
-    /// What is due and under way.
+    /// The due and running work.
     type State;
 
-    /// Where it is kept.
+    /// The engine's [`Background`].
     fn background(&self) -> &Background<Self::State>;
 
     /// Whether jobs are queued or running.
     fn is_busy(state: &Self::State) -> bool;
 
-    /// Queues what is due and not queued. Takes the state's lock.
+    /// Queues the work that is due and not queued yet. Takes the state's lock.
     fn schedule(&self);
 
-    /// Waits for background work while `blocked`; `true` if it had to. A manual scheduler's jobs run
-    /// here.
+    /// Waits for background work while `blocked`. `true` if it had to wait. With a manual
+    /// scheduler, jobs run inside this call.
     ///
     /// # Errors
-    /// What keeps the background work from succeeding: it was tried again before it is returned.
+    /// The error of the background work, after a retry.
     fn wait_while(&self, blocked: impl Fn(&Self::State) -> bool) -> Result<bool> {
         let background = self.background();
         let mut state = background.lock();
@@ -359,12 +358,12 @@ pub trait BackgroundWork {
                 return Err(error);
             }
             background.check_writable()?;
-            state = help_or_wait(self, state)?;
+            state = run_job_or_wait(self, state)?;
         }
         Ok(true)
     }
 
-    /// As [`wait_while`](Self::wait_while), for a writer: counts how long it waited.
+    /// As [`wait_while`](Self::wait_while), for a writer: counts the time it waited.
     ///
     /// # Errors
     /// The same.
@@ -381,21 +380,20 @@ pub trait BackgroundWork {
         Ok(())
     }
 
-    /// Runs background work until none is due: none is queued or running, and nothing that is
-    /// `unfinished`.
+    /// Runs background work until none is due, queued or running, and nothing is `unfinished`.
     ///
     /// # Errors
-    /// What made a job fail.
+    /// The error of a job.
     fn drain_jobs(&self, unfinished: impl Fn(&Self::State) -> bool) -> Result<()> {
         let background = self.background();
         background.check_writable()?;
         let failures = background.lock().failures;
-        // One job may make the next due only after it has ended: ask again until none is.
+        // A job may make another one due when it ends, so repeat until none is.
         loop {
             self.schedule();
             let has_waited = self.wait_while(|state| unfinished(state) || Self::is_busy(state))?;
             let state = background.lock();
-            // A failed job is over, too, and would be due again at once.
+            // A failed job has finished, too, and would be due again at once.
             if state.failures > failures
                 && let Some(error) = state.error.clone()
             {
@@ -408,15 +406,15 @@ pub trait BackgroundWork {
     }
 }
 
-/// Runs a background job here, or waits until one has made progress elsewhere.
-fn help_or_wait<'s, W: BackgroundWork + ?Sized>(
+/// Runs a background job on this thread, or waits until other threads have made progress.
+fn run_job_or_wait<'s, W: BackgroundWork + ?Sized>(
     work: &'s W,
     mut state: MutexGuard<'s, Shared<W::State>>,
 ) -> Result<MutexGuard<'s, Shared<W::State>>> {
     let background = work.background();
     if background.scheduler.is_manual() {
         drop(state);
-        // Nothing queued although something is due: an attempt failed. Try once more.
+        // Work is due but nothing is queued: an attempt has failed. Retry once.
         if !background.scheduler.help() {
             work.schedule();
             if !background.scheduler.help() {
@@ -430,7 +428,7 @@ fn help_or_wait<'s, W: BackgroundWork + ?Sized>(
         work.schedule();
         state = background.lock();
     }
-    background.progress.wait_for(&mut state, LOOK_AGAIN);
+    background.progress.wait_for(&mut state, POLL_INTERVAL);
     Ok(state)
 }
 
@@ -438,7 +436,7 @@ fn help_or_wait<'s, W: BackgroundWork + ?Sized>(
 mod tests {
     use super::*;
 
-    /// Counts down by one a job; jobs whose number is in `failing` fail once.
+    /// Each job decrements a counter; a job whose number is in `failing` fails once.
     struct Countdown {
         background: Background<State>,
         me: std::sync::Weak<Countdown>,
@@ -505,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn does_work_end_and_are_waiters_told() {
+    fn waiters_are_notified_when_work_is_done() {
         for scheduler in [Scheduler::manual(), Scheduler::threads(1)] {
             let work = Countdown::new(scheduler, 5, Vec::new());
             work.schedule();
@@ -517,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn does_a_passing_fault_reach_waiters_and_is_the_work_tried_again() {
+    fn transient_error_reaches_waiters_and_work_is_retried() {
         for scheduler in [Scheduler::manual(), Scheduler::threads(1)] {
             let work = Countdown::new(scheduler, 3, vec![(2, read_fault())]);
             assert!(work.drain_jobs(|state| state.left > 0).is_err());
@@ -527,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_work_succeeds_without_anybody_who_asks_once_the_fault_is_over() {
+    fn failed_work_is_retried_after_a_delay() {
         let lacking = || Error::io("create", "x", &std::io::Error::from_raw_os_error(libc::EMFILE));
         let work = Countdown::new(Scheduler::threads(1), 3, vec![(2, lacking()), (2, lacking())]);
         work.background.retry_with(Arc::downgrade(&work));
@@ -536,10 +534,10 @@ mod tests {
         let mut troubles = Vec::new();
         while work.background.lock().left > 0 {
             troubles.extend(work.background.trouble());
-            assert!(began.elapsed() < Duration::from_secs(20), "it was not tried again");
+            assert!(began.elapsed() < Duration::from_secs(20), "it was not retried");
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(began.elapsed() >= 3 * FIRST_RETRY, "the second delay is twice the first");
+        assert!(began.elapsed() >= 3 * MIN_RETRY_DELAY, "the second delay is twice the first");
         assert!(troubles.iter().any(|line| line.contains("cannot create x")), "{troubles:?}");
         assert_eq!(work.background.trouble(), None);
         let counters = work.background.counters();
@@ -547,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn do_doubt_and_panics_poison() {
+    fn failed_sync_or_panic_poisons() {
         let doubtful = Error::io("sync", "x", &std::io::Error::other("gone"));
         for error in [doubtful, Error::Invalid("panic".into())] {
             let work = Countdown::new(Scheduler::threads(1), 3, vec![(3, error)]);
@@ -558,12 +556,12 @@ mod tests {
             let refused = work.background.check_writable();
             assert!(matches!(refused, Err(Error::ReadOnly { .. })), "{refused:?}");
             work.background.stop();
-            assert!(!work.background.lock().queued, "the job's queueing was not undone");
+            assert!(!work.background.lock().queued, "the job is still marked as queued");
         }
     }
 
     #[test]
-    fn does_no_job_begin_after_the_stop() {
+    fn no_job_starts_after_stop() {
         let work = Countdown::new(Scheduler::manual(), 3, Vec::new());
         work.schedule();
         work.background.stop();

@@ -1,4 +1,4 @@
-//! The injected world: all that an engine needs from outside besides its medium.
+//! The injected environment: what an engine needs besides its file system.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -7,34 +7,34 @@ use siltstone_engine::{Clock, SystemClock};
 
 use crate::{RateLimiter, Scheduler};
 
-/// Clock, seed, scheduler and rate limit. Cheap to clone; engines of one store share it.
+/// Clock, seed, scheduler and rate limiter. Cheap to clone; the engines of a store share it.
 #[derive(Clone)]
 pub struct Env {
-    /// What time it is.
+    /// The current time.
     pub clock: Arc<dyn Clock>,
-    /// Seeds every random choice.
+    /// The seed of every random choice.
     pub seed: u64,
-    /// Runs background work.
+    /// Runs background jobs.
     pub scheduler: Scheduler,
-    /// Bounds background bytes a second.
+    /// Limits the bytes per second of background writes.
     pub rate: Arc<RateLimiter>,
 }
 
 impl Env {
-    /// The machine's clock, a seed that nobody can foresee, one flush thread and `compaction_threads`
-    /// others, no rate limit.
+    /// The system clock, an unpredictable seed, one flush thread, `compaction_threads` other
+    /// threads, and no rate limit.
     pub fn system(compaction_threads: usize) -> Self {
         Env {
             clock: Arc::new(SystemClock),
-            // Keys come from strangers, who must not know what they hash to.
+            // Keys may come from attackers, who must not be able to predict their hashes.
             seed: RandomState::new().hash_one("siltstone"),
             scheduler: Scheduler::threads(compaction_threads),
             rate: Arc::new(RateLimiter::unlimited()),
         }
     }
 
-    /// A world that moves only when it is told to: background jobs run inside the calls that wait
-    /// for them, in an order that depends on nothing but the calls.
+    /// A deterministic environment: background jobs run inside the calls that wait for them, in an
+    /// order that depends only on the calls.
     pub fn replayable(clock: Arc<dyn Clock>, seed: u64) -> Self {
         Env {
             clock,

@@ -1,14 +1,14 @@
-//! Group commit: whoever comes first writes for all who wait.
+//! Group commit: one writer, the leader, appends and syncs for all writers that wait.
 //!
 //! ```text
-//!   writer A ── leads ──────────────┐ append A, sync            ┌ A returns
-//!   writer B ────── waits ──────────┤                           ├ leads: append B C D, one sync
+//!   writer A ── leader ─────────────┐ append A, sync            ┌ A returns
+//!   writer B ────── waits ──────────┤                           ├ leader: append B C D, one sync
 //!   writers C, D ────── wait ───────┘                           ┴ ……………………………… C, D return
 //! ```
 //!
-//! The leader takes all that wait (up to a budget of bytes), writes once, syncs once, and answers
-//! them; then it hands the lead to the next in line. A lone writer leads at once and copies
-//! nothing. Ours; the scheme is the classic one of database logs.
+//! The leader takes the waiting requests up to a budget of bytes, appends and syncs once, and
+//! completes them. Then the next waiting writer becomes leader. A lone writer becomes leader at once
+//! and copies nothing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,80 +16,83 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 use siltstone_engine::{Error, Result};
 
-/// Requests of other writers are `T`, owned, with a size in bytes.
+/// A commit queue. `T` is an owned request of a follower.
 pub struct GroupCommit<T> {
-    line: Mutex<Line<T>>,
+    queue: Mutex<Queue<T>>,
     budget_bytes: usize,
 }
 
-struct Line<T> {
-    led: bool,
-    waiting: VecDeque<(T, Arc<Slot>)>,
+struct Queue<T> {
+    has_leader: bool,
+    waiting: VecDeque<(T, Arc<Waiter>)>,
 }
 
-struct Slot {
-    turn: Mutex<Turn>,
+struct Waiter {
+    state: Mutex<FollowerState>,
     changed: Condvar,
 }
 
-enum Turn {
+enum FollowerState {
     Waiting,
-    Lead,
+    BecomeLeader,
     Done(Result<()>),
 }
 
 impl<T: Size> GroupCommit<T> {
-    /// A line whose leaders take at most `budget_bytes` of other writers' requests.
+    /// A queue whose leaders take up to `budget_bytes` of followers' requests.
     pub fn new(budget_bytes: usize) -> Self {
-        let line = Line { led: false, waiting: VecDeque::new() };
-        GroupCommit { line: Mutex::new(line), budget_bytes }
+        let queue = Queue { has_leader: false, waiting: VecDeque::new() };
+        GroupCommit { queue: Mutex::new(queue), budget_bytes }
     }
 
-    /// Commits one request. If another writer leads, `own` makes the request that is left in line
-    /// for it; if the lead falls to this thread, `lead` must commit this thread's request and then
-    /// those it is given, in order.
+    /// Commits one request. If there is a leader, `own` creates the request that is queued for it.
+    /// If this thread becomes leader, `commit_group` must commit this thread's own request and then
+    /// those of the followers, in order.
     ///
     /// # Errors
-    /// What the leader answered; `ReadOnly` if it panicked.
+    /// The leader's result; `ReadOnly` if the leader panicked.
     pub fn commit(
         &self,
         own: impl FnOnce() -> T,
-        lead: impl FnOnce(&[T]) -> Result<()>,
+        commit_group: impl FnOnce(&[T]) -> Result<()>,
     ) -> Result<()> {
-        let mut line = self.line.lock();
-        if line.led {
-            let slot = Arc::new(Slot { turn: Mutex::new(Turn::Waiting), changed: Condvar::new() });
-            line.waiting.push_back((own(), slot.clone()));
-            drop(line);
-            if let Some(done) = slot.wait() {
+        let mut queue = self.queue.lock();
+        if queue.has_leader {
+            let waiter = Arc::new(Waiter {
+                state: Mutex::new(FollowerState::Waiting),
+                changed: Condvar::new(),
+            });
+            queue.waiting.push_back((own(), waiter.clone()));
+            drop(queue);
+            if let Some(done) = waiter.wait() {
                 return done;
             }
-            line = self.line.lock();
+            queue = self.queue.lock();
         } else {
-            line.led = true;
+            queue.has_leader = true;
         }
-        let (requests, slots): (Vec<T>, Vec<Arc<Slot>>) =
-            line.take_up_to(self.budget_bytes).into_iter().unzip();
-        drop(line);
+        let (requests, followers): (Vec<T>, Vec<Arc<Waiter>>) =
+            queue.take_up_to(self.budget_bytes).into_iter().unzip();
+        drop(queue);
 
-        // If `lead` panics, whoever waits must hear of it rather than wait for ever.
-        let mut handover = Handover { group: self, slots, result: None };
-        let result = lead(&requests);
-        handover.result = Some(result.clone());
+        // If `commit_group` panics, the guard completes the followers with an error.
+        let mut guard = LeaderGuard { group: self, followers, result: None };
+        let result = commit_group(&requests);
+        guard.result = Some(result.clone());
         result
     }
 }
 
-/// How much of the budget a request takes.
+/// The share of the budget that a request takes.
 pub trait Size {
     /// Its size in bytes.
     fn size_bytes(&self) -> usize;
 }
 
-impl<T: Size> Line<T> {
-    fn take_up_to(&mut self, budget_bytes: usize) -> Vec<(T, Arc<Slot>)> {
+impl<T: Size> Queue<T> {
+    fn take_up_to(&mut self, budget_bytes: usize) -> Vec<(T, Arc<Waiter>)> {
         let mut bytes = 0;
-        let mut fits = |(request, _): &(T, Arc<Slot>)| {
+        let mut fits = |(request, _): &(T, Arc<Waiter>)| {
             bytes += request.size_bytes();
             bytes <= budget_bytes
         };
@@ -98,44 +101,44 @@ impl<T: Size> Line<T> {
     }
 }
 
-impl Slot {
-    /// `None`: the lead falls to this thread.
+impl Waiter {
+    /// Waits for the result of the request. `None`: this thread becomes leader.
     fn wait(&self) -> Option<Result<()>> {
-        let mut turn = self.turn.lock();
+        let mut state = self.state.lock();
         loop {
-            match std::mem::replace(&mut *turn, Turn::Waiting) {
-                Turn::Waiting => self.changed.wait(&mut turn),
-                Turn::Lead => return None,
-                Turn::Done(result) => return Some(result),
+            match std::mem::replace(&mut *state, FollowerState::Waiting) {
+                FollowerState::Waiting => self.changed.wait(&mut state),
+                FollowerState::BecomeLeader => return None,
+                FollowerState::Done(result) => return Some(result),
             }
         }
     }
 
-    fn set(&self, turn: Turn) {
-        *self.turn.lock() = turn;
+    fn set(&self, state: FollowerState) {
+        *self.state.lock() = state;
         self.changed.notify_one();
     }
 }
 
-/// Answers the group and passes the lead on, whatever happened.
-struct Handover<'a, T> {
+/// Completes the followers and makes the next waiting writer leader, also after a panic.
+struct LeaderGuard<'a, T> {
     group: &'a GroupCommit<T>,
-    slots: Vec<Arc<Slot>>,
+    followers: Vec<Arc<Waiter>>,
     result: Option<Result<()>>,
 }
 
-impl<T> Drop for Handover<'_, T> {
+impl<T> Drop for LeaderGuard<'_, T> {
     fn drop(&mut self) {
         let panicked = || Err(Error::ReadOnly { cause: "a writer panicked".to_owned() });
         let result = self.result.take().unwrap_or_else(panicked);
-        for slot in &self.slots {
-            slot.set(Turn::Done(result.clone()));
+        for follower in &self.followers {
+            follower.set(FollowerState::Done(result.clone()));
         }
-        let mut line = self.group.line.lock();
-        match line.waiting.pop_front() {
-            // Its request travels in its own hands from here on.
-            Some((_, slot)) => slot.set(Turn::Lead),
-            None => line.led = false,
+        let mut queue = self.group.queue.lock();
+        match queue.waiting.pop_front() {
+            // The new leader commits its own request itself, so the queued copy is dropped.
+            Some((_, waiter)) => waiter.set(FollowerState::BecomeLeader),
+            None => queue.has_leader = false,
         }
     }
 }
@@ -152,27 +155,28 @@ mod tests {
     }
 
     #[test]
-    fn every_request_is_committed_once_and_by_one_leader_at_a_time() {
+    fn concurrent_requests_are_committed_once_with_one_leader_at_a_time() {
         let group = GroupCommit::new(8);
         let (leaders, committed, groups) =
             (AtomicUsize::new(0), Mutex::new(Vec::new()), AtomicUsize::new(0));
-        let lead = |own: usize, others: &[usize]| {
+        let commit_group = |own: usize, followers: &[usize]| {
             assert_eq!(leaders.fetch_add(1, SeqCst), 0);
-            assert!(others.len() <= 8);
+            assert!(followers.len() <= 8);
             groups.fetch_add(1, SeqCst);
             committed.lock().push(own);
-            committed.lock().extend_from_slice(others);
+            committed.lock().extend_from_slice(followers);
             std::thread::yield_now();
             leaders.fetch_sub(1, SeqCst);
             Ok(())
         };
         std::thread::scope(|scope| {
             for thread in 0..8 {
-                let (group, lead) = (&group, &lead);
+                let (group, commit_group) = (&group, &commit_group);
                 scope.spawn(move || {
                     for i in 0..200 {
                         let request = thread * 1000 + i;
-                        group.commit(|| request, |others| lead(request, others)).unwrap();
+                        let commit = |followers: &[usize]| commit_group(request, followers);
+                        group.commit(|| request, commit).unwrap();
                     }
                 });
             }
@@ -184,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_in_line_is_handed_the_lead_and_its_own_result() {
+    fn follower_that_becomes_leader_returns_its_own_result() {
         let group = GroupCommit::<usize>::new(100);
         let closed = || Err(Error::Closed);
         std::thread::scope(|scope| {
@@ -192,26 +196,26 @@ mod tests {
                 group.commit(
                     || 0,
                     |_| {
-                        while group.line.lock().waiting.is_empty() {
+                        while group.queue.lock().waiting.is_empty() {
                             std::thread::yield_now();
                         }
                         Ok(())
                     },
                 )
             });
-            while !group.line.lock().led {
+            while !group.queue.lock().has_leader {
                 std::thread::yield_now();
             }
-            // This one waits, is then handed the lead, and fails with its own error.
+            // This writer waits, becomes leader, and fails with its own error.
             let follower = group.commit(|| 1, |_| closed());
             assert!(matches!(follower, Err(Error::Closed)));
             leader.join().unwrap().unwrap();
         });
-        assert!(!group.line.lock().led);
+        assert!(!group.queue.lock().has_leader);
     }
 
     #[test]
-    fn a_panicking_leader_frees_the_line() {
+    fn panic_of_the_leader_releases_the_queue() {
         let group = GroupCommit::<usize>::new(100);
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let _ = group.commit(|| 0, |_| std::panic::resume_unwind(Box::new("on purpose")));

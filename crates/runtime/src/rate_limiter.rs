@@ -1,14 +1,14 @@
-//! A limit on background bytes a second: a token bucket.
+//! A limit on the bytes per second of background writes: a token bucket.
 //!
-//! Tokens (bytes) accrue at the set rate up to a tenth of a second's worth; a request takes its
-//! bytes at once, into debt if need be, and sleeps the debt off. So large requests are let through
-//! whole and the average holds.
+//! Tokens (bytes) accrue at the configured rate, up to those of a tenth of a second. A request
+//! takes its tokens at once, into debt if necessary, and sleeps until the debt is repaid. So a
+//! large request is not split, and the average rate is kept.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Bounds how fast background work writes. Zero bytes a second means no limit.
+/// Limits how fast background work writes.
 #[derive(Debug)]
 pub struct RateLimiter {
     bucket: Mutex<Bucket>,
@@ -38,11 +38,11 @@ impl RateLimiter {
         self.bucket.lock().bytes_per_second = bytes_per_second;
     }
 
-    /// Takes `bytes`, and sleeps while that is more than the rate allows.
+    /// Takes `bytes` tokens, and sleeps until the debt is repaid.
     pub fn take(&self, bytes: u64) {
-        let pause = self.bucket.lock().take(bytes, Instant::now());
-        if !pause.is_zero() {
-            std::thread::sleep(pause);
+        let delay = self.bucket.lock().take(bytes, Instant::now());
+        if !delay.is_zero() {
+            std::thread::sleep(delay);
         }
     }
 }
@@ -65,18 +65,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_average_holds_and_idle_time_earns_little() {
+    fn average_rate_is_kept_and_idle_time_accrues_few_tokens() {
         let start = Instant::now();
         let mut bucket = Bucket { bytes_per_second: 1000, tokens: 0.0, filled: start };
         assert_eq!(bucket.take(500, start), Duration::from_millis(500));
-        // Ten seconds idle fill a tenth of a second's worth, not ten seconds'.
+        // Ten seconds idle accrue the tokens of a tenth of a second, not of ten seconds.
         let later = start + Duration::from_secs(10);
         assert_eq!(bucket.take(100, later), Duration::ZERO);
         assert_eq!(bucket.take(100, later), Duration::from_millis(100));
     }
 
     #[test]
-    fn zero_is_no_limit() {
+    fn zero_is_unlimited() {
         let mut bucket = Bucket { bytes_per_second: 0, tokens: 0.0, filled: Instant::now() };
         assert_eq!(bucket.take(u64::MAX, Instant::now()), Duration::ZERO);
     }

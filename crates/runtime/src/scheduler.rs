@@ -1,14 +1,14 @@
-//! Background work by priority.
+//! A queue of background jobs by priority.
 //!
-//! Two kinds of scheduler behind one face:
+//! There are two kinds of scheduler:
 //!
-//! * [`Scheduler::threads`]: one thread that takes flushes alone — so that a long compaction never
-//!   keeps a flush waiting — and others that take the most urgent job first.
+//! * [`Scheduler::threads`]: one thread runs only flushes, so that a flush never waits for a long
+//!   compaction; the other threads run the other jobs by priority.
 //! * [`Scheduler::manual`]: no threads. Jobs run inside [`Scheduler::help`], which an engine calls
-//!   wherever it would wait, so a run is replayed exactly from its seed.
+//!   wherever it would wait, so that a seed replays a run exactly.
 //!
-//! A job that panics doesn't kill its thread; the engine that queued it learns of the panic because
-//! it drops the job's completion guard unfinished.
+//! A panic in a job does not end the thread. The engine that queued the job detects it, because the
+//! closure is dropped together with its completion guard.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -19,30 +19,30 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::thread_priority::{self, Awaited};
 
-/// How urgent a job is; the most urgent first.
+/// The priority of a job, highest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
 pub enum Priority {
-    /// Frees write buffers: writers stall without it.
+    /// Flushes: they free memtables, without which writers stall.
     Flush = 0,
-    /// Keeps the newest level short: writers slow down without it.
+    /// Level-0 compactions: they keep level 0 small, without which writers are delayed.
     Urgent = 1,
-    /// Keeps the tree in shape.
+    /// Other compactions.
     Compaction = 2,
-    /// Anything that nobody waits for.
+    /// Jobs that nobody waits for.
     Idle = 3,
 }
 
-const LANES: usize = 4;
+const PRIORITIES: usize = 4;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A queue of background jobs and what runs them. Clones share it; the threads end when the last
-/// clone is dropped (jobs still queued are dropped unrun).
+/// A job queue and the threads that run it. Clones share it. When the last clone is dropped, the
+/// threads end and queued jobs are dropped.
 #[derive(Clone)]
 pub struct Scheduler {
     shared: Arc<Shared>,
-    // Held by clones only, so that threads don't keep themselves alive.
+    // Only clones have it, so that threads do not keep the scheduler alive.
     _owner: Arc<Owner>,
 }
 
@@ -55,8 +55,8 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    lanes: [VecDeque<Job>; LANES],
-    /// Jobs that are to wait, by when they are due and in which order they came.
+    queues: [VecDeque<Job>; PRIORITIES],
+    /// Delayed jobs by due time and order of submission.
     delayed: BTreeMap<(Instant, u64), (Priority, Job)>,
     next_delayed: u64,
     stopping: bool,
@@ -74,18 +74,18 @@ impl Scheduler {
         let mut threads = scheduler._owner.threads.lock();
         for i in 0..=compaction_threads.max(1) {
             let shared = scheduler.shared.clone();
-            // Thread 0 takes flushes only; the others take everything else first-come by urgency.
-            let lanes = if i == 0 { 0..1 } else { 1..LANES };
+            // Thread 0 runs flushes only.
+            let queues = if i == 0 { 0..1 } else { 1..PRIORITIES };
             let name = if i == 0 { "siltstone-flush".into() } else { format!("siltstone-bg{i}") };
             let run = move || {
-                // Writers wait for flushes: those are not to wait for compactions.
+                // Writers wait for flushes, so the flush thread keeps the normal priority.
                 if i > 0 {
                     thread_priority::lower_priority();
                     thread_priority::set_batch_policy();
                 }
-                shared.run_until_stopped(lanes);
+                shared.run_until_stopped(queues);
             };
-            // Without threads there is no store; the operating system refusing one is fatal.
+            // A store cannot work without threads, so a failure to spawn one is fatal.
             threads.push(
                 std::thread::Builder::new().name(name).spawn(run).expect("spawn background thread"),
             );
@@ -115,14 +115,13 @@ impl Scheduler {
         self.shared.manual
     }
 
-    /// Queues a job. Cost: one lock.
+    /// Queues a job. Cost: one lock acquisition.
     pub fn spawn(&self, priority: Priority, job: impl FnOnce() + Send + 'static) {
-        self.shared.queue.lock().lanes[priority as usize].push_back(Box::new(job));
+        self.shared.queue.lock().queues[priority as usize].push_back(Box::new(job));
         self.shared.work.notify_all();
     }
 
-    /// Queues a job that is to wait first. A manual scheduler has no time of its own: there it does
-    /// not wait.
+    /// Queues a job that becomes due after `delay`. A manual scheduler ignores the delay.
     pub fn spawn_after(
         &self,
         delay: Duration,
@@ -140,15 +139,15 @@ impl Scheduler {
         self.shared.work.notify_all();
     }
 
-    /// Runs the most urgent queued job on this thread if the scheduler is manual. `false`: there
-    /// was none, or threads will see to it.
+    /// With a manual scheduler: runs the queued job of the highest priority on this thread.
+    /// `false`: there was none, or the scheduler has threads.
     ///
-    /// Call it without holding locks that a job takes.
+    /// The caller must not hold locks that a job takes.
     pub fn help(&self) -> bool {
         if !self.shared.manual {
             return false;
         }
-        let job = self.shared.queue.lock().take(0..LANES);
+        let job = self.shared.queue.lock().take(0..PRIORITIES);
         job.map(run_guarded).is_some()
     }
 
@@ -162,26 +161,26 @@ impl Scheduler {
         self.shared.awaited.let_pass();
     }
 
-    /// Jobs queued and not begun.
+    /// The number of queued jobs.
     pub fn queued(&self) -> usize {
-        self.shared.queue.lock().lanes.iter().map(VecDeque::len).sum()
+        self.shared.queue.lock().queues.iter().map(VecDeque::len).sum()
     }
 }
 
 impl Shared {
-    fn run_until_stopped(&self, lanes: std::ops::Range<usize>) {
+    fn run_until_stopped(&self, queues: std::ops::Range<usize>) {
         let mut queue = self.queue.lock();
         while !queue.stopping {
             if queue.release_due() {
                 self.work.notify_all();
             }
-            match queue.take(lanes.clone()) {
+            match queue.take(queues.clone()) {
                 Some(job) => {
                     drop(queue);
                     run_guarded(job);
                     queue = self.queue.lock();
                 }
-                // The timeout is a belt to the braces: a lost wake-up costs a pause, not a hang.
+                // The timeout limits the cost of a lost wake-up.
                 None => {
                     let wait = queue.until_due().min(Duration::from_secs(1));
                     self.work.wait_for(&mut queue, wait);
@@ -192,31 +191,31 @@ impl Shared {
 }
 
 impl Queue {
-    /// Queues the delayed jobs that are due by now; `true` if there were any.
+    /// Queues the delayed jobs that are due. `true` if there were any.
     fn release_due(&mut self) -> bool {
         let mut has_released = false;
         while let Some(first) = self.delayed.first_entry()
             && first.key().0 <= Instant::now()
         {
             let (priority, job) = first.remove();
-            self.lanes[priority as usize].push_back(job);
+            self.queues[priority as usize].push_back(job);
             has_released = true;
         }
         has_released
     }
 
-    /// How long until the next delayed job is due.
+    /// The time until the next delayed job is due.
     fn until_due(&self) -> Duration {
         let first = self.delayed.keys().next();
         first.map_or(Duration::MAX, |(due, _)| due.saturating_duration_since(Instant::now()))
     }
 
-    fn take(&mut self, lanes: std::ops::Range<usize>) -> Option<Job> {
-        self.lanes[lanes].iter_mut().find_map(VecDeque::pop_front)
+    fn take(&mut self, queues: std::ops::Range<usize>) -> Option<Job> {
+        self.queues[queues].iter_mut().find_map(VecDeque::pop_front)
     }
 }
 
-/// A panic in a job ends the job, not the thread.
+/// Runs a job; a panic does not propagate.
 fn run_guarded(job: Job) {
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
 }
@@ -226,14 +225,14 @@ impl Drop for Owner {
         if let Some(shared) = self.shared.upgrade() {
             let mut queue = shared.queue.lock();
             queue.stopping = true;
-            let unrun = (std::mem::take(&mut queue.lanes), std::mem::take(&mut queue.delayed));
+            let dropped = (std::mem::take(&mut queue.queues), std::mem::take(&mut queue.delayed));
             drop(queue);
             shared.work.notify_all();
-            drop(unrun);
+            drop(dropped);
         }
         let me = std::thread::current().id();
         for thread in self.threads.lock().drain(..) {
-            // The last clone may die inside a job: a thread cannot wait for itself.
+            // The last clone may be dropped inside a job: a thread cannot join itself.
             if thread.thread().id() != me {
                 let _ = thread.join();
             }
@@ -247,7 +246,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     #[test]
-    fn the_most_urgent_job_runs_first() {
+    fn jobs_run_by_priority() {
         let scheduler = Scheduler::manual();
         let order = Arc::new(Mutex::new(Vec::new()));
         for priority in [Priority::Idle, Priority::Compaction, Priority::Flush, Priority::Urgent] {
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_does_not_wait_for_a_long_compaction() {
+    fn flush_does_not_wait_for_a_long_compaction() {
         let scheduler = Scheduler::threads(1);
         let (release, blocked) = std::sync::mpsc::channel::<()>();
         let (done, flushed) = std::sync::mpsc::channel::<()>();
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn delayed_job_runs_when_it_is_due_and_keeps_none_waiting() {
+    fn delayed_job_runs_when_due_and_blocks_no_other() {
         let scheduler = Scheduler::threads(1);
         let (done, ran) = std::sync::mpsc::channel();
         let began = Instant::now();
@@ -292,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panicking_job_leaves_the_thread_alive() {
+    fn panic_in_a_job_does_not_end_the_thread() {
         let scheduler = Scheduler::threads(1);
         let (done, heard) = std::sync::mpsc::channel::<()>();
         std::panic::set_hook(Box::new(|_| {}));
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_the_last_clone_ends_the_threads() {
+    fn threads_end_when_the_last_clone_is_dropped() {
         let runs = Arc::new(AtomicUsize::new(0));
         let scheduler = Scheduler::threads(2);
         let inner = (scheduler.clone(), runs.clone());
