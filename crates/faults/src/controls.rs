@@ -1,10 +1,6 @@
-//! How a test plans faults and asks what happened.
+//! Fault injection: plans power cuts and errors, and reports what happened.
 //!
-//! Thin methods over the [`Plan`](super::plan::Plan) of the whole medium.
-//!
-//! Invariant: nothing here is counted or fails, and all of it works while power is off.
-//!
-//! Source: ours.
+//! Invariant: these methods are not counted, do not fail, and work while power is off.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +11,8 @@ use super::file::SharedFile;
 use super::{FaultError, FaultKind, Faulty, World};
 
 impl Faulty {
-    /// Operations so far: all that changed or synced something, over all directories. A run without
-    /// faults tells by this how many places there are to cut power.
+    /// Operations so far: requests that changed or synced something, in all directories. A run
+    /// without faults shows how many places there are to cut power.
     pub fn operations(&self) -> u64 {
         self.world.lock().plan.operations
     }
@@ -26,7 +22,7 @@ impl Faulty {
         self.world.lock().plan.requests
     }
 
-    /// Cuts power in the middle of the operation with this number; the first is 0.
+    /// Cuts power during the operation with this number; the first is 0.
     pub fn cut_power_at(&self, operation: u64) {
         self.world.lock().plan.cut_at = Some(operation);
     }
@@ -36,40 +32,40 @@ impl Faulty {
         self.world.lock().plan.power_is_off = true;
     }
 
-    /// Whether power was cut.
+    /// Whether power is off.
     pub fn power_is_off(&self) -> bool {
         self.world.lock().plan.power_is_off
     }
 
-    /// Fails the request with this number, the first being 0, if it is of this kind.
+    /// Fails the request with this number (the first is 0) if it is of this kind.
     pub fn fail_at(&self, request: u64, kind: FaultKind) {
         self.world.lock().plan.fail_at.push((request, kind));
     }
 
-    /// Fails the next `count` requests of a kind. Several such plans are used up in turn.
+    /// Fails the next `count` requests of a kind. Several such plans are used one after the other.
     pub fn fail_next(&self, kind: FaultKind, count: u64) {
         if count > 0 {
             self.world.lock().plan.fail_next.push((kind, count));
         }
     }
 
-    /// What planned errors say from now on: `EIO` unless this is called.
+    /// The error of planned faults from now on. The default is `EIO`.
     pub fn set_error(&self, error: FaultError) {
         self.world.lock().plan.error = error;
     }
 
-    /// Whether planned errors say that the disk is full, as a sync or a rename may, too.
+    /// Sets the error of planned faults to a full disk, which syncs and renames may report, too.
     pub fn set_errors_full(&self, full: bool) {
         self.set_error(if full { FaultError::DiskFull } else { FaultError::Io });
     }
 
-    /// Fails each read, write and sync from now on with this probability, drawn from the medium's
-    /// seed. Changes of names are spared.
+    /// Fails each read, write and sync with this probability, drawn from the seed. Changes of names
+    /// do not fail.
     pub fn set_error_rate(&self, probability: f64) {
         self.world.lock().plan.error_rate = probability;
     }
 
-    /// Forgets every planned error and power cut. Power that is off stays off.
+    /// Removes all planned errors and power cuts. Power that is off stays off.
     pub fn clear_faults(&self) {
         let plan = &mut self.world.lock().plan;
         plan.cut_at = None;
@@ -78,25 +74,25 @@ impl Faulty {
         plan.error_rate = 0.0;
     }
 
-    /// How much named files can take, in bytes; `u64::MAX` is no limit. With less than is taken
-    /// already, nothing can grow.
+    /// Sets the capacity in bytes for all named files; `u64::MAX` is unlimited. If more is in use
+    /// already, no file can grow.
     pub fn set_capacity(&self, bytes: u64) {
         self.world.lock().plan.capacity_bytes = bytes;
     }
 
-    /// Whether a write that doesn't fit leaves the sectors that did.
+    /// Whether a write that does not fit leaves the sectors that fit.
     pub fn set_torn_on_full(&self, torn: bool) {
         self.world.lock().plan.torn_on_full = torn;
     }
 
-    /// What all named files take, in bytes: whole sectors, holes not counted.
+    /// The space of all named files in bytes: whole sectors, without holes.
     pub fn space_used(&self) -> u64 {
         self.world.lock().space_used()
     }
 }
 
 impl World {
-    /// Counted anew each time: cheap for the few files of a test, and never out of step.
+    /// Computed for each call: cheap for the few files of a test, and never stale.
     pub(super) fn space_used(&self) -> u64 {
         fn walk(directory: &Directory, seen: &mut BTreeSet<u64>) -> u64 {
             let space = |node: &Node<SharedFile, SharedDirectory>| match node {
@@ -111,7 +107,7 @@ impl World {
         walk(&self.root.lock(), &mut BTreeSet::new())
     }
 
-    /// What is free, in bytes.
+    /// The free space in bytes.
     pub(super) fn room(&self) -> u64 {
         match self.plan.capacity_bytes {
             u64::MAX => u64::MAX,

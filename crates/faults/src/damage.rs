@@ -1,12 +1,12 @@
-//! The hands that reach past the contract: look at any byte on the medium, and spoil it.
+//! Direct access to stored bytes: reading and corrupting them.
 //!
-//! Paths go from this directory down, parts separated by `/`. What is spoiled is spoiled as if the
-//! file had been synced just before, so it is there after a power cut too.
+//! Paths are relative to the directory, with `/` between their parts. Corruption is durable, as if
+//! the file had been synced just before.
 //!
-//! Invariant: nothing here is counted or fails by plan, and all of it works while power is off.
+//! Invariant: these methods are not counted, do not fail by plan, and work while power is off.
 //!
-//! Source: ours; the kinds of damage follow Bairavasundaram et al., "An Analysis of Data Corruption
-//! in the Storage Stack", FAST 2008 (bit rot, torn and lost writes).
+//! Source: Bairavasundaram et al., "An Analysis of Data Corruption in the Storage Stack", FAST 2008
+//! (bit rot, torn and lost writes).
 
 use std::io::ErrorKind;
 
@@ -17,24 +17,25 @@ use super::directory::{Directory, SharedDirectory};
 use super::file::SharedFile;
 use super::{Faulty, join};
 
-/// A file as [`Faulty::files`] lists it.
+/// A file in the list of [`Faulty::files`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileOnMedium {
-    /// From the directory that was asked down, parts separated by `/`.
+pub struct StoredFile {
+    /// The path relative to the directory, with `/` between its parts.
     pub path: String,
     /// The length in bytes.
     pub len: u64,
 }
 
 impl Faulty {
-    /// Every file here and below, sorted by path within each directory, files before directories.
-    pub fn files(&self) -> Vec<FileOnMedium> {
-        fn walk(directory: &Directory, prefix: &str, found: &mut Vec<FileOnMedium>) {
+    /// Every file in this directory and its subdirectories, sorted by path within each directory,
+    /// files before directories.
+    pub fn files(&self) -> Vec<StoredFile> {
+        fn walk(directory: &Directory, prefix: &str, found: &mut Vec<StoredFile>) {
             let nodes = || directory.current.iter();
             found.extend(nodes().filter_map(|(name, node)| match node {
                 Node::File(file) => {
                     let len = file.lock().current.len();
-                    Some(FileOnMedium { path: format!("{prefix}{name}"), len })
+                    Some(StoredFile { path: format!("{prefix}{name}"), len })
                 }
                 Node::Directory(_) => None,
             }));
@@ -63,24 +64,24 @@ impl Faulty {
         Ok(bytes)
     }
 
-    /// Overwrites bytes, past the end too.
+    /// Overwrites bytes, also past the end.
     ///
     /// # Errors
     /// `Io` if there is no such file.
     pub fn write_raw(&self, path: &str, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.spoil(path, |file| {
+        self.corrupt(path, |file| {
             end_of(offset, bytes.len() as u64)?;
             file.write(offset, bytes);
             Some(())
         })
     }
 
-    /// Turns bit `bit` (0 is the lowest, 7 the highest) of the byte at `offset`.
+    /// Flips bit `bit` (0 is the lowest, 7 the highest) of the byte at `offset`.
     ///
     /// # Errors
     /// `Io` if there is no such file or byte.
     pub fn flip_bit(&self, path: &str, offset: u64, bit: u8) -> Result<()> {
-        self.spoil(path, |file| {
+        self.corrupt(path, |file| {
             let mut byte = [0];
             file.read(offset, &mut byte).then_some(())?;
             file.write(offset, &[byte[0] ^ (1 << (bit % 8))]);
@@ -88,37 +89,41 @@ impl Faulty {
         })
     }
 
-    /// Zeroes the 512-byte sector with this number; the length stays.
+    /// Zeroes the 512-byte sector with this number; the length is unchanged.
     ///
     /// # Errors
     /// `Io` if there is no such file or sector.
     pub fn zero_sector(&self, path: &str, sector: u64) -> Result<()> {
-        self.spoil(path, |file| {
+        self.corrupt(path, |file| {
             let offset = sector.checked_mul(SECTOR_BYTES).filter(|&at| at < file.len())?;
             file.zero(offset, SECTOR_BYTES);
             Some(())
         })
     }
 
-    /// Cuts a file to `len` bytes.
+    /// Truncates a file to `len` bytes.
     ///
     /// # Errors
     /// `Io` if there is no such file or it is shorter.
     pub fn truncate(&self, path: &str, len: u64) -> Result<()> {
-        self.spoil(path, |file| {
+        self.corrupt(path, |file| {
             (len <= file.len()).then_some(())?;
             file.set_len(len);
             Some(())
         })
     }
 
-    /// Settles a file and changes it; `None` from `change` means that the place is not in it.
-    fn spoil(&self, path: &str, change: impl FnOnce(&mut SparseBytes) -> Option<()>) -> Result<()> {
+    /// Makes a file durable and changes it; `None` from `change`: the place is not in the file.
+    fn corrupt(
+        &self,
+        path: &str,
+        change: impl FnOnce(&mut SparseBytes) -> Option<()>,
+    ) -> Result<()> {
         let _world = self.world.lock();
         let file = self.find(path)?;
         let mut file = file.lock();
         let done = change(&mut file.current);
-        file.settle();
+        file.make_durable();
         done.ok_or_else(|| self.damage_fault(path, ErrorKind::UnexpectedEof))
     }
 

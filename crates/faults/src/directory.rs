@@ -1,18 +1,17 @@
-//! The state of one directory: the names that are seen, those that are durable, and a journal of
-//! the changes between the two.
+//! The state of a directory: current names, durable names, and a journal of the changes between.
 //!
-//! A change binds one name, or two for a rename, to a file, a directory or nothing.
+//! A change binds one name, or two in a rename, to a file, a directory or nothing.
 //!
 //! ```text
 //! current = durable + journal[0] + journal[1] + …
 //! ```
 //!
-//! Invariant: changes reach the durable names only together with all earlier ones that share a name
-//! with them. So each name goes through its states in order, and a rename's two names change at one
-//! moment.
+//! Invariant: a change becomes durable only together with all earlier changes that share a name
+//! with it. So each name goes through its states in order, and both names of a rename change
+//! atomically.
 //!
-//! Source: ours; it allows what the weakest file systems in Pillai et al., OSDI 2014, table 1 do:
-//! directory operations out of order, each atomic.
+//! Source: Pillai et al., OSDI 2014, table 1: this allows what the weakest file systems there do,
+//! directory operations in any order, each atomic.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,16 +30,16 @@ pub(super) struct Directory {
     pub(super) current: Bindings,
     pub(super) durable: Bindings,
     pub(super) journal: Vec<NameChange>,
-    /// The lock files that are held.
+    /// The locked lock files.
     pub(super) locked: BTreeSet<String>,
-    /// Whether the directory was removed while handles to it remain.
+    /// Whether the directory was removed while there are handles.
     pub(super) removed: bool,
 }
 
-/// What one or two names are bound to from now on.
+/// New bindings of one or two names.
 pub(super) struct NameChange {
     pub(super) sequence: u64,
-    /// Whether a failed sync covered it.
+    /// Whether a failed sync covered the change.
     pub(super) poisoned: bool,
     pub(super) bindings: Vec<(String, Option<Binding>)>,
 }
@@ -50,8 +49,8 @@ impl Directory {
         Self::settled(id, Bindings::default())
     }
 
-    /// A directory all of whose names are durable.
-    pub(super) fn settled(id: u64, names: Bindings) -> Self {
+    /// A directory whose names are all durable.
+    pub(super) fn new_durable(id: u64, names: Bindings) -> Self {
         Directory {
             id,
             current: names.clone(),
@@ -62,13 +61,13 @@ impl Directory {
         }
     }
 
-    /// Binds a name to something or to nothing.
+    /// Binds a name to a node, or removes it.
     pub(super) fn bind(&mut self, sequence: u64, name: &str, to: Option<Binding>) {
         self.change(sequence, vec![(name.to_owned(), to)]);
     }
 
     pub(super) fn rename(&mut self, sequence: u64, from: &str, to: &str, node: Binding) {
-        // In this order a rename to the same name changes nothing.
+        // In this order, a rename to the same name changes nothing.
         self.change(sequence, vec![(from.to_owned(), None), (to.to_owned(), Some(node))]);
     }
 
@@ -78,33 +77,33 @@ impl Directory {
         self.journal.push(change);
     }
 
-    /// Whether a power cut may take this name back to what it was.
+    /// Whether a power cut may undo a change of this name.
     pub(super) fn is_pending(&self, name: &str) -> bool {
         self.journal.iter().any(|change| change.names().any(|n| n == name))
     }
 
-    /// Makes all changes durable that no failed sync covered.
+    /// Makes all changes durable, except those that a failed sync covered.
     pub(super) fn sync(&mut self) {
         let fresh = self.journal.iter().filter(|change| !change.poisoned);
         self.settle(fresh.flat_map(NameChange::names).cloned().collect());
     }
 
-    /// Makes one name durable, and what it hangs together with.
+    /// Makes one name durable, with the changes that it depends on.
     pub(super) fn sync_name(&mut self, name: &str) {
         self.settle([name.to_owned()].into());
     }
 
-    /// Marks what is pending as passed over by later syncs.
+    /// Excludes the pending changes from later syncs.
     pub(super) fn poison(&mut self) {
         self.journal.iter_mut().for_each(|change| change.poisoned = true);
     }
 
-    /// Makes these names durable as they are, with every earlier change that shares a name with
-    /// what is made durable.
-    fn settle(&mut self, mut names: BTreeSet<String>) {
+    /// Makes the current bindings of these names durable, with every earlier change that shares a
+    /// name with them, transitively.
+    fn make_durable(&mut self, mut names: BTreeSet<String>) {
         let mut settled = Vec::new();
         let mut doubtful = Vec::new();
-        // Backwards, since a rename draws in the past of its other name.
+        // In reverse order, because a rename adds the history of its other name.
         for change in self.journal.drain(..).rev() {
             if change.names().any(|name| names.contains(name)) {
                 names.extend(change.names().cloned());
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn one_name_can_be_synced_and_takes_along_only_what_it_hangs_together_with() {
+    fn syncing_a_name_makes_only_dependent_changes_durable() {
         let mut directory = Directory::new(0);
         directory.bind(1, "other", file());
         directory.bind(2, "tmp", file());
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_poisoned_name_waits_for_a_change_of_its_own() {
+    fn poisoned_name_becomes_durable_by_a_later_change() {
         let mut directory = Directory::new(0);
         directory.bind(1, "a", file());
         directory.bind(2, "b", file());

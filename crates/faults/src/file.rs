@@ -1,16 +1,16 @@
-//! The state of one file: what reads see, what is durable, and every change between the two.
+//! The state of a file: current bytes, durable bytes, and every change between.
 //!
-//! All changes have one form — a range of bytes that gets a content (or zeros) and the length
-//! afterwards — so a write, a cut, an extension and a hole are kept, dropped or torn alike.
+//! All changes have the same form, a range with new content (or zeros) and the length afterwards,
+//! so writes, truncations, extensions and holes are kept, dropped or torn in the same way.
 //!
 //! ```text
 //! current = durable + pending[0] + pending[1] + … + the stores to its mapping
 //! ```
 //!
-//! Invariant: the line above, but for poison: a pending change that a failed sync covered is passed
-//! over by later ones, and what they make durable is what was read from the file at that time.
+//! Invariant: the equation above, except for poison: pending changes that a failed sync covered are
+//! excluded from later syncs, which make durable what was read at that time.
 //!
-//! Source: ours; poison after Rebello et al., ATC 2020, section 3.
+//! Source: Rebello et al., ATC 2020, section 3 (poison).
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use siltstone_vfs::backend::{SECTOR_BYTES, SparseBytes};
 
-use super::lines::Store;
+use super::stores::Store;
 
 pub(super) type SharedFile = Arc<Mutex<FileState>>;
 
@@ -27,28 +27,28 @@ pub(super) struct FileState {
     pub(super) current: SparseBytes,
     pub(super) durable: SparseBytes,
     pub(super) pending: Vec<Change>,
-    /// What was stored while it was mapped and not persisted; later than all that is pending.
+    /// Stores to the mapping that are not persisted; later than all pending changes.
     pub(super) stores: Vec<Store>,
-    /// Held by the mapping, if there is one.
+    /// The mapping holds it, if there is one.
     pub(super) mapped: Weak<()>,
-    pub(super) behind: Behind,
+    pub(super) preallocation: Preallocation,
 }
 
-/// Whether the medium may have zeros behind the end of the file.
+/// Whether there may be zeros past the end of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Behind {
-    Nothing,
-    /// It grows, and has more ready than was written.
-    Ready,
-    /// That was given back, which is not durable yet.
-    GivenBack,
+pub(super) enum Preallocation {
+    None,
+    /// An append file with preallocated space.
+    Present,
+    /// The preallocation was trimmed, but not durably yet.
+    Trimmed,
 }
 
-/// A range that got new bytes, or zeros, and the length of the file after that.
+/// A range with new bytes or zeros, and the length of the file afterwards.
 #[derive(Clone)]
 pub(super) struct Change {
     pub(super) sequence: u64,
-    /// Whether a failed sync covered it.
+    /// Whether a failed sync covered the change.
     pub(super) poisoned: bool,
     offset: u64,
     len: u64,
@@ -62,8 +62,8 @@ impl FileState {
         Self::settled(id, SparseBytes::default())
     }
 
-    /// A file all of whose bytes are durable.
-    pub(super) fn settled(id: u64, bytes: SparseBytes) -> Self {
+    /// A file whose bytes are all durable.
+    pub(super) fn new_durable(id: u64, bytes: SparseBytes) -> Self {
         FileState {
             id,
             current: bytes.clone(),
@@ -71,12 +71,12 @@ impl FileState {
             pending: Vec::new(),
             stores: Vec::new(),
             mapped: Weak::new(),
-            behind: Behind::Nothing,
+            preallocation: Preallocation::None,
         }
     }
 
     /// The same file for another process, which has not mapped it.
-    pub(super) fn inherited(&self) -> Self {
+    pub(super) fn copy_for_next_process(&self) -> Self {
         FileState {
             id: self.id,
             current: self.current.clone(),
@@ -84,7 +84,7 @@ impl FileState {
             pending: self.pending.clone(),
             stores: self.stores.clone(),
             mapped: Weak::new(),
-            behind: self.behind,
+            preallocation: self.preallocation,
         }
     }
 
@@ -103,10 +103,10 @@ impl FileState {
         self.note(sequence, len, cut_off, None, len);
     }
 
-    /// What was ready behind the end is cut off.
-    pub(super) fn give_back(&mut self) {
-        if self.behind == Behind::Ready {
-            self.behind = Behind::GivenBack;
+    /// Trims the preallocation.
+    pub(super) fn trim_preallocation(&mut self) {
+        if self.preallocation == Preallocation::Present {
+            self.preallocation = Preallocation::Trimmed;
         }
     }
 
@@ -128,10 +128,10 @@ impl FileState {
         self.pending.push(Change { sequence, poisoned, offset, len, bytes, length_after });
     }
 
-    /// Makes all that was not poisoned durable.
+    /// Makes everything durable that is not poisoned.
     pub(super) fn sync(&mut self) {
-        if self.behind == Behind::GivenBack {
-            self.behind = Behind::Nothing;
+        if self.preallocation == Preallocation::Trimmed {
+            self.preallocation = Preallocation::None;
         }
         self.sync_changes();
         if !self.stores.is_empty() {
@@ -149,22 +149,22 @@ impl FileState {
         }
     }
 
-    /// Marks what is pending as passed over by later syncs.
+    /// Excludes the pending changes from later syncs.
     pub(super) fn poison(&mut self) {
         self.pending.iter_mut().for_each(|change| change.poisoned = true);
         let all = 0..self.current.len();
         self.poison_stores(std::slice::from_ref(&all));
     }
 
-    /// Makes the file durable as reads see it, poison or not.
-    pub(super) fn settle(&mut self) {
+    /// Makes the current bytes durable, poisoned or not.
+    pub(super) fn make_durable(&mut self) {
         self.pending.clear();
         self.stores.clear();
         self.durable = self.current.clone();
     }
 
-    /// A sector written since the failed sync is written back whole, as it reads now. All others
-    /// stay in doubt.
+    /// Sectors written since the failed sync are written back completely with their current bytes.
+    /// All others stay in doubt.
     fn sync_around_poison(&mut self) {
         let fresh = || self.pending.iter().filter(|change| !change.poisoned);
         if fresh().next().is_none() {
@@ -186,7 +186,7 @@ impl FileState {
     }
 }
 
-/// The part of a change that lies in one sector.
+/// The part of a change in one sector.
 pub(super) struct Part {
     pub(super) sector: u64,
     offset: u64,
@@ -194,12 +194,12 @@ pub(super) struct Part {
 }
 
 impl Change {
-    /// The change cut at sector boundaries.
+    /// The parts of the change by sector.
     pub(super) fn parts(&self) -> impl Iterator<Item = Part> + use<> {
         parts(self.offset, self.len)
     }
 
-    /// Does the whole change to bytes.
+    /// Applies the change.
     pub(super) fn apply(&self, to: &mut SparseBytes) {
         match &self.bytes {
             Some(bytes) => to.write(self.offset, bytes),
@@ -208,7 +208,7 @@ impl Change {
         to.set_len(self.length_after);
     }
 
-    /// Does one part of it, growing if need be but not setting the length.
+    /// Applies one part of it. Grows if necessary, but does not set the length.
     pub(super) fn apply_part(&self, part: &Part, to: &mut SparseBytes) {
         match self.bytes_of(part) {
             Some(bytes) => to.write(part.offset, bytes),
@@ -221,7 +221,7 @@ impl Change {
         self.bytes.as_ref().map(|bytes| &bytes[start..start + part.len as usize])
     }
 
-    /// What remains of it outside some sectors, the file's length being settled.
+    /// The parts of it outside some sectors, with the durable length.
     fn without(self, settled: &BTreeSet<u64>, length: u64) -> Vec<Change> {
         let outside = self.parts().filter(|part| !settled.contains(&part.sector));
         let remain = |part: Part| Change {
@@ -236,7 +236,7 @@ impl Change {
     }
 }
 
-/// A range cut at sector boundaries: offsets and lengths.
+/// The parts of a range by sector.
 pub(super) fn parts(offset: u64, len: u64) -> impl Iterator<Item = Part> {
     let end = offset + len;
     let mut at = offset;
@@ -250,18 +250,18 @@ pub(super) fn parts(offset: u64, len: u64) -> impl Iterator<Item = Part> {
 }
 
 impl Part {
-    /// Where it lies in the bytes of a write that began at `start`.
+    /// The range in the bytes of a write that begins at `start`.
     pub(super) fn within(&self, start: u64) -> std::ops::Range<usize> {
         let from = (self.offset - start) as usize;
         from..from + self.len as usize
     }
 
-    /// Where it begins in the file.
+    /// The offset in the file.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// How many bytes it has.
+    /// The number of bytes.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_makes_durable_what_reads_see() {
+    fn sync_makes_current_bytes_durable() {
         let mut file = FileState::new(1);
         file.write(1, 0, &[1; 2000]);
         file.set_len(2, 700);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_passes_over_poison_but_not_over_sectors_written_anew() {
+    fn sync_skips_poisoned_sectors_unless_they_were_rewritten() {
         let mut file = FileState::new(1);
         file.write(1, 0, &[1; 1024]);
         file.poison();

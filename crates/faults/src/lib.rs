@@ -1,59 +1,59 @@
-//! A medium in memory that loses power, fails, fills up and rots on command, the same way each time.
+//! A virtual file system in memory that loses power, fails, fills up and corrupts data on request,
+//! reproducibly.
 //!
-//! It keeps what reads see, what a power cut surely leaves, and, in order, all that lies between:
+//! Only tests link this crate. [`Faulty`] keeps the current state, the durable state, and the
+//! ordered changes between the two:
 //!
 //! ```text
 //!   a file      current bytes   = durable bytes + every pending change, in order
 //!               pending         = [ #7 write 0..600 | #9 set_len 2000 | #12 write 512..1024 ]
-//!               durable bytes     `sync` moves the pending changes down here
+//!               durable bytes     `sync` applies the pending changes here
 //!
 //!   a directory current names   = durable names + every change of the journal, in order
 //!               journal         = [ #6 create tmp | #13 rename tmp → CURRENT ]
-//!               durable names     `sync_dir` moves the journal down here, and nothing else does
+//!               durable names     `sync_dir` applies the journal here, and nothing else does
 //!
-//!   power cut ─▶ survivors(seed): durable state + a choice of what was pending
+//!   power cut ─▶ survivors(seed): durable state + a subset of the pending changes
 //!
-//!     LoseAll      none of it
-//!     KeepPrefix   all with a number below a random one, over all files and directories; that one
-//!                  itself torn by sector
-//!     KeepAll      all of it
-//!     Random       each 512-byte sector: any value it had since the last sync
-//!                  each 64-byte line of a mapping: any value it had since it was persisted, some
-//!                    lines torn between words of eight bytes
-//!                  each file length: one it had since, or a sector's end between two of them (what
-//!                    was extended and not written reads as zeros, or as rubbish)
-//!                  each name: any state it had since, a rename's two names together
+//!     LoseAll      none
+//!     KeepPrefix   all before a random one, over all files and directories; that one is torn by
+//!                    sector
+//!     KeepAll      all
+//!     Random       each 512-byte sector: any value since the last sync
+//!                  each 64-byte line of a mapping: any value since it was persisted; some are torn
+//!                    between words of eight bytes
+//!                  each file length: one since then, or the end of a sector between two of them
+//!                    (parts that were extended but not written read as zeros or garbage)
+//!                  each name: any state since then, both names of a rename together
 //! ```
 //!
-//! What each operation does at a fault:
+//! The effects of faults:
 //!
-//! * *Power cut.* [`cut_power_at`](Faulty::cut_power_at)`(n)`: operation `n` — anything that changes
-//!   or syncs, counted from 0 over all directories — fails and does not happen, except that a write
-//!   becomes one more pending change. All that follows fails with "power is off".
-//! * *I/O error.* A failed write leaves any sectors of it; a failed sync makes nothing durable and
-//!   *poisons* what was pending: a later successful sync passes over it, as Linux does, which marks
-//!   pages clean that it failed to write. A poisoned sector becomes durable by being written and
-//!   synced anew; a poisoned length, name or rename by a later change that has to do with it.
-//! * *Disk full.* A write that needs more sectors than are free writes nothing, or, if
-//!   [`set_torn_on_full`](Faulty::set_torn_on_full) says so, the sectors that fit. Space is what
-//!   named files take; overwriting needs none.
-//! * [`subdirectory`](Vfs::subdirectory) is two operations, creation and sync, and makes that one
-//!   name durable, no other. [`remove_subdirectory`](Vfs::remove_subdirectory) is one operation
-//!   for each file and directory, all pending.
-//!
-//! * *Death of the process.* [`after_death`](Faulty::after_death) is what the next one finds: all that was
-//!   written, still pending, and zeros behind files that grew.
-//!
-//! * A *mapping* keeps its stores in the same way, by cache line instead of sector, and a failed
-//!   persist poisons the lines it covered. A store is an operation too; a failed one leaves any part
-//!   of itself. The space of a mapped file is checked when it is mapped, not when it is stored to.
+//! * *Power cut.* [`cut_power_at`](Faulty::cut_power_at)`(n)`: operation `n` (a request that
+//!   changes or syncs something, counted from 0 in all directories) fails without effect, except
+//!   that a write becomes a pending change. All later requests fail with "power is off".
+//! * *I/O error.* A failed write leaves a random subset of its sectors. A failed sync makes nothing
+//!   durable and *poisons* the pending changes: later successful syncs skip them, as Linux marks
+//!   pages clean that it failed to write. A poisoned sector becomes durable if it is written and
+//!   synced again; a poisoned length, name or rename by a later change of the same.
+//! * *Disk full.* A write that needs more sectors than are free writes nothing or, with
+//!   [`set_torn_on_full`](Faulty::set_torn_on_full), the sectors that fit. Only named files use
+//!   space; overwriting needs none.
+//! * *Process crash.* [`after_death`](Faulty::after_death) is the state for the next process:
+//!   everything written, still pending, and zeros past the end of append files.
+//! * [`subdirectory`](Vfs::subdirectory) is two operations, creation and sync, and makes only that
+//!   name durable. [`remove_subdirectory`](Vfs::remove_subdirectory) is one operation per file and
+//!   directory, all pending.
+//! * A *mapping* keeps its stores in the same way, by cache line instead of sector; a failed
+//!   persist poisons the lines it covered. A store is an operation; a failed one leaves any part of
+//!   itself. The space of a mapped file is checked when it is mapped, not at stores.
 //!
 //! Invariant: the state, the counters and every survivor are functions of the calls and the seeds;
 //! synced bytes under synced names are in every survivor.
 //!
-//! Source: ours, after Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014 (ALICE;
-//! which states a cut may leave) and Rebello et al., "Can Applications Recover from fsync
-//! Failures?", ATC 2020 (what a failed sync leaves).
+//! Source: Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014 (ALICE; the states
+//! that a power cut may leave); Rebello et al., "Can Applications Recover from fsync Failures?",
+//! ATC 2020 (the state after a failed sync).
 
 use std::any::Any;
 use std::io::ErrorKind;
@@ -66,29 +66,29 @@ use siltstone_vfs::{File, LockGuard, Mapping, Mode, Vfs};
 
 mod controls;
 mod damage;
-mod death;
 mod directory;
 mod file;
-mod handle;
-mod lines;
 mod map;
+mod open_file;
 mod plan;
+mod process_crash;
+mod stores;
 mod survivors;
 
-pub use damage::FileOnMedium;
+pub use damage::StoredFile;
 pub use plan::{FaultError, FaultKind};
 pub use survivors::Survival;
 
 use directory::{Directory, SharedDirectory};
-use file::{Behind, FileState, SharedFile};
-use handle::FaultyFile;
-use plan::{Plan, Request, Verdict};
+use file::{FileState, Preallocation, SharedFile};
+use open_file::FaultyFile;
+use plan::{FaultPlan, Request, Verdict};
 
-/// What takes a file descriptor on the machine's file system.
+/// The operations that need a file descriptor.
 const TAKES_DESCRIPTOR: [&str; 6] = ["create", "create directory", "open", "list", "lock", "map"];
 
-/// A directory of a medium that breaks on command. Clones are the same directory; its faults are
-/// planned for the whole medium, through whichever handle.
+/// A directory of a file system with injected faults. Clones are the same directory; faults are
+/// planned for the whole file system through any handle.
 #[derive(Clone)]
 pub struct Faulty {
     world: Arc<Mutex<World>>,
@@ -96,14 +96,14 @@ pub struct Faulty {
     name: String,
 }
 
-/// What all handles of one medium share. Every operation holds its lock from its number to its
-/// effect, so numbers order effects.
+/// The state shared by all handles. A request holds its lock from its numbering to its effect, so
+/// effects are ordered by number.
 struct World {
-    plan: Plan,
+    plan: FaultPlan,
     root: SharedDirectory,
     /// The number of the next pending change.
     sequence: u64,
-    /// The identity of the next file or directory; survivors keep identities.
+    /// The id of the next file or directory; survivors keep ids.
     next_id: u64,
 }
 
@@ -120,19 +120,19 @@ impl World {
 }
 
 impl Faulty {
-    /// An empty medium that does not fail until told to. The seed draws what failed writes leave
-    /// and which requests an error rate hits.
+    /// An empty file system without faults. The seed draws what failed writes leave and which
+    /// requests an error rate affects.
     pub fn new(seed: u64) -> Self {
         let root = SharedDirectory::new(Mutex::new(Directory::new(0)));
-        Self::from_parts(Plan::new(seed), root, 0)
+        Self::from_parts(FaultPlan::new(seed), root, 0)
     }
 
-    fn from_parts(plan: Plan, root: SharedDirectory, next_id: u64) -> Self {
+    fn from_parts(plan: FaultPlan, root: SharedDirectory, next_id: u64) -> Self {
         let world = World { plan, root: root.clone(), sequence: 0, next_id };
         Faulty { world: Arc::new(Mutex::new(world)), directory: root, name: "faulty:".into() }
     }
 
-    /// Counts a request, and goes on only if the plan lets it.
+    /// Counts a request; returns an error if the plan fails it.
     fn begin(
         &self,
         kind: FaultKind,
@@ -146,7 +146,7 @@ impl Faulty {
         Ok(world)
     }
 
-    /// Counts a change of names and checks that this directory can still have any.
+    /// As [`begin`](Self::begin), for a change of names; fails if the directory was removed.
     fn begin_change(
         &self,
         operation: &'static str,
@@ -165,11 +165,11 @@ impl Faulty {
         FaultyFile { world: self.world.clone(), state, name, mode, grows: false }
     }
 
-    fn make(&self, name: &str, behind: Behind) -> Result<FaultyFile> {
+    fn make(&self, name: &str, preallocation: Preallocation) -> Result<FaultyFile> {
         let (mut world, mut directory) = self.begin_change("create", name)?;
         directory.current.check_free("create", &self.name, name)?;
         let mut state = FileState::new(world.next_id());
-        state.behind = behind;
+        state.preallocation = preallocation;
         let state = SharedFile::new(Mutex::new(state));
         directory.bind(world.next_sequence(), name, Some(Node::File(state.clone())));
         Ok(self.handle(name, state, Mode::ReadWrite))
@@ -179,7 +179,7 @@ impl Faulty {
         Faulty { world: self.world.clone(), directory, name: join(&self.name, name) }
     }
 
-    /// Removes all in this directory, one operation each.
+    /// Removes everything in this directory, one operation each.
     fn clear(&self) -> Result<()> {
         let (files, directories) = {
             let names = &self.directory.lock().current;
@@ -196,12 +196,12 @@ impl Vfs for Faulty {
     }
 
     fn create(&self, name: &str) -> Result<Arc<dyn File>> {
-        Ok(Arc::new(self.make(name, Behind::Nothing)?))
+        Ok(Arc::new(self.make(name, Preallocation::None)?))
     }
 
-    /// What is ready behind its end shows to other handles, and when the process died or the power was cut.
+    /// Other handles see preallocated zeros past the end, also after a crash or a power cut.
     fn create_append(&self, name: &str) -> Result<Arc<dyn File>> {
-        Ok(Arc::new(FaultyFile { grows: true, ..self.make(name, Behind::Ready)? }))
+        Ok(Arc::new(FaultyFile { grows: true, ..self.make(name, Preallocation::Present)? }))
     }
 
     fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
@@ -257,7 +257,7 @@ impl Vfs for Faulty {
             Some(found) => found,
             None => {
                 let (mut world, mut directory) = self.begin_change(OPERATION, name)?;
-                // Another thread may have been quicker since it was looked up.
+                // Another thread may have created it meanwhile.
                 match directory.current.directory(OPERATION, &self.name, name)? {
                     Some(found) => found,
                     None => {
@@ -307,7 +307,7 @@ impl Vfs for Faulty {
     fn lock(&self, name: &str) -> Result<LockGuard> {
         if !self.exists(name)? {
             match self.create(name) {
-                // Another thread was quicker: then the two race for the lock, not for the file.
+                // Another thread has created it: both compete for the lock.
                 Err(Error::Io { kind: ErrorKind::AlreadyExists, .. }) => {}
                 created => drop(created?),
             }
@@ -319,7 +319,7 @@ impl Vfs for Faulty {
                 holder: Some(std::process::id()),
             });
         }
-        Ok(LockGuard::new(Held { directory: self.directory.clone(), name: name.to_owned() }))
+        Ok(LockGuard::new(FaultyLock { directory: self.directory.clone(), name: name.to_owned() }))
     }
 
     fn link(&self, name: &str, target: &dyn Vfs, to_name: &str) -> Result<bool> {
@@ -343,12 +343,12 @@ impl Vfs for Faulty {
     }
 }
 
-struct Held {
+struct FaultyLock {
     directory: SharedDirectory,
     name: String,
 }
 
-impl Drop for Held {
+impl Drop for FaultyLock {
     fn drop(&mut self) {
         self.directory.lock().locked.remove(&self.name);
     }

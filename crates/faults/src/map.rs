@@ -1,16 +1,14 @@
-//! A file of a faulty medium as byte-addressable memory.
+//! A file as byte-addressable memory.
 //!
-//! Views need memory that stands still, so the bytes are kept twice: flat, for those who read them in
-//! place, and in the file's state, which knows what a power cut leaves. Damage is done to the state,
-//! and seen when the file is mapped anew: a medium that changed bytes under a view would break what
-//! Rust promises, not what the medium does.
+//! Views need memory that does not change, so the bytes are kept twice: in flat memory for readers,
+//! and in the file's state, which knows what a power cut leaves. Corruption is applied to the state
+//! and visible when the file is mapped again; changing bytes under a view would be undefined
+//! behaviour.
 //!
-//! Mapping a file that is there is one operation (a sync); one that is not, three (create, set the
-//! length, sync). A store and a persist are one each.
+//! Mapping an existing file is one operation (a sync); mapping a missing one is three (create, set
+//! the length, sync). A store and a persist are one operation each.
 //!
-//! Invariant: the flat bytes are those of the state, but for damage.
-//!
-//! Source: ours.
+//! Invariant: the flat bytes equal those of the state, except for corruption.
 
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -25,9 +23,9 @@ use super::file::{FileState, SharedFile, parts};
 use super::plan::Verdict;
 use super::{FaultKind, Faulty, World};
 
-pub(super) fn map(medium: &Faulty, name: &str, bytes: u64) -> Result<Mapping> {
-    let state = state_of(medium, name)?;
-    let name = join(&medium.name, name);
+pub(super) fn map(vfs: &Faulty, name: &str, bytes: u64) -> Result<Mapping> {
+    let state = state_of(vfs, name)?;
+    let name = join(&vfs.name, name);
     let is_short = {
         let file = state.lock();
         if file.mapped.strong_count() > 0 {
@@ -38,7 +36,7 @@ pub(super) fn map(medium: &Faulty, name: &str, bytes: u64) -> Result<Mapping> {
         }
         file.current.len() < bytes
     };
-    let mut world = medium.world.lock();
+    let mut world = vfs.world.lock();
     if is_short {
         let operation = "set length of";
         world.plan.admit(FaultKind::Write).or_fail(operation, &name)?;
@@ -51,7 +49,7 @@ pub(super) fn map(medium: &Faulty, name: &str, bytes: u64) -> Result<Mapping> {
     }
     let verdict = world.plan.admit(FaultKind::Sync);
     let mut file = state.lock();
-    // Again: another thread may have been quicker.
+    // Checked again, because another thread may have mapped the file meanwhile.
     if file.mapped.strong_count() > 0 {
         return Err(Error::Locked { path: name, holder: Some(std::process::id()) });
     }
@@ -63,7 +61,7 @@ pub(super) fn map(medium: &Faulty, name: &str, bytes: u64) -> Result<Mapping> {
     verdict.or_fail("sync", &name)?;
     let token = Arc::new(());
     let backing = FaultyBacking {
-        world: medium.world.clone(),
+        world: vfs.world.clone(),
         state: state.clone(),
         name: name.clone(),
         _token: token.clone(),
@@ -73,21 +71,21 @@ pub(super) fn map(medium: &Faulty, name: &str, bytes: u64) -> Result<Mapping> {
     Ok(mapping)
 }
 
-/// The file of that name, created if it is not there.
-fn state_of(medium: &Faulty, name: &str) -> Result<SharedFile> {
+/// The file `name`, created if it does not exist.
+fn state_of(vfs: &Faulty, name: &str) -> Result<SharedFile> {
     let found = {
-        let _world = medium.begin(FaultKind::Read, "map", name)?;
-        let directory = medium.directory.lock();
+        let _world = vfs.begin(FaultKind::Read, "map", name)?;
+        let directory = vfs.directory.lock();
         match directory.current.get(name) {
-            Some(_) => Some(directory.current.file("map", &medium.name, name)?),
+            Some(_) => Some(directory.current.file("map", &vfs.name, name)?),
             None => None,
         }
     };
     if let Some(found) = found {
         return Ok(found);
     }
-    let (mut world, mut directory) = medium.begin_change("map", name)?;
-    directory.current.check_free("map", &medium.name, name)?;
+    let (mut world, mut directory) = vfs.begin_change("map", name)?;
+    directory.current.check_free("map", &vfs.name, name)?;
     let state = SharedFile::new(Mutex::new(FileState::new(world.next_id())));
     directory.bind(world.next_sequence(), name, Some(Node::File(state.clone())));
     Ok(state)
@@ -118,7 +116,7 @@ impl Backing for FaultyBacking {
         let mut world = self.world.lock();
         let verdict = world.plan.admit(FaultKind::Write);
         match verdict {
-            // The survivors decide which of its lines and words got in.
+            // Survivors decide which of its lines and words were written back.
             Verdict::Go | Verdict::Cut => self.put(&mut world, memory, offset, bytes),
             Verdict::Fail(_) => {
                 for part in parts(offset, bytes.len() as u64) {
@@ -145,7 +143,7 @@ impl Backing for FaultyBacking {
         match verdict {
             Verdict::Go => file.persist(ranges),
             Verdict::Fail(_) => file.poison_stores(ranges),
-            // What is pending stays pending: any of it may have got in.
+            // Pending stores stay pending: any of them may have been written back.
             Verdict::Cut | Verdict::Off => {}
         }
         verdict.or_fail("persist", &self.name)

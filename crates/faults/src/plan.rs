@@ -1,14 +1,13 @@
-//! Which request fails, and how.
+//! The fault plan: which requests fail, and how.
 //!
-//! Every request passes [`Plan::admit`], which counts it and answers what becomes of it. Two
-//! counters: *requests* are all, *operations* those that change or sync something. Cuts go by
-//! operations (nothing new can be learned between two of them), errors by requests (reads fail too).
+//! [`FaultPlan::admit`] counts every request and returns its verdict. There are two counters:
+//! *requests* are all, *operations* are those that change or sync something. Power cuts are planned
+//! by operation (cuts between two operations are equivalent), errors by request (reads fail, too).
 //!
-//! Invariant: a request that is not let through has no effect beyond the one its verdict names; once
-//! power is off it stays off.
+//! Invariant: a rejected request has no effect beyond the one of its verdict; once power is off it
+//! stays off.
 //!
-//! Source: ours; failing each request in turn is how SQLite tests its I/O ("How SQLite Is Tested",
-//! section 3).
+//! Source: "How SQLite Is Tested", section 3 (failing each request in turn).
 
 use std::io;
 
@@ -16,7 +15,7 @@ use rustix::io::Errno;
 use siltstone_engine::{Error, Result};
 use siltstone_structures::SplitMix64;
 
-/// The requests that an injected error hits.
+/// The kind of requests that an injected error affects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
     /// Reads of bytes, and `open`, `exists`, `list` and `subdirectories`.
@@ -29,8 +28,8 @@ pub enum FaultKind {
     Names,
     /// `Vfs::sync_dir`, and the sync in `Vfs::subdirectory`.
     DirSync,
-    /// What takes a file descriptor: creating, opening, locking and listing. Each of these is of
-    /// another kind, too.
+    /// Requests that need a file descriptor: creating, opening, locking and listing. Each of these
+    /// is of another kind, too.
     Descriptors,
     /// All of these.
     Any,
@@ -46,20 +45,20 @@ impl FaultKind {
     }
 }
 
-/// What planned errors say.
+/// The error of planned faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultError {
-    /// `EIO`: the medium fails.
+    /// `EIO`: the device fails.
     Io,
-    /// `ENOSPC`: the medium is full.
+    /// `ENOSPC`: the device is full.
     DiskFull,
-    /// `EMFILE`: the process has as many open files as it may have.
+    /// `EMFILE`: the process has reached its limit of open files.
     ProcessFiles,
-    /// `ENFILE`: so has the system.
+    /// `ENFILE`: the system has reached its limit of open files.
     SystemFiles,
     /// `ENOMEM`: the system is out of memory.
     OutOfMemory,
-    /// `EAGAIN`: the system asks to try again.
+    /// `EAGAIN`: try again.
     TryAgain,
 }
 
@@ -76,7 +75,7 @@ impl FaultError {
     }
 }
 
-/// A request as the plan sees it.
+/// A request, as the plan sees it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request {
     /// Neither `Any` nor `Descriptors`.
@@ -90,20 +89,20 @@ impl From<FaultKind> for Request {
     }
 }
 
-/// What becomes of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Go,
-    /// An error of the medium.
+    /// An I/O error.
     Fail(Errno),
-    /// Power goes off in the middle of it.
+    /// Power is cut during the request.
     Cut,
-    /// Power was off before.
+    /// Power is off.
     Off,
 }
 
 impl Verdict {
-    /// The error of a request that was not let through.
+    /// The error of a request that is not admitted.
     pub(super) fn or_fail(self, operation: &'static str, file: &str) -> Result<()> {
         match self {
             Verdict::Go => Ok(()),
@@ -115,16 +114,16 @@ impl Verdict {
     }
 }
 
-pub(super) struct Plan {
+pub(super) struct FaultPlan {
     pub(super) requests: u64,
     pub(super) operations: u64,
     pub(super) power_is_off: bool,
     pub(super) cut_at: Option<u64>,
     /// By request number.
     pub(super) fail_at: Vec<(u64, FaultKind)>,
-    /// How many more of a kind fail.
+    /// How many more requests of a kind fail.
     pub(super) fail_next: Vec<(FaultKind, u64)>,
-    /// What planned errors say.
+    /// The error of planned faults.
     pub(super) error: FaultError,
     pub(super) error_rate: f64,
     pub(super) capacity_bytes: u64,
@@ -132,9 +131,9 @@ pub(super) struct Plan {
     pub(super) random: SplitMix64,
 }
 
-impl Plan {
+impl FaultPlan {
     pub(super) fn new(seed: u64) -> Self {
-        Plan {
+        FaultPlan {
             requests: 0,
             operations: 0,
             power_is_off: false,
@@ -149,7 +148,7 @@ impl Plan {
         }
     }
 
-    /// Counts a request and judges it.
+    /// Counts a request and decides its outcome.
     pub(super) fn admit(&mut self, request: impl Into<Request>) -> Verdict {
         let request = request.into();
         if self.power_is_off {
@@ -165,11 +164,11 @@ impl Plan {
                 return Verdict::Cut;
             }
         }
-        // All three are asked each time, so that one plan doesn't shift another.
+        // All three are evaluated each time, so that one plan does not shift another.
         let named = self.fail_at.iter().any(|&(at, kind)| at == number && kind.hits(request));
         let next = self.use_up(request);
         let unlucky = self.error_rate > 0.0 && self.random.chance(self.error_rate);
-        // Names live in a journal; what fails at random is the moving of bytes.
+        // Names are in a journal; random errors affect only data.
         let unlucky = unlucky && request.kind != FaultKind::Names;
         if named || next || unlucky { Verdict::Fail(self.error.errno()) } else { Verdict::Go }
     }

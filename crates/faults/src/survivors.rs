@@ -1,14 +1,13 @@
-//! What is on the medium when power comes back.
+//! The state after a power cut.
 //!
-//! Walks the durable tree, adds the pending changes that this fate keeps, and builds a fresh medium
-//! from the outcome, all of it durable. The original stays as it is, so one moment can be survived
-//! in many ways.
+//! Builds a new file system from the durable tree and a choice of the pending changes; everything
+//! in it is durable. The original is unchanged, so one moment has many survivors.
 //!
-//! Invariant: what a successful sync covered is kept by every fate; a sector has a value that it
-//! had since the last sync, a name a state that it had; the same seed gives the same survivor.
+//! Invariant: everything covered by a successful sync is in every survivor; a sector has a value,
+//! and a name a state, that it had since the last sync; the same seed gives the same survivor.
 //!
-//! Source: ours, after Pillai et al., OSDI 2014. Drawing the shape first gives the extremes, which
-//! find most bugs, as often as the mixtures, which find the rest.
+//! Source: after Pillai et al., OSDI 2014. Drawing the shape first gives the extremes, which find
+//! most bugs, as often as the mixtures, which find the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,23 +18,24 @@ use siltstone_vfs::backend::{Node, SECTOR_BYTES, SparseBytes};
 
 use super::Faulty;
 use super::directory::{Bindings, Directory, SharedDirectory};
-use super::file::{Behind, FileState, SharedFile};
-use super::plan::Plan;
+use super::file::{FileState, Preallocation, SharedFile};
+use super::plan::FaultPlan;
 
-/// In one of so many files the file system told the length before the bytes, as ext4 does with `data=writeback`.
-const RUBBISH_OF: u64 = 4;
+/// In one of this many files the length was durable before the bytes, as in ext4 with
+/// `data=writeback`.
+const GARBAGE_ONE_IN: u64 = 4;
 
-/// Zeros that show behind the end of a file that was growing.
-pub(super) const MOST_BEHIND: u64 = 100_000;
+/// The limit of the zeros past the end of an append file.
+pub(super) const MAX_PREALLOCATION_BYTES: u64 = 100_000;
 
-/// Which of the pending changes a power cut leaves.
+/// The pending changes that a power cut leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Survival {
     /// None.
     LoseAll,
-    /// Those before a random moment, over all files and directories; the one at that moment torn.
+    /// Those before a random moment in all files and directories; the one at that moment is torn.
     KeepPrefix,
-    /// Any, sector by sector, line by line and name by name.
+    /// A random subset by sector, line and name.
     Random,
     /// All.
     KeepAll,
@@ -48,11 +48,11 @@ impl Survival {
 }
 
 impl Faulty {
-    /// The whole medium as it is when power comes back, if it went off now (or when it did): power
-    /// on, no faults planned, counters at 0, the same capacity. The seed draws the
-    /// [`Survival`] — half of the seeds `Random`, a quarter `KeepPrefix` — and all else.
+    /// The whole file system after a power cut now (or when power was cut): power is on, no faults
+    /// are planned, counters are 0, the capacity is the same. The seed draws the [`Survival`] (half
+    /// of the seeds `Random`, a quarter `KeepPrefix`) and everything else.
     ///
-    /// Costs a pointer for every 16 KiB on the medium, and a walk over what is pending.
+    /// Costs a pointer per 16 KiB of data, and a pass over the pending changes.
     pub fn survivors(&self, seed: u64) -> Faulty {
         let survival = match SplitMix64::new(seed).below(8) {
             0 => Survival::LoseAll,
@@ -63,25 +63,25 @@ impl Faulty {
         self.survivors_as(survival, seed)
     }
 
-    /// As [`survivors`](Faulty::survivors), of a given shape.
+    /// As [`survivors`](Faulty::survivors), with a given shape.
     pub fn survivors_as(&self, survival: Survival, seed: u64) -> Faulty {
         let world = self.world.lock();
-        let mut fate = Fate { survival, seed, moment: 0, files: BTreeMap::new() };
+        let mut builder = SurvivorBuilder { survival, seed, moment: 0, files: BTreeMap::new() };
         if survival == Survival::KeepPrefix {
             let mut moments = Moments::default();
             moments.visit_directory(&world.root.lock());
             let chosen = SplitMix64::stream(seed, u64::MAX).below(moments.pending.len() as u64 + 1);
-            fate.moment = moments.pending.into_iter().nth(chosen as usize).unwrap_or(u64::MAX);
+            builder.moment = moments.pending.into_iter().nth(chosen as usize).unwrap_or(u64::MAX);
         }
-        let root = fate.directory(&world.root.lock());
-        let mut plan = Plan::new(SplitMix64::stream(seed, u64::MAX - 1).next_u64());
+        let root = builder.directory(&world.root.lock());
+        let mut plan = FaultPlan::new(SplitMix64::stream(seed, u64::MAX - 1).next_u64());
         plan.capacity_bytes = world.plan.capacity_bytes;
         plan.torn_on_full = world.plan.torn_on_full;
         Faulty::from_parts(plan, root, world.next_id)
     }
 }
 
-/// The numbers of all pending changes.
+/// The sequence numbers of all pending changes.
 #[derive(Default)]
 struct Moments {
     pending: BTreeSet<u64>,
@@ -93,7 +93,7 @@ impl Moments {
         self.pending.extend(directory.journal.iter().map(|change| change.sequence));
         let bound = directory.journal.iter().flat_map(|change| &change.bindings);
         let bound = bound.filter_map(|(_, node)| node.as_ref());
-        // All that is named now was named durably or by the journal.
+        // Every current name is durable or in the journal.
         for node in directory.durable.iter().map(|(_, node)| node).chain(bound) {
             match node {
                 Node::File(file) => {
@@ -114,17 +114,17 @@ impl Moments {
     }
 }
 
-/// One way in which it may have gone.
-struct Fate {
+/// Builds one survivor.
+struct SurvivorBuilder {
     survival: Survival,
     seed: u64,
     /// For `KeepPrefix`: changes before it are kept, the one with this number is torn.
     moment: u64,
-    /// Survivors by identity, so that a file of two names stays one file.
+    /// Survivors by file id, so that a file with two names stays one file.
     files: BTreeMap<u64, SharedFile>,
 }
 
-impl Fate {
+impl SurvivorBuilder {
     fn directory(&mut self, directory: &Directory) -> SharedDirectory {
         let mut names = Bindings::default();
         for (name, node) in self.names(directory).iter() {
@@ -134,10 +134,10 @@ impl Fate {
             };
             names.set(name, Some(node));
         }
-        Arc::new(Mutex::new(Directory::settled(directory.id, names)))
+        Arc::new(Mutex::new(Directory::new_durable(directory.id, names)))
     }
 
-    /// The names that are left, bound to the files and directories of the original.
+    /// The surviving names, bound to the files and directories of the original.
     fn names(&self, directory: &Directory) -> Bindings {
         let mut random = SplitMix64::stream(self.seed, directory.id);
         let bias = Bias::draw(&mut random);
@@ -148,7 +148,7 @@ impl Fate {
                 Survival::LoseAll => false,
                 Survival::KeepAll => true,
                 Survival::KeepPrefix => change.sequence < self.moment,
-                // A name that missed one state cannot be in a later one.
+                // If a name misses one state, it cannot have a later one.
                 Survival::Random => {
                     bias.keeps(&mut random) && !change.names().any(|name| lost.contains(name))
                 }
@@ -187,10 +187,10 @@ impl Fate {
             }
         };
         let mut bytes = bytes;
-        if file.behind != Behind::Nothing && random.coin() {
-            bytes.set_len(bytes.len() + random.below(MOST_BEHIND));
+        if file.preallocation != Preallocation::None && random.coin() {
+            bytes.set_len(bytes.len() + random.below(MAX_PREALLOCATION_BYTES));
         }
-        let survivor = Arc::new(Mutex::new(FileState::settled(file.id, bytes)));
+        let survivor = Arc::new(Mutex::new(FileState::new_durable(file.id, bytes)));
         self.files.insert(file.id, survivor.clone());
         survivor
     }
@@ -199,7 +199,7 @@ impl Fate {
 /// All changes before the moment, and some sectors of the one at it.
 fn prefix_of(file: &FileState, moment: u64, random: &mut SplitMix64) -> SparseBytes {
     let mut bytes = file.durable.clone();
-    // A failed write left several changes of one number.
+    // A failed write is several changes with the same number.
     for change in file.pending.iter().take_while(|change| change.sequence <= moment) {
         if change.sequence < moment {
             change.apply(&mut bytes);
@@ -214,8 +214,8 @@ fn prefix_of(file: &FileState, moment: u64, random: &mut SplitMix64) -> SparseBy
     bytes
 }
 
-/// For each sector the value after any number of the changes that touched it, and any length; in a sector that is
-/// new and got none of them there are zeros, or rubbish.
+/// For each sector, the value after any prefix of the changes to it, and any length. A new sector
+/// without any of its changes has zeros or garbage.
 fn any_of(file: &FileState, random: &mut SplitMix64) -> SparseBytes {
     let mut touches: BTreeMap<u64, u64> = BTreeMap::new();
     for part in file.pending.iter().flat_map(|change| change.parts()) {
@@ -239,14 +239,14 @@ fn any_of(file: &FileState, random: &mut SplitMix64) -> SparseBytes {
         }
     }
     bytes.set_len(any_length(file, random));
-    if random.below(RUBBISH_OF) == 0 {
-        leave_rubbish(unwritten, file.durable.len(), random, &mut bytes);
+    if random.below(GARBAGE_ONE_IN) == 0 {
+        leave_garbage(unwritten, file.durable.len(), random, &mut bytes);
     }
     bytes
 }
 
-/// Where a file became longer and its bytes did not come, whatever was on those sectors before.
-fn leave_rubbish(
+/// Garbage where the file grew and its bytes were lost.
+fn leave_garbage(
     sectors: Vec<u64>,
     durable: u64,
     random: &mut SplitMix64,
@@ -255,13 +255,13 @@ fn leave_rubbish(
     for start in sectors.into_iter().map(|sector| sector * SECTOR_BYTES) {
         let end = (start + SECTOR_BYTES).min(bytes.len());
         if (durable..end).contains(&start) {
-            let rubbish: Vec<u8> = (start..end).map(|_| random.next_u64() as u8).collect();
-            bytes.write(start, &rubbish);
+            let garbage: Vec<u8> = (start..end).map(|_| random.next_u64() as u8).collect();
+            bytes.write(start, &garbage);
         }
     }
 }
 
-/// A length that the file had since its last sync, or a sector's end between two of them.
+/// A length of the file since its last sync, or the end of a sector between two of them.
 fn any_length(file: &FileState, random: &mut SplitMix64) -> u64 {
     let mut lengths = vec![file.durable.len()];
     lengths.extend(file.pending.iter().map(|change| change.length_after));
@@ -275,8 +275,8 @@ fn any_length(file: &FileState, random: &mut SplitMix64) -> u64 {
     }
 }
 
-/// Whether one file or directory lost all, kept all, or got a mixture: independent coins alone
-/// would hardly ever give a large file that is wholly lost beside one that is wholly there.
+/// Whether a file or directory loses all changes, keeps all, or gets a mixture. Independent draws
+/// would almost never give a large file that is lost next to one that is kept.
 enum Bias {
     Lose,
     Mix,
@@ -300,7 +300,7 @@ impl Bias {
         }
     }
 
-    /// How many of `count` changes in a row.
+    /// How many of `count` consecutive changes are kept.
     fn keeps_of(&self, count: u64, random: &mut SplitMix64) -> u64 {
         match self {
             Bias::Lose => 0,

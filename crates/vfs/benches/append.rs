@@ -1,12 +1,12 @@
-//! Appends to a growing file of a disk, stored to mapped pages and written: percentiles side by side.
+//! Latency percentiles of appends to a file on disk: copied into a mapping, and written.
 //!
-//! `cargo bench -p siltstone-vfs --bench append -- [appends]`, in a directory below the present one. An
-//! append is made every microsecond or so, as a table's writer does.
+//! `cargo bench -p siltstone-vfs --bench append -- [appends]`. The file is in the current
+//! directory. There is about one append per microsecond, like from the writer of a table.
 
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "a benchmark speaks on standard output"
+    reason = "a benchmark prints its results"
 )]
 
 use std::time::{Duration, Instant};
@@ -17,9 +17,9 @@ use siltstone_vfs::{Disk, DiskOptions, Vfs};
 fn main() {
     let appends = std::env::args().filter_map(|it| it.parse().ok()).next().unwrap_or(2_000_000);
     for bytes in [132, 400, 1060] {
-        for (name, stores_appends) in [("written", false), ("stored", true)] {
+        for (name, map_appends) in [("written", false), ("mapped", true)] {
             let directory = tempfile::tempdir_in(".").unwrap();
-            let options = DiskOptions { stores_appends, ..DiskOptions::default() };
+            let options = DiskOptions { map_appends, ..DiskOptions::default() };
             let disk = Disk::open(directory.path()).unwrap().with_options(options);
             let mut took = measure(&disk, bytes, appends / (bytes / 100) as u64);
             took.sort_unstable();

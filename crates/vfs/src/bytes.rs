@@ -1,32 +1,32 @@
-//! The bytes of a file that lives in memory: sparse, and copied only where a copy is changed.
+//! The content of a file in memory: sparse, with copy-on-write clones.
 //!
-//! A map from chunk number to a shared chunk of 16 KiB. Cloning shares all chunks; the first write
-//! to a shared chunk copies that one. Each chunk has a bit for each of its 32 sectors that says
-//! whether it takes space, so a hole costs nothing and "disk full" can be told to the sector.
+//! A map from chunk number to a shared chunk of 16 KiB. A clone shares all chunks; the first write
+//! to a shared chunk copies it. A chunk has a bit for each of its 32 sectors that says whether the
+//! sector is allocated, so holes cost nothing and a full disk can be simulated to the sector.
 //!
 //! Invariant: a byte of a sector whose bit is clear is zero, and so is every byte at or past the
 //! length; a chunk without bits is not in the map.
 //!
-//! Source: ours. Copy on write makes a fork of a whole medium cost a pointer a chunk, which is what
-//! lets a test look at thousands of power cuts.
+//! A clone of a whole directory costs a pointer per chunk, so a test can check thousands of power
+//! cuts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The unit that a device writes whole, in bytes.
+/// The unit that a device writes atomically, in bytes.
 pub const SECTOR_BYTES: u64 = 512;
 
 const CHUNK_BYTES: u64 = 32 * SECTOR_BYTES;
 
-/// The largest length, in bytes: that of the operating system (`off_t`).
+/// The maximum length in bytes, that of `off_t`.
 const MAX_BYTES: u64 = i64::MAX as u64;
 
-/// `offset + len` if a file can reach that far.
+/// `offset + len`, if that is a valid length.
 pub fn end_of(offset: u64, len: u64) -> Option<u64> {
     offset.checked_add(len).filter(|&end| end <= MAX_BYTES)
 }
 
-/// Sparse bytes with a length. A clone costs a pointer a chunk.
+/// Sparse bytes with a length. A clone costs a pointer per chunk.
 #[derive(Clone, Default)]
 pub struct SparseBytes {
     len: u64,
@@ -51,12 +51,12 @@ impl SparseBytes {
         self.len == 0
     }
 
-    /// The space taken, in bytes: whole sectors, holes not counted.
+    /// The allocated space in bytes: whole sectors, without holes.
     pub fn allocated_bytes(&self) -> u64 {
         self.allocated_sectors * SECTOR_BYTES
     }
 
-    /// Fills `buf` from `offset`; `false`, and nothing read, if the end comes before.
+    /// Fills `buf` from `offset`; returns `false` without reading if the range ends past the end.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> bool {
         if end_of(offset, buf.len() as u64).is_none_or(|end| end > self.len) {
             return false;
@@ -73,7 +73,7 @@ impl SparseBytes {
         true
     }
 
-    /// Writes `bytes` at `offset`, growing if need be. The caller has checked [`end_of`].
+    /// Writes `bytes` at `offset`, growing if necessary. The caller has checked [`end_of`].
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         let end = offset + bytes.len() as u64;
         let mut rest = bytes;
@@ -82,9 +82,9 @@ impl SparseBytes {
             let chunk = self.chunks.entry(piece.chunk).or_insert_with(Chunk::empty);
             let chunk = Arc::make_mut(chunk);
             chunk.bytes[piece.start..piece.end].copy_from_slice(head);
-            let fresh = piece.touched() & !chunk.allocated;
-            chunk.allocated |= fresh;
-            self.allocated_sectors += u64::from(fresh.count_ones());
+            let added = piece.touched() & !chunk.allocated;
+            chunk.allocated |= added;
+            self.allocated_sectors += u64::from(added.count_ones());
             rest = tail;
         }
         if !bytes.is_empty() {
@@ -92,16 +92,16 @@ impl SparseBytes {
         }
     }
 
-    /// Makes a range read as zeros and gives back the sectors that lie wholly in it. The length
-    /// stays; what lies past it is left alone.
+    /// Zeros a range and deallocates the sectors that are completely in it. The length and the
+    /// bytes past it are unchanged.
     pub fn zero(&mut self, offset: u64, len: u64) {
         let end = offset.saturating_add(len);
-        // The last sector goes back whole when nothing of the file remains in it.
+        // The last sector is deallocated completely if no byte of the file remains in it.
         let end = if end >= self.len { self.len.next_multiple_of(SECTOR_BYTES) } else { end };
         self.erase(offset, end);
     }
 
-    /// Cuts, or extends with a hole.
+    /// Truncates, or extends with a hole.
     pub fn set_len(&mut self, len: u64) {
         if len < self.len {
             self.erase(len, self.len.next_multiple_of(SECTOR_BYTES));
@@ -109,7 +109,7 @@ impl SparseBytes {
         self.len = len;
     }
 
-    /// How much more space a write to this range would take, in bytes.
+    /// The space in bytes that a write to this range would allocate.
     pub fn missing_bytes(&self, offset: u64, len: u64) -> u64 {
         let missing = |piece: Piece| {
             let allocated = self.chunks.get(&piece.chunk).map_or(0, |chunk| chunk.allocated);
@@ -151,7 +151,7 @@ impl Chunk {
     }
 }
 
-/// The part of a range that lies in one chunk.
+/// The part of a range that is in one chunk.
 struct Piece {
     chunk: u64,
     start: usize,
@@ -163,12 +163,12 @@ impl Piece {
         self.end - self.start
     }
 
-    /// The bits of the sectors that it touches.
+    /// The bits of the sectors that it overlaps.
     fn touched(&self) -> u32 {
         bits(self.start / SECTOR_BYTES as usize, self.end.div_ceil(SECTOR_BYTES as usize))
     }
 
-    /// The bits of the sectors that lie wholly in it.
+    /// The bits of the sectors that it covers completely.
     fn covered(&self) -> u32 {
         bits(self.start.div_ceil(SECTOR_BYTES as usize), self.end / SECTOR_BYTES as usize)
     }
@@ -205,20 +205,20 @@ mod tests {
         out
     }
 
-    /// Against the plainest model there is: a vector of bytes.
+    /// Compares with a vector of bytes.
     #[test]
-    fn sparse_bytes_behave_as_a_vector_does() {
-        let mut dice = siltstone_structures::SplitMix64::new(11);
+    fn sparse_bytes_behave_like_a_vector() {
+        let mut random = siltstone_structures::SplitMix64::new(11);
         for _ in 0..50 {
             let mut sparse = SparseBytes::default();
             let mut plain: Vec<u8> = Vec::new();
             for _ in 0..40 {
-                let offset = dice.below(3 * CHUNK_BYTES);
-                let len = dice.below(CHUNK_BYTES + 2000);
+                let offset = random.below(3 * CHUNK_BYTES);
+                let len = random.below(CHUNK_BYTES + 2000);
                 let (from, to) = (offset as usize, (offset + len) as usize);
-                match dice.below(3) {
+                match random.below(3) {
                     0 => {
-                        let value = dice.below(256) as u8;
+                        let value = random.below(256) as u8;
                         sparse.write(offset, &vec![value; len as usize]);
                         if len > 0 {
                             plain.resize(plain.len().max(to), 0);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clone_does_not_see_later_writes_and_holes_give_space_back() {
+    fn clone_is_isolated_and_holes_are_deallocated() {
         let mut bytes = SparseBytes::default();
         bytes.write(100, &[1; 3000]);
         assert_eq!(bytes.allocated_bytes(), 7 * SECTOR_BYTES);

@@ -1,48 +1,49 @@
-//! From counted requests to the time a device would have been busy.
+//! A model of a device: its busy time, computed from counted requests.
 //!
-//! A device is six numbers. Its busy time is the latencies of all requests, of which it serves
-//! `parallelism` at once, plus the transfer of all bytes, plus the syncs, each of which waits
-//! alone:
+//! A device has six parameters. Its busy time is the latency of all requests, of which it serves
+//! `parallelism` at once, plus the transfer time of all bytes, plus the syncs, which are served one
+//! by one:
 //!
 //! ```text
 //! time = (reads · read_latency + writes · write_latency) / parallelism
 //!      + bytes_read / read_rate + bytes_written / write_rate + syncs · sync_latency
 //! ```
 //!
-//! Invariant: the time is linear in the counts, so times of parts add up to the time of the whole.
-//! It is arithmetic on counts alone: nothing sleeps, and the machine that ran the test has no part
-//! in it.
+//! Invariant: the time is linear in the counts, so the times of parts add up to the time of the
+//! whole. It is computed from counts alone: nothing sleeps, and the machine that runs the test has
+//! no influence.
 //!
-//! Source: ours, the simplest form of the affine cost model (latency plus size over bandwidth) that
-//! still tells a seek from a stream. The numbers of the presets are round figures of their class;
-//! those of Optane and DRAM follow Yang et al., "An Empirical Guide to the Behavior and Use of
-//! Scalable Persistent Memory", FAST 2020, section 3.
+//! This is the simplest affine cost model (latency plus size over bandwidth) that distinguishes
+//! seeks from streaming. The presets have round numbers of their class.
+//!
+//! Source: Yang et al., "An Empirical Guide to the Behavior and Use of Scalable Persistent Memory",
+//! FAST 2020, section 3 (Optane and DRAM).
 
 use std::time::Duration;
 
 use siltstone_engine::{IoCounters, IoCounts, Purpose};
 
-/// How fast a device is.
+/// The performance of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Device {
-    /// What to call it in reports.
+    /// The name in reports.
     pub name: &'static str,
-    /// From a read request to its first byte.
+    /// The latency of a read request.
     pub read_latency: Duration,
-    /// From a write request to its acceptance.
+    /// The latency of a write request.
     pub write_latency: Duration,
-    /// Sustained read bandwidth; 0 means that bytes cost nothing.
+    /// Sustained read bandwidth; 0: transfers take no time.
     pub read_bytes_per_second: u64,
-    /// Sustained write bandwidth; 0 means that bytes cost nothing.
+    /// Sustained write bandwidth; 0: transfers take no time.
     pub write_bytes_per_second: u64,
-    /// What a sync costs beyond the writes before it.
+    /// The time of a sync beyond that of the writes before it.
     pub sync_latency: Duration,
-    /// Requests served at once; 0 counts as 1.
+    /// Requests served in parallel; 0 counts as 1.
     pub parallelism: u32,
 }
 
 impl Device {
-    /// A data-centre NVMe drive, PCIe 3 ×4, with a write cache that survives power cuts.
+    /// A data-center NVMe drive, PCIe 3 ×4, with a power-safe write cache.
     pub const NVME_SSD: Device = Device {
         name: "NVMe SSD",
         read_latency: Duration::from_micros(80),
@@ -53,7 +54,7 @@ impl Device {
         parallelism: 64,
     };
 
-    /// A SATA drive; its cache is volatile, so a sync empties it.
+    /// A SATA drive with a volatile cache, which a sync flushes.
     pub const SATA_SSD: Device = Device {
         name: "SATA SSD",
         read_latency: Duration::from_micros(100),
@@ -64,7 +65,7 @@ impl Device {
         parallelism: 10,
     };
 
-    /// A disk of 7200 turns a minute: half a turn and a middling seek for each request.
+    /// A disk of 7200 rotations per minute: half a rotation and an average seek per request.
     pub const HDD: Device = Device {
         name: "HDD",
         read_latency: Duration::from_millis(8),
@@ -75,7 +76,7 @@ impl Device {
         parallelism: 1,
     };
 
-    /// One Optane persistent memory module of the first generation.
+    /// A module of Optane persistent memory, first generation.
     pub const OPTANE_PMEM: Device = Device {
         name: "Optane PMem",
         read_latency: Duration::from_nanos(305),
@@ -86,7 +87,7 @@ impl Device {
         parallelism: 4,
     };
 
-    /// One channel of DDR4 memory.
+    /// A channel of DDR4 memory.
     pub const DRAM: Device = Device {
         name: "DRAM",
         read_latency: Duration::from_nanos(100),
@@ -101,7 +102,7 @@ impl Device {
     pub const PRESETS: [Device; 5] =
         [Device::DRAM, Device::OPTANE_PMEM, Device::NVME_SSD, Device::SATA_SSD, Device::HDD];
 
-    /// How long the device would have been busy with these requests.
+    /// The busy time for these requests.
     pub fn time(&self, counts: &IoCounts) -> Duration {
         let latency = counts.reads as f64 * self.read_latency.as_secs_f64()
             + counts.writes as f64 * self.write_latency.as_secs_f64();
@@ -112,7 +113,7 @@ impl Device {
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 
-    /// How long it would have been busy with all requests counted so far, whatever their purpose.
+    /// The busy time for all requests counted so far, for all purposes.
     pub fn time_of_all(&self, counters: &IoCounters) -> Duration {
         let times = Purpose::ALL.iter().map(|&purpose| self.time(&counters.get(purpose)));
         times.fold(Duration::ZERO, Duration::saturating_add)
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latency_is_shared_by_parallel_requests_and_bandwidth_is_not() {
+    fn parallel_requests_share_latency_but_not_bandwidth() {
         let device = Device {
             name: "test",
             read_latency: Duration::from_millis(10),
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_all_purposes_adds_up() {
+    fn times_of_all_purposes_add_up() {
         let counters = IoCounters::default();
         counters.read(Purpose::Get, 4096);
         counters.write(Purpose::Log, 100);
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_read_orders_the_presets_as_everyone_knows_them() {
+    fn presets_are_ordered_by_the_time_of_a_random_read() {
         let read = IoCounts { reads: 1, bytes_read: 4096, ..IoCounts::default() };
         let times = Device::PRESETS.map(|device| device.time(&read));
         assert!(times.is_sorted(), "{times:?}");

@@ -1,25 +1,26 @@
-//! Where bytes live.
+//! A virtual file system: the storage interface of the engines.
 //!
 //! A [`Vfs`] is a directory of named files with positioned reads and writes, syncs, atomic rename
-//! and hole punching; a [`File`] is one of them. Every request names its [`Purpose`]. What follows
-//! a crash is part of the contract:
+//! and hole punching; a [`File`] is one of them. Every request names its [`Purpose`]. Durability is
+//! part of the contract:
 //!
-//! * Bytes written to a file are durable after its [`File::sync`] returned.
-//! * Creating, renaming and removing names is durable after [`Vfs::sync_dir`] returned; a file's
-//!   bytes don't make its name durable.
-//! * Between syncs a power cut may keep any subset of the written sectors (512 bytes), in any order. Where a file became
-//!   longer and what was written there is not kept there may be anything.
-//! * After a failed sync nothing is known of what it covered; a later success doesn't repair that.
+//! * Bytes written to a file are durable after [`File::sync`] has returned.
+//! * Created, renamed and removed names are durable after [`Vfs::sync_dir`] has returned. Syncing a
+//!   file does not make its name durable.
+//! * A power cut may keep any subset of the sectors (512 bytes) written since the last sync, in any
+//!   order. If a file grew and a sector of the new part was not kept, it may have any content.
+//! * After a failed sync, the state of everything it covers is unknown. A later successful sync
+//!   does not change that.
 //!
-//! [`Vfs::map`] makes byte-addressable memory of a file, with rules of its own: see [`pmem`].
+//! [`Vfs::map`] maps a file as byte-addressable memory, with its own rules: see [`pmem`].
 //!
-//! | module | one idea |
+//! | module | content |
 //! | --- | --- |
-//! | [`disk`] | [`Disk`]: a directory of the machine's file system |
-//! | [`ram`] | [`Ram`]: the same in memory, forked in no time |
-//! | [`overlay`] | [`Overlay`]: any medium, left as it is: what is written is kept in memory |
-//! | [`metered`] | [`Metered`]: any medium, with requests and bytes counted by purpose |
-//! | [`device`] | [`Device`]: from counted requests to the time a device would have been busy |
+//! | [`disk`] | [`Disk`]: a directory of the operating system's file system |
+//! | [`ram`] | [`Ram`]: a directory in memory, with copy-on-write forks |
+//! | [`overlay`] | [`Overlay`]: a read-only view of a directory that keeps writes in memory |
+//! | [`metered`] | [`Metered`]: counts requests and bytes by purpose |
+//! | [`device`] | [`Device`]: a model of the busy time of a device from counted requests |
 //! | [`backend`] | shared parts for crates that implement [`Vfs`] |
 //! | [`pmem`] | [`Mapping`] and [`PmemPool`]: byte-addressable memory, persist barriers, pages |
 
@@ -48,95 +49,96 @@ pub use ram::Ram;
 
 /// A directory of named files.
 ///
-/// A name is one to 255 bytes without `/` or NUL, and neither `.` nor `..`; any other is refused
-/// with `Io` of kind `InvalidInput`. `Any` is there so that [`link`](Vfs::link) can tell whether
-/// its target is of its own kind.
+/// A name has 1 to 255 bytes without `/` or NUL, and is neither `.` nor `..`; any other name is
+/// rejected with `Io` of kind `InvalidInput`. The supertrait `Any` lets [`link`](Vfs::link) check
+/// whether its target is of the same type.
 pub trait Vfs: Any + Send + Sync {
-    /// What to call this directory in messages.
+    /// The directory's name in messages.
     fn name(&self) -> String;
 
-    /// Creates an empty file for reading and writing. Fails if `name` is there.
+    /// Creates an empty file for reading and writing. Fails if `name` exists.
     fn create(&self, name: &str) -> Result<Arc<dyn File>>;
 
-    /// The same for a file that will grow by many small appends, as a log does. The medium may have more
-    /// of it ready than was written: until [`File::trim_preallocation`], and for ever if the process dies before,
-    /// whoever opens it may find zeros behind its end.
+    /// Creates a file that grows by many small appends, such as a log. Space past its end may be
+    /// preallocated: until [`File::trim_preallocation`], and permanently after a crash, other
+    /// handles may see zeros past its end.
     fn create_append(&self, name: &str) -> Result<Arc<dyn File>> {
         self.create(name)
     }
 
-    /// Opens a file that is there, for reading, and for writing if `mode` says so.
+    /// Opens an existing file for reading, or for reading and writing.
     fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>>;
 
-    /// Whether the file is there.
+    /// Whether the file exists.
     fn exists(&self, name: &str) -> Result<bool>;
 
     /// The names of all files, sorted. Subdirectories are not listed.
     fn list(&self) -> Result<Vec<String>>;
 
-    /// Removes a file. Open handles go on reading it.
+    /// Removes a file. Open handles can still read it.
     fn remove(&self, name: &str) -> Result<()>;
 
-    /// Renames a file, atomically replacing what bore the new name.
+    /// Renames a file, atomically replacing a file of the new name.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
 
     /// Makes creations, renames and removals in this directory durable.
     fn sync_dir(&self, purpose: Purpose) -> Result<()>;
 
-    /// The subdirectory `name`, created (durably, in this directory) if it is not there.
+    /// The subdirectory `name`, created (durably, in this directory) if it does not exist.
     fn subdirectory(&self, name: &str) -> Result<Arc<dyn Vfs>>;
 
     /// The names of all subdirectories, sorted.
     fn subdirectories(&self) -> Result<Vec<String>>;
 
-    /// Removes a subdirectory and all in it.
+    /// Removes a subdirectory and its contents.
     fn remove_subdirectory(&self, name: &str) -> Result<()>;
 
-    /// Takes the lock file `name`, which no other process (nor this one twice) can have until the
-    /// guard is dropped. The operating system frees it when the process dies.
+    /// Takes an exclusive lock on the lock file `name`, held until the guard is dropped. The
+    /// operating system releases it when the process ends.
     ///
     /// # Errors
-    /// [`Error::Locked`] if it is taken.
+    /// [`Error::Locked`] if another process holds it, or this one.
     fn lock(&self, name: &str) -> Result<LockGuard>;
 
-    /// Takes the lock file `name` along with others who do so, where the medium can; nobody has it for himself
-    /// meanwhile. Nothing is changed: where there is no such file there is nobody to keep out.
+    /// Takes a shared lock on the lock file `name`, where the backend supports it. Nothing is
+    /// written: if there is no lock file, there is no holder.
     ///
     /// # Errors
-    /// [`Error::Locked`] if somebody has it for himself.
+    /// [`Error::Locked`] if the lock is held exclusively.
     fn share_lock(&self, name: &str) -> Result<LockGuard> {
         if self.exists(name)? { self.lock(name) } else { Ok(LockGuard::new(())) }
     }
 
-    /// Gives this directory's file `name` a second name `to_name` in `target` without copying, if
-    /// both are the same kind of medium and it can (`false`: copy). The bytes must not change
-    /// afterwards; the new name is durable once `target` was synced.
+    /// Links the file `name` as `to_name` in `target` without copying, if both are of the same type
+    /// and support it (`false`: copy it). The bytes must not change afterwards. The new name is
+    /// durable once `target` is synced.
     ///
     /// # Errors
-    /// `Io`: no such file, or `to_name` is taken.
+    /// `Io`: no such file, or `to_name` exists.
     fn link(&self, _name: &str, _target: &dyn Vfs, _to_name: &str) -> Result<bool> {
         Ok(false)
     }
 
-    /// Maps the file `name` as byte-addressable memory of `bytes` bytes: created with zeros if it is
-    /// not there, extended with zeros if it is shorter (a power cut while it was created). What was
-    /// written to it before is durable; a new name is after [`sync_dir`](Vfs::sync_dir). Until the
-    /// mapping is dropped the file can be read through [`open`](Vfs::open), word by word as it
-    /// changes, and must not be written; media refuse that where they can tell.
+    /// Maps the file `name` as byte-addressable memory of `bytes` bytes. A missing file is created
+    /// with zeros; a shorter one (left by a power cut during creation) is extended with zeros.
+    /// Earlier writes to the file are made durable; a new name is durable after
+    /// [`sync_dir`](Vfs::sync_dir). While the mapping exists, the file can be read through
+    /// [`open`](Vfs::open), where words change one by one, and must not be written; backends reject
+    /// that if they can detect it.
     ///
     /// # Errors
     /// [`Error::Locked`] if it is mapped already, here or by another process; `Refused` if it is
-    /// longer; `Io`: the medium's, of kind `StorageFull` if it has no room for the file and
-    /// `Unsupported` if it has no such memory.
+    /// longer; `Io` of kind `StorageFull` if there is no space for the file, and of kind
+    /// `Unsupported` if the backend has no such memory.
     fn map(&self, name: &str, _bytes: u64) -> Result<Mapping> {
-        let reason = "this medium has no byte-addressable memory";
+        let reason = "this directory has no byte-addressable memory";
         let source = std::io::Error::new(std::io::ErrorKind::Unsupported, reason);
         Err(Error::io("map", name, &source))
     }
 
-    /// As [`map`](Vfs::map), of a file that is there with as many bytes, for the caller alone: nothing that is
-    /// stored changes the file, and what is not stored to takes no memory. Rights to read it are enough, and others
-    /// may do the same meanwhile. `None` if the medium cannot.
+    /// Maps an existing file of exactly `bytes` bytes privately (copy on write): stores do not
+    /// change the file, and pages that are not stored to take no memory. Needs only read access,
+    /// and others may map it at the same time. `None` if the backend does not support it.
     ///
     /// # Errors
     /// As from [`map`](Vfs::map).
@@ -144,53 +146,55 @@ pub trait Vfs: Any + Send + Sync {
         Ok(None)
     }
 
-    /// A directory somewhere else on the machine's file system, created (durably, with its parents) if it is not
-    /// there, and used as this medium is used: with the same options, left as it is if this one is.
+    /// A directory elsewhere in the operating system's file system, created (durably, with its
+    /// parents) if it does not exist, and accessed like this one: with the same options, and
+    /// unmodified if this is an overlay.
     fn open_dir(&self, path: &Path) -> Result<Arc<dyn Vfs>> {
         Ok(Arc::new(Disk::create(path)?))
     }
 
-    /// The path on the machine's file system, if there is one.
+    /// The path in the operating system's file system, if there is one.
     fn path(&self) -> Option<&Path> {
         None
     }
 
-    /// Requests and bytes so far, where this medium counts them.
+    /// Counts of requests and bytes, if this backend counts them.
     fn counters(&self) -> Option<Arc<IoCounters>> {
         None
     }
 }
 
-/// One file: positioned I/O, any number of threads at once.
+/// A file with positioned I/O, for any number of concurrent threads.
 pub trait File: Send + Sync {
     /// Fills `buf` from `offset`.
     ///
     /// # Errors
-    /// `Io` of kind `UnexpectedEof` if the file ends before.
+    /// `Io` of kind `UnexpectedEof` if the range ends past the end of the file.
     fn read_at(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()>;
 
-    /// Writes all of `bytes` at `offset`; past the end the file grows (a gap reads as zeros).
+    /// Writes all of `bytes` at `offset`. Past the end the file grows; a gap reads as zeros.
     ///
     /// # Errors
     /// After an error the range may hold any mix of old and new sectors.
     fn write_at(&self, offset: u64, bytes: &[u8], purpose: Purpose) -> Result<()>;
 
-    /// Makes everything written to the file so far durable, its length too.
+    /// Makes all earlier writes to the file and its length durable.
     fn sync(&self, purpose: Purpose) -> Result<()>;
 
-    /// Whether the file was removed, by whomever: it has no name any more, and nobody will find it
-    /// when this handle is gone. Vfs that cannot tell answer `false`.
+    /// Whether the file has been removed by anyone, so that its content is lost with the last
+    /// handle. Backends that cannot detect it return `false`.
     fn is_removed(&self) -> Result<bool> {
         Ok(false)
     }
 
-    /// Has the medium begin to write what is there, so that a later [`sync`](File::sync) finds less to do.
-    /// A hint: nothing is durable by it, what fails is told by the sync, and media may do nothing.
+    /// Starts writing dirty data to the device, so that a later [`sync`](File::sync) has less to
+    /// do. A hint: it makes nothing durable, its errors are reported by the sync, and backends may
+    /// do nothing.
     fn begin_sync(&self) {}
 
-    /// What a request for bytes to read costs beside the bytes: about as many as could be read on in the same
-    /// time. Whoever wants pieces that lie closer together than this reads over the gap. Little where
-    /// reading is copying, more where it is a call.
+    /// The fixed cost of a read request, as the number of further bytes that could be read in the
+    /// same time. A reader of several pieces reads over gaps that are smaller than this. Small
+    /// where a read is a copy, larger where it is a system call.
     fn seek_cost_bytes(&self) -> u64 {
         2 << 10
     }
@@ -198,64 +202,65 @@ pub trait File: Send + Sync {
     /// The length in bytes.
     fn len(&self) -> Result<u64>;
 
-    /// Where the first byte at `offset` or behind it is that may not be zero; the length if there is none. What
-    /// is skipped was never written, or given back by [`punch_hole`](File::punch_hole). Vfs that do not know
-    /// answer `offset`.
+    /// The offset of the first byte at or after `offset` that may be non-zero; the length if there
+    /// is none. The skipped range was never written, or was deallocated by
+    /// [`punch_hole`](File::punch_hole). Backends that do not know return `offset`.
     fn next_data(&self, offset: u64) -> Result<u64> {
         Ok(offset)
     }
 
-    /// Whether the file has no bytes.
+    /// Whether the length is zero.
     fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
     }
 
-    /// Cuts or extends (with zeros) to `len` bytes.
+    /// Truncates, or extends with zeros, to `len` bytes.
     fn set_len(&self, len: u64) -> Result<()>;
 
-    /// About `bytes` will be appended to this file, which is empty, in small pieces: the medium may begin
-    /// to make them ready, the first `now` of them before it returns. A hint for files of
+    /// Announces that about `bytes` will be appended to this empty file in small pieces, so that
+    /// the backend can preallocate them, the first `now` of them before it returns. A hint for
+    /// files of
     /// [`Vfs::create_append`]; others do nothing.
     fn preallocate(&self, _bytes: u64, _now: u64) {}
 
-    /// It grows no more for now: gives back what was ready behind its end.
+    /// Releases the space preallocated past the end, because the file will not grow for now.
     fn trim_preallocation(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Reserves space on the medium for the first `len` bytes without changing the length. A hint:
-    /// media that cannot do it do nothing.
+    /// Reserves space for the first `len` bytes without changing the length. A hint: backends that
+    /// cannot reserve do nothing.
     fn reserve(&self, len: u64) -> Result<()>;
 
-    /// Gives the space of a range back; it reads as zeros. The length stays.
+    /// Deallocates a range, which then reads as zeros. The length is unchanged.
     ///
     /// # Errors
-    /// `Io` of kind `Unsupported` if the medium cannot; nothing has changed.
+    /// `Io` of kind `Unsupported` if the backend cannot do it; nothing has changed.
     fn punch_hole(&self, offset: u64, len: u64) -> Result<()>;
 }
 
-/// What a file is opened for.
+/// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Reading alone.
+    /// For reading only.
     Read,
-    /// Reading and writing.
+    /// For reading and writing.
     ReadWrite,
 }
 
-/// Holds a lock file until it is dropped.
+/// A lock, released when it is dropped.
 pub struct LockGuard {
     _hold: Box<dyn Any + Send + Sync>,
 }
 
 impl LockGuard {
-    /// For media: a guard that releases the lock by dropping `hold`.
+    /// For backends: a guard that releases the lock by dropping `hold`.
     pub fn new(hold: impl Any + Send + Sync) -> Self {
         LockGuard { _hold: Box::new(hold) }
     }
 }
 
-/// That a file was removed by somebody else while it was written to: what is synced to it is lost.
+/// The error of a sync of a file that was removed while it was open: its content is lost.
 pub fn removed(file: &str) -> Error {
     let reason = "it was removed while it was open, and what is written to it is lost: stop the process, and \
                   restore the directory from a copy";

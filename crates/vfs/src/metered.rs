@@ -1,13 +1,10 @@
-//! Any medium, with every request and byte counted by purpose.
+//! A directory that counts every request and byte by purpose.
 //!
-//! Wraps a directory and whatever is opened through it; subdirectories and files share one set of
-//! counters. A request counts once it succeeded: what a failed one moved, nobody knows.
+//! Wraps another [`Vfs`]; subdirectories and files share one set of counters. Only successful
+//! requests are counted: what a failed one moved is unknown.
 //!
-//! Invariant: the counters never miss a request that a wrapped handle served, so the write and read
-//! amplification of every engine are counted in one way.
-//!
-//! Source: ours. Counting at the medium instead of in the engines is what makes their numbers
-//! comparable.
+//! Invariant: every request that a wrapped handle serves is counted, so the read and write
+//! amplification of all engines is measured in the same way and can be compared.
 
 use std::any::Any;
 use std::ops::Range;
@@ -19,14 +16,14 @@ use siltstone_engine::{IoCounters, Purpose, Result};
 use crate::pmem::{Backing, MappedMemory, lines_of};
 use crate::{File, LockGuard, Mapping, Mode, Vfs};
 
-/// A medium that counts. Costs a few nanoseconds a request.
+/// A [`Vfs`] with counters. Costs a few nanoseconds per request.
 pub struct Metered {
     inner: Arc<dyn Vfs>,
     counters: Arc<IoCounters>,
 }
 
 impl Metered {
-    /// Counts what goes through this handle to `inner`, from zero.
+    /// Counts the requests through this handle to `inner`, from zero.
     pub fn new(inner: Arc<dyn Vfs>) -> Self {
         Self::with_counters(inner, Arc::default())
     }
@@ -102,7 +99,7 @@ impl Vfs for Metered {
     }
 
     fn link(&self, name: &str, target: &dyn Vfs, to_name: &str) -> Result<bool> {
-        // The wrapped medium knows its own kind only.
+        // The wrapped directory accepts only a target of its own type.
         let any: &dyn Any = target;
         let target = any.downcast_ref::<Metered>().map_or(target, |metered| &*metered.inner);
         self.inner.link(name, target, to_name)
@@ -114,7 +111,7 @@ impl Vfs for Metered {
         Ok(mapping.wrap(|inner| Box::new(MeteredBacking { inner, counters })))
     }
 
-    /// Counted apart, by whoever wants that.
+    /// Not counted: the caller can wrap it.
     fn open_dir(&self, path: &Path) -> Result<Arc<dyn Vfs>> {
         self.inner.open_dir(path)
     }
@@ -235,7 +232,7 @@ mod tests {
     use siltstone_engine::{IoCounts, NvmCounts};
 
     #[test]
-    fn every_request_is_counted_by_purpose_in_subdirectories_too() {
+    fn requests_are_counted_by_purpose_in_subdirectories_too() {
         let vfs = Metered::new(Arc::new(Ram::new()));
         let sub = vfs.subdirectory("sub").unwrap();
         let file = sub.create("a").unwrap();
@@ -262,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_counted_by_purpose_and_apart_from_files() {
+    fn accesses_to_mapped_memory_are_counted_separately_by_purpose() {
         let vfs = Metered::new(Arc::new(Ram::new()));
         let mapping = vfs.map("pool", 4096).unwrap();
         mapping.store(60, &[1; 10], Purpose::Flush).unwrap();

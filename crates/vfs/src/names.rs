@@ -1,22 +1,20 @@
-//! What a directory holds, by name, for media that live in memory; and which names there can be.
+//! The names in a directory, for backends in memory, and the check of names for all backends.
 //!
-//! [`Names`] keeps files and subdirectories in one name space, as file systems do, and answers
-//! every mistake — missing, taken, of the wrong kind — with the error that the operating system
-//! would give. [`check`] is the one place where a name is judged, for media on disk too.
+//! [`Names`] has files and subdirectories in one name space, as in POSIX, and reports each mistake
+//! (a missing or existing name, the wrong kind) with the error that the operating system would
+//! return.
 //!
-//! Invariant: every name in it passed [`check`].
-//!
-//! Source: ours; the rules are POSIX's.
+//! Invariant: every name in it has passed [`check`].
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
 use siltstone_engine::{Error, Result};
 
-/// The longest name, in bytes: that of Linux's file systems.
+/// The longest name in bytes, as in Linux's file systems.
 const MAX_NAME_BYTES: usize = 255;
 
-/// Refuses a name that would lead out of the directory or that no file system takes.
+/// Rejects a name that would lead out of the directory or that no file system accepts.
 pub fn check(operation: &'static str, directory: &str, name: &str) -> Result<()> {
     let reason = match name {
         "" => "the name is empty",
@@ -29,12 +27,12 @@ pub fn check(operation: &'static str, directory: &str, name: &str) -> Result<()>
     Err(Error::io(operation, join(directory, name), &source))
 }
 
-/// The name of a file in messages.
+/// The name of a file for messages.
 pub fn join(directory: &str, name: &str) -> String {
     format!("{directory}/{name}")
 }
 
-/// A fault in the words that the standard library has for its kind.
+/// An error with the standard library's message for its kind.
 pub fn fault(operation: &'static str, file: impl Into<String>, kind: ErrorKind) -> Error {
     Error::io(operation, file, &kind.into())
 }
@@ -64,7 +62,7 @@ impl<F: Clone, D: Clone> Names<F, D> {
         self.0.get(name)
     }
 
-    /// Binds a name anew, or to nothing.
+    /// Binds a name to a node, or removes it.
     pub fn set(&mut self, name: &str, node: Option<Node<F, D>>) {
         match node {
             Some(node) => self.0.insert(name.to_owned(), node),
@@ -72,12 +70,12 @@ impl<F: Clone, D: Clone> Names<F, D> {
         };
     }
 
-    /// All names in order, with what each is bound to.
+    /// All names in order, with their nodes.
     pub fn iter(&self) -> impl Iterator<Item = (&String, &Node<F, D>)> {
         self.0.iter()
     }
 
-    /// The file of that name.
+    /// The file `name`.
     pub fn file(&self, operation: &'static str, directory: &str, name: &str) -> Result<F> {
         check(operation, directory, name)?;
         match self.0.get(name) {
@@ -89,7 +87,7 @@ impl<F: Clone, D: Clone> Names<F, D> {
         }
     }
 
-    /// The subdirectory of that name, if there is one.
+    /// The subdirectory `name`, if it exists.
     pub fn directory(
         &self,
         operation: &'static str,
@@ -106,7 +104,7 @@ impl<F: Clone, D: Clone> Names<F, D> {
         }
     }
 
-    /// Whether a new file can take that name.
+    /// Returns an error if a new file cannot have this name.
     pub fn check_free(&self, operation: &'static str, directory: &str, name: &str) -> Result<()> {
         check(operation, directory, name)?;
         match self.0.contains_key(name) {
@@ -115,7 +113,7 @@ impl<F: Clone, D: Clone> Names<F, D> {
         }
     }
 
-    /// The file to rename, if `to` can be its name.
+    /// The file to rename, if it can be renamed to `to`.
     pub fn renamed(&self, directory: &str, from: &str, to: &str) -> Result<F> {
         let file = self.file("rename", directory, from)?;
         check("rename", directory, to)?;
@@ -145,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_leads_out_of_its_directory() {
+    fn names_that_lead_out_of_the_directory_are_rejected() {
         for bad in ["", ".", "..", "/", "a/b", "../a", "a\0b", &"x".repeat(256)] {
             let error = check("open", "dir", bad).unwrap_err();
             assert!(

@@ -1,4 +1,4 @@
-//! Does an overlay show what was written over what is below, and leave that as it is?
+//! An overlay shows changes over the lower directory, which stays unchanged.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,17 +9,17 @@ use siltstone_vfs::{Disk, Mode, Overlay, Ram, Vfs};
 
 const WHY: Purpose = Purpose::Maintenance;
 
-/// Draws that are the same in each run.
-struct Dice(u64);
+/// A deterministic random generator.
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.0 >> 33) % limit
     }
 }
 
-/// Every file below a directory with its bytes.
+/// Every file under a directory with its bytes.
 fn tree(vfs: &dyn Vfs) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     for name in vfs.list().unwrap() {
@@ -44,13 +44,13 @@ fn outcome<T>(result: Result<T, Error>) -> Result<(), std::io::ErrorKind> {
     }
 }
 
-/// One change, whose answer is the same on every medium.
-fn change(vfs: &dyn Vfs, dice: &mut Dice) -> Result<(), std::io::ErrorKind> {
+/// A random change, whose result is the same on every backend.
+fn change(vfs: &dyn Vfs, random: &mut Random) -> Result<(), std::io::ErrorKind> {
     const NAMES: [&str; 6] = ["a", "b", "c", "d", "sub", "none"];
-    let mut name = || NAMES[dice.below(6) as usize];
+    let mut name = || NAMES[random.below(6) as usize];
     let (name, other) = (name(), name());
-    let (offset, len) = (dice.below(20_000), dice.below(9_000));
-    let in_sub = dice.below(4) == 0;
+    let (offset, len) = (random.below(20_000), random.below(9_000));
+    let in_sub = random.below(4) == 0;
     let inner;
     let vfs = match in_sub {
         true => match vfs.subdirectory("sub") {
@@ -62,7 +62,7 @@ fn change(vfs: &dyn Vfs, dice: &mut Dice) -> Result<(), std::io::ErrorKind> {
         },
         false => vfs,
     };
-    match dice.below(12) {
+    match random.below(12) {
         0 => outcome(vfs.create(name)),
         1 => outcome(vfs.remove(name)),
         2 => outcome(vfs.rename(name, other)),
@@ -74,7 +74,7 @@ fn change(vfs: &dyn Vfs, dice: &mut Dice) -> Result<(), std::io::ErrorKind> {
         },
         _ => match vfs.open(name, Mode::ReadWrite) {
             Ok(file) => {
-                outcome(file.write_at(offset, &vec![dice.below(256) as u8; len as usize], WHY))
+                outcome(file.write_at(offset, &vec![random.below(256) as u8; len as usize], WHY))
             }
             Err(error) => outcome::<()>(Err(error)),
         },
@@ -92,14 +92,14 @@ fn filled() -> Ram {
 }
 
 #[test]
-fn changes_show_as_if_they_were_made_below_and_are_not() {
+fn changes_are_visible_and_the_lower_directory_is_unchanged() {
     let before = tree(&filled());
     for seed in 0..300 {
         let (plain, below) = (filled(), Arc::new(filled()));
         let overlay = Overlay::new(below.clone());
-        let (mut dice, mut again) = (Dice(seed), Dice(seed));
+        let (mut random, mut again) = (Random(seed), Random(seed));
         for step in 0..40 {
-            let expected = change(&plain, &mut dice);
+            let expected = change(&plain, &mut random);
             assert_eq!(change(&overlay, &mut again), expected, "seed {seed}, step {step}");
             assert!(tree(&overlay) == tree(&plain), "seed {seed}, step {step}");
         }
@@ -108,7 +108,7 @@ fn changes_show_as_if_they_were_made_below_and_are_not() {
 }
 
 #[test]
-fn a_hole_below_is_known_where_nothing_was_written() {
+fn holes_of_the_lower_file_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let disk = Disk::open(directory.path()).unwrap();
     let file = disk.create("sparse").unwrap();
@@ -125,7 +125,7 @@ fn a_hole_below_is_known_where_nothing_was_written() {
 }
 
 #[test]
-fn what_is_mapped_holds_what_was_below_and_keeps_its_stores() {
+fn mapped_file_has_the_lower_bytes_and_keeps_its_stores() {
     let below = Arc::new(filled());
     let before = tree(&*below);
     let overlay = Overlay::new(below.clone());
@@ -144,10 +144,10 @@ fn what_is_mapped_holds_what_was_below_and_keeps_its_stores() {
 }
 
 #[test]
-fn a_lock_keeps_writers_out_and_no_readers() {
+fn lock_excludes_writers_but_not_readers() {
     let directory = tempfile::tempdir().unwrap();
     let disk = || Disk::open(directory.path()).unwrap();
-    // Where nobody ever locked there is nothing to hold, and nothing is made.
+    // Without a lock file there is nothing to lock, and none is created.
     drop(Overlay::new(Arc::new(disk())).lock("LOCK").unwrap());
     assert!(disk().list().unwrap().is_empty());
 
@@ -157,7 +157,7 @@ fn a_lock_keeps_writers_out_and_no_readers() {
     drop(writer);
     let held = reader().unwrap();
     assert!(matches!(disk().lock("LOCK"), Err(Error::Locked { .. })));
-    // Another process is to the system what another open file is here.
+    // For `flock`, another open file is like another process.
     let file = std::fs::File::open(directory.path().join("LOCK")).unwrap();
     file.try_lock_shared().unwrap();
     assert!(file.try_lock().is_err());
@@ -166,15 +166,15 @@ fn a_lock_keeps_writers_out_and_no_readers() {
     disk().lock("LOCK").unwrap();
 }
 
-/// Bytes of this process that lie in no file.
-fn memory_taken() -> u64 {
+/// Bytes of private memory of this process.
+fn private_memory_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
 #[test]
-fn a_file_of_the_disk_is_mapped_without_a_copy_and_beside_others() {
+fn file_on_disk_is_mapped_privately_without_a_copy() {
     const BYTES: u64 = 96 << 20;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pool");
@@ -182,7 +182,7 @@ fn a_file_of_the_disk_is_mapped_without_a_copy_and_beside_others() {
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o400)).unwrap();
     let disk = || Disk::open(directory.path()).unwrap();
     let overlay = Overlay::new(Arc::new(disk()));
-    let before = memory_taken();
+    let before = private_memory_bytes();
     let mapping = overlay.map("pool", BYTES).unwrap();
     let mut byte = [0];
     for at in (0..BYTES).step_by(4096) {
@@ -190,22 +190,22 @@ fn a_file_of_the_disk_is_mapped_without_a_copy_and_beside_others() {
         assert_eq!(byte, [7]);
     }
     mapping.store(BYTES - 1, &[9], WHY).unwrap();
-    let taken = memory_taken().saturating_sub(before);
+    let taken = private_memory_bytes().saturating_sub(before);
     assert!(taken < BYTES / 2, "{taken} bytes for a page that was stored to");
-    // Nobody may write to it meanwhile, and another process may do the same.
+    // No other process may write to it, but others may map it, too.
     assert!(matches!(disk().map("pool", BYTES), Err(Error::Locked { .. })));
     std::fs::File::open(&path).unwrap().try_lock_shared().unwrap();
     overlay.open("pool", Mode::Read).unwrap().read_at(BYTES - 1, &mut byte, WHY).unwrap();
     assert_eq!(byte, [9]);
     drop(mapping);
-    // Longer it is a copy, with what was stored.
+    // If it is longer it is a copy, including stored bytes.
     let mapping = overlay.map("pool", BYTES + 1).unwrap();
     mapping.read(BYTES - 1, &mut byte, WHY).unwrap();
     assert_eq!(byte, [9]);
     assert!(matches!(overlay.map("pool", BYTES), Err(Error::Locked { .. })));
     drop(mapping);
     assert!(matches!(overlay.map("pool", BYTES), Err(Error::Refused { .. })));
-    // What was written between two mappings is in the second.
+    // Bytes written between two mappings are in the second one.
     let file = overlay.open("pool", Mode::ReadWrite).unwrap();
     file.write_at(5, &[1], WHY).unwrap();
     overlay.map("pool", BYTES + 1).unwrap().read(5, &mut byte, WHY).unwrap();
@@ -213,9 +213,9 @@ fn a_file_of_the_disk_is_mapped_without_a_copy_and_beside_others() {
     assert!(std::fs::read(&path).unwrap().iter().all(|&byte| byte == 7));
 }
 
-/// A mapping past the end of a file would kill whoever reads there.
+/// A mapping past the end of a file would kill a process that reads there.
 #[test]
-fn a_file_that_is_shorter_than_asked_for_is_followed_by_zeros() {
+fn file_shorter_than_its_mapping_is_extended_with_zeros() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("pool"), [7; 100]).unwrap();
     let disk = Disk::open(directory.path()).unwrap();

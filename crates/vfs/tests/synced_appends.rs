@@ -1,7 +1,7 @@
-//! What a synced append writes to the device: the blocks that it touched, not the folios around them.
+//! The device writes of a synced append: the blocks that it touched, not whole large folios.
 //!
-//! The kernel counts what a process dirties in the page cache (`/proc/self/io`), a folio at a time. One test
-//! alone stands in this file, because the counter is the process's.
+//! The kernel counts the folios that a process dirties in the page cache (`/proc/self/io`). This
+//! file has only one test, because the counter is per process.
 //!
 //! Source: Linux, `proc(5)`.
 
@@ -34,7 +34,7 @@ fn synced_append_writes_two_blocks_at_most() {
         return;
     }
     let record = [7; RECORD_BYTES as usize];
-    // The second file begins with what the first one found out.
+    // The second file starts with the folio size that the first one chose.
     for name in ["1.log", "2.log"] {
         let log = disk.create_append(name).unwrap();
         log.preallocate(8 << 20, 1 << 20);

@@ -1,7 +1,4 @@
-//! Does every medium keep the contract of `Vfs` and `File`?
-//!
-//! One set of questions, asked of each medium in turn, so that an engine tested on one of them runs
-//! on all.
+//! The contract of `Vfs` and `File`, checked for every backend.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // Helpers of tests are tests.
 
@@ -14,8 +11,8 @@ use siltstone_vfs::{Disk, DiskOptions, File, Metered, Mode, Overlay, Ram, Vfs};
 
 const WHY: Purpose = Purpose::Maintenance;
 
-/// Asks every medium, each with an empty root; names the one that fails.
-fn on_every_medium(question: impl Fn(&dyn Vfs)) {
+/// Runs the check on every backend, each with an empty root, and prints its name.
+fn for_each_backend(check: impl Fn(&dyn Vfs)) {
     let directories = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let disk = |i: usize| Disk::open(directories[i].path()).unwrap();
     let mut vfs: Vec<(&str, Arc<dyn Vfs>)> = vec![
@@ -27,15 +24,15 @@ fn on_every_medium(question: impl Fn(&dyn Vfs)) {
         ("Metered Disk", Arc::new(Metered::new(Arc::new(disk(1))))),
     ];
     let direct = disk(2).with_options(DiskOptions { direct: true, ..DiskOptions::default() });
-    // Some file systems have no direct reads and say so; the probe must not count as a file.
+    // Some file systems do not support direct reads; the probe must not be counted as a file.
     let probe = direct.create("probe").is_ok();
     direct.remove("probe").unwrap();
     if probe {
         vfs.push(("Disk, direct", Arc::new(direct)));
     }
-    for (name, medium) in vfs {
-        println!("asking {name}");
-        question(&*medium);
+    for (name, backend) in vfs {
+        println!("checking {name}");
+        check(&*backend);
     }
 }
 
@@ -62,11 +59,11 @@ fn write(vfs: &dyn Vfs, name: &str, bytes: &[u8]) -> Arc<dyn File> {
     file
 }
 
-/// A disk hands over in steps what a job writes.
+/// A disk splits the writes of background jobs into steps.
 #[test]
-fn is_all_of_a_long_write_in_its_place_whatever_it_is_for() {
+fn long_write_is_complete_for_every_purpose() {
     let bytes: Vec<u8> = (0..900_001).map(|i| (i % 251) as u8).collect();
-    on_every_medium(|vfs| {
+    for_each_backend(|vfs| {
         for purpose in Purpose::ALL {
             let file = vfs.create(purpose.name()).unwrap();
             file.write_at(7, &bytes, purpose).unwrap();
@@ -79,8 +76,8 @@ fn is_all_of_a_long_write_in_its_place_whatever_it_is_for() {
 }
 
 #[test]
-fn files_are_created_once_listed_in_order_and_removed() {
-    on_every_medium(|vfs| {
+fn files_are_created_listed_in_order_and_removed() {
+    for_each_backend(|vfs| {
         for name in ["b", "a", "c"] {
             vfs.create(name).unwrap();
         }
@@ -96,8 +93,8 @@ fn files_are_created_once_listed_in_order_and_removed() {
 }
 
 #[test]
-fn a_name_that_leads_elsewhere_is_refused_by_every_operation() {
-    on_every_medium(|vfs| {
+fn invalid_name_is_rejected_by_every_operation() {
+    for_each_backend(|vfs| {
         vfs.create("there").unwrap();
         for bad in ["", ".", "..", "a/b", "/etc", "a\0"] {
             let refused = [
@@ -120,8 +117,8 @@ fn a_name_that_leads_elsewhere_is_refused_by_every_operation() {
 }
 
 #[test]
-fn reads_and_writes_go_where_they_say() {
-    on_every_medium(|vfs| {
+fn reads_and_writes_use_their_offsets() {
+    for_each_backend(|vfs| {
         let file = vfs.create("a").unwrap();
         assert!(file.is_empty().unwrap());
         let bytes: Vec<u8> = (0..40_000u32).map(|i| (i * 7 % 251) as u8).collect();
@@ -146,8 +143,8 @@ fn reads_and_writes_go_where_they_say() {
 }
 
 #[test]
-fn a_read_past_the_end_is_an_unexpected_end_of_file() {
-    on_every_medium(|vfs| {
+fn read_past_the_end_is_unexpected_eof() {
+    for_each_backend(|vfs| {
         let file = write(vfs, "a", &[1; 5000]);
         for (offset, len) in [(0, 5001), (4999, 2), (5000, 1), (4096, 4096), (1 << 40, 1)] {
             let end = kind(file.read_at(offset, &mut vec![0; len], WHY));
@@ -158,8 +155,8 @@ fn a_read_past_the_end_is_an_unexpected_end_of_file() {
 }
 
 #[test]
-fn gaps_read_as_zeros_and_so_does_what_was_cut_and_grew_again() {
-    on_every_medium(|vfs| {
+fn gaps_and_extended_parts_read_as_zeros() {
+    for_each_backend(|vfs| {
         let file = write(vfs, "a", &[1; 100]);
         file.write_at(70_000, &[2; 10], WHY).unwrap();
         assert_eq!(file.len().unwrap(), 70_010);
@@ -173,8 +170,8 @@ fn gaps_read_as_zeros_and_so_does_what_was_cut_and_grew_again() {
 }
 
 #[test]
-fn a_hole_reads_as_zeros_and_leaves_the_rest_and_the_length() {
-    on_every_medium(|vfs| {
+fn hole_reads_as_zeros_and_changes_nothing_else() {
+    for_each_backend(|vfs| {
         let file = write(vfs, "a", &[3; 50_000]);
         match file.punch_hole(1000, 40_000) {
             Err(Error::Io { kind: ErrorKind::Unsupported, .. }) => return,
@@ -183,7 +180,7 @@ fn a_hole_reads_as_zeros_and_leaves_the_rest_and_the_length() {
         let mut expected = vec![3; 50_000];
         expected[1000..41_000].fill(0);
         assert_eq!(read(&*file, 0, 50_000), expected);
-        // Over the end and past it: the length stays.
+        // Across and past the end: the length is unchanged.
         file.punch_hole(49_000, 10_000).unwrap();
         file.punch_hole(90_000, 10).unwrap();
         file.punch_hole(0, 0).unwrap();
@@ -194,8 +191,8 @@ fn a_hole_reads_as_zeros_and_leaves_the_rest_and_the_length() {
 }
 
 #[test]
-fn reserving_space_changes_neither_bytes_nor_length() {
-    on_every_medium(|vfs| {
+fn reserve_changes_neither_bytes_nor_length() {
+    for_each_backend(|vfs| {
         let file = write(vfs, "a", b"abc");
         file.reserve(1 << 20).unwrap();
         file.reserve(0).unwrap();
@@ -205,8 +202,8 @@ fn reserving_space_changes_neither_bytes_nor_length() {
 }
 
 #[test]
-fn a_rename_replaces_what_bore_the_name_and_open_handles_read_on() {
-    on_every_medium(|vfs| {
+fn rename_replaces_the_target_and_open_handles_stay_valid() {
+    for_each_backend(|vfs| {
         write(vfs, "new", b"new");
         let old = write(vfs, "current", b"old");
         vfs.rename("new", "current").unwrap();
@@ -220,8 +217,8 @@ fn a_rename_replaces_what_bore_the_name_and_open_handles_read_on() {
 }
 
 #[test]
-fn a_removed_file_stays_readable_and_writable_by_its_handles() {
-    on_every_medium(|vfs| {
+fn removed_file_stays_usable_through_open_handles() {
+    for_each_backend(|vfs| {
         let file = write(vfs, "a", b"still here");
         vfs.remove("a").unwrap();
         write(vfs, "a", b"another");
@@ -233,8 +230,8 @@ fn a_removed_file_stays_readable_and_writable_by_its_handles() {
 }
 
 #[test]
-fn subdirectories_are_apart_and_go_with_all_in_them() {
-    on_every_medium(|vfs| {
+fn subdirectories_are_separate_and_removed_with_their_contents() {
+    for_each_backend(|vfs| {
         let sub = vfs.subdirectory("sub").unwrap();
         write(&*sub, "a", b"in sub");
         write(&*sub.subdirectory("deeper").unwrap(), "b", b"deep");
@@ -245,7 +242,7 @@ fn subdirectories_are_apart_and_go_with_all_in_them() {
         assert_eq!(read(&*again.open("a", Mode::Read).unwrap(), 0, 6), b"in sub");
         assert!(again.name().starts_with(&vfs.name()));
 
-        // One name space for both kinds.
+        // Files and directories share one name space.
         assert!(vfs.create("sub").is_err());
         assert!(vfs.open("sub", Mode::Read).is_err());
         assert!(vfs.remove("sub").is_err());
@@ -263,8 +260,8 @@ fn subdirectories_are_apart_and_go_with_all_in_them() {
 }
 
 #[test]
-fn a_lock_is_taken_once_until_it_is_dropped() {
-    on_every_medium(|vfs| {
+fn lock_is_exclusive_until_it_is_dropped() {
+    for_each_backend(|vfs| {
         let guard = vfs.lock("LOCK").unwrap();
         match vfs.lock("LOCK").map(drop) {
             Err(Error::Locked { path, holder }) => {
@@ -282,8 +279,8 @@ fn a_lock_is_taken_once_until_it_is_dropped() {
 }
 
 #[test]
-fn a_link_is_the_same_file_under_a_second_name() {
-    on_every_medium(|vfs| {
+fn link_is_the_same_file_under_a_second_name() {
+    for_each_backend(|vfs| {
         let sub = vfs.subdirectory("sub").unwrap();
         write(vfs, "a", b"shared");
         assert!(vfs.link("a", &*sub, "b").unwrap());
@@ -296,18 +293,18 @@ fn a_link_is_the_same_file_under_a_second_name() {
 }
 
 #[test]
-fn a_link_to_another_kind_of_medium_is_left_to_a_copy() {
-    on_every_medium(|vfs| {
+fn link_to_another_backend_returns_false() {
+    for_each_backend(|vfs| {
         write(vfs, "a", b"bytes");
-        let stranger = Faulty::new(2);
-        assert!(!vfs.link("a", &stranger, "a").unwrap());
-        assert!(stranger.list().unwrap().is_empty());
+        let other = Faulty::new(2);
+        assert!(!vfs.link("a", \&other, "a").unwrap());
+        assert!(other.list().unwrap().is_empty());
     });
 }
 
 #[test]
-fn threads_share_a_file_and_each_write_is_whole() {
-    on_every_medium(|vfs| {
+fn writes_of_concurrent_threads_are_atomic() {
+    for_each_backend(|vfs| {
         let file = vfs.create("a").unwrap();
         file.set_len(4 * 4096).unwrap();
         std::thread::scope(|scope| {
@@ -326,7 +323,7 @@ fn threads_share_a_file_and_each_write_is_whole() {
 }
 
 #[test]
-fn a_disk_is_a_directory_that_is_there_or_is_made() {
+fn disk_opens_or_creates_a_directory() {
     let temporary = tempfile::tempdir().unwrap();
     let path = temporary.path().join("a/b/c");
     assert_eq!(kind(Disk::open(&path)), ErrorKind::NotFound);
@@ -338,15 +335,15 @@ fn a_disk_is_a_directory_that_is_there_or_is_made() {
     assert!(Disk::create(path.join("file")).is_err());
 }
 
-/// Two handles that name the directory differently are still two opens of one directory.
+/// Two handles that reach a directory by different paths are two opens of the same directory.
 #[test]
-fn a_disk_is_locked_whatever_its_path_is_called() {
+fn disk_lock_does_not_depend_on_the_path() {
     let temporary = tempfile::tempdir().unwrap();
     std::fs::create_dir(temporary.path().join("sub")).unwrap();
     let disk = Disk::open(temporary.path()).unwrap();
     let _guard = disk.lock("LOCK").unwrap();
-    let detour = Disk::open(temporary.path().join("sub/..")).unwrap();
-    assert!(matches!(detour.lock("LOCK"), Err(Error::Locked { .. })));
+    let other = Disk::open(temporary.path().join("sub/..")).unwrap();
+    assert!(matches!(other.lock("LOCK"), Err(Error::Locked { .. })));
 }
 
 #[test]
@@ -357,9 +354,9 @@ fn file_on_disk_reports_that_it_was_removed() {
         file.write_at(0, b"x", Purpose::Log).unwrap();
         assert!(!file.is_removed().unwrap());
     }
-    let growing = vfs.create_append("c").unwrap();
+    let log = vfs.create_append("c").unwrap();
     vfs.rename("c", "d").unwrap();
-    assert!(!growing.is_removed().unwrap(), "it has another name");
+    assert!(!log.is_removed().unwrap(), "it has another name");
     std::fs::remove_file(scratch.path().join("d")).unwrap();
-    assert!(growing.is_removed().unwrap());
+    assert!(log.is_removed().unwrap());
 }

@@ -1,28 +1,28 @@
 //! Reads that bypass the page cache.
 //!
 //! A direct read needs its offset, length and memory aligned to the device's blocks. The range is
-//! widened to 4 KiB boundaries, read into an aligned buffer that the thread keeps, and copied out,
-//! at most [`WINDOW_BYTES`] at a time.
+//! widened to 4 KiB boundaries, read into an aligned thread-local buffer in pieces of up to
+//! [`WINDOW_BYTES`], and copied out.
 //!
-//! Invariant: `Ok` means that all of `buf` came from the file; an end before that is
+//! Invariant: `Ok` means that all of `buf` came from the file; an earlier end of the file is
 //! `UnexpectedEof`.
 //!
-//! Source: ours; the rules are those of open(2), "O_DIRECT".
+//! Source: open(2), "O_DIRECT".
 
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 
-/// Aligned enough for every device of today.
+/// An alignment that suffices for all common devices.
 const BLOCK_BYTES: u64 = 4096;
 
-/// The most that one system call reads, and the memory a thread keeps for it. A device takes requests in
-/// turn: who reads a block beside a long walk over a table waits for so much of it.
+/// The maximum size of one read and of a thread's buffer. A device serves requests in order, so a
+/// point read waits for one such piece of a concurrent scan.
 const WINDOW_BYTES: usize = 64 * 1024;
 
 thread_local! {
-    // A block more than the window, so that an aligned window fits wherever the allocator puts it.
+    // One block more than the window, so that it can be aligned for any address of the allocation.
     static SPACE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -40,7 +40,7 @@ pub(super) fn read_exact_at(file: &File, offset: u64, buf: &mut [u8]) -> io::Res
     })
 }
 
-/// Reads at least one byte of what is wanted through the window.
+/// Reads at least one byte through the window.
 fn read_some(file: &File, offset: u64, buf: &mut [u8], window: &mut [u8]) -> io::Result<usize> {
     let base = offset - offset % BLOCK_BYTES;
     let skip = (offset - base) as usize;
@@ -51,8 +51,8 @@ fn read_some(file: &File, offset: u64, buf: &mut [u8], window: &mut [u8]) -> io:
             done => break done?,
         }
     };
-    // A short read ends at the end of the file or where the kernel stopped; in the second case the
-    // next call goes on from the block it stopped in.
+    // A short read ends at the end of the file, or earlier; then the next call continues from the
+    // block it ended in.
     if got <= skip {
         return Err(ErrorKind::UnexpectedEof.into());
     }

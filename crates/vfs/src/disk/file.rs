@@ -1,14 +1,12 @@
-//! One file of the machine's file system.
+//! A file of the operating system's file system.
 //!
-//! Positioned I/O on one descriptor. The standard library's `read_exact_at` and `write_all_at` go
-//! on after interrupts and short transfers; the calls that it lacks are retried here. With a second
-//! descriptor for direct reads, reads go through that one. What jobs write goes in steps, between which
-//! writers pass (see [`yield_point`]).
+//! Positioned I/O on one descriptor. The standard library's `read_exact_at` and `write_all_at`
+//! continue after interrupts and short transfers; the calls that it lacks are retried here. With
+//! direct reads, reads use a second descriptor. Writes of background jobs are split into steps with
+//! a [`yield_point`] between two steps.
 //!
-//! Invariant: a read that returned `Ok` filled the whole buffer, a write that returned `Ok` handed
+//! Invariant: a read that returned `Ok` filled the whole buffer; a write that returned `Ok` passed
 //! all bytes to the kernel.
-//!
-//! Source: ours.
 
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -23,34 +21,33 @@ use siltstone_runtime::yield_point;
 
 use crate::File;
 
-/// A call to read from the page cache takes as long as reading on for about this.
-const REQUEST_BYTES: u64 = 16 << 10;
+/// A read from the page cache costs about as much as reading this many further bytes.
+const SEEK_COST_BYTES: u64 = 16 << 10;
 
-/// A job that hands over more than this does so in steps: for a new page the system takes a microsecond or
-/// several, and a writer that waits for the thread is not to wait for a megabyte.
-const STEP: usize = 256 << 10;
+/// Background jobs write in steps of this size: the kernel needs one or more microseconds per new
+/// page, and a writer that waits for the thread should not wait for a megabyte.
+const STEP_BYTES: usize = 256 << 10;
 
 pub(super) struct DiskFile {
     pub(super) name: String,
-    /// Shared with the threads that make it ready, without a descriptor of their own: while the table of
-    /// descriptors grows, who asks for one waits for all processors.
-    pub(super) file: Arc<std::fs::File>,
+    /// Shared with the preallocator thread, which has no descriptor of its own: while the process's
+    /// descriptor table grows, opening a file waits for all CPUs.
     /// The same file opened for direct reads.
     pub(super) direct: Option<std::fs::File>,
-    /// The system has been asked to begin to write back what lies before.
-    begun: AtomicU64,
+    /// The offset up to which the kernel has been asked to write back.
+    written_back_to: AtomicU64,
 }
 
 impl DiskFile {
     pub(super) fn new(name: String, file: std::fs::File, direct: Option<std::fs::File>) -> Self {
-        DiskFile { name, file: Arc::new(file), direct, begun: AtomicU64::new(0) }
+        DiskFile { name, file: Arc::new(file), direct, written_back_to: AtomicU64::new(0) }
     }
 
     fn fault(&self, operation: &'static str, error: impl Into<std::io::Error>) -> Error {
         Error::io(operation, &*self.name, &error.into())
     }
 
-    /// `fallocate` of a range that is not empty, until no signal interrupts it.
+    /// Calls `fallocate` for a non-empty range; repeats it after signals.
     fn allocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> Result<(), Errno> {
         loop {
             match fallocate(&self.file, flags, offset, len) {
@@ -74,20 +71,20 @@ impl File for DiskFile {
         let write = |bytes, offset| {
             self.file.write_all_at(bytes, offset).map_err(|error| self.fault("write", error))
         };
-        // Whoever writes a log or a manifest may hold what writers wait for.
+        // The thread that writes a log or a manifest may hold locks that writers wait for.
         if !matches!(purpose, Purpose::Flush | Purpose::Compaction) {
             return write(bytes, offset);
         }
-        for (i, step) in bytes.chunks(STEP).enumerate() {
+        for (i, step) in bytes.chunks(STEP_BYTES).enumerate() {
             if i > 0 {
                 yield_point();
             }
-            write(step, offset + (i * STEP) as u64)?;
+            write(step, offset + (i * STEP_BYTES) as u64)?;
         }
         Ok(())
     }
 
-    /// `fdatasync`: the bytes and what is needed to read them, the length among it.
+    /// `fdatasync`: the bytes and the metadata needed to read them, including the length.
     fn sync(&self, _purpose: Purpose) -> Result<()> {
         self.file.sync_data().map_err(|error| self.fault("sync", error))
     }
@@ -110,17 +107,17 @@ impl File for DiskFile {
     }
 
     fn begin_sync(&self) {
-        // The system finds a place on the medium for each page first.
+        // The file system first allocates a block for each page.
         let len = self.len().unwrap_or(0);
-        let begun = self.begun.swap(len, Relaxed);
-        for start in (begun..len).step_by(4 * STEP) {
-            super::ahead::begin_to_write_back(&self.file, start, 4 * STEP as u64);
+        let begun = self.written_back_to.swap(len, Relaxed);
+        for start in (begun..len).step_by(4 * STEP_BYTES) {
+            super::preallocator::start_write_back(&self.file, start, 4 * STEP_BYTES as u64);
             yield_point();
         }
     }
 
     fn seek_cost_bytes(&self) -> u64 {
-        REQUEST_BYTES
+        SEEK_COST_BYTES
     }
 
     fn len(&self) -> Result<u64> {
@@ -128,12 +125,12 @@ impl File for DiskFile {
         Ok(metadata.len())
     }
 
-    /// All I/O is positioned, so that the descriptor's own position may move.
+    /// All other I/O is positioned, so moving the descriptor's own position is harmless.
     fn next_data(&self, offset: u64) -> Result<u64> {
         match seek(&self.file, SeekFrom::Data(offset)) {
             Ok(data) => Ok(data),
             Err(Errno::NXIO) => self.len(),
-            // A file system that does not tell.
+            // The file system does not report holes.
             Err(_) => Ok(offset),
         }
     }
@@ -142,8 +139,7 @@ impl File for DiskFile {
         self.file.set_len(len).map_err(|error| self.fault("set length of", error))
     }
 
-    /// Does nothing where the file system cannot reserve. A full disk is reported: that is what
-    /// one reserves for.
+    /// Does nothing if the file system cannot reserve. Reports a full disk.
     fn reserve(&self, len: u64) -> Result<()> {
         if len == 0 {
             return Ok(());
@@ -154,15 +150,14 @@ impl File for DiskFile {
         }
     }
 
-    /// Where the file system has no holes this is an error and nothing has changed: writing zeros
-    /// instead would cost what the caller wants to save.
+    /// An error without effect if the file system has no holes. Writing zeros would not free space.
     fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
         if len == 0 {
             return Ok(());
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         self.allocate(flags, offset, len).map_err(|errno| match errno {
-            // With the kind that the contract promises, whatever the library makes of them.
+            // Mapped to the kind that the contract requires.
             Errno::OPNOTSUPP | Errno::NOSYS => {
                 let reason = "the file system has no holes";
                 let kind = std::io::ErrorKind::Unsupported;

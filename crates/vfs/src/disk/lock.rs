@@ -1,14 +1,12 @@
-//! A lock file that one process holds, once.
+//! An exclusive or shared lock on a lock file.
 //!
-//! `flock` keeps other processes out, and the kernel frees it when this one dies. A set of the
-//! paths held by this process keeps a second open in the same process out too, even on file systems
-//! that turn `flock` into locks that belong to the process (NFS does).
+//! `flock` excludes other processes, and the kernel releases it when this process ends. A set of
+//! the paths locked by this process also excludes a second lock in the same process, even on file
+//! systems that convert `flock` to per-process locks (NFS does).
 //!
-//! Invariant: a path is in the set while its lock is held or being taken or freed, so no two
-//! threads are between the two locks at once.
-//!
-//! Source: ours. The file stays when the lock is freed: removing it would let two processes lock
-//! two files of one name.
+//! Invariant: a path is in the set while its lock is held, acquired or released, so no two threads
+//! of the process are between the two locks at once. The file stays when the lock is released: if
+//! it were removed, two processes could lock two files of the same name.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -20,71 +18,71 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use siltstone_engine::{Error, Result};
 
-static HELD: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+static LOCKED_PATHS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// A path in [`HELD`]; leaves it when dropped.
-struct Claim(PathBuf);
+/// A path in [`LOCKED_PATHS`]; removed from it on drop.
+struct PathClaim(PathBuf);
 
-impl Claim {
+impl PathClaim {
     fn new(path: PathBuf) -> Option<Self> {
-        let fresh = HELD.lock().insert(path.clone());
-        // Lazily: a claim that was not made must not be dropped, that would free another's.
-        fresh.then(|| Claim(path))
+        let fresh = LOCKED_PATHS.lock().insert(path.clone());
+        // Lazily: dropping a claim that was not made would release another's.
+        fresh.then(|| PathClaim(path))
     }
 }
 
-impl Drop for Claim {
+impl Drop for PathClaim {
     fn drop(&mut self) {
-        HELD.lock().remove(&self.0);
+        LOCKED_PATHS.lock().remove(&self.0);
     }
 }
 
-/// A lock that is held; freed when dropped.
-pub(super) struct Held {
+/// An acquired lock; released on drop.
+pub(super) struct FileLock {
     file: File,
-    // After the file: the path stays claimed until the lock is free.
-    _claim: Claim,
+    // After the file: the path stays claimed until the lock is released.
+    _claim: PathClaim,
 }
 
-impl Held {
-    /// The lock file itself, open for reading and writing.
+impl FileLock {
+    /// The lock file, open for reading and writing.
     pub(super) fn file(&self) -> &File {
         &self.file
     }
 }
 
-impl Drop for Held {
+impl Drop for FileLock {
     fn drop(&mut self) {
-        // Closing alone would leave the lock with a child that was forked and has not yet executed.
-        // If this fails, closing is what remains.
+        // Closing the file would not release the lock if a forked child still has the descriptor.
+        // If this fails, closing the file is all that can be done.
         let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
 
-/// Takes the lock file at a canonical path, created if it is not there.
-pub(super) fn lock(path: PathBuf) -> Result<Held> {
+/// Locks the file at a canonical path exclusively; creates it if it does not exist.
+pub(super) fn lock(path: PathBuf) -> Result<FileLock> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     take(path, &options, FlockOperation::NonBlockingLockExclusive)
 }
 
-/// Takes the lock file along with other processes that do so; `None` if there is none.
-pub(super) fn share(path: PathBuf) -> Result<Option<Held>> {
+/// Locks the file shared with other processes; `None` if it does not exist.
+pub(super) fn share(path: PathBuf) -> Result<Option<FileLock>> {
     match take(path, OpenOptions::new().read(true), FlockOperation::NonBlockingLockShared) {
         Err(error) if error.is_not_found() => Ok(None),
         taken => taken.map(Some),
     }
 }
 
-fn take(path: PathBuf, options: &OpenOptions, operation: FlockOperation) -> Result<Held> {
+fn take(path: PathBuf, options: &OpenOptions, operation: FlockOperation) -> Result<FileLock> {
     let name = path.display().to_string();
-    let Some(claim) = Claim::new(path) else {
+    let Some(claim) = PathClaim::new(path) else {
         return Err(Error::Locked { path: name, holder: Some(std::process::id()) });
     };
     let file = options.open(&claim.0).map_err(|error| Error::io("lock", &*name, &error))?;
     loop {
         match flock(&file, operation) {
-            Ok(()) => return Ok(Held { file, _claim: claim }),
+            Ok(()) => return Ok(FileLock { file, _claim: claim }),
             Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK) => {
                 return Err(Error::Locked { path: name, holder: holder(&file) });
@@ -94,7 +92,7 @@ fn take(path: PathBuf, options: &OpenOptions, operation: FlockOperation) -> Resu
     }
 }
 
-/// The process that holds the lock of a file, where Linux tells in `/proc/locks`, a line a lock:
+/// The process that holds the lock of a file, if Linux lists it in `/proc/locks`:
 ///
 /// ```text
 /// 7: FLOCK  ADVISORY  WRITE 4711 fe:00:613 0 EOF       device in hexadecimal, inode in decimal
@@ -118,25 +116,25 @@ fn holder(file: &File) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// The set answers before `flock` is asked, so this goes around it: another open file of the
-    /// same process is to `flock` what another process is.
+    /// The path set would reject a second lock before `flock`, so this test bypasses the set: for
+    /// `flock`, another open file of the same process is like another process.
     #[test]
-    fn the_operating_system_refuses_it_too_until_the_guard_is_dropped() {
+    fn flock_excludes_other_open_files_until_the_lock_is_dropped() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("LOCK");
         let held = lock(path.clone()).unwrap();
-        let stranger = File::open(&path).unwrap();
-        let attempt = || flock(&stranger, FlockOperation::NonBlockingLockExclusive);
+        let other = File::open(&path).unwrap();
+        let attempt = || flock(&other, FlockOperation::NonBlockingLockExclusive);
         assert_eq!(attempt(), Err(Errno::WOULDBLOCK));
         drop(held);
         attempt().unwrap();
-        // Here and now another process is this one.
+        // The other process is this one.
         let holder = match lock(path.clone()).map(drop) {
             Err(Error::Locked { holder, .. }) => holder,
             other => panic!("{other:?}"),
         };
         assert_eq!(holder, std::path::Path::new("/proc/locks").exists().then(std::process::id));
-        flock(&stranger, FlockOperation::Unlock).unwrap();
+        flock(&other, FlockOperation::Unlock).unwrap();
         lock(path).unwrap();
     }
 }

@@ -1,18 +1,16 @@
-//! A file of the machine's file system as byte-addressable memory.
+//! A file of the operating system's file system as byte-addressable memory.
 //!
-//! The file is locked, brought to its length with all its space reserved (on persistent memory a store that
-//! finds no space cannot fail, it kills the process), synced, and mapped.
+//! The file is locked, extended to its length with all space reserved (on persistent memory a store
+//! without space cannot fail but kills the process), synced, and mapped.
 //!
-//! Where the file is not on persistent memory, the mapping is read, and stores are writes to the file, which
-//! both show at once. A page that is stored to through a mapping costs more than its bytes: a fault when it is
-//! first touched, and, when it is made durable, an interrupt of each other processor that has it mapped. A row has a
-//! thousand pages, and a writer waited for them (`siltstone repro run write-stalls`).
+//! If the file is not on persistent memory, reads use the mapping and stores are `pwrite`s, which
+//! are coherent. A store through the mapping would cost a page fault per page and, at each persist,
+//! an interrupt of every CPU that uses the mapping. A table in memory has a thousand pages, and
+//! writers waited for these interrupts (`siltstone repro run write-stalls`).
 //!
-//! Invariant: the lock is held from before the mapping is made until after it is gone, so a file has
-//! one mapping among all processes that keep to this. (One that does not, and cuts the file, kills
-//! those that have it mapped: that is how the system works.)
-//!
-//! Source: ours.
+//! Invariant: the lock is held from before the mapping is created until it is gone, so a file has
+//! one mapping among all processes that follow this protocol. (A process that does not, and
+//! truncates the file, kills those that have it mapped.)
 
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -24,8 +22,8 @@ use rustix::io::Errno;
 use siltstone_engine::{Purpose, Result};
 
 use super::disk_fault;
-use super::lock::{self, Held};
-use crate::pmem::{Backing, Holding, MappedMemory, Mapping, Memory, narrow, too_long};
+use super::lock::{self, FileLock};
+use crate::pmem::{Backing, MappedMemory, Mapping, Memory, VolatileBacking, narrow, too_long};
 
 /// Maps the file at a canonical path.
 pub(super) fn map(path: &Path, bytes: u64) -> Result<Mapping> {
@@ -48,8 +46,8 @@ pub(super) fn map(path: &Path, bytes: u64) -> Result<Mapping> {
     Ok(Mapping::new(name, Arc::new(memory), Box::new(backing)))
 }
 
-/// Maps the file at a canonical path along with others who do so, and stores nothing to it; `None` if there is none
-/// of so many bytes.
+/// Maps the file at a canonical path privately, shared with other private mappings. `None` if there
+/// is no file of exactly this length.
 pub(super) fn map_private(path: &Path, bytes: u64) -> Result<Option<Mapping>> {
     let fault = |operation: &'static str| move |error| disk_fault(operation, path, error);
     let Some(held) = lock::share(path.to_owned())? else { return Ok(None) };
@@ -57,12 +55,12 @@ pub(super) fn map_private(path: &Path, bytes: u64) -> Result<Option<Mapping>> {
         return Ok(None);
     }
     let len = usize::try_from(bytes).map_err(|_| fault("map")(Errno::NOMEM.into()))?;
-    let memory = Memory::apart(held.file(), len).map_err(fault("map"))?;
+    let memory = Memory::private(held.file(), len).map_err(fault("map"))?;
     let name = path.display().to_string();
-    Ok(Some(Mapping::new(name, Arc::new(memory), Box::new(Holding(held)))))
+    Ok(Some(Mapping::new(name, Arc::new(memory), Box::new(VolatileBacking(held)))))
 }
 
-/// Where the file system cannot reserve, the file has holes, and a full disk is known by the store that meets it.
+/// Reserves space. If the file system cannot, the file has holes and a store reports a full disk.
 fn reserve(file: &std::fs::File, bytes: u64) -> std::io::Result<()> {
     loop {
         match fallocate(file, FallocateFlags::empty(), 0, bytes) {
@@ -75,7 +73,7 @@ fn reserve(file: &std::fs::File, bytes: u64) -> std::io::Result<()> {
 
 struct DiskBacking {
     name: String,
-    held: Held,
+    held: FileLock,
 }
 
 impl Backing for DiskBacking {

@@ -1,15 +1,13 @@
-//! A file as it is below, and the pages of it that were changed.
+//! A file of the lower directory with its changed pages.
 //!
 //! ```text
-//!   0 ──────────────── shown ─────────── len
-//!   pages changed here, over
-//!   what is below     │ zeros
+//!   0 ──────────────── visible ───────── len
+//!   changed pages, over
+//!   the lower file     │ zeros
 //! ```
 //!
-//! Invariant: what lies behind `shown` or `len` was cut off, or never was, and reads as zeros when the file
-//! grows again.
-//!
-//! Source: ours.
+//! Invariant: bytes at or past `visible` or `len` in the lower file were truncated or never
+//! existed, and read as zeros when the file grows again.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -20,38 +18,38 @@ use siltstone_engine::{Error, Purpose, Result};
 
 use crate::bytes::end_of;
 use crate::names::fault;
-use crate::pmem::{Holding, MAP_BYTES, Mapping, Memory, too_long};
+use crate::pmem::{MAP_BYTES, Mapping, Memory, VolatileBacking, too_long};
 use crate::{File, Mode, Vfs};
 
 const PAGE_BYTES: u64 = 4096;
 
-/// To ask for bytes in memory takes as long as to copy on for so many.
-const COPY_BYTES: u64 = 512;
+/// A request for bytes in memory costs about as much as copying this many bytes.
+const SEEK_COST_BYTES: u64 = 512;
 
-/// A copy goes by so many bytes.
+/// Files are copied to memory in pieces of this size.
 const PIECE_BYTES: u64 = 1 << 20;
 
 type Page = Box<[u8; PAGE_BYTES as usize]>;
 
-/// What a name stands for, whatever its name.
-pub(super) struct Bytes {
-    /// Where it is below, if it is.
+/// The content of a file, independent of its names.
+pub(super) struct FileContent {
+    /// The lower file, if there is one.
     origin: Option<(Arc<dyn Vfs>, String)>,
     content: RwLock<Option<Content>>,
-    /// Since it was mapped.
-    flat: Mutex<Option<Flat>>,
+    /// Set when it was mapped.
+    flat: Mutex<Option<MappedContent>>,
 }
 
-/// Memory that was mapped, which stands below from then on.
-struct Flat {
+/// The memory of a mapped file, which replaces the lower file from then on.
+struct MappedContent {
     memory: Arc<Memory>,
-    /// Held by the mapping, if there is one.
+    /// The mapping holds it, if there is one.
     token: Arc<()>,
-    /// The file below, if the memory is of it.
-    _apart: Option<Mapping>,
+    /// The private mapping of the lower file that the memory belongs to.
+    _private: Option<Mapping>,
 }
 
-/// Where bytes are that were not changed since.
+/// The source of unchanged bytes.
 enum Source {
     File(Arc<dyn File>),
     Memory(Arc<Memory>),
@@ -59,39 +57,43 @@ enum Source {
 
 #[derive(Default)]
 struct Content {
-    below: Option<Source>,
-    /// So many bytes of what is below are seen.
-    shown: u64,
+    lower: Option<Source>,
+    /// The length of the prefix of the lower file that is visible.
+    visible: u64,
     len: u64,
     pages: BTreeMap<u64, Page>,
     is_changed: bool,
 }
 
-impl Bytes {
+impl FileContent {
     pub(super) fn empty() -> Self {
-        Bytes {
+        FileContent {
             origin: None,
             content: RwLock::new(Some(Content::default())),
             flat: Mutex::default(),
         }
     }
 
-    /// The file `name` of `medium`, opened when it is asked for.
-    pub(super) fn of(medium: Arc<dyn Vfs>, name: String) -> Self {
-        Bytes { origin: Some((medium, name)), content: RwLock::default(), flat: Mutex::default() }
+    /// The file `name` of a lower directory, opened on first use.
+    pub(super) fn of(vfs: Arc<dyn Vfs>, name: String) -> Self {
+        FileContent {
+            origin: Some((vfs, name)),
+            content: RwLock::default(),
+            flat: Mutex::default(),
+        }
     }
 
-    /// Opens what is below, once.
+    /// Opens the lower file on first use.
     pub(super) fn open(&self) -> Result<()> {
         let mut content = self.content.write();
         if content.is_none()
-            && let Some((medium, name)) = &self.origin
+            && let Some((vfs, name)) = &self.origin
         {
-            let below = medium.open(name, Mode::Read)?;
-            let len = below.len()?;
+            let lower = vfs.open(name, Mode::Read)?;
+            let len = lower.len()?;
             *content = Some(Content {
-                below: Some(Source::File(below)),
-                shown: len,
+                lower: Some(Source::File(lower)),
+                visible: len,
                 len,
                 ..Content::default()
             });
@@ -99,11 +101,11 @@ impl Bytes {
         Ok(())
     }
 
-    /// Where these bytes are below, if nothing was changed of them.
+    /// The lower file, if nothing was changed.
     pub(super) fn unchanged(&self) -> Option<(&Arc<dyn Vfs>, &str)> {
-        let (medium, name) = self.origin.as_ref()?;
+        let (vfs, name) = self.origin.as_ref()?;
         let is_changed = self.content.read().as_ref().is_some_and(|content| content.is_changed);
-        (!is_changed).then_some((medium, name))
+        (!is_changed).then_some((vfs, name))
     }
 
     fn read<T>(&self, act: impl FnOnce(&Content) -> T) -> T {
@@ -117,7 +119,7 @@ impl Bytes {
         act(content)
     }
 
-    /// Turns it into memory, and maps that.
+    /// Converts the file to memory and maps it.
     pub(super) fn map(&self, name: &str, bytes: u64) -> Result<Mapping> {
         self.open()?;
         let mut flat = self.flat.lock();
@@ -133,22 +135,31 @@ impl Bytes {
             _ => self.flatten(name, bytes)?,
         };
         self.change(|content| {
-            let below = Some(Source::Memory(mapped.memory.clone()));
-            *content =
-                Content { below, shown: bytes, len: bytes, is_changed: true, ..Content::default() };
+            let lower = Some(Source::Memory(mapped.memory.clone()));
+            *content = Content {
+                lower,
+                visible: bytes,
+                len: bytes,
+                is_changed: true,
+                ..Content::default()
+            };
         });
         let (memory, token) = (mapped.memory.clone(), mapped.token.clone());
         *flat = Some(mapped);
-        Ok(Mapping::new(name.to_owned(), memory, Box::new(Holding(token))))
+        Ok(Mapping::new(name.to_owned(), memory, Box::new(VolatileBacking(token))))
     }
 
-    /// Memory that holds its bytes: of the file below, if it can be had apart from it, else a copy.
-    fn flatten(&self, name: &str, bytes: u64) -> Result<Flat> {
+    /// Memory with the file's bytes: a private mapping of the lower file if possible, else a copy.
+    fn flatten(&self, name: &str, bytes: u64) -> Result<MappedContent> {
         let token = Arc::default();
-        if let Some((medium, below)) = self.unchanged()
-            && let Some(apart) = medium.map_private(below, bytes)?
+        if let Some((vfs, lower)) = self.unchanged()
+            && let Some(private) = vfs.map_private(lower, bytes)?
         {
-            return Ok(Flat { memory: apart.memory().clone(), token, _apart: Some(apart) });
+            return Ok(MappedContent {
+                memory: private.memory().clone(),
+                token,
+                _private: Some(private),
+            });
         }
         let len = usize::try_from(bytes);
         let len = len.map_err(|_| fault("map", name, ErrorKind::OutOfMemory))?;
@@ -158,7 +169,7 @@ impl Bytes {
             for start in (0..content.len).step_by(PIECE_BYTES as usize) {
                 piece.resize(PIECE_BYTES.min(content.len - start) as usize, 0);
                 content.read(start, &mut piece, Purpose::Recovery)?;
-                // What is zero is there already, and takes no memory.
+                // Zeros are there already, and take no memory.
                 let pages = piece.chunks(MAP_BYTES).enumerate();
                 for (at, page) in pages.filter(|(_, page)| page.iter().any(|&byte| byte != 0)) {
                     memory.store(start as usize + at * MAP_BYTES, page);
@@ -166,7 +177,7 @@ impl Bytes {
             }
             Ok::<_, Error>(())
         })?;
-        Ok(Flat { memory: Arc::new(memory), token, _apart: None })
+        Ok(MappedContent { memory: Arc::new(memory), token, _private: None })
     }
 }
 
@@ -186,28 +197,28 @@ impl Source {
         }
     }
 
-    /// In memory reading is copying.
+    /// The cost of a read request; in memory a read is a copy.
     fn seek_cost_bytes(&self) -> u64 {
         match self {
             Source::File(file) => file.seek_cost_bytes(),
-            Source::Memory(_) => COPY_BYTES,
+            Source::Memory(_) => SEEK_COST_BYTES,
         }
     }
 }
 
 impl Content {
-    /// Whether it is memory of so many bytes, and nothing else.
+    /// Whether the content is memory of this length without changed pages.
     fn is_flat(&self, bytes: u64) -> bool {
-        let is_memory = matches!(self.below, Some(Source::Memory(_)));
-        is_memory && self.pages.is_empty() && (self.shown, self.len) == (bytes, bytes)
+        let is_memory = matches!(self.lower, Some(Source::Memory(_)));
+        is_memory && self.pages.is_empty() && (self.visible, self.len) == (bytes, bytes)
     }
 
-    /// Fills `buf`, all of which is in the file.
+    /// Fills `buf`; the range is within the file.
     fn read(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
         let end = offset + buf.len() as u64;
         let mut at = offset;
         let part = |buf: &mut [u8], from: u64, to: u64| -> Result<()> {
-            self.read_below(
+            self.read_lower(
                 from,
                 &mut buf[(from - offset) as usize..(to - offset) as usize],
                 purpose,
@@ -225,13 +236,13 @@ impl Content {
         part(buf, at, end)
     }
 
-    /// Fills `buf` with what is below, zeros behind.
-    fn read_below(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
-        let there = self.shown.saturating_sub(offset).min(buf.len() as u64) as usize;
+    /// Fills `buf` from the lower file, with zeros past its visible part.
+    fn read_lower(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
+        let there = self.visible.saturating_sub(offset).min(buf.len() as u64) as usize;
         let (there, behind) = buf.split_at_mut(there);
         behind.fill(0);
-        match &self.below {
-            Some(below) if !there.is_empty() => below.read_at(offset, there, purpose),
+        match &self.lower {
+            Some(lower) if !there.is_empty() => lower.read_at(offset, there, purpose),
             _ => Ok(()),
         }
     }
@@ -260,15 +271,15 @@ impl Content {
         Ok(())
     }
 
-    /// A page as it is below.
+    /// A page of the lower file.
     fn page(&self, number: u64, purpose: Purpose) -> Result<Page> {
         let mut page = Box::new([0; PAGE_BYTES as usize]);
-        self.read_below(number * PAGE_BYTES, &mut page[..], purpose)?;
+        self.read_lower(number * PAGE_BYTES, &mut page[..], purpose)?;
         Ok(page)
     }
 
     fn set_len(&mut self, len: u64) {
-        self.shown = self.shown.min(len);
+        self.visible = self.visible.min(len);
         self.len = len;
         drop(self.pages.split_off(&len.div_ceil(PAGE_BYTES)));
         if let Some(last) = self.pages.get_mut(&(len / PAGE_BYTES)) {
@@ -279,24 +290,24 @@ impl Content {
     fn next_data(&self, offset: u64) -> Result<u64> {
         let changed = self.pages.range(offset / PAGE_BYTES..).next();
         let changed = changed.map_or(self.len, |(number, _)| (number * PAGE_BYTES).max(offset));
-        let below = match &self.below {
-            Some(below) if offset < self.shown => Some(below.next_data(offset)?),
+        let lower = match &self.lower {
+            Some(lower) if offset < self.visible => Some(lower.next_data(offset)?),
             _ => None,
         };
-        let below = below.filter(|&next| next < self.shown).unwrap_or(self.len);
-        Ok(changed.min(below))
+        let lower = lower.filter(|&next| next < self.visible).unwrap_or(self.len);
+        Ok(changed.min(lower))
     }
 }
 
-/// A handle.
+/// A handle of a file.
 pub(super) struct OverlayFile {
     name: String,
-    bytes: Arc<Bytes>,
+    bytes: Arc<FileContent>,
     mode: Mode,
 }
 
 impl OverlayFile {
-    pub(super) fn new(name: String, bytes: Arc<Bytes>, mode: Mode) -> Self {
+    pub(super) fn new(name: String, bytes: Arc<FileContent>, mode: Mode) -> Self {
         OverlayFile { name, bytes, mode }
     }
 
@@ -337,7 +348,7 @@ impl File for OverlayFile {
 
     fn seek_cost_bytes(&self) -> u64 {
         self.bytes
-            .read(|content| content.below.as_ref().map_or(COPY_BYTES, Source::seek_cost_bytes))
+            .read(|content| content.lower.as_ref().map_or(SEEK_COST_BYTES, Source::seek_cost_bytes))
     }
 
     fn len(&self) -> Result<u64> {
@@ -363,7 +374,7 @@ impl File for OverlayFile {
     }
 
     fn punch_hole(&self, _offset: u64, _len: u64) -> Result<()> {
-        // What it would give back is not there to be given back.
+        // Memory of the lower file cannot be deallocated.
         Err(self.fault("punch a hole in", ErrorKind::Unsupported))
     }
 }

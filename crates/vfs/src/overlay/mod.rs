@@ -1,21 +1,18 @@
-//! A medium that is read, and stays as it is: what is written is kept in memory.
+//! A read-only view of a directory that keeps writes in memory.
 //!
 //! ```text
-//!   create, write, rename, remove ─▶ names and pages in memory ─ gone with the last handle
-//!   read ─▶ a changed page from memory, any other from the medium below
+//!   create, write, rename, remove ─▶ names and pages in memory, lost with the last handle
+//!   read ─▶ a changed page from memory, any other from the lower directory
 //! ```
 //!
-//! An engine that opens a table writes: a new log, a manifest, what it recovered. Over this it does so without
-//! anything below being changed, so a store can be looked at that nobody may write to, and every durable
-//! engine opens for reading alone in the way that it always does.
+//! An engine writes when it opens a table: a new log, a manifest, recovered data. On an overlay it
+//! can open a store without write permission and without changing a byte of it, in the same way as
+//! for writing.
 //!
-//! Memory: the pages of 4 KiB that were written. What is mapped is mapped apart from the file below, page by page as
-//! it is stored to, where the medium below can do that, and else a copy.
+//! Memory use: the pages of 4 KiB that were written. A mapped file is mapped privately if the lower
+//! directory supports it, and copied otherwise.
 //!
-//! Invariant: nothing is asked of the medium below that changes it. A lock is taken there along with others who
-//! only read.
-//!
-//! Source: ours; the idea is that of union mounts.
+//! Invariant: no request to the lower directory changes it. A lock is taken there in shared mode.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -35,23 +32,23 @@ use file::{Bytes, OverlayFile};
 
 type SharedDirectory = Arc<Directory>;
 
-/// A directory as it is below, and what was changed of it, in memory.
+/// A directory whose changes are kept in memory.
 pub struct Overlay {
     name: String,
     directory: SharedDirectory,
 }
 
 struct Directory {
-    below: Below,
-    /// Read when it is first asked for: whoever wants a lock has it by then.
+    lower: Lower,
+    /// Read on first use: a user that needs a lock has taken it by then.
     state: Mutex<Option<State>>,
 }
 
-enum Below {
-    /// It was made here.
+enum Lower {
+    /// Created in the overlay.
     Nothing,
-    Medium(Arc<dyn Vfs>),
-    /// Opened when it is asked for: it may be none of ours, and not to be read.
+    Root(Arc<dyn Vfs>),
+    /// Opened on first use: it may be unrelated and not readable.
     Subdirectory(Arc<dyn Vfs>, String),
 }
 
@@ -59,39 +56,39 @@ enum Below {
 struct State {
     names: Names<Arc<Bytes>, SharedDirectory>,
     locked: BTreeSet<String>,
-    /// Whether it was removed while handles to it remain: nothing can be created in it any more.
+    /// Whether the directory was removed while there are handles: nothing can be created in it.
     removed: bool,
 }
 
 impl Directory {
-    fn over(below: Below) -> SharedDirectory {
-        Arc::new(Directory { below, state: Mutex::default() })
+    fn over(lower: Lower) -> SharedDirectory {
+        Arc::new(Directory { lower, state: Mutex::default() })
     }
 
-    fn medium(&self) -> Result<Option<Arc<dyn Vfs>>> {
-        Ok(match &self.below {
-            Below::Nothing => None,
-            Below::Medium(medium) => Some(medium.clone()),
-            // It is there, so nothing is made.
-            Below::Subdirectory(parent, name) => Some(parent.subdirectory(name)?),
+    fn lower(&self) -> Result<Option<Arc<dyn Vfs>>> {
+        Ok(match &self.lower {
+            Lower::Nothing => None,
+            Lower::Root(root) => Some(root.clone()),
+            // It exists, so it is not created.
+            Lower::Subdirectory(parent, name) => Some(parent.subdirectory(name)?),
         })
     }
 
     fn read(&self) -> Result<State> {
         let mut state = State::default();
-        let Some(below) = self.medium()? else { return Ok(state) };
-        for name in below.list()? {
-            let bytes = Arc::new(Bytes::of(below.clone(), name.clone()));
+        let Some(lower) = self.lower()? else { return Ok(state) };
+        for name in lower.list()? {
+            let bytes = Arc::new(Bytes::of(lower.clone(), name.clone()));
             state.names.set(&name, Some(Node::File(bytes)));
         }
-        for name in below.subdirectories()? {
-            let directory = Directory::over(Below::Subdirectory(below.clone(), name.clone()));
+        for name in lower.subdirectories()? {
+            let directory = Directory::over(Lower::Subdirectory(lower.clone(), name.clone()));
             state.names.set(&name, Some(Node::Directory(directory)));
         }
         Ok(state)
     }
 
-    /// Does something with what is in it.
+    /// Reads the directory on first use, and runs `act` on its state.
     fn with<T>(&self, act: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         let mut state = self.state.lock();
         if state.is_none() {
@@ -101,29 +98,29 @@ impl Directory {
     }
 }
 
-/// Marks a directory that has no name any more, and all below it.
-fn retire(directory: &Directory) {
+/// Marks a directory that has no name any more, and all subdirectories.
+fn mark_removed(directory: &Directory) {
     let gone = State { removed: true, ..State::default() };
     let before = directory.state.lock().replace(gone).unwrap_or_default();
     for (_, node) in before.names.iter() {
         if let Node::Directory(inner) = node {
-            retire(inner);
+            mark_removed(inner);
         }
     }
 }
 
 impl Overlay {
-    /// Reads `below`, and keeps in memory what is written.
-    pub fn new(below: Arc<dyn Vfs>) -> Self {
-        Overlay { name: below.name(), directory: Directory::over(Below::Medium(below)) }
+    /// An overlay over the directory `lower`.
+    pub fn new(lower: Arc<dyn Vfs>) -> Self {
+        Overlay { name: lower.name(), directory: Directory::over(Lower::Root(lower)) }
     }
 
     fn handle(&self, name: &str, bytes: Arc<Bytes>, mode: Mode) -> Arc<dyn File> {
         Arc::new(OverlayFile::new(join(&self.name, name), bytes, mode))
     }
 
-    /// Does something that gives the name `name` to something.
-    fn growing<T>(
+    /// Runs `act`, which creates the name `name`, unless the directory was removed.
+    fn creating<T>(
         &self,
         operation: &'static str,
         name: &str,
@@ -135,7 +132,7 @@ impl Overlay {
         })
     }
 
-    /// The file `name`, which must be there.
+    /// The existing file `name`.
     fn bytes(&self, operation: &'static str, name: &str) -> Result<Arc<Bytes>> {
         self.directory.with(|state| state.names.file(operation, &self.name, name))
     }
@@ -147,7 +144,7 @@ impl Vfs for Overlay {
     }
 
     fn create(&self, name: &str) -> Result<Arc<dyn File>> {
-        self.growing("create", name, |state| {
+        self.creating("create", name, |state| {
             state.names.check_free("create", &self.name, name)?;
             let bytes = Arc::new(Bytes::empty());
             state.names.set(name, Some(Node::File(bytes.clone())));
@@ -181,7 +178,7 @@ impl Vfs for Overlay {
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         self.directory.with(|state| {
             let bytes = state.names.renamed(&self.name, from, to)?;
-            // In this order a rename to the same name changes nothing.
+            // In this order, a rename to the same name changes nothing.
             state.names.set(from, None);
             state.names.set(to, Some(Node::File(bytes)));
             Ok(())
@@ -193,10 +190,10 @@ impl Vfs for Overlay {
     }
 
     fn subdirectory(&self, name: &str) -> Result<Arc<dyn Vfs>> {
-        self.growing("create directory", name, |state| {
+        self.creating("create directory", name, |state| {
             let found = state.names.directory("create directory", &self.name, name)?;
             let directory = found.unwrap_or_else(|| {
-                let made = Directory::over(Below::Nothing);
+                let made = Directory::over(Lower::Nothing);
                 state.names.set(name, Some(Node::Directory(made.clone())));
                 made
             });
@@ -218,13 +215,13 @@ impl Vfs for Overlay {
             Ok(found)
         })?;
         let missing = || fault(operation, join(&self.name, name), ErrorKind::NotFound);
-        found.map(|found| retire(&found)).ok_or_else(missing)
+        found.map(|found| mark_removed(&found)).ok_or_else(missing)
     }
 
     fn lock(&self, name: &str) -> Result<LockGuard> {
         check("lock", &self.name, name)?;
-        let below = self.directory.medium()?.map(|below| below.share_lock(name)).transpose()?;
-        self.growing("lock", name, |state| {
+        let lower = self.directory.lower()?.map(|lower| lower.share_lock(name)).transpose()?;
+        self.creating("lock", name, |state| {
             if state.names.get(name).is_none() {
                 state.names.set(name, Some(Node::File(Arc::new(Bytes::empty()))));
             }
@@ -234,7 +231,7 @@ impl Vfs for Overlay {
                 return Err(Error::Locked { path, holder });
             }
             let (directory, name) = (self.directory.clone(), name.to_owned());
-            Ok(LockGuard::new(Held { directory, name, _below: below }))
+            Ok(LockGuard::new(OverlayLock { directory, name, _below: lower }))
         })
     }
 
@@ -246,13 +243,13 @@ impl Vfs for Overlay {
         let bytes = self.bytes("link", name)?;
         let any: &dyn Any = target;
         let Some(overlay) = any.downcast_ref::<Overlay>() else {
-            // As it is below, it can be there twice.
+            // An unchanged file can be opened twice.
             return match bytes.unchanged() {
-                Some((medium, name)) => medium.link(name, target, to_name),
+                Some((vfs, name)) => vfs.link(name, target, to_name),
                 None => Ok(false),
             };
         };
-        overlay.growing("link", to_name, |state| {
+        overlay.creating("link", to_name, |state| {
             state.names.check_free("link", &overlay.name, to_name)?;
             state.names.set(to_name, Some(Node::File(bytes)));
             Ok(true)
@@ -260,7 +257,7 @@ impl Vfs for Overlay {
     }
 
     fn map(&self, name: &str, bytes: u64) -> Result<Mapping> {
-        let file = self.growing("map", name, |state| {
+        let file = self.creating("map", name, |state| {
             if state.names.get(name).is_none() {
                 state.names.check_free("map", &self.name, name)?;
                 state.names.set(name, Some(Node::File(Arc::new(Bytes::empty()))));
@@ -271,23 +268,23 @@ impl Vfs for Overlay {
     }
 
     fn open_dir(&self, path: &Path) -> Result<Arc<dyn Vfs>> {
-        let below: Option<Arc<dyn Vfs>> = match self.directory.medium()? {
-            Some(below) if path.is_dir() => Some(below.open_dir(path)?),
+        let lower: Option<Arc<dyn Vfs>> = match self.directory.lower()? {
+            Some(lower) if path.is_dir() => Some(lower.open_dir(path)?),
             _ => None,
         };
         let name = path.display().to_string();
-        let directory = Directory::over(below.map_or(Below::Nothing, Below::Medium));
+        let directory = Directory::over(lower.map_or(Lower::Nothing, Lower::Root));
         Ok(Arc::new(Overlay { name, directory }))
     }
 }
 
-struct Held {
+struct OverlayLock {
     directory: SharedDirectory,
     name: String,
     _below: Option<LockGuard>,
 }
 
-impl Drop for Held {
+impl Drop for OverlayLock {
     fn drop(&mut self) {
         if let Some(state) = self.directory.state.lock().as_mut() {
             state.locked.remove(&self.name);

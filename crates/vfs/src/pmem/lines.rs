@@ -1,17 +1,16 @@
 //! Writing cache lines back to memory.
 //!
-//! The processor offers up to three instructions; the best that it has is chosen once: `clwb` keeps
-//! the line in the cache, `clflushopt` drops it, and both wait for nothing, so that one fence at the
-//! end waits for all. (`clflush`, which is everywhere, waits each time; a machine that has nothing
-//! better has no persistent memory.) Elsewhere than on x86-64 there is none here and `msync` does
-//! the work.
+//! There are up to three instructions; the best one that the CPU has is chosen once. `clwb` keeps
+//! the line in the cache, `clflushopt` evicts it; neither waits, so one fence at the end waits for
+//! all. (`clflush` is on every CPU but waits each time; a machine without a better one has no
+//! persistent memory.) On other architectures than x86-64 this is unsupported and `msync` is used.
 //!
-//! Invariant: after [`WriteBack::lines`] and then [`fence`], every store that this thread made to
-//! the lines before is in the memory's power-fail domain.
+//! Invariant: after [`WriteBack::lines`] and a [`fence`], every earlier store of this thread to the
+//! lines is in the power-fail domain of the memory.
 //!
 //! Source: Intel 64 and IA-32 manual, volume 2, CLWB, CLFLUSHOPT, SFENCE.
 
-/// The unit that moves between cache and memory, in bytes.
+/// The unit of transfer between cache and memory, in bytes.
 pub const LINE_BYTES: u64 = 64;
 
 /// The instruction to use.
@@ -24,12 +23,12 @@ pub(crate) enum WriteBack {
 }
 
 impl WriteBack {
-    /// The best that this processor has.
+    /// The best instruction of this CPU.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn detect() -> Option<Self> {
         // Leaf 7: structured extended features; bit 24 of EBX is CLWB, bit 23 CLFLUSHOPT.
         #[allow(unused_unsafe)] // Safe since Rust 1.94.
-        // SAFETY: every x86-64 processor has the instruction; leaf 0 says how many leaves there are.
+        // SAFETY: every x86-64 CPU has the instruction; leaf 0 says how many leaves there are.
         let features = unsafe {
             match core::arch::x86_64::__cpuid(0).eax {
                 0..7 => 0,
@@ -48,7 +47,7 @@ impl WriteBack {
         None
     }
 
-    /// Starts writing back the lines of `len` bytes from `start`, which are mapped.
+    /// Starts to write back the lines of `len` mapped bytes from `start`.
     pub(crate) fn lines(self, start: *mut u8, len: usize) {
         if len == 0 {
             return;
@@ -65,9 +64,9 @@ impl WriteBack {
     #[cfg(target_arch = "x86_64")]
     fn line(self, at: *mut u8) {
         use std::arch::asm;
-        // SAFETY: the processor has the instruction, as `detect` saw; it changes no register, no
-        // flag and no byte that a program can see. Without `nomem` the compiler keeps the stores
-        // before it where they are.
+        // SAFETY: `detect` checked that the CPU has the instruction; it changes no register, flag
+        // or byte that a program can observe. Without `nomem` the compiler does not move the stores
+        // before it.
         unsafe {
             match self {
                 WriteBack::Clwb => asm!("clwb [{}]", in(reg) at, options(nostack, preserves_flags)),
@@ -84,10 +83,10 @@ impl WriteBack {
     }
 }
 
-/// Waits until the lines written back before are safe.
+/// Waits until the lines written back before are durable.
 pub(crate) fn fence() {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: part of SSE, which every x86-64 processor has.
+    // SAFETY: part of SSE, which every x86-64 CPU has.
     #[allow(unused_unsafe)]
     unsafe {
         core::arch::x86_64::_mm_sfence();

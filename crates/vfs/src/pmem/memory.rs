@@ -1,22 +1,21 @@
-//! Mapped bytes: a file's or anonymous ones, stored to and read in place, written back on demand.
+//! Mapped memory, of a file or anonymous: stored to and read in place, written back on request.
 //!
-//! Stores and copying reads go word by word through atomics, so that however they meet, they are
-//! torn at words and never undefined. Views (`&[u8]`) are what lookups want, and they ask more: that
-//! nobody stores to what is viewed. That is the one promise a caller has to make, and the pages of a
-//! [pool](super::PmemPool) are the one caller.
+//! Stores and copying reads access words atomically, so that concurrent ones may tear at words but
+//! are never undefined behaviour. Lookups use views (`&[u8]`) instead, whose callers must guarantee
+//! that nobody stores to the viewed range. Only the pages of a [pool](super::PmemPool) use them.
 //!
 //! ```text
 //! how a range becomes durable
-//!   DAX file      write back each cache line, one fence       the mapping is MAP_SYNC, so the file
-//!                                                             system's own state is durable already
-//!   other file    msync of the pages it lies on
-//!   anonymous     it doesn't
+//!   DAX file      write back each cache line, one fence       mapped with MAP_SYNC, so the file
+//!                                                             system's metadata is durable already
+//!   other file    msync of its pages
+//!   anonymous     never
 //! ```
 //!
-//! Invariant: `base` is a live mapping of `mapped` bytes, aligned to pages, until the drop.
+//! Invariant: `base` is a live, page-aligned mapping of `mapped` bytes, until the drop.
 //!
-//! Source: ours; on MAP_SYNC, mmap(2); on which instructions write lines back and what the fence
-//! orders, Intel's "Persistent Memory Programming" guide and volume 1 of its manual, section 11.
+//! Source: mmap(2) on MAP_SYNC; Intel's "Persistent Memory Programming" guide and volume 1 of its
+//! manual, section 11, on the instructions that write lines back and what the fence orders.
 
 use std::fs::File;
 use std::io;
@@ -32,15 +31,15 @@ use rustix::mm::{
 use super::lines::{self, WriteBack};
 use crate::bytes::SparseBytes;
 
-/// What `mmap` and `msync` count in; the machine's pages may be larger, never smaller.
+/// The granularity of `mmap` and `msync`. The machine's pages may be larger, never smaller.
 pub(crate) const MAP_BYTES: usize = 4096;
 const WORD: usize = size_of::<u64>();
 
-/// A mapping. Freed on drop.
+/// A memory mapping; unmapped on drop.
 pub(crate) struct Memory {
     base: NonNull<u8>,
     len: usize,
-    /// `len` up to a page.
+    /// `len`, rounded up to a page.
     mapped: usize,
     durability: Durability,
 }
@@ -52,25 +51,25 @@ enum Durability {
 }
 
 // SAFETY: the mapping belongs to no thread, and all accesses through a shared `Memory` are atomic,
-// but for views, whose makers answer for them.
+// except views, whose creators guarantee that nobody stores.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Zeros that go with the process.
+    /// Zeros that are freed on drop.
     pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
         let mapped = mapped_len(len)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel chooses the address, so nothing that is in use is mapped over.
+        // SAFETY: the kernel chooses the address, so no memory in use is mapped over.
         let base = unsafe {
             mmap_anonymous(ptr::null_mut(), mapped, protection, MapFlags::PRIVATE | NO_RESERVE)?
         };
         Self::new(base.cast(), len, mapped, Durability::Nothing)
     }
 
-    /// Anonymous memory that begins with a copy of these bytes. Costs what is not zero of them.
-    pub(crate) fn holding(bytes: &SparseBytes, len: usize) -> io::Result<Self> {
+    /// Anonymous memory that begins with a copy of `bytes`. Costs as much as its non-zero pages.
+    pub(crate) fn with_content(bytes: &SparseBytes, len: usize) -> io::Result<Self> {
         let memory = Self::anonymous(len)?;
         let mut piece = [0; MAP_BYTES];
         for start in (0..bytes.len()).step_by(MAP_BYTES) {
@@ -82,8 +81,8 @@ impl Memory {
         Ok(memory)
     }
 
-    /// The first `len` bytes of a file that has as many. While it is mapped nothing else may change
-    /// the file: the caller holds its lock.
+    /// The first `len` bytes of a file that is not shorter. The caller holds the file's lock, so
+    /// that nothing else changes the file while it is mapped.
     pub(crate) fn of_file(file: &File, len: usize) -> io::Result<Self> {
         if let Some(lines) = WriteBack::detect()
             && let Ok(base) = map(file, 0, len, MapFlags::SHARED_VALIDATE | MapFlags::SYNC)
@@ -94,22 +93,22 @@ impl Memory {
         Self::new(base, len, mapped_len(len)?, Durability::Msync)
     }
 
-    /// The first `len` bytes of a file that has as many, each page as it is there until it is stored to: what is
-    /// stored is in this memory alone, and takes room there. It need not be writable.
-    pub(crate) fn apart(file: &File, len: usize) -> io::Result<Self> {
+    /// A private (copy-on-write) mapping of the first `len` bytes of a file that is not shorter.
+    /// Stored pages are in memory only. The file need not be writable.
+    pub(crate) fn private(file: &File, len: usize) -> io::Result<Self> {
         let base = map(file, 0, len, MapFlags::PRIVATE | NO_RESERVE)?;
         Self::new(base, len, mapped_len(len)?, Durability::Nothing)
     }
 
-    /// `len` bytes of a file from `offset` on, a multiple of [`MAP_BYTES`]; the file has as many, and
-    /// space for them, and is not cut short while they are mapped. Its pages are made present, so that
-    /// no store waits for one; what is stored is the file's as what was written to it is, durable after a
-    /// sync of the file.
+    /// `len` bytes of a file from `offset` on, a multiple of [`MAP_BYTES`]. The file has these
+    /// bytes with allocated space, and is not truncated while they are mapped. The pages are
+    /// populated, so that no store faults. Stored bytes are part of the file as if written, and
+    /// durable after a sync of the file.
     pub(crate) fn window(file: &File, offset: u64, len: usize) -> io::Result<Self> {
         let base = map(file, offset, len, MapFlags::SHARED)?;
         let memory = Self::new(base, len, mapped_len(len)?, Durability::Msync)?;
-        // Kernels before 5.14 know nothing of it: pages then come as they are stored to.
-        // SAFETY: in the mapping just made, and no byte of it changes.
+        // Kernels before 5.14 do not support it; then stores fault the pages in.
+        // SAFETY: in the mapping just created, and it changes no byte.
         let _ = unsafe { madvise(base.cast(), len, Advice::LinuxPopulateWrite) };
         Ok(memory)
     }
@@ -123,12 +122,13 @@ impl Memory {
         self.len
     }
 
-    /// Whether lines are written back, so that a store costs what its bytes do.
+    /// Whether cache lines are written back, so that a store costs only a copy.
     pub(crate) fn is_persistent(&self) -> bool {
         matches!(self.durability, Durability::CacheLines(_))
     }
 
-    /// Copies `bytes` to `offset`; panics past the end. Each word of eight bytes changes at once.
+    /// Copies `bytes` to `offset`; panics past the end. Each word of eight bytes changes
+    /// atomically.
     pub(crate) fn store(&self, offset: usize, bytes: &[u8]) {
         let words = self.words(offset, bytes.len());
         let (head, rest) = bytes.split_at(bytes.len().min((WORD - offset % WORD) % WORD));
@@ -145,7 +145,7 @@ impl Memory {
         }
     }
 
-    /// Copies what is at `offset` to `buf`; panics past the end.
+    /// Copies the bytes at `offset` to `buf`; panics past the end.
     pub(crate) fn load(&self, offset: usize, buf: &mut [u8]) {
         let mut skip = offset % WORD;
         let mut rest = buf;
@@ -158,13 +158,13 @@ impl Memory {
         }
     }
 
-    /// The bytes themselves; panics past the end.
+    /// The bytes in place; panics past the end.
     ///
     /// # Safety
-    /// Nobody stores to the range while `'a` lasts, and the memory outlives it.
+    /// Nobody stores to the range during `'a`, and the memory outlives `'a`.
     pub(crate) unsafe fn view<'a>(&self, offset: usize, len: usize) -> &'a [u8] {
         self.check(offset, len);
-        // SAFETY: in the mapping, as just checked; for the rest the caller answers.
+        // SAFETY: in the mapping, as just checked; the caller guarantees the rest.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset), len) }
     }
 
@@ -187,7 +187,7 @@ impl Memory {
                 for range in ranges.iter().filter(|range| !range.is_empty()) {
                     let from = range.start - range.start % MAP_BYTES;
                     let len = (range.end - from).next_multiple_of(MAP_BYTES);
-                    // SAFETY: in the mapping, which ends with a page; msync changes no byte of it.
+                    // SAFETY: in the mapping, which ends at a page; msync changes no byte of it.
                     unsafe { msync(self.base.as_ptr().add(from).cast(), len, MsyncFlags::SYNC)? };
                 }
             }
@@ -195,12 +195,12 @@ impl Memory {
         Ok(())
     }
 
-    /// The words that a range touches.
+    /// The words that a range overlaps.
     fn words(&self, offset: usize, len: usize) -> &[AtomicU64] {
         self.check(offset, len);
         let (from, to) = (offset / WORD, (offset + len).div_ceil(WORD));
-        // SAFETY: `base` is aligned to a page and the mapping ends with one, so these words lie in
-        // it, aligned; plain writes to it there are none.
+        // SAFETY: `base` is page-aligned and the mapping ends at a page, so these words are in it
+        // and aligned; there are no non-atomic writes to it.
         unsafe {
             std::slice::from_raw_parts(self.base.as_ptr().cast::<AtomicU64>().add(from), to - from)
         }
@@ -214,19 +214,19 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`'s callers with this length, and no view outlives the memory.
-        // A failure would leave it mapped, which hurts nobody.
+        // SAFETY: mapped by the callers of `new` with this length, and no view outlives the memory.
+        // A failure would leave it mapped, which is harmless.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.mapped) };
     }
 }
 
-/// Memory that is never touched should cost nothing, however much is reserved.
+/// Reserving memory that is never touched costs nothing.
 const NO_RESERVE: MapFlags = MapFlags::NORESERVE;
 
 fn map(file: &File, offset: u64, len: usize, flags: MapFlags) -> io::Result<*mut u8> {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: the kernel chooses the address, so nothing that is in use is mapped over; that the
-    // file changes under nobody's feet is what its lock is for, or its only writer.
+    // SAFETY: the kernel chooses the address, so no memory in use is mapped over; the file's lock,
+    // or its only writer, ensures that nobody else changes the file.
     let base = unsafe { mmap(ptr::null_mut(), mapped_len(len)?, protection, flags, file, offset)? };
     Ok(base.cast())
 }
@@ -236,7 +236,7 @@ fn mapped_len(len: usize) -> io::Result<usize> {
     mapped.ok_or_else(|| Errno::INVAL.into())
 }
 
-/// Changes some bytes of a word and leaves its other bytes to whoever changes them meanwhile.
+/// Changes some bytes of a word; concurrent changes of its other bytes are kept.
 fn merge(word: Option<&AtomicU64>, at: usize, bytes: &[u8]) {
     let change = |value: u64| {
         let mut value = value.to_ne_bytes();
@@ -244,7 +244,7 @@ fn merge(word: Option<&AtomicU64>, at: usize, bytes: &[u8]) {
         Some(u64::from_ne_bytes(value))
     };
     if let Some(word) = word {
-        // The closure never declines.
+        // The closure never returns `None`.
         let _ = word.fetch_update(Relaxed, Relaxed, change);
     }
 }
@@ -254,9 +254,9 @@ fn merge(word: Option<&AtomicU64>, at: usize, bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    /// Every alignment of both ends, against a plain vector.
+    /// Every alignment of both ends, compared with a vector.
     #[test]
-    fn do_stores_and_loads_move_exactly_their_bytes() {
+    fn stores_and_loads_move_exactly_their_bytes() {
         let memory = Memory::anonymous(100).unwrap();
         let mut plain = vec![0; 100];
         let mut value = 0u8;
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn does_a_file_hold_what_was_stored_through_its_mapping() {
+    fn file_contains_what_was_stored_through_its_mapping() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(10_000).unwrap();
         let memory = Memory::of_file(&file, 10_000).unwrap();
@@ -290,13 +290,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "not in a mapping")]
-    fn is_a_store_past_the_end_stopped() {
+    fn store_past_the_end_panics() {
         Memory::anonymous(100).unwrap().store(96, &[1; 5]);
     }
 
-    /// There is no DAX file system to test on; the instructions work on any memory.
+    /// There is no DAX file system to test on, but the instructions work on any memory.
     #[test]
-    fn do_write_backs_leave_the_bytes_alone() {
+    fn write_back_does_not_change_bytes() {
         let Some(lines) = WriteBack::detect() else { return };
         let mut memory = Memory::anonymous(4096).unwrap();
         memory.durability = Durability::CacheLines(lines);

@@ -1,8 +1,8 @@
-//! Byte-addressable persistent memory: mapped files with persist barriers, and pages on top.
+//! Byte-addressable persistent memory: mapped files with persist barriers, divided into pages.
 //!
 //! A [`Mapping`] is a file of fixed capacity that is stored to in place. A store is visible at once
-//! and durable after a [`persist`](Mapping::persist) that covers it; before that, each cache line of
-//! 64 bytes may or may not have reached the memory, as a whole or in words of eight bytes:
+//! and durable after a [`persist`](Mapping::persist) that covers it. Before that, each cache line
+//! of 64 bytes may or may not have reached the memory, completely or in words of eight bytes:
 //!
 //! ```text
 //!   Mapping::store ──▶ memory (mapped) ◀── Page: &[u8], no lock, no copy
@@ -12,21 +12,21 @@
 //!    loses power)
 //! ```
 //!
-//! A mapping has one owner, cannot be copied and holds the lock of its file; a [`PmemPool`] takes it
-//! and parts it in pages, whose ownership says who may store where. What a medium does beyond moving
-//! bytes — counting, failing — it does in a *backing* that the mapping calls.
+//! A mapping has one owner, cannot be cloned and holds the lock of its file. A [`PmemPool`] takes
+//! it and divides it into pages; the owner of a page may store to it. Device-specific behaviour,
+//! such as counters and injected faults, is in a *backing* that the mapping calls.
 //!
-//! | module | one idea |
+//! | module | content |
 //! | --- | --- |
-//! | `memory` | mapped bytes and how they become durable |
+//! | `memory` | mapped memory and how it becomes durable |
 //! | `lines` | the instructions that write cache lines back |
 //! | `pool` | pages, a free list and claims |
-//! | `page` | a page that is written, and a page that is read |
+//! | `page` | writable and readable pages |
 //!
-//! Invariant: there is one `Mapping` of a file at a time, and bytes change through it alone.
+//! Invariant: a file has at most one `Mapping`, and its bytes change only through it.
 //!
-//! Source: ours, for section 2.1 and 3.1 of the TriangleKV paper (which uses PMDK); the rules of
-//! persistence are those of Intel's programming model for persistent memory.
+//! Source: sections 2.1 and 3.1 of the TriangleKV paper (which uses PMDK); Intel's programming
+//! model for persistent memory.
 
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -48,15 +48,16 @@ pub use pool::{PageClaims, PmemPool};
 pub use lines::LINE_BYTES;
 pub(crate) use memory::{MAP_BYTES, Memory};
 
-/// A byte-addressable file, mapped by its one owner. Unmapped and unlocked on drop.
+/// A file mapped as byte-addressable memory. Unmapped and unlocked on drop.
 pub struct Mapping {
     name: String,
-    // Before the backing, which holds the lock: unmapped first.
+    // Declared before the backing, which holds the lock, so that it is unmapped first.
     memory: Arc<Memory>,
     backing: Box<dyn Backing>,
 }
 
-/// The device-specific part of a [`Mapping`]. The mapping has checked the ranges against its capacity.
+/// The device-specific part of a [`Mapping`]. The mapping has checked the ranges against its
+/// capacity.
 pub trait Backing: Send + Sync {
     /// Stores `bytes` at `offset` through [`MappedMemory::store`], or fails.
     fn store(
@@ -81,7 +82,8 @@ pub trait Backing: Send + Sync {
 
 /// The memory of a [`Mapping`] during one call of its [`Backing`].
 ///
-/// Only the bytes of the store in progress can be stored to, because slices of other bytes may be lent out.
+/// Only the bytes of the store in progress can be stored to, because other bytes may be borrowed as
+/// slices.
 pub struct MappedMemory<'a> {
     memory: &'a Memory,
     writable: Range<u64>,
@@ -107,10 +109,10 @@ impl MappedMemory<'_> {
     }
 }
 
-/// The backing of memory that is as durable as it will ever be, which holds what has to be held meanwhile.
-pub(crate) struct Holding<T>(pub(crate) T);
+/// The backing of memory without durability. Holds a resource, e.g. a lock, for the mapping.
+pub(crate) struct VolatileBacking<T>(pub(crate) T);
 
-impl<T: Send + Sync> Backing for Holding<T> {
+impl<T: Send + Sync> Backing for VolatileBacking<T> {
     fn store(
         &self,
         memory: &MappedMemory<'_>,
@@ -148,7 +150,7 @@ impl Mapping {
         backing: Box<dyn Backing>,
     ) -> Result<Self> {
         let len = usize::try_from(capacity_bytes).map_err(|_| ErrorKind::OutOfMemory.into());
-        let memory = len.and_then(|len| Memory::holding(content, len));
+        let memory = len.and_then(|len| Memory::with_content(content, len));
         let memory = memory.map_err(|error| Error::io("map", &*name, &error))?;
         Ok(Mapping::new(name, Arc::new(memory), backing))
     }
@@ -168,12 +170,12 @@ impl Mapping {
         self.memory.len() as u64
     }
 
-    /// Stores `bytes` at `offset`, visible at once and durable after a [`persist`](Self::persist)
-    /// that covers them. Cost: that of a copy; where the file is on no persistent memory, a write to it.
+    /// Stores `bytes` at `offset`; visible at once, durable after a [`persist`](Self::persist) that
+    /// covers them. Costs a copy; if the file is not on persistent memory, a write to the file.
     ///
     /// # Errors
-    /// `Io`: past the end (nothing is stored); the medium's, after which the range may hold any mix
-    /// of old and new words.
+    /// `Io`: past the end (nothing is stored), or a failed store, after which the range may hold
+    /// any mix of old and new words.
     pub fn store(&self, offset: u64, bytes: &[u8], purpose: Purpose) -> Result<()> {
         self.check("store to", offset, bytes.len() as u64)?;
         let writable = offset..offset + bytes.len() as u64;
@@ -181,12 +183,12 @@ impl Mapping {
         self.backing.store(&memory, offset, bytes, purpose)
     }
 
-    /// Makes the ranges durable: writes back their cache lines, and waits once for all. Cost: about
-    /// a nanosecond a byte on persistent memory; where the file is not on any, an `msync` a range.
+    /// Makes the ranges durable: writes back their cache lines, and waits once for all. Costs about
+    /// a nanosecond per byte on persistent memory; for other files, an `msync` per range.
     ///
     /// # Errors
-    /// `Io`: past the end; the medium's, after which nothing is known of the ranges, and a later
-    /// success doesn't repair that.
+    /// `Io`: past the end, or a failed persist, after which the state of the ranges is unknown. A
+    /// later success does not change that.
     pub fn persist(&self, ranges: &[Range<u64>], purpose: Purpose) -> Result<()> {
         for range in ranges {
             self.check("persist", range.start, range.end.saturating_sub(range.start))?;
@@ -195,7 +197,7 @@ impl Mapping {
         self.backing.persist(&memory, ranges, purpose)
     }
 
-    /// Fills `buf` from `offset`, and counts that.
+    /// Fills `buf` from `offset`, and counts the read.
     ///
     /// # Errors
     /// `Io` of kind `UnexpectedEof`: past the end.
@@ -224,19 +226,19 @@ impl Mapping {
     }
 }
 
-/// The refusal of a file whose length is not what was asked for.
+/// The error for a file that is longer than the requested capacity.
 pub fn too_long(name: &str, len: u64, bytes: u64) -> Error {
     let reason =
         format!("it has {len} bytes, more than the capacity of {bytes}: map it with {len}");
     Error::Refused { path: name.to_owned(), reason }
 }
 
-/// Ranges of bytes as the memory takes them; they were checked against its length.
+/// Converts checked ranges to memory offsets.
 pub(crate) fn narrow(ranges: &[Range<u64>]) -> Vec<Range<usize>> {
     ranges.iter().map(|range| range.start as usize..range.end as usize).collect()
 }
 
-/// How many cache lines some ranges touch; lines that two of them share count twice.
+/// The number of cache lines of some ranges; a line in two ranges counts twice.
 pub(crate) fn lines_of(ranges: &[Range<u64>]) -> u64 {
     let lines = |range: &Range<u64>| match range.is_empty() {
         true => 0,

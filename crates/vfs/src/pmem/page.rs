@@ -1,4 +1,4 @@
-//! A page that is written, and a page that is read.
+//! Writable and readable pages of a pool.
 //!
 //! ```text
 //!   allocate ──▶ PageMut ──freeze──▶ Page ──clone──▶ Page …
@@ -6,15 +6,15 @@
 //!                   └──── drop ────────┴── drop of the last ──▶ free list
 //! ```
 //!
-//! A [`PageMut`] has one owner, who alone can store to it; a [`Page`] is shared and nobody can. So
-//! readers take no lock, and a page goes back to the free list when the last version that names it
-//! is gone: the paper's lazy deletion.
+//! A [`PageMut`] has one owner, which alone can store to it; a [`Page`] is shared and immutable. So
+//! readers need no lock, and a page is freed when the last version that refers to it is dropped
+//! (lazy deletion).
 //!
-//! Invariant: a page number is leased once at a time, and while a `Page` of it lives, nobody stores
-//! to it. It follows from: a lease is made by the pool alone, from a number that was free; storing
-//! takes a `&mut PageMut`; freezing consumes that.
+//! Invariant: a page number is leased once at a time, and nobody stores to a page while a `Page` of
+//! it exists. This holds because only the pool creates leases, from free numbers; storing takes a
+//! `&mut PageMut`; and freezing consumes the `PageMut`.
 //!
-//! Source: ours; lazy deletion is the TriangleKV paper's, section 4.
+//! Source: TriangleKV paper, section 4 (lazy deletion).
 
 use std::io::ErrorKind;
 use std::ptr::NonNull;
@@ -25,7 +25,7 @@ use siltstone_engine::{Error, Purpose, Result};
 use super::pool::Shared;
 use crate::names::fault;
 
-/// A page's number, taken from the free list until the drop.
+/// A page number, allocated until the drop.
 pub(super) struct Lease {
     pub(super) shared: Arc<Shared>,
     pub(super) number: u32,
@@ -37,20 +37,20 @@ impl Drop for Lease {
     }
 }
 
-/// A page that its owner alone can store to. Dropped, it goes back to the free list.
+/// A page that only its owner can store to. Dropping it frees the page.
 pub struct PageMut {
     lease: Arc<Lease>,
 }
 
-/// A page that nobody stores to any more. The last clone's drop gives it back to the free list.
+/// An immutable page. Dropping the last clone frees the page.
 #[derive(Clone)]
 pub struct Page {
-    // Kept here so that a lookup needs one load to find the bytes, not three.
+    // Stored here so that a lookup needs one load to find the bytes, not three.
     bytes: NonNull<[u8]>,
     lease: Arc<Lease>,
 }
 
-// SAFETY: the bytes are read alone, and belong to no thread; the lease is `Send` and `Sync`.
+// SAFETY: the bytes are only read, and belong to no thread; the lease is `Send` and `Sync`.
 unsafe impl Send for Page {}
 // SAFETY: as above.
 unsafe impl Sync for Page {}
@@ -65,10 +65,10 @@ impl PageMut {
         self.lease.number
     }
 
-    /// Stores `bytes` at `offset` of the page. What else it holds, is what its last owner left.
+    /// Stores `bytes` at `offset` of the page. The other bytes are those of its last owner.
     ///
     /// # Errors
-    /// `Io`: past the page's end; the medium's.
+    /// `Io`: past the end of the page, or a failed store.
     pub fn store(&mut self, offset: usize, bytes: &[u8], purpose: Purpose) -> Result<()> {
         let shared = &self.lease.shared;
         if offset.checked_add(bytes.len()).is_none_or(|end| end > shared.page_bytes) {
@@ -78,13 +78,13 @@ impl PageMut {
         shared.mapping.store(start + offset as u64, bytes, purpose)
     }
 
-    /// What the page holds.
+    /// The bytes of the page.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: storing takes `&mut self`, and no other handle of this page is there.
+        // SAFETY: storing takes `&mut self`, and there is no other handle of this page.
         unsafe { view(&self.lease) }
     }
 
-    /// Gives up the right to store. Durable is what was persisted before.
+    /// Makes the page immutable. Only persisted bytes are durable.
     pub fn freeze(self) -> Page {
         Page::new(self.lease)
     }
@@ -92,7 +92,7 @@ impl PageMut {
 
 impl Page {
     pub(super) fn new(lease: Arc<Lease>) -> Self {
-        // SAFETY: a `Page` is made from a fresh lease or of a `PageMut` that is gone, so nobody can
+        // SAFETY: a `Page` is created from a new lease or a consumed `PageMut`, so nobody can
         // store; the lease, which holds the mapping, lives as long as the pointer.
         let bytes = NonNull::from(unsafe { view(&lease) });
         Page { bytes, lease }
@@ -103,19 +103,19 @@ impl Page {
         self.lease.number
     }
 
-    /// What the page holds. Cost: none; reading is not counted, see [`note_read`](Self::note_read).
+    /// The bytes of the page. Free; reads are counted only by [`note_read`](Self::note_read).
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: as in `new`; the slice borrows `self`, which holds the lease.
         unsafe { self.bytes.as_ref() }
     }
 
-    /// Counts bytes read in place from this page's pool, at the medium if it counts.
+    /// Counts bytes that were read in place, if the backing counts.
     pub fn note_read(&self, bytes: u64, purpose: Purpose) {
         self.lease.shared.mapping.note_read(bytes, purpose);
     }
 
-    /// The error for bytes at `offset` of this page that do not hold.
+    /// The error for damaged bytes at `offset` of this page.
     pub fn corruption(&self, offset: usize, reason: impl Into<String>) -> Error {
         let shared = &self.lease.shared;
         let at = shared.offset_of(self.lease.number) + offset as u64;
@@ -126,10 +126,10 @@ impl Page {
 /// The bytes of a page.
 ///
 /// # Safety
-/// Nobody stores to the page, and the lease is kept, while `'a` lasts.
+/// Nobody stores to the page, and the lease is kept, during `'a`.
 unsafe fn view<'a>(lease: &Lease) -> &'a [u8] {
     let shared = &lease.shared;
     let start = shared.offset_of(lease.number) as usize;
-    // SAFETY: the lease keeps the mapping; for the rest the caller answers.
+    // SAFETY: the lease keeps the mapping; the caller guarantees the rest.
     unsafe { shared.mapping.memory().view(start, shared.page_bytes) }
 }

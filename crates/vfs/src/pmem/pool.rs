@@ -2,20 +2,20 @@
 //!
 //! ```text
 //!   file   | page 0 | page 1 | page 2 | …          page n starts at n · page_bytes
-//!   taken      1        0        1                 one bit a page, in memory
+//!   used       1        0        1                 one bit per page, in memory
 //! ```
 //!
-//! The file holds nothing but pages: which of them are taken follows from who claims them at open
-//! (a manifest names rows, rows name pages), so no write to the file is ever needed to take or free
-//! one, and no crash can leak any. Pages are given out from where the last one was, so that a row
-//! gets runs of neighbours, which persist as one range.
+//! The file contains only pages. Which of them are used follows from the claims at open (a manifest
+//! lists tables, tables list pages), so no write to the file is needed to allocate or free a page,
+//! and no crash can leak one. Allocation continues after the last allocated page, so that a table
+//! gets adjacent pages, which persist as one range.
 //!
-//! Invariant: a bit is set exactly while a lease of that number lives; nothing is allocated before
+//! Invariant: a bit is set exactly while a lease of that number exists; nothing is allocated before
 //! all claims were made.
 //!
-//! Source: TriangleKV paper, section 3.1, "Space Management" (4 KiB pages of a container of 8 GB,
-//! a free list). Its free list stands in the memory itself; ours is rebuilt, which costs a bit a
-//! page in DRAM and nothing in NVM.
+//! Source: TriangleKV paper, section 3.1, "Space Management" (4 KiB pages of a pool of 8 GB, a free
+//! list). The paper's free list is in persistent memory; here it is rebuilt at open, which costs
+//! one bit per page in DRAM.
 
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -27,14 +27,13 @@ use siltstone_engine::{Error, Purpose, Result};
 use super::page::{Lease, Page, PageMut};
 use super::{LINE_BYTES, Mapping};
 
-/// Pages of one mapping. Clones are the same pool.
+/// The pages of a mapping. Clones share the pool.
 #[derive(Clone)]
 pub struct PmemPool {
     shared: Arc<Shared>,
 }
 
-/// A pool that is being opened: pages that are in use are claimed, and then it is
-/// [ready](PageClaims::ready).
+/// A pool during open: pages in use are claimed, then the pool is [ready](PageClaims::ready).
 pub struct PageClaims {
     shared: Arc<Shared>,
 }
@@ -43,10 +42,10 @@ pub(super) struct Shared {
     pub(super) mapping: Mapping,
     pub(super) page_bytes: usize,
     pages: u32,
-    taken: Mutex<Taken>,
+    used: Mutex<PageBitmap>,
 }
 
-struct Taken {
+struct PageBitmap {
     bits: Vec<u64>,
     count: u32,
     /// The word where the search for a free page begins.
@@ -54,13 +53,14 @@ struct Taken {
 }
 
 impl PmemPool {
-    /// The paper's size of a page, in bytes.
+    /// The paper's page size, in bytes.
     pub const DEFAULT_PAGE_BYTES: usize = 4096;
 
-    /// Parts a mapping in pages, all free until claimed. A rest that fills no page is left alone.
+    /// Divides a mapping into pages, all free until claimed. A remainder is not used.
     ///
     /// # Errors
-    /// `Invalid`: `page_bytes` is not a power of two of at least 64, or there are 2³² pages or more.
+    /// `Invalid`: `page_bytes` is not a power of two of at least 64, or there are 2³² pages or
+    /// more.
     pub fn open(mapping: Mapping, page_bytes: usize) -> Result<PageClaims> {
         if !page_bytes.is_power_of_two() || (page_bytes as u64) < LINE_BYTES {
             let reason = "a page has a power of two of bytes, at least 64";
@@ -71,16 +71,16 @@ impl PmemPool {
             Error::Invalid(format!("pages of {page_bytes} bytes are too many: make them larger"))
         })?;
         let bits = vec![0; (pages as usize).div_ceil(64)];
-        let taken = Mutex::new(Taken { bits, count: 0, next: 0 });
-        Ok(PageClaims { shared: Arc::new(Shared { mapping, page_bytes, pages, taken }) })
+        let used = Mutex::new(PageBitmap { bits, count: 0, next: 0 });
+        Ok(PageClaims { shared: Arc::new(Shared { mapping, page_bytes, pages, used }) })
     }
 
-    /// Takes a free page. Its bytes are what its last owner left. Cost: a short lock.
+    /// Allocates a page. Its bytes are those of its last owner. Cost: a short lock.
     ///
     /// # Errors
-    /// `Io` of kind `StorageFull` if there is none; once pages were freed there will be.
+    /// `Io` of kind `StorageFull` if no page is free; pages that are freed later are available.
     pub fn allocate(&self) -> Result<PageMut> {
-        let number = self.shared.taken.lock().take_next(self.shared.pages);
+        let number = self.shared.used.lock().take_next(self.shared.pages);
         let number = number.ok_or_else(|| {
             let Shared { page_bytes, pages, .. } = *self.shared;
             let reason = format!("all {pages} pages of {page_bytes} bytes are taken");
@@ -90,10 +90,10 @@ impl PmemPool {
         Ok(PageMut::new(Lease { shared: self.shared.clone(), number }))
     }
 
-    /// Makes whole pages durable with one barrier; neighbours become one range.
+    /// Makes whole pages durable with one barrier; adjacent pages form one range.
     ///
     /// # Errors
-    /// The medium's; then nothing is known of any of them.
+    /// A failed persist, after which the state of these pages is unknown.
     pub fn persist<'a>(
         &self,
         pages: impl IntoIterator<Item = &'a PageMut>,
@@ -123,23 +123,23 @@ impl PmemPool {
         self.shared.page_bytes
     }
 
-    /// How many pages there are.
+    /// The number of pages.
     pub fn pages(&self) -> u32 {
         self.shared.pages
     }
 
-    /// How many of them are free.
+    /// The number of free pages.
     pub fn free_pages(&self) -> u32 {
-        self.shared.pages - self.shared.taken.lock().count
+        self.shared.pages - self.shared.used.lock().count
     }
 }
 
 impl PageClaims {
-    /// Claims a page that is in use since before.
+    /// Claims a page that was in use before.
     ///
     /// # Errors
-    /// `Corruption`: there is no such page, or it was claimed already: two rows that own one page
-    /// cannot both be whole.
+    /// `Corruption`: there is no such page, or it is claimed already: of two tables with the same
+    /// page, one is damaged.
     pub fn claim(&self, number: u32) -> Result<Page> {
         let shared = &self.shared;
         let corrupt = |reason: String| {
@@ -149,7 +149,7 @@ impl PageClaims {
         if number >= shared.pages {
             return corrupt(format!("page {number} is claimed, of {} pages", shared.pages));
         }
-        if !shared.taken.lock().take(number) {
+        if !shared.used.lock().take(number) {
             return corrupt(format!("page {number} is claimed twice"));
         }
         Ok(Page::new(Arc::new(Lease { shared: shared.clone(), number })))
@@ -160,7 +160,7 @@ impl PageClaims {
         self.shared.page_bytes
     }
 
-    /// How many pages there are.
+    /// The number of pages.
     pub fn pages(&self) -> u32 {
         self.shared.pages
     }
@@ -170,7 +170,7 @@ impl PageClaims {
         self.shared.name()
     }
 
-    /// All claims were made: what is left is free.
+    /// Ends the claims: all other pages are free.
     pub fn ready(self) -> PmemPool {
         PmemPool { shared: self.shared }
     }
@@ -181,20 +181,20 @@ impl Shared {
         self.mapping.name()
     }
 
-    /// Where a page starts, in bytes.
+    /// The offset of a page, in bytes.
     pub(super) fn offset_of(&self, number: u32) -> u64 {
         u64::from(number) * self.page_bytes as u64
     }
 
     pub(super) fn release(&self, number: u32) {
-        let mut taken = self.taken.lock();
-        taken.bits[number as usize / 64] &= !(1 << (number % 64));
-        taken.count -= 1;
+        let mut used = self.used.lock();
+        used.bits[number as usize / 64] &= !(1 << (number % 64));
+        used.count -= 1;
     }
 }
 
-impl Taken {
-    /// Takes a page; `false` if it is taken.
+impl PageBitmap {
+    /// Allocates a page; `false` if it is in use.
     fn take(&mut self, number: u32) -> bool {
         let (word, bit) = (&mut self.bits[number as usize / 64], 1 << (number % 64));
         let is_free = *word & bit == 0;
@@ -203,7 +203,7 @@ impl Taken {
         is_free
     }
 
-    /// Takes the next free page of `pages`, round and round.
+    /// Allocates the next free page of `pages`, round robin.
     fn take_next(&mut self, pages: u32) -> Option<u32> {
         if self.count == pages {
             return None;

@@ -1,4 +1,4 @@
-//! What a file in memory holds: sparse bytes, or, once it was mapped, flat memory.
+//! The content of a file in memory: sparse bytes or, after it was mapped, flat memory.
 //!
 //! ```text
 //!   Sparse ──map──▶ Flat, mapped ──drop of the mapping──▶ Flat ──map──▶ …
@@ -6,12 +6,10 @@
 //!      └──────────────── any other change ─────────────────┘
 //! ```
 //!
-//! Flat memory costs what was touched of it, so an empty container of gigabytes costs nothing; and
-//! turning it back is a copy that only a test or a tool will ever ask for.
+//! Flat memory is allocated when it is touched, so an empty pool of gigabytes costs nothing. The
+//! conversion back is a copy, needed only by tests and tools.
 //!
-//! Invariant: while it is mapped nothing but the mapping changes it.
-//!
-//! Source: ours.
+//! Invariant: mapped memory is changed only through its mapping.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -19,12 +17,12 @@ use std::sync::{Arc, Weak};
 use crate::bytes::SparseBytes;
 use crate::pmem::Memory;
 
-/// A copy of flat memory goes by so many bytes, and leaves out those that are zero.
+/// Flat memory is copied in pieces of this size; pieces of zeros are skipped.
 const PIECE_BYTES: usize = 4096;
 
 pub(super) enum Content {
     Sparse(SparseBytes),
-    /// The token is held by the mapping, if there is one.
+    /// The mapping holds the token, if there is one.
     Flat(Arc<Memory>, Weak<()>),
 }
 
@@ -42,7 +40,7 @@ impl Content {
         }
     }
 
-    /// Fills `buf` from `offset`; `false`, and nothing read, if the end comes before.
+    /// Fills `buf` from `offset`; returns `false` without reading if the range ends past the end.
     pub(super) fn read(&self, offset: u64, buf: &mut [u8]) -> bool {
         match self {
             Content::Sparse(bytes) => bytes.read(offset, buf),
@@ -57,7 +55,7 @@ impl Content {
         }
     }
 
-    /// The bytes, to change them; `None` while they are mapped.
+    /// The bytes for a change; `None` while they are mapped.
     pub(super) fn change(&mut self) -> Option<&mut SparseBytes> {
         if self.is_mapped() {
             return None;
@@ -71,7 +69,7 @@ impl Content {
         }
     }
 
-    /// A copy as of now.
+    /// A copy of the bytes.
     pub(super) fn copy(&self) -> SparseBytes {
         let memory = match self {
             Content::Sparse(bytes) => return bytes.clone(),
@@ -94,7 +92,8 @@ impl Content {
         matches!(self, Content::Flat(_, token) if token.strong_count() > 0)
     }
 
-    /// Makes the bytes flat, `len` of them, which is no less than there are, and not mapped yet.
+    /// Converts the bytes to `len` flat bytes. `len` is not less than the length; they are not
+    /// mapped.
     pub(super) fn map(&mut self, len: usize) -> io::Result<(Arc<Memory>, Arc<()>)> {
         let token = Arc::new(());
         if let Content::Flat(memory, holder) = self
@@ -103,7 +102,7 @@ impl Content {
             *holder = Arc::downgrade(&token);
             return Ok((memory.clone(), token));
         }
-        let memory = Arc::new(Memory::holding(&self.copy(), len)?);
+        let memory = Arc::new(Memory::with_content(&self.copy(), len)?);
         *self = Content::Flat(memory.clone(), Arc::downgrade(&token));
         Ok((memory, token))
     }

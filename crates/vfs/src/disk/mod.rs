@@ -1,4 +1,4 @@
-//! A directory of the machine's file system.
+//! A directory of the operating system's file system.
 //!
 //! One operating-system file for each [`File`]; positioned reads and writes, so any
 //! number of threads share a handle. The directory itself is held open, to be synced. With
@@ -25,58 +25,58 @@ use siltstone_engine::{Error, Purpose, Result};
 use crate::names::check;
 use crate::{File, LockGuard, Mapping, Mode, Vfs};
 
-mod ahead;
+mod append_file;
+mod deferred_close;
 mod direct;
 mod file;
-mod growing;
 mod lock;
 mod map;
-mod removed;
+mod preallocator;
 
+use append_file::AppendFile;
 use file::DiskFile;
-use growing::AppendFile;
 
-/// The number of the file system whose files lie in memory.
+/// The magic number of tmpfs, a file system in memory.
 const TMPFS: u64 = 0x0102_1994;
 
-/// How a [`Disk`] does its I/O.
+/// I/O options of a [`Disk`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskOptions {
-    /// Reads go to the device (`O_DIRECT`) instead of the page cache, so that a measurement counts
-    /// what the device did. Each is widened to 4 KiB boundaries and copied once. Writes stay in the
-    /// page cache until synced; the kernel keeps the two coherent by writing back first.
+    /// Read from the device (`O_DIRECT`) instead of the page cache, so that a measurement counts
+    /// the device's work. A read is widened to 4 KiB boundaries and copied once. Writes stay in the
+    /// page cache until they are synced; the kernel keeps both coherent by writing back first.
     ///
-    /// Opening a file fails where the file system cannot do this: a measurement of the page cache
-    /// must not pass for one of the device.
+    /// Opening a file fails if the file system does not support it, so that the page cache is never
+    /// measured by mistake.
     pub direct: bool,
-    /// Appends to growing files are stored to mapped pages instead of being written, where the file
-    /// system is known to take that (ext4, XFS, tmpfs). Faster, and without waits for pages; the bytes in
-    /// the file are the same.
-    pub stores_appends: bool,
+    /// Copy appends of [`Vfs::create_append`] files into a memory mapping instead of calling
+    /// `write`, on file systems known to support it (ext4, XFS, tmpfs). It is faster and does not
+    /// wait for page allocation; the file's bytes are the same.
+    pub map_appends: bool,
 }
 
 impl Default for DiskOptions {
     fn default() -> Self {
-        DiskOptions { direct: false, stores_appends: true }
+        DiskOptions { direct: false, map_appends: true }
     }
 }
 
-/// A directory of the machine's file system.
+/// A directory of the operating system's file system.
 #[derive(Debug)]
 pub struct Disk {
     path: PathBuf,
     handle: std::fs::File,
     options: DiskOptions,
-    /// What [`AppendFile`]s find out about syncs, for the next one.
+    /// Whether [`AppendFile`]s of this directory are synced often, for the next one.
     has_frequent_syncs: Arc<AtomicBool>,
 }
 
 impl Disk {
-    /// A directory that is there.
+    /// Opens an existing directory.
     ///
     /// # Errors
-    /// `Io` if it cannot be opened, of kind `NotFound` if it is not there and `NotADirectory` if it
-    /// is something else.
+    /// `Io` if it cannot be opened, of kind `NotFound` if it does not exist and `NotADirectory` if
+    /// it is no directory.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         let handle = open_directory(&path)?;
@@ -84,7 +84,7 @@ impl Disk {
         Ok(Disk { path, handle, options, has_frequent_syncs: Arc::default() })
     }
 
-    /// A directory that is created, durably and with its parents, if it is not there.
+    /// Opens a directory; creates it, durably and with its parents, if it does not exist.
     ///
     /// # Errors
     /// `Io` as from [`open`](Disk::open), or if a directory cannot be created.
@@ -94,12 +94,12 @@ impl Disk {
         Self::open(path)
     }
 
-    /// The same directory with other options, for files opened from now on.
+    /// The same directory with other options, for files opened later.
     pub fn with_options(self, options: DiskOptions) -> Self {
         Disk { options, ..self }
     }
 
-    /// The path of a file by which every process knows it.
+    /// The canonical path of a file, which is the same for every process.
     fn canonical(&self, operation: &'static str, name: &str) -> Result<PathBuf> {
         self.join(operation, name)?;
         let directory = std::fs::canonicalize(&self.path);
@@ -119,7 +119,7 @@ impl Disk {
     ) -> Result<DiskFile> {
         let fault = |error| disk_fault(operation, path, error);
         let file = options.open(path).map_err(fault)?;
-        // Linux opens a directory for reading without a word.
+        // Linux opens a directory for reading without an error.
         if !file.metadata().map_err(fault)?.is_file() {
             return Err(fault(ErrorKind::IsADirectory.into()));
         }
@@ -132,11 +132,11 @@ impl Disk {
             }
             false => None,
         };
-        Ok(DiskFile::new(show(path), file, direct))
+        Ok(DiskFile::new(display(path), file, direct))
     }
 
-    /// The entries that are `wanted`, by name. Names that are not UTF-8 are not ours and are left
-    /// out.
+    /// The names of the entries that are `wanted`. Names that are not UTF-8 are skipped: no engine
+    /// creates them.
     fn entries(&self, wanted: fn(&std::fs::FileType) -> bool) -> Result<Vec<String>> {
         let fault = |error| disk_fault("list", &self.path, error);
         let mut names = Vec::new();
@@ -157,7 +157,7 @@ impl Disk {
 
 impl Vfs for Disk {
     fn name(&self) -> String {
-        show(&self.path)
+        display(&self.path)
     }
 
     fn create(&self, name: &str) -> Result<Arc<dyn File>> {
@@ -167,7 +167,7 @@ impl Vfs for Disk {
     }
 
     fn create_append(&self, name: &str) -> Result<Arc<dyn File>> {
-        if !self.options.stores_appends || !can_be_stored_to(&self.handle) {
+        if !self.options.map_appends || !supports_mapped_appends(&self.handle) {
             return self.create(name);
         }
         let path = self.join("create", name)?;
@@ -199,7 +199,7 @@ impl Vfs for Disk {
         let path = self.join("remove", name)?;
         let held = std::fs::File::open(&path);
         std::fs::remove_file(&path).map_err(|e| disk_fault("remove", &path, e))?;
-        held.into_iter().for_each(removed::let_go);
+        held.into_iter().for_each(deferred_close::close_later);
         Ok(())
     }
 
@@ -218,7 +218,7 @@ impl Vfs for Disk {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                 return Err(disk_fault("create directory", &path, error));
             }
-            // One that is there may be the work of a process that died before its sync.
+            // An existing directory may be from a process that crashed before its sync.
             _ => self.sync_handle()?,
         }
         Ok(Arc::new(Disk::open(path)?.with_options(self.options)))
@@ -279,14 +279,14 @@ fn new_file() -> OpenOptions {
     options
 }
 
-/// Whether space once reserved is there for stores: a file system that copies on write may run out of
-/// it all the same, and a store that finds none kills the process.
-fn can_be_stored_to(directory: &std::fs::File) -> bool {
+/// Whether reserved space is sure to be available to stores. A copy-on-write file system may still
+/// run out of space, and then a store kills the process.
+fn supports_mapped_appends(directory: &std::fs::File) -> bool {
     const KNOWN: [u64; 3] = [0xef53, 0x5846_5342, TMPFS];
     rustix::fs::fstatfs(directory).is_ok_and(|system| KNOWN.contains(&(system.f_type as u64)))
 }
 
-/// Another device, a file system without links, or too many of them: a copy will do.
+/// Whether a file can only be copied: another device, no support for links, or too many links.
 fn cannot_link(error: &io::Error) -> bool {
     [Errno::XDEV, Errno::OPNOTSUPP, Errno::NOSYS, Errno::PERM, Errno::MLINK]
         .iter()
@@ -301,7 +301,7 @@ fn open_directory(path: &Path) -> Result<std::fs::File> {
         .map_err(|error| disk_fault("open directory", path, error))
 }
 
-/// Creates from the top down, each synced in its parent before the next.
+/// Creates a directory and its parents, syncing each in its parent before the next.
 fn create_durably(path: &Path) -> Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -322,10 +322,10 @@ fn create_durably(path: &Path) -> Result<()> {
     parent_handle.sync_all().map_err(|error| disk_fault("sync directory", parent, error))
 }
 
-fn show(path: &Path) -> String {
+fn display(path: &Path) -> String {
     path.display().to_string()
 }
 
 fn disk_fault(operation: &'static str, path: &Path, error: io::Error) -> Error {
-    Error::io(operation, show(path), &error)
+    Error::io(operation, display(path), &error)
 }

@@ -1,17 +1,17 @@
-//! What the death of a process leaves: every byte and name that it saw, none of it any more durable.
+//! The state after a process crash: every byte and name is visible, with the same durability.
 //!
 //! ```text
-//!   kill -9 ─▶ after_death(seed)   the same current bytes and names, the same changes pending
-//!                                  files that grew: zeros behind their ends
+//!   kill -9 ─▶ after_death(seed)   the same current bytes and names, the same pending changes
+//!                                  append files: zeros past their ends
 //! ```
 //!
-//! Whoever opens the medium next sees what was written and cannot tell it from what was synced; a
-//! power cut may still take it. So an opening must not build on what it reads as if a cut had left it.
+//! The next process sees everything written and cannot distinguish it from what was synced; a power
+//! cut may still remove it. So recovery must not treat what it reads as durable.
 //!
-//! Invariant: a survivor of the copy is a survivor of the original, but for zeros behind the end of
-//! what grew.
+//! Invariant: a survivor of the copy is a survivor of the original, except for zeros past the end
+//! of append files.
 //!
-//! Source: ours, after Pillai et al., OSDI 2014.
+//! Source: after Pillai et al., OSDI 2014.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,47 +22,47 @@ use siltstone_vfs::backend::Node;
 
 use super::Faulty;
 use super::directory::{Binding, Bindings, Directory, NameChange, SharedDirectory};
-use super::file::{Behind, FileState, SharedFile};
-use super::plan::Plan;
-use super::survivors::MOST_BEHIND;
+use super::file::{FileState, Preallocation, SharedFile};
+use super::plan::FaultPlan;
+use super::survivors::MAX_PREALLOCATION_BYTES;
 
 impl Faulty {
-    /// The whole medium as the next process finds it if this one died now (or when power is said to have
-    /// gone off): power on, no faults planned, counters at 0, nothing locked or mapped, the same capacity, and
-    /// still pending what was. The original stays as it is.
+    /// The whole file system as the next process finds it after a crash of this one: power is on,
+    /// no faults are planned, counters are 0, nothing is locked or mapped, the capacity is the
+    /// same, and pending changes are still pending. The original is unchanged.
     pub fn after_death(&self, seed: u64) -> Faulty {
         let world = self.world.lock();
-        let mut heir = Heir {
+        let mut copier = Copier {
             seed,
             sequence: world.sequence,
             files: BTreeMap::new(),
             directories: BTreeMap::new(),
         };
-        let root = heir.directory(&world.root);
-        let mut plan = Plan::new(SplitMix64::stream(seed, u64::MAX - 1).next_u64());
+        let root = copier.directory(&world.root);
+        let mut plan = FaultPlan::new(SplitMix64::stream(seed, u64::MAX - 1).next_u64());
         plan.capacity_bytes = world.plan.capacity_bytes;
         plan.torn_on_full = world.plan.torn_on_full;
-        let medium = Faulty::from_parts(plan, root, world.next_id);
-        medium.world.lock().sequence = heir.sequence;
-        medium
+        let vfs = Faulty::from_parts(plan, root, world.next_id);
+        vfs.world.lock().sequence = copier.sequence;
+        vfs
     }
 }
 
-/// Copies a tree, each file and directory once.
-struct Heir {
+/// Copies a tree; each file and directory once.
+struct Copier {
     seed: u64,
     sequence: u64,
     files: BTreeMap<u64, SharedFile>,
     directories: BTreeMap<u64, SharedDirectory>,
 }
 
-impl Heir {
+impl Copier {
     fn directory(&mut self, directory: &SharedDirectory) -> SharedDirectory {
         let directory = directory.lock();
         if let Some(known) = self.directories.get(&directory.id) {
             return known.clone();
         }
-        let mut copy = Directory::settled(directory.id, self.bindings(&directory.durable));
+        let mut copy = Directory::new_durable(directory.id, self.bindings(&directory.durable));
         copy.current = self.bindings(&directory.current);
         copy.removed = directory.removed;
         for change in &directory.journal {
@@ -95,12 +95,12 @@ impl Heir {
         if let Some(known) = self.files.get(&file.id) {
             return known.clone();
         }
-        let mut copy = file.inherited();
-        if copy.behind == Behind::Ready {
+        let mut copy = file.copy_for_next_process();
+        if copy.preallocation == Preallocation::Present {
             self.sequence += 1;
-            let more = SplitMix64::stream(self.seed, file.id).below(MOST_BEHIND);
+            let more = SplitMix64::stream(self.seed, file.id).below(MAX_PREALLOCATION_BYTES);
             copy.set_len(self.sequence, copy.current.len() + more);
-            copy.behind = Behind::Nothing;
+            copy.preallocation = Preallocation::None;
         }
         let copy = Arc::new(Mutex::new(copy));
         self.files.insert(file.id, copy.clone());

@@ -1,8 +1,7 @@
-//! An open file of a faulty medium: each request asks the plan, then does what the verdict says.
+//! An open file: each request is checked against the fault plan, then does what the verdict says.
 //!
-//! Invariant: bytes change only under the medium's lock, taken before the request got its number.
-//!
-//! Source: ours.
+//! Invariant: bytes change only under the shared lock, which is taken before the request gets its
+//! number.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use siltstone_engine::{Purpose, Result};
 use siltstone_vfs::backend::{end_of, fault};
 use siltstone_vfs::{File, Mode};
 
-use super::file::{Behind, FileState, SharedFile, parts};
+use super::file::{FileState, Preallocation, SharedFile, parts};
 use super::plan::Verdict;
 use super::{FaultKind, World};
 
@@ -21,18 +20,18 @@ pub(super) struct FaultyFile {
     pub(super) state: SharedFile,
     pub(super) name: String,
     pub(super) mode: Mode,
-    /// Through this handle the file grows: it alone knows where what was written ends.
+    /// This handle appends: it alone sees the end of the written bytes.
     pub(super) grows: bool,
 }
 
-/// Zeros that other handles see behind the end of a file that grows.
-const SHOWN_BEHIND: u64 = 5000;
+/// Zeros that other handles see past the end of an append file.
+const VISIBLE_PREALLOCATION_BYTES: u64 = 5000;
 
 impl FaultyFile {
-    /// The length that this handle sees.
-    fn seen(&self, file: &FileState) -> u64 {
-        let has_more = file.behind == Behind::Ready && !self.grows;
-        file.current.len() + if has_more { SHOWN_BEHIND } else { 0 }
+    /// The length as visible_len through this handle.
+    fn visible_len(&self, file: &FileState) -> u64 {
+        let has_more = file.preallocation == Preallocation::Present && !self.grows;
+        file.current.len() + if has_more { VISIBLE_PREALLOCATION_BYTES } else { 0 }
     }
 
     fn check_change(&self, operation: &'static str, offset: u64, len: u64) -> Result<()> {
@@ -45,7 +44,7 @@ impl FaultyFile {
         }
     }
 
-    /// A file that is mapped changes through its mapping alone.
+    /// Returns an error if the file is mapped: then it changes only through its mapping.
     fn check_free(&self, operation: &'static str, file: &FileState) -> Result<()> {
         match file.mapped.strong_count() {
             0 => Ok(()),
@@ -53,7 +52,7 @@ impl FaultyFile {
         }
     }
 
-    /// A change that happens or doesn't.
+    /// Applies a change, unless the request fails.
     fn change(
         &self,
         operation: &'static str,
@@ -68,7 +67,7 @@ impl FaultyFile {
     }
 }
 
-/// Writes any of the sectors.
+/// Writes a random subset of the sectors.
 fn write_some(world: &mut World, file: &mut FileState, offset: u64, bytes: &[u8]) {
     let sequence = world.next_sequence();
     for part in parts(offset, bytes.len() as u64) {
@@ -94,7 +93,7 @@ impl File for FaultyFile {
         let mut world = self.world.lock();
         world.plan.admit(FaultKind::Read).or_fail("read", &self.name)?;
         let file = self.state.lock();
-        let end = end_of(offset, buf.len() as u64).filter(|&end| end <= self.seen(&file));
+        let end = end_of(offset, buf.len() as u64).filter(|&end| end <= self.visible_len(&file));
         let there = file.current.len().saturating_sub(offset).min(buf.len() as u64) as usize;
         let (bytes, behind) = buf.split_at_mut(there);
         behind.fill(0);
@@ -108,7 +107,7 @@ impl File for FaultyFile {
         self.check_change("write", offset, bytes.len() as u64)?;
         let mut world = self.world.lock();
         let verdict = world.plan.admit(FaultKind::Write);
-        // Before the file is locked: the walk over all files locks each.
+        // Before the file is locked: the computation locks every file.
         let room = world.room();
         let mut file = self.state.lock();
         self.check_free("write", &file)?;
@@ -122,7 +121,7 @@ impl File for FaultyFile {
                 }
                 file.write(world.next_sequence(), offset, bytes);
             }
-            // The survivors decide which of its sectors got in.
+            // Survivors decide which of its sectors were written.
             Verdict::Cut => file.write(world.next_sequence(), offset, bytes),
             Verdict::Fail(_) => write_some(&mut world, &mut file, offset, bytes),
             Verdict::Off => {}
@@ -137,7 +136,7 @@ impl File for FaultyFile {
         match verdict {
             Verdict::Go => file.sync(),
             Verdict::Fail(_) => file.poison(),
-            // What is pending stays pending: any of it may have got in.
+            // Pending changes stay pending: any of them may have been written.
             Verdict::Cut | Verdict::Off => {}
         }
         verdict.or_fail("sync", &self.name)
@@ -148,23 +147,23 @@ impl File for FaultyFile {
         if world.plan.power_is_off {
             Verdict::Off.or_fail("get length of", &self.name)?;
         }
-        Ok(self.seen(&self.state.lock()))
+        Ok(self.visible_len(&self.state.lock()))
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
         self.check_change("set length of", len, 0)?;
         self.change("set length of", |file, sequence| {
             file.set_len(sequence, len);
-            file.give_back();
+            file.trim_preallocation();
         })
     }
 
     fn trim_preallocation(&self) -> Result<()> {
-        self.state.lock().give_back();
+        self.state.lock().trim_preallocation();
         Ok(())
     }
 
-    /// Only says whether there is room; it is not kept for this file.
+    /// Only checks the free space; it is not reserved.
     fn reserve(&self, len: u64) -> Result<()> {
         self.check_change("reserve space for", 0, len)?;
         let mut world = self.world.lock();

@@ -1,19 +1,19 @@
-//! What stores to a mapped file leave when power is cut: the log of those not yet persisted.
+//! Unpersisted stores to a mapped file, and what a power cut leaves of them.
 //!
-//! Cache lines of 64 bytes go back to memory whenever the cache likes, each as it is at that moment,
-//! and may tear between words of eight bytes. So a line may be left with any number of its stores,
-//! in order, and each of its words with any number of its own.
+//! A cache line of 64 bytes is written back to memory at any time, with its bytes at that time, and
+//! may tear between words of eight bytes. So any prefix of the stores to a line may be left, and
+//! any prefix of the stores to each of its words.
 //!
 //! ```text
 //! current = durable + pending changes + stores[0] + stores[1] + …
 //! ```
 //!
-//! Invariant: a store is cut at the lines that were persisted since; what is left of it is what a
-//! power cut may take.
+//! Invariant: the persisted lines are cut out of the stores; the rest of a store may be lost in a
+//! power cut.
 //!
-//! Source: ours, after the persistency model of x86 with ADR (Raad et al., "Persistency Semantics of
-//! the Intel-x86 Architecture", POPL 2020): lines in any order, the stores to one line in order; the
-//! tearing of lines at words is the weakest that Intel's guide lets one assume.
+//! Source: the persistency model of x86 with ADR (Raad et al., "Persistency Semantics of the
+//! Intel-x86 Architecture", POPL 2020): lines in any order, the stores to one line in order.
+//! Tearing at words is the weakest guarantee of Intel's guide.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -24,14 +24,14 @@ use siltstone_vfs::backend::{LINE_BYTES, SparseBytes};
 use super::file::FileState;
 
 const WORD_BYTES: u64 = 8;
-/// One line in so many tears.
+/// One line in this many tears.
 const TEARS_OF: u64 = 4;
 
-/// Bytes stored and not persisted.
+/// Bytes stored but not persisted.
 #[derive(Clone)]
 pub(super) struct Store {
     pub(super) sequence: u64,
-    /// Whether a failed persist covered it.
+    /// Whether a failed persist covered the store.
     poisoned: bool,
     offset: u64,
     bytes: Box<[u8]>,
@@ -42,7 +42,7 @@ impl Store {
         self.offset + self.bytes.len() as u64
     }
 
-    /// The parts of it in pieces of `grain` bytes: the number of the piece and its range.
+    /// Its parts in pieces of `grain` bytes: the number of the piece and the range.
     fn parts(&self, grain: u64) -> impl Iterator<Item = (u64, Range<u64>)> + use<> {
         let (start, end) = (self.offset, self.end());
         let pieces = start / grain..end.div_ceil(grain);
@@ -72,8 +72,8 @@ impl FileState {
         self.stores.push(Store { sequence, poisoned: false, offset, bytes: bytes.into() });
     }
 
-    /// Makes the lines of some ranges durable as they read now, but for those that a failed persist
-    /// covered and nobody stored to since.
+    /// Makes the current bytes of some lines durable, except lines that a failed persist covered
+    /// and that were not stored to since.
     pub(super) fn persist(&mut self, ranges: &[Range<u64>]) {
         let covered = lines(ranges);
         let fresh = self.stores.iter().filter(|store| !store.poisoned);
@@ -94,7 +94,7 @@ impl FileState {
         self.stores = stores.into_iter().flat_map(|store| outside(store, &settled)).collect();
     }
 
-    /// Marks the stores to some ranges as passed over by later persists.
+    /// Excludes the stores to some ranges from later persists.
     pub(super) fn poison_stores(&mut self, ranges: &[Range<u64>]) {
         let covered = lines(ranges);
         for store in &mut self.stores {
@@ -102,12 +102,12 @@ impl FileState {
         }
     }
 
-    /// All stores, in order.
+    /// Applies all stores in order.
     pub(super) fn apply_stores(&self, to: &mut SparseBytes) {
         self.stores.iter().for_each(|store| store.apply_all(to));
     }
 
-    /// All stores before a moment, and any words of the one at it.
+    /// Applies all stores before a moment, and a random subset of the words of the one at it.
     pub(super) fn apply_stores_before(
         &self,
         moment: u64,
@@ -125,7 +125,7 @@ impl FileState {
         }
     }
 
-    /// Of each line any number of its stores; `keeps_of` draws it.
+    /// Applies a prefix of the stores to each line; `keeps_of` draws its length.
     pub(super) fn apply_any_stores(
         &self,
         random: &mut SplitMix64,
@@ -174,7 +174,7 @@ fn is_among(lines: &[Range<u64>], line: u64) -> bool {
     after.checked_sub(1).is_some_and(|i| lines[i].contains(&line))
 }
 
-/// What remains of a store outside some lines.
+/// The parts of a store outside some lines.
 fn outside(store: Store, settled: &BTreeSet<u64>) -> Vec<Store> {
     let mut rest: Vec<Range<u64>> = Vec::new();
     for (_, part) in store.parts(LINE_BYTES).filter(|(line, _)| !settled.contains(line)) {
@@ -200,7 +200,7 @@ mod tests {
     fn file() -> FileState {
         let mut bytes = SparseBytes::default();
         bytes.set_len(1024);
-        FileState::settled(1, bytes)
+        FileState::new_durable(1, bytes)
     }
 
     fn durable(file: &FileState, at: u64) -> u8 {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_persist_settles_whole_lines_and_leaves_the_rest_of_a_store_in_doubt() {
+    fn persist_makes_whole_lines_durable_and_leaves_the_rest_pending() {
         let mut file = file();
         file.store(1, 60, &[1; 200]);
         file.persist(&[100..101]);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_persist_passes_over_poison_until_its_line_is_stored_to_anew() {
+    fn persist_skips_poisoned_lines_until_they_are_stored_to_again() {
         let mut file = file();
         file.store(1, 0, &[1; 128]);
         file.poison_stores(&[0..128]);

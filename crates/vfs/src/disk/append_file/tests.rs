@@ -1,17 +1,17 @@
-//! Growing files: what is stored is what is read, and the space behind the end comes and goes.
+//! Append files: stored bytes are read back, and preallocated space is created and released.
 
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use super::*;
 
-fn growing() -> (AppendFile, std::fs::File) {
+fn append_file() -> (AppendFile, std::fs::File) {
     let file = tempfile::tempfile().unwrap();
     let other = file.try_clone().unwrap();
     let inner = DiskFile::new("log".to_owned(), file, None);
     (AppendFile::new(inner, Arc::default()), other)
 }
 
-/// Appends `bytes` of a pattern in pieces of all sizes, waiting for windows now and then.
+/// Appends `bytes` of a pattern in pieces of many sizes, and sometimes waits for a window.
 fn fill(file: &AppendFile, bytes: u64) -> Vec<u8> {
     let mut all = Vec::new();
     let mut piece = 1;
@@ -21,7 +21,7 @@ fn fill(file: &AppendFile, bytes: u64) -> Vec<u8> {
         all.extend((0..piece as u64).map(|i| ((from + i) * 31 % 251) as u8));
         file.write_at(from, &all[from as usize..], Purpose::Log).unwrap();
         if from.is_multiple_of(5)
-            && let Some(next) = file.windows.lock().next.back()
+            && let Some(next) = file.windows.lock().pending.back()
         {
             next.wait_until_ready();
         }
@@ -30,10 +30,10 @@ fn fill(file: &AppendFile, bytes: u64) -> Vec<u8> {
 }
 
 #[test]
-fn is_what_was_stored_what_others_read() {
-    let (file, other) = growing();
-    let all = fill(&file, 5 * MOST);
-    assert!(file.windows.lock().present.is_some(), "no window was ever used");
+fn appended_bytes_are_read_through_other_handles() {
+    let (file, other) = append_file();
+    let all = fill(&file, 5 * MAX_WINDOW_BYTES);
+    assert!(file.windows.lock().current.is_some(), "no window was ever used");
     assert_eq!(file.len().unwrap(), all.len() as u64);
     let mut back = vec![0; all.len()];
     file.read_at(0, &mut back, Purpose::Get).unwrap();
@@ -42,28 +42,28 @@ fn is_what_was_stored_what_others_read() {
     let mut back = vec![0; all.len()];
     other.read_exact_at(&mut back, 0).unwrap();
     assert!(back == all);
-    // Behind the end is nothing for this handle, and for others there are zeros, until it is finished.
+    // This handle ends at the last byte; others see zeros until the preallocation is trimmed.
     let end = all.len() as u64;
     assert!(file.read_at(end, &mut [0], Purpose::Get).is_err());
     assert!(file.read_at(end - 1, &mut [0; 2], Purpose::Get).is_err());
     let ready = other.metadata().unwrap().len();
-    assert!(ready > end && ready <= end + 2 * MOST, "{end} {ready}");
+    assert!(ready > end && ready <= end + 2 * MAX_WINDOW_BYTES, "{end} {ready}");
     let mut zeros = vec![1; (ready - end) as usize];
     other.read_exact_at(&mut zeros, end).unwrap();
     assert!(zeros.iter().all(|&byte| byte == 0));
     file.trim_preallocation().unwrap();
     assert_eq!(other.metadata().unwrap().len(), end);
-    // It can still be written to.
+    // It can still be written.
     file.write_at(end, b"seal", Purpose::Log).unwrap();
     assert_eq!(other.metadata().unwrap().len(), end + 4);
 }
 
 #[test]
 fn frequent_syncs_choose_single_pages_until_syncs_are_rare() {
-    let (file, other) = growing();
+    let (file, other) = append_file();
     let folios = |file: &AppendFile| file.windows.lock().folios;
-    let mut all = fill(&file, MOST);
-    // All of it at once.
+    let mut all = fill(&file, MAX_WINDOW_BYTES);
+    // A sync of all of it at once.
     file.sync(Purpose::Log).unwrap();
     assert_eq!(folios(&file), FolioSize::Large);
     let append = |all: &mut Vec<u8>, bytes: &[u8]| {
@@ -73,11 +73,11 @@ fn frequent_syncs_choose_single_pages_until_syncs_are_rare() {
     append(&mut all, b"little");
     file.sync(Purpose::Log).unwrap();
     assert_eq!(folios(&file), FolioSize::Page);
-    // The space behind the end was given back; a later file of the directory begins with pages.
+    // The preallocated space was released; a later file of the directory starts with single pages.
     assert_eq!(other.metadata().unwrap().len(), all.len() as u64);
     let next = DiskFile::new("next".to_owned(), tempfile::tempfile().unwrap(), None);
     assert_eq!(folios(&AppendFile::new(next, file.has_frequent_syncs.clone())), FolioSize::Page);
-    for i in 0..3 * MOST / 500 {
+    for i in 0..3 * MAX_WINDOW_BYTES / 500 {
         append(&mut all, &[i as u8; 500]);
     }
     assert_eq!(folios(&file), FolioSize::Large);
@@ -87,14 +87,13 @@ fn frequent_syncs_choose_single_pages_until_syncs_are_rare() {
     assert!(back == all);
 }
 
-/// The writer is about as fast as the thread that makes windows ready, so it comes to each in another
-/// state.
+/// The writer is about as fast as the preallocator, so it meets each window in another state.
 #[test]
-fn do_no_zeros_overtake_what_is_written() {
+fn zeros_of_a_window_never_overwrite_appends() {
     for turn in 0..40 {
-        let (file, _) = growing();
+        let (file, _) = append_file();
         let mut len = 0;
-        while len < 2 * MOST {
+        while len < 2 * MAX_WINDOW_BYTES {
             let bytes = vec![(len % 255) as u8 + 1; 300 + (len % 1500) as usize];
             file.write_at(len, &bytes, Purpose::Log).unwrap();
             len += bytes.len() as u64;
@@ -110,9 +109,9 @@ fn do_no_zeros_overtake_what_is_written() {
 }
 
 #[test]
-fn does_a_cut_take_what_is_behind_it_for_good() {
-    let (file, other) = growing();
-    let all = fill(&file, 2 * MOST);
+fn set_len_discards_windows_and_the_truncated_bytes() {
+    let (file, other) = append_file();
+    let all = fill(&file, 2 * MAX_WINDOW_BYTES);
     let cut = all.len() as u64 - 1000;
     file.set_len(cut).unwrap();
     assert_eq!((file.len().unwrap(), other.metadata().unwrap().len()), (cut, cut));
@@ -125,35 +124,42 @@ fn does_a_cut_take_what_is_behind_it_for_good() {
 }
 
 #[test]
-fn are_large_appends_written() {
-    let (file, _) = growing();
+fn large_appends_use_no_window() {
+    let (file, _) = append_file();
     for i in 0..100 {
         file.write_at(i * 10_000, &[7; 10_000], Purpose::Log).unwrap();
     }
-    assert!(file.windows.lock().next.is_empty() && !file.windows.lock().has_more);
+    assert!(file.windows.lock().pending.is_empty() && !file.windows.lock().has_preallocation);
 }
 
 #[test]
-fn is_an_expected_file_stored_to_from_its_first_byte_and_no_further_than_expected() {
-    for expected in [MOST / 4, MOST_EXPECTED, MOST_EXPECTED + 4 * BEYOND] {
-        let (file, other) = growing();
+fn file_of_announced_size_is_mapped_from_its_first_byte_up_to_that_size() {
+    for expected in [
+        MAX_WINDOW_BYTES / 4,
+        MAX_EXPECTED_WINDOW_BYTES,
+        MAX_EXPECTED_WINDOW_BYTES + 4 * EXCESS_BYTES,
+    ] {
+        let (file, other) = append_file();
         file.preallocate(expected, 0);
-        if let Some(next) = file.windows.lock().next.back() {
+        if let Some(next) = file.windows.lock().pending.back() {
             next.wait_until_ready();
         }
         file.write_at(0, b"the first", Purpose::Log).unwrap();
-        assert_eq!(file.windows.lock().present.as_ref().map(Window::start), Some(0), "{expected}");
+        assert_eq!(file.windows.lock().current.as_ref().map(Window::start), Some(0), "{expected}");
         let mut written = 9;
         while written < expected {
             file.write_at(written, &[7; 1000], Purpose::Log).unwrap();
             written += 1000;
-            if let Some(next) = file.windows.lock().next.back() {
+            if let Some(next) = file.windows.lock().pending.back() {
                 next.wait_until_ready();
             }
         }
         let ready = other.metadata().unwrap().len();
-        // What was asked for beyond comes in the first step of files of which nothing is expected.
-        assert!(ready <= expected + BEYOND + FIRST + MAP_BYTES as u64, "{expected} {ready}");
+        // The last window may be a first one of a file without an announced size.
+        assert!(
+            ready <= expected + EXCESS_BYTES + FIRST_WINDOW_BYTES + MAP_BYTES as u64,
+            "{expected} {ready}"
+        );
         file.trim_preallocation().unwrap();
         assert_eq!(other.metadata().unwrap().len(), written);
         let mut back = vec![0; written as usize];
@@ -163,63 +169,76 @@ fn is_an_expected_file_stored_to_from_its_first_byte_and_no_further_than_expecte
 }
 
 #[test]
-fn is_what_is_wanted_now_there_when_the_call_returns_and_the_rest_in_time() {
-    let (file, other) = growing();
-    file.preallocate(4 * MOST_EXPECTED, FIRST);
+fn immediate_preallocation_is_there_on_return_and_the_rest_in_time() {
+    let (file, other) = append_file();
+    file.preallocate(4 * MAX_EXPECTED_WINDOW_BYTES, FIRST_WINDOW_BYTES);
     let windows = |file: &AppendFile| {
         let windows = file.windows.lock();
-        (windows.present.as_ref().map(Window::end), !windows.next.is_empty())
+        (windows.current.as_ref().map(Window::end), !windows.pending.is_empty())
     };
-    assert_eq!((windows(&file), other.metadata().unwrap().len()), ((Some(FIRST), false), FIRST));
-    for at in (0..SMALL).step_by(1024) {
+    assert_eq!(
+        (windows(&file), other.metadata().unwrap().len()),
+        ((Some(FIRST_WINDOW_BYTES), false), FIRST_WINDOW_BYTES)
+    );
+    for at in (0..UNMAPPED_BYTES).step_by(1024) {
         file.write_at(at, &[7; 1024], Purpose::Log).unwrap();
     }
-    assert_eq!(windows(&file), (Some(FIRST), false), "small files are given no more");
-    file.write_at(SMALL, b"more", Purpose::Log).unwrap();
-    if let Some(next) = file.windows.lock().next.back() {
+    assert_eq!(
+        windows(&file),
+        (Some(FIRST_WINDOW_BYTES), false),
+        "a small file gets no further window"
+    );
+    file.write_at(UNMAPPED_BYTES, b"more", Purpose::Log).unwrap();
+    if let Some(next) = file.windows.lock().pending.back() {
         next.wait_until_ready();
     }
-    assert_eq!(other.metadata().unwrap().len(), FIRST + MOST_EXPECTED);
+    assert_eq!(other.metadata().unwrap().len(), FIRST_WINDOW_BYTES + MAX_EXPECTED_WINDOW_BYTES);
     for at in 0..10 {
-        file.write_at(SMALL + 4 + at, b"+", Purpose::Log).unwrap();
+        file.write_at(UNMAPPED_BYTES + 4 + at, b"+", Purpose::Log).unwrap();
     }
-    let ends: Vec<u64> = file.windows.lock().next.iter().map(|next| next.end()).collect();
-    assert_eq!(ends, [FIRST + MOST_EXPECTED, FIRST + 2 * MOST_EXPECTED]);
+    let ends: Vec<u64> = file.windows.lock().pending.iter().map(|next| next.end()).collect();
+    assert_eq!(
+        ends,
+        [
+            FIRST_WINDOW_BYTES + MAX_EXPECTED_WINDOW_BYTES,
+            FIRST_WINDOW_BYTES + 2 * MAX_EXPECTED_WINDOW_BYTES
+        ]
+    );
     drop(file);
-    assert_eq!(other.metadata().unwrap().len(), SMALL + 14);
+    assert_eq!(other.metadata().unwrap().len(), UNMAPPED_BYTES + 14);
 }
 
 #[test]
-fn is_what_was_expected_of_a_file_and_never_came_given_back() {
-    let (file, other) = growing();
-    file.preallocate(MOST, 0);
+fn unused_preallocation_is_released() {
+    let (file, other) = append_file();
+    file.preallocate(MAX_WINDOW_BYTES, 0);
     drop(file);
     assert_eq!(other.metadata().unwrap().len(), 0);
-    // Of a file that has bytes already, or will stay small, nothing is expected.
-    let (file, _) = growing();
-    file.preallocate(SMALL, 0);
+    // An announcement is ignored if the file has bytes already, or is small.
+    let (file, _) = append_file();
+    file.preallocate(UNMAPPED_BYTES, 0);
     file.write_at(0, b"a", Purpose::Log).unwrap();
-    file.preallocate(MOST, 0);
-    assert!(file.windows.lock().next.is_empty() && !file.windows.lock().has_more);
+    file.preallocate(MAX_WINDOW_BYTES, 0);
+    assert!(file.windows.lock().pending.is_empty() && !file.windows.lock().has_preallocation);
 }
 
 #[test]
-fn is_the_space_of_an_expected_file_there_before_its_bytes_and_what_is_left_given_back() {
-    let (file, other) = growing();
+fn preallocated_space_is_reserved_and_released_on_trim() {
+    let (file, other) = append_file();
     let space = || other.metadata().unwrap().blocks() * 512;
-    let expected = 16 * MOST_EXPECTED;
-    let has_room = space_to_reserve(&other) / ROOM_FOR >= expected + BEYOND;
-    if !has_room || file.inner.reserve(1).is_err() || space() == 0 {
+    let expected = 16 * MAX_EXPECTED_WINDOW_BYTES;
+    let is_plentiful = free_space(&other) / MIN_FREE_FILES >= expected + EXCESS_BYTES;
+    if !is_plentiful || file.inner.reserve(1).is_err() || space() == 0 {
         eprintln!("not checked: {} has no space to reserve", std::env::temp_dir().display());
         return;
     }
     file.preallocate(expected, 0);
-    if let Some(next) = file.windows.lock().next.back() {
+    if let Some(next) = file.windows.lock().pending.back() {
         next.wait_until_ready();
     }
     assert!(space() >= expected, "{} of {expected}", space());
     let ready = other.metadata().unwrap().len();
-    assert!(ready <= MOST_EXPECTED, "only windows lengthen a file: {ready}");
+    assert!(ready <= MAX_EXPECTED_WINDOW_BYTES, "only windows lengthen a file: {ready}");
     file.write_at(0, &[7; 1000], Purpose::Log).unwrap();
     file.trim_preallocation().unwrap();
     assert_eq!(other.metadata().unwrap().len(), 1000);
@@ -227,9 +246,9 @@ fn is_the_space_of_an_expected_file_there_before_its_bytes_and_what_is_left_give
 }
 
 #[test]
-fn is_a_small_file_written_as_any() {
-    let (file, other) = growing();
-    file.write_at(0, &[7; SMALL as usize], Purpose::Log).unwrap();
-    assert!(file.windows.lock().next.is_empty());
-    assert_eq!(other.metadata().unwrap().len(), SMALL);
+fn small_file_uses_no_window() {
+    let (file, other) = append_file();
+    file.write_at(0, &[7; UNMAPPED_BYTES as usize], Purpose::Log).unwrap();
+    assert!(file.windows.lock().pending.is_empty());
+    assert_eq!(other.metadata().unwrap().len(), UNMAPPED_BYTES);
 }

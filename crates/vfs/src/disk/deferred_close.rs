@@ -1,13 +1,11 @@
-//! Removed files are let go of on a thread of their own.
+//! Closes removed files on a background thread.
 //!
-//! A file goes with its last handle, and whoever closes that waits until the file system has freed its space:
-//! longest where that is told to the device at once (mount option `discard`). A compaction removes as many tables as it
-//! writes. So a removal keeps a handle, and this thread closes it when the others are closed.
+//! A removed file is freed with its last handle, and the thread that closes it waits until the file
+//! system has freed its space. That takes longest if the space is discarded on the device at once
+//! (mount option `discard`). A compaction removes as many files as it writes. So a removal keeps a
+//! handle open, and this thread closes it after the other handles are closed.
 //!
-//! Invariant: the name is gone when the removal returns. That the space comes back a moment later is what any
-//! open handle does.
-//!
-//! Source: ours.
+//! Invariant: the name is gone when the removal returns. Its space may be freed a moment later.
 
 use std::fs::File;
 use std::sync::OnceLock;
@@ -16,27 +14,27 @@ use std::time::Duration;
 
 use siltstone_runtime::thread_priority;
 
-/// Who removes a file closes it within this time, as a rule.
-const OTHERS_CLOSE: Duration = Duration::from_millis(5);
+/// The other handles of a removed file are usually closed within this time.
+const CLOSE_DELAY: Duration = Duration::from_millis(5);
 
-/// Closes a removed file elsewhere.
-pub(super) fn let_go(file: File) {
+/// Closes a removed file on the background thread.
+pub(super) fn close_later(file: File) {
     static THREAD: OnceLock<Option<Sender<File>>> = OnceLock::new();
     let thread = THREAD.get_or_init(|| {
-        let (give, files) = channel::<File>();
+        let (sender, files) = channel::<File>();
         let work = move || {
             thread_priority::lower_priority();
             thread_priority::set_batch_policy();
             while let Ok(first) = files.recv() {
-                std::thread::sleep(OTHERS_CLOSE);
+                std::thread::sleep(CLOSE_DELAY);
                 drop(first);
                 files.try_iter().for_each(drop);
             }
         };
         std::thread::Builder::new().name("siltstone-removed".to_owned()).spawn(work).ok()?;
-        Some(give)
+        Some(sender)
     });
-    // Without the thread it is closed here.
+    // Without the thread it is closed on return.
     if let Some(thread) = thread {
         let _ = thread.send(file);
     }
@@ -50,11 +48,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_a_removed_file_closed_soon() {
+    fn removed_file_is_closed_soon() {
         let file = tempfile::tempfile().unwrap();
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let target = std::fs::read_link(&path).unwrap();
-        let_go(file);
+        close_later(file);
         let began = Instant::now();
         while std::fs::read_link(&path).is_ok_and(|now| now == target) {
             assert!(began.elapsed() < Duration::from_secs(10), "{} stays open", target.display());

@@ -1,14 +1,11 @@
-//! A medium in memory.
+//! A directory in memory.
 //!
-//! A tree of directories, each a map of names behind one lock; files are sparse bytes behind
-//! theirs. A name holds its file by reference, so a removed file lives on in its open handles. A
-//! file that is mapped turns into flat memory.
-//! Syncs do nothing: there is no power cut here (the file system of `siltstone-faults` simulates them).
+//! Each directory is a map of names behind a lock; each file is sparse bytes behind its own lock. A
+//! name refers to its file, so a removed file stays alive in its open handles. A mapped file is
+//! converted to flat memory. Syncs do nothing: power cuts are simulated by `siltstone-faults`.
 //!
-//! Invariant: a request sees each other request to the same file wholly or not at all (stores to a
-//! mapping are seen word by word), and no lock is held while another is waited for.
-//!
-//! Source: ours.
+//! Invariant: requests to the same file are atomic (stores to a mapping per word), and no lock is
+//! held while waiting for another.
 
 use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
@@ -20,7 +17,7 @@ use siltstone_engine::{Error, Purpose, Result};
 
 use crate::bytes::{SparseBytes, end_of};
 use crate::names::{Names, Node, fault, join};
-use crate::pmem::{Holding, too_long};
+use crate::pmem::{VolatileBacking, too_long};
 use crate::{File, LockGuard, Mapping, Mode, Vfs};
 
 mod content;
@@ -34,7 +31,7 @@ type SharedDirectory = Arc<RwLock<Directory>>;
 struct Directory {
     names: Names<SharedBytes, SharedDirectory>,
     locked: BTreeSet<String>,
-    /// Whether it was removed while handles to it remain: nothing can be created in it any more.
+    /// Whether the directory was removed while there are handles: nothing can be created in it.
     removed: bool,
 }
 
@@ -53,27 +50,26 @@ impl Default for Ram {
 impl Ram {
     /// An empty directory.
     pub fn new() -> Self {
-        Self::called("ram:")
+        Self::with_name("ram:")
     }
 
-    /// An empty directory that messages call `name`.
-    pub(crate) fn called(name: &str) -> Self {
+    /// An empty directory with this name in messages.
+    pub(crate) fn with_name(name: &str) -> Self {
         Ram { name: name.into(), directory: Arc::default() }
     }
 
-    /// A copy of the directory and all in it that goes its own way from now on; links stay links,
-    /// locks are free.
+    /// An independent copy of the directory and its contents; links stay links, locks are free.
     ///
-    /// Costs a pointer for every 16 KiB: bytes are shared until one side changes them; a file that
-    /// was mapped is copied. Each file is copied as of one moment, the directory as a whole only if
-    /// nobody writes meanwhile.
+    /// Costs a pointer per 16 KiB: bytes are shared until one side changes them; a mapped file is
+    /// copied. The copy of each file is atomic; the copy of the directory is, if nobody writes
+    /// meanwhile.
     pub fn fork(&self) -> Self {
         let directory = fork(&self.directory, &mut HashMap::new());
         Ram { name: self.name.clone(), directory }
     }
 
-    /// The directory, to give something the name `name`.
-    fn growing(
+    /// The locked directory, for creating the name `name`.
+    fn lock_for_creation(
         &self,
         operation: &'static str,
         name: &str,
@@ -94,7 +90,7 @@ fn fork(
     directory: &SharedDirectory,
     copies: &mut HashMap<*const RwLock<Content>, SharedBytes>,
 ) -> SharedDirectory {
-    // The nodes are cloned first so that the lock is free again before the files' are taken.
+    // The nodes are cloned first, so that the lock is released before files are locked.
     let names = directory.read().names.clone();
     let mut copy = Directory::default();
     for (name, node) in names.iter() {
@@ -110,8 +106,8 @@ fn fork(
     Arc::new(RwLock::new(copy))
 }
 
-/// Marks a directory that has no name any more, and all below it.
-fn retire(directory: &SharedDirectory) {
+/// Marks a directory that has no name any more, and all subdirectories.
+fn mark_removed(directory: &SharedDirectory) {
     let names = {
         let mut directory = directory.write();
         directory.removed = true;
@@ -119,7 +115,7 @@ fn retire(directory: &SharedDirectory) {
     };
     for (_, node) in names.iter() {
         if let Node::Directory(below) = node {
-            retire(below);
+            mark_removed(below);
         }
     }
 }
@@ -130,7 +126,7 @@ impl Vfs for Ram {
     }
 
     fn create(&self, name: &str) -> Result<Arc<dyn File>> {
-        let mut directory = self.growing("create", name)?;
+        let mut directory = self.lock_for_creation("create", name)?;
         directory.names.check_free("create", &self.name, name)?;
         let bytes = SharedBytes::default();
         directory.names.set(name, Some(Node::File(bytes.clone())));
@@ -161,7 +157,7 @@ impl Vfs for Ram {
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         let mut directory = self.directory.write();
         let bytes = directory.names.renamed(&self.name, from, to)?;
-        // In this order a rename to the same name changes nothing.
+        // In this order, a rename to the same name changes nothing.
         directory.names.set(from, None);
         directory.names.set(to, Some(Node::File(bytes)));
         Ok(())
@@ -172,7 +168,7 @@ impl Vfs for Ram {
     }
 
     fn subdirectory(&self, name: &str) -> Result<Arc<dyn Vfs>> {
-        let mut directory = self.growing("create directory", name)?;
+        let mut directory = self.lock_for_creation("create directory", name)?;
         let found = directory.names.directory("create directory", &self.name, name)?;
         let found = found.unwrap_or_else(|| {
             let fresh = SharedDirectory::default();
@@ -197,11 +193,11 @@ impl Vfs for Ram {
             found
         };
         let missing = || fault(operation, join(&self.name, name), ErrorKind::NotFound);
-        found.map(|found| retire(&found)).ok_or_else(missing)
+        found.map(|found| mark_removed(&found)).ok_or_else(missing)
     }
 
     fn lock(&self, name: &str) -> Result<LockGuard> {
-        let mut directory = self.growing("lock", name)?;
+        let mut directory = self.lock_for_creation("lock", name)?;
         if directory.names.get(name).is_none() {
             directory.names.check_free("lock", &self.name, name)?;
             directory.names.set(name, Some(Node::File(SharedBytes::default())));
@@ -213,14 +209,14 @@ impl Vfs for Ram {
                 holder: Some(std::process::id()),
             });
         }
-        Ok(LockGuard::new(Held { directory: self.directory.clone(), name: name.to_owned() }))
+        Ok(LockGuard::new(RamLock { directory: self.directory.clone(), name: name.to_owned() }))
     }
 
     fn link(&self, name: &str, target: &dyn Vfs, to_name: &str) -> Result<bool> {
         let target: &dyn Any = target;
         let Some(target) = target.downcast_ref::<Ram>() else { return Ok(false) };
         let bytes = self.directory.read().names.file("link", &self.name, name)?;
-        let mut directory = target.growing("link", to_name)?;
+        let mut directory = target.lock_for_creation("link", to_name)?;
         directory.names.check_free("link", &target.name, to_name)?;
         directory.names.set(to_name, Some(Node::File(bytes)));
         Ok(true)
@@ -228,7 +224,7 @@ impl Vfs for Ram {
 
     fn map(&self, name: &str, bytes: u64) -> Result<Mapping> {
         let content = {
-            let mut directory = self.growing("map", name)?;
+            let mut directory = self.lock_for_creation("map", name)?;
             if directory.names.get(name).is_none() {
                 directory.names.check_free("map", &self.name, name)?;
                 directory.names.set(name, Some(Node::File(SharedBytes::default())));
@@ -247,16 +243,16 @@ impl Vfs for Ram {
         let len = len.map_err(|_| fault("map", &*name, ErrorKind::OutOfMemory))?;
         let mapped = content.map(len).map_err(|e| Error::io("map", &*name, &e));
         let (memory, token) = mapped?;
-        Ok(Mapping::new(name, memory, Box::new(Holding(token))))
+        Ok(Mapping::new(name, memory, Box::new(VolatileBacking(token))))
     }
 }
 
-struct Held {
+struct RamLock {
     directory: SharedDirectory,
     name: String,
 }
 
-impl Drop for Held {
+impl Drop for RamLock {
     fn drop(&mut self) {
         self.directory.write().locked.remove(&self.name);
     }
@@ -279,7 +275,7 @@ impl RamFile {
         }
     }
 
-    /// A change of the bytes, refused while they are mapped.
+    /// Changes the bytes; an error while they are mapped.
     fn change(&self, operation: &'static str, change: impl FnOnce(&mut SparseBytes)) -> Result<()> {
         match self.bytes.write().change() {
             Some(bytes) => {
@@ -339,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fork_and_its_origin_go_their_own_ways() {
+    fn fork_and_original_are_independent() {
         let origin = Ram::new();
         let sub = origin.subdirectory("sub").unwrap();
         let file = sub.create("a").unwrap();
@@ -355,7 +351,7 @@ mod tests {
         assert_eq!(copy.list().unwrap(), ["LOCK", "linked"]);
         drop(copy.lock("LOCK").unwrap());
 
-        // A link is still one file with two names.
+        // A link is one file with two names in the copy, too.
         let file = copied.open("a", Mode::ReadWrite).unwrap();
         file.write_at(0, b"copied", Purpose::Log).unwrap();
         assert_eq!(read(&copy, "linked"), b"copied");
