@@ -1,34 +1,33 @@
-//! The time that a device's latencies are taken from.
+//! The clock of a device.
 //!
-//! [`RealTime`] makes callers wait, so threads feel the device. [`VirtualTime`] only counts: a run
-//! of hours takes seconds and gives the same times on every machine. It stands for the time of whoever
-//! is running: one thread plays all clients, always the one that is furthest behind, and moves the
-//! clock to that client's time ([`VirtualTime::go_to`]) before it runs its next operation.
-//!
-//! Source: ours; the loop over clients is the usual discrete event simulation.
+//! [`RealTime`] makes callers wait for the device. [`VirtualTime`] only advances a counter: a run
+//! of hours takes seconds and gives the same times on every machine. It is the time of the current
+//! client of a discrete event simulation: one thread runs all clients, always the one with the
+//! earliest time, and sets the clock to that client's time ([`VirtualTime::go_to`]) before its next
+//! operation.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Tells and spends the time of a device, from its start.
+/// The time of a device.
 pub trait DeviceClock: Send + Sync {
     /// The time since the clock's start.
     fn now(&self) -> Duration;
 
-    /// Returns at that time, at once if it has passed.
+    /// Waits until `time`; returns at once if it has passed.
     fn wait_until(&self, time: Duration);
 }
 
-/// The machine's time.
+/// The system's monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub struct RealTime(Instant);
 
-/// Below this a sleep is no longer to the point: the kernel's timers are late by about 50 µs.
+/// Shorter sleeps are too inaccurate: the kernel's timers are late by about 50 µs.
 const SLEEP_SLACK: Duration = Duration::from_micros(100);
 
 impl RealTime {
-    /// Starts now.
+    /// A clock that starts now.
     pub fn start() -> Self {
         RealTime(Instant::now())
     }
@@ -51,17 +50,17 @@ impl DeviceClock for RealTime {
     }
 }
 
-/// A time that passes only by waiting for the device.
+/// A clock that advances only by waiting for the device.
 #[derive(Debug, Default)]
 pub struct VirtualTime(AtomicU64);
 
 impl VirtualTime {
-    /// Stands at zero.
+    /// A clock at zero.
     pub fn start() -> Self {
         VirtualTime::default()
     }
 
-    /// Moves to the time of another client, back or forth.
+    /// Sets the time to that of another client, forwards or backwards.
     pub fn go_to(&self, time: Duration) {
         self.0.store(nanos(time), SeqCst);
     }
@@ -77,7 +76,7 @@ impl DeviceClock for VirtualTime {
     }
 }
 
-/// 584 years are enough.
+/// Saturates after 584 years.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -87,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_moves_time_forward_only_and_real_time_is_spent() {
+    fn virtual_time_advances_by_waiting_and_real_time_passes() {
         let clock = VirtualTime::start();
         clock.wait_until(Duration::from_secs(3600));
         clock.wait_until(Duration::from_secs(1));

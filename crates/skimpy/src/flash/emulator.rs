@@ -1,19 +1,18 @@
-//! A flash device that enforces its rules, takes its time, wears, and loses power on command.
+//! A flash device that enforces the rules, takes time, wears out, and loses power on request.
 //!
 //! ```text
-//!   read, program, erase ─▶ rules, wear ─▶ cells: memory | one file | a file a zone
+//!   read, program, erase ─▶ rules, wear ─▶ cells: memory | one file | one file per zone
 //!                              │
-//!                           schedule: when it is done     power: what is in flight
+//!                           schedule: completion times     power: requests in flight
 //! ```
 //!
-//! Bytes move at submission, time passes in the schedule: a caller that doesn't wait sees the new
-//! page at once, and a power cut may yet undo it.
+//! Bytes move at submission; the schedule only computes times. A caller that does not wait sees the
+//! new page at once, but a power cut may undo it.
 //!
-//! Invariant: a block's state is what its cells hold; it changes under the block's lock alone, which
-//! reads share. Locks are taken in the order block, power, schedule.
+//! Invariant: the state of a block is that of its cells; it changes only under the block's lock,
+//! which reads share. Locks are taken in the order block, power, schedule.
 //!
-//! Source: ours, for section 4 of the SkimpyFTL paper, whose emulator has latencies and a queue
-//! depth; channels are section 2.2's.
+//! Source: SkimpyFTL paper, section 4 (latencies and queue depth) and section 2.2 (channels).
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -31,20 +30,20 @@ use super::schedule::Schedule;
 use super::zones::ZoneCells;
 use super::{Completion, DeviceClock, Flash, FlashError, FlashResult, Geometry, Timing, survivor};
 
-/// What a device is like.
+/// The parameters of a device.
 #[derive(Clone)]
 pub struct FlashOptions {
     /// Pages and blocks.
     pub geometry: Geometry,
     /// Latencies, channels and queue depth.
     pub timing: Timing,
-    /// Where time comes from.
+    /// The clock.
     pub clock: Arc<dyn DeviceClock>,
-    /// How many erases a block bears.
+    /// The number of erases that a block endures.
     pub endurance: u64,
 }
 
-/// A flash device in memory or in files. See the module.
+/// A flash device in memory or in files.
 pub struct Emulator {
     options: FlashOptions,
     cells: Box<dyn Cells>,
@@ -52,15 +51,15 @@ pub struct Emulator {
     power: Mutex<Power>,
     schedule: Mutex<Schedule>,
     counters: Arc<IoCounters>,
-    /// A flush that failed: none succeeds after it.
+    /// A flush has failed: none succeeds after it.
     failed_flush: OnceLock<Error>,
 }
 
 #[derive(Default)]
 struct Block {
-    /// Asked of the cells when it is first needed.
+    /// Loaded from the cells on first use.
     state: Option<State>,
-    /// When the last program or erase was submitted, and when it is done.
+    /// The submission and completion of the last program or erase.
     changed: (Duration, Duration),
 }
 
@@ -72,26 +71,26 @@ impl Emulator {
         Self::over(Box::new(cells), options)
     }
 
-    /// A device in the file `name`, made erased if it is not there.
+    /// A device in the file `name`, created erased if it does not exist.
     ///
     /// # Errors
-    /// `Refused`, with the file's name: not a device, of another version, geometry or form.
-    /// `Corruption`: its label doesn't hold, or it was cut short. `Io`: the medium's.
+    /// `Refused`, with the file's name: not a device, or of another version, geometry or form.
+    /// `Corruption`: its label is damaged, or it was truncated. `Io`: a request to the file failed.
     pub fn in_file(vfs: &dyn Vfs, name: &str, options: FlashOptions) -> Result<Self> {
         let cells = FileCells::open(vfs, name, options.geometry)?;
         Ok(Self::over(Box::new(cells), options))
     }
 
-    /// Makes a damaged device in the file `name` open again: writes its label, its length and headers of blocks anew
-    /// where they don't hold, and leaves the pages as they are. The answer tells what was done.
+    /// Repairs a damaged device in the file `name` so that it opens: rewrites damaged labels,
+    /// lengths and block headers, and leaves pages unchanged. Returns a description of each change.
     ///
     /// # Errors
-    /// `Refused`: not a device of this geometry. `Io`: the medium's.
+    /// `Refused`: not a device of this geometry. `Io`: a request to the file failed.
     pub fn mend(vfs: &dyn Vfs, name: &str, geometry: Geometry) -> Result<Vec<String>> {
-        FileCells::mend(vfs, name, geometry)
+        FileCells::repair(vfs, name, geometry)
     }
 
-    /// The bytes that a page takes in the file of a device.
+    /// The range of a page in the file of a device.
     pub fn page_in_file(geometry: &Geometry, page: u32) -> std::ops::Range<u64> {
         super::file::page_bytes(geometry, page)
     }
@@ -104,14 +103,14 @@ impl Emulator {
     /// The geometry of the device in the file `name`.
     ///
     /// # Errors
-    /// As [`in_file`](Self::in_file), but for another geometry.
+    /// As [`in_file`](Self::in_file), except for another geometry.
     pub fn geometry_of(vfs: &dyn Vfs, name: &str) -> Result<Geometry> {
         let file = vfs.open(name, Mode::Read)?;
         super::label::geometry(&*file, &join(&vfs.name(), name))
     }
 
-    /// A device in zones, a file each, in a directory that holds nothing else; made erased if it is
-    /// not there.
+    /// A device in zones, one file each, in a directory without other files; created erased if it
+    /// does not exist.
     ///
     /// # Errors
     /// As [`in_file`](Self::in_file).
@@ -132,20 +131,19 @@ impl Emulator {
         }
     }
 
-    /// Programs and erases so far. A run without cuts tells by this how many places there are to
-    /// cut power.
+    /// Programs and erases so far. A run without cuts shows how many places there are to cut power.
     pub fn operations(&self) -> u64 {
         self.power.lock().operations
     }
 
-    /// Cuts power in the middle of the program or erase with this number; the first is 0. What is
-    /// in flight is noted from now on.
+    /// Cuts power during the program or erase with this number; the first is 0. Requests in flight
+    /// are recorded from now on.
     pub fn cut_power_at(&self, operation: u64) {
         self.power.lock().cut_at(operation);
     }
 
-    /// Notes from now on what is in flight, for a cut at any time. An erase is noted with what it
-    /// erased: in memory that costs little, in files it reads the block.
+    /// Records requests in flight from now on, for a cut at any time. An erase is recorded with the
+    /// block's content: cheap in memory, but in files it reads the block.
     pub fn watch_power(&self) {
         self.power.lock().watch();
     }
@@ -155,20 +153,20 @@ impl Emulator {
         self.power.lock().is_off = true;
     }
 
-    /// Whether power was cut.
+    /// Whether power is off.
     pub fn power_is_off(&self) -> bool {
         self.power.lock().is_off
     }
 
-    /// A device in memory as a power cut would leave this one now (or left it, if power is off), with
-    /// power on, and with the same clock. Completed requests have happened; the seed decides on those
-    /// in flight.
+    /// A device in memory as a power cut would leave this one now (or when power was cut), with
+    /// power on and the same clock. Completed requests have happened; the seed decides on those in
+    /// flight.
     ///
     /// # Errors
-    /// The medium's. There is none in memory.
+    /// A failed read of the cells. None in memory.
     pub fn survivor(&self, seed: u64) -> FlashResult<Emulator> {
         let geometry = self.options.geometry;
-        // No change is let through meanwhile, so that the blocks are of one moment.
+        // No change is admitted meanwhile, so the blocks are consistent.
         let locked: Vec<_> =
             (0..geometry.blocks()).map(|block| self.exclusive(block)).collect::<Result<_, _>>()?;
         let mut blocks = Vec::with_capacity(locked.len());
@@ -227,7 +225,7 @@ impl Emulator {
         }
     }
 
-    /// The block, for reading.
+    /// The block, locked for reading.
     fn shared(&self, block: u32) -> Result<RwLockReadGuard<'_, Block>> {
         let guard = self.blocks[block as usize].read();
         if guard.state.is_some() {
@@ -237,7 +235,7 @@ impl Emulator {
         self.exclusive(block).map(RwLockWriteGuard::downgrade)
     }
 
-    /// The block, to change it. Its state is known.
+    /// The block, locked for a change. Its state is loaded.
     fn exclusive(&self, block: u32) -> Result<RwLockWriteGuard<'_, Block>> {
         let mut guard = self.blocks[block as usize].write();
         if guard.state.is_none() {
@@ -251,16 +249,16 @@ impl Emulator {
         Ok(self.shared(block)?.state.unwrap_or_default())
     }
 
-    /// Finds the time of a request on a block; when it is done.
+    /// Schedules a request on a block and returns its completion.
     fn schedule(&self, number: u32, block: &Block, now: Duration, cost: Duration) -> Duration {
         let (submitted, done) = block.changed;
-        // A client at an earlier time is not held up by what comes later.
+        // A client at an earlier time does not wait for later requests.
         let ready = if now >= submitted { done } else { Duration::ZERO };
         let channel = self.options.timing.channel_of(number);
         self.schedule.lock().place(now, ready, channel, cost)
     }
 
-    /// Schedules a change that was made, and notes that it is in flight.
+    /// Schedules a change that was made, and records it as in flight.
     fn commit(
         &self,
         number: u32,
@@ -271,9 +269,9 @@ impl Emulator {
     ) -> FlashResult<Completion> {
         let now = self.options.clock.now();
         let mut power = self.power.lock();
-        // Another's operation may have cut power since this one began.
+        // A concurrent operation may have cut power since this one started.
         let cut = cut || power.is_off;
-        // Changes of a block happen one after the other, whoever's time is earlier.
+        // Changes of a block are serial, even if their clients are at different times.
         let channel = self.options.timing.channel_of(number);
         let done = self.schedule.lock().place(now, block.changed.1, channel, cost);
         block.changed = (now, done);
@@ -286,7 +284,7 @@ impl Emulator {
         }
     }
 
-    /// Counts a change; whether power goes off in it, and whether it must be noted.
+    /// Counts a change. Returns whether power is cut during it, and whether it must be recorded.
     fn begin_change(&self) -> FlashResult<(bool, bool)> {
         let mut power = self.power.lock();
         self.check_power(&power)?;
@@ -335,7 +333,7 @@ impl Flash for Emulator {
         }
         let (cut, _) = self.begin_change()?;
         let place = self.place(block, index, state.erases);
-        // Failed or not, the page is used up.
+        // The page counts as programmed even if this failed.
         guard.state = Some(State { next: state.next + 1, ..state });
         self.cells.program(place, bytes, purpose)?;
         self.counters.write(purpose, bytes.len() as u64);
@@ -358,7 +356,8 @@ impl Flash for Emulator {
         };
         let erases = state.erases + 1;
         if let Err(error) = self.cells.erase(block, erases, purpose) {
-            // It may have been erased or not: a page programmed now might be of the wrong life.
+            // The erase may have happened or not, so a page programmed now could be of the wrong
+            // life.
             let next = self.options.geometry.pages_per_block();
             guard.state = Some(State { next, ..state });
             return Err(error.into());

@@ -1,50 +1,50 @@
-//! What a flash device refuses, by the rule that was broken.
+//! The errors of a flash device, by the violated rule.
 //!
-//! A broken rule is a bug of the caller, an unreadable page is a fact of life and an erased page is
-//! how recovery finds the end of what was written: so each is a variant that can be matched on.
-//! Above the engine they all become the house's error, with the device's name.
+//! A violated rule is a bug of the caller; an unreadable page is expected after a power cut; an
+//! erased page marks the end of what was written. So each is a variant of its own. The engine
+//! converts them to the workspace's error with the device's name.
 //!
-//! Source: ours; the rules are section 2.1's of the SkimpyFTL paper.
+//! Source: SkimpyFTL paper, section 2.1 (the rules).
 
 use siltstone_engine::Error;
 
 /// A result with a [`FlashError`].
 pub type FlashResult<T> = Result<T, FlashError>;
 
-/// What a device refuses. After it nothing has changed, unless the variant says otherwise.
+/// An error of a device. Nothing has changed, unless the variant says otherwise.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlashError {
-    /// The device ends before this page.
+    /// The page is past the end of the device.
     #[error("{device} has no page {page}: its pages are 0 to {last}")]
     NoSuchPage {
         /// The device's name.
         device: String,
-        /// The page that was asked for.
+        /// The requested page.
         page: u32,
-        /// The last page there is.
+        /// The last page.
         last: u32,
     },
 
-    /// The device ends before this block.
+    /// The block is past the end of the device.
     #[error("{device} has no block {block}: its blocks are 0 to {last}")]
     NoSuchBlock {
         /// The device's name.
         device: String,
-        /// The block that was asked for.
+        /// The requested block.
         block: u32,
-        /// The last block there is.
+        /// The last block.
         last: u32,
     },
 
-    /// Pages are read and programmed whole.
+    /// Pages are read and programmed as a whole.
     #[error("{bytes} bytes are not a page of {device}, which has {page_bytes}")]
     NotAPage {
         /// The device's name.
         device: String,
-        /// What was given, in bytes.
+        /// The length of the buffer, in bytes.
         bytes: usize,
-        /// A page, in bytes.
+        /// The page size, in bytes.
         page_bytes: usize,
     },
 
@@ -53,9 +53,9 @@ pub enum FlashError {
     OutOfOrder {
         /// The device's name.
         device: String,
-        /// The page that was to be programmed.
+        /// The page to be programmed.
         page: u32,
-        /// The page that can be programmed.
+        /// The next page that can be programmed.
         next: u32,
     },
 
@@ -64,56 +64,56 @@ pub enum FlashError {
     AlreadyProgrammed {
         /// The device's name.
         device: String,
-        /// The page that was to be programmed.
+        /// The page to be programmed.
         page: u32,
         /// Its block.
         block: u32,
     },
 
-    /// The page was not programmed since its block was erased.
+    /// The page was not programmed since the erase of its block.
     #[error("page {page} of {device} is erased: nothing was programmed there")]
     Erased {
         /// The device's name.
         device: String,
-        /// The page that was to be read.
+        /// The page to be read.
         page: u32,
     },
 
-    /// The page was programmed, and its bytes do not hold: torn by a power cut, left by an erase
-    /// that was cut, or damaged.
+    /// The page was programmed, but its bytes are damaged: torn by a power cut, left by an
+    /// interrupted erase, or corrupted.
     #[error("page {page} of {device} is unreadable: erase block {block} before using it again")]
     Unreadable {
         /// The device's name.
         device: String,
-        /// The page that was to be read.
+        /// The page to be read.
         page: u32,
         /// Its block.
         block: u32,
-        /// A page, in bytes: with the page it gives the byte.
+        /// The page size in bytes; with the page's number it gives the offset.
         page_bytes: usize,
     },
 
-    /// The block was erased as often as it bears. What it holds can be read on.
+    /// The block has reached its endurance. It can still be read.
     #[error("block {block} of {device} is worn out after {erases} erases: retire it")]
     WornOut {
         /// The device's name.
         device: String,
-        /// The block that was to be erased.
+        /// The block to be erased.
         block: u32,
-        /// How often it was.
+        /// Its number of erases.
         erases: u64,
     },
 
-    /// Power went off in this operation or before; what was in flight is as
-    /// [`survivor`](super::Emulator::survivor) says.
+    /// Power is off. Requests in flight are as described at
+    /// [`survivor`](super::Emulator::survivor).
     #[error("power of {device} is off")]
     PowerOff {
         /// The device's name.
         device: String,
     },
 
-    /// What the device stands on failed. A program that failed has spoiled its page; a failed
-    /// erase has changed nothing or erased the block.
+    /// A request to the underlying files failed. A failed program has made its page unusable; a
+    /// failed erase may have erased the block or not.
     #[error(transparent)]
     Medium(#[from] Error),
 }

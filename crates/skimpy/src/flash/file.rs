@@ -1,22 +1,21 @@
-//! A device in one file of a medium.
+//! A device in one file.
 //!
 //! ```text
 //!   0                  label, a sector
-//!   512                block 0:  life      u64, 1 + how often it was erased; 0 stands for 1
+//!   512                block 0:  life      u64, 1 + number of erases; 0 means 1
 //!                                block     u32
 //!                                sum       u32, CRC-32C of the 12 bytes before
 //!                                zeros up to 512
-//!                                a slot for each page, see `slot`
+//!                                a slot per page, see `slot`
 //!                                zeros up to a multiple of 512
 //!   512 + block bytes  block 1: …
 //! ```
 //!
-//! All numbers are little-endian; a header of zeros was never written. Erasing writes the header of
-//! the block, one sector: slots of earlier lives are erased by it. Between syncs a power cut may keep
-//! any of the sectors, so a block's life is the latest that its header or a slot tells, and it is
-//! programmed as far as its last slot of that life; a hole before it is an unreadable page.
-//!
-//! Source: ours.
+//! All numbers are little-endian; a header of zeros was never written. An erase writes the header
+//! of the block, one sector, which invalidates slots of earlier lives. Between syncs a power cut
+//! may keep any subset of the sectors. So a block's life is the latest one in its header or slots,
+//! and it is programmed up to its last slot of that life; a missing slot before it is an unreadable
+//! page.
 
 use std::sync::Arc;
 
@@ -38,7 +37,8 @@ pub(super) struct FileCells {
 }
 
 impl FileCells {
-    /// Opens the file, or makes it if it is not there. It is labelled before it bears its name.
+    /// Opens the file; creates it if it does not exist. It gets its name after its label is
+    /// written.
     pub(super) fn open(vfs: &dyn Vfs, file_name: &str, geometry: Geometry) -> Result<Self> {
         let name = join(&vfs.name(), file_name);
         if !vfs.exists(file_name)? {
@@ -57,47 +57,55 @@ impl FileCells {
         label::check(&*file, &name, &geometry, Form::OneFile)?;
         let cells = FileCells { name, file, geometry };
         let (bytes, is) = (cells.end(), cells.file.len()?);
-        // Longer: nothing of the device lies behind its end. See `check_end`.
-        if is < bytes {
+        // A longer file has bytes past the end of the device; see `check_end`.
+        if len < bytes {
             let reason = format!("the device was cut: {bytes} bytes are what its label says");
             return Err(Error::corruption(cells.name, is, reason));
         }
         Ok(cells)
     }
 
-    /// Where the device ends in its file.
+    /// The end of the device in its file.
     fn end(&self) -> u64 {
         LABEL_BYTES + u64::from(self.geometry.blocks()) * block_bytes(&self.geometry)
     }
 
-    /// Writes anew what is damaged of all but the pages: label, length, headers of blocks. A header's life is then
-    /// the latest that a slot tells. What was done is told, line by line.
-    pub(super) fn mend(vfs: &dyn Vfs, file_name: &str, geometry: Geometry) -> Result<Vec<String>> {
+    /// Rewrites everything damaged except pages: label, length, block headers. The life of a
+    /// rewritten header is the latest one of the block's slots. Returns a description of each
+    /// change.
+    pub(super) fn repair(
+        vfs: &dyn Vfs,
+        file_name: &str,
+        geometry: Geometry,
+    ) -> Result<Vec<String>> {
         let name = join(&vfs.name(), file_name);
         let file = vfs.open(file_name, Mode::ReadWrite)?;
-        let mut story = Vec::new();
+        let mut changes = Vec::new();
         match label::check(&*file, &name, &geometry, Form::OneFile) {
             Err(Error::Corruption { .. }) => {
                 label::write(&*file, &geometry, Form::OneFile)?;
-                story.push(format!("{name}: the label was damaged, and is written anew"));
+                changes.push(format!("{name}: the label was damaged, and was rewritten"));
             }
             checked => checked?,
         }
         let bytes = LABEL_BYTES + u64::from(geometry.blocks()) * block_bytes(&geometry);
-        let is = file.len()?;
-        if is < bytes {
+        let len = file.len()?;
+        if len < bytes {
             file.set_len(bytes)?;
-            story.push(format!("{name}: {} bytes were cut off its end, and are lost", bytes - is));
+            changes.push(format!(
+                "{name}: {} bytes at its end were missing, and are lost",
+                bytes - len
+            ));
         }
         let cells = FileCells { name, file, geometry };
         for block in 0..geometry.blocks() {
             if let Err(damage @ Error::Corruption { .. }) = cells.header_life(block) {
                 cells.file.write_at(cells.block_offset(block), &[0; 16], Purpose::Maintenance)?;
-                story.push(format!("{damage}: it is written anew by what its pages tell"));
+                changes.push(format!("{damage}: it was rewritten from the pages"));
             }
         }
         cells.file.sync(Purpose::Maintenance)?;
-        Ok(story)
+        Ok(changes)
     }
 
     fn block_offset(&self, block: u32) -> u64 {
@@ -108,7 +116,7 @@ impl FileCells {
         slot_offset(&self.geometry, place.block, place.index)
     }
 
-    /// The life that the block's header tells.
+    /// The life in the block's header.
     fn header_life(&self, block: u32) -> Result<u64> {
         let mut header = [0; 16];
         let offset = self.block_offset(block);
@@ -134,14 +142,14 @@ fn slot_offset(geometry: &Geometry, block: u32, index: u32) -> u64 {
     slots + u64::from(index) * slot_bytes(geometry)
 }
 
-/// The bytes of the slot of a page.
+/// The range of a page's slot.
 pub(super) fn page_bytes(geometry: &Geometry, page: u32) -> std::ops::Range<u64> {
     let block = geometry.block_of(page);
     let offset = slot_offset(geometry, block, page - geometry.page(block, 0));
     offset..offset + slot_bytes(geometry)
 }
 
-/// The bytes of the whole file.
+/// The length of the file.
 pub(super) fn file_bytes(geometry: &Geometry) -> u64 {
     LABEL_BYTES + u64::from(geometry.blocks()) * block_bytes(geometry)
 }
@@ -181,14 +189,14 @@ impl Cells for FileCells {
             let page = self.geometry.page(block, index);
             let mut head = [0; HEAD_BYTES];
             let offset = self.slot_offset(Place { page, block, index, erases: 0 });
-            // What lies in a hole of the file was never written.
+            // A hole of the file was never written.
             if data >= offset + HEAD_BYTES as u64 {
                 continue;
             }
             self.file.read_at(offset, &mut head, Purpose::Recovery)?;
             match slot::head(page, &head) {
-                Head::Life(told) if told > life => (life, next) = (told, index + 1),
-                Head::Life(told) if told == life => next = index + 1,
+                Head::Life(slot_life) if slot_life > life => (life, next) = (slot_life, index + 1),
+                Head::Life(slot_life) if slot_life == life => next = index + 1,
                 Head::Damaged => damaged = index + 1,
                 Head::NeverWritten => {
                     data = self.file.next_data(offset + slot_bytes(&self.geometry))?
@@ -226,24 +234,24 @@ impl Cells for FileCells {
     }
 
     fn check_end(&self) -> Result<()> {
-        let (end, is) = (self.end(), self.file.len()?);
-        if is <= end {
+        let (end, len) = (self.end(), self.file.len()?);
+        if len <= end {
             return Ok(());
         }
         let reason = format!(
-            "{} bytes stand behind the end of the device, which are none of its: its pages are not touched by them",
-            is - end
+            "{} bytes are past the end of the device and not part of it; its pages are unaffected",
+            len - end
         );
         Err(Error::corruption(&self.name, end, reason))
     }
 }
 
-/// Writes a page to its slot, or takes back durably what could not be written whole: what is
-/// missing of it may read as the zeros that it ends in, so that it would hold, beside the page that
-/// is programmed in its stead.
+/// Writes a page to its slot; if that fails, durably invalidates the slot. Otherwise a partial page
+/// whose missing part reads as zeros could be valid if it ends in zeros, and exist beside the page
+/// that is programmed instead.
 ///
 /// # Errors
-/// The medium's: the page does not hold. `ReadOnly` if it may.
+/// A failed write: the page is invalid. `ReadOnly` if it may be valid.
 pub(super) fn write_slot(
     file: &dyn File,
     offset: u64,
@@ -263,10 +271,10 @@ pub(super) fn write_slot(
     }
 }
 
-/// Gives a slot the head of one that was never written, unless its own does not hold.
+/// Zeroes the header of a slot, unless it is invalid.
 fn take_back(file: &dyn File, offset: u64, place: Place, purpose: Purpose) -> Result<()> {
     let mut head = [0; HEAD_BYTES];
-    // Shorter: not even the head got in. To write one would take space that there may not be.
+    // If the file is shorter, not even the header was written. Zeroing it might need space.
     if file.len()? < offset + HEAD_BYTES as u64 {
         return Ok(());
     }
@@ -278,7 +286,7 @@ fn take_back(file: &dyn File, offset: u64, place: Place, purpose: Purpose) -> Re
     file.sync(purpose)
 }
 
-/// Reads a page from its slot; `false` if it doesn't hold.
+/// Reads a page from its slot; `false` if it is damaged.
 pub(super) fn read_slot(
     file: &dyn File,
     offset: u64,
@@ -291,5 +299,5 @@ pub(super) fn read_slot(
     let mut head = [0; HEAD_BYTES];
     head.copy_from_slice(&slot[..HEAD_BYTES]);
     buf.copy_from_slice(&slot[HEAD_BYTES..]);
-    Ok(slot::holds(place.page, place.erases + 1, &head, buf))
+    Ok(slot::is_valid(place.page, place.erases + 1, &head, buf))
 }

@@ -1,22 +1,21 @@
-//! How a device is cut into blocks and pages.
+//! The division of a device into blocks and pages.
 //!
 //! ```text
 //!   page number   = block · pages_per_block + index in the block
 //!   block number  = 0 .. blocks          an erase block: erased as a whole
 //! ```
 //!
-//! Invariant: a [`Geometry`] that exists can be: no part is zero, and every page has a number of 32
-//! bits.
+//! Invariant: every [`Geometry`] is valid: no part is zero, and every page number fits 32 bits.
 //!
-//! Source: section 2.1 of the SkimpyFTL paper; the figures of [`Geometry::paper`] are section 4's.
+//! Source: SkimpyFTL paper, section 2.1; section 4 for the values of [`Geometry::paper`].
 
 use siltstone_engine::{Error, InvalidOption, Result};
 use siltstone_vfs::backend::SECTOR_BYTES;
 
-/// The largest page, in bytes.
+/// The maximum page size in bytes.
 const MAX_PAGE_BYTES: u32 = 1 << 20;
 
-/// Pages in blocks.
+/// The sizes of pages, blocks and the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     page_bytes: u32,
@@ -25,11 +24,11 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Pages of so many bytes, a block of so many pages, so many blocks.
+    /// A geometry of pages of `page_bytes`, blocks of `pages_per_block`, and `blocks` blocks.
     ///
     /// # Errors
-    /// `InvalidOptions`, with every mistake: a page is not whole sectors of 512 bytes or over 1 MiB; no
-    /// pages; no blocks; more than 2^32 pages.
+    /// `InvalidOptions`, with every mistake: a page that is no multiple of 512 bytes or over 1 MiB;
+    /// no pages; no blocks; more than 2^32 pages.
     pub fn new(page_bytes: u32, pages_per_block: u32, blocks: u32) -> Result<Self> {
         let mut mistakes = Vec::new();
         let mut refuse = |option: &str, reason: &str| {
@@ -54,7 +53,7 @@ impl Geometry {
         }
     }
 
-    /// The paper's: pages of 4 KiB, 32 of them a block.
+    /// The paper's geometry: pages of 4 KiB, 32 per block.
     ///
     /// # Errors
     /// `InvalidOptions` if there are no blocks or more than 2^27.
@@ -62,12 +61,12 @@ impl Geometry {
         Geometry::new(4096, 32, blocks)
     }
 
-    /// Bytes a page.
+    /// Bytes per page.
     pub fn page_bytes(&self) -> usize {
         self.page_bytes as usize
     }
 
-    /// Pages a block.
+    /// Pages per block.
     pub fn pages_per_block(&self) -> u32 {
         self.pages_per_block
     }
@@ -82,27 +81,27 @@ impl Geometry {
         u64::from(self.blocks) * u64::from(self.pages_per_block)
     }
 
-    /// Bytes of the device, those it keeps in reserve too.
+    /// Bytes of the device, including its reserve.
     pub fn bytes(&self) -> u64 {
         self.pages() * u64::from(self.page_bytes)
     }
 
-    /// Blocks to keep free for remapping: a tenth, rounded up.
+    /// Blocks to keep free for remapping: 10 %, rounded up.
     pub fn reserved_blocks(&self) -> u32 {
         self.blocks.div_ceil(10)
     }
 
-    /// The block that a page is in.
+    /// The block of a page.
     pub fn block_of(&self, page: u32) -> u32 {
         page / self.pages_per_block
     }
 
-    /// Where in its block a page is.
+    /// The index of a page in its block.
     pub fn index_of(&self, page: u32) -> u32 {
         page % self.pages_per_block
     }
 
-    /// The number of a page by its place. Both parts must be in range.
+    /// The number of a page. Both parts must be in range.
     pub fn page(&self, block: u32, index: u32) -> u32 {
         debug_assert!(block < self.blocks && index < self.pages_per_block);
         block * self.pages_per_block + index
@@ -114,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_mistake_is_told_at_once_and_numbers_go_there_and_back() {
+    fn invalid_geometry_reports_every_mistake_and_page_numbers_round_trip() {
         let Err(Error::InvalidOptions(mistakes)) = Geometry::new(100, 0, 0) else { panic!() };
         assert_eq!(mistakes.len(), 3);
         Geometry::new(512, 1 << 16, 1 << 17).unwrap_err();

@@ -1,4 +1,4 @@
-//! The first sector of a device in files: what it is, so that another is refused.
+//! The first sector of a device in files, which identifies it.
 //!
 //! ```text
 //!    0  "SILTFLSH"               8 bytes
@@ -6,29 +6,27 @@
 //!   12  page_bytes               u32
 //!   16  pages_per_block          u32
 //!   20  blocks                   u32
-//!   24  form                     u32, 1 one file, 2 a file a zone
+//!   24  form                     u32, 1 one file, 2 one file per zone
 //!   28  CRC-32C of bytes 0..28   u32
 //!   32  zeros up to 512
 //! ```
 //!
-//! All numbers are little-endian. *Upgrade rule:* a reader takes its own version alone; a new form of
-//! anything in these files is a new version, and its reader says what it does with older ones. Version and checksum
-//! keep their place and meaning.
-//!
-//! Source: ours.
+//! All numbers are little-endian. *Upgrade rule:* a reader accepts only its own version. Any change
+//! of these files is a new version, whose reader defines what it does with older ones. Version and
+//! checksum keep their position and meaning.
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::File;
 
 use super::Geometry;
 
-/// What the label takes.
+/// The size of the label.
 pub(super) const LABEL_BYTES: u64 = 512;
 
 const MAGIC: &[u8; 8] = b"SILTFLSH";
 const VERSION: u32 = 1;
 
-/// How the pages lie in files.
+/// How the pages are arranged in files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     OneFile = 1,
@@ -53,7 +51,7 @@ pub(super) fn write(file: &dyn File, geometry: &Geometry, form: Form) -> Result<
     file.write_at(0, &label, Purpose::Manifest)
 }
 
-/// The geometry that a device in files says it has.
+/// The geometry in a device's label.
 pub(super) fn geometry(file: &dyn File, name: &str) -> Result<Geometry> {
     let [page_bytes, pages_per_block, blocks, _] = read(file, name)?;
     Geometry::new(page_bytes, pages_per_block, blocks)
@@ -64,7 +62,9 @@ pub(super) fn check(file: &dyn File, name: &str, geometry: &Geometry, form: Form
     let refuse = |reason: String| Err(Error::Refused { path: name.into(), reason });
     let [page_bytes, pages_per_block, blocks, is_form] = read(file, name)?;
     if is_form != form as u32 {
-        return refuse("it is a flash device of the other form: one file, or a file a zone".into());
+        return refuse(
+            "it is a flash device of the other form: one file, or one file per zone".into(),
+        );
     }
     let is = [page_bytes, pages_per_block, blocks];
     let wanted = [geometry.page_bytes() as u32, geometry.pages_per_block(), geometry.blocks()];
@@ -78,7 +78,7 @@ pub(super) fn check(file: &dyn File, name: &str, geometry: &Geometry, form: Form
     }
 }
 
-/// What the label says: bytes a page, pages a block, blocks, form.
+/// The fields of the label: bytes per page, pages per block, blocks, form.
 fn read(file: &dyn File, name: &str) -> Result<[u32; 4]> {
     let damaged = |reason: &str| Err(Error::corruption(name, 0, reason));
     if file.len()? < LABEL_BYTES {
@@ -88,7 +88,7 @@ fn read(file: &dyn File, name: &str) -> Result<[u32; 4]> {
     file.read_at(0, &mut label, Purpose::Recovery)?;
     let number =
         |at: usize| u32::from_le_bytes([label[at], label[at + 1], label[at + 2], label[at + 3]]);
-    // First, so that a damaged version is not taken for another one, which nobody repairs.
+    // Checked first, so that a damaged version is not mistaken for another version.
     if number(28) != crc32c::crc32c(&label[..28]) {
         return damaged("the label's checksum does not hold");
     }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_is_damage_and_none_another_version() {
+    fn flipped_bit_is_corruption_and_not_another_version() {
         assert_eq!(labelled(|_| ()).unwrap(), [4096, 8, 16, 1]);
         for bit in 0..32 * 8 {
             let found = labelled(|label| label[bit / 8] ^= 1 << (bit % 8));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_refused_by_its_number() {
+    fn other_version_is_rejected_with_its_number() {
         let found = labelled(|label| {
             label[8] = 7;
             let sum = crc32c::crc32c(&label[..28]);

@@ -1,16 +1,14 @@
-//! Pages in memory, which a power cut leaves as the emulator says.
+//! Pages in memory. The emulator decides what a power cut leaves.
 //!
-//! A block is the list of the pages that were programmed since its last erase, so an erased page
-//! takes no memory, and a copy of a block shares its pages.
-//!
-//! Source: ours.
+//! A block is the list of the pages programmed since its last erase, so erased pages use no memory,
+//! and a copy of a block shares its pages.
 
 use parking_lot::Mutex;
 use siltstone_engine::{Purpose, Result};
 
 use super::cells::{Cells, Image, Place, State};
 
-/// A block and what was programmed in it.
+/// A block and its programmed pages.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BlockImage {
     pub(super) erases: u64,

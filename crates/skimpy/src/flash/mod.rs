@@ -1,36 +1,37 @@
-//! Raw flash: pages that are programmed once and blocks that are erased.
+//! Raw flash: pages that are programmed once per erase, in blocks that are erased as a whole.
 //!
 //! A [`Flash`] is an array of erase blocks of pages ([`Geometry`]). Its rules:
 //!
-//! * A page is read and programmed whole.
+//! * A page is read and programmed as a whole.
 //! * The pages of a block are programmed in order, each once between two erases of the block.
-//! * A page that was not programmed since can't be read.
-//! * A block bears a number of erases, then it is read-only.
-//! * Programming and erasing are durable once they completed and a later [`flush`](Flash::flush)
-//!   returned. A power cut before leaves a page erased, torn or whole, and a block as it was, erased,
-//!   or full of rubbish. Rubbish can read without an error: readers need a checksum of their own.
+//! * A page cannot be read between the erase of its block and its programming.
+//! * After a number of erases (its endurance), a block is read-only.
+//! * A program or erase is durable once it has completed and a later [`flush`](Flash::flush) has
+//!   returned. A power cut before leaves a page erased, torn or complete, and a block unchanged,
+//!   erased or full of garbage. Garbage may read without an error, so readers need a checksum of
+//!   their own.
 //!
-//! A break of a rule is a [`FlashError`] of its own and changes nothing. Requests are submitted and
-//! waited for apart, so that channels overlap:
+//! A violation returns a [`FlashError`] and changes nothing. Requests are submitted and waited for
+//! separately, so that channels work in parallel:
 //!
 //! ```text
 //!   submit_program ─┐
 //!   submit_program ─┼─▶ Completion, Completion, … ─▶ wait
-//!   submit_read   ──┘                                 real time passes, or virtual
+//!   submit_read   ──┘                                 real or virtual time passes
 //! ```
 //!
-//! | module | one idea |
+//! | module | content |
 //! | --- | --- |
-//! | `geometry` | [`Geometry`]: pages in blocks |
-//! | `error` | [`FlashError`]: which rule was broken |
+//! | `geometry` | [`Geometry`]: pages and blocks |
+//! | `error` | [`FlashError`]: the violated rule |
 //! | `clock` | [`RealTime`] and [`VirtualTime`] |
-//! | `schedule` | [`Timing`]: latencies, channels, queue depth, and when a request is done |
+//! | `schedule` | [`Timing`]: latencies, channels, queue depth, completion times |
 //! | `emulator` | [`Emulator`]: the rules, over cells |
-//! | `cells` | what keeps the pages: `memory`, `file` (one file), `zones` (a file a zone) |
-//! | `label`, `slot` | what a device in files says of itself, and a page in a file |
-//! | `power`, `survivor` | what is in flight when power goes off, and what that leaves |
+//! | `cells` | storage of pages: `memory`, `file` (one file), `zones` (one file per zone) |
+//! | `label`, `slot` | the header of a device in files, and a page in a file |
+//! | `power`, `survivor` | requests in flight at a power cut, and what it leaves of them |
 //!
-//! Source: section 2 of the SkimpyFTL paper for the rules, section 4 for the emulator.
+//! Source: SkimpyFTL paper, section 2 (rules) and section 4 (emulator).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,79 +60,77 @@ pub use error::{FlashError, FlashResult};
 pub use geometry::Geometry;
 pub use schedule::Timing;
 
-/// A raw flash device. Any number of threads at once.
+/// A raw flash device, for any number of concurrent threads.
 pub trait Flash: Send + Sync {
-    /// What to call the device in messages.
+    /// The device's name in messages.
     fn name(&self) -> String;
 
     /// Its pages and blocks.
     fn geometry(&self) -> Geometry;
 
-    /// Reads a page into `buf`, which is a page long and is filled on return.
+    /// Reads a page into `buf`, which has the length of a page and is filled on return.
     ///
     /// # Errors
-    /// `Erased`: the page was not programmed since its block was erased. `Unreadable`: it was, and
-    /// its bytes don't hold. What `buf` holds then is no one's. `NoSuchPage`, `NotAPage`.
+    /// `Erased`: the page was not programmed since the erase of its block. `Unreadable`: it was,
+    /// but its bytes are damaged; the content of `buf` is undefined. `NoSuchPage`, `NotAPage`.
     fn submit_read(&self, page: u32, buf: &mut [u8], purpose: Purpose) -> FlashResult<Completion>;
 
     /// Programs the next page of its block.
     ///
     /// # Errors
-    /// `OutOfOrder`, `AlreadyProgrammed`, `NoSuchPage`, `NotAPage`. `Medium`: the page is used up
-    /// and may not be readable.
+    /// `OutOfOrder`, `AlreadyProgrammed`, `NoSuchPage`, `NotAPage`. `Medium`: the page counts as
+    /// programmed and may be unreadable.
     fn submit_program(&self, page: u32, bytes: &[u8], purpose: Purpose) -> FlashResult<Completion>;
 
     /// Erases a block.
     ///
     /// # Errors
-    /// `WornOut`: it can be read on. `NoSuchBlock`. `Medium`: nothing can be programmed there until
-    /// an erase succeeds.
+    /// `WornOut`: it can still be read. `NoSuchBlock`. `Medium`: nothing can be programmed in the
+    /// block until an erase succeeds.
     fn submit_erase(&self, block: u32, purpose: Purpose) -> FlashResult<Completion>;
 
-    /// Returns when a request is done.
+    /// Waits until a request is complete.
     ///
     /// # Errors
-    /// `PowerOff`: power went off before, and it may not have happened.
+    /// `PowerOff`: power was cut before, and the request may have had no effect.
     fn wait(&self, completion: Completion) -> FlashResult<()>;
 
     /// The device's time.
     fn now(&self) -> Duration;
 
-    /// Makes everything that completed so far durable. Costs nothing where the device is not kept
-    /// in files.
+    /// Makes all completed requests durable. Free if the device is not in files.
     ///
     /// # Errors
-    /// `Medium`: what it covered is unknown, and no later flush succeeds.
+    /// `Medium`: the state of what it covered is unknown, and no later flush succeeds.
     fn flush(&self, purpose: Purpose) -> FlashResult<()>;
 
-    /// Keeps a page that was programmed once more, as it is: where a device in files was opened anew
-    /// after a flush that failed, a later one does not cover what that one did. Takes no time of the
-    /// device's.
+    /// Writes a programmed page again unchanged: if a device in files is reopened after a failed
+    /// flush, a later flush does not cover what that one did. Takes no device time.
     ///
     /// # Errors
-    /// `Medium`: as of a program. `NoSuchPage`.
+    /// `Medium`: as for a program. `NoSuchPage`.
     fn renew(&self, page: u32, purpose: Purpose) -> FlashResult<()>;
 
-    /// Checks that nothing stands behind the device in the file that it is kept in. What stands
-    /// there is not read, and does no harm.
+    /// Checks that the device's file has no bytes past the end of the device. Such bytes are never
+    /// read and are harmless.
     ///
     /// # Errors
-    /// `Medium` with a corruption if something does.
+    /// `Medium` with a corruption if there are any.
     fn check_end(&self) -> FlashResult<()> {
         Ok(())
     }
 
-    /// How many pages of the block were programmed since it was erased: the index of the next.
+    /// The number of pages programmed since the erase of the block, i.e. the index of the next.
     fn programmed(&self, block: u32) -> FlashResult<u32>;
 
-    /// How often the block was erased.
+    /// The number of erases of the block.
     fn erases(&self, block: u32) -> FlashResult<u64>;
 
-    /// How many erases a block bears.
+    /// The number of erases that a block endures.
     fn endurance(&self) -> u64;
 
-    /// Requests and bytes by purpose, counted as [`Metered`](siltstone_vfs::Metered) counts them: pages
-    /// read, pages programmed, flushes. Erases are [`erases`](Self::erases).
+    /// Requests and bytes by purpose, counted as [`Metered`](siltstone_vfs::Metered) counts them:
+    /// pages read, pages programmed, flushes. Erases are [`erases`](Self::erases).
     fn counters(&self) -> Arc<IoCounters>;
 
     /// [`submit_read`](Self::submit_read), and waits.
@@ -150,7 +149,7 @@ pub trait Flash: Send + Sync {
     }
 }
 
-/// When a submitted request is done.
+/// The completion time of a submitted request.
 #[must_use = "a request that nobody waits for may be undone by a power cut"]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Completion {
@@ -158,12 +157,12 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// For devices that stand on others: done at that time.
+    /// For devices that are built on other devices: complete at `done`.
     pub fn new(done: Duration) -> Self {
         Completion { done }
     }
 
-    /// The device's time at which it is done.
+    /// The device time of the completion.
     pub fn at(&self) -> Duration {
         self.done
     }

@@ -1,12 +1,10 @@
-//! When power goes off, and what was in flight then.
+//! Power cuts, and the requests in flight at that time.
 //!
-//! A program or an erase is in flight from its submission until a clock that somebody waited on has
-//! reached its completion. What is in flight is noted from [`watch`](Power::watch) on, an erase with
-//! what it erased, so that a survivor can have it not begun.
+//! A program or erase is in flight from its submission until somebody has waited for a time at or
+//! after its completion. Requests in flight are recorded from [`watch`](Power::watch) on, an erase
+//! with the block's content, so that a survivor can undo it.
 //!
-//! Invariant: whatever a caller waited for is not in flight.
-//!
-//! Source: ours, in the manner of `siltstone-faults`.
+//! Invariant: a request that a caller has waited for is not in flight.
 
 use std::time::Duration;
 
@@ -24,7 +22,7 @@ pub(super) struct InFlight {
 #[derive(Clone)]
 pub(super) enum Change {
     Program(Place),
-    /// With what the block held before.
+    /// With the content of the block before.
     Erase(BlockImage),
 }
 
@@ -34,13 +32,13 @@ pub(super) struct Power {
     pub(super) is_off: bool,
     cut_at: Option<u64>,
     watched: bool,
-    /// The latest time that anybody has seen.
+    /// The latest time that was waited for.
     horizon: Duration,
     in_flight: Vec<InFlight>,
 }
 
 impl Power {
-    /// Begins to note what is in flight.
+    /// Starts to record requests in flight.
     pub(super) fn watch(&mut self) {
         self.watched = true;
     }
@@ -54,7 +52,7 @@ impl Power {
         self.cut_at = Some(operation);
     }
 
-    /// Counts a program or an erase; `true` if power goes off in the middle of it.
+    /// Counts a program or an erase; `true` if power is cut during it.
     pub(super) fn count(&mut self) -> bool {
         let cut = self.cut_at == Some(self.operations);
         self.operations += 1;
@@ -62,7 +60,8 @@ impl Power {
         cut
     }
 
-    /// Somebody saw this time: what is done by then has happened. `false` if power went off before.
+    /// Records that `now` was waited for: requests completed by then have happened. `false` if
+    /// power was cut before.
     pub(super) fn saw(&mut self, now: Duration) -> bool {
         if self.is_off {
             return now <= self.horizon;
@@ -73,7 +72,7 @@ impl Power {
         true
     }
 
-    /// Notes a change. The one that power went off in is in flight whatever the time.
+    /// Records a change. The one during which power was cut is in flight at any time.
     pub(super) fn note(&mut self, change: InFlight, cut: bool) {
         if self.watched && (cut || change.done > self.horizon) {
             self.in_flight.push(change);

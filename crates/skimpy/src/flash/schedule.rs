@@ -1,43 +1,43 @@
-//! When a request would be done: channels, queue depth, latencies.
+//! Completion times of requests: channels, queue depth, latencies.
 //!
 //! ```text
-//!   submitted ──▶ queue (depth) ──▶ channel of the block ──▶ done
-//!                 waits for a place   waits for a gap as long as the request
+//!   submitted ──▶ queue (depth) ──▶ channel of the block ──▶ complete
+//!                 waits for a slot    waits for a gap as long as the request
 //! ```
 //!
-//! Requests on different channels overlap; a channel serves one at a time. A request is admitted when
-//! fewer than `queue_depth` are between admission and completion. A client that is played later may
-//! submit at an earlier time than one played before: so a channel keeps what it is busy with as a
-//! list of intervals, and a request takes the first gap that it fits in. Times once given stay, so
-//! who comes from an earlier time may for a while make the queue fuller than it is deep.
+//! Channels work in parallel; a channel serves one request at a time. A request is admitted when
+//! fewer than `queue_depth` requests are between admission and completion. In a simulation, a
+//! client that runs later may submit at an earlier time. So a channel has a list of busy intervals,
+//! and a request takes the first gap that fits it. Assigned times do not change, so a request from
+//! an earlier time may temporarily exceed the queue depth.
 //!
-//! Invariant: the times are a function of the requests and their order alone; the intervals of a
-//! channel don't overlap.
+//! Invariant: the times depend only on the requests and their order; the intervals of a channel do
+//! not overlap.
 //!
-//! Source: ours; the latencies and the queue depth of [`Timing::PAPER`] are section 4's of the
-//! SkimpyFTL paper.
+//! Source: SkimpyFTL paper, section 4 (latencies and queue depth of [`Timing::PAPER`]).
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-/// How fast a device is and how much it does at once.
+/// The latencies and the parallelism of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// Reading a page.
+    /// The time to read a page.
     pub read: Duration,
-    /// Programming a page.
+    /// The time to program a page.
     pub program: Duration,
-    /// Erasing a block.
+    /// The time to erase a block.
     pub erase: Duration,
     /// Block `b` is on channel `b mod channels`, which serves one request at a time; 0 counts as 1.
     pub channels: u32,
-    /// Requests that the device accepts before the first is done; 0 counts as 1.
+    /// The number of requests in the queue; 0 counts as 1.
     pub queue_depth: u32,
 }
 
 impl Timing {
-    /// The paper's device. It doesn't say how many channels; 16 is usual for open-channel drives.
+    /// The paper's device. The paper gives no number of channels; 16 is common for open-channel
+    /// drives.
     pub const PAPER: Timing = Timing {
         read: Duration::from_micros(50),
         program: Duration::from_micros(100),
@@ -46,7 +46,7 @@ impl Timing {
         queue_depth: 128,
     };
 
-    /// Everything takes no time.
+    /// No latency.
     pub const INSTANT: Timing = Timing {
         read: Duration::ZERO,
         program: Duration::ZERO,
@@ -55,25 +55,25 @@ impl Timing {
         queue_depth: u32::MAX,
     };
 
-    /// The channel that a block is on.
+    /// The channel of a block.
     pub fn channel_of(&self, block: u32) -> u32 {
         block % self.channels.max(1)
     }
 }
 
-/// How many intervals a channel remembers (gaps before them are closed), and how many requests the
-/// queue at least.
+/// The number of intervals that a channel remembers (gaps before them are closed), and the minimum
+/// length of the queue's history.
 const LANE_MEMORY: usize = 256;
 
 /// The queue and the channels of one device.
 pub(super) struct Schedule {
     queue_depth: usize,
-    /// Admission and completion of requests that may still be under way at some client's time.
+    /// Admission and completion of requests that may be in progress at some client's time.
     queue: Vec<(Duration, Duration)>,
-    /// At this length the queue forgets what was done before the latest submission.
+    /// At this length, requests completed before the latest submission are removed.
     queue_limit: usize,
-    /// The latest completions, as many as the queue is deep: the first of them makes a place for
-    /// who submits in order.
+    /// The latest completions, up to the queue depth. The earliest frees a slot for a request that
+    /// is submitted in order.
     latest: BinaryHeap<Reverse<Duration>>,
     /// The latest submission.
     horizon: Duration,
@@ -93,9 +93,9 @@ impl Schedule {
         }
     }
 
-    /// Finds the time for a request and returns when it is done. It begins neither before it was
-    /// `submitted` nor before its block is `ready`. Costs the logarithm of the queue's depth for
-    /// who submits in order; who comes from an earlier time walks what is under way.
+    /// Schedules a request and returns its completion. It starts neither before it was `submitted`
+    /// nor before its block is `ready`. Cost: logarithmic in the queue depth if requests are
+    /// submitted in order, else linear in the requests in progress.
     pub(super) fn place(
         &mut self,
         submitted: Duration,
@@ -128,8 +128,8 @@ impl Schedule {
         }
     }
 
-    /// The first time from `from` on at which the queue has a place, if all others were submitted
-    /// before.
+    /// The first time at or after `from` at which the queue has a free slot, if all other requests
+    /// were submitted before.
     fn admission_in_order(&mut self, from: Duration) -> Duration {
         while self.latest.peek().is_some_and(|&Reverse(done)| done <= from) {
             self.latest.pop();
@@ -140,10 +140,10 @@ impl Schedule {
         }
     }
 
-    /// The same if others were submitted later: those are passed where there is a place.
+    /// The same, if some requests were submitted at later times.
     fn admission(&self, from: Duration) -> Duration {
         let mut depth = 0;
-        // Ends sort before admissions of the same time: a place is free at once.
+        // Completions sort before admissions of the same time: a slot is free at once.
         let mut events = Vec::new();
         for &(admitted, done) in self.queue.iter().filter(|&&(_, done)| done > from) {
             events.push((done, false));
@@ -168,16 +168,16 @@ impl Schedule {
     }
 }
 
-/// What one channel is busy with: disjoint intervals in order.
+/// The busy intervals of a channel, disjoint and in order.
 #[derive(Default)]
 struct Lane {
     busy: VecDeque<(Duration, Duration)>,
-    /// Nothing begins before.
+    /// No request starts before this time.
     closed: Duration,
 }
 
 impl Lane {
-    /// Takes the first gap from `from` on, and returns its end.
+    /// Takes the first gap at or after `from`, and returns its end.
     fn fit(&mut self, from: Duration, cost: Duration) -> Duration {
         let mut start = from.max(self.closed);
         let mut at = self.busy.partition_point(|&(_, end)| end <= start);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_overlap_and_one_channel_is_a_line() {
+    fn channels_work_in_parallel_and_each_is_serial() {
         let mut device = schedule(4, 128);
         let zero = Duration::ZERO;
         let done: Vec<_> = (0..8).map(|n| device.place(zero, zero, n % 4, micros(100))).collect();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_admits_no_more_than_its_depth() {
+    fn queue_admits_up_to_its_depth() {
         let mut device = schedule(8, 2);
         let zero = Duration::ZERO;
         let done: Vec<_> = (0..6).map(|n| device.place(zero, zero, n, micros(100))).collect();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_earlier_in_time_finds_the_gap_before_who_came_later() {
+    fn request_from_an_earlier_time_takes_a_gap() {
         let mut device = schedule(1, 128);
         let zero = Duration::ZERO;
         assert_eq!(device.place(micros(500), zero, 0, micros(100)), micros(600));
@@ -254,18 +254,18 @@ mod tests {
         assert_eq!(device.place(micros(0), micros(50), 0, micros(50)), micros(100));
     }
 
-    /// Against the definition: requests of a channel don't overlap, and one is admitted at the first
-    /// moment at which the queue has a place.
+    /// Compares with the definition: requests of a channel do not overlap, and each is admitted at
+    /// the first time with a free slot.
     #[test]
-    fn no_schedule_breaks_its_limits() {
+    fn random_schedules_respect_channels_and_queue_depth() {
         for seed in 0..60 {
             let mut random = SplitMix64::new(seed);
             let (channels, depth) = (1 + random.below(4) as u32, 1 + random.below(6) as usize);
             let mut device = schedule(channels, depth as u32);
-            // Channel, admission, begin and end of each.
+            // Channel, admission, start and end of each request.
             let mut served: Vec<(u32, u64, u64, u64)> = Vec::new();
             let mut now = 0;
-            // Few enough that nothing is forgotten.
+            // Few enough that no request is removed.
             for _ in 0..120 {
                 now = if seed % 2 == 0 { random.below(3000) } else { now + random.below(40) };
                 let channel = random.below(channels.into()) as u32;
@@ -274,7 +274,7 @@ mod tests {
                     served.iter().filter(|&&(_, admitted, _, end)| admitted <= t && t < end).count()
                 };
                 let last = served.iter().map(|&(_, admitted, ..)| admitted).max().unwrap_or(0);
-                // Who submits in order is admitted in order.
+                // Requests submitted in order are admitted in order.
                 let from = if seed % 2 == 0 { now } else { now.max(last) };
                 let admitted = (from..).find(|&t| under_way(t) < depth).unwrap();
                 let free = |begin| {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_run_and_a_long_backlog_take_little_memory_and_time() {
+    fn long_runs_and_backlogs_use_bounded_memory_and_time() {
         let mut device = schedule(4, 32);
         let mut random = SplitMix64::new(1);
         for n in 0..100_000 {

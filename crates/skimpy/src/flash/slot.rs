@@ -1,23 +1,21 @@
-//! A page in a file: a head that says whose it is, then its bytes.
+//! A page in a file: a header that identifies it, then its bytes.
 //!
 //! ```text
-//!    0  life        u64, 1 + how often the block was erased when the page was programmed
+//!    0  life        u64, 1 + number of erases of the block when the page was programmed
 //!    8  data sum    u32, CRC-32C of the page's number (u32), life and bytes
 //!   12  head sum    u32, CRC-32C of the page's number (u32) and bytes 0..12
 //!   16  the page's bytes
 //! ```
 //!
-//! All numbers are little-endian; slots begin at multiples of 16, so a head lies in one sector and is
-//! never torn. A head of zeros was never written. A page of an earlier life than its block's is
-//! erased: that is how one write erases a block. A head that does not hold is damage, and its page
-//! counts as programmed and unreadable, never as erased.
-//!
-//! Source: ours.
+//! All numbers are little-endian; slots start at multiples of 16, so a header is in one sector and
+//! never torn. A header of zeros was never written. A page of an earlier life than its block's is
+//! erased; so one write erases a block. A header with a wrong checksum is damage, and its page
+//! counts as programmed and unreadable, not as erased.
 
-/// What a slot takes beyond its page.
+/// The size of a slot beyond its page.
 pub(super) const HEAD_BYTES: usize = 16;
 
-/// What a head says.
+/// The meaning of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Head {
     NeverWritten,
@@ -36,7 +34,7 @@ pub(super) fn encode(page: u32, life: u64, bytes: &[u8]) -> Vec<u8> {
     slot
 }
 
-/// Reads the head of a page's slot.
+/// Decodes the header of a page's slot.
 pub(super) fn head(page: u32, head: &[u8; HEAD_BYTES]) -> Head {
     let (said, sum) = head.split_at(12);
     if head == &[0; HEAD_BYTES] {
@@ -48,8 +46,8 @@ pub(super) fn head(page: u32, head: &[u8; HEAD_BYTES]) -> Head {
     }
 }
 
-/// Whether the page's slot is of this life and holds.
-pub(super) fn holds(page: u32, life: u64, head_bytes: &[u8; HEAD_BYTES], bytes: &[u8]) -> bool {
+/// Whether the page's slot is of this life and its checksums match.
+pub(super) fn is_valid(page: u32, life: u64, head_bytes: &[u8; HEAD_BYTES], bytes: &[u8]) -> bool {
     head(page, head_bytes) == Head::Life(life)
         && head_bytes[8..12] == data_sum(page, life, bytes).to_le_bytes()
 }

@@ -1,26 +1,25 @@
-//! What a power cut leaves of what was in flight.
+//! What a power cut leaves of requests in flight.
 //!
-//! A channel serves its requests one after the other, so of those in flight on a channel the first
-//! ones happened, one may have been under way, and the others never began:
+//! A channel is serial. Of the requests in flight on a channel, the first ones have happened, one
+//! may have been in progress, and the others have not started:
 //!
 //! ```text
 //!   channel 0    program ✓   erase ✓   program ½   program ✗        drawn from the seed,
-//!   channel 1    erase ½                                            for each channel
+//!   channel 1    erase ½                                            per channel
 //!
-//!   program ½    erased as before | garbage that reads well | unreadable | whole
+//!   program ½    erased as before | garbage that reads well | unreadable | complete
 //!   erase ½      as before, or each page: as before | garbage that reads well | unreadable
 //! ```
 //!
-//! Garbage reads without an error, as raw flash does when its error correction is deceived: only a
-//! checksum of the reader's own tells. A block that is half erased counts as full: nothing can be
-//! programmed before it is erased anew.
+//! Garbage reads without an error, as in raw flash when the error correction fails to detect it;
+//! only a checksum of the reader detects it. A half-erased block counts as full: it must be erased
+//! again before it is programmed.
 //!
-//! Invariant: a survivor is a function of the state and the seed; what was not in flight is in every
+//! Invariant: a survivor is a function of the state and the seed; completed requests are in every
 //! survivor.
 //!
-//! Source: ours; what a cut leaves of a program and of an erase follows Tseng, Grupp and Swanson,
-//! "Understanding the Impact of Power Loss on Flash Memory", DAC 2011.
-
+//! Source: Tseng, Grupp and Swanson, "Understanding the Impact of Power Loss on Flash Memory", DAC
+//! 2011 (the effect on a program and an erase).
 use std::sync::Arc;
 
 use siltstone_structures::SplitMix64;
@@ -30,7 +29,7 @@ use super::memory::BlockImage;
 use super::power::{Change, InFlight};
 use super::{Geometry, Timing};
 
-/// Spoils the images of all blocks as a cut with these changes in flight might have.
+/// Changes the images of all blocks as a cut with these requests in flight would.
 pub(super) fn cut(
     blocks: &mut [BlockImage],
     mut in_flight: Vec<InFlight>,
@@ -78,7 +77,7 @@ fn tear(
                 _ => block.pages.push(page),
             }
         }
-        // Power went before the pulse did.
+        // The cut came before the erase pulse.
         Change::Erase(before) if random.below(3) == 0 => *block = before.clone(),
         Change::Erase(before) => {
             let spoil = |page: &Image, random: &mut SplitMix64| match random.below(3) {
@@ -92,7 +91,7 @@ fn tear(
     }
 }
 
-/// The page up to some byte, and noise from there on.
+/// A prefix of the page, and noise after it.
 fn garbage(page: &Image, geometry: &Geometry, random: &mut SplitMix64) -> Image {
     let mut bytes = match page {
         Image::Bytes(bytes) => bytes.to_vec(),

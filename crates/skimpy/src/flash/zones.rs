@@ -1,21 +1,20 @@
-//! A device in zones: a directory with a file for each block, appended to and reset.
+//! A device in zones: a directory with one file per block, which is appended to and reset.
 //!
 //! ```text
 //!   device             the label, a sector: see `label`
-//!   zone-00000         zone 0:   0  life   u64, 1 + how often it was reset
+//!   zone-00000         zone 0:   0  life   u64, 1 + number of resets
 //!                                8  zone   u32
 //!                               12  sum    u32, CRC-32C of the 12 bytes before
-//!                               16  a slot for each page programmed, see `slot`
+//!                               16  a slot per programmed page, see `slot`
 //!   zone-00002         a zone that was never written has no file
-//!   zone-00002.new     a reset that was cut: garbage
+//!   zone-00002.new     an interrupted reset: garbage
 //! ```
 //!
-//! All numbers are little-endian. Where a zone's file ends is its write pointer. A reset writes an
-//! empty zone of the next life beside the old one, syncs it and takes the name: so a zone is found
-//! whole or empty. The new name is durable after the next flush.
+//! All numbers are little-endian. The end of a zone's file is its write pointer. A reset writes an
+//! empty zone of the next life to a new file, syncs it and renames it over the old one, so a zone
+//! is either complete or empty. The new name is durable after the next flush.
 //!
-//! Source: ours; the model is that of zoned storage (append at a write pointer, reset) as NVMe's zoned
-//! namespaces have it.
+//! Source: NVMe zoned namespaces (append at a write pointer, reset).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,21 +40,21 @@ pub(super) struct ZoneCells {
     geometry: Geometry,
     /// Open files by zone.
     zones: RwLock<BTreeMap<u32, Arc<dyn File>>>,
-    /// Zones with bytes that are not synced.
+    /// Zones with unsynced bytes.
     unsynced: Mutex<BTreeMap<u32, Arc<dyn File>>>,
-    /// Whether a zone took its name since the directory was synced.
+    /// Whether a zone was renamed since the last sync of the directory.
     renamed: AtomicBool,
 }
 
 impl ZoneCells {
-    /// Opens the directory's device, or makes one if there is none.
+    /// Opens the device in the directory, or creates one if there is none.
     pub(super) fn open(vfs: Arc<dyn Vfs>, geometry: Geometry) -> Result<Self> {
         if !vfs.exists(DEVICE)? {
             if let Some(zone) = vfs.list()?.into_iter().find(|name| name.starts_with("zone-")) {
                 let reason = format!("the device's label is missing, and {zone} is there");
                 return Err(Error::Refused { path: join(&vfs.name(), DEVICE), reason });
             }
-            let file = create_anew(&*vfs, "device.new")?;
+            let file = create_replacement(&*vfs, "device.new")?;
             label::write(&*file, &geometry, Form::Zones)?;
             file.sync(Purpose::Manifest)?;
             vfs.rename("device.new", DEVICE)?;
@@ -85,10 +84,10 @@ impl ZoneCells {
         self.zones.read().get(&zone).cloned()
     }
 
-    /// Puts an empty zone of this life in the place of what is there.
+    /// Replaces the zone by an empty one of this life.
     fn reset(&self, zone: u32, life: u64, purpose: Purpose) -> Result<Arc<dyn File>> {
         let (name, draft) = (zone_name(zone), format!("{}.new", zone_name(zone)));
-        let file = create_anew(&*self.vfs, &draft)?;
+        let file = create_replacement(&*self.vfs, &draft)?;
         file.write_at(0, &zone_header(zone, life), purpose)?;
         file.sync(purpose)?;
         self.vfs.rename(&draft, &name)?;
@@ -99,7 +98,7 @@ impl ZoneCells {
     }
 }
 
-fn create_anew(vfs: &dyn Vfs, name: &str) -> Result<Arc<dyn File>> {
+fn create_replacement(vfs: &dyn Vfs, name: &str) -> Result<Arc<dyn File>> {
     if vfs.exists(name)? {
         vfs.remove(name)?;
     }
@@ -145,7 +144,7 @@ impl Cells for ZoneCells {
         if header != zone_header(block, life) || life == 0 {
             return corrupt(0, "the zone's header does not hold");
         }
-        // A slot that was torn by a power cut is a page, too: one that can't be read.
+        // A slot torn by a power cut is an unreadable page.
         let next = (len - ZONE_HEADER_BYTES).div_ceil(self.slot_bytes());
         if next > u64::from(self.geometry.pages_per_block()) {
             return corrupt(len, "the zone is longer than a block");
@@ -170,7 +169,7 @@ impl Cells for ZoneCells {
             None => self.reset(place.block, life, purpose)?,
         };
         let written = write_slot(&*file, self.slot_offset(place), place, bytes, purpose);
-        // After the write: a flush in between must not take the zone for synced.
+        // After the write, so that a concurrent flush does not mark the zone as synced.
         self.unsynced.lock().insert(place.block, file);
         written
     }

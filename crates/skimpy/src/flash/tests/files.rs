@@ -1,5 +1,5 @@
-//! Is a device in files refused when it is another, right or an error when it is damaged, and after a
-//! power cut at least what was flushed?
+//! Devices in files: other devices are rejected, damage is detected, and flushed pages survive
+//! power cuts.
 
 use siltstone_engine::Error;
 use siltstone_faults::{FaultKind, Faulty, Survival};
@@ -20,7 +20,7 @@ fn refusal(result: Result<Emulator, Error>) -> String {
 }
 
 #[test]
-fn a_device_of_another_kind_is_refused_by_name() {
+fn device_of_another_geometry_or_form_is_rejected() {
     for (file, open) in FORMS {
         let vfs = Faulty::new(1);
         drop(open(&vfs, &options(4, 3)).unwrap());
@@ -48,7 +48,7 @@ fn a_device_of_another_kind_is_refused_by_name() {
 }
 
 #[test]
-fn one_form_is_not_taken_for_the_other_nor_a_cut_device_for_a_whole_one() {
+fn other_form_or_truncated_device_is_rejected() {
     let vfs = Faulty::new(1);
     drop(Emulator::in_zones(Arc::new(vfs.clone()), options(4, 3)).unwrap());
     let text = refusal(Emulator::in_file(&vfs, "device", options(4, 3)));
@@ -65,9 +65,9 @@ fn one_form_is_not_taken_for_the_other_nor_a_cut_device_for_a_whole_one() {
     assert!(text.contains("zone-00000"), "{text}");
 }
 
-/// Every bit of every byte of a small device but the page's own, and some of those.
+/// Flips every bit of a small device except those of page contents, and some of those.
 #[test]
-fn a_flipped_bit_is_never_a_wrong_answer() {
+fn flipped_bit_is_never_a_wrong_answer() {
     for (_, open) in FORMS {
         let vfs = Faulty::new(1);
         let device = open(&vfs, &options(3, 2)).unwrap();
@@ -103,21 +103,21 @@ fn a_flipped_bit_is_never_a_wrong_answer() {
     }
 }
 
-/// What is known of a page: all that it ever held since the last erase that was flushed, and what
-/// it must hold.
+/// The possible contents of a page: everything since the last flushed erase, and what it must
+/// contain.
 #[derive(Clone, Default)]
 struct Known {
     ever: Vec<u64>,
     /// Programmed and not erased since.
     now: Option<u64>,
     flushed: Option<u64>,
-    /// From here on `ever` was after the last erase.
+    /// From this index on, `ever` is after the last erase.
     since_erase: usize,
 }
 
 struct Run {
     pages: Vec<Known>,
-    /// Whether it ended by the power cut.
+    /// Whether power was cut.
     cut: bool,
 }
 
@@ -138,7 +138,7 @@ fn run(device: &Emulator, seed: u64, per_block: u32) -> Run {
                 }
             }),
             (1..5, Ok(next)) if next < per_block => {
-                // It may be there even if the program failed.
+                // The page may be there even if the program failed.
                 let page = &mut pages[(first + next) as usize];
                 page.ever.push(step);
                 program(device, first + next, step).map(|()| page.now = Some(step))
@@ -161,10 +161,10 @@ fn run(device: &Emulator, seed: u64, per_block: u32) -> Run {
     Run { pages, cut: false }
 }
 
-/// Power cut at operations of the medium below, `SILTSTONE_FLASH_CUTS` histories of each form; 40 by
-/// default.
+/// Power cuts at operations of the underlying file system: `SILTSTONE_FLASH_CUTS` histories per
+/// form, 40 by default.
 #[test]
-fn what_was_flushed_survives_power_cuts_below_and_nothing_is_made_up() {
+fn flushed_pages_survive_power_cuts_and_no_page_is_invented() {
     let cuts = std::env::var("SILTSTONE_FLASH_CUTS").map_or(40, |n| n.parse().unwrap());
     let mut cut_runs = 0;
     for (form, open) in FORMS {
@@ -207,7 +207,7 @@ fn what_was_flushed_survives_power_cuts_below_and_nothing_is_made_up() {
 }
 
 #[test]
-fn a_flush_that_failed_is_not_made_good_by_the_next() {
+fn failed_flush_is_not_repaired_by_a_later_one() {
     for (_, open) in FORMS {
         let vfs = Faulty::new(1);
         let device = open(&vfs, &options(4, 2)).unwrap();
@@ -220,7 +220,7 @@ fn a_flush_that_failed_is_not_made_good_by_the_next() {
 }
 
 #[test]
-fn a_failed_program_uses_up_its_page_and_a_failed_erase_its_block() {
+fn failed_program_consumes_its_page_and_failed_erase_its_block() {
     for (form, open) in FORMS {
         let vfs = Faulty::new(1);
         let options = options(4, 2);
@@ -230,7 +230,7 @@ fn a_failed_program_uses_up_its_page_and_a_failed_erase_its_block() {
         assert!(matches!(program(&device, 1, 1), Err(FlashError::Medium(_))), "{form}");
         assert!(matches!(program(&device, 1, 1), Err(FlashError::AlreadyProgrammed { .. })));
         program(&device, 2, 2).unwrap();
-        // What a failed write left, nobody knows.
+        // The remains of a failed write are unknown.
         match read(&device, 1) {
             Ok(bytes) => assert_eq!(bytes, page(1), "{form}"),
             Err(error) => {
@@ -249,9 +249,9 @@ fn a_failed_program_uses_up_its_page_and_a_failed_erase_its_block() {
     }
 }
 
-/// A file system that knows of holes tells of a large device at once what is in it, and no page is overlooked.
+/// If the file system reports holes, a sparse device opens fast, and no page is missed.
 #[test]
-fn a_device_that_is_mostly_a_hole_opens_without_reading_the_hole() {
+fn sparse_device_opens_without_reading_its_holes() {
     let scratch = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Vfs> = Arc::new(siltstone_vfs::Disk::create(scratch.path()).unwrap());
     let vfs = siltstone_vfs::Metered::new(disk);
@@ -264,9 +264,9 @@ fn a_device_that_is_mostly_a_hole_opens_without_reading_the_hole() {
     };
     let (device, states, count) = reopened();
     assert_eq!(states, vec![0; 64]);
-    // What shares a page of the file system with the label.
+    // In the file system page of the label.
     assert!(count < 10, "{count} reads");
-    // Blocks full, begun, erased, and begun anew after that.
+    // Blocks that are full, started, erased, and started again after an erase.
     (0..256).for_each(|index| program(&device, index, index.into()).unwrap());
     (0..100).for_each(|index| program(&device, 3 * 256 + index, 3).unwrap());
     for block in [5, 63] {
@@ -284,14 +284,14 @@ fn a_device_that_is_mostly_a_hole_opens_without_reading_the_hole() {
     assert_eq!(device.erases(63).unwrap(), 1);
 }
 
-/// A power cut may keep a page and not the one before it.
+/// A power cut may keep a page but not the one before it.
 #[test]
-fn a_page_behind_one_that_was_never_written_is_not_overlooked() {
+fn page_after_an_unwritten_one_is_found() {
     let vfs = Faulty::new(1);
     let device = Emulator::in_file(&vfs, "f", options(4, 1)).unwrap();
     (0..3).for_each(|number| program(&device, number, 7).unwrap());
     drop(device);
-    // The head of page 1: behind label, header of the block, and slot of page 0.
+    // The header of page 1, after the label, the block's header and the slot of page 0.
     vfs.write_raw("f", 512 + 512 + (16 + 512), &[0; 16]).unwrap();
     let device = Emulator::in_file(&vfs, "f", options(4, 1)).unwrap();
     assert_eq!(device.programmed(0).unwrap(), 3);

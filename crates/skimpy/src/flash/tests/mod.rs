@@ -1,4 +1,4 @@
-//! Does a device keep its rules, its times and its word, on every kind of cells?
+//! Rules, times and durability of a device, on all kinds of cells.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use siltstone_vfs::{Ram, Vfs};
 
 use super::{Completion, Emulator, Flash, FlashError, FlashOptions, Geometry, Timing, VirtualTime};
 
+mod failed_programs;
 mod files;
 mod model;
 mod power;
-mod refused;
 mod rules;
 mod time;
 
 const WHY: Purpose = Purpose::Flush;
 const PAGE_BYTES: usize = 512;
 
-/// Small pages, few blocks, no latency, endless.
+/// Small pages, few blocks, no latency, unlimited endurance.
 fn options(pages_per_block: u32, blocks: u32) -> FlashOptions {
     FlashOptions {
         geometry: Geometry::new(PAGE_BYTES as u32, pages_per_block, blocks).unwrap(),
@@ -28,7 +28,7 @@ fn options(pages_per_block: u32, blocks: u32) -> FlashOptions {
     }
 }
 
-/// A device, and how to have it anew from what it was kept in.
+/// A device, and a function that reopens it.
 type Reopen = Box<dyn Fn(&FlashOptions) -> Emulator>;
 
 fn kinds() -> Vec<(&'static str, Reopen)> {

@@ -1,10 +1,10 @@
-//! Is a device what a list of lists is, through any history and any number of reopenings?
+//! Random histories with reopenings, compared with a list of lists.
 
 use std::cmp::Ordering;
 
 use super::*;
 
-/// What was programmed in each block since its last erase, by seed, and how often it was erased.
+/// The seeds of the pages programmed in each block since its last erase, and its number of erases.
 #[derive(Clone, Default)]
 struct Model {
     pages: Vec<u64>,
@@ -27,9 +27,9 @@ fn check(device: &dyn Flash, model: &[Model], what: &str) {
     }
 }
 
-/// `SILTSTONE_FLASH_HISTORIES` histories of each kind; 12 by default.
+/// `SILTSTONE_FLASH_HISTORIES` histories per kind of cells; 12 by default.
 #[test]
-fn any_history_is_that_of_the_model() {
+fn random_history_matches_the_model() {
     let histories = std::env::var("SILTSTONE_FLASH_HISTORIES");
     let histories: u64 = histories.map_or(12, |n| n.parse().unwrap());
     for seed in 0..histories {
@@ -46,7 +46,7 @@ fn any_history_is_that_of_the_model() {
                 let is = &mut model[block as usize];
                 match random.below(20) {
                     0..12 => {
-                        // Now and then another page than the next.
+                        // Sometimes another page than the next.
                         let next = is.pages.len() as u32;
                         let index = match random.below(4) {
                             0 => random.below(per_block.into()) as u32,
@@ -69,7 +69,7 @@ fn any_history_is_that_of_the_model() {
                     }
                     15 => device.flush(WHY).unwrap(),
                     16 if kind != "memory" => device = open(&options),
-                    // In memory alone: what survives is no longer kept in the files.
+                    // Only in memory: a survivor of a device in files is not in the files.
                     17 if kind == "memory" => device = device.survivor(random.next_u64()).unwrap(),
                     17 => check(&device.survivor(random.next_u64()).unwrap(), &model, &what),
                     _ if step % 10 == 0 => check(&device, &model, &what),

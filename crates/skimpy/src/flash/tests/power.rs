@@ -1,21 +1,21 @@
-//! Does a power cut leave what it says, all of what it allows, and nothing else?
+//! Power cuts: guaranteed outcomes, and every allowed one.
 
 use std::collections::BTreeSet;
 
 use super::*;
 
-/// What a block went through, in order.
+/// The history of a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Program(u64),
     Erase,
 }
 
-/// What a page may hold.
+/// The possible content of a page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum May {
     Be(u64),
-    /// This, rubbish or unreadable.
+    /// This content, garbage or unreadable.
     BeSpoilt(u64),
     BeUnreadable,
 }
@@ -31,7 +31,7 @@ fn apply(steps: &[Step]) -> Vec<May> {
     pages
 }
 
-/// Every state that a cut may leave of a block of which the first `sure` steps have happened.
+/// Every state that a cut may leave of a block whose first `sure` steps have happened.
 fn allowed(steps: &[Step], sure: usize, per_block: u32) -> Vec<Vec<May>> {
     let mut states = Vec::new();
     for happened in sure..=steps.len() {
@@ -73,7 +73,7 @@ fn is_of(device: &Emulator, block: u32, state: &[May], per_block: u32) -> bool {
         })
 }
 
-/// A history in which little is waited for, with a cut; the survivors of some seeds.
+/// A history with few waits and a cut; checks the survivors of some seeds.
 fn history(seed: u64, timing: Timing, open: &Reopen) {
     let mut random = SplitMix64::new(seed);
     let (per_block, blocks) = (1 + random.below(4) as u32, 1 + random.below(6) as u32);
@@ -122,7 +122,7 @@ fn history(seed: u64, timing: Timing, open: &Reopen) {
                 allowed.iter().any(|state| is_of(&survivor, block as u32, state, per_block)),
                 "seed {seed}, cut {cut}, block {block}: not what a cut may leave"
             );
-            // Whatever it is, it can be erased and used.
+            // In any state, it can be erased and used.
             let (block, first) = (block as u32, block as u32 * per_block);
             survivor.erase(block, WHY).unwrap();
             program(&survivor, first, 99).unwrap();
@@ -131,9 +131,9 @@ fn history(seed: u64, timing: Timing, open: &Reopen) {
     }
 }
 
-/// `SILTSTONE_FLASH_CUTS` histories on each kind of cells; 150 by default.
+/// `SILTSTONE_FLASH_CUTS` histories per kind of cells; 150 by default.
 #[test]
-fn what_was_waited_for_survives_and_the_rest_is_a_prefix_of_each_block_with_one_torn() {
+fn awaited_requests_survive_and_the_rest_is_a_torn_prefix_per_block() {
     let cuts = std::env::var("SILTSTONE_FLASH_CUTS").map_or(150, |n| n.parse().unwrap());
     for seed in 0..cuts {
         for (_, open) in kinds() {
@@ -143,9 +143,9 @@ fn what_was_waited_for_survives_and_the_rest_is_a_prefix_of_each_block_with_one_
     }
 }
 
-/// One program in flight: everything that it may become does.
+/// With one program in flight, every allowed outcome occurs.
 #[test]
-fn a_cut_program_is_erased_rubbish_unreadable_or_whole() {
+fn interrupted_program_is_erased_garbage_unreadable_or_complete() {
     let mut seen = BTreeSet::new();
     for seed in 0..60 {
         let device = Emulator::in_memory(options(4, 1));
@@ -170,7 +170,7 @@ fn a_cut_program_is_erased_rubbish_unreadable_or_whole() {
 }
 
 #[test]
-fn a_cut_erase_leaves_the_block_as_it_was_or_erased_or_half() {
+fn interrupted_erase_leaves_the_block_unchanged_erased_or_half_erased() {
     let mut seen = BTreeSet::new();
     for seed in 0..80 {
         let device = Emulator::in_memory(options(4, 1));
@@ -204,7 +204,7 @@ fn a_cut_erase_leaves_the_block_as_it_was_or_erased_or_half() {
 }
 
 #[test]
-fn what_nobody_waited_for_may_not_have_begun() {
+fn requests_nobody_waited_for_may_not_have_started() {
     let mut lengths = BTreeSet::new();
     for seed in 0..60 {
         let options = FlashOptions { timing: Timing::PAPER, ..options(8, 1) };
@@ -220,10 +220,10 @@ fn what_nobody_waited_for_may_not_have_begun() {
     assert_eq!(lengths, (1..=5).collect());
 }
 
-/// On one channel an erase waits for a program of another block: with the program half done, the
-/// block to erase is as it was.
+/// On one channel an erase waits for a program of another block. If the program is in progress, the
+/// block to be erased is unchanged.
 #[test]
-fn an_erase_that_never_began_has_its_block_as_it_was() {
+fn erase_that_has_not_started_leaves_its_block_unchanged() {
     let mut as_it_was = 0;
     for seed in 0..40 {
         let timing = Timing { channels: 1, ..Timing::PAPER };
@@ -248,7 +248,7 @@ fn an_erase_that_never_began_has_its_block_as_it_was() {
 }
 
 #[test]
-fn what_was_in_flight_at_the_cut_is_not_acknowledged_by_waiting_afterwards() {
+fn request_in_flight_at_the_cut_is_not_acknowledged_later() {
     let options = FlashOptions { timing: Timing::PAPER, ..options(8, 2) };
     let device = Emulator::in_memory(options);
     device.watch_power();
@@ -263,9 +263,9 @@ fn what_was_in_flight_at_the_cut_is_not_acknowledged_by_waiting_afterwards() {
     assert_eq!(lengths, [1, 2].into());
 }
 
-/// Threads that wait for all they submit while another's operation cuts power.
+/// Threads wait for each request while another thread's operation cuts power.
 #[test]
-fn no_thread_is_told_that_a_page_is_there_that_a_survivor_has_not() {
+fn acknowledged_page_is_in_every_survivor() {
     for seed in 0..40 {
         let device = Emulator::in_memory(FlashOptions { timing: Timing::PAPER, ..options(16, 4) });
         device.cut_power_at(4 + seed % 40);

@@ -1,11 +1,11 @@
-//! Is every rule enforced, and does a refusal change nothing?
+//! Every rule is enforced, and a violation changes nothing.
 
 use siltstone_engine::{Error, IoCounts, Purpose};
 
 use super::*;
 
 #[test]
-fn every_rule_is_an_error_of_its_own_and_changes_nothing() {
+fn violated_rule_is_a_distinct_error_without_effect() {
     for (kind, open) in kinds() {
         let device = open(&options(4, 3));
         program(&device, 4, 1).unwrap();
@@ -45,7 +45,7 @@ fn every_rule_is_an_error_of_its_own_and_changes_nothing() {
 }
 
 #[test]
-fn an_erase_frees_its_block_alone() {
+fn erase_affects_only_its_block() {
     for (kind, open) in kinds() {
         let device = open(&options(2, 2));
         (0..4).for_each(|number| program(&device, number, number.into()).unwrap());
@@ -61,7 +61,7 @@ fn an_erase_frees_its_block_alone() {
 }
 
 #[test]
-fn a_worn_block_is_read_on_and_not_erased() {
+fn worn_out_block_is_readable_but_not_erasable() {
     for (kind, open) in kinds() {
         let options = FlashOptions { endurance: 3, ..options(2, 2) };
         let device = open(&options);
@@ -83,7 +83,7 @@ fn a_worn_block_is_read_on_and_not_erased() {
 }
 
 #[test]
-fn requests_are_counted_by_purpose_as_metered_counts_them() {
+fn requests_are_counted_by_purpose_like_in_metered() {
     for (kind, open) in kinds() {
         let device = open(&options(4, 2));
         device.program(0, &page(1), Purpose::Flush).unwrap();

@@ -1,4 +1,4 @@
-//! Are the times the same in every run, do channels overlap, and is real time spent?
+//! Times are reproducible, channels work in parallel, and real time passes.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ fn program_each(device: &Emulator, blocks: impl Iterator<Item = u32>, index: u32
 }
 
 #[test]
-fn channels_overlap_and_one_channel_is_a_line() {
+fn channels_work_in_parallel_and_each_is_serial() {
     let timing = Timing { channels: 4, ..Timing::PAPER };
     let (device, clock) = timed(timing);
     program_each(&device, 0..4, 0);
@@ -40,7 +40,7 @@ fn channels_overlap_and_one_channel_is_a_line() {
 }
 
 #[test]
-fn the_queue_is_as_deep_as_it_is() {
+fn queue_depth_limits_parallelism() {
     for (queue_depth, took) in [(1, 800), (2, 400), (4, 200), (8, 100), (128, 100)] {
         let (device, clock) = timed(Timing { channels: 8, queue_depth, ..Timing::PAPER });
         program_each(&device, 0..8, 0);
@@ -49,7 +49,7 @@ fn the_queue_is_as_deep_as_it_is() {
 }
 
 #[test]
-fn a_page_is_read_after_it_was_programmed_and_programmed_after_its_block_was_erased() {
+fn reads_wait_for_programs_and_programs_for_erases() {
     let (device, _) = timed(Timing::PAPER);
     let erased = device.submit_erase(0, WHY).unwrap();
     let programmed = device.submit_program(0, &page(1), WHY).unwrap();
@@ -57,10 +57,10 @@ fn a_page_is_read_after_it_was_programmed_and_programmed_after_its_block_was_era
     assert_eq!([erased, programmed, was_read].map(|c| c.at()), [1000, 1100, 1150].map(micros));
 }
 
-/// A later client's request leaves a gap on the channel: no request slips into it before what it
-/// depends on.
+/// A request at a later time leaves a gap on the channel; no request takes it before the one that
+/// it depends on.
 #[test]
-fn the_order_of_a_block_holds_where_there_are_gaps() {
+fn requests_of_a_block_stay_in_order_with_gaps() {
     let at = |now: u64| {
         let (device, clock) = timed(Timing::PAPER);
         clock.go_to(micros(now));
@@ -78,7 +78,7 @@ fn the_order_of_a_block_holds_where_there_are_gaps() {
     assert_eq!([erased, programmed].map(|c| c.at()), [1600, 1700].map(micros));
 }
 
-/// Clients played by one thread, always the one that is furthest behind.
+/// Runs clients in one thread, always the one with the earliest time.
 fn play(clients: usize, operations: usize, timing: Timing) -> Vec<Duration> {
     let (device, clock) = timed(timing);
     let mut random = SplitMix64::new(3);
@@ -101,7 +101,7 @@ fn play(clients: usize, operations: usize, timing: Timing) -> Vec<Duration> {
 }
 
 #[test]
-fn virtual_times_are_the_same_in_every_run_and_more_clients_are_faster() {
+fn virtual_times_are_reproducible_and_more_clients_are_faster() {
     let runs: Vec<_> = (0..3).map(|_| play(16, 3000, Timing::PAPER)).collect();
     assert_eq!(runs[0], runs[1]);
     assert_eq!(runs[0], runs[2]);
@@ -113,7 +113,7 @@ fn virtual_times_are_the_same_in_every_run_and_more_clients_are_faster() {
 }
 
 #[test]
-fn real_time_is_spent() {
+fn real_time_passes() {
     let options = FlashOptions {
         timing: Timing { channels: 8, ..Timing::PAPER },
         clock: Arc::new(RealTime::start()),
@@ -125,7 +125,7 @@ fn real_time_is_spent() {
     assert!(before.elapsed() >= micros(8000));
     let before = device.now();
     let last = (0..8).map(|block| device.submit_erase(block, WHY).unwrap()).max().unwrap();
-    // Submitting takes time too, on a busy machine more than an erase: then there is less to overlap.
+    // Submitting takes time, too; on a busy machine more than an erase, and then less overlaps.
     assert!(last.at() >= before + micros(1000) && last.at() <= device.now() + micros(1000));
     device.wait(last).unwrap();
     assert!(device.now() >= last.at());

@@ -1,7 +1,7 @@
-//! A program that the medium below refuses: nothing of the page holds, whatever got in.
+//! Programs that the underlying file system fails: no partial page is valid.
 //!
-//! Invariant: a page that was refused reads as unreadable or erased, at once and after the device
-//! was opened again, where the bytes that did not get in are zeros, too.
+//! Invariant: such a page reads as unreadable or erased, at once and after the device was reopened,
+//! even if the missing bytes are zeros.
 
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ fn options() -> FlashOptions {
     }
 }
 
-/// A page whose end is zeros, as that of records with room left is.
+/// A page that ends in zeros, like one of records with free space.
 fn page() -> Vec<u8> {
     let mut page = vec![0; 4096];
     page[..100].fill(7);
     page
 }
 
-fn holds(device: &Emulator, page: u32) -> bool {
+fn is_readable(device: &Emulator, page: u32) -> bool {
     device.read(page, &mut vec![0; 4096], WHY).is_ok()
 }
 
@@ -43,26 +43,26 @@ fn devices(medium: &Faulty) -> [Emulator; 2] {
 }
 
 #[test]
-fn page_that_does_not_fit_holds_neither_now_nor_after_reopening() {
+fn page_that_does_not_fit_is_invalid_now_and_after_reopening() {
     let medium = Faulty::new(1);
     for (at, device) in devices(&medium).iter().enumerate() {
         device.program(0, &page(), WHY).unwrap();
-        // The head and what is not zero get in.
+        // The header and all non-zero bytes are written.
         medium.set_torn_on_full(true);
         medium.set_capacity(medium.space_used() + 1024);
         let refused = device.program(1, &page(), WHY).unwrap_err();
         assert!(Error::from(refused).is_disk_full());
-        assert!(holds(device, 0) && !holds(device, 1));
+        assert!(is_readable(device, 0) && !is_readable(device, 1));
         medium.set_capacity(u64::MAX);
         device.program(2, &page(), WHY).unwrap();
         let again = &devices(&medium)[at];
-        assert_eq!([0, 1, 2].map(|page| holds(again, page)), [true, false, true]);
+        assert_eq!([0, 1, 2].map(|page| is_readable(again, page)), [true, false, true]);
         assert_eq!(again.programmed(0).unwrap(), 3);
     }
 }
 
 #[test]
-fn refused_page_that_may_hold_makes_device_read_only() {
+fn failed_page_that_may_be_valid_makes_the_device_read_only() {
     let medium = Faulty::new(1);
     for device in &devices(&medium) {
         device.program(0, &page(), WHY).unwrap();
