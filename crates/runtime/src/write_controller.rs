@@ -214,7 +214,7 @@ fn count_in(last: &AtomicU64, of_one: u64) -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stall {
     /// Back-pressure.
-    Insert,
+    Slowdown,
     /// A write buffer that is not yet flushed.
     Flush,
     /// Background work that is too far behind.

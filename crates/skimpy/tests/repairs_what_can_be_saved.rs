@@ -361,7 +361,7 @@ fn device_with_bytes_behind_its_end_opens_and_reports_them() {
         extend(&vfs, b"x");
         let table = open(&vfs, mapping).unwrap();
         assert_eq!(read(&table), now(&history), "{mapping}");
-        let told = "1 bytes stand behind the end of the device";
+        let told = "1 bytes are past the end of the device";
         assert!(table.warnings()[0].contains(told), "{:?}", table.warnings());
         let report = table.verify(&mut |_, _| ()).unwrap();
         assert!(report.damage.len() == 1 && report.damage[0].reason.contains(told), "{report:?}");

@@ -32,6 +32,7 @@ pub(super) struct DiskFile {
     pub(super) name: String,
     /// Shared with the preallocator thread, which has no descriptor of its own: while the process's
     /// descriptor table grows, opening a file waits for all CPUs.
+    pub(super) file: Arc<std::fs::File>,
     /// The same file opened for direct reads.
     pub(super) direct: Option<std::fs::File>,
     /// The offset up to which the kernel has been asked to write back.

@@ -50,6 +50,7 @@ pub(super) const LARGE_FOLIO_BYTES: u64 = 64 << 10;
 pub(super) enum FolioSize {
     /// Up to [`LARGE_FOLIO_BYTES`]: a third of the work, but a sync writes a whole folio per store.
     #[default]
+    Large,
     /// Single pages: a sync writes only pages that were stored to.
     /// One page: a sync writes the pages that were stored to.
     Page,

@@ -28,7 +28,7 @@ use crate::{File, LockGuard, Mapping, Mode, Vfs};
 
 mod file;
 
-use file::{Bytes, OverlayFile};
+use file::{FileContent, OverlayFile};
 
 type SharedDirectory = Arc<Directory>;
 
@@ -54,7 +54,7 @@ enum Lower {
 
 #[derive(Default)]
 struct State {
-    names: Names<Arc<Bytes>, SharedDirectory>,
+    names: Names<Arc<FileContent>, SharedDirectory>,
     locked: BTreeSet<String>,
     /// Whether the directory was removed while there are handles: nothing can be created in it.
     removed: bool,
@@ -78,7 +78,7 @@ impl Directory {
         let mut state = State::default();
         let Some(lower) = self.lower()? else { return Ok(state) };
         for name in lower.list()? {
-            let bytes = Arc::new(Bytes::of(lower.clone(), name.clone()));
+            let bytes = Arc::new(FileContent::of(lower.clone(), name.clone()));
             state.names.set(&name, Some(Node::File(bytes)));
         }
         for name in lower.subdirectories()? {
@@ -115,7 +115,7 @@ impl Overlay {
         Overlay { name: lower.name(), directory: Directory::over(Lower::Root(lower)) }
     }
 
-    fn handle(&self, name: &str, bytes: Arc<Bytes>, mode: Mode) -> Arc<dyn File> {
+    fn handle(&self, name: &str, bytes: Arc<FileContent>, mode: Mode) -> Arc<dyn File> {
         Arc::new(OverlayFile::new(join(&self.name, name), bytes, mode))
     }
 
@@ -133,7 +133,7 @@ impl Overlay {
     }
 
     /// The existing file `name`.
-    fn bytes(&self, operation: &'static str, name: &str) -> Result<Arc<Bytes>> {
+    fn bytes(&self, operation: &'static str, name: &str) -> Result<Arc<FileContent>> {
         self.directory.with(|state| state.names.file(operation, &self.name, name))
     }
 }
@@ -146,7 +146,7 @@ impl Vfs for Overlay {
     fn create(&self, name: &str) -> Result<Arc<dyn File>> {
         self.creating("create", name, |state| {
             state.names.check_free("create", &self.name, name)?;
-            let bytes = Arc::new(Bytes::empty());
+            let bytes = Arc::new(FileContent::empty());
             state.names.set(name, Some(Node::File(bytes.clone())));
             Ok(self.handle(name, bytes, Mode::ReadWrite))
         })
@@ -223,7 +223,7 @@ impl Vfs for Overlay {
         let lower = self.directory.lower()?.map(|lower| lower.share_lock(name)).transpose()?;
         self.creating("lock", name, |state| {
             if state.names.get(name).is_none() {
-                state.names.set(name, Some(Node::File(Arc::new(Bytes::empty()))));
+                state.names.set(name, Some(Node::File(Arc::new(FileContent::empty()))));
             }
             state.names.file("lock", &self.name, name)?;
             if !state.locked.insert(name.to_owned()) {
@@ -260,7 +260,7 @@ impl Vfs for Overlay {
         let file = self.creating("map", name, |state| {
             if state.names.get(name).is_none() {
                 state.names.check_free("map", &self.name, name)?;
-                state.names.set(name, Some(Node::File(Arc::new(Bytes::empty()))));
+                state.names.set(name, Some(Node::File(Arc::new(FileContent::empty()))));
             }
             state.names.file("map", &self.name, name)
         })?;
