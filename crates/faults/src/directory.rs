@@ -46,7 +46,7 @@ pub(super) struct NameChange {
 
 impl Directory {
     pub(super) fn new(id: u64) -> Self {
-        Self::settled(id, Bindings::default())
+        Self::new_durable(id, Bindings::default())
     }
 
     /// A directory whose names are all durable.
@@ -85,12 +85,12 @@ impl Directory {
     /// Makes all changes durable, except those that a failed sync covered.
     pub(super) fn sync(&mut self) {
         let fresh = self.journal.iter().filter(|change| !change.poisoned);
-        self.settle(fresh.flat_map(NameChange::names).cloned().collect());
+        self.make_durable(fresh.flat_map(NameChange::names).cloned().collect());
     }
 
     /// Makes one name durable, with the changes that it depends on.
     pub(super) fn sync_name(&mut self, name: &str) {
-        self.settle([name.to_owned()].into());
+        self.make_durable([name.to_owned()].into());
     }
 
     /// Excludes the pending changes from later syncs.
@@ -101,19 +101,19 @@ impl Directory {
     /// Makes the current bindings of these names durable, with every earlier change that shares a
     /// name with them, transitively.
     fn make_durable(&mut self, mut names: BTreeSet<String>) {
-        let mut settled = Vec::new();
-        let mut doubtful = Vec::new();
+        let mut durable = Vec::new();
+        let mut pending = Vec::new();
         // In reverse order, because a rename adds the history of its other name.
         for change in self.journal.drain(..).rev() {
             if change.names().any(|name| names.contains(name)) {
                 names.extend(change.names().cloned());
-                settled.push(change);
+                durable.push(change);
             } else {
-                doubtful.push(change);
+                pending.push(change);
             }
         }
-        settled.iter().rev().for_each(|change| change.apply(&mut self.durable));
-        self.journal.extend(doubtful.into_iter().rev());
+        durable.iter().rev().for_each(|change| change.apply(&mut self.durable));
+        self.journal.extend(pending.into_iter().rev());
     }
 }
 

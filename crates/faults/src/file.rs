@@ -59,7 +59,7 @@ pub(super) struct Change {
 
 impl FileState {
     pub(super) fn new(id: u64) -> Self {
-        Self::settled(id, SparseBytes::default())
+        Self::new_durable(id, SparseBytes::default())
     }
 
     /// A file whose bytes are all durable.
@@ -222,8 +222,8 @@ impl Change {
     }
 
     /// The parts of it outside some sectors, with the durable length.
-    fn without(self, settled: &BTreeSet<u64>, length: u64) -> Vec<Change> {
-        let outside = self.parts().filter(|part| !settled.contains(&part.sector));
+    fn without(self, durable_sectors: &BTreeSet<u64>, length: u64) -> Vec<Change> {
+        let outside = self.parts().filter(|part| !durable_sectors.contains(&part.sector));
         let remain = |part: Part| Change {
             sequence: self.sequence,
             poisoned: self.poisoned,

@@ -77,13 +77,13 @@ impl FileState {
     pub(super) fn persist(&mut self, ranges: &[Range<u64>]) {
         let covered = lines(ranges);
         let fresh = self.stores.iter().filter(|store| !store.poisoned);
-        let settled: BTreeSet<u64> = fresh
+        let persisted: BTreeSet<u64> = fresh
             .flat_map(|store| store.parts(LINE_BYTES))
             .map(|(line, _)| line)
             .filter(|line| is_among(&covered, *line))
             .collect();
         let mut bytes = [0; LINE_BYTES as usize];
-        for line in &settled {
+        for line in &persisted {
             let start = line * LINE_BYTES;
             let len = self.current.len().saturating_sub(start).min(LINE_BYTES) as usize;
             if self.current.read(start, &mut bytes[..len]) {
@@ -91,7 +91,7 @@ impl FileState {
             }
         }
         let stores = std::mem::take(&mut self.stores);
-        self.stores = stores.into_iter().flat_map(|store| outside(store, &settled)).collect();
+        self.stores = stores.into_iter().flat_map(|store| outside(store, &persisted)).collect();
     }
 
     /// Excludes the stores to some ranges from later persists.
@@ -175,9 +175,9 @@ fn is_among(lines: &[Range<u64>], line: u64) -> bool {
 }
 
 /// The parts of a store outside some lines.
-fn outside(store: Store, settled: &BTreeSet<u64>) -> Vec<Store> {
+fn outside(store: Store, persisted: &BTreeSet<u64>) -> Vec<Store> {
     let mut rest: Vec<Range<u64>> = Vec::new();
-    for (_, part) in store.parts(LINE_BYTES).filter(|(line, _)| !settled.contains(line)) {
+    for (_, part) in store.parts(LINE_BYTES).filter(|(line, _)| !persisted.contains(line)) {
         match rest.last_mut() {
             Some(last) if last.end == part.start => last.end = part.end,
             _ => rest.push(part),
