@@ -56,11 +56,11 @@ impl FileCells {
         let file = vfs.open(file_name, Mode::ReadWrite)?;
         label::check(&*file, &name, &geometry, Form::OneFile)?;
         let cells = FileCells { name, file, geometry };
-        let (bytes, is) = (cells.end(), cells.file.len()?);
+        let (bytes, len) = (cells.end(), cells.file.len()?);
         // A longer file has bytes past the end of the device; see `check_end`.
         if len < bytes {
-            let reason = format!("the device was cut: {bytes} bytes are what its label says");
-            return Err(Error::corruption(cells.name, is, reason));
+            let reason = format!("the device is truncated: its label says {bytes} bytes");
+            return Err(Error::corruption(cells.name, len, reason));
         }
         Ok(cells)
     }
