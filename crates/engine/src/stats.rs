@@ -55,10 +55,6 @@ pub struct Stalls {
     pub compaction_us: u64,
     /// The longest single wait.
     pub longest_us: u64,
-    /// The longest single wait, without the lateness of the machine's timer at the end of a delay.
-    pub longest_own_us: u64,
-    /// The longest time by which a delay exceeded the requested time.
-    pub late_us: u64,
 }
 
 /// One level, stage or store.

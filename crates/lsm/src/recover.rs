@@ -43,8 +43,8 @@ use crate::write::Writer;
 /// A group of writes takes at most this many bytes of other writers' batches.
 const GROUP_BYTES: usize = 1 << 20;
 
-/// Of large writes at full speed one in a thousand would pause with shorter ones, and p99.9 be a pause.
-const LONGEST_PAUSE: Duration = Duration::from_millis(7);
+/// The longest delay of one write. Only large writes near the hard limit reach it.
+const MAX_DELAY: Duration = Duration::from_millis(7);
 
 /// So much of the first log is ready when the table opens: else the writes of the first milliseconds would
 /// overtake what is made ready as they come, and each would take as long as a call of the system does.
@@ -100,7 +100,7 @@ pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<(Arc
     };
     let sizes = Arc::new(LevelSizes::new(&options, &view.version));
     let strategy = Leveled::new(&options, sizes.clone(), &recovered.cursors);
-    let pressure = WriteController::with_longest(LONGEST_PAUSE);
+    let pressure = WriteController::with_max_delay(MAX_DELAY);
     pressure.set(strategy.pressure(&view.version));
     let state = State { first_log, logs, ..State::default() };
     let inner = Arc::new_cyclic(|me| Inner {

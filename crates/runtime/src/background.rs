@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use siltstone_engine::{Error, Result};
 
-use crate::{BackgroundScope, Priority, Scheduler, Stall, StallCounters, yield_point};
+use crate::{Priority, Scheduler, Stall, StallCounters};
 
 /// How often a waiting writer checks again without being notified.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -166,9 +166,7 @@ impl<S> Background<S> {
         state.running += 1;
         drop(state);
         let running = RunningJob { background: self, on_finish: Some(on_finish) };
-        let scope = self.enter_background();
         let result = work();
-        drop(scope);
         let succeeded = result.is_ok();
         running.end(result);
         succeeded
@@ -179,19 +177,11 @@ impl<S> Background<S> {
         self.stopping.load(Acquire)
     }
 
-    /// Marks the calling thread as part of a job, so that its [`yield_point`]s take effect, until
-    /// the returned scope is dropped. [`run`](Self::run) does this for its thread.
-    pub fn enter_background(&self) -> BackgroundScope {
-        BackgroundScope::enter(self.scheduler.clone())
-    }
-
-    /// Cancellation and yield point of a long job: yields to foreground writers, and ends the job
-    /// if the table is closing. Call it about every 100 µs.
+    /// Ends a long job soon if the table is closing. Call it about every millisecond. Cost: one load.
     ///
     /// # Errors
     /// `Closed` if the table is closing.
     pub fn check_cancelled(&self) -> Result<()> {
-        yield_point();
         if self.is_stopping() { Err(Error::Closed) } else { Ok(()) }
     }
 

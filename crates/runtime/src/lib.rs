@@ -11,19 +11,14 @@
 //! | [`write_controller`] | write throttling in proportion to the backlog, and counters of write stalls |
 //! | [`rate_limiter`] | a limit on bytes per second of background writes |
 //! | [`thread_priority`] | priority and scheduling policy of background threads |
-//! | [`yield_point`](mod@yield_point) | where background threads yield to foreground writers |
-//! | [`write_activity`] | per-CPU markers of writes in progress |
 
 pub mod background;
 pub mod env;
 pub mod group_commit;
-mod late;
 pub mod rate_limiter;
 pub mod scheduler;
 pub mod thread_priority;
-pub mod write_activity;
 pub mod write_controller;
-pub mod yield_point;
 
 pub use background::{Background, BackgroundWork};
 pub use env::Env;
@@ -31,4 +26,3 @@ pub use group_commit::GroupCommit;
 pub use rate_limiter::RateLimiter;
 pub use scheduler::{Priority, Scheduler};
 pub use write_controller::{Stall, StallCounters, WriteController};
-pub use yield_point::{BackgroundScope, yield_point};

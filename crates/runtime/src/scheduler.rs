@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::thread_priority::{self, Awaited};
+use crate::thread_priority;
 
 /// The priority of a job, highest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,7 +50,6 @@ struct Shared {
     queue: Mutex<Queue>,
     work: Condvar,
     manual: bool,
-    awaited: Awaited,
 }
 
 #[derive(Default)]
@@ -100,12 +99,7 @@ impl Scheduler {
     }
 
     fn new(manual: bool) -> Self {
-        let shared = Arc::new(Shared {
-            queue: Mutex::default(),
-            work: Condvar::new(),
-            manual,
-            awaited: Awaited::default(),
-        });
+        let shared = Arc::new(Shared { queue: Mutex::default(), work: Condvar::new(), manual });
         let owner = Arc::new(Owner { shared: Arc::downgrade(&shared), threads: Mutex::default() });
         Scheduler { shared, _owner: owner }
     }
@@ -149,16 +143,6 @@ impl Scheduler {
         }
         let job = self.shared.queue.lock().take(0..PRIORITIES);
         job.map(run_guarded).is_some()
-    }
-
-    /// Sleeps, as back-pressure asks of a writer. Jobs let it pass when it is to be back.
-    pub(crate) fn sleep(&self, pause: Duration) {
-        self.shared.awaited.sleep(pause);
-    }
-
-    /// Sleeps while a writer is late to be back from its pause. Cost: a load, nearly always.
-    pub(crate) fn let_pass(&self) {
-        self.shared.awaited.let_pass();
     }
 
     /// The number of queued jobs.

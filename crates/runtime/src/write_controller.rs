@@ -1,252 +1,173 @@
-//! Back-pressure: writers slow down in proportion to the debt of background work.
+//! Write throttling: delays writers in proportion to the backlog of background work.
 //!
 //! ```text
-//!   what 16 KiB written owe
+//!   delay of 16 KiB
 //!  100 ms ┤                      │ stop
 //!         │                     ╱│
 //!    2 ms ┤                   ╱  │
 //!       0 ┼──────────────╱‾‾     │
-//!         0           slow      full        debt
+//!         0                      1   backlog s, as a share of the hard limit
 //! ```
 //!
-//! So a burst meets a slope and not a wall: of the share `s` that is owed, 16 KiB owe 2 ms · s / (1.02 - s).
-//! Near its end it is so steep that a write buffer's last third takes seconds to fill, and a wall is met
-//! only by who has been slowed for that long. The engine says how much it owes, as a share of what it
-//! takes before writers must stop; and whether the next write buffer can only be begun once one is
-//! flushed, in which case the last third of the present one is a slope, too.
+//! The engine reports its backlog as a share `s` of the hard limit (0: none, 1: writes stop). Writing
+//! 16 KiB accrues a delay of 2 ms · s / (1.02 - s), so writers slow down gradually and a hard stop is
+//! rare. If no further memtable can be started before one is flushed, the last third of the current
+//! memtable accrues delays in the same way.
 //!
-//! What writes owe is gathered and paid in pauses of 2.5 ms: a sleep shorter than a tenth of a millisecond
-//! takes the system longer than was asked for, so that small debts would slow writers far too much; and
-//! the fewer writes pause, the fewer are late. Large writes owe that much so soon that one in a thousand
-//! would pause. So one in two thousand may, those that did not before count for the next, and the fewer may, the longer
-//! is what writes owe gathered, up to the longest pause that an engine sets, which is what one write takes: pauses come
-//! to be as long as they must be. Debt comes and goes with each write buffer: what counts are the
-//! last million writes, not the last two thousand. The longer pauses are, the more readers meet of the work that goes on
-//! meanwhile: 3 ms at most if nothing is set.
+//! Delays are accumulated until `MIN_DELAY` is due, because shorter sleeps are inaccurate, and then
+//! slept by the writer that crosses it, up to the maximum delay. Oversleep is credited to later delays.
 //!
-//! Where the last million owe so much that even the longest pauses would take one write in a thousand, with those that are
-//! late for other reasons, pauses can't be seldom: then they are of 0.2 ms, and many, so that those writes wait no longer
-//! than they must. Of a table just opened it is the writes so far, once they are enough to tell.
-//!
-//! The system may be late to end one, by several milliseconds where other threads want its processors: by how much is
-//! told, too, and writers have paid with it for what they owe next.
-//!
-//! Source: ours; LevelDB delays writers by 1 ms each in the same place.
+//! Compare LevelDB's `MakeRoomForWrite` (1 ms per write above a number of files) and RocksDB's
+//! `WriteController`.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::time::{Duration, Instant};
 
 use siltstone_engine::stats::Stalls;
 
 use crate::Scheduler;
-use crate::late::{self, Late};
 
-/// No write waits longer for back-pressure, if the engine sets nothing else.
-const LONGEST_PAUSE: Duration = Duration::from_millis(3);
-/// What is owed is paid once it is this much, if pauses are seldom.
-const PAUSE_FROM: Duration = Duration::from_micros(2500);
-/// They are while no more than one in so many writes has paused.
-const SELDOM: i32 = 2000;
-/// They are not if more than one in so many would pause, though each took the longest pause: with the writes that are
-/// late for other reasons that is one in a thousand.
-const OFTEN: u64 = 1400;
-/// What is owed is paid once it is this much, if pauses are not seldom in any case.
-const OFTEN_PAUSE: Duration = Duration::from_micros(200);
-/// The writes that count as the last: two to the power of this.
-const LAST_SHIFT: u32 = 20;
-/// So many tell what a load owes: two to the power of this.
-const TELLING_SHIFT: u32 = 16;
-/// So many pauses may come sooner, when none has come for long; and so many too many are remembered.
-const AT_ONCE: i32 = 512;
-/// While so many may come sooner, pauses are shortest.
-const EASE: i32 = 256;
-/// The most that is paid ahead by pauses that ended late.
-const MOST_AHEAD: Duration = Duration::from_millis(20);
-/// What a byte owes in the middle of the slope: 2 ms for 16 KiB.
-const PRICE_NS: f64 = 2e6 / (16 << 10) as f64;
-/// How far behind the end of the slope it would be infinitely steep.
-const STEEP: f64 = 0.02;
+/// The delay of a byte in the middle of the curve: 2 ms per 16 KiB.
+const PRICE_NS_PER_BYTE: f64 = 2e6 / (16 << 10) as f64;
+/// The accumulated delay from which on a writer sleeps.
+const MIN_DELAY: Duration = Duration::from_micros(100);
+/// The longest delay of one write, unless the engine sets another.
+const MAX_DELAY: Duration = Duration::from_millis(3);
+
+/// The distance between the hard limit and the pole of the curve.
+const POLE_DISTANCE: f64 = 0.02;
+/// The limit of the credit for oversleep.
+const MAX_CREDIT: Duration = Duration::from_millis(20);
+/// The fill of the current memtable above which writers are delayed while no other can be started.
+const SLOWDOWN_FILL: f64 = 0.65;
+/// The backlog at the hard limit, in millionths.
 const FULL: u32 = 1_000_000;
-/// From this fill of a write buffer on writers wait for the flush of the one before.
-const SLOW_AT_FILL: f64 = 0.65;
 
-/// How much writers are to wait.
+/// Computes and applies the delays of writers.
 #[derive(Debug)]
 pub struct WriteController {
-    longest: Duration,
-    /// Millionths: 0 not at all, all of it: stop.
-    millionths: AtomicU32,
-    is_flush_behind: AtomicBool,
-    /// Bytes that have been charged.
+    max_delay: Duration,
+    /// The backlog in millionths of the hard limit.
+    backlog: AtomicU32,
+    is_memtables_exhausted: AtomicBool,
+    /// The bytes written at the last call of [`delay_for`](Self::delay_for).
     charged_bytes: AtomicU64,
-    /// What writes owe by now, in nanoseconds.
-    owed: AtomicU64,
-    /// What they have paid ahead, in nanoseconds.
-    ahead: AtomicU64,
-    /// Writes that no pause was counted against; below zero, those that pauses have had too many of.
-    unpaused: AtomicI32,
-    /// What the last million writes owe, in nanoseconds: a write counts the less, the longer it is ago.
-    owed_last: AtomicU64,
-    /// What they may owe for pauses to be seldom, counted likewise.
-    allowed_last: AtomicU64,
+    /// The accumulated delay that is not slept yet.
+    debt_ns: AtomicU64,
+    /// The oversleep that is not used yet.
+    credit_ns: AtomicU64,
 }
 
 impl Default for WriteController {
     fn default() -> Self {
-        Self::with_longest(LONGEST_PAUSE)
+        Self::with_max_delay(MAX_DELAY)
     }
 }
 
 impl WriteController {
-    /// Without debt; no pause will be longer than this.
-    pub fn with_longest(longest: Duration) -> Self {
+    /// A controller without backlog; no delay will be longer than `max_delay`.
+    pub fn with_max_delay(max_delay: Duration) -> Self {
         WriteController {
-            longest,
-            millionths: AtomicU32::default(),
-            is_flush_behind: AtomicBool::default(),
+            max_delay,
+            backlog: AtomicU32::default(),
+            is_memtables_exhausted: AtomicBool::default(),
             charged_bytes: AtomicU64::default(),
-            owed: AtomicU64::default(),
-            ahead: AtomicU64::default(),
-            unpaused: AtomicI32::default(),
-            owed_last: AtomicU64::default(),
-            allowed_last: AtomicU64::default(),
+            debt_ns: AtomicU64::default(),
+            credit_ns: AtomicU64::default(),
         }
     }
 
-    /// Sets the debt, as a share of what makes writers stop.
+    /// Sets the backlog, as a share of the hard limit.
     pub fn set(&self, share: f64) {
-        self.millionths.store((share.clamp(0.0, 1.0) * f64::from(FULL)) as u32, Relaxed);
+        self.backlog.store((share.clamp(0.0, 1.0) * f64::from(FULL)) as u32, Relaxed);
     }
 
-    /// Sets whether the next write buffer must wait for a flush.
-    pub fn set_memtables_exhausted(&self, is_behind: bool) {
-        self.is_flush_behind.store(is_behind, Relaxed);
+    /// Sets whether a memtable must be flushed before another can be started.
+    pub fn set_memtables_exhausted(&self, is_exhausted: bool) {
+        self.is_memtables_exhausted.store(is_exhausted, Relaxed);
     }
 
-    /// Whether writers must stop.
+    /// Whether the backlog has reached the hard limit, so that writers must stop.
     pub fn is_full(&self) -> bool {
-        self.millionths.load(Relaxed) >= FULL
+        self.backlog.load(Relaxed) >= FULL
     }
 
-    /// The pause that is due now: the bytes `written` since the last call owe in proportion to the
-    /// debt, when the write buffer has been filled to the share `fill`. `None`, nearly always: write on.
-    /// One writer at a time. Cost: a few loads and a store.
-    pub fn due(&self, written: u64, fill: f64) -> Option<Duration> {
-        let mut millionths = self.millionths.load(Relaxed);
-        if self.is_flush_behind.load(Relaxed) {
-            let share = ((fill - SLOW_AT_FILL) / (1.0 - SLOW_AT_FILL)).clamp(0.0, 1.0);
-            millionths = millionths.max((share * f64::from(FULL)) as u32);
+    /// The delay that is due now, if any. `bytes_written` is the total of the table so far, of which the
+    /// bytes since the last call are charged; `memtable_fill` is the fill of the current memtable, from
+    /// 0 to 1. One writer at a time. Cost: a few loads and a store.
+    pub fn delay_for(&self, bytes_written: u64, memtable_fill: f64) -> Option<Duration> {
+        let bytes = bytes_written.saturating_sub(self.charged_bytes.load(Relaxed));
+        self.charged_bytes.store(bytes_written, Relaxed);
+        let mut share = f64::from(self.backlog.load(Relaxed)) / f64::from(FULL);
+        if self.is_memtables_exhausted.load(Relaxed) {
+            let excess = (memtable_fill - SLOWDOWN_FILL) / (1.0 - SLOWDOWN_FILL);
+            share = share.max(excess.clamp(0.0, 1.0));
         }
-        let bytes = written.saturating_sub(self.charged_bytes.load(Relaxed));
-        self.charged_bytes.store(written, Relaxed);
-        let unpaused = (self.unpaused.load(Relaxed) + 1).min(AT_ONCE * SELDOM);
-        self.unpaused.store(unpaused, Relaxed);
-        let share = f64::from(millionths) / f64::from(FULL);
-        // A float's conversion saturates, so nothing overflows.
-        let charge = (bytes as f64 * PRICE_NS * share / (1.0 + STEEP - share)) as u64;
-        let is_often = self.note_owed(charge);
-        if millionths == 0 {
+        if share <= 0.0 {
             return None;
         }
-        let ahead = self.ahead.load(Relaxed);
-        let paid = ahead.min(charge);
-        self.ahead.store(ahead - paid, Relaxed);
-        let charge = charge - paid;
-        let owed = self.owed.load(Relaxed).saturating_add(charge);
-        let pause = Duration::from_nanos(owed);
-        let from = if is_often { OFTEN_PAUSE } else { self.pause_from(unpaused) };
-        if pause < from {
-            self.owed.store(owed, Relaxed);
+        // The conversion of a float saturates, so nothing overflows.
+        let price = PRICE_NS_PER_BYTE * share / (1.0 + POLE_DISTANCE - share);
+        let charge_ns = (bytes as f64 * price) as u64;
+        let credit_ns = self.credit_ns.load(Relaxed);
+        let paid_ns = credit_ns.min(charge_ns);
+        self.credit_ns.store(credit_ns - paid_ns, Relaxed);
+        let debt_ns = self.debt_ns.load(Relaxed).saturating_add(charge_ns - paid_ns);
+        let debt = Duration::from_nanos(debt_ns);
+        if debt < MIN_DELAY {
+            self.debt_ns.store(debt_ns, Relaxed);
             return None;
         }
-        self.owed.store(0, Relaxed);
-        self.unpaused.store((unpaused - SELDOM).max(-AT_ONCE * SELDOM), Relaxed);
-        Some(pause.min(self.longest))
+        self.debt_ns.store(0, Relaxed);
+        Some(debt.min(self.max_delay))
     }
 
-    /// Notes what a write owes; whether more than one in `OFTEN` would pause, by whatever pauses.
-    fn note_owed(&self, owed: u64) -> bool {
-        let longest = self.longest.as_nanos() as u64;
-        let allowed = longest / OFTEN;
-        let owed_last = count_in(&self.owed_last, owed.min(longest));
-        let allowed_last = count_in(&self.allowed_last, allowed);
-        allowed_last >= allowed << TELLING_SHIFT && owed_last > allowed_last
-    }
-
-    /// What must be owed for a pause: the less, the more pauses may come sooner.
-    fn pause_from(&self, unpaused: i32) -> Duration {
-        let spare = f64::from(unpaused.max(0)) / f64::from(EASE * SELDOM);
-        let more = self.longest.saturating_sub(PAUSE_FROM);
-        self.longest.saturating_sub(more.mul_f64(spare.min(1.0)))
-    }
-
-    /// Takes a pause that is due and counts it. Call it without locks that a job takes.
-    pub fn take(&self, pause: Duration, scheduler: &Scheduler, counters: &StallCounters) {
-        let (took, late) = late::timed(pause, || {
-            // With a manual scheduler a pause would be time lost: work off the debt instead.
-            if !scheduler.help() {
-                scheduler.sleep(pause);
-            }
-        });
-        // A run that is to be replayed must not depend on how late a system was.
+    /// Sleeps for a delay that is due, and counts it. Call it without locks that a job takes.
+    pub fn apply_delay(&self, delay: Duration, scheduler: &Scheduler, counters: &StallCounters) {
+        let began = Instant::now();
+        // With a manual scheduler a sleep would be wasted: reduce the backlog instead.
+        if !scheduler.help() {
+            std::thread::sleep(delay);
+        }
+        let took = began.elapsed();
+        // A replayed run must not depend on how late the system's timers are.
         if !scheduler.is_manual() {
-            self.pay_ahead(late.all);
+            self.add_credit(took.saturating_sub(delay));
         }
-        counters.add_pause(took, late);
+        counters.add(Stall::Slowdown, took);
     }
 
-    fn pay_ahead(&self, late: Duration) {
-        let ahead = self.ahead.load(Relaxed).saturating_add(late.as_nanos() as u64);
-        self.ahead.store(ahead.min(MOST_AHEAD.as_nanos() as u64), Relaxed);
+    fn add_credit(&self, oversleep: Duration) {
+        let credit_ns = self.credit_ns.load(Relaxed).saturating_add(oversleep.as_nanos() as u64);
+        self.credit_ns.store(credit_ns.min(MAX_CREDIT.as_nanos() as u64), Relaxed);
     }
 }
 
-/// Adds what is of one write more to what is of the last million.
-fn count_in(last: &AtomicU64, of_one: u64) -> u64 {
-    let before = last.load(Relaxed);
-    let now = before - (before >> LAST_SHIFT) + of_one;
-    last.store(now, Relaxed);
-    now
-}
-
-/// What writers wait for.
+/// The cause of a write stall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stall {
-    /// Back-pressure.
+    /// Delayed in proportion to the backlog.
     Slowdown,
-    /// A write buffer that is not yet flushed.
+    /// Stopped until a memtable is flushed.
     Flush,
-    /// Background work that is too far behind.
+    /// Stopped until background work is no longer at its hard limit.
     Compaction,
 }
 
-/// How long writers have waited, by cause.
+/// The time that writers waited, by cause.
 #[derive(Debug, Default)]
 pub struct StallCounters {
     micros: [AtomicU64; 3],
     longest_us: AtomicU64,
-    longest_own_us: AtomicU64,
-    late_us: AtomicU64,
 }
 
 impl StallCounters {
     /// Counts a wait.
     pub fn add(&self, stall: Stall, waited: Duration) {
-        self.add_wait(stall, waited, waited);
-    }
-
-    fn add_wait(&self, stall: Stall, waited: Duration, own: Duration) {
         let micros = waited.as_micros() as u64;
         self.micros[stall as usize].fetch_add(micros, Relaxed);
         self.longest_us.fetch_max(micros, Relaxed);
-        self.longest_own_us.fetch_max(own.as_micros() as u64, Relaxed);
-    }
-
-    /// Counts a pause, which may have ended late.
-    fn add_pause(&self, took: Duration, late: Late) {
-        self.add_wait(Stall::Slowdown, took, took.saturating_sub(late.of_clock));
-        self.late_us.fetch_max(late.all.as_micros() as u64, Relaxed);
     }
 
     /// The waits so far.
@@ -257,8 +178,6 @@ impl StallCounters {
             flush_us: flush.load(Relaxed),
             compaction_us: compaction.load(Relaxed),
             longest_us: self.longest_us.load(Relaxed),
-            longest_own_us: self.longest_own_us.load(Relaxed),
-            late_us: self.late_us.load(Relaxed),
         }
     }
 }
@@ -267,214 +186,122 @@ impl StallCounters {
 mod tests {
     use super::*;
 
-    /// What `written` bytes, a KiB at a time, cost in pauses, and how many there are.
-    fn paid(pressure: &WriteController, from: u64, written: u64, fill: f64) -> (Duration, u32) {
-        let pauses = (0..written >> 10).filter_map(|kib| pressure.due(from + (kib << 10), fill));
-        pauses.fold((Duration::ZERO, 0), |(sum, n), pause| {
-            assert!(pause >= PAUSE_FROM && pause <= LONGEST_PAUSE);
-            (sum + pause, n + 1)
+    const KIB: u64 = 1 << 10;
+    const MIB: u64 = 1 << 20;
+
+    /// The delays of `bytes` written in pieces of 1 KiB: their sum and number.
+    fn delays(controller: &WriteController, from: u64, bytes: u64, fill: f64) -> (Duration, u32) {
+        let pieces = (0..bytes).step_by(KIB as usize);
+        let delays = pieces.filter_map(|offset| controller.delay_for(from + offset, fill));
+        delays.fold((Duration::ZERO, 0), |(sum, count), delay| {
+            assert!(delay >= MIN_DELAY && delay <= MAX_DELAY, "{delay:?}");
+            (sum + delay, count + 1)
         })
     }
 
     #[test]
-    fn do_writers_pay_in_proportion_to_the_debt_in_few_pauses() {
-        let pressure = WriteController::default();
-        let mib = 1 << 20;
-        assert_eq!(paid(&pressure, 0, mib, 1.0), (Duration::ZERO, 0));
-        // What was written before the debt owes nothing.
-        pressure.set(0.51);
-        assert_eq!(pressure.due(mib, 0.0), None);
+    fn delay_is_proportional_to_the_backlog() {
+        let controller = WriteController::default();
+        assert_eq!(delays(&controller, 0, MIB, 1.0), (Duration::ZERO, 0));
+        // Bytes written before there was a backlog are not charged.
+        assert_eq!(controller.delay_for(MIB, 0.0), None);
+        controller.set(0.51);
+        assert_eq!(controller.delay_for(MIB, 0.0), None);
         let middle = 64 * Duration::from_millis(2);
-        let (paid_in_the_middle, pauses) = paid(&pressure, mib, mib, 0.0);
-        assert!(paid_in_the_middle > middle * 9 / 10 && paid_in_the_middle <= middle);
-        assert!(pauses <= 52, "{pauses}");
-        assert!(!pressure.is_full());
-        pressure.set(0.17);
-        let (a_fifth, _) = paid(&pressure, 2 * mib, mib, 0.0);
-        assert!(a_fifth > middle / 6 && a_fifth < middle / 4, "{a_fifth:?}");
-
-        let full = WriteController::default();
-        full.set(1.0);
-        assert!(paid(&full, 0, mib, 0.0).0 > 20 * middle);
-        assert!(full.is_full());
-
-        pressure.set(0.0);
-        pressure.set_memtables_exhausted(true);
-        assert_eq!(paid(&pressure, 4 * mib, mib, 0.6).1, 0);
-        assert!(paid(&pressure, 5 * mib, mib, 0.9).0 > middle / 2);
-    }
-
-    /// Writes of a KiB each, which owe in turn, with the pauses that they take.
-    struct Load {
-        pressure: WriteController,
-        written: u64,
-    }
-
-    impl Load {
-        const LONGEST: Duration = Duration::from_millis(6);
-
-        fn new() -> Self {
-            Load { pressure: WriteController::with_longest(Self::LONGEST), written: 0 }
-        }
-
-        /// The pauses of so many writes, each of which owes so much.
-        fn write(&mut self, writes: u64, owed: Duration) -> Vec<Duration> {
-            let price = 1024.0 * PRICE_NS;
-            let ratio = owed.as_nanos() as f64 / price;
-            self.pressure.set(ratio * (1.0 + STEEP) / (1.0 + ratio));
-            let due = (0..writes).filter_map(|_| {
-                self.written += 1024;
-                self.pressure.due(self.written, 0.0)
-            });
-            due.collect()
-        }
-
-        /// The pauses of a million writes, each of which owes so much, as so many more have before.
-        fn settled(&mut self, owed: Duration) -> Vec<Duration> {
-            self.write(4_000_000, owed);
-            self.write(1_000_000, owed)
-        }
-
-        /// Enough that as many pauses may come at once as ever.
-        fn write_at_ease(&mut self) {
-            let writes = (2 * AT_ONCE * SELDOM) as u64;
-            assert_eq!(self.write(writes, Duration::ZERO), []);
-        }
-    }
-
-    fn is_about(pause: Duration, expected: Duration) -> bool {
-        pause >= expected && pause < expected + Duration::from_micros(100)
+        let (sum, count) = delays(&controller, MIB, MIB, 0.0);
+        assert!(sum > middle * 9 / 10 && sum <= middle, "{sum:?}");
+        // A KiB accrues 125 us, so each is delayed.
+        assert!(count > 1000, "{count}");
+        assert!(!controller.is_full());
+        controller.set(0.17);
+        let (fifth, _) = delays(&controller, 2 * MIB, MIB, 0.0);
+        assert!(fifth > middle / 6 && fifth < middle / 4, "{fifth:?}");
     }
 
     #[test]
-    fn are_pauses_short_while_they_are_seldom_and_longest_while_they_are_not() {
-        let (seldom, often) = (Duration::from_nanos(300), Duration::from_micros(5));
-        let mut load = Load::new();
-        load.write_at_ease();
-        let short = load.write(1_000_000, seldom);
-        assert!((115..=120).contains(&short.len()), "{}", short.len());
-        assert!(short.iter().all(|&pause| is_about(pause, PAUSE_FROM)), "{short:?}");
-        // Now they are not seldom: some hundred may come before the rest is longest.
-        let pauses = load.write(1_000_000, often);
-        let before = pauses.iter().position(|&pause| is_about(pause, Load::LONGEST)).unwrap();
-        assert!((AT_ONCE / 2..2 * AT_ONCE).contains(&(before as i32)), "{before}");
-        assert!(pauses[before..].iter().all(|&pause| is_about(pause, Load::LONGEST)));
-        let first = pauses.iter().position(|&pause| !is_about(pause, PAUSE_FROM)).unwrap();
-        assert!((first as i32) >= AT_ONCE - EASE, "{first}");
-        assert!(pauses.is_sorted_by(|a, b| *a <= *b + Duration::from_micros(100)), "{pauses:?}");
+    fn full_backlog_is_50_times_as_slow_as_half() {
+        let controller = WriteController::default();
+        controller.set(1.0);
+        assert!(controller.is_full());
+        // The delay of each KiB is cut at the maximum.
+        let (sum, count) = delays(&controller, 0, MIB, 0.0);
+        assert_eq!(sum, count * MAX_DELAY);
+        let unlimited = WriteController::with_max_delay(Duration::MAX);
+        unlimited.set(1.0);
+        let delay = unlimited.delay_for(16 * KIB, 0.0).unwrap();
+        assert!(delay > Duration::from_millis(99) && delay <= Duration::from_millis(100));
     }
 
     #[test]
-    fn are_pauses_as_long_as_they_must_be_for_one_write_in_two_thousand() {
-        let mut load = Load::new();
-        // 4 ms for two thousand writes.
-        let pauses = load.settled(Duration::from_micros(2));
-        let allowed = 1_000_000 / SELDOM as usize;
-        assert!((allowed - 5..=allowed + 5).contains(&pauses.len()), "{}", pauses.len());
-        assert!(
-            pauses.iter().all(|&pause| is_about(pause, Duration::from_micros(3950))),
-            "{pauses:?}"
-        );
+    fn small_delays_accumulate_to_the_minimum() {
+        let controller = WriteController::default();
+        controller.set(0.02);
+        // A write of 100 bytes accrues 0.24 us.
+        let delays: Vec<_> =
+            (1..2000).filter_map(|write| controller.delay_for(write * 100, 0.0)).collect();
+        assert!((3..=5).contains(&delays.len()), "{}", delays.len());
+        let is_minimal = |delay: &Duration| (MIN_DELAY..MIN_DELAY * 2).contains(delay);
+        assert!(delays.iter().all(is_minimal), "{delays:?}");
     }
 
     #[test]
-    fn are_pauses_short_where_even_the_longest_would_be_too_many() {
-        let mut load = Load::new();
-        // One write in 667 would pause, however long pauses are.
-        let owed = Duration::from_micros(9);
-        let pauses = load.settled(owed);
-        assert!(pauses.iter().all(|&pause| is_about(pause, OFTEN_PAUSE)), "{pauses:?}");
-        let paid: Duration = pauses.iter().sum();
-        assert!(paid > 990_000 * owed && paid < 1_010_000 * owed, "{paid:?}");
-        // One in 1,500: those that pause are few again.
-        let pauses = load.settled(Duration::from_micros(4));
-        assert!(pauses.iter().all(|&pause| is_about(pause, Load::LONGEST)), "{pauses:?}");
+    fn exhausted_memtables_delay_writes_to_the_last_third_of_the_current_one() {
+        let controller = WriteController::default();
+        controller.set_memtables_exhausted(true);
+        assert_eq!(delays(&controller, 0, MIB, 0.6).1, 0);
+        assert!(delays(&controller, MIB, MIB, 0.9).0 > Duration::from_millis(64));
     }
 
     #[test]
-    fn are_pauses_short_soon_if_a_load_owes_too_much_from_its_beginning() {
-        let mut load = Load::new();
-        load.write(100_000, Duration::from_micros(9));
-        let pauses = load.write(100_000, Duration::from_micros(9));
-        let long = pauses.iter().filter(|&&pause| !is_about(pause, OFTEN_PAUSE)).count();
-        assert!(long <= 5, "{long} of {}", pauses.len());
-    }
-
-    #[test]
-    fn are_pauses_that_were_too_many_remembered_while_debt_comes_and_goes() {
-        let mut load = Load::new();
-        for round in 0..30 {
-            // On the average more than one write in two thousand pauses, even by the longest.
-            let much = load.write(100_000, Duration::from_micros(6));
-            let little = load.write(100_000, Duration::from_nanos(300));
-            let are_longest =
-                much.iter().chain(&little).all(|&pause| is_about(pause, Load::LONGEST));
-            assert!(round < 10 || are_longest, "{round}: {much:?}, {little:?}");
+    fn filling_the_last_memtable_takes_seconds_for_any_write_size() {
+        for (bytes, seconds) in [(100, 4), (1000, 3), (10_000, 1)] {
+            let controller = WriteController::default();
+            controller.set_memtables_exhausted(true);
+            let (memtable, start) = (32 * MIB, 1 << 40);
+            controller.delay_for(start, 0.0);
+            let delay =
+                |written| controller.delay_for(start + written, written as f64 / memtable as f64);
+            let sum: Duration = (0..memtable).step_by(bytes).filter_map(delay).sum();
+            assert!(sum > Duration::from_secs(seconds), "writes of {bytes} bytes: {sum:?}");
         }
     }
 
     #[test]
-    fn does_a_write_buffer_take_seconds_to_fill_while_the_one_before_is_flushed() {
-        let pressure = WriteController::default();
-        pressure.set_memtables_exhausted(true);
-        for (piece, seconds) in [(100, 4), (1000, 3), (10_000, 1)] {
-            let buffer = 32 << 20;
-            let start = 1 << 40;
-            pressure.due(start, 0.0);
-            let due = |written| pressure.due(start + written, written as f64 / buffer as f64);
-            let paid: Duration = (0..buffer).step_by(piece).filter_map(due).sum();
-            assert!(paid > Duration::from_secs(seconds), "in pieces of {piece}: {paid:?}");
-        }
+    fn huge_write_is_delayed_up_to_the_maximum() {
+        let controller = WriteController::default();
+        controller.set(1.0);
+        assert_eq!(controller.delay_for(1 << 40, 0.0), Some(MAX_DELAY));
+        assert_eq!(controller.delay_for((1 << 40) + 1, 0.0), None);
     }
 
     #[test]
-    fn is_no_write_paused_for_all_that_a_huge_one_owes() {
-        let pressure = WriteController::default();
-        pressure.set(1.0);
-        assert_eq!(pressure.due(1 << 40, 0.0), Some(LONGEST_PAUSE));
-        assert_eq!(pressure.due((1 << 40) + 100, 0.0), None);
-    }
-
-    #[test]
-    fn is_what_the_system_adds_to_a_pause_paid_ahead() {
-        let pauses_of_a_mib = |late| {
-            let pressure = WriteController::default();
-            pressure.set(0.51);
-            pressure.pay_ahead(late);
-            paid(&pressure, 0, 1 << 20, 0.0).1
+    fn oversleep_is_credited_up_to_a_limit() {
+        let sum_after = |oversleep| {
+            let controller = WriteController::default();
+            controller.set(0.51);
+            controller.add_credit(oversleep);
+            delays(&controller, 0, MIB, 0.0).0
         };
-        let (none, some, most) = (Duration::ZERO, 4 * LONGEST_PAUSE, 1000 * MOST_AHEAD);
-        let owed = pauses_of_a_mib(none);
-        assert_eq!(owed - pauses_of_a_mib(some), 4);
-        assert_eq!(owed - pauses_of_a_mib(most), 7, "at most so much");
+        let uncredited = sum_after(Duration::ZERO);
+        let credit = Duration::from_millis(10);
+        let reduction = uncredited - sum_after(credit);
+        assert!(reduction > credit * 9 / 10 && reduction < credit * 11 / 10, "{reduction:?}");
+        let reduction = uncredited - sum_after(1000 * MAX_CREDIT);
+        assert!(reduction < MAX_CREDIT * 11 / 10, "{reduction:?}");
         let manual = WriteController::default();
-        manual.take(Duration::ZERO, &Scheduler::manual(), &StallCounters::default());
-        assert_eq!(manual.ahead.load(Relaxed), 0);
+        manual.apply_delay(Duration::ZERO, &Scheduler::manual(), &StallCounters::default());
+        assert_eq!(manual.credit_ns.load(Relaxed), 0);
     }
 
     #[test]
-    fn is_a_pause_taken_and_counted() {
+    fn applied_delay_is_slept_and_counted() {
         let counters = StallCounters::default();
-        WriteController::default().take(LONGEST_PAUSE, &Scheduler::threads(1), &counters);
-        assert!(u128::from(counters.get().insert_us) >= LONGEST_PAUSE.as_micros());
+        WriteController::default().apply_delay(MAX_DELAY, &Scheduler::threads(1), &counters);
+        assert!(u128::from(counters.get().insert_us) >= MAX_DELAY.as_micros());
     }
 
     #[test]
-    fn is_what_the_system_adds_to_a_pause_told() {
-        let counters = StallCounters::default();
-        let ms = Duration::from_millis;
-        counters.add_pause(ms(11), Late { all: ms(8), of_clock: ms(6) });
-        counters.add_pause(ms(7), Late { all: ms(4), of_clock: ms(1) });
-        let stalls = counters.get();
-        assert_eq!((stalls.insert_us, stalls.longest_us, stalls.late_us), (18_000, 11_000, 8_000));
-        assert_eq!(stalls.longest_own_us, 6_000);
-        // A wait for a job is the engine's whole.
-        counters.add(Stall::Flush, ms(9));
-        assert_eq!(counters.get().longest_own_us, 9_000);
-    }
-
-    #[test]
-    fn are_waits_kept_apart() {
+    fn waits_are_counted_by_cause() {
         let counters = StallCounters::default();
         counters.add(Stall::Flush, Duration::from_micros(7));
         counters.add(Stall::Compaction, Duration::from_micros(2));

@@ -321,7 +321,6 @@ fn honest(mut figures: Figures, longest_stall_ms: Option<f64>) -> Figures {
     figures.stall_ms.flush = None;
     figures.stall_ms.compaction = None;
     figures.stall_ms.longest = longest_stall_ms;
-    figures.stall_ms.late = None;
     figures
 }
 

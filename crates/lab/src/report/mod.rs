@@ -150,10 +150,6 @@ pub struct StallMs {
     pub total: f64,
     /// The longest single wait; an upper bound where an earlier phase waited longer.
     pub longest: Option<f64>,
-    /// The longest time that the system let a writer sleep beyond the pause that was asked for, which is a
-    /// part of that wait.
-    #[serde(default)]
-    pub late: Option<f64>,
 }
 
 /// Throughput over time.

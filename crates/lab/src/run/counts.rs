@@ -89,20 +89,10 @@ impl Counts {
             flush_us: after.stall.flush_us - before.stall.flush_us,
             compaction_us: after.stall.compaction_us - before.stall.compaction_us,
             longest_us: after.stall.longest_us,
-            longest_own_us: after.stall.longest_own_us,
-            // An earlier record tells nothing of this phase.
-            late_us: if after.stall.late_us > before.stall.late_us {
-                after.stall.late_us
-            } else {
-                0
-            },
         };
         if after.stall.longest_us == before.stall.longest_us {
             // An earlier phase holds the record: ours is at most all that we waited together.
             stalls.longest_us = stalls.longest_us.min(total_us(&stalls));
-        }
-        if after.stall.longest_own_us == before.stall.longest_own_us {
-            stalls.longest_own_us = stalls.longest_own_us.min(stalls.longest_us);
         }
         let background_us = |stats: &Stats| stats.counters.get("background_us").copied();
         let background_us = background_us(after).zip(background_us(before));
@@ -165,8 +155,6 @@ impl Counts {
         self.stalls.flush_us += other.stalls.flush_us;
         self.stalls.compaction_us += other.stalls.compaction_us;
         self.stalls.longest_us = self.stalls.longest_us.max(other.stalls.longest_us);
-        self.stalls.longest_own_us = self.stalls.longest_own_us.max(other.stalls.longest_own_us);
-        self.stalls.late_us = self.stalls.late_us.max(other.stalls.late_us);
         self.background_us += other.background_us;
     }
 
@@ -218,7 +206,6 @@ impl Counts {
                 compaction: Some(ms(self.stalls.compaction_us)),
                 total: ms(total_us(&self.stalls)),
                 longest: Some(ms(self.stalls.longest_us)),
-                late: Some(ms(self.stalls.late_us)),
             },
             timeline,
             device_seconds: self.requests.filter(|requests| *requests != IoCounts::default()).map(

@@ -123,7 +123,6 @@ impl Inner {
 
     /// Merges pieces until none is left.
     fn take_pieces(&self, pieces: &Pieces) {
-        let _scope = self.background.enter_background();
         loop {
             let piece = pieces.next.fetch_add(1, Relaxed);
             if piece > pieces.cuts.len() {

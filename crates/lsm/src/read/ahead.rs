@@ -23,7 +23,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use siltstone_engine::{Purpose, WriteBatch};
-use siltstone_runtime::yield_point;
 use siltstone_table::{BatchReader, IterOptions, Kind, LogAccess, TableIter};
 
 use crate::live_range::LiveRange;
@@ -35,9 +34,6 @@ const LEAST_RUN: usize = 4;
 const CHUNK: u64 = 128 << 10;
 /// How the table is read: as by a compaction, with a smaller window.
 const SCOUT: IterOptions = IterOptions { readahead_bytes: 64 << 10, fill_cache: false };
-
-/// How often who fetches looks up, in records.
-const STEP: usize = 64;
 
 /// So many records are looked at before they are handed out: their bytes come into the processor's cache
 /// together instead of one after the other.
@@ -169,9 +165,6 @@ impl LogAhead {
             {
                 let sequence = self.scout.sequence();
                 self.entries.push(Held { position, sequence, start: 0, len: 0 });
-                if self.entries.len().is_multiple_of(STEP) {
-                    yield_point();
-                }
                 in_records += position.expected_bytes() as f64;
                 in_entries += self.mean_bytes;
                 let held = self.held_share.map_or(in_entries, |share| in_records * share);
@@ -213,10 +206,7 @@ impl LogAhead {
                 continue;
             }
             sweep.go_to(run.last().map_or(0, |&last| end(&entries[last as usize])));
-            for (passed, &i) in run.iter().enumerate() {
-                if passed % STEP == 0 {
-                    yield_point();
-                }
+            for &i in run {
                 let held = &mut entries[i as usize];
                 let start = bytes.len();
                 let record = sweep.get(held.position.offset());

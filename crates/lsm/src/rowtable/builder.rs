@@ -22,7 +22,6 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_runtime::yield_point;
 use siltstone_table::{EntryRef, kind};
 use siltstone_vfs::{PageMut, PmemPool};
 
@@ -212,9 +211,7 @@ impl RowBuilder {
             checksum: self.sum.of(HEADER_PLACE, &bytes),
         };
         let frame: Vec<PageMut> = std::iter::once(first).chain(directory_pages).collect();
-        yield_point();
         self.pool.persist(pages.iter().chain(&frame), self.purpose)?;
-        yield_point();
 
         let mut pages = pages.into_iter().map(|page| Some(page.freeze()));
         let data = pages.by_ref().take(data_pages).collect();
@@ -324,7 +321,6 @@ impl Pages {
     fn store(&mut self) -> Result<()> {
         let mut page = self.pool.allocate()?;
         page.store(0, &self.buffer, self.purpose)?;
-        yield_point();
         self.pages.push(page);
         self.buffer.clear();
         Ok(())

@@ -21,7 +21,6 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use siltstone_engine::{Durability, Error, Result, WriteBatch};
 use siltstone_runtime::group_commit::Size;
-use siltstone_runtime::write_activity::{self, UnderWay};
 use siltstone_table::{RecordParts, WalWriter};
 
 use crate::engine::Inner;
@@ -74,37 +73,23 @@ impl Writer {
 impl Inner {
     /// Applies `batch` whole.
     pub(crate) fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
-        let under_way = write_activity::begin();
         self.background.check_writable()?;
         batch.check(crate::MAX_VALUE_BYTES)?;
         if batch.is_empty() && durability == Durability::Buffered {
             return Ok(());
         }
-        let in_line = || {
-            under_way.stop();
-            Queued { batch: batch.clone(), durability }
-        };
-        let lead = |others: &[Queued]| {
-            under_way.go_on();
-            self.lead(batch, durability, others, &under_way)
-        };
-        self.group.commit(in_line, lead)
+        let queued = || Queued { batch: batch.clone(), durability };
+        self.group.commit(queued, |others| self.lead(batch, durability, others))
     }
 
     /// Writes this thread's batch and those of `others` as one group.
-    fn lead(
-        &self,
-        own: &WriteBatch,
-        durability: Durability,
-        others: &[Queued],
-        under_way: &UnderWay<'_>,
-    ) -> Result<()> {
+    fn lead(&self, own: &WriteBatch, durability: Durability, others: &[Queued]) -> Result<()> {
         let mut writer = self.writer.lock();
         self.background.check_writable()?;
         let batches = || std::iter::once(own).chain(others.iter().map(|queued| &queued.batch));
         // A sync alone takes no room, and does not fail for want of any.
         let is_sync_alone = batches().all(|batch| batch.is_empty());
-        match self.make_room(&mut writer, under_way) {
+        match self.make_room(&mut writer) {
             Err(error) if is_sync_alone && error.is_transient() => {}
             made => made?,
         }
@@ -114,9 +99,7 @@ impl Inner {
 
         self.append(writer, batches())?;
         if wants_sync {
-            under_way
-                .aside(|| writer.log.sync())
-                .map_err(|e| self.background.poison("syncing the log", e))?;
+            writer.log.sync().map_err(|e| self.background.poison("syncing the log", e))?;
         }
         let is_full = writer.large.is_some() && self.fill(writer) >= 1.0;
         let mut sequence = writer.last_sequence;

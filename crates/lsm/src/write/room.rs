@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::MutexGuard;
 use siltstone_engine::{Error, Result};
-use siltstone_runtime::write_activity::UnderWay;
 use siltstone_runtime::{BackgroundWork, Stall};
 use siltstone_table::SpareSegment;
 
@@ -19,18 +18,15 @@ use crate::memtable::{FullLog, Memtable};
 impl Inner {
     /// Sees to it that the active memtable takes the next write. The writer is not locked while
     /// this waits, so that background work can carry hot keys over.
-    pub(crate) fn make_room(
-        &self,
-        writer: &mut MutexGuard<'_, Option<Writer>>,
-        under_way: &UnderWay<'_>,
-    ) -> Result<()> {
+    pub(crate) fn make_room(&self, writer: &mut MutexGuard<'_, Option<Writer>>) -> Result<()> {
         // Nobody waits for flushes whose writes a large memtable takes meanwhile.
         let waits = writer.as_ref().filter(|_| !self.has_large());
         let fill = waits.map_or(0.0, |open| self.fill(open));
         let written = self.counters.user_bytes_written.load(Relaxed);
-        if let Some(pause) = self.pressure.due(written, fill) {
-            let take = || self.pressure.take(pause, &self.env.scheduler, &self.counters.stalls);
-            under_way.aside(|| MutexGuard::unlocked(writer, take));
+        if let Some(delay) = self.pressure.delay_for(written, fill) {
+            MutexGuard::unlocked(writer, || {
+                self.pressure.apply_delay(delay, &self.env.scheduler, &self.counters.stalls);
+            });
         }
         loop {
             let open = writer.as_mut().ok_or(Error::Closed)?;
@@ -47,7 +43,7 @@ impl Inner {
             if self.make_large_room(open)? {
                 return Ok(());
             }
-            under_way.aside(|| MutexGuard::unlocked(writer, || self.wait_for_room()))?;
+            MutexGuard::unlocked(writer, || self.wait_for_room())?;
             self.background.check_writable()?;
         }
     }

@@ -154,8 +154,6 @@ impl Page {
         each("table_longest_stall_seconds", "gauge", "The longest wait of a writer.", |s| {
             plain(s.stall.longest_us as f64 / 1e6)
         })?;
-        let late = "The longest time that the system let a writer sleep beyond its pause.";
-        each("table_late_wake_seconds", "gauge", late, |s| plain(s.stall.late_us as f64 / 1e6))?;
         each("table_level_files", "gauge", "Files by level.", |s| {
             s.levels.iter().map(|l| (level(&l.name), l.files as f64)).collect()
         })?;

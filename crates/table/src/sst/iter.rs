@@ -11,7 +11,6 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Purpose, Result};
-use siltstone_runtime::yield_point;
 
 use super::table::Table;
 use crate::block::{Block, BlockIter, Malformed};
@@ -354,7 +353,6 @@ impl Source {
             self.window = window;
             self.window_at = range.start;
             self.next_miss = self.table.index().block_at(range.start + len);
-            yield_point();
         }
         let from = (range.start - self.window_at) as usize;
         let to = (range.end - self.window_at) as usize;

@@ -13,7 +13,6 @@
 use std::sync::Arc;
 
 use siltstone_engine::{Error, MAX_KEY_BYTES, MAX_VALUE_BYTES, Purpose, Result};
-use siltstone_runtime::yield_point;
 use siltstone_structures::{HyperLogLog, RangeFilterBuilder, hash64};
 use siltstone_vfs::{File, Vfs};
 
@@ -219,9 +218,7 @@ impl TableWriter {
         let mut metas = Vec::new();
         if self.options.filter_bits_per_key > 0.0 && !self.hashes.is_empty() {
             let hashes = std::mem::take(&mut self.hashes);
-            yield_point();
             let filter = Filter::encode(&hashes, self.options.filter_bits_per_key);
-            yield_point();
             self.write_meta(&mut metas, filter::NAME, &filter, false)?;
         }
         if let Some(ranges) = self.ranges.take().and_then(RangeFilterBuilder::finish) {
@@ -230,7 +227,6 @@ impl TableWriter {
         if let Some(sketch) = self.sketch.take() {
             self.metas.push((SKETCH.to_owned(), sketch.as_bytes().to_vec()));
         }
-        yield_point();
         for (name, contents) in std::mem::take(&mut self.metas) {
             self.write_meta(&mut metas, &name, &contents, true)?;
         }
@@ -368,7 +364,6 @@ impl TableWriter {
         outcome?;
         self.written += bytes;
         self.buffer.clear();
-        yield_point();
         self.file.begin_sync();
         Ok(())
     }

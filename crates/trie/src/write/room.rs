@@ -28,8 +28,9 @@ impl Inner {
     pub(crate) fn make_room(&self, writer: &mut MutexGuard<'_, Option<Writer>>) -> Result<()> {
         let fill = writer.as_ref().map_or(0.0, |open| self.fill(open));
         let written = self.counters.user_bytes_written.load(Relaxed);
-        if let Some(pause) = self.pressure.due(written, fill) {
-            let take = || self.pressure.take(pause, &self.env.scheduler, &self.counters.stalls);
+        if let Some(pause) = self.pressure.delay_for(written, fill) {
+            let take =
+                || self.pressure.apply_delay(pause, &self.env.scheduler, &self.counters.stalls);
             MutexGuard::unlocked(writer, take);
         }
         loop {

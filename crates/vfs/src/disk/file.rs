@@ -2,8 +2,7 @@
 //!
 //! Positioned I/O on one descriptor. The standard library's `read_exact_at` and `write_all_at`
 //! continue after interrupts and short transfers; the calls that it lacks are retried here. With
-//! direct reads, reads use a second descriptor. Writes of background jobs are split into steps with
-//! a [`yield_point`] between two steps.
+//! direct reads, reads use a second descriptor.
 //!
 //! Invariant: a read that returned `Ok` filled the whole buffer; a write that returned `Ok` passed
 //! all bytes to the kernel.
@@ -17,16 +16,11 @@ use rustix::fs::{AtFlags, StatxFlags, statx};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_runtime::yield_point;
 
 use crate::File;
 
 /// A read from the page cache costs about as much as reading this many further bytes.
 const SEEK_COST_BYTES: u64 = 16 << 10;
-
-/// Background jobs write in steps of this size: the kernel needs one or more microseconds per new
-/// page, and a writer that waits for the thread should not wait for a megabyte.
-const STEP_BYTES: usize = 256 << 10;
 
 pub(super) struct DiskFile {
     pub(super) name: String,
@@ -68,21 +62,8 @@ impl File for DiskFile {
         .map_err(|error| self.fault("read", error))
     }
 
-    fn write_at(&self, offset: u64, bytes: &[u8], purpose: Purpose) -> Result<()> {
-        let write = |bytes, offset| {
-            self.file.write_all_at(bytes, offset).map_err(|error| self.fault("write", error))
-        };
-        // The thread that writes a log or a manifest may hold locks that writers wait for.
-        if !matches!(purpose, Purpose::Flush | Purpose::Compaction) {
-            return write(bytes, offset);
-        }
-        for (i, step) in bytes.chunks(STEP_BYTES).enumerate() {
-            if i > 0 {
-                yield_point();
-            }
-            write(step, offset + (i * STEP_BYTES) as u64)?;
-        }
-        Ok(())
+    fn write_at(&self, offset: u64, bytes: &[u8], _purpose: Purpose) -> Result<()> {
+        self.file.write_all_at(bytes, offset).map_err(|error| self.fault("write", error))
     }
 
     /// `fdatasync`: the bytes and the metadata needed to read them, including the length.
@@ -108,12 +89,10 @@ impl File for DiskFile {
     }
 
     fn begin_sync(&self) {
-        // The file system first allocates a block for each page.
         let len = self.len().unwrap_or(0);
         let begun = self.written_back_to.swap(len, Relaxed);
-        for start in (begun..len).step_by(4 * STEP_BYTES) {
-            super::preallocator::start_write_back(&self.file, start, 4 * STEP_BYTES as u64);
-            yield_point();
+        if begun < len {
+            super::preallocator::start_write_back(&self.file, begun, len - begun);
         }
     }
 

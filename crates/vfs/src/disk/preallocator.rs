@@ -17,11 +17,9 @@
 //! The thread also unmaps windows and starts writeback, so that a sync has little to do: the sync
 //! of a log of tens of MiB would take as long as the log took to fill.
 //!
-//! Most of this is kernel work that many kernels do not preempt, and the thread is woken by a
-//! writer. It therefore does not preempt on wake-up (see
-//! [`thread_priority`](siltstone_runtime::thread_priority)) and has yield points ([`yield_point`]).
-//! A yield may delay it by some milliseconds, so it does not yield for a prioritized window:
-//! without a window, appends are slower.
+//! Most of this is kernel work that many kernels do not preempt, and the thread is woken by a writer.
+//! It therefore does not preempt other threads on wake-up (see
+//! [`thread_priority`](siltstone_runtime::thread_priority)).
 //!
 //! Invariant: no zero is written to a reserved byte, and no byte is reserved while zeros are being
 //! written to it.
@@ -29,15 +27,13 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
-use siltstone_runtime::{BackgroundScope, yield_point};
+use siltstone_runtime::thread_priority;
 
 use crate::pmem::{MAP_BYTES, Memory};
 
@@ -77,8 +73,6 @@ pub(super) struct PendingWindow {
     start: u64,
     bytes: u64,
     folios: FolioSize,
-    /// The window is needed soon: do not yield.
-    is_prioritized: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
     reservation: Mutex<Reservation>,
@@ -172,10 +166,6 @@ impl Window {
             let len = (folio - at % folio).min(end - at);
             file.write_all_at(&ZEROS[..len as usize], at)?;
             at += len;
-            drop(reservation);
-            if !pending.is_prioritized.load(Relaxed) {
-                yield_point();
-            }
         }
         if pending.reservation.lock().end > start {
             // The write of the reserved bytes may have failed, e.g. on a full disk.
@@ -204,17 +194,11 @@ impl PendingWindow {
         self.start + self.bytes
     }
 
-    /// Marks the window as needed next.
-    pub(super) fn prioritize(&self) {
-        self.is_prioritized.store(true, Relaxed);
-    }
-
     /// Reserves the bytes before `end` for a write. May wait for one write of zeros.
     pub(super) fn reserve_prefix(&self, end: u64) {
         if end <= self.start {
             return;
         }
-        self.prioritize();
         let mut reservation = self.reservation.lock();
         reservation.end = end.max(reservation.end);
     }
@@ -294,8 +278,7 @@ fn worker() -> Option<&'static Sender<Job>> {
     let worker = WORKER.get_or_init(|| {
         let (sender, jobs) = channel();
         let work = move || {
-            siltstone_runtime::thread_priority::set_batch_policy();
-            let _scope = BackgroundScope::enter_shared();
+            thread_priority::set_batch_policy();
             for job in jobs {
                 match job {
                     Job::Prepare { file, pending } => {
@@ -339,32 +322,6 @@ mod tests {
             assert!(all[..reserved as usize].iter().all(|&byte| byte == 7), "{reserved}");
             assert!(all[reserved as usize..WINDOW as usize - 1].iter().all(|&byte| byte == 0));
             assert_eq!(all.last(), Some(&b'!'), "{reserved}");
-        }
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn preparation_yields_to_writes_unless_it_is_prioritized() {
-        use std::time::{Duration, Instant};
-
-        use rustix::thread::{CpuSet, sched_setaffinity};
-        use siltstone_runtime::write_activity;
-
-        let mut here = CpuSet::new();
-        here.set(rustix::thread::sched_getcpu());
-        sched_setaffinity(None, &here).expect("a thread may be pinned to its CPU");
-        let _scope = BackgroundScope::enter_shared();
-        for is_prioritized in [false, true] {
-            let pending = PendingWindow::new(0, WINDOW, FolioSize::Large);
-            if is_prioritized {
-                pending.prioritize();
-            }
-            let _write = write_activity::begin();
-            Window::prepare(&tempfile::tempfile().unwrap(), &pending).unwrap();
-            // A job waits once for a write, for ten milliseconds.
-            let began = Instant::now();
-            write_activity::let_pass();
-            assert_eq!(began.elapsed() > Duration::from_millis(5), is_prioritized);
         }
     }
 

@@ -3,8 +3,8 @@
 //! ```text
 //!   0                      current window, mapped and populated    pending windows, being prepared
 //!   ├── written ─────┼────────────────────────────────────────┼─ ─ ─ ─ ─ ─ ─ ─┼─ ─ ─ ─ ─ ─ ─ ─┤
-//!                    │            ▲ end                       │               │
-//!                    └ appends are copied, no system call     └ prioritized   └ not urgent
+//!                    │            ▲ end
+//!                    └ appends are copied, no system call
 //! ```
 //!
 //! An append of 100 bytes takes 0.1 µs instead of 0.5 µs and never waits for the kernel to allocate
@@ -186,7 +186,6 @@ impl AppendFile {
                     if let Some(old) = windows.current.replace(window) {
                         old.discard();
                     }
-                    windows.pending.front().iter().for_each(|next| next.prioritize());
                 }
                 // A full disk or a limit of mappings: a write reports it, or succeeds.
                 Err(_) => windows.is_finished = true,
@@ -234,9 +233,6 @@ impl AppendFile {
             self.set_folios(windows, FolioSize::Large);
         }
         let next = Window::request(&self.inner.file, start, bytes, windows.folios);
-        if windows.pending.is_empty() && windows.current.is_some() {
-            next.prioritize();
-        }
         windows.pending.push_back(next);
     }
 
