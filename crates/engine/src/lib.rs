@@ -1,7 +1,8 @@
 //! The contract of a storage engine, and the types in it.
 //!
-//! The lowest crate: every other crate may depend on it, and it depends on no other crate of the workspace.
-//! What engines need to run (threads, throttling, group commit) is in `siltstone-runtime`.
+//! The lowest crate: every other crate may depend on it, and it depends on no other crate of the
+//! workspace. What engines need to run (threads, throttling, group commit) is in
+//! `siltstone-runtime`.
 //!
 //! | module | content |
 //! | --- | --- |

@@ -97,7 +97,7 @@ fn failed_persist_is_not_repaired_by_a_later_one() {
     let survivor = vfs.survivors_as(Survival::LoseAll, 0).map("m", 256).unwrap();
     let mut expected = [1; 64];
     expected[5] = 2;
-    assert_eq!(read(&survivor, 0, 64), expected, "stored to anew, so written back whole");
+    assert_eq!(read(&survivor, 0, 64), expected, "stored to again, so written back completely");
 }
 
 #[test]

@@ -177,7 +177,8 @@ impl<S> Background<S> {
         self.stopping.load(Acquire)
     }
 
-    /// Ends a long job soon if the table is closing. Call it about every millisecond. Cost: one load.
+    /// Ends a long job soon if the table is closing. Call it about every millisecond. Cost: one
+    /// load.
     ///
     /// # Errors
     /// `Closed` if the table is closing.

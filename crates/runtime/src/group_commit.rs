@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The leader takes the waiting requests up to a budget of bytes, appends and syncs once, and
-//! completes them. Then the next waiting writer becomes leader. A lone writer becomes leader at once
-//! and copies nothing.
+//! completes them. Then the next waiting writer becomes leader. A lone writer becomes leader at
+//! once and copies nothing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What engines run on: background jobs, group commit, write throttling and the injected environment.
+//! What engines run on: background jobs, group commit, write throttling and the injected
+//! environment.
 //!
 //! The crate directly above `siltstone-engine`. It knows no file formats and does no I/O.
 //!
@@ -6,9 +7,9 @@
 //! | --- | --- |
 //! | [`env`](mod@env) | [`Env`]: clock, seed, scheduler and rate limiter of a store |
 //! | [`scheduler`] | a job queue by priority, run by threads or replayed deterministically |
-//! | [`background`] | the background jobs of one open table: retries, fail-stop, waiting, shutdown |
+//! | [`background`] | the background jobs of one open table, with retries and fail-stop |
 //! | [`group_commit`] | one writer appends and syncs for all that wait |
-//! | [`write_controller`] | write throttling in proportion to the backlog, and counters of write stalls |
+//! | [`write_controller`] | write throttling, and counters of write stalls |
 //! | [`rate_limiter`] | a limit on bytes per second of background writes |
 //! | [`thread_priority`] | priority and scheduling policy of background threads |
 

@@ -9,13 +9,14 @@
 //!         0                      1   backlog s, as a share of the hard limit
 //! ```
 //!
-//! The engine reports its backlog as a share `s` of the hard limit (0: none, 1: writes stop). Writing
-//! 16 KiB accrues a delay of 2 ms · s / (1.02 - s), so writers slow down gradually and a hard stop is
-//! rare. If no further memtable can be started before one is flushed, the last third of the current
-//! memtable accrues delays in the same way.
+//! The engine reports its backlog as a share `s` of the hard limit (0: none, 1: writes stop).
+//! Writing 16 KiB accrues a delay of 2 ms · s / (1.02 - s), so writers slow down gradually and a
+//! hard stop is rare. If no further memtable can be started before one is flushed, the last third
+//! of the current memtable accrues delays in the same way.
 //!
 //! Delays are accumulated until `MIN_DELAY` is due, because shorter sleeps are inaccurate, and then
-//! slept by the writer that crosses it, up to the maximum delay. Oversleep is credited to later delays.
+//! slept by the writer that crosses it, up to the maximum delay. Oversleep is credited to later
+//! delays.
 //!
 //! Compare LevelDB's `MakeRoomForWrite` (1 ms per write above a number of files) and RocksDB's
 //! `WriteController`.
@@ -93,9 +94,9 @@ impl WriteController {
         self.backlog.load(Relaxed) >= FULL
     }
 
-    /// The delay that is due now, if any. `bytes_written` is the total of the table so far, of which the
-    /// bytes since the last call are charged; `memtable_fill` is the fill of the current memtable, from
-    /// 0 to 1. One writer at a time. Cost: a few loads and a store.
+    /// The delay that is due now, if any. `bytes_written` is the total of the table so far, of
+    /// which the bytes since the last call are charged; `memtable_fill` is the fill of the current
+    /// memtable, from 0 to 1. One writer at a time. Cost: a few loads and a store.
     pub fn delay_for(&self, bytes_written: u64, memtable_fill: f64) -> Option<Duration> {
         let bytes = bytes_written.saturating_sub(self.charged_bytes.load(Relaxed));
         self.charged_bytes.store(bytes_written, Relaxed);

@@ -1,13 +1,15 @@
 //! A small seeded pseudo-random generator (SplitMix64) whose sequence never changes.
 //!
-//! For simulations that a seed must reproduce: power cuts, injected faults, damaged pages. Not for keys or
-//! secrets. Generators for different streams of one seed ([`SplitMix64::stream`]) are independent, so that a
-//! change to one part of a simulation leaves the draws of the others as they were.
+//! For simulations that a seed must reproduce: power cuts, injected faults, damaged pages. Not for
+//! keys or secrets. Generators for different streams of one seed ([`SplitMix64::stream`]) are
+//! independent, so that a change to one part of a simulation leaves the draws of the others as they
+//! were.
 //!
-//! Invariant: a seed gives the same numbers in every version, so that a seed in a bug report stays valid.
-//! That is why this is not the `rand` crate, which keeps no sequence across its versions.
+//! Invariant: a seed gives the same numbers in every version, so that a seed in a bug report stays
+//! valid. That is why this is not the `rand` crate, which keeps no sequence across its versions.
 //!
-//! Source: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014, section 4.
+//! Source: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014,
+//! section 4.
 
 use crate::hash::mix64;
 

@@ -297,7 +297,7 @@ fn link_to_another_backend_returns_false() {
     for_each_backend(|vfs| {
         write(vfs, "a", b"bytes");
         let other = Faulty::new(2);
-        assert!(!vfs.link("a", \&other, "a").unwrap());
+        assert!(!vfs.link("a", &other, "a").unwrap());
         assert!(other.list().unwrap().is_empty());
     });
 }

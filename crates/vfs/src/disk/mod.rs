@@ -8,7 +8,7 @@
 //! after `fdatasync`, names after `fsync` of their directory. A failed sync is reported, never
 //! retried: the second would succeed over lost pages.
 //!
-//! Source: ours; on failed syncs, Rebello et al., "Can Applications Recover from fsync Failures?",
+//! Source: Rebello et al., "Can Applications Recover from fsync Failures?",
 //! ATC 2020.
 
 use std::fs::OpenOptions;

@@ -17,8 +17,8 @@
 //! The thread also unmaps windows and starts writeback, so that a sync has little to do: the sync
 //! of a log of tens of MiB would take as long as the log took to fill.
 //!
-//! Most of this is kernel work that many kernels do not preempt, and the thread is woken by a writer.
-//! It therefore does not preempt other threads on wake-up (see
+//! Most of this is kernel work that many kernels do not preempt, and the thread is woken by a
+//! writer. It therefore does not preempt other threads on wake-up (see
 //! [`thread_priority`](siltstone_runtime::thread_priority)).
 //!
 //! Invariant: no zero is written to a reserved byte, and no byte is reserved while zeros are being

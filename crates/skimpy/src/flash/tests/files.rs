@@ -55,7 +55,7 @@ fn other_form_or_truncated_device_is_rejected() {
     assert!(text.contains("other form"), "{text}");
     drop(Emulator::in_file(&vfs, "f", options(4, 3)).unwrap());
     vfs.truncate("f", 1000).unwrap();
-    assert!(refusal(Emulator::in_file(&vfs, "f", options(4, 3))).contains("cut"));
+    assert!(refusal(Emulator::in_file(&vfs, "f", options(4, 3))).contains("truncated"));
 
     let zones = Faulty::new(1);
     let device = Emulator::in_zones(Arc::new(zones.clone()), options(4, 3)).unwrap();
