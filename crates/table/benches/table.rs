@@ -1,7 +1,7 @@
-//! How fast a table is written, searched and walked, without a disk in the way.
+//! Build, lookup and scan speed of SSTables, without disk I/O.
 //!
-//! 64 MiB of entries with keys of 16 bytes and values of 100, in memory; `cached` has all blocks in
-//! the cache, `uncached` reads, checks and parses its block each time.
+//! 64 MiB of entries with keys of 16 bytes and values of 100 bytes, in memory; `cached` has all
+//! blocks in the cache, `uncached` reads, verifies and parses its block each time.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench may panic and print")]
 
 use std::hint::black_box;
@@ -34,7 +34,7 @@ fn build(vfs: &Ram, name: &str, entries: u64, compression: Compression) -> Table
     let mut writer = TableWriter::create(vfs, name, NUMBER, options, Purpose::Flush).unwrap();
     let mut value = [0u8; 100];
     for i in 0..entries {
-        // Half of the value is noise, as in db_bench.
+        // Half of the value is random, as in db_bench.
         let mut noise = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         for chunk in value[..48].chunks_mut(8) {
             noise ^= noise >> 29;
@@ -47,10 +47,10 @@ fn build(vfs: &Ram, name: &str, entries: u64, compression: Compression) -> Table
     writer.finish().unwrap()
 }
 
-/// A fast source of indexes without a pattern.
-struct Dice(u64);
+/// A fast source of pseudorandom indexes.
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -82,7 +82,7 @@ fn lookups(c: &mut Criterion) {
     }
     let mut group = c.benchmark_group("get");
     for (name, table) in [("cached", cached.clone()), ("uncached", open(None))] {
-        let mut dice = Dice(7);
+        let mut dice = Rng(7);
         group.bench_function(format!("hit/{name}"), |b| {
             b.iter(|| {
                 let key = key(dice.below(ENTRIES));
@@ -90,7 +90,7 @@ fn lookups(c: &mut Criterion) {
             });
         });
     }
-    let mut dice = Dice(7);
+    let mut dice = Rng(7);
     group.bench_function("miss", |b| {
         b.iter(|| {
             let mut key = key(dice.below(ENTRIES));
@@ -103,7 +103,7 @@ fn lookups(c: &mut Criterion) {
     let mut group = c.benchmark_group("seek");
     let mut iter = cached.iter(Purpose::Scan, IterOptions::SCAN);
     for steps in [0, 10, 100] {
-        let mut dice = Dice(7);
+        let mut dice = Rng(7);
         group.bench_function(format!("seek+{steps} next"), |b| {
             b.iter(|| {
                 iter.seek(&key(dice.below(ENTRIES)), u64::MAX).unwrap();

@@ -1,18 +1,18 @@
 //! A read-only file over bytes in memory.
 //!
-//! The entry points that take bytes (fuzzers, repair tools, tests) reach the readers through it, so
-//! that what they exercise is the very code that reads media.
+//! The entry points that take bytes (fuzzers, repair tools, tests) use it, so that they exercise
+//! the same readers as files do.
 //!
-//! Invariant: nothing it is asked to do changes the bytes.
+//! Invariant: no call changes the bytes.
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::File;
 
-/// Bytes that can be read as a [`File`] and not written.
+/// Bytes readable as a [`File`]; writes fail.
 pub struct BytesFile(Vec<u8>);
 
 impl BytesFile {
-    /// A file of these bytes.
+    /// A file with these contents.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         BytesFile(bytes.into())
     }

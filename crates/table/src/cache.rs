@@ -1,14 +1,12 @@
-//! The block cache: uncompressed blocks of any number of tables, bounded by bytes.
+//! Block cache: uncompressed blocks of any number of SSTables, bounded in bytes.
 //!
-//! A block is known by the cache's own number for its table, given when the table is opened, and by
-//! its offset there. A file that is opened again gets a new number, so a block of a file that is gone
-//! can never answer for another.
+//! The key of a block is a cache-assigned number of its SSTable and the block's offset. The number
+//! is new at each open, so a block of a removed file can never be returned for another file.
 //!
-//! Invariant: the weight of what is kept, each block with its bookkeeping, stays within the capacity.
+//! A hit takes one shared lock on one of many shards and one atomic increment. Eviction is
+//! `quick_cache`'s (CLOCK-Pro with ghost entries), which one long scan does not flush.
 //!
-//! Source: eviction is `quick_cache`'s (CLOCK-Pro with ghost entries, which one long scan does not
-//! flush); ours are the key and its hash. A hit takes one shared lock of one of many shards and one
-//! atomic increment.
+//! Invariant: the total weight of the blocks, with bookkeeping, stays within the capacity.
 
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
@@ -18,20 +16,20 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 
 use crate::block::Block;
 
-/// What an entry costs beside its block, by estimate: the slot, the key, the ring.
+/// Estimated overhead per block: slot, key, ring entry.
 const ENTRY_BYTES: u64 = 64;
-/// To size the hash tables: what a block is taken to have.
+/// Assumed weight of a block, to size the hash tables.
 const TYPICAL_BLOCK_BYTES: u64 = 4096 + ENTRY_BYTES;
 const COUNTER_SHARDS: usize = 16;
 
-/// Keeps uncompressed blocks, shared by tables.
+/// Caches uncompressed blocks of many SSTables.
 pub struct BlockCache {
     cache: Cache<CacheKey, Arc<Block>, Weight, BuildHasherDefault<FoldHasher>>,
     next_table: AtomicU64,
     counters: [Counters; COUNTER_SHARDS],
 }
 
-/// Hits and misses; a cache line of their own, so that counting threads don't fight over one.
+/// Hits and misses, on a cache line of their own to avoid false sharing between threads.
 #[derive(Default)]
 #[repr(align(64))]
 struct Counters {
@@ -55,7 +53,7 @@ impl quick_cache::Weighter<CacheKey, Arc<Block>> for Weight {
 }
 
 impl BlockCache {
-    /// Keeps at most `capacity_bytes`.
+    /// Caches up to `capacity_bytes`.
     pub fn new(capacity_bytes: u64) -> Self {
         let blocks = (capacity_bytes / TYPICAL_BLOCK_BYTES).max(16) as usize;
         BlockCache {
@@ -71,12 +69,12 @@ impl BlockCache {
         }
     }
 
-    /// A number for a table that no other table of this cache has had.
+    /// A number that no other SSTable of this cache has had.
     pub(crate) fn register(&self) -> u64 {
         self.next_table.fetch_add(1, Relaxed)
     }
 
-    /// The block of a table at this offset. Cost of a hit: 50 to 100 ns.
+    /// The block at this offset of an SSTable. Cost of a hit: 50 to 100 ns.
     #[inline]
     pub(crate) fn get(&self, table: u64, offset: u64) -> Option<Arc<Block>> {
         let found = self.cache.get(&CacheKey { table, offset });
@@ -90,40 +88,40 @@ impl BlockCache {
         self.cache.insert(CacheKey { table, offset }, block);
     }
 
-    /// Drops the blocks of a table that is closed. Cost: one step for each block it had.
+    /// Evicts the blocks of a closed SSTable. Cost: one lookup per block.
     pub(crate) fn forget(&self, table: u64, offsets: impl Iterator<Item = u64>) {
         for offset in offsets {
             self.cache.remove(&CacheKey { table, offset });
         }
     }
 
-    /// Lookups that found their block.
+    /// Cache hits.
     pub fn hits(&self) -> u64 {
         self.counters.iter().map(|c| c.hits.load(Relaxed)).sum()
     }
 
-    /// Lookups that did not.
+    /// Cache misses.
     pub fn misses(&self) -> u64 {
         self.counters.iter().map(|c| c.misses.load(Relaxed)).sum()
     }
 
-    /// Bytes kept now.
+    /// Bytes in the cache now.
     pub fn resident_bytes(&self) -> u64 {
         self.cache.weight()
     }
 
-    /// Bytes kept at most.
+    /// The capacity, in bytes.
     pub fn capacity_bytes(&self) -> u64 {
         self.cache.capacity()
     }
 
-    /// Changes the bound; what is over it is evicted.
+    /// Changes the capacity; evicts what exceeds it.
     pub fn set_capacity(&self, bytes: u64) {
         self.cache.set_capacity(bytes);
     }
 }
 
-/// Hashes two integers in two multiplications; the keys are ours, so nobody floods the table.
+/// Hashes two integers with two multiplications. No attacker chooses the keys.
 #[derive(Default)]
 struct FoldHasher(u64);
 

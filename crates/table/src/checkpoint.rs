@@ -1,11 +1,9 @@
-//! Streaming what a checkpoint holds into its sink.
+//! Writes the contents of a checkpoint to its sink.
 //!
 //! ```text
-//!   each file of a version   linked, if the sink can; else copied in chunks
-//!   a manifest of its own    one snapshot, closed: the copy opens as if it had been closed
+//!   each file of a version   hard-linked if the sink can, else copied in chunks
+//!   its own manifest         one snapshot, cleanly closed: the copy opens like a clean close
 //! ```
-//!
-//! Source: ours.
 
 use std::sync::Arc;
 
@@ -16,10 +14,10 @@ use crate::Manifest;
 
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Copies a file. Memory: a chunk of 1 MiB.
+/// Copies a file. Memory: one chunk of 1 MiB.
 ///
 /// # Errors
-/// The medium's and the sink's.
+/// I/O errors of the file and of the sink.
 pub fn copy_file(vfs: &dyn Vfs, name: &str, sink: &mut dyn CheckpointSink) -> Result<()> {
     let file = vfs.open(name, Mode::Read)?;
     let len = file.len()?;
@@ -35,10 +33,10 @@ pub fn copy_file(vfs: &dyn Vfs, name: &str, sink: &mut dyn CheckpointSink) -> Re
     sink.finish()
 }
 
-/// Writes a closed manifest of this one snapshot.
+/// Writes a cleanly closed manifest that contains only `snapshot`.
 ///
 /// # Errors
-/// The sink's.
+/// I/O errors of the sink.
 pub fn write_manifest(engine: &str, snapshot: &[u8], sink: &mut dyn CheckpointSink) -> Result<()> {
     let manifest: Arc<dyn Vfs> = Arc::new(Ram::new());
     Manifest::create(manifest.clone(), engine, snapshot)?.close()?;

@@ -1,15 +1,13 @@
-//! Little-endian numbers of fixed width, taken from the front of bytes.
-//!
-//! Source: ours.
+//! Fixed-width little-endian integers, decoded from the front of a slice.
 
-/// Takes a number of four bytes; `None` if there are fewer.
+/// Decodes a `u32`; `None` if there are fewer than four bytes.
 pub fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
     let (value, rest) = bytes.split_first_chunk()?;
     *bytes = rest;
     Some(u32::from_le_bytes(*value))
 }
 
-/// Takes a number of eight bytes; `None` if there are fewer.
+/// Decodes a `u64`; `None` if there are fewer than eight bytes.
 pub fn take_u64(bytes: &mut &[u8]) -> Option<u64> {
     let (value, rest) = bytes.split_first_chunk()?;
     *bytes = rest;

@@ -1,36 +1,36 @@
-//! What an entry of a sorted table is.
+//! Entry kinds of an SSTable.
 //!
 //! ```text
 //! tag := sequence << 3 | kind        a varint in a block
 //! ```
 //!
-//! Kinds 4 to 7 are free; a reader that meets one reports corruption, so a new kind needs a new
-//! format version of the table.
+//! Kinds 4 to 7 are unused; a reader reports them as corruption, so a new kind needs a new format
+//! version of the SSTable.
 //!
 //! Invariant: a sequence number fits in 61 bits.
 
 /// The largest sequence number: 2⁶¹ − 1.
 pub const MAX_SEQUENCE: u64 = (1 << 61) - 1;
 
-/// A sequence number that was read, if it can be one.
+/// Validates a decoded sequence number.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A message if it exceeds [`MAX_SEQUENCE`].
 pub fn in_range(sequence: u64) -> Result<u64, String> {
     if sequence <= MAX_SEQUENCE { Ok(sequence) } else { Err("sequence number out of range".into()) }
 }
 
-/// What an entry says of its key.
+/// The effect of an entry on its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// The key maps to nothing from this sequence number on.
+    /// The key has no value from this sequence number on.
     Delete = 0,
-    /// The key maps to the value.
+    /// The key has this value.
     Put = 1,
-    /// The key maps to the value until it expires.
+    /// The key has this value until it expires.
     PutExpiring = 2,
-    /// The value is a position in a log, where the operation itself stands (TRIAD's CL-SSTable).
+    /// The value is the position of the operation in a log (TRIAD's CL-SSTable).
     Position = 3,
 }
 
@@ -48,22 +48,22 @@ impl Kind {
     }
 }
 
-/// One version of a key, borrowed from where it stands.
+/// One version of a key, borrowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryRef<'a> {
     /// The user's key.
     pub key: &'a [u8],
-    /// When it was written, in the table's order of writes; at most [`MAX_SEQUENCE`].
+    /// Its position in the keyspace's write order; at most [`MAX_SEQUENCE`].
     pub sequence: u64,
-    /// What it says of the key.
+    /// Its effect.
     pub kind: Kind,
-    /// When it expires, in milliseconds since 1970; 0 unless the kind is `PutExpiring`.
+    /// Expiry time, in milliseconds since 1970; 0 unless the kind is `PutExpiring`.
     pub expires_at: u64,
     /// The value; empty for a delete.
     pub value: &'a [u8],
 }
 
-/// The order of entries: keys ascending bytewise, of one key the newest version first.
+/// The order of entries: keys ascending bytewise, then versions newest first.
 #[inline]
 pub fn compare(a: (&[u8], u64), b: (&[u8], u64)) -> std::cmp::Ordering {
     a.0.cmp(b.0).then(b.1.cmp(&a.1))

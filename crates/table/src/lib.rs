@@ -1,20 +1,20 @@
-//! On-media formats shared by the engines: record log, sorted table, manifest.
+//! On-disk formats shared by the engines: write-ahead log, SSTable, manifest.
 //!
-//! | module | one idea |
+//! | module | contents |
 //! | --- | --- |
-//! | [`log`] | records appended, read back in order after any crash |
-//! | [`block`] | a sorted block of versioned entries |
-//! | [`sst`] | an immutable sorted table: blocks, index, filter, properties, footer |
-//! | [`cache`] | uncompressed blocks of any number of tables, bounded by bytes |
-//! | [`manifest`] | which files count: a snapshot and edits, installed one by one |
-//! | [`aside`] | damaged files that a repair keeps |
-//! | [`checkpoint`] | files and a manifest into a checkpoint's sink |
-//! | [`number`] | numbers of files, and the names that carry them |
-//! | [`kind`] | what an entry of a table is, and the order of entries |
+//! | [`log`] | record log and write-ahead log, with recovery after any crash |
+//! | [`block`] | a block of sorted, versioned entries |
+//! | [`sst`] | an immutable SSTable: blocks, index, filters, properties, footer |
+//! | [`cache`] | block cache, bounded in bytes, shared by any number of SSTables |
+//! | [`manifest`] | the current set of files: a snapshot and edits, applied one at a time |
+//! | [`quarantine`] | damaged files that a repair keeps under another name |
+//! | [`checkpoint`] | copies files and a manifest into a checkpoint's sink |
+//! | [`number`] | file numbers and file names |
+//! | [`kind`] | entry kinds and the order of entries |
 //!
-//! Every format has a checksum over every byte, seeded with the file's number and the place of the
-//! bytes, and a version that an older reader refuses by name. Every parser takes any bytes and
-//! answers with a value or an error, in memory bounded by their length.
+//! In every format, each byte is covered by a checksum seeded with the file's number and the byte's
+//! position, and a version lets an older reader reject a newer file by name. Every parser accepts
+//! arbitrary bytes and returns a value or an error, with memory bounded by the input's length.
 
 pub mod aside;
 pub mod block;
@@ -26,6 +26,7 @@ pub mod kind;
 pub mod log;
 pub mod manifest;
 pub mod number;
+pub mod quarantine;
 pub mod sst;
 mod varint;
 
@@ -35,10 +36,10 @@ pub use cache::BlockCache;
 pub use kind::{EntryRef, Kind, MAX_SEQUENCE};
 pub use log::{
     BatchReader, GapTracker, KIND_LINK, Link, LogAccess, LogEnd, LogMode, LogReader, LogRecord,
-    LogSalvage, LogWriter, RecordParts, Replay, Replayed, Salvaged, SpareSegment, SyncHandle,
+    LogSalvage, LogWriter, RecordParts, Replay, ReplaySummary, Salvaged, SpareSegment, SyncHandle,
     WalWriter, salvage_chain, salvage_log,
 };
-pub use manifest::{Manifest, Rescued};
+pub use manifest::{Manifest, ManifestSalvage};
 pub use number::{FileKind, FileNumber, FileNumbers, parse_file_name, parse_number};
 pub use sst::{
     Found, IterOptions, SKETCH, Table, TableIter, TableMeta, TableOptions, TableWriter, Unsynced,

@@ -1,31 +1,29 @@
-//! Numbers of files, and the names that carry them.
+//! File numbers and file names.
 //!
-//! Every file of an engine has a number that is never given twice in the life of a table. The number
-//! goes into the seed of every checksum in the file, so that bytes which belong to another file are
-//! told apart even when they are whole in themselves.
+//! A file number is never reused during the life of a keyspace. It seeds every checksum of the
+//! file, so intact bytes of another file are detected too.
 //!
 //! ```text
 //! name := number in decimal, at least 6 digits  '.'  ("sst" | "log")
 //! ```
 //!
-//! Invariant: `parse(name(n)) == n` up to [`FileNumber::LAST`], and a name that this module would not
-//! write is not parsed, so that files of others (`lost+found`, an editor's copy) are left alone. Whoever counts
-//! on from the greatest number that is there does not come to the end of numbers.
+//! Invariant: `parse(name(n)) == n` up to [`FileNumber::LAST`], and a name that this module would
+//! not write is not parsed, so unrelated files (`lost+found`, an editor's copy) are left alone.
+//! Numbers are allocated from the highest existing one on and cannot overflow.
 //!
-//! Source: the convention of LevelDB and its kin.
+//! Source: LevelDB's naming convention.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use siltstone_engine::{Error, Result};
 
-/// The number of a file; unique for the life of a table.
+/// The number of a file; unique for the life of a keyspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FileNumber(pub u64);
 
 impl FileNumber {
-    /// Greater ones are nobody's. A table that made a file each microsecond would come to it in two thousand
-    /// years.
+    /// The largest valid number. One file per microsecond would reach it in two thousand years.
     pub const LAST: FileNumber = FileNumber(1 << 56);
 
     /// The number after this one.
@@ -41,12 +39,12 @@ impl fmt::Display for FileNumber {
     }
 }
 
-/// What a numbered file holds.
+/// The type of a numbered file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileKind {
     /// A record log, `.log`.
     Log,
-    /// A sorted table, `.sst`.
+    /// An SSTable, `.sst`.
     Table,
 }
 
@@ -65,14 +63,14 @@ impl FileKind {
     }
 }
 
-/// The kind and number of a file by its name; `None` for any name that is not ours.
+/// Parses a file name; `None` for any name that this crate does not write.
 pub fn parse_file_name(name: &str) -> Option<(FileKind, FileNumber)> {
     let (digits, extension) = name.split_once('.')?;
     let kind = [FileKind::Log, FileKind::Table].into_iter().find(|k| k.extension() == extension)?;
     Some((kind, parse_number(digits)?))
 }
 
-/// Reads a number as [`FileNumber`]'s `Display` writes it, and nothing else.
+/// Parses a number exactly as [`FileNumber`]'s `Display` writes it.
 pub fn parse_number(digits: &str) -> Option<FileNumber> {
     if !digits.bytes().all(|b| b.is_ascii_digit()) {
         return None;
@@ -81,18 +79,18 @@ pub fn parse_number(digits: &str) -> Option<FileNumber> {
     (number <= FileNumber::LAST && number.to_string() == digits).then_some(number)
 }
 
-/// Gives numbers to a table's new files, none twice.
+/// Allocates the numbers of new files, none twice.
 #[derive(Debug)]
 pub struct FileNumbers(AtomicU64);
 
 impl FileNumbers {
-    /// Begins with `next`, which the manifest has: 1 if it has none.
+    /// Starts at `next`, which the manifest recorded; at 1 if it has none.
     ///
     /// # Errors
-    /// `Corruption` if no table can have come so far.
+    /// `Corruption` if `next` is out of range.
     pub fn of_manifest(next: Option<u64>) -> Result<Self> {
         let next = next.unwrap_or(1);
-        // Who found a file of the last number counts on behind it.
+        // Allocation may continue after a file with the last number.
         if next > 2 * FileNumber::LAST.0 {
             let reason = format!("the next file would have the number {next}");
             return Err(Error::corruption("MANIFEST", 0, reason));
@@ -100,17 +98,17 @@ impl FileNumbers {
         Ok(FileNumbers(AtomicU64::new(next)))
     }
 
-    /// A number that was never given before.
+    /// Allocates a number.
     pub fn take(&self) -> u64 {
         self.0.fetch_add(1, Relaxed)
     }
 
-    /// Makes sure that the number of a file that is there is not given again.
+    /// Marks the number of an existing file as used.
     pub fn skip(&self, number: u64) {
         self.0.fetch_max(number + 1, Relaxed);
     }
 
-    /// The number that would be given next.
+    /// The next number to be allocated.
     pub fn next(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -121,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn do_names_come_back_as_numbers() {
+    fn file_names_round_trip() {
         for n in [0, 1, 999_999, 1_000_000, FileNumber::LAST.0] {
             for kind in [FileKind::Log, FileKind::Table] {
                 let name = kind.name(FileNumber(n));
@@ -132,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn are_numbers_given_once_and_never_near_the_end() {
+    fn numbers_are_unique_and_bounded() {
         let numbers = FileNumbers::of_manifest(None).unwrap();
         assert_eq!([numbers.take(), numbers.take(), numbers.next()], [1, 2, 3]);
         numbers.skip(2);
@@ -147,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn are_names_of_others_left_alone() {
+    fn unrelated_names_are_not_parsed() {
         for name in [
             "",
             ".",

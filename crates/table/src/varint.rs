@@ -1,14 +1,14 @@
-//! Decoding varints in the inner loops of blocks.
+//! Fast varint decoding for the inner loops of blocks.
 //!
-//! The encoding is that of `siltstone_engine::batch` (LEB128, 1 to 10 bytes). A varint of one byte
-//! takes one compare; one of up to eight takes a single load and three shift-and-mask steps that
-//! close the gaps of the continuation bits in parallel, without a loop.
+//! The encoding is that of `siltstone_engine::batch` (LEB128, 1 to 10 bytes). A one-byte varint
+//! takes one comparison; one of up to eight bytes takes a single load and three shift-and-mask
+//! steps that close the gaps of the continuation bits in parallel, without a loop.
 //!
-//! Invariant: decoding agrees with `read_varint` on every input, and reads no byte out of bounds.
+//! Invariant: decoding agrees with `read_varint` on every input and reads no byte out of bounds.
 
 use siltstone_engine::batch::read_varint;
 
-/// Reads the varint at `*at` and moves `at` behind it; `None` if it is cut off or over 64 bits.
+/// Decodes the varint at `*at` and advances `at`; `None` if it is truncated or over 64 bits.
 #[inline(always)]
 pub(crate) fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let first = *bytes.get(*at)?;
@@ -27,7 +27,7 @@ fn long_varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
         if stops != 0 {
             let used = stops.trailing_zeros() / 8 + 1;
             *at += used as usize;
-            return Some(squeeze(word & (u64::MAX >> (64 - 8 * used))));
+            return Some(pack_low_bits(word & (u64::MAX >> (64 - 8 * used))));
         }
     }
     let (value, used) = read_varint(bytes.get(*at..)?)?;
@@ -35,16 +35,16 @@ fn long_varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     Some(value)
 }
 
-/// Takes the low seven bits of each byte together.
+/// Concatenates the low seven bits of each byte.
 #[inline]
-fn squeeze(x: u64) -> u64 {
+fn pack_low_bits(x: u64) -> u64 {
     let x = (x & 0x007f_007f_007f_007f) | ((x & 0x7f00_7f00_7f00_7f00) >> 1);
     let x = (x & 0x0000_3fff_0000_3fff) | ((x & 0x3fff_0000_3fff_0000) >> 2);
     (x & 0x0000_0000_0fff_ffff) | ((x & 0x0fff_ffff_0000_0000) >> 4)
 }
 
-/// Writes a varint into a buffer that grows; as `siltstone_engine::batch::write_varint`, with the
-/// short cases first.
+/// Appends a varint, as `siltstone_engine::batch::write_varint` does, with a fast path for one
+/// byte.
 #[inline]
 pub(crate) fn push_varint(out: &mut Vec<u8>, value: u64) {
     if value < 0x80 {
@@ -61,14 +61,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn does_decoding_agree_with_the_plain_loop(bytes in prop::collection::vec(any::<u8>(), 0..14)) {
+        fn fast_decoding_agrees_with_plain_loop(bytes in prop::collection::vec(any::<u8>(), 0..14)) {
             let mut at = 0;
-            let ours = varint(&bytes, &mut at).map(|value| (value, at));
-            prop_assert_eq!(ours, read_varint(&bytes));
+            let fast = varint(&bytes, &mut at).map(|value| (value, at));
+            prop_assert_eq!(fast, read_varint(&bytes));
         }
 
         #[test]
-        fn does_every_value_come_back(shift in 0u32..64, low: u64, tail in prop::collection::vec(any::<u8>(), 0..9)) {
+        fn every_value_round_trips(shift in 0u32..64, low: u64, tail in prop::collection::vec(any::<u8>(), 0..9)) {
             let value = low >> shift;
             let mut bytes = Vec::new();
             push_varint(&mut bytes, value);

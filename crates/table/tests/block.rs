@@ -1,5 +1,5 @@
-//! A block by itself: bytes that no checksum vouches for must not break a walk.
-#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+//! Block parsing and iteration on arbitrary bytes, without a checksum.
+#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ fn block() -> Vec<u8> {
     builder.finish().to_vec()
 }
 
-/// Goes everywhere in whatever the bytes are, for a bounded number of steps.
-fn roam(bytes: &[u8]) {
+/// Exercises every operation on arbitrary bytes, for a bounded number of steps.
+fn exercise(bytes: &[u8]) {
     let Ok(block) = Block::parse(bytes.to_vec(), bytes.len()) else {
         return;
     };
@@ -31,7 +31,7 @@ fn roam(bytes: &[u8]) {
     while let Ok(true) = there {
         let _ = (iter.entry(), iter.key(), iter.kind(), iter.expires_at());
         steps += 1;
-        assert!(steps <= bytes.len(), "a walk does not end");
+        assert!(steps <= bytes.len(), "the iteration does not end");
         there = iter.next();
     }
     let mut there = iter.last();
@@ -54,16 +54,16 @@ fn roam(bytes: &[u8]) {
 }
 
 #[test]
-fn do_blocks_of_any_cut_or_single_flip_give_an_answer() {
+fn truncated_or_flipped_block_does_not_panic() {
     let bytes = block();
     for len in 0..=bytes.len() {
-        roam(&bytes[..len]);
+        exercise(&bytes[..len]);
     }
     for at in 0..bytes.len() {
         for flip in [1, 0x80, 0xff, 0x7f] {
             let mut flipped = bytes.clone();
             flipped[at] ^= flip;
-            roam(&flipped);
+            exercise(&flipped);
         }
     }
 }
@@ -72,19 +72,19 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn do_any_bytes_give_an_answer(
+    fn arbitrary_bytes_do_not_panic(
         mut bytes in prop::collection::vec(any::<u8>(), 0..200),
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {
-        roam(&bytes);
-        // One restart point at 0 makes them a block.
+        exercise(&bytes);
+        // With one restart point at 0 any bytes parse as a block.
         bytes.extend([0, 0, 0, 0, 1, 0, 0, 0]);
-        roam(&bytes);
+        exercise(&bytes);
         let mut block = block();
         for (at, byte) in flips {
             let at = at.index(block.len());
             block[at] = byte;
         }
-        roam(&block);
+        exercise(&block);
     }
 }

@@ -1,5 +1,5 @@
-//! What a record log gives back, whole, torn, damaged, or after faults.
-#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+//! Records read from a log: intact, torn, damaged, and after I/O errors.
+#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
 mod support;
 
@@ -11,7 +11,7 @@ use siltstone_faults::{FaultKind, Faulty};
 use siltstone_table::log::parse_log;
 use siltstone_table::{BytesFile, LogAccess, LogEnd, LogMode, LogWriter};
 use siltstone_vfs::Vfs;
-use support::{fill_up_after, make_room, medium};
+use support::{limit_space, new_vfs, remove_limit};
 
 const NUMBER: u64 = 7;
 const BLOCK: usize = 32 << 10;
@@ -20,7 +20,7 @@ fn writer(vfs: &Faulty) -> LogWriter {
     LogWriter::create(vfs, "log", NUMBER, Purpose::Log).unwrap()
 }
 
-/// A record whose bytes tell its number and length.
+/// A record whose bytes depend on its number and length.
 fn record(i: usize, len: usize) -> Vec<u8> {
     (0..len).map(|k| (i * 31 + k * 7 + 1) as u8).collect()
 }
@@ -32,8 +32,8 @@ fn contents(records: Vec<(u64, Vec<u8>)>) -> Vec<Vec<u8>> {
 const SIZES: [usize; 12] = [0, 1, 100, 32_700, 32_737, 32_738, 0, 65_536, 5, 3 << 20, 32_729, 40];
 
 #[test]
-fn do_records_of_all_sizes_come_back_in_order_and_by_position() {
-    let vfs = medium();
+fn records_of_all_sizes_are_read_in_order_and_by_position() {
+    let vfs = new_vfs();
     let mut log = writer(&vfs);
     let mut positions = Vec::new();
     let records: Vec<_> = SIZES.iter().enumerate().map(|(i, &len)| record(i, len)).collect();
@@ -70,8 +70,8 @@ fn do_records_of_all_sizes_come_back_in_order_and_by_position() {
 }
 
 #[test]
-fn does_a_small_record_take_one_write_and_one_read() {
-    let vfs = medium();
+fn small_record_takes_one_write_and_one_read() {
+    let vfs = new_vfs();
     let mut log = writer(&vfs);
     let before = vfs.operations();
     let position = log.append(&[b"kind", b"value"]).unwrap();
@@ -85,8 +85,8 @@ fn does_a_small_record_take_one_write_and_one_read() {
 }
 
 #[test]
-fn is_an_empty_log_clean_and_a_sealed_empty_one_sealed() {
-    let vfs = medium();
+fn empty_log_is_clean_and_sealed_empty_log_is_sealed() {
+    let vfs = new_vfs();
     let log = writer(&vfs);
     assert_eq!(parse_log(&[], NUMBER, LogMode::Recover).unwrap(), (vec![], LogEnd::Clean));
     assert!(parse_log(&[], NUMBER, LogMode::Sealed).unwrap_err().is_corruption());
@@ -97,8 +97,8 @@ fn is_an_empty_log_clean_and_a_sealed_empty_one_sealed() {
 }
 
 #[test]
-fn are_preallocated_zeros_an_end_and_no_damage() {
-    let vfs = medium();
+fn preallocated_zeros_are_clean_end() {
+    let vfs = new_vfs();
     let mut log = writer(&vfs);
     log.append(&[b"one"]).unwrap();
     log.sync().unwrap();
@@ -109,7 +109,7 @@ fn are_preallocated_zeros_an_end_and_no_damage() {
 }
 
 fn sealed_log(sizes: &[usize]) -> (Vec<Vec<u8>>, Vec<u8>) {
-    let vfs = medium();
+    let vfs = new_vfs();
     let mut log = writer(&vfs);
     let records: Vec<_> = sizes.iter().enumerate().map(|(i, &len)| record(i, len)).collect();
     for bytes in &records {
@@ -121,7 +121,7 @@ fn sealed_log(sizes: &[usize]) -> (Vec<Vec<u8>>, Vec<u8>) {
 }
 
 #[test]
-fn is_every_flipped_byte_of_a_sealed_log_found_or_without_effect() {
+fn flipped_byte_of_sealed_log_is_detected_or_harmless() {
     let (records, mut bytes) = sealed_log(&[20, 0, 33_000, 5]);
     let seal_block = bytes.len() - 24 - 7 - 16;
     assert_eq!(seal_block, 2 * BLOCK);
@@ -131,7 +131,7 @@ fn is_every_flipped_byte_of_a_sealed_log_found_or_without_effect() {
         assert!(matches!(sealed, Err(Error::Corruption { .. })), "byte {at}: {sealed:?}");
         match parse_log(&bytes, NUMBER, LogMode::Recover) {
             Err(error) => assert!(error.is_corruption(), "byte {at}"),
-            // Only a flip in the seal itself leaves the log readable, as one never sealed: whole.
+            // Only a flip in the seal leaves the log readable, as an unsealed one with all records.
             Ok((read, LogEnd::Torn { .. })) => {
                 assert!(at >= seal_block + 24, "byte {at}");
                 assert!(contents(read) == records, "byte {at}");
@@ -143,13 +143,13 @@ fn is_every_flipped_byte_of_a_sealed_log_found_or_without_effect() {
 }
 
 #[test]
-fn does_a_log_cut_at_any_length_give_a_prefix() {
+fn truncated_log_yields_prefix() {
     let (records, bytes) = sealed_log(&[20, 0, 33_000, 5]);
     for len in 0..bytes.len() {
         let cut = &bytes[..len];
         assert!(parse_log(cut, NUMBER, LogMode::Sealed).unwrap_err().is_corruption(), "{len}");
-        // Bytes cut off leave no evidence of themselves; block headers before them may not lie
-        // about the future, so there is none of corruption either.
+        // The lost bytes leave no evidence, and earlier block headers make no claim about later
+        // bytes, so there is no evidence of corruption either.
         let (read, _) = parse_log(cut, NUMBER, LogMode::Recover).unwrap();
         assert!(records.starts_with(&contents(read)), "{len}");
     }
@@ -159,7 +159,7 @@ fn does_a_log_cut_at_any_length_give_a_prefix() {
 }
 
 #[test]
-fn are_zeros_behind_a_seal_a_power_cuts_work_and_behind_a_closed_log_damage() {
+fn zeros_after_seal_are_accepted_only_in_recover_mode() {
     let (records, mut bytes) = sealed_log(&[20, 0, 33_000, 5]);
     bytes.resize(bytes.len() + 2 * BLOCK, 0);
     let (read, end) = parse_log(&bytes, NUMBER, LogMode::Recover).unwrap();
@@ -169,9 +169,9 @@ fn are_zeros_behind_a_seal_a_power_cuts_work_and_behind_a_closed_log_damage() {
     assert!(parse_log(&bytes, NUMBER, LogMode::Recover).unwrap_err().is_corruption());
 }
 
-/// Three records in one block, the last two written after a sync of what is before them, or not.
+/// Three records in one block, with or without a sync after each.
 fn three(sync: bool) -> (Vec<u64>, Vec<u8>) {
-    let vfs = medium();
+    let vfs = new_vfs();
     let mut log = writer(&vfs);
     let mut positions = Vec::new();
     for i in 0..3 {
@@ -184,7 +184,7 @@ fn three(sync: bool) -> (Vec<u64>, Vec<u8>) {
 }
 
 #[test]
-fn is_damage_with_synced_records_behind_it_corruption_and_without_them_a_torn_tail() {
+fn damage_before_synced_records_is_corruption_else_torn_tail() {
     let (positions, mut bytes) = three(true);
     bytes[positions[1] as usize + 100] ^= 1;
     let error = parse_log(&bytes, NUMBER, LogMode::Recover).unwrap_err();
@@ -196,21 +196,21 @@ fn is_damage_with_synced_records_behind_it_corruption_and_without_them_a_torn_ta
     let (positions, mut bytes) = three(false);
     bytes[positions[1] as usize + 100] ^= 1;
     let (read, end) = parse_log(&bytes, NUMBER, LogMode::Recover).unwrap();
-    // The third record is whole and still not returned: it comes after one that is lost.
+    // The third record is intact but not returned: the record before it is lost.
     assert_eq!(read.len(), 1);
     assert_eq!(end, LogEnd::Torn { dropped_bytes: bytes.len() as u64 - positions[1] });
 }
 
 #[test]
-fn does_a_later_block_header_give_evidence() {
+fn later_block_header_proves_durability() {
     for sync in [true, false] {
-        let vfs = medium();
+        let vfs = new_vfs();
         let mut log = writer(&vfs);
         let lost = log.append(&[&record(0, 10_000)]).unwrap();
         if sync {
             log.sync().unwrap();
         }
-        // One record over three blocks: its later fragments are no evidence, the headers are.
+        // A record over three blocks: its headers are evidence, its later fragments are not.
         log.append(&[&record(1, 80_000)]).unwrap();
         let mut bytes = vfs.read_raw("log").unwrap();
         bytes[lost as usize..20_000].fill(0);
@@ -220,7 +220,7 @@ fn does_a_later_block_header_give_evidence() {
 }
 
 #[test]
-fn is_a_block_of_another_log_or_place_no_record() {
+fn block_of_another_log_or_offset_is_rejected() {
     let (_, bytes) = three(true);
     let (read, end) = parse_log(&bytes, NUMBER + 1, LogMode::Recover).unwrap();
     assert!(read.is_empty() && matches!(end, LogEnd::Torn { .. }));
@@ -231,19 +231,19 @@ fn is_a_block_of_another_log_or_place_no_record() {
 }
 
 #[test]
-fn does_a_full_disk_leave_the_log_as_it_was_and_let_it_go_on() {
+fn full_disk_leaves_log_unchanged_and_usable() {
     for budget in [0, 1, 512, 3000, 1 << 20] {
-        let vfs = medium();
+        let vfs = new_vfs();
         let mut log = writer(&vfs);
         log.append(&[b"before"]).unwrap();
         let len = log.len();
-        fill_up_after(&vfs, budget);
+        limit_space(&vfs, budget);
         let mut positions = vec![1];
         let error = log.append_group([[&record(1, 2 << 20)[..]]], &mut positions).unwrap_err();
         assert!(error.is_disk_full());
         assert_eq!((positions.len(), log.len(), log.records()), (1, len, 1));
         assert_eq!(vfs.read_raw("log").unwrap().len() as u64, len);
-        make_room(&vfs);
+        remove_limit(&vfs);
         log.append(&[b"after"]).unwrap();
         log.seal().unwrap();
         let (read, _) = parse_log(&vfs.read_raw("log").unwrap(), NUMBER, LogMode::Sealed).unwrap();
@@ -252,8 +252,8 @@ fn does_a_full_disk_leave_the_log_as_it_was_and_let_it_go_on() {
 }
 
 #[test]
-fn does_a_log_refuse_everything_after_a_failed_sync_or_an_append_it_cannot_undo() {
-    let vfs = medium();
+fn log_is_read_only_after_failed_sync_or_failed_undo() {
+    let vfs = new_vfs();
     let mut log = writer(&vfs);
     log.append(&[b"one"]).unwrap();
     vfs.fail_next(FaultKind::Sync, 1);
@@ -262,13 +262,13 @@ fn does_a_log_refuse_everything_after_a_failed_sync_or_an_append_it_cannot_undo(
     assert!(matches!(log.sync_handle().sync(), Err(Error::ReadOnly { .. })));
     assert_eq!(log.sync_handle().synced_to(), 0);
 
-    let vfs = medium();
+    let vfs = new_vfs();
     let mut log = writer(&vfs);
     log.append(&[b"one"]).unwrap();
-    fill_up_after(&vfs, 512);
+    limit_space(&vfs, 512);
     vfs.fail_next(FaultKind::Sync, 1);
-    // What failed may be there after the next opening: it is told at once, not with the next
-    // append.
+    // The failed record may exist after a reopen, so this append reports it, not the next
+    // one.
     let refused = log.append(&[&record(2, 2000)]).unwrap_err();
     let Error::ReadOnly { cause } = refused else { panic!("{refused}") };
     assert!(cause.contains("no storage space") && cause.contains("could not be undone"), "{cause}");
@@ -276,8 +276,8 @@ fn does_a_log_refuse_everything_after_a_failed_sync_or_an_append_it_cannot_undo(
 }
 
 #[test]
-fn can_another_thread_sync_while_this_one_appends() {
-    let vfs = medium();
+fn concurrent_sync_and_append_succeed() {
+    let vfs = new_vfs();
     let mut log = writer(&vfs);
     let handle = log.sync_handle();
     let leader = std::thread::spawn(move || {
@@ -303,7 +303,7 @@ enum Step {
     Group(Vec<usize>),
     Sync,
     DiskFull(usize, usize),
-    /// An append that fails in the middle for no reason it tells.
+    /// An append that fails in the middle with an unspecific error.
     Fault(usize),
 }
 
@@ -325,13 +325,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn does_any_power_cut_leave_a_prefix_with_all_that_was_synced(
+    fn power_cut_leaves_prefix_with_all_synced_records(
         steps in prop::collection::vec(step(), 1..25),
         seal: bool,
         seeds in prop::collection::vec(any::<u64>(), 4),
         sealing_cut in 0u64..6,
     ) {
-        let vfs = medium();
+        let vfs = new_vfs();
         let mut log = writer(&vfs);
         vfs.sync_dir(Purpose::Log).unwrap();
         let (mut appended, mut synced) = (Vec::<Vec<u8>>::new(), 0);
@@ -358,18 +358,18 @@ proptest! {
                     synced = appended.len();
                 }
                 Step::DiskFull(size, budget) => {
-                    fill_up_after(&vfs, *budget as u64);
+                    limit_space(&vfs, *budget as u64);
                     match log.append(&[&record(appended.len(), *size)]) {
                         Ok(_) => appended.push(record(appended.len(), *size)),
-                        // Taken back with a sync.
+                        // Undone, with a sync.
                         Err(_) => synced = appended.len(),
                     }
-                    make_room(&vfs);
+                    remove_limit(&vfs);
                 }
             }
         }
         if seal {
-            // The power goes while sealing: anywhere in its operations.
+            // Power failure at any operation of sealing.
             vfs.cut_power_at(vfs.operations() + sealing_cut);
             let _ = log.seal();
         }
@@ -387,7 +387,7 @@ proptest! {
     }
 
     #[test]
-    fn do_any_bytes_give_an_answer(
+    fn arbitrary_bytes_do_not_panic(
         bytes in prop::collection::vec(any::<u8>(), 0..3000),
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
         sync: bool,

@@ -1,5 +1,5 @@
-//! Which edits a manifest gives back, after crashes at any operation, faults and damage.
-#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+//! Edits recovered from a manifest after crashes at any operation, faults and damage.
+#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
 mod support;
 
@@ -9,7 +9,7 @@ use siltstone_engine::{Error, Purpose};
 use siltstone_faults::{FaultKind, Faulty, Survival};
 use siltstone_table::{LogWriter, Manifest};
 use siltstone_vfs::Vfs;
-use support::{fill_up_after, make_room, medium, put};
+use support::{limit_space, new_vfs, put, remove_limit};
 
 const ENGINE: &str = "lsm";
 
@@ -22,8 +22,8 @@ fn edits(vfs: &Arc<Faulty>) -> Vec<String> {
 }
 
 #[test]
-fn do_edits_come_back_in_order_through_reopening_and_rewriting() {
-    let vfs = medium();
+fn edits_survive_reopen_and_rewrite_in_order() {
+    let vfs = new_vfs();
     assert!(!Manifest::exists(&*vfs).unwrap());
     let mut manifest = Manifest::create(vfs.clone(), ENGINE, b"start").unwrap();
     assert!(Manifest::exists(&*vfs).unwrap());
@@ -49,8 +49,8 @@ fn do_edits_come_back_in_order_through_reopening_and_rewriting() {
 }
 
 #[test]
-fn does_opening_write_nothing() {
-    let vfs = medium();
+fn open_writes_nothing() {
+    let vfs = new_vfs();
     Manifest::create(vfs.clone(), ENGINE, b"start").unwrap();
     let before = vfs.operations();
     open(&vfs).unwrap();
@@ -58,8 +58,8 @@ fn does_opening_write_nothing() {
 }
 
 #[test]
-fn does_a_manifest_ask_to_be_rewritten_when_it_has_grown() {
-    let vfs = medium();
+fn grown_manifest_wants_rewrite() {
+    let vfs = new_vfs();
     let mut manifest = Manifest::create(vfs, ENGINE, &[1; 1000]).unwrap();
     for _ in 0..20 {
         assert!(!manifest.wants_rewrite());
@@ -71,8 +71,12 @@ fn does_a_manifest_ask_to_be_rewritten_when_it_has_grown() {
     assert!(!manifest.wants_rewrite());
 }
 
-/// The life of a manifest: what it was told, as far as each step succeeded.
-fn live(vfs: &Arc<Faulty>, acknowledged: &mut usize, begun: &mut usize) -> Result<(), Error> {
+/// Runs a sequence of manifest operations until one fails, and counts acknowledged edits.
+fn run_history(
+    vfs: &Arc<Faulty>,
+    acknowledged: &mut usize,
+    begun: &mut usize,
+) -> Result<(), Error> {
     let mut step = |outcome: Result<(), Error>| {
         *begun += 1;
         outcome?;
@@ -100,24 +104,24 @@ fn history(vfs: &Arc<Faulty>) -> Result<String, Error> {
 }
 
 #[test]
-fn does_a_power_cut_at_any_operation_leave_every_acknowledged_edit() {
+fn power_cut_at_any_operation_keeps_acknowledged_edits() {
     let full = "0,1,2,3,4,5,6";
-    let whole = medium();
-    live(&whole, &mut 0, &mut 0).unwrap();
+    let whole = new_vfs();
+    run_history(&whole, &mut 0, &mut 0).unwrap();
     let total = whole.operations();
     assert!(total > 40);
     for operation in 0..=total {
-        let vfs = medium();
+        let vfs = new_vfs();
         vfs.cut_power_at(operation);
         let (mut acknowledged, mut begun) = (0, 0);
-        let outcome = live(&vfs, &mut acknowledged, &mut begun);
+        let outcome = run_history(&vfs, &mut acknowledged, &mut begun);
         // The last operation removes the old file, and that may fail.
         assert_eq!(outcome.is_ok(), operation + 1 >= total);
         for seed in 0..32 {
             let after = Arc::new(vfs.survivors(seed));
             if !Manifest::exists(&*after).unwrap() {
                 assert_eq!(acknowledged, 0, "operation {operation}");
-                // Whatever was left, a new store can begin here.
+                // In any state, a new manifest can be created here.
                 Manifest::create(after.clone(), ENGINE, b"0").unwrap();
                 continue;
             }
@@ -125,7 +129,7 @@ fn does_a_power_cut_at_any_operation_leave_every_acknowledged_edit() {
             assert!(full.starts_with(&got), "operation {operation}: {got}");
             let count = got.split(',').count();
             assert!(count >= acknowledged, "operation {operation}: {got} of {acknowledged}");
-            // And it can go on, durably.
+            // And it can be appended to, durably.
             let (mut manifest, _) = open(&after).unwrap();
             manifest.append(b"x").unwrap();
             let again = Arc::new(after.survivors_as(Survival::LoseAll, seed));
@@ -135,8 +139,8 @@ fn does_a_power_cut_at_any_operation_leave_every_acknowledged_edit() {
 }
 
 #[test]
-fn is_what_a_dead_process_wrote_durable_once_it_was_settled_and_not_before() {
-    let vfs = medium();
+fn recovered_edits_are_durable_after_settle() {
+    let vfs = new_vfs();
     let mut manifest = Manifest::create(vfs.clone(), ENGINE, b"0").unwrap();
     vfs.fail_next(FaultKind::Sync, 1);
     assert!(manifest.append(b"1").is_err());
@@ -147,7 +151,7 @@ fn is_what_a_dead_process_wrote_durable_once_it_was_settled_and_not_before() {
     assert_eq!((edits.len(), lost(&vfs).unwrap()), (2, "0".to_owned()));
     manifest.settle().unwrap();
     assert_eq!(lost(&vfs).unwrap(), "0,1");
-    // Once is enough, and a closed one needs none.
+    // A second call writes nothing, nor does the first after a clean close.
     let before = vfs.operations();
     manifest.settle().unwrap();
     assert_eq!(vfs.operations(), before);
@@ -160,8 +164,8 @@ fn is_what_a_dead_process_wrote_durable_once_it_was_settled_and_not_before() {
 }
 
 #[test]
-fn does_a_fault_leave_the_manifest_poisoned_until_it_is_reopened() {
-    let vfs = medium();
+fn fault_poisons_manifest_until_reopen() {
+    let vfs = new_vfs();
     let mut manifest = Manifest::create(vfs.clone(), ENGINE, b"0").unwrap();
     vfs.fail_next(FaultKind::Sync, 1);
     assert!(manifest.append(b"1").is_err());
@@ -175,32 +179,32 @@ fn does_a_fault_leave_the_manifest_poisoned_until_it_is_reopened() {
 }
 
 #[test]
-fn does_a_full_disk_refuse_the_edit_and_let_the_next_one_in() {
-    let vfs = medium();
+fn full_disk_fails_edit_and_next_edit_succeeds() {
+    let vfs = new_vfs();
     let mut manifest = Manifest::create(vfs.clone(), ENGINE, b"0").unwrap();
-    fill_up_after(&vfs, 0);
+    limit_space(&vfs, 0);
     assert!(manifest.append(&[7; 600]).unwrap_err().is_disk_full());
-    make_room(&vfs);
+    remove_limit(&vfs);
     manifest.append(b"1").unwrap();
-    // Before the first edit after opening, too: nothing but the old manifest is needed to read.
+    // Also before the first edit after an open, which only needs the old manifest.
     let (mut manifest, _) = open(&vfs).unwrap();
-    fill_up_after(&vfs, 0);
+    limit_space(&vfs, 0);
     assert!(manifest.append(b"refused").unwrap_err().is_disk_full());
-    make_room(&vfs);
+    remove_limit(&vfs);
     manifest.append(b"2").unwrap();
     assert_eq!(edits(&vfs), ["0", "1", "2"]);
 }
 
-/// Engines remove the files of an edit that a full disk refused: it must surely not be there.
+/// Engines remove the files of an edit that failed with a full disk, so it must not be there.
 #[test]
-fn does_an_edit_that_may_be_on_the_medium_never_count_as_refused_by_a_full_disk() {
+fn possibly_durable_edit_never_fails_as_disk_full() {
     for (kind, reopened) in [(FaultKind::Sync, false), (FaultKind::DirSync, true)] {
-        let vfs = medium();
+        let vfs = new_vfs();
         let mut manifest = Manifest::create(vfs.clone(), ENGINE, b"0").unwrap();
         if reopened {
             (manifest, _) = open(&vfs).unwrap();
-            // The first is before the rename.
-            vfs.fail_at(vfs.requests() + sync_dirs_until_the_switch(), kind);
+            // The first directory sync is before the rename.
+            vfs.fail_at(vfs.requests() + requests_until_switch(), kind);
         } else {
             vfs.fail_next(kind, 1);
         }
@@ -208,31 +212,31 @@ fn does_an_edit_that_may_be_on_the_medium_never_count_as_refused_by_a_full_disk(
         let error = manifest.append(b"1").unwrap_err();
         assert!(matches!(error, Error::ReadOnly { .. }), "{kind:?}: {error}");
         vfs.clear_faults();
-        // And indeed it is there when the process comes back.
+        // And indeed it is there after a restart.
         assert_eq!(edits(&vfs), ["0", "1"]);
     }
 }
 
-/// Requests of the first edit after opening, up to the last sync of the directory.
-fn sync_dirs_until_the_switch() -> u64 {
-    let vfs = medium();
+/// Requests of the first edit after an open, up to the last directory sync.
+fn requests_until_switch() -> u64 {
+    let vfs = new_vfs();
     Manifest::create(vfs.clone(), ENGINE, b"0").unwrap();
     let (mut manifest, _) = open(&vfs).unwrap();
     let before = vfs.requests();
     manifest.append(b"1").unwrap();
-    // Behind it the old manifest is removed, and others are looked for.
+    // After it the old manifest is removed, and others are searched for.
     vfs.requests() - before - 3
 }
 
-/// What is read back after a failed sync may be in memory only; the medium may have the edit before.
+/// After a failed sync, the edit may be only in the page cache.
 #[test]
-fn is_what_is_read_back_on_the_medium_once_it_is_settled() {
+fn edits_read_from_page_cache_are_durable_after_settle() {
     for kind in [FaultKind::Sync, FaultKind::DirSync] {
-        let vfs = medium();
+        let vfs = new_vfs();
         let mut manifest = Manifest::create(vfs.clone(), ENGINE, b"0").unwrap();
         if kind == FaultKind::DirSync {
             (manifest, _) = open(&vfs).unwrap();
-            vfs.fail_at(vfs.requests() + sync_dirs_until_the_switch(), kind);
+            vfs.fail_at(vfs.requests() + requests_until_switch(), kind);
         } else {
             vfs.fail_next(kind, 1);
         }
@@ -243,7 +247,7 @@ fn is_what_is_read_back_on_the_medium_once_it_is_settled() {
         assert_eq!(history(&cut()).unwrap(), "0", "{kind:?}");
         manifest.settle().unwrap();
         assert_eq!(history(&cut()).unwrap(), "0,1", "{kind:?}");
-        // There is nothing more to do, nor for one that was closed.
+        // A second call writes nothing, nor does the first after a clean close.
         let before = vfs.operations();
         manifest.settle().unwrap();
         assert_eq!(vfs.operations(), before);
@@ -255,8 +259,8 @@ fn is_what_is_read_back_on_the_medium_once_it_is_settled() {
 }
 
 #[test]
-fn is_another_engine_or_a_newer_version_refused_by_name() {
-    let vfs = medium();
+fn other_engine_or_newer_version_is_rejected_by_name() {
+    let vfs = new_vfs();
     Manifest::create(vfs.clone(), "silt", b"0").unwrap();
     match open(&vfs).map(|_| ()) {
         Err(Error::Refused { reason, .. }) => {
@@ -264,7 +268,7 @@ fn is_another_engine_or_a_newer_version_refused_by_name() {
         }
         other => panic!("{other:?}"),
     }
-    let vfs = medium();
+    let vfs = new_vfs();
     Manifest::create(vfs.clone(), ENGINE, b"0").unwrap();
     vfs.remove("MANIFEST-000001").unwrap();
     let mut log = LogWriter::create(&*vfs, "MANIFEST-000001", 1, Purpose::Manifest).unwrap();
@@ -273,12 +277,12 @@ fn is_another_engine_or_a_newer_version_refused_by_name() {
         Err(Error::Refused { reason, .. }) => assert!(reason.contains("format 9"), "{reason}"),
         other => panic!("{other:?}"),
     }
-    assert!(matches!(open(&medium()), Err(Error::Refused { .. })));
+    assert!(matches!(open(&new_vfs()), Err(Error::Refused { .. })));
 }
 
-/// A manifest of a snapshot and two edits, as bytes, sealed or not; and where the last edit begins.
+/// The bytes of a manifest with a snapshot and two edits, and the offset of the last edit.
 fn bytes(sealed: bool) -> (Arc<Faulty>, Vec<u8>, usize) {
-    let vfs = medium();
+    let vfs = new_vfs();
     let mut manifest = Manifest::create(vfs.clone(), ENGINE, b"snapshot").unwrap();
     manifest.append(b"first").unwrap();
     let last = manifest.bytes() as usize;
@@ -291,7 +295,7 @@ fn bytes(sealed: bool) -> (Arc<Faulty>, Vec<u8>, usize) {
 }
 
 #[test]
-fn is_every_flipped_byte_of_a_manifest_found() {
+fn flipped_byte_of_manifest_is_detected() {
     let (vfs, mut sealed, _) = bytes(true);
     let seal = sealed.len() - 7 - 16;
     for at in 0..sealed.len() {
@@ -299,7 +303,7 @@ fn is_every_flipped_byte_of_a_manifest_found() {
         put(&vfs, "MANIFEST-000001", &sealed);
         match open(&vfs) {
             Err(error) => assert!(error.is_corruption(), "byte {at}: {error}"),
-            // A seal that is damaged leaves a manifest as before it was closed: all edits.
+            // A damaged seal leaves the manifest as before its close: all edits.
             Ok((_, edits)) => assert!(at >= seal && edits.len() == 3, "byte {at}"),
         }
         sealed[at] ^= 0x20;
@@ -318,7 +322,7 @@ fn is_every_flipped_byte_of_a_manifest_found() {
 }
 
 #[test]
-fn does_a_manifest_cut_at_any_length_give_a_prefix_or_corruption() {
+fn truncated_manifest_yields_prefix_or_corruption() {
     let (vfs, whole, _) = bytes(true);
     for len in 0..whole.len() {
         put(&vfs, "MANIFEST-000001", &whole[..len]);

@@ -1,5 +1,5 @@
-//! What a sorted table answers, against a plain sorted list, and which damage it finds.
-#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+//! SSTable lookups and iteration, compared with a sorted list, and detection of damage.
+#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
 mod support;
 
@@ -17,7 +17,7 @@ use siltstone_table::{
     TableOptions, TableWriter,
 };
 use siltstone_vfs::{Mode, Vfs};
-use support::medium;
+use support::new_vfs;
 
 const NUMBER: FileNumber = FileNumber(12);
 
@@ -62,7 +62,7 @@ fn write(vfs: &Faulty, rows: &[Row], options: TableOptions) -> TableMeta {
     for row in rows {
         writer.add(row.entry()).unwrap();
     }
-    writer.add_meta("sketch", b"of another version".to_vec()).unwrap();
+    writer.add_meta("sketch", b"from another version".to_vec()).unwrap();
     writer.finish().unwrap()
 }
 
@@ -99,10 +99,10 @@ const COMPRESSIONS: [Compression; 3] =
     [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }];
 
 #[test]
-fn does_a_table_give_back_what_was_written_under_every_compression() {
+fn table_round_trips_under_every_compression() {
     let rows = rows(2000);
     for compression in COMPRESSIONS {
-        let vfs = medium();
+        let vfs = new_vfs();
         let meta = write(&vfs, &rows, TableOptions { compression, ..TableOptions::default() });
         let table = open(&vfs, None).unwrap();
         assert_eq!(table.meta(), &meta);
@@ -129,15 +129,15 @@ fn does_a_table_give_back_what_was_written_under_every_compression() {
             assert!(!there);
         }
         let other = table.meta_block("sketch", Purpose::Maintenance).unwrap();
-        assert_eq!(other.as_deref(), Some(&b"of another version"[..]));
+        assert_eq!(other.as_deref(), Some(&b"from another version"[..]));
         assert_eq!(table.meta_block("none", Purpose::Maintenance).unwrap(), None);
     }
 }
 
 #[test]
-fn does_a_lookup_find_the_newest_version_at_its_sequence() {
+fn lookup_finds_newest_version_at_sequence() {
     let rows = rows(700);
-    let vfs = medium();
+    let vfs = new_vfs();
     write(&vfs, &rows, TableOptions::default());
     let cache = Arc::new(BlockCache::new(1 << 20));
     for table in [open(&vfs, None).unwrap(), open(&vfs, Some(cache)).unwrap()] {
@@ -156,7 +156,7 @@ fn does_a_lookup_find_the_newest_version_at_its_sequence() {
             assert!(found.is_none());
         }
         for absent in [&b""[..], b"a", b"user", b"zzz", b"user99999"] {
-            // Past the filter, as its false positives come.
+            // Bypass the filter, as its false positives do.
             let hash = hash64(&rows[0].key);
             assert!(table.get(absent, hash, u64::MAX, Purpose::Get).unwrap().is_none());
         }
@@ -164,10 +164,10 @@ fn does_a_lookup_find_the_newest_version_at_its_sequence() {
 }
 
 #[test]
-fn does_the_filter_exclude_absent_keys_and_cost_one_read_at_most() {
+fn filter_excludes_absent_keys_and_lookup_takes_one_read() {
     let rows: Vec<_> =
         (0..10_000u64).map(|i| Row::put(&(2 * i).to_be_bytes(), i, &[1; 100])).collect();
-    let vfs = medium();
+    let vfs = new_vfs();
     write(&vfs, &rows, TableOptions::default());
     let table = open(&vfs, None).unwrap();
     let before = vfs.requests();
@@ -185,9 +185,9 @@ fn does_the_filter_exclude_absent_keys_and_cost_one_read_at_most() {
 }
 
 #[test]
-fn does_compaction_pass_the_cache_by_and_read_far_ahead() {
+fn compaction_iterator_bypasses_cache_and_reads_ahead() {
     let rows = rows(20_000);
-    let vfs = medium();
+    let vfs = new_vfs();
     let meta = write(&vfs, &rows, TableOptions::default());
     let cache = Arc::new(BlockCache::new(64 << 20));
     let table = open(&vfs, Some(cache.clone())).unwrap();
@@ -212,13 +212,13 @@ fn does_compaction_pass_the_cache_by_and_read_far_ahead() {
     assert_eq!(count(IterOptions::SCAN), 0);
     assert_eq!(cache.hits(), meta.blocks);
     drop(table);
-    assert_eq!(cache.resident_bytes(), 0, "a closed table leaves no blocks behind");
+    assert_eq!(cache.resident_bytes(), 0, "a closed table leaves no cached blocks");
 }
 
 #[test]
-fn does_the_cache_keep_to_its_bound() {
+fn cache_stays_within_capacity() {
     let rows = rows(20_000);
-    let vfs = medium();
+    let vfs = new_vfs();
     write(&vfs, &rows, TableOptions::default());
     let cache = Arc::new(BlockCache::new(256 << 10));
     let table = open(&vfs, Some(cache.clone())).unwrap();
@@ -230,8 +230,8 @@ fn does_the_cache_keep_to_its_bound() {
 }
 
 #[test]
-fn are_entries_out_of_order_or_over_limits_refused_and_the_rest_kept() {
-    let vfs = medium();
+fn invalid_entries_are_rejected_and_others_kept() {
+    let vfs = new_vfs();
     let mut writer =
         TableWriter::create(&*vfs, "000012.sst", NUMBER, TableOptions::default(), Purpose::Flush)
             .unwrap();
@@ -250,8 +250,8 @@ fn are_entries_out_of_order_or_over_limits_refused_and_the_rest_kept() {
 }
 
 #[test]
-fn is_a_table_without_entries_whole() {
-    let vfs = medium();
+fn empty_table_opens_and_verifies() {
+    let vfs = new_vfs();
     write(&vfs, &[], TableOptions::default());
     let table = open(&vfs, None).unwrap();
     check(&table).unwrap();
@@ -262,8 +262,8 @@ fn is_a_table_without_entries_whole() {
 }
 
 #[test]
-fn is_every_write_announced_to_the_rate_limit() {
-    let vfs = medium();
+fn rate_hook_is_called_before_every_write() {
+    let vfs = new_vfs();
     let total = Arc::new(AtomicU64::new(0));
     let seen = total.clone();
     let options = TableOptions::default();
@@ -280,8 +280,8 @@ fn is_every_write_announced_to_the_rate_limit() {
 }
 
 #[test]
-fn do_anchors_and_offsets_part_a_table_evenly() {
-    let vfs = medium();
+fn anchors_and_offsets_split_table_evenly() {
+    let vfs = new_vfs();
     let meta = write(&vfs, &rows(5000), TableOptions::default());
     let table = open(&vfs, None).unwrap();
     let anchors = table.anchors(3);
@@ -298,9 +298,9 @@ fn do_anchors_and_offsets_part_a_table_evenly() {
     assert!(table.approximate_offset(b"zzz") > meta.bytes / 2);
 }
 
-/// A small table with several blocks, and its bytes.
+/// A small SSTable with several blocks, and its bytes.
 fn small(compression: Compression) -> (Vec<Row>, Vec<u8>) {
-    let vfs = medium();
+    let vfs = new_vfs();
     let rows: Vec<_> = (0..40u64)
         .map(|i| {
             Row::put(format!("key{:03}", i / 2).as_bytes(), 100 - i, b"some value, some value")
@@ -317,7 +317,7 @@ fn small(compression: Compression) -> (Vec<Row>, Vec<u8>) {
 }
 
 #[test]
-fn is_every_flipped_bit_of_a_table_corruption_at_open_or_at_verify() {
+fn flipped_bit_is_corruption_at_open_or_verify() {
     for compression in COMPRESSIONS {
         let (_, mut bytes) = small(compression);
         for bit in 0..bytes.len() * 8 {
@@ -331,7 +331,7 @@ fn is_every_flipped_bit_of_a_table_corruption_at_open_or_at_verify() {
 }
 
 #[test]
-fn does_a_flipped_byte_never_change_an_answer() {
+fn flipped_byte_never_changes_result() {
     let (rows, mut bytes) = small(Compression::None);
     for at in 0..bytes.len() {
         bytes[at] ^= 0x11;
@@ -348,7 +348,7 @@ fn does_a_flipped_byte_never_change_an_answer() {
 }
 
 #[test]
-fn does_a_table_cut_or_extended_anywhere_not_open() {
+fn truncated_or_extended_table_does_not_open() {
     let (_, bytes) = small(Compression::None);
     for len in 0..bytes.len() {
         let cut = Table::from_bytes(&bytes[..len], NUMBER).err();
@@ -364,11 +364,11 @@ fn does_a_table_cut_or_extended_anywhere_not_open() {
 }
 
 #[test]
-fn is_a_block_in_the_wrong_place_or_of_another_file_found() {
+fn misplaced_or_foreign_block_is_detected() {
     let (_, bytes) = small(Compression::None);
     assert!(Table::from_bytes(&bytes, FileNumber(13)).err().unwrap().is_corruption());
     let table = Table::from_bytes(&bytes, NUMBER).unwrap();
-    // Two blocks of equal length change places.
+    // Swap two blocks of equal length.
     let first = table.approximate_offset(b"key000") as usize..;
     assert_eq!(first.start, 0);
     let offsets: Vec<_> = {
@@ -382,7 +382,7 @@ fn is_a_block_in_the_wrong_place_or_of_another_file_found() {
         .zip(offsets.windows(2).skip(1))
         .find(|(x, y)| x[1] - x[0] == y[1] - y[0])
         .map(|(x, y)| (x[0]..x[1], y[0]..y[1]))
-        .expect("two neighbours of equal length");
+        .expect("two adjacent blocks of equal length");
     let mut swapped = bytes.clone();
     swapped[a.clone()].copy_from_slice(&bytes[b.clone()]);
     swapped[b].copy_from_slice(&bytes[a]);
@@ -390,11 +390,11 @@ fn is_a_block_in_the_wrong_place_or_of_another_file_found() {
 }
 
 #[test]
-fn is_a_newer_version_refused_by_name() {
+fn newer_version_is_rejected_by_name() {
     let (_, mut bytes) = small(Compression::None);
     let footer = bytes.len() - 44;
     bytes[footer + 28] = 9;
-    // As a newer program would: with the right checksum, which starts from number and offset.
+    // As a newer program would: with the right checksum, seeded with number and offset.
     let seed = crc32c::crc32c(&NUMBER.0.to_le_bytes());
     let seed = crc32c::crc32c_append(seed, &(footer as u64).to_le_bytes());
     let crc = crc32c::crc32c_append(seed, &bytes[footer..footer + 32]);
@@ -405,7 +405,7 @@ fn is_a_newer_version_refused_by_name() {
     }
 }
 
-/// Where a move should land, on a plain list.
+/// Compares the iterator's position with one in a sorted list.
 fn expect(rows: &[Row], iter: &TableIter, there: bool, at: Option<usize>) {
     assert_eq!(there, at.is_some());
     assert_eq!(iter.valid(), at.is_some());
@@ -440,7 +440,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn do_all_moves_and_lookups_agree_with_a_sorted_list(
+    fn iteration_and_lookups_agree_with_sorted_list(
         mut rows in prop::collection::vec(row(), 1..120),
         targets in prop::collection::vec((key(), 0u64..20, 0u8..6), 1..40),
         block_bytes in 30usize..400,
@@ -450,7 +450,7 @@ proptest! {
     ) {
         rows.sort_by(|a, b| compare((&a.key, a.sequence), (&b.key, b.sequence)));
         rows.dedup_by(|a, b| a.key == b.key && a.sequence == b.sequence);
-        let vfs = medium();
+        let vfs = new_vfs();
         let compression = COMPRESSIONS[compression];
         let options = TableOptions { block_bytes, restart_interval, compression, ..TableOptions::default() };
         write(&vfs, &rows, options);
@@ -489,7 +489,7 @@ proptest! {
     }
 
     #[test]
-    fn do_any_bytes_give_an_answer(
+    fn arbitrary_bytes_do_not_panic(
         tail in prop::collection::vec(any::<u8>(), 0..300),
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {

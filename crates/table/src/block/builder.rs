@@ -1,15 +1,15 @@
-//! Laying out a data block.
+//! Block builder.
 //!
-//! Entries go into one buffer that is kept between blocks; a restart point is set every
-//! `restart_interval` entries. The layout is drawn in the module above.
+//! Entries are appended to one buffer, which is reused for the next block. Every
+//! `restart_interval` entries there is a restart point. The layout is drawn in [`super`].
 //!
-//! Invariant: the caller adds entries in order, which the table's writer checks once for all.
+//! Invariant: entries are added in order; the SSTable writer checks it.
 
 use super::common_prefix;
 use crate::kind::{EntryRef, Kind};
 use crate::varint::push_varint;
 
-/// Builds one block after the other.
+/// Builds blocks, one at a time.
 #[derive(Debug)]
 pub struct BlockBuilder {
     bytes: Vec<u8>,
@@ -21,7 +21,7 @@ pub struct BlockBuilder {
 }
 
 impl BlockBuilder {
-    /// Restart points every `restart_interval` entries (at least 1).
+    /// Sets a restart point every `restart_interval` entries (at least 1).
     pub fn new(restart_interval: usize) -> Self {
         BlockBuilder {
             bytes: Vec::new(),
@@ -32,7 +32,7 @@ impl BlockBuilder {
         }
     }
 
-    /// Adds the next entry in order. A block stays below 4 GiB.
+    /// Adds the next entry in order. A block must stay below 4 GiB.
     pub fn add(&mut self, entry: EntryRef<'_>) {
         let shared = if self.restarts.is_empty() || self.since_restart == self.restart_interval {
             self.restarts.push(self.bytes.len() as u32);
@@ -62,7 +62,7 @@ impl BlockBuilder {
         self.last_key.extend_from_slice(suffix);
     }
 
-    /// The key added last to this block; empty before the first.
+    /// The last key of this block; empty before the first.
     pub fn last_key(&self) -> &[u8] {
         &self.last_key
     }
@@ -72,12 +72,12 @@ impl BlockBuilder {
         self.restarts.is_empty()
     }
 
-    /// Bytes the block would have now, uncompressed.
+    /// The uncompressed size of the block so far, in bytes.
     pub fn len(&self) -> usize {
         self.bytes.len() + 4 * self.restarts.len() + 4
     }
 
-    /// Appends the restart points and gives the contents, until [`clear`](BlockBuilder::clear).
+    /// Appends the restart points and returns the contents; call [`clear`](Self::clear) afterwards.
     pub fn finish(&mut self) -> &[u8] {
         for restart in &self.restarts {
             self.bytes.extend_from_slice(&restart.to_le_bytes());
@@ -86,7 +86,7 @@ impl BlockBuilder {
         &self.bytes
     }
 
-    /// Begins the next block and keeps the memory.
+    /// Starts the next block, reusing the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.restarts.clear();

@@ -1,4 +1,4 @@
-//! A block as it stands on the medium: compressed or not, and checked.
+//! A block on disk: optionally compressed, with a checksum.
 //!
 //! ```text
 // ANCHOR: layout
@@ -9,19 +9,19 @@
 // ANCHOR_END: layout
 //! ```
 //!
-//! The checksum starts from the file's number and the frame's offset in the file, then covers
-//! `stored` and the compression byte: a frame of another file or place is damage. A block that
-//! compression would shrink by less than an eighth is stored plain, to be read faster. An unknown
-//! compression is refused as corruption; a new one needs a new format version of the table.
+//! The checksum is seeded with the file's number and the frame's offset in the file, and covers
+//! `stored` and the compression byte, so a frame from another file or offset fails it. A block that
+//! would shrink by less than an eighth is stored uncompressed, which reads faster. An unknown
+//! compression is reported as corruption; a new one needs a new format version of the SSTable.
 //!
 //! Invariant: decompression never allocates more than the stored length allows (255 times it for
 //! LZ4, 32,768 times for Zstandard, which their formats cannot exceed).
 //!
-//! Source: the trailer is LevelDB's, the seeding ours.
+//! Source: LevelDB's block trailer.
 
 use std::cell::RefCell;
 
-/// Bytes of a frame behind what is stored.
+/// Bytes of a frame after the stored contents.
 pub(crate) const TRAILER: usize = 5;
 
 const LZ4_RATIO: usize = 255;
@@ -30,19 +30,19 @@ const ZSTD_RATIO: usize = 32 << 10;
 /// How blocks are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     #[default]
     None,
-    /// LZ4: fast both ways.
+    /// LZ4: fast to compress and decompress.
     Lz4,
-    /// Zstandard at a level (1 fast to 19 small).
+    /// Zstandard at a level from 1 (fast) to 19 (small).
     Zstd {
         /// The level.
         level: i32,
     },
 }
 
-/// The checksums of one file: all of them start from its number.
+/// The checksums of one file, seeded with its number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileSum(u32);
 
@@ -51,7 +51,7 @@ impl FileSum {
         FileSum(crc32c::crc32c(&number.to_le_bytes()))
     }
 
-    /// The checksum of no bytes at `offset` of the file, to go on from.
+    /// The checksum of zero bytes at `offset` of the file, to be extended.
     #[inline]
     pub(crate) fn begin(self, offset: u64) -> u32 {
         crc32c::crc32c_append(self.0, &offset.to_le_bytes())
@@ -64,7 +64,7 @@ impl FileSum {
     }
 }
 
-/// Writes frames, with the memory that compression needs kept between them.
+/// Writes frames and reuses the compressor's memory between them.
 pub(crate) struct Framer {
     compression: Compression,
     zstd: Option<zstd::bulk::Compressor<'static>>,
@@ -79,7 +79,7 @@ impl Framer {
         Ok(Framer { compression, zstd })
     }
 
-    /// Appends the frame of `contents`, which will stand at `offset` of the file, to `out`.
+    /// Appends the frame of `contents`, at `offset` of the file, to `out`.
     pub(crate) fn frame(
         &mut self,
         out: &mut Vec<u8>,
@@ -128,11 +128,10 @@ impl Framer {
     }
 }
 
-/// Checks the frame that was read from `offset` and gives its contents: a buffer and how many of
-/// its bytes they are.
+/// Checks the frame read from `offset` and returns a buffer and the length of the contents in it.
 ///
 /// # Errors
-/// What does not hold.
+/// A message if the frame is invalid.
 pub(crate) fn open_frame(
     frame: Vec<u8>,
     sum: FileSum,
@@ -148,7 +147,7 @@ pub(crate) fn open_frame(
     }
 }
 
-/// Checks a frame in place and gives the length of what is stored.
+/// Checks a frame in place and returns the length of the stored contents.
 fn check_frame(frame: &[u8], sum: FileSum, offset: u64) -> Result<usize, &'static str> {
     let Some((covered, crc)) = frame.split_last_chunk::<4>() else {
         return Err("a block is too short");
@@ -170,7 +169,7 @@ fn decompress(stored: &[u8], kind: u8) -> Result<Vec<u8>, &'static str> {
     let ratio = match kind {
         1 => LZ4_RATIO,
         2 => ZSTD_RATIO,
-        _ => return Err("a block is compressed in an unknown way"),
+        _ => return Err("a block has an unknown compression"),
     };
     if len / ratio > packed.len() {
         return Err("a compressed block claims an impossible length");
@@ -182,7 +181,7 @@ fn decompress(stored: &[u8], kind: u8) -> Result<Vec<u8>, &'static str> {
             lz4_flex::block::decompress_into(packed, &mut contents).ok()
         }
         _ => ZSTD.with_borrow_mut(|zstd| {
-            // A decompressor is 150 KiB of memory, worth keeping by thread.
+            // A decompressor takes 150 KiB, so each thread reuses its own.
             if zstd.is_none() {
                 *zstd = zstd::bulk::Decompressor::new().ok();
             }

@@ -1,68 +1,68 @@
-//! Walking a block both ways.
+//! Bidirectional block iterator.
 //!
-//! The key is rebuilt in one buffer that is kept; the value is a range of the block. A step back
-//! walks again from the restart point before. A seek builds a key only where it lands.
+//! The key is rebuilt in one reused buffer; the value is a range of the block. A step back rescans
+//! from the preceding restart point. A seek builds only the key that it finds.
 //!
-//! Invariant: `key`, `value` and the rest describe one entry whenever `valid` is true; after an
-//! error the iterator stands nowhere.
+//! Invariant: `key`, `value` and the other accessors describe one entry while `valid` is true;
+//! after an error the iterator is unpositioned.
 
 use std::sync::Arc;
 
-use super::{Block, Malformed, RawEntry};
+use super::{Block, MalformedBlock, RawEntry};
 use crate::kind::{EntryRef, Kind};
 
-/// A position in a block, which it keeps alive.
+/// A position in a block. Keeps the block alive.
 #[derive(Debug)]
 pub struct BlockIter {
     block: Arc<Block>,
     key: Vec<u8>,
-    /// The offset of the entry under the iterator.
+    /// The offset of the entry at the iterator.
     at: usize,
-    /// That entry; `None` where it stands nowhere.
+    /// That entry; `None` if the iterator is unpositioned.
     entry: Option<RawEntry>,
 }
 
 impl BlockIter {
-    /// An iterator that stands nowhere yet.
+    /// An unpositioned iterator.
     pub fn new(block: Arc<Block>) -> Self {
         BlockIter { block, key: Vec::new(), at: 0, entry: None }
     }
 
-    /// Turns to another block and keeps the memory; gives the block before back.
+    /// Switches to another block, reusing the memory, and returns the previous block.
     pub fn reset(&mut self, block: Arc<Block>) -> Arc<Block> {
         self.entry = None;
         std::mem::replace(&mut self.block, block)
     }
 
-    /// Moves to the first entry. A block has at least one, if it is whole.
+    /// Moves to the first entry. A valid block has at least one.
     ///
     /// # Errors
     /// The entry is malformed.
-    pub fn first(&mut self) -> Result<bool, Malformed> {
+    pub fn first(&mut self) -> Result<bool, MalformedBlock> {
         self.key.clear();
         self.enter(0)
     }
 
-    /// Moves to the last entry. Cost: a walk over one restart interval.
+    /// Moves to the last entry. Cost: a scan of one restart interval.
     ///
     /// # Errors
-    /// An entry on the way is malformed.
-    pub fn last(&mut self) -> Result<bool, Malformed> {
-        self.walk_to_before(self.block.entries_end)
+    /// An entry read on the way is malformed.
+    pub fn last(&mut self) -> Result<bool, MalformedBlock> {
+        self.scan_to_before(self.block.entries_end)
     }
 
     /// Moves to the first entry not less than (key, sequence).
     ///
     /// # Errors
-    /// An entry on the way is malformed.
-    pub fn seek(&mut self, key: &[u8], sequence: u64) -> Result<bool, Malformed> {
+    /// An entry read on the way is malformed.
+    pub fn seek(&mut self, key: &[u8], sequence: u64) -> Result<bool, MalformedBlock> {
         self.entry = None;
         let Some(hit) = self.block.lower_bound(key, sequence)? else {
             return Ok(false);
         };
-        // Below or at what the walk matched, so within the target unless the block lies.
+        // At most what the scan matched, hence within the target, unless the block is malformed.
         let Some(shared) = key.get(..hit.entry.shared) else {
-            return Err(lies(hit.at));
+            return Err(bad_prefix_len(hit.at));
         };
         let suffix = self.block.slice(hit.entry.key_at, hit.entry.value_at);
         self.key.clear();
@@ -77,13 +77,13 @@ impl BlockIter {
     /// Moves to the last entry not greater than (key, sequence).
     ///
     /// # Errors
-    /// An entry on the way is malformed.
-    pub fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<bool, Malformed> {
+    /// An entry read on the way is malformed.
+    pub fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<bool, MalformedBlock> {
         self.entry = None;
         match self.block.lower_bound(key, sequence)? {
             None => self.last(),
             Some(hit) if hit.same_key && hit.entry.sequence == sequence => self.seek(key, sequence),
-            Some(hit) => self.walk_to_before(hit.at),
+            Some(hit) => self.scan_to_before(hit.at),
         }
     }
 
@@ -93,32 +93,32 @@ impl BlockIter {
     /// The entry is malformed.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "entries are lent, which Iterator cannot do")]
-    pub fn next(&mut self) -> Result<bool, Malformed> {
+    pub fn next(&mut self) -> Result<bool, MalformedBlock> {
         match self.entry {
             Some(entry) => self.enter(entry.end),
             None => Ok(false),
         }
     }
 
-    /// Moves to the entry before; the iterator must be valid. Cost: a walk over one restart
+    /// Moves to the previous entry; the iterator must be valid. Cost: a scan of one restart
     /// interval.
     ///
     /// # Errors
-    /// An entry on the way is malformed.
-    pub fn prev(&mut self) -> Result<bool, Malformed> {
+    /// An entry read on the way is malformed.
+    pub fn prev(&mut self) -> Result<bool, MalformedBlock> {
         match self.entry {
-            Some(_) => self.walk_to_before(self.at),
+            Some(_) => self.scan_to_before(self.at),
             None => Ok(false),
         }
     }
 
-    /// Whether the iterator stands on an entry.
+    /// Whether the iterator is positioned on an entry.
     #[inline]
     pub fn valid(&self) -> bool {
         self.entry.is_some()
     }
 
-    /// The entry under the iterator. Panics if it is not valid.
+    /// The entry at the iterator. Panics if it is not valid.
     #[inline]
     pub fn entry(&self) -> EntryRef<'_> {
         let entry = self.current();
@@ -131,64 +131,65 @@ impl BlockIter {
         }
     }
 
-    /// The key under the iterator. Panics if it is not valid.
+    /// The key at the iterator. Panics if it is not valid.
     #[inline]
     pub fn key(&self) -> &[u8] {
         debug_assert!(self.valid());
         &self.key
     }
 
-    /// The sequence number under the iterator. Panics if it is not valid.
+    /// The sequence number at the iterator. Panics if it is not valid.
     #[inline]
     pub fn sequence(&self) -> u64 {
         self.current().sequence
     }
 
-    /// The kind under the iterator. Panics if it is not valid.
+    /// The kind at the iterator. Panics if it is not valid.
     #[inline]
     pub fn kind(&self) -> Kind {
         self.current().kind
     }
 
-    /// When the entry under the iterator expires, in ms since 1970; 0 unless its kind is
+    /// When the entry at the iterator expires, in ms since 1970; 0 unless its kind is
     /// `PutExpiring`. Panics if it is not valid.
     #[inline]
     pub fn expires_at(&self) -> u64 {
         self.current().expires_at
     }
 
-    /// The value under the iterator. Panics if it is not valid.
+    /// The value at the iterator. Panics if it is not valid.
     #[inline]
     pub fn value(&self) -> &[u8] {
         let entry = self.current();
         self.block.slice(entry.value_at, entry.end)
     }
 
-    /// How many bytes the entry shares with the one before, and where it is in the block.
+    /// The length of the prefix shared with the previous entry, and the entry's offset in the
+    /// block.
     pub(crate) fn layout(&self) -> (usize, usize) {
         (self.current().shared, self.at)
     }
 
-    /// Whether the entry under the iterator is at a restart point.
+    /// Whether the entry at the iterator is at a restart point.
     pub(crate) fn at_restart(&self) -> bool {
         self.block.restart(self.block.restart_before(self.at)) == self.at
     }
 
     #[inline]
     fn current(&self) -> &RawEntry {
-        self.entry.as_ref().expect("the iterator stands on an entry")
+        self.entry.as_ref().expect("the iterator is valid")
     }
 
-    /// Decodes the entry at `at`, whose predecessor's key is in the buffer.
+    /// Decodes the entry at `at`; the buffer holds the preceding key.
     #[inline]
-    fn enter(&mut self, at: usize) -> Result<bool, Malformed> {
+    fn enter(&mut self, at: usize) -> Result<bool, MalformedBlock> {
         self.entry = None;
         if at >= self.block.entries_end {
             return Ok(false);
         }
         let entry = self.block.decode(at)?;
         if entry.shared > self.key.len() {
-            return Err(lies(at));
+            return Err(bad_prefix_len(at));
         }
         self.key.truncate(entry.shared);
         self.key.extend_from_slice(self.block.slice(entry.key_at, entry.value_at));
@@ -198,7 +199,7 @@ impl BlockIter {
     }
 
     /// Moves to the last entry that starts before `offset`.
-    fn walk_to_before(&mut self, offset: usize) -> Result<bool, Malformed> {
+    fn scan_to_before(&mut self, offset: usize) -> Result<bool, MalformedBlock> {
         self.entry = None;
         if offset == 0 {
             return Ok(false);
@@ -215,6 +216,6 @@ impl BlockIter {
     }
 }
 
-fn lies(offset: usize) -> Malformed {
-    Malformed { offset, reason: "an entry shares more bytes than the key before it has" }
+fn bad_prefix_len(offset: usize) -> MalformedBlock {
+    MalformedBlock { offset, reason: "an entry shares more bytes than the previous key has" }
 }

@@ -1,50 +1,50 @@
-//! The bytes of a record log.
+//! Record log format.
 //!
-//! A log is cut into blocks of 32 KiB so that a reader that lost its way can find the next footing.
-//! All integers are little endian.
+//! A log consists of blocks of 32 KiB, so that a reader can resynchronize after damage. All
+//! integers are little endian.
 //!
 //! ```text
 // ANCHOR: layout
 //! log      := block*  [seal block]
 //! block    := header  fragment*  zeros                      32,768 bytes, the last may be shorter
 //! header   := crc32c:u32  magic:"SLG"  version:u8  log number:u64  synced_to:u64         24 bytes
-//! fragment := crc32c:u32  len:u16  type:u8  payload[len]                              7 + len bytes
+//! fragment := crc32c:u32  len:u16  type:u8  payload[len]                            7 + len bytes
 //!   type & 0x7f   1 = full record   2 = first   3 = middle   4 = last fragment of one   5 = seal
 //!   type & 0x80   PREV_SYNCED: all before this fragment's *record* was durable when it was written
-//! seal block := header  fragment of type 5, payload = data_end:u64  records:u64; the file ends here, but
-//!              for zeros if the power was cut amid sealing
+//! seal block := header  fragment of type 5, payload = data_end:u64  records:u64
+//!               end of file, or zeros if the power failed during sealing
 // ANCHOR_END: layout
 //! ```
 //!
-//! `synced_to` is the length of the file known durable when the block was begun. A fragment never
-//! starts in the last 7 bytes of a block; those are zeros. `data_end` is where the last record ends;
-//! between it and the seal block are zeros.
+//! `synced_to` is the length of the file known to be durable when the block was started. A fragment
+//! never starts in the last 7 bytes of a block; those are zeros. `data_end` is the end of the last
+//! record; the gap up to the seal block is zeros.
 //!
-//! Checksum of a header: log number, its offset in the file, and the header from the magic on.
-//! Checksum of a fragment: log number, its offset in the file, len, type, payload. So bytes of
-//! another file or from another place are as wrong as flipped ones.
+//! A header's checksum covers the log number, the header's offset in the file, and the header from
+//! the magic on; a fragment's covers the log number, its offset, len, type and payload. Bytes from
+//! another file or offset therefore fail it.
 //!
-//! A reader older than the version in a whole header refuses the log by name. Type 0 never occurs,
-//! so space that was never written (zeros) is never taken for a record.
+//! A reader rejects a log whose header has a newer version. Type 0 never occurs, so unwritten space
+//! (zeros) is never taken for a record.
 //!
-//! Source: the block-and-fragment idea is LevelDB's log; `synced_to`, PREV_SYNCED and the seal are
-//! ours, to tell a torn tail from damage.
+//! Source: the blocks and fragments of LevelDB's log; `synced_to`, PREV_SYNCED and the seal are
+//! additions, to distinguish a torn tail from corruption.
 
 /// Bytes of a block.
-pub(crate) const BLOCK: u64 = 32 << 10;
+pub(crate) const BLOCK_BYTES: u64 = 32 << 10;
 /// Bytes of a block header.
-pub(crate) const HEADER: u64 = 24;
+pub(crate) const HEADER_BYTES: u64 = 24;
 /// Bytes of a fragment header.
-pub(crate) const FRAGMENT: u64 = 7;
-/// Type flag: everything before the record was durable.
+pub(crate) const FRAGMENT_HEADER_BYTES: u64 = 7;
+/// Type flag: everything before the record is durable.
 pub(crate) const PREV_SYNCED: u8 = 0x80;
 /// Bytes of the seal's payload.
-pub(crate) const SEAL: u64 = 16;
+pub(crate) const SEAL_BYTES: u64 = 16;
 
 const MAGIC: [u8; 3] = *b"SLG";
 const VERSION: u8 = 1;
 
-/// What part of a record a fragment is.
+/// The part of a record that a fragment holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Part {
@@ -56,7 +56,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// The part of a record that starts or not, ends or not, with this fragment.
+    /// The part of a fragment that is the first or not, the last or not, of its record.
     pub(crate) fn of(first: bool, last: bool) -> Part {
         match (first, last) {
             (true, true) => Part::Full,
@@ -78,22 +78,22 @@ impl Part {
     }
 }
 
-/// The checksums of one log: all of them start from its number.
+/// The checksums of one log, seeded with its number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogSum {
     number: u64,
     seed: u32,
 }
 
-/// Why a block header does not hold.
+/// Why a block header is invalid.
 pub(crate) enum HeaderFault {
-    /// It is damaged or was never written.
+    /// Damaged or never written.
     Damaged(&'static str),
-    /// It is whole, and of a version that this reader does not know.
+    /// Valid, but of a version that this reader does not know.
     Newer(u8),
 }
 
-/// A whole fragment.
+/// A valid fragment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fragment {
     pub(crate) part: Part,
@@ -108,8 +108,8 @@ impl LogSum {
     }
 
     /// The header of the block at `offset`.
-    pub(crate) fn header(&self, offset: u64, synced_to: u64) -> [u8; HEADER as usize] {
-        let mut out = [0; HEADER as usize];
+    pub(crate) fn header(&self, offset: u64, synced_to: u64) -> [u8; HEADER_BYTES as usize] {
+        let mut out = [0; HEADER_BYTES as usize];
         out[4..7].copy_from_slice(&MAGIC);
         out[7] = VERSION;
         out[8..16].copy_from_slice(&self.number.to_le_bytes());
@@ -119,10 +119,10 @@ impl LogSum {
         out
     }
 
-    /// Checks the header of the block at `offset` and gives its `synced_to`.
+    /// Checks the header of the block at `offset` and returns its `synced_to`.
     pub(crate) fn parse_header(&self, offset: u64, block: &[u8]) -> Result<u64, HeaderFault> {
-        let Some(bytes) = block.first_chunk::<{ HEADER as usize }>() else {
-            return Err(HeaderFault::Damaged("the block header is cut off"));
+        let Some(bytes) = block.first_chunk::<{ HEADER_BYTES as usize }>() else {
+            return Err(HeaderFault::Damaged("the block header is truncated"));
         };
         if bytes[4..7] != MAGIC || le32(bytes) != self.header_sum(offset, &bytes[4..]) {
             return Err(HeaderFault::Damaged("the block header does not match its checksum"));
@@ -143,28 +143,29 @@ impl LogSum {
         offset: u64,
         kind: u8,
         payload: &[u8],
-    ) -> [u8; FRAGMENT as usize] {
+    ) -> [u8; FRAGMENT_HEADER_BYTES as usize] {
         // A payload is shorter than a block, so its length fits.
         let len = (payload.len() as u16).to_le_bytes();
         let crc = self.fragment_sum(offset, len, kind, payload).to_le_bytes();
         [crc[0], crc[1], crc[2], crc[3], len[0], len[1], kind]
     }
 
-    /// Checks the fragment at `offset`; `bytes` reach to the end of its block at most.
+    /// Checks the fragment at `offset`; `bytes` may extend up to the end of its block.
     pub(crate) fn parse_fragment(
         &self,
         offset: u64,
         bytes: &[u8],
     ) -> Result<Fragment, &'static str> {
-        let Some((head, rest)) = bytes.split_first_chunk::<{ FRAGMENT as usize }>() else {
-            return Err("a fragment's header is cut off");
+        let Some((head, rest)) = bytes.split_first_chunk::<{ FRAGMENT_HEADER_BYTES as usize }>()
+        else {
+            return Err("a fragment's header is truncated");
         };
         let Some(part) = Part::from_byte(head[6]) else {
             return Err("there is no fragment");
         };
         let len = u16::from_le_bytes([head[4], head[5]]);
         let Some(payload) = rest.get(..usize::from(len)) else {
-            return Err("a fragment is cut off");
+            return Err("a fragment is truncated");
         };
         if le32(head) != self.fragment_sum(offset, [head[4], head[5]], head[6], payload) {
             return Err("a fragment does not match its checksum");
@@ -182,8 +183,8 @@ impl LogSum {
 }
 
 /// The payload of a seal.
-pub(crate) fn seal_payload(data_end: u64, records: u64) -> [u8; SEAL as usize] {
-    let mut out = [0; SEAL as usize];
+pub(crate) fn seal_payload(data_end: u64, records: u64) -> [u8; SEAL_BYTES as usize] {
+    let mut out = [0; SEAL_BYTES as usize];
     out[..8].copy_from_slice(&data_end.to_le_bytes());
     out[8..].copy_from_slice(&records.to_le_bytes());
     out
@@ -191,12 +192,12 @@ pub(crate) fn seal_payload(data_end: u64, records: u64) -> [u8; SEAL as usize] {
 
 /// `data_end` and the number of records from a seal's payload.
 pub(crate) fn parse_seal(payload: &[u8]) -> Option<(u64, u64)> {
-    (payload.len() as u64 == SEAL).then(|| (le64(payload), le64(&payload[8..])))
+    (payload.len() as u64 == SEAL_BYTES).then(|| (le64(payload), le64(&payload[8..])))
 }
 
-/// Whether a fragment may start at this place of a block.
+/// Whether a fragment may start at this offset of a block.
 pub(crate) fn fits_fragment(in_block: u64) -> bool {
-    BLOCK - in_block > FRAGMENT
+    BLOCK_BYTES - in_block > FRAGMENT_HEADER_BYTES
 }
 
 fn le32(bytes: &[u8]) -> u32 {
@@ -212,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_a_fragment_bound_to_its_log_its_place_and_every_bit() {
+    fn fragment_checksum_covers_log_offset_and_every_bit() {
         let sum = LogSum::new(7);
         let mut bytes = sum.fragment(100, Part::Full as u8 | PREV_SYNCED, b"payload").to_vec();
         bytes.extend_from_slice(b"payload");
@@ -228,15 +229,15 @@ mod tests {
     }
 
     #[test]
-    fn is_a_header_of_a_newer_version_told_from_damage() {
+    fn newer_header_version_is_distinguished_from_damage() {
         let sum = LogSum::new(7);
-        let mut bytes = sum.header(BLOCK, 5);
-        assert!(matches!(sum.parse_header(BLOCK, &bytes), Ok(5)));
+        let mut bytes = sum.header(BLOCK_BYTES, 5);
+        assert!(matches!(sum.parse_header(BLOCK_BYTES, &bytes), Ok(5)));
         assert!(matches!(sum.parse_header(0, &bytes), Err(HeaderFault::Damaged(_))));
         bytes[7] = 9;
-        assert!(matches!(sum.parse_header(BLOCK, &bytes), Err(HeaderFault::Damaged(_))));
-        let crc = sum.header_sum(BLOCK, &bytes[4..]);
+        assert!(matches!(sum.parse_header(BLOCK_BYTES, &bytes), Err(HeaderFault::Damaged(_))));
+        let crc = sum.header_sum(BLOCK_BYTES, &bytes[4..]);
         bytes[..4].copy_from_slice(&crc.to_le_bytes());
-        assert!(matches!(sum.parse_header(BLOCK, &bytes), Err(HeaderFault::Newer(9))));
+        assert!(matches!(sum.parse_header(BLOCK_BYTES, &bytes), Err(HeaderFault::Newer(9))));
     }
 }

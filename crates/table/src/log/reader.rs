@@ -1,12 +1,11 @@
-//! Reading a log: in order, or one record by its position.
+//! Log readers: sequential, and by position.
 //!
-//! [`LogReader`] walks the fragments and hands out a record as a slice of its read buffer where the
-//! record is one fragment, and assembles it where it is several. At the first bytes that do not hold
-//! it asks `damage` whether they had been durable. [`LogAccess`] reads single records of a log that
-//! is no longer written, or of one that is being written.
+//! [`LogReader`] returns a record as a slice of its read buffer if it is one fragment, and
+//! assembles it otherwise. At the first invalid bytes it asks `tail` whether they had been
+//! durable. [`LogAccess`] reads single records of a log, which may still be written to.
 //!
-//! Invariant: memory is bounded by the read buffer (256 KiB) plus the largest record that is really
-//! there; the walk advances with every step, so it ends.
+//! Invariant: memory is bounded by the read buffer (256 KiB) plus the largest actual record; every
+//! step advances, so reading terminates.
 
 use std::sync::Arc;
 
@@ -14,20 +13,21 @@ use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::{File, Mode, Vfs};
 
 use super::format::{
-    BLOCK, FRAGMENT, HEADER, HeaderFault, LogSum, Part, fits_fragment, parse_seal,
+    BLOCK_BYTES, FRAGMENT_HEADER_BYTES, HEADER_BYTES, HeaderFault, LogSum, Part, fits_fragment,
+    parse_seal,
 };
 use super::writer::Shared;
 use crate::bytes_file::BytesFile;
 
-/// The walk reads this many bytes at once.
-const CHUNK: u64 = 8 * BLOCK;
+/// Bytes per sequential read.
+const CHUNK_BYTES: u64 = 8 * BLOCK_BYTES;
 
-/// What the reader may expect of the log.
+/// What the reader expects of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogMode {
-    /// The writer may have been cut off: a torn tail of writes that were never synced is no error.
+    /// After a possible crash: a torn tail of unsynced writes is no error.
     Recover,
-    /// The log was sealed: anything missing is corruption.
+    /// The log was sealed: any missing byte is corruption.
     Sealed,
 }
 
@@ -36,25 +36,25 @@ pub enum LogMode {
 pub enum LogEnd {
     /// With its seal: nothing is missing.
     Sealed,
-    /// After a whole record, with nothing behind it.
+    /// After a whole record, with nothing after it.
     Clean,
-    /// In bytes that are no record and, for all that can be told, had not been synced.
+    /// In invalid bytes that, on all evidence, had not been synced.
     Torn {
-        /// Bytes behind the last whole record.
+        /// Bytes after the last whole record.
         dropped_bytes: u64,
     },
 }
 
-/// A record, borrowed from the reader until its next move.
+/// A record, borrowed from the reader until its next call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogRecord<'a> {
-    /// Where it starts in the file, in bytes: what `append` returned and [`LogAccess`] takes.
+    /// Its offset in the file, as returned by `append` and taken by [`LogAccess`].
     pub position: u64,
     /// Its bytes.
     pub bytes: &'a [u8],
 }
 
-/// Walks a log from its start.
+/// Reads a log sequentially from its start.
 pub struct LogReader {
     pub(super) file: Arc<dyn File>,
     pub(super) name: String,
@@ -62,40 +62,40 @@ pub struct LogReader {
     mode: LogMode,
     /// The file's length when it was opened.
     pub(super) len: u64,
-    /// The next byte to look at.
+    /// The next byte to parse.
     at: u64,
-    /// Where the last whole record ends.
+    /// The end of the last whole record.
     pub(super) end: u64,
     pub(super) records: u64,
     chunk: Vec<u8>,
     chunk_at: u64,
-    /// A record of several fragments.
+    /// The buffer for a record of several fragments.
     assembled: Vec<u8>,
     finished: Option<Result<LogEnd>>,
-    /// Something met so far says that bytes of this log were synced.
+    /// There was proof so far that bytes of this log were synced.
     was_synced: bool,
 }
 
-/// One step of the walk. Ranges are of the chunk.
+/// One parsing step. Ranges refer to the chunk.
 enum Step {
-    /// A block header or padding: nothing to hand out.
-    Over,
+    /// A block header or padding, to be skipped.
+    Skip,
     Fragment {
         part: Part,
         at: u64,
         payload: std::ops::Range<usize>,
     },
-    /// Bytes that do not hold, or the end of the file.
+    /// Invalid bytes, or the end of the file.
     Stop {
         reason: &'static str,
     },
 }
 
 impl LogReader {
-    /// Opens the log `name`, written under `number`.
+    /// Opens the log `name`, written with `number`.
     ///
     /// # Errors
-    /// The medium's.
+    /// I/O errors.
     pub fn open(vfs: &dyn Vfs, name: &str, number: u64, mode: LogMode) -> Result<Self> {
         Self::from_file(vfs.open(name, Mode::Read)?, name, number, mode)
     }
@@ -103,7 +103,7 @@ impl LogReader {
     /// Reads a log from an open file; `name` is for messages.
     ///
     /// # Errors
-    /// The medium's.
+    /// I/O errors.
     pub fn from_file(file: Arc<dyn File>, name: &str, number: u64, mode: LogMode) -> Result<Self> {
         Ok(LogReader {
             len: file.len()?,
@@ -125,8 +125,8 @@ impl LogReader {
     /// The next record; `None` at the log's end, which [`end`](LogReader::end) then describes.
     ///
     /// # Errors
-    /// `Corruption` where bytes that had been durable are damaged; `Refused` for a newer format; the
-    /// medium's. The same answer is given from then on.
+    /// `Corruption` if durable bytes are damaged; `Refused` for a newer format; I/O errors. All
+    /// later calls return the same result.
     #[expect(clippy::should_implement_trait, reason = "records are lent, which Iterator cannot do")]
     pub fn next(&mut self) -> Result<Option<LogRecord<'_>>> {
         match &self.finished {
@@ -150,41 +150,41 @@ impl LogReader {
         }
     }
 
-    /// How the log ended; `None` while it has not, or after an error.
+    /// How the log ended; `None` before the end and after an error.
     pub fn end(&self) -> Option<LogEnd> {
         self.finished.as_ref().and_then(|end| end.as_ref().ok()).copied()
     }
 
-    /// Where the last whole record that was handed out ends, in bytes.
+    /// The end of the last whole record returned, in bytes.
     pub fn valid_bytes(&self) -> u64 {
         self.end
     }
 
-    /// Whether anything met so far proves that the log was ever synced. A proof is written with the
-    /// first record after a sync, so a log that was synced once, at its end, has none.
+    /// Whether there was proof so far that the log was ever synced. Proof is written with the first
+    /// record after a sync, so a log that was synced only at its end has none.
     pub fn was_synced(&self) -> bool {
         self.was_synced
     }
 
-    /// Records handed out so far.
+    /// Records returned so far.
     pub fn records(&self) -> u64 {
         self.records
     }
 
     /// The next record (its position, and its range of the chunk unless it was assembled), or the
     /// log's end.
-    #[expect(clippy::type_complexity, reason = "private, and a name would say no more")]
+    #[expect(clippy::type_complexity, reason = "private; a type alias would not help")]
     fn advance(&mut self) -> Result<Result<(u64, Option<std::ops::Range<usize>>), LogEnd>> {
-        let mut begun = None;
+        let mut record_start = None;
         self.assembled.clear();
         let (position, payload) = loop {
-            match self.step()? {
-                Step::Over => {}
-                Step::Stop { reason } => return self.stop(begun.is_some(), reason).map(Err),
-                Step::Fragment { part, at, payload } => match (part, begun) {
+            match self.parse_next()? {
+                Step::Skip => {}
+                Step::Stop { reason } => return self.stop(record_start.is_some(), reason).map(Err),
+                Step::Fragment { part, at, payload } => match (part, record_start) {
                     (Part::Full, None) => break (at, Some(payload)),
                     (Part::First, None) => {
-                        begun = Some(at);
+                        record_start = Some(at);
                         self.assembled.extend_from_slice(&self.chunk[payload]);
                     }
                     (Part::Middle, Some(_)) => {
@@ -195,7 +195,7 @@ impl LogReader {
                         break (position, None);
                     }
                     (Part::Seal, None) => return self.check_seal(at, payload).map(Err),
-                    // No loss of sectors makes whole fragments change their order.
+                    // No loss of sectors can reorder valid fragments.
                     _ => return Err(self.corruption(at, "a fragment is out of order")),
                 },
             }
@@ -205,20 +205,20 @@ impl LogReader {
         Ok(Ok((position, payload)))
     }
 
-    /// Parses what stands at `self.at` and moves over it.
-    fn step(&mut self) -> Result<Step> {
+    /// Parses the bytes at `self.at` and advances past them.
+    fn parse_next(&mut self) -> Result<Step> {
         if self.at >= self.len {
             return Ok(Step::Stop { reason: "the file ends" });
         }
-        let (at, in_block) = (self.at, self.at % BLOCK);
+        let (at, in_block) = (self.at, self.at % BLOCK_BYTES);
         let range = self.load(at - in_block)?;
         let block = &self.chunk[range.clone()];
         if in_block == 0 {
             return match self.sum.parse_header(at, block) {
                 Ok(synced_to) => {
                     self.was_synced |= synced_to > 0;
-                    self.at += HEADER;
-                    Ok(Step::Over)
+                    self.at += HEADER_BYTES;
+                    Ok(Step::Skip)
                 }
                 Err(HeaderFault::Damaged(reason)) => Ok(Step::Stop { reason }),
                 Err(HeaderFault::Newer(version)) => Err(self.newer(version)),
@@ -230,42 +230,42 @@ impl LogReader {
                 return Ok(Step::Stop { reason: "the padding of a block is not zero" });
             }
             self.at += rest.len() as u64;
-            return Ok(Step::Over);
+            return Ok(Step::Skip);
         }
         match self.sum.parse_fragment(at, rest) {
             Err(reason) => Ok(Step::Stop { reason }),
             Ok(fragment) => {
-                let from = range.start + (in_block + FRAGMENT) as usize;
-                // Of the first record the flag says nothing: there was nothing before it.
+                let from = range.start + (in_block + FRAGMENT_HEADER_BYTES) as usize;
+                // For the first record the flag proves nothing: nothing precedes it.
                 self.was_synced |= fragment.prev_synced && self.records > 0;
                 self.was_synced |= fragment.part == Part::Seal;
-                self.at += FRAGMENT + fragment.len as u64;
+                self.at += FRAGMENT_HEADER_BYTES + fragment.len as u64;
                 Ok(Step::Fragment { part: fragment.part, at, payload: from..from + fragment.len })
             }
         }
     }
 
-    /// Makes the block at `block_at` present and returns its range of the chunk, shorter than a
+    /// Loads the block at `block_at` and returns its range of the chunk, which is shorter than a
     /// block at the end of the file.
     fn load(&mut self, block_at: u64) -> Result<std::ops::Range<usize>> {
-        let held = self.chunk_at..self.chunk_at + self.chunk.len() as u64;
-        if !held.contains(&block_at) {
-            let len = CHUNK.min(self.len - block_at) as usize;
-            // Empty while it is being filled: a failed read must not leave old bytes at a new place.
+        let loaded = self.chunk_at..self.chunk_at + self.chunk.len() as u64;
+        if !loaded.contains(&block_at) {
+            let len = CHUNK_BYTES.min(self.len - block_at) as usize;
+            // Empty during the read, so that a failed read leaves no stale bytes at the new offset.
             let mut chunk = std::mem::take(&mut self.chunk);
             chunk.resize(len, 0);
             let read = self.file.read_at(block_at, &mut chunk, Purpose::Recovery);
-            read.or_else(|error| self.read_shorter(block_at, &mut chunk, error))?;
+            read.or_else(|error| self.read_truncated(block_at, &mut chunk, error))?;
             self.chunk = chunk;
             self.chunk_at = block_at;
         }
         let from = (block_at - self.chunk_at) as usize;
-        Ok(from..self.chunk.len().min(from + BLOCK as usize))
+        Ok(from..self.chunk.len().min(from + BLOCK_BYTES as usize))
     }
 
-    /// Reads what is there of `chunk` after `error`, if the file has become shorter: the writer may have
-    /// given back the zeros behind its end since the file was opened. Zeros they stay.
-    fn read_shorter(&self, at: u64, chunk: &mut [u8], error: Error) -> Result<()> {
+    /// Handles a read `error` if the file has become shorter: the writer may have released its
+    /// preallocated zeros since the file was opened. The missing bytes read as zeros.
+    fn read_truncated(&self, at: u64, chunk: &mut [u8], error: Error) -> Result<()> {
         let there = self.file.len()?.saturating_sub(at);
         if there >= chunk.len() as u64 {
             return Err(error);
@@ -275,14 +275,14 @@ impl LogReader {
         if there.is_empty() { Ok(()) } else { self.file.read_at(at, there, Purpose::Recovery) }
     }
 
-    /// The bytes of the block at `block_at`, for `damage`.
+    /// The bytes of the block at `block_at`, for `tail`.
     pub(super) fn block(&mut self, block_at: u64) -> Result<&[u8]> {
         let range = self.load(block_at)?;
         Ok(&self.chunk[range])
     }
 
     fn stop(&mut self, amid_record: bool, reason: &'static str) -> Result<LogEnd> {
-        let end = self.assess(self.at, amid_record, reason)?;
+        let end = self.classify_tail(self.at, amid_record, reason)?;
         if self.mode == LogMode::Sealed && end != LogEnd::Sealed {
             return Err(self.corruption(self.at, &format!("{reason}, and the log was sealed")));
         }
@@ -296,25 +296,25 @@ impl LogReader {
         match seal {
             Some(seal) if seal == (end, records) && is_last => Ok(LogEnd::Sealed),
             Some(seal) if seal == (end, records) => {
-                Err(self.corruption(self.at, "there are bytes behind the seal"))
+                Err(self.corruption(self.at, "there are bytes after the seal"))
             }
-            _ => Err(self.corruption(at, "the seal does not fit the log")),
+            _ => Err(self.corruption(at, "the seal does not match the log")),
         }
     }
 
-    /// Whether the file ends at `end`. If the power was cut amid sealing, zeros may be behind: what the
-    /// medium had ready there, given back and not yet durably.
+    /// Whether the file ends at `end`. After a power failure during sealing, zeros may follow: the
+    /// preallocated tail, whose release was not yet durable.
     pub(super) fn ends_at(&mut self, end: u64) -> Result<bool> {
         if self.mode == LogMode::Sealed {
             return Ok(end == self.len);
         }
-        let mut block_at = end - end % BLOCK;
+        let mut block_at = end - end % BLOCK_BYTES;
         while block_at < self.len {
             let from = end.saturating_sub(block_at) as usize;
             if self.block(block_at)?.iter().skip(from).any(|&byte| byte != 0) {
                 return Ok(false);
             }
-            block_at += BLOCK;
+            block_at += BLOCK_BYTES;
         }
         Ok(true)
     }
@@ -328,7 +328,7 @@ impl LogReader {
     }
 }
 
-/// The log `name` is of a newer version.
+/// The log `name` has a newer version.
 pub(super) fn newer(name: &str, version: u8) -> Error {
     Error::Refused {
         path: name.to_owned(),
@@ -336,7 +336,7 @@ pub(super) fn newer(name: &str, version: u8) -> Error {
     }
 }
 
-/// Reads single records of a log by position, while it is written or later. Any number of threads.
+/// Reads single records of a log by position, also while it is written. Thread-safe.
 pub struct LogAccess {
     file: Arc<dyn File>,
     name: String,
@@ -344,24 +344,24 @@ pub struct LogAccess {
     len: Length,
 }
 
-/// How far a log goes.
+/// The length of a log.
 enum Length {
-    /// No one writes it any more.
+    /// No longer written to.
     Fixed(u64),
-    /// Up to what its writer has appended.
+    /// Up to what the writer has appended.
     Growing(Arc<Shared>),
 }
 
 impl LogAccess {
-    /// Opens the log `name`, written under `number`.
+    /// Opens the log `name`, written with `number`.
     ///
     /// # Errors
-    /// The medium's.
+    /// I/O errors.
     pub fn open(vfs: &dyn Vfs, name: &str, number: u64) -> Result<Self> {
         Self::from_file(vfs.open(name, Mode::Read)?, name, number)
     }
 
-    /// The log that a writer appends to: its records can be read as soon as they are appended.
+    /// A log with an active writer: a record is readable as soon as it is appended.
     pub(super) fn growing(file: Arc<dyn File>, sum: LogSum, shared: Arc<Shared>) -> Self {
         let name = shared.name.clone();
         LogAccess { file, name, sum, len: Length::Growing(shared) }
@@ -390,17 +390,17 @@ impl LogAccess {
     /// Reads from an open file; `name` is for messages.
     ///
     /// # Errors
-    /// The medium's.
+    /// I/O errors.
     pub fn from_file(file: Arc<dyn File>, name: &str, number: u64) -> Result<Self> {
         let len = Length::Fixed(file.len()?);
         Ok(LogAccess { file, name: name.into(), sum: LogSum::new(number), len })
     }
 
-    /// Replaces `out` with the record at `position`, which has about `expected` bytes. Cost: one
-    /// read request of that size (two if it was too small), then one for each further block.
+    /// Replaces `out` with the record at `position`, of about `expected` bytes. Cost: one read
+    /// request of that size (two if it was too small), then one for each further block.
     ///
     /// # Errors
-    /// `Corruption` if there is no whole record at `position`; the medium's.
+    /// `Corruption` if there is no valid record at `position`; I/O errors.
     pub fn read(
         &self,
         position: u64,
@@ -412,7 +412,7 @@ impl LogAccess {
         let mut buffer = Vec::new();
         let (mut at, mut first) = (position, true);
         loop {
-            let left = FRAGMENT + expected.saturating_sub(out.len() as u64);
+            let left = FRAGMENT_HEADER_BYTES + expected.saturating_sub(out.len() as u64);
             let part = self.fragment(at, left, &mut buffer, purpose)?;
             match (part, first) {
                 (Part::Full, true) | (Part::First, true) | (Part::Middle | Part::Last, false) => {}
@@ -422,13 +422,12 @@ impl LogAccess {
             if matches!(part, Part::Full | Part::Last) {
                 return Ok(());
             }
-            at = (at / BLOCK + 1) * BLOCK + HEADER;
+            at = (at / BLOCK_BYTES + 1) * BLOCK_BYTES + HEADER_BYTES;
             first = false;
         }
     }
 
-    /// Reads the fragment at `at`, of about `expected` bytes, leaves its payload in `buffer` and
-    /// returns its part.
+    /// Reads the fragment at `at`, of about `expected` bytes, into `buffer` and returns its part.
     fn fragment(
         &self,
         at: u64,
@@ -436,16 +435,16 @@ impl LogAccess {
         buffer: &mut Vec<u8>,
         purpose: Purpose,
     ) -> Result<Part> {
-        let (in_block, len) = (at % BLOCK, self.file_bytes());
-        if in_block < HEADER || !fits_fragment(in_block) || at >= len {
-            return Err(Error::corruption(&self.name, at, "no record can be here"));
+        let (in_block, len) = (at % BLOCK_BYTES, self.file_bytes());
+        if in_block < HEADER_BYTES || !fits_fragment(in_block) || at >= len {
+            return Err(Error::corruption(&self.name, at, "no record can start here"));
         }
-        let most = (BLOCK - in_block).min(len - at);
-        let mut have = most.min(expected.max(FRAGMENT));
+        let most = (BLOCK_BYTES - in_block).min(len - at);
+        let mut have = most.min(expected.max(FRAGMENT_HEADER_BYTES));
         buffer.resize(have as usize, 0);
         self.file.read_at(at, buffer, purpose)?;
         if let [_, _, _, _, a, b, _, ..] = buffer[..] {
-            let whole = (FRAGMENT + u64::from(u16::from_le_bytes([a, b]))).min(most);
+            let whole = (FRAGMENT_HEADER_BYTES + u64::from(u16::from_le_bytes([a, b]))).min(most);
             if whole > have {
                 buffer.resize(whole as usize, 0);
                 self.file.read_at(at + have, &mut buffer[have as usize..], purpose)?;
@@ -456,19 +455,19 @@ impl LogAccess {
             .sum
             .parse_fragment(at, &buffer[..have as usize])
             .map_err(|reason| Error::corruption(&self.name, at, reason))?;
-        buffer.drain(..FRAGMENT as usize);
+        buffer.drain(..FRAGMENT_HEADER_BYTES as usize);
         buffer.truncate(fragment.len);
         Ok(fragment.part)
     }
 }
 
-/// Records of a log with the position of each, in bytes.
+/// Records of a log with their positions in bytes.
 pub type PositionedRecords = Vec<(u64, Vec<u8>)>;
 
-/// Reads a whole log from bytes: the records with their positions, and how it ended.
+/// Parses a whole log: the records with their positions, and how it ended.
 ///
 /// # Errors
-/// As [`LogReader::next`]. Bytes of any content give an answer, in memory bounded by their length.
+/// As [`LogReader::next`]. Arbitrary bytes give a result, with memory bounded by their length.
 pub fn parse_log(bytes: &[u8], number: u64, mode: LogMode) -> Result<(PositionedRecords, LogEnd)> {
     let mut reader = LogReader::from_file(Arc::new(BytesFile::new(bytes)), "log", number, mode)?;
     let mut records = Vec::new();
@@ -476,6 +475,6 @@ pub fn parse_log(bytes: &[u8], number: u64, mode: LogMode) -> Result<(Positioned
         records.push((record.position, record.bytes.to_vec()));
     }
     let end =
-        reader.end().ok_or_else(|| Error::Invalid("the walk over a log has no end".into()))?;
+        reader.end().ok_or_else(|| Error::Invalid("reading a log did not reach its end".into()))?;
     Ok((records, end))
 }

@@ -1,97 +1,94 @@
-//! Replaying a chain of logs: which of them count, and how far.
+//! Replay of a write-ahead log: which segments are valid, and how far.
 //!
 //! ```text
-//!   logs on the medium   4   7 ──▶ 9 ──╳ 12        first log needed: 7
-//!                        │   └──┬──┘     └ 9 ends earlier than 12's link says: a power cut took
+//!   segments on disk     4   7 ──▶ 9 ──╳ 12        first segment needed: 7
+//!                        │   └──┬──┘     └ 9 is shorter than 12's link states: a power cut took
 //!                        │      │          its tail, and 12 is not replayed
 //!                        │      replayed, record by record
-//!                        └ in tables: not read
+//!                        └ flushed to tables: not read
 //! ```
 //!
-//! That something is missing is a power cut's right only if nothing behind it had been synced: a
-//! synced write syncs the logs before it first. So a log that is not replayed and was synced or
-//! sealed is damage: not its own, but that of the log at which the chain breaks, which is named.
+//! A power cut may take a tail only if nothing after it was synced, because a synced write first
+//! syncs all older segments. So if a segment is not replayed although it was synced or sealed, the
+//! log is corrupt; the error names the segment at which the chain breaks.
 //!
-//! Invariant: the records that are replayed are a prefix of those that were appended, and hold all
-//! that were synced; or the answer is an error.
-//!
-//! Source: ours.
+//! Invariant: the replayed records are a prefix of the appended ones that contains all synced
+//! records; otherwise the result is an error.
 
 use std::collections::BTreeMap;
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::{Mode, Vfs};
 
-use super::chain::{KIND_LINK, Link};
+use super::wal::{KIND_LINK, Link};
 use super::{LogMode, LogReader};
 use crate::{FileKind, FileNumber, parse_file_name};
 
-/// What takes the records of a chain, in order.
+/// Receives the records of a write-ahead log, in order.
 pub trait Replay {
-    /// The log `number` comes next. What had begun in the log before and has no end never was.
+    /// The segment `number` starts. An incomplete group of the previous segment is void.
     ///
     /// # Errors
-    /// Whatever keeps it from being replayed.
+    /// Any reason not to replay it.
     fn begin(&mut self, number: u64) -> Result<()>;
 
-    /// The record that begins at `position` of the log begun last.
+    /// The record at `position` of the current segment.
     ///
     /// # Errors
-    /// Whatever keeps it from being replayed; [`malformed`] if its bytes make no sense.
+    /// Any reason not to replay it; [`malformed`] if its contents are invalid.
     fn record(&mut self, position: u64, bytes: &[u8]) -> Result<()>;
 
-    /// The log begun last holds records up to `end`, its number and length.
+    /// The current segment has records up to `end`, its number and length.
     fn end(&mut self, end: Link) {
         let _ = end;
     }
 }
 
-/// What was replayed.
+/// The result of a replay.
 #[derive(Debug, Default)]
-pub struct Replayed {
-    /// All logs that were found, in order, replayed or not: their numbers are taken.
+pub struct ReplaySummary {
+    /// All segments found, in order, replayed or not: their numbers are in use.
     pub found: Vec<u64>,
-    /// Those that were replayed.
+    /// The replayed segments.
     pub logs: Vec<u64>,
-    /// The last of them and its length: what the next log must name.
+    /// The last replayed segment and its length: the link for the next one.
     pub end: Link,
-    /// They end with one that was not sealed. What they hold may be in doubt, because the run that
-    /// wrote it may have seen a sync fail: no later sync repairs that.
+    /// The last replayed segment was not sealed. Its durability is unconfirmed, because the process
+    /// that wrote it may have seen a failed sync, which no later sync repairs.
     pub is_doubtful: bool,
 }
 
-/// A record that passed its checksum and still makes no sense.
+/// An error for a record with a valid checksum and invalid contents.
 pub fn malformed(log: u64, position: u64, reason: impl Into<String>) -> Error {
     Error::corruption(FileKind::Log.name(FileNumber(log)), position, reason)
 }
 
-/// Replays the logs from `first`, the first that is needed. `sealed` was sealed at a clean close.
-/// Afterwards what was replayed is durable.
+/// Replays the segments from `first`, the first one needed. `sealed` is the segment that a clean
+/// close sealed. When this returns, all replayed records are durable.
 ///
 /// # Errors
-/// Corruption, if what had been synced or sealed is not there; those of the medium and of `into`.
+/// `Corruption` if synced or sealed records are missing; I/O errors; errors of `into`.
 pub fn replay(
     vfs: &dyn Vfs,
     first: u64,
     sealed: Option<u64>,
     into: &mut dyn Replay,
-) -> Result<Replayed> {
+) -> Result<ReplaySummary> {
     replay_synced(vfs, first, sealed, None, into)
 }
 
-/// The same where it is known from elsewhere that a log, unless it is no longer needed, was durable
-/// up to a length.
+/// The same where it is known that a segment, unless obsolete, was durable up to a length.
 ///
 /// # Errors
-/// Those of [`replay`](fn@replay); `Corruption` if so much is not there.
+/// Those of [`replay`](fn@replay); `Corruption` if the segment is shorter.
 pub fn replay_synced(
     vfs: &dyn Vfs,
     first: u64,
     sealed: Option<u64>,
     synced: Option<(u64, u64)>,
     into: &mut dyn Replay,
-) -> Result<Replayed> {
-    let mut replayed = Replayed { found: logs_from(vfs, first)?, ..Replayed::default() };
+) -> Result<ReplaySummary> {
+    let mut replayed = ReplaySummary { found: logs_from(vfs, first)?, ..ReplaySummary::default() };
     let mut chain = Chain { first, ..Chain::default() };
     for number in replayed.found.clone() {
         let reader = open(vfs, number, sealed)?;
@@ -109,8 +106,8 @@ pub fn replay_synced(
             return Err(chain.broken.unwrap_or_else(lost));
         }
     }
-    // What was read may be in the page cache only, if just the process had died. The next log is
-    // about to claim that these are whole.
+    // After a process crash the records may be only in the page cache, and the next segment is
+    // about to state that these are complete.
     for &number in &replayed.logs {
         let name = FileKind::Log.name(FileNumber(number));
         vfs.open(&name, Mode::ReadWrite)?.sync(Purpose::Recovery)?;
@@ -119,7 +116,7 @@ pub fn replay_synced(
     Ok(replayed)
 }
 
-/// The numbers of the logs from `first` on, ascending.
+/// The numbers of the existing segments from `first` on, ascending.
 pub(super) fn logs_from(vfs: &dyn Vfs, first: u64) -> Result<Vec<u64>> {
     let names = vfs.list()?;
     let logs = names.iter().filter_map(|name| match parse_file_name(name) {
@@ -136,30 +133,30 @@ fn open(vfs: &dyn Vfs, number: u64, sealed: Option<u64>) -> Result<LogReader> {
     LogReader::open(vfs, &FileKind::Log.name(FileNumber(number)), number, mode)
 }
 
-/// What is known of the logs that were read so far.
+/// State of the segments read so far.
 #[derive(Default)]
 struct Chain {
-    /// The first log that is needed.
+    /// The first segment that is needed.
     first: u64,
-    /// Where the whole records of each log end.
+    /// The end of the whole records of each segment.
     ends: BTreeMap<u64, u64>,
-    /// Which log lacks something, so that the next one does not follow it.
+    /// The first break of the chain.
     broken: Option<Error>,
 }
 
 impl Chain {
-    /// Why the log `number`, which begins with `link` if it has records, does not follow the one
-    /// before: that one is missing or ends too early, or this is no log of the chain.
-    fn blame(&self, number: u64, link: Option<Link>) -> Option<Error> {
+    /// The reason why the segment `number`, which starts with `link` if it has records, does not
+    /// follow: its predecessor is missing or too short, or it is not part of the chain.
+    fn break_reason(&self, number: u64, link: Option<Link>) -> Option<Error> {
         let name = FileKind::Log.name(FileNumber(number));
         let link = link?;
         if link.number < self.first.max(1) || link.number >= number {
-            return Some(malformed(number, 0, "it does not follow the logs before it"));
+            return Some(malformed(number, 0, "it does not follow the previous logs"));
         }
         let Some(&end) = self.ends.get(&link.number) else {
             return Some(malformed(link.number, 0, format!("it is missing: {name} follows it")));
         };
-        let short = format!("it ends here, and {name} says that it had {} bytes", link.bytes);
+        let short = format!("it ends here, and {name} states that it had {} bytes", link.bytes);
         (end != link.bytes).then(|| malformed(link.number, end, short))
     }
 }
@@ -168,7 +165,7 @@ fn replay_log(
     mut reader: LogReader,
     number: u64,
     chain: &mut Chain,
-    replayed: &mut Replayed,
+    replayed: &mut ReplaySummary,
     into: &mut dyn Replay,
 ) -> Result<()> {
     let (mut first_link, mut is_chained) = (None, false);
@@ -180,7 +177,7 @@ fn replay_log(
             first_link = Some(link);
             is_chained = match replayed.logs.last() {
                 Some(_) => link == replayed.end,
-                // Logs below the first are not needed: whatever they held is elsewhere.
+                // Segments below the first are not needed.
                 None => link.number < chain.first.max(1),
             };
             if is_chained {
@@ -188,11 +185,11 @@ fn replay_log(
                 into.begin(number)?;
             }
         } else if record.bytes.first() == Some(&KIND_LINK) {
-            return Err(malformed(number, position, "a link behind other records"));
+            return Err(malformed(number, position, "a link after other records"));
         } else if is_chained {
             into.record(position, record.bytes)?;
         }
-        // Else the reader goes on only to learn whether anything in it was synced.
+        // Otherwise the reader continues only to learn whether anything in it was synced.
     }
     chain.ends.insert(number, reader.valid_bytes());
     if is_chained {
@@ -201,10 +198,10 @@ fn replay_log(
         return Ok(());
     }
     if chain.broken.is_none() {
-        chain.broken = chain.blame(number, first_link);
+        chain.broken = chain.break_reason(number, first_link);
     }
     if reader.was_synced() {
-        let lost = || malformed(number, 0, "the log before it lost writes that had been synced");
+        let lost = || malformed(number, 0, "the previous log lost writes that had been synced");
         return Err(chain.broken.clone().unwrap_or_else(lost));
     }
     Ok(())
@@ -218,11 +215,11 @@ mod tests {
     use siltstone_vfs::Ram;
     use std::sync::Arc;
 
-    /// Remembers what it is given.
+    /// Collects the records.
     #[derive(Default)]
-    struct Heard(Vec<(u64, Vec<u8>)>, u64);
+    struct Collector(Vec<(u64, Vec<u8>)>, u64);
 
-    impl Replay for Heard {
+    impl Replay for Collector {
         fn begin(&mut self, number: u64) -> Result<()> {
             self.1 = number;
             Ok(())
@@ -234,7 +231,7 @@ mod tests {
         }
     }
 
-    /// Logs 3, 5 and 8 with two records each; `synced` syncs in the end.
+    /// Segments 3, 5 and 8 with two records each; `synced` syncs at the end.
     fn chain(synced: bool) -> Arc<dyn Vfs> {
         let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         let mut log = WalWriter::create(&vfs, 3, Link::default()).unwrap();
@@ -249,78 +246,78 @@ mod tests {
         if synced {
             log.sync().unwrap();
         }
-        // More records after the sync prove what had been durable.
+        // A record after the sync proves what was durable.
         log.append(&[[b"\x01", b"three"]], &mut Vec::new()).unwrap();
         vfs
     }
 
     #[test]
-    fn is_a_log_that_was_only_prepared_no_part_of_the_chain() {
+    fn spare_segment_is_not_part_of_log() {
         let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         let mut log = WalWriter::create(&vfs, 3, Link::default()).unwrap();
         log.append(&[[b"\x01", b"one"]], &mut Vec::new()).unwrap();
         let next = SpareSegment::create(vfs.as_ref(), 5).unwrap();
-        // As if the process died now: the one that was prepared has no record.
-        let (logs, records, replayed) = heard(&vfs, 3).unwrap();
+        // As after a crash now: the spare segment has no record.
+        let (logs, records, replayed) = replay_all(&vfs, 3).unwrap();
         assert_eq!((logs, records, replayed.found), (vec![3], 1, vec![3, 5]));
         assert_eq!(replayed.logs, [3]);
 
         log.rotate_to(next).unwrap();
         log.append(&[[b"\x01", b"two"]], &mut Vec::new()).unwrap();
         log.sync().unwrap();
-        let (logs, records, replayed) = heard(&vfs, 3).unwrap();
+        let (logs, records, replayed) = replay_all(&vfs, 3).unwrap();
         assert_eq!((logs, records, replayed.logs), (vec![3, 5], 2, vec![3, 5]));
         let next = SpareSegment::create(vfs.as_ref(), 8).unwrap();
         next.remove(vfs.as_ref());
-        assert_eq!(heard(&vfs, 3).unwrap().2.found, [3, 5]);
+        assert_eq!(replay_all(&vfs, 3).unwrap().2.found, [3, 5]);
     }
 
-    fn heard(vfs: &Arc<dyn Vfs>, first: u64) -> Result<(Vec<u64>, usize, Replayed)> {
-        let mut heard = Heard::default();
-        let replayed = replay(vfs.as_ref(), first, None, &mut heard)?;
-        let mut logs: Vec<u64> = heard.0.iter().map(|&(log, _)| log).collect();
+    fn replay_all(vfs: &Arc<dyn Vfs>, first: u64) -> Result<(Vec<u64>, usize, ReplaySummary)> {
+        let mut collector = Collector::default();
+        let replayed = replay(vfs.as_ref(), first, None, &mut collector)?;
+        let mut logs: Vec<u64> = collector.0.iter().map(|&(log, _)| log).collect();
         logs.dedup();
-        Ok((logs, heard.0.len(), replayed))
+        Ok((logs, collector.0.len(), replayed))
     }
 
-    fn cut(vfs: &Arc<dyn Vfs>, number: u64) {
+    fn truncate_log(vfs: &Arc<dyn Vfs>, number: u64) {
         let file = vfs.open(&FileKind::Log.name(FileNumber(number)), Mode::ReadWrite).unwrap();
         file.set_len(file.len().unwrap() - 3).unwrap();
     }
 
     #[test]
-    fn is_a_whole_chain_replayed_and_what_is_not_needed_left() {
+    fn obsolete_segments_are_not_replayed() {
         let vfs = chain(true);
-        let (logs, records, replayed) = heard(&vfs, 0).unwrap();
+        let (logs, records, replayed) = replay_all(&vfs, 0).unwrap();
         assert_eq!((logs, records), (vec![3, 5, 8], 7));
         assert!(replayed.is_doubtful);
-        let (logs, records, _) = heard(&vfs, 5).unwrap();
+        let (logs, records, _) = replay_all(&vfs, 5).unwrap();
         assert_eq!((logs, records), (vec![5, 8], 5));
     }
 
     #[test]
-    fn does_a_lost_tail_end_the_chain() {
+    fn lost_tail_ends_replay() {
         let vfs = chain(false);
-        cut(&vfs, 5);
-        let (logs, records, replayed) = heard(&vfs, 0).unwrap();
+        truncate_log(&vfs, 5);
+        let (logs, records, replayed) = replay_all(&vfs, 0).unwrap();
         assert_eq!((logs, records), (vec![3, 5], 3));
         assert_eq!((replayed.found, replayed.logs), (vec![3, 5, 8], vec![3, 5]));
     }
 
     #[test]
-    fn is_the_loss_of_what_was_synced_damage() {
+    fn loss_of_synced_records_is_corruption() {
         let vfs = chain(true);
-        cut(&vfs, 5);
-        assert!(heard(&vfs, 0).unwrap_err().is_corruption());
+        truncate_log(&vfs, 5);
+        assert!(replay_all(&vfs, 0).unwrap_err().is_corruption());
         let vfs = chain(true);
         vfs.remove(&FileKind::Log.name(FileNumber(5))).unwrap();
-        assert!(heard(&vfs, 5).unwrap_err().is_corruption());
-        let sealed = replay(chain(true).as_ref(), 9, Some(9), &mut Heard::default());
+        assert!(replay_all(&vfs, 5).unwrap_err().is_corruption());
+        let sealed = replay(chain(true).as_ref(), 9, Some(9), &mut Collector::default());
         assert!(sealed.unwrap_err().is_corruption());
     }
 
     #[test]
-    fn log_cut_back_after_failed_append_claims_nothing_of_logs_before_it() {
+    fn truncated_append_does_not_claim_earlier_segments_synced() {
         let faulty = Faulty::new(1);
         let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
         let mut log = WalWriter::create(&vfs, 3, Link::default()).unwrap();
@@ -332,12 +329,12 @@ mod tests {
         assert!(log.append(&[[b"\x01", b"refused"]], &mut Vec::new()).is_err());
         log.append(&[[b"\x01", b"taken"]], &mut Vec::new()).unwrap();
         let survivor: Arc<dyn Vfs> = Arc::new(faulty.survivors_as(Survival::LoseAll, 1));
-        let (_, records, replayed) = heard(&survivor, 0).unwrap();
+        let (_, records, replayed) = replay_all(&survivor, 0).unwrap();
         assert_eq!((records, replayed.logs.len()), (0, 0), "log 3 was never synced");
     }
 
     #[test]
-    fn chain_takes_no_more_after_next_log_that_could_not_be_undone() {
+    fn wal_is_read_only_after_failed_rotation_that_cannot_be_undone() {
         let faulty = Faulty::new(1);
         let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
         let mut log = WalWriter::create(&vfs, 3, Link::default()).unwrap();

@@ -1,15 +1,17 @@
-//! Appending records to a log.
+//! Log writer.
 //!
-//! Each append (or group) is laid out in one buffer that is kept between appends, and goes out in
-//! one write; a record of more than a mebibyte goes out in several. A [`SyncHandle`] lets another
-//! thread (the leader of a group commit) sync while this one appends.
+//! An append (or a group of appends) is encoded into one reused buffer and written with one
+//! request; a record over 1 MiB takes several. With a [`SyncHandle`], another thread (the leader of
+//! a group commit) syncs while this one appends.
 //!
-//! After a fault:
-//! * A failed append cuts the file back to the last whole record and syncs that, so that no sector
-//!   of the failed record can surface behind a later one. Then the log goes on (a full disk may have
-//!   space again). If cutting back fails too, the append is `ReadOnly` instead of what failed, since its record
-//!   may be there after the next opening, and the log refuses all further appends.
-//! * A failed sync leaves unknown what it covered: the log refuses all further appends and syncs.
+//! After an error:
+//! * A failed append truncates the file to the last whole record and syncs that, so that no sector
+//!   of the failed record can resurface after a later one. Then the log stays usable (a full disk
+//!   may get space again). If truncating fails too, the append returns `ReadOnly` instead of its
+//!   own error, because its record may exist after the next open, and the log rejects all further
+//!   appends.
+//! * A failed sync leaves it unknown what is durable: the log rejects all further appends and
+//!   syncs.
 //!
 //! Invariant: the bytes before `len` are whole records in the order of the calls, and `synced_to`
 //! never exceeds what a successful sync covered.
@@ -21,24 +23,26 @@ use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::{File, Vfs, removed};
 
 use super::LogAccess;
-use super::format::{BLOCK, FRAGMENT, LogSum, PREV_SYNCED, Part, fits_fragment, seal_payload};
+use super::format::{
+    BLOCK_BYTES, FRAGMENT_HEADER_BYTES, LogSum, PREV_SYNCED, Part, fits_fragment, seal_payload,
+};
 
-/// More than this many buffered bytes are written out even amid a record.
-const PIECE_BYTES: usize = 1 << 20;
+/// A buffer of this size is written out even in the middle of a record.
+const WRITE_BYTES: usize = 1 << 20;
 
 /// The largest record, in bytes.
 pub const MAX_RECORD_BYTES: u64 = u32::MAX as u64;
 
-/// The writing end of a log. Dropping it leaves the log unsealed, as a crash would.
+/// Appends to a log. Dropping it leaves the log unsealed, as after a crash.
 pub struct LogWriter {
     shared: Arc<Shared>,
     sum: LogSum,
-    /// Where the next byte goes, buffered bytes counted.
+    /// The log's length including buffered bytes.
     tail: u64,
-    /// Bytes laid out and not yet written; they belong at `tail - buffer.len()`.
+    /// Encoded bytes not yet written; their offset is `tail - buffer.len()`.
     buffer: Vec<u8>,
-    /// Whether the append under way has gone to the medium, in part or whole.
-    reached_medium: bool,
+    /// Whether any part of the current append has been written to the file.
+    reached_file: bool,
     records: u64,
 }
 
@@ -54,27 +58,27 @@ pub(super) struct Shared {
     purpose: Purpose,
     /// The file's length up to the last append that succeeded.
     written: AtomicU64,
-    /// How much of it is durable.
+    /// The durable length.
     synced: AtomicU64,
-    /// Why the log takes no more.
+    /// Why the log rejects appends.
     fault: OnceLock<String>,
 }
 
 impl LogWriter {
-    /// Creates the log `name`, which must not be there. Its *name* is durable only after the
-    /// caller's `sync_dir`. `number` is told to every reader again: it seeds the checksums.
+    /// Creates the log `name`, which must not exist. Its *name* is durable only after the caller's
+    /// `sync_dir`. Every reader needs the same `number`, which seeds the checksums.
     ///
     /// # Errors
-    /// The medium's.
+    /// I/O errors.
     pub fn create(vfs: &dyn Vfs, name: &str, number: u64, purpose: Purpose) -> Result<Self> {
         Ok(Self::of(vfs.create(name)?, name, number, purpose))
     }
 
-    /// The same for a log that will grow by many small appends: the medium may make it ready ahead
-    /// (see [`Vfs::create_append`]).
+    /// The same for a log that will grow by many small appends, which the file system may prepare
+    /// for (see [`Vfs::create_append`]).
     ///
     /// # Errors
-    /// The medium's.
+    /// I/O errors.
     pub fn create_append(vfs: &dyn Vfs, name: &str, number: u64, purpose: Purpose) -> Result<Self> {
         Ok(Self::of(vfs.create_append(name)?, name, number, purpose))
     }
@@ -93,24 +97,23 @@ impl LogWriter {
             sum: LogSum::new(number),
             tail: 0,
             buffer: Vec::new(),
-            reached_medium: false,
+            reached_file: false,
             records: 0,
         }
     }
 
-    /// Appends one record, given in `parts` to spare the caller a copy, and returns its position.
-    /// It is in the file, not yet durable. Cost: one write request up to a mebibyte.
+    /// Appends one record, the concatenation of `parts`, and returns its position. It is in the
+    /// file but not yet durable. Cost: one write request per MiB.
     ///
     /// # Errors
-    /// `TooLarge` over [`MAX_RECORD_BYTES`]; the medium's: the record is not in the log. `ReadOnly`
-    /// after a fault that could not be undone: it may be in the log if this is the first such
-    /// error.
+    /// `TooLarge` over [`MAX_RECORD_BYTES`] and I/O errors: the record is not in the log.
+    /// `ReadOnly` after a failure that could not be undone: the record may be in the log if this is
+    /// the first such error.
     pub fn append(&mut self, parts: &[&[u8]]) -> Result<u64> {
         self.transact(|log| log.stage(parts))
     }
 
-    /// Appends several records in one write and adds their positions to `positions`: all of them,
-    /// or none after an error.
+    /// Appends several records in one write, all or none, and adds their positions to `positions`.
     ///
     /// # Errors
     /// As [`append`](LogWriter::append).
@@ -132,26 +135,24 @@ impl LogWriter {
         outcome
     }
 
-    /// Makes all that was appended durable.
+    /// Makes all appended records durable. Cost besides the sync: one query of the file's links.
     ///
     /// # Errors
-    /// The medium's, after which the log refuses everything; that the file was removed meanwhile,
-    /// by somebody else: whoever owns the log removes it last of all. Cost beside the sync's: a
-    /// request for the file's links.
+    /// I/O errors, after which the log rejects everything; an error if another process removed the
+    /// file (the owner of a log removes it only after its last use).
     pub fn sync(&mut self) -> Result<()> {
         self.shared.sync()?;
-        self.shared.check_present()
+        self.shared.check_not_removed()
     }
 
-    /// Takes no more if `error` says that the log which was to follow may be there after the next
-    /// opening.
-    pub(super) fn give_up(&self, error: &Error) {
+    /// Rejects further appends if `error` means that the next segment may exist after a reopen.
+    pub(super) fn poison_if_read_only(&self, error: &Error) {
         if let Error::ReadOnly { cause } = error {
             self.shared.poison(cause.clone());
         }
     }
 
-    /// Reads its records from any thread, each from the moment its append has returned.
+    /// A reader for any thread; a record is readable once its append has returned.
     pub fn access(&self) -> LogAccess {
         LogAccess::growing(self.shared.file.clone(), self.sum, self.shared.clone())
     }
@@ -161,7 +162,7 @@ impl LogWriter {
         SyncHandle { shared: self.shared.clone() }
     }
 
-    /// Bytes of the file.
+    /// Length of the file in bytes.
     pub fn len(&self) -> u64 {
         self.tail
     }
@@ -171,32 +172,33 @@ impl LogWriter {
         self.tail == 0
     }
 
-    /// Records appended.
+    /// Number of records appended.
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// About `bytes` will be appended to the log, which is empty: the medium may make them ready.
-    pub(super) fn expect(&self, bytes: u64, now: u64) {
+    /// Announces that about `bytes` will be appended to the empty log, so that they can be
+    /// preallocated.
+    pub(super) fn preallocate(&self, bytes: u64, now: u64) {
         self.shared.file.preallocate(bytes, now);
     }
 
-    /// Closes the log for good: a reader will take anything missing from it for corruption.
-    /// Cost: two syncs (one if all is synced already), since a seal must not outlive what it seals.
+    /// Closes the log permanently: readers treat any missing byte as corruption. Cost: two syncs
+    /// (one if everything is synced already), because a seal must not outlive the sealed data.
     ///
     /// # Errors
-    /// The medium's; the log is then as unsealed as after a crash.
+    /// I/O errors; the log is then unsealed, as after a crash.
     pub fn seal(mut self) -> Result<()> {
         let data_end = self.tail;
         if self.shared.synced.load(Ordering::Acquire) < data_end {
             self.sync()?;
         }
         let records = self.records;
-        // The seal is the file's end.
+        // The file ends with the seal.
         self.shared.file.trim_preallocation()?;
         self.transact(|log| {
             // The gap up to the next block is left unwritten and reads as zeros.
-            log.tail = data_end.next_multiple_of(BLOCK);
+            log.tail = data_end.next_multiple_of(BLOCK_BYTES);
             log.begin_block(data_end);
             log.fragment(Part::Seal as u8 | PREV_SYNCED, |out| {
                 out.extend_from_slice(&seal_payload(data_end, records));
@@ -206,11 +208,11 @@ impl LogWriter {
         self.sync()
     }
 
-    /// Lays out with `stage` and writes; undoes everything if either fails.
+    /// Encodes with `stage` and writes; undoes everything if either fails.
     fn transact<T>(&mut self, stage: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.shared.check_usable()?;
         let (start, records) = (self.tail, self.records);
-        self.reached_medium = false;
+        self.reached_file = false;
         let outcome = stage(self).and_then(|value| self.write_out().map(|()| value));
         match outcome {
             Ok(value) => {
@@ -221,15 +223,15 @@ impl LogWriter {
                 self.buffer.clear();
                 self.tail = start;
                 self.records = records;
-                if self.reached_medium {
-                    self.shared.cut_back(start, &error)?;
+                if self.reached_file {
+                    self.shared.truncate_to(start, &error)?;
                 }
                 Err(error)
             }
         }
     }
 
-    /// Lays out one record and returns its position.
+    /// Encodes one record and returns its position.
     fn stage(&mut self, parts: &[&[u8]]) -> Result<u64> {
         let size: u64 = parts.iter().map(|part| part.len() as u64).sum();
         if size > MAX_RECORD_BYTES {
@@ -237,23 +239,23 @@ impl LogWriter {
         }
         let synced = self.shared.synced.load(Ordering::Acquire);
         let flag = if synced >= self.tail { PREV_SYNCED } else { 0 };
-        if !fits_fragment(self.tail % BLOCK) {
-            let padding = BLOCK - self.tail % BLOCK;
+        if !fits_fragment(self.tail % BLOCK_BYTES) {
+            let padding = BLOCK_BYTES - self.tail % BLOCK_BYTES;
             self.buffer.resize(self.buffer.len() + padding as usize, 0);
             self.tail += padding;
         }
         let mut source = Parts { parts, taken: 0 };
         let (mut position, mut left) = (None, size);
         loop {
-            if self.tail.is_multiple_of(BLOCK) {
+            if self.tail.is_multiple_of(BLOCK_BYTES) {
                 self.begin_block(synced);
             }
-            let len = left.min(BLOCK - self.tail % BLOCK - FRAGMENT);
+            let len = left.min(BLOCK_BYTES - self.tail % BLOCK_BYTES - FRAGMENT_HEADER_BYTES);
             left -= len;
             let part = Part::of(position.is_none(), left == 0);
             let at = self.fragment(part as u8 | flag, |out| source.copy_to(out, len as usize));
             let position = *position.get_or_insert(at);
-            if self.buffer.len() >= PIECE_BYTES {
+            if self.buffer.len() >= WRITE_BYTES {
                 self.write_out()?;
             }
             if left == 0 {
@@ -269,10 +271,10 @@ impl LogWriter {
         self.tail += header.len() as u64;
     }
 
-    /// Lays out one fragment whose payload `fill` appends, and returns where it starts.
+    /// Encodes one fragment, whose payload `fill` appends, and returns its offset.
     fn fragment(&mut self, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) -> u64 {
         let (at, head) = (self.tail, self.buffer.len());
-        let payload = head + FRAGMENT as usize;
+        let payload = head + FRAGMENT_HEADER_BYTES as usize;
         self.buffer.resize(payload, 0);
         fill(&mut self.buffer);
         let header = self.sum.fragment(at, kind, &self.buffer[payload..]);
@@ -286,7 +288,7 @@ impl LogWriter {
             return Ok(());
         }
         let at = self.tail - self.buffer.len() as u64;
-        self.reached_medium = true;
+        self.reached_file = true;
         self.shared.file.write_at(at, &self.buffer, self.shared.purpose)?;
         self.buffer.clear();
         Ok(())
@@ -300,27 +302,27 @@ impl Drop for LogWriter {
 }
 
 impl SyncHandle {
-    /// Makes durable all that was appended before the call, and returns the length that is durable
-    /// now, in bytes. Any number of threads may call it while the log is appended to.
+    /// Makes everything appended before the call durable, and returns the durable length in bytes.
+    /// Thread-safe, also while the log is appended to.
     ///
     /// # Errors
-    /// The medium's, after which the log refuses everything.
+    /// I/O errors, after which the log rejects everything.
     pub fn sync(&self) -> Result<u64> {
         self.shared.sync()
     }
 
-    /// Has the medium begin with what a [`sync`](SyncHandle::sync) would do.
+    /// Starts writing back what a [`sync`](SyncHandle::sync) would.
     pub fn begin(&self) {
         self.shared.file.begin_sync();
     }
 
-    /// Gives back what the medium has ready behind the end, where nothing more will come for now.
+    /// Releases the preallocated tail, if no appends will follow soon.
     pub fn finish(&self) {
-        // It reads as zeros and does no harm; it only takes space.
+        // If this fails, the tail only takes space; it reads as zeros.
         let _ = self.shared.file.trim_preallocation();
     }
 
-    /// The length known durable, in bytes.
+    /// The durable length, in bytes.
     pub fn synced_to(&self) -> u64 {
         self.shared.synced.load(Ordering::Acquire)
     }
@@ -351,14 +353,14 @@ impl Shared {
             self.poison(format!("a sync of {} failed: {error}", self.name));
             return Err(error);
         }
-        // Another thread's sync may have failed meanwhile and ours passed: that proves nothing.
+        // If another thread's sync failed meanwhile, the success of this one proves nothing.
         self.check_usable()?;
         self.synced.fetch_max(written, Ordering::AcqRel);
         Ok(written)
     }
 
-    /// Refuses to take for durable what nobody will find.
-    fn check_present(&self) -> Result<()> {
+    /// Fails if the file was removed: its contents would be durable but unreachable.
+    fn check_not_removed(&self) -> Result<()> {
         if !self.file.is_removed()? {
             return Ok(());
         }
@@ -367,12 +369,12 @@ impl Shared {
         Err(error)
     }
 
-    /// Removes what a failed append may have left behind `len`, durably. That is no claim that what
-    /// is before `len` was synced: in a chain of logs it would say that the logs before this one
-    /// were, too.
-    fn cut_back(&self, len: u64, cause: &Error) -> Result<()> {
-        let cut = self.file.set_len(len).and_then(|()| self.file.sync(self.purpose));
-        match cut {
+    /// Durably removes what a failed append may have left after `len`. This does not advance
+    /// `synced`: PREV_SYNCED in the next record would state that the previous segments were synced
+    /// too.
+    fn truncate_to(&self, len: u64, cause: &Error) -> Result<()> {
+        let truncated = self.file.set_len(len).and_then(|()| self.file.sync(self.purpose));
+        match truncated {
             Ok(()) => Ok(()),
             Err(error) => {
                 self.poison(format!(
@@ -385,15 +387,15 @@ impl Shared {
     }
 
     fn poison(&self, cause: String) {
-        // The first cause is the one to tell.
+        // Report the first cause.
         let _ = self.fault.set(cause);
     }
 }
 
-/// Bytes in several pieces, taken from the front.
+/// Concatenated slices, consumed from the front.
 struct Parts<'a> {
     parts: &'a [&'a [u8]],
-    /// Bytes already taken of the first part.
+    /// Bytes already consumed of the first part.
     taken: usize,
 }
 

@@ -1,36 +1,36 @@
-//! The filters of a table: which keys are surely not there, and which ranges surely have none.
+//! Filters of an SSTable: for keys and for key ranges.
 //!
 //! ```text
 //! meta block "filter.blocked-bloom" := probes:u8  bits
-//! meta block "filter.ranges"        := as `siltstone_structures::range_filter` draws it
+//! meta block "filter.ranges"        := see `siltstone_structures::range_filter`
 //! ```
 //!
 //! The bits are those of `siltstone_structures::bloom`, over `hash64` of the user keys. They are
-//! moved to a cache line's boundary when loaded, so that a query touches one line and not two.
+//! aligned to a cache line when loaded, so that a query touches one line.
 //!
-//! Invariant: every key of the table passes; `verify` checks that of each.
+//! Invariant: no false negatives; `verify` checks every key.
 
 use siltstone_structures::bloom::{BlockedBloom, BlockedBloomView};
 
-/// The meta block of the filter for ranges.
+/// Name of the meta block with the range filter.
 pub const RANGES: &str = "filter.ranges";
-/// The meta block's name.
+/// Name of the meta block with the Bloom filter.
 pub const NAME: &str = "filter.blocked-bloom";
 
-const LINE: usize = 64;
+const LINE_BYTES: usize = 64;
 
-/// A resident filter.
+/// A Bloom filter in memory.
 #[derive(Debug)]
 pub struct Filter {
     bytes: Vec<u8>,
-    /// Where the bits begin: on a cache line's boundary.
+    /// Start of the bits, aligned to a cache line.
     at: usize,
     len: usize,
     probes: u8,
 }
 
 impl Filter {
-    /// The contents of the meta block for these hashes of distinct keys.
+    /// Builds the meta block from the hashes of distinct keys.
     pub(crate) fn encode(hashes: &[u64], bits_per_key: f64) -> Vec<u8> {
         let bloom = BlockedBloom::build(hashes, bits_per_key);
         let mut out = Vec::with_capacity(1 + bloom.as_bytes().len());
@@ -39,24 +39,24 @@ impl Filter {
         out
     }
 
-    /// Loads the contents of the meta block.
+    /// Loads the meta block.
     ///
     /// # Errors
-    /// What is malformed.
+    /// A message if it is malformed.
     pub fn decode(contents: &[u8]) -> Result<Filter, &'static str> {
         let (&probes, bits) = contents.split_first().ok_or("the filter is empty")?;
         BlockedBloomView::open(bits, probes).map_err(|_| "the filter is malformed")?;
-        let mut bytes = vec![0; bits.len() + LINE];
-        let at = bytes.as_ptr().align_offset(LINE).min(LINE);
+        let mut bytes = vec![0; bits.len() + LINE_BYTES];
+        let at = bytes.as_ptr().align_offset(LINE_BYTES).min(LINE_BYTES);
         bytes[at..at + bits.len()].copy_from_slice(bits);
         Ok(Filter { bytes, at, len: bits.len(), probes })
     }
 
-    /// Whether a key of this hash may be there.
+    /// Whether a key with this hash may exist.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
         let bits = &self.bytes[self.at..self.at + self.len];
-        // Opened once already, so it opens; if it did not, the filter would exclude nothing.
+        // Valid at loading, so valid now; if it were not, the filter would exclude nothing.
         BlockedBloomView::open(bits, self.probes).map_or(true, |view| view.contains(hash))
     }
 

@@ -1,4 +1,4 @@
-//! The end of a sorted table: its directory of meta blocks, and the footer that finds it.
+//! The end of an SSTable: the directory of meta blocks, and the footer that locates it.
 //!
 //! ```text
 // ANCHOR: layout
@@ -8,14 +8,14 @@
 // ANCHOR_END: layout
 //! ```
 //!
-//! Data blocks fill the first `data_bytes`; the meta blocks follow in the directory's order, then the
-//! directory's frame, then the footer. The footer's checksum starts from the file's number and the
-//! footer's offset and covers its first 32 bytes; magic, checksum and version keep their place and
-//! meaning in every version, so a newer file is told from a damaged one and refused by name. A
-//! reader skips meta blocks whose names it does not know.
+//! Data blocks fill the first `data_bytes`; then follow the meta blocks in the directory's order,
+//! the directory's frame, and the footer. The footer's checksum is seeded with the file's number
+//! and the footer's offset and covers the footer's first 32 bytes. Magic, checksum and version keep
+//! their positions and meanings in every version, so that a newer file is distinguished from a
+//! damaged one and rejected by name. A reader skips meta blocks with unknown names.
 //!
-//! Invariant: a file cut or extended anywhere does not open, since `file_bytes` says how long it is
-//! and the footer how far from the end everything stands.
+//! Invariant: a truncated or extended file does not open, because `file_bytes` states its length
+//! and the footer the position of everything else.
 
 use siltstone_engine::{Error, Result};
 
@@ -24,16 +24,16 @@ use crate::number::FileNumber;
 
 /// Bytes of a footer.
 pub const FOOTER_BYTES: usize = 44;
-/// The version of the format that this program writes, and the newest it reads.
+/// The format version that this program writes, and the newest it reads.
 pub const VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"SILTSTSB";
-const COVERED: usize = 32;
+const CHECKSUMMED_BYTES: usize = 32;
 
-/// Where the directory is.
+/// The location of the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footer {
-    /// The directory's frame in the file, in bytes.
+    /// Offset of the directory's frame.
     pub directory_offset: u64,
     /// The length of that frame.
     pub directory_bytes: u32,
@@ -51,7 +51,7 @@ pub struct MetaBlock {
 }
 
 impl Footer {
-    /// The footer of a file of `file_bytes` in all.
+    /// Encodes the footer of a file of `file_bytes` in total.
     pub fn encode(&self, number: FileNumber, file_bytes: u64) -> [u8; FOOTER_BYTES] {
         let mut out = Vec::with_capacity(FOOTER_BYTES);
         out.extend_from_slice(&self.directory_offset.to_le_bytes());
@@ -67,8 +67,8 @@ impl Footer {
         footer
     }
 
-    /// Reads the footer from the last bytes of the file `name`, which is `file_bytes` long and
-    /// should be number `number`.
+    /// Decodes the footer from the last bytes of the file `name`, which has `file_bytes` and should
+    /// have the number `number`.
     ///
     /// # Errors
     /// `Corruption`; `Refused` for a newer version.
@@ -78,7 +78,7 @@ impl Footer {
         let Some(bytes) = tail.last_chunk::<FOOTER_BYTES>() else {
             return Err(bad("a table is too short to have a footer"));
         };
-        if bytes[COVERED + 4..] != MAGIC {
+        if bytes[CHECKSUMMED_BYTES + 4..] != MAGIC {
             return Err(bad("a table does not end with its magic number"));
         }
         let u64_at = |i: usize| u64::from_le_bytes(std::array::from_fn(|k| bytes[i + k]));
@@ -86,7 +86,7 @@ impl Footer {
         if u64_at(12) != number.0 {
             return Err(bad(&format!("this is file {}, not {number}", FileNumber(u64_at(12)))));
         }
-        if FileSum::new(number.0).of(at, &bytes[..COVERED]) != u32_at(COVERED) {
+        if FileSum::new(number.0).of(at, &bytes[..CHECKSUMMED_BYTES]) != u32_at(CHECKSUMMED_BYTES) {
             return Err(bad("the footer does not match its checksum"));
         }
         let version = u32_at(28);
@@ -110,11 +110,11 @@ impl Footer {
     }
 }
 
-/// The contents of a directory.
+/// Encodes a directory.
 pub(crate) fn encode_directory(data_bytes: u64, metas: &[MetaBlock]) -> Vec<u8> {
     let mut out = data_bytes.to_le_bytes().to_vec();
     for meta in metas {
-        // The writer refuses longer names.
+        // The writer rejects longer names.
         out.push(meta.name.len() as u8);
         out.extend_from_slice(meta.name.as_bytes());
         out.extend_from_slice(&meta.bytes.to_le_bytes());
@@ -122,21 +122,21 @@ pub(crate) fn encode_directory(data_bytes: u64, metas: &[MetaBlock]) -> Vec<u8> 
     out
 }
 
-/// Reads a directory that stands at `directory_offset`: where the data ends, and the meta blocks.
+/// Decodes a directory at `directory_offset`: the end of the data, and the meta blocks.
 ///
 /// # Errors
-/// What is malformed.
+/// A message if it is malformed.
 pub fn decode_directory(
     bytes: &[u8],
     directory_offset: u64,
 ) -> Result<(u64, Vec<MetaBlock>), &'static str> {
-    const CUT: &str = "the directory is cut off";
-    let (data_bytes, mut rest) = bytes.split_first_chunk::<8>().ok_or(CUT)?;
+    const TRUNCATED: &str = "the directory is truncated";
+    let (data_bytes, mut rest) = bytes.split_first_chunk::<8>().ok_or(TRUNCATED)?;
     let data_bytes = u64::from_le_bytes(*data_bytes);
     let (mut metas, mut offset) = (Vec::new(), data_bytes);
     while let Some((&name_len, tail)) = rest.split_first() {
-        let (name, tail) = tail.split_at_checked(usize::from(name_len)).ok_or(CUT)?;
-        let (frame_bytes, tail) = tail.split_first_chunk::<4>().ok_or(CUT)?;
+        let (name, tail) = tail.split_at_checked(usize::from(name_len)).ok_or(TRUNCATED)?;
+        let (frame_bytes, tail) = tail.split_first_chunk::<4>().ok_or(TRUNCATED)?;
         let name = std::str::from_utf8(name).map_err(|_| "a meta block's name is not UTF-8")?;
         let frame_bytes = u32::from_le_bytes(*frame_bytes);
         if (frame_bytes as usize) < TRAILER {

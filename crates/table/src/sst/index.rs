@@ -1,4 +1,4 @@
-//! Which data block a key is in.
+//! Block index: maps a key to its data block.
 //!
 //! ```text
 //! meta block "index" := count:u32  common_len:varint  common
@@ -6,12 +6,12 @@
 //! ```
 //!
 //! Block i holds the entries up to its separator: the key `common ++ suffix` at `sequence`. A
-//! separator is as short as it can be between the last key of its block and the first of the next,
-//! and then covers all versions (sequence 0); only where one key's versions span two blocks does it
-//! carry that key and the last sequence number. The blocks stand one after the other from offset 0.
+//! separator is a short key between the last key of its block and the first of the next, and covers
+//! all versions (sequence 0). Only where one key's versions span two blocks is it that key with the
+//! last sequence number. The blocks are contiguous from offset 0.
 //!
-//! In memory the first 8 bytes of all suffixes stand in one array as big-endian integers: the
-//! search is a binary search over integers, and looks at whole suffixes only where these are equal.
+//! In memory, the first 8 bytes of all suffixes form an array of big-endian integers. A search is a
+//! binary search over integers, and compares whole suffixes only where the integers are equal.
 //!
 //! Invariant: separators strictly ascend; memory is linear in the bytes decoded.
 //!
@@ -28,33 +28,33 @@ use crate::varint::{push_varint, varint};
 /// The meta block's name.
 pub const NAME: &str = "index";
 
-/// A resident index.
+/// A block index in memory.
 #[derive(Debug)]
 pub struct Index {
     common: Box<[u8]>,
-    /// The first 8 bytes of each suffix, zeros behind its end.
+    /// The first 8 bytes of each suffix, padded with zeros.
     heads: Box<[u64]>,
     suffixes: Box<[u8]>,
-    /// Where each suffix ends.
+    /// End of each suffix.
     ends: Box<[u32]>,
     /// Empty if all are 0.
     sequences: Box<[u64]>,
-    /// Where each block begins, and where the last ends.
+    /// Start of each block, and the end of the last one.
     offsets: Box<[u64]>,
 }
 
 impl Index {
-    /// Reads an index.
+    /// Decodes an index.
     ///
     /// # Errors
-    /// What is malformed.
+    /// A message if it is malformed.
     pub fn decode(bytes: &[u8]) -> Result<Index, &'static str> {
-        const CUT: &str = "the index is cut off";
-        let (count, _) = bytes.split_first_chunk::<4>().ok_or(CUT)?;
+        const TRUNCATED: &str = "the index is truncated";
+        let (count, _) = bytes.split_first_chunk::<4>().ok_or(TRUNCATED)?;
         let count = u32::from_le_bytes(*count) as usize;
         let mut at = 4;
-        let common: Box<[u8]> = take(bytes, &mut at).ok_or(CUT)?.into();
-        // Each block takes three bytes at least; so memory is bounded by what is there.
+        let common: Box<[u8]> = take(bytes, &mut at).ok_or(TRUNCATED)?.into();
+        // A block takes at least three bytes, so the input bounds the memory.
         if count > (bytes.len() - at) / 3 {
             return Err("the index has more blocks than bytes");
         }
@@ -66,9 +66,9 @@ impl Index {
         let mut offset = 0u64;
         let mut before: Option<(&[u8], u64)> = None;
         for i in 0..count {
-            let suffix = take(bytes, &mut at).ok_or(CUT)?;
-            let sequence = varint(bytes, &mut at).ok_or(CUT)?;
-            let frame_bytes = varint(bytes, &mut at).ok_or(CUT)?;
+            let suffix = take(bytes, &mut at).ok_or(TRUNCATED)?;
+            let sequence = varint(bytes, &mut at).ok_or(TRUNCATED)?;
+            let frame_bytes = varint(bytes, &mut at).ok_or(TRUNCATED)?;
             if before.is_some_and(|before| !compare(before, (suffix, sequence)).is_lt()) {
                 return Err("the index is not in order");
             }
@@ -91,7 +91,7 @@ impl Index {
         }
         offsets.push(offset);
         if at != bytes.len() {
-            return Err("the index has bytes behind its end");
+            return Err("the index has bytes after its end");
         }
         Ok(Index {
             common,
@@ -103,9 +103,9 @@ impl Index {
         })
     }
 
-    /// The block in which the first entry not less than (key, sequence) is, if it is in any but may
-    /// also be the first of the next; [`blocks`](Index::blocks) if all entries are less. Cost: about
-    /// log₂(blocks) compares of integers.
+    /// The block that contains the first entry not less than (key, sequence), unless that entry is
+    /// the first of the next block; [`blocks`](Index::blocks) if all entries are less. Cost: about
+    /// log₂(blocks) integer comparisons.
     #[inline]
     pub fn find(&self, key: &[u8], sequence: u64) -> usize {
         let Some(suffix) = key.strip_prefix(&*self.common) else {
@@ -130,23 +130,23 @@ impl Index {
         low
     }
 
-    /// Data blocks.
+    /// Number of data blocks.
     pub fn blocks(&self) -> usize {
         self.ends.len()
     }
 
-    /// Where block `i` stands in the file. Panics if there is none.
+    /// The byte range of block `i` in the file. Panics if there is none.
     #[inline]
     pub fn range(&self, i: usize) -> Range<u64> {
         self.offsets[i]..self.offsets[i + 1]
     }
 
-    /// The block that the byte at `offset` of the file is in.
+    /// The block that contains the byte at `offset` of the file.
     pub fn block_at(&self, offset: u64) -> usize {
         self.offsets[1..].partition_point(|&end| end <= offset)
     }
 
-    /// Bytes of all data blocks.
+    /// Total size of the data blocks.
     pub fn data_bytes(&self) -> u64 {
         self.offsets[self.blocks()]
     }
@@ -174,16 +174,16 @@ impl Index {
     }
 }
 
-/// Collects the index of a table that is being written.
+/// Collects the index of an SSTable that is being written.
 #[derive(Debug, Default)]
 pub(crate) struct IndexBuilder {
     keys: Vec<u8>,
-    /// Where each separator ends in `keys`, its sequence number, and its block's bytes.
+    /// End of each separator in `keys`, its sequence number, and its block's size.
     blocks: Vec<(usize, u64, u64)>,
 }
 
 impl IndexBuilder {
-    /// Adds the next block, of `frame_bytes`, whose last entry is `last`, and the first key after it.
+    /// Adds the next block: its last entry, the first key after it, and its size.
     pub(crate) fn add(&mut self, last: (&[u8], u64), next: Option<&[u8]>, frame_bytes: u64) {
         let sequence = match next {
             Some(next) if next == last.0 => {
@@ -202,13 +202,13 @@ impl IndexBuilder {
         self.blocks.push((self.keys.len(), sequence, frame_bytes));
     }
 
-    /// The contents of the meta block.
+    /// Encodes the meta block.
     pub(crate) fn finish(&self) -> Vec<u8> {
         let key = |i: usize| {
             let from = if i == 0 { 0 } else { self.blocks[i - 1].0 };
             &self.keys[from..self.blocks[i].0]
         };
-        // The keys are in order, so what the first and the last share, all share.
+        // The keys are sorted, so the common prefix of first and last is common to all.
         let common = match self.blocks.len() {
             0 => 0,
             n => common_prefix(key(0), key(n - 1)),
@@ -231,11 +231,11 @@ impl IndexBuilder {
     }
 }
 
-/// Appends a shortest key that is not less than `last` and less than `next`.
+/// Appends a short key `k` with `last <= k < next`.
 fn push_separator(out: &mut Vec<u8>, last: &[u8], next: &[u8]) {
     let common = common_prefix(last, next);
     match (last.get(common), next.get(common)) {
-        // One byte of `next` beyond the common prefix is above `last`, and below `next` if more follow.
+        // One byte of `next` beyond the common prefix: above `last`, and below the longer `next`.
         (Some(_), Some(_)) if next.len() > common + 1 => {
             out.extend_from_slice(&next[..=common]);
         }
@@ -247,7 +247,7 @@ fn push_separator(out: &mut Vec<u8>, last: &[u8], next: &[u8]) {
     }
 }
 
-/// The first 8 bytes as a big-endian integer, zeros behind the end: never greater for a lesser key.
+/// The first 8 bytes as a big-endian integer, padded with zeros: monotonic in the key.
 #[inline]
 fn head(suffix: &[u8]) -> u64 {
     if let Some(bytes) = suffix.first_chunk::<8>() {
@@ -279,7 +279,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn is_a_separator_between_its_keys_and_no_longer_than_the_first(a in key(), b in key()) {
+        fn separator_is_between_keys_and_not_longer_than_first(a in key(), b in key()) {
             prop_assume!(a != b);
             let (last, next) = if a < b { (a, b) } else { (b, a) };
             let mut separator = Vec::new();
@@ -289,7 +289,7 @@ mod tests {
         }
 
         #[test]
-        fn does_the_search_agree_with_a_walk(
+        fn search_agrees_with_linear_scan(
             mut keys in prop::collection::btree_set((key(), 0u64..3), 1..40),
             prefix in prop::collection::vec(any::<u8>(), 0..10),
             wanted in key(), sequence in 0u64..4, with_prefix: bool,
@@ -314,7 +314,7 @@ mod tests {
         }
 
         #[test]
-        fn do_any_bytes_give_an_answer(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = Index::decode(&bytes);
         }
     }

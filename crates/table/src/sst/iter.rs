@@ -1,61 +1,59 @@
-//! Walking a table both ways.
+//! Bidirectional SSTable iterator.
 //!
-//! An iterator over the index finds blocks, one over the block finds entries. Blocks come in two
-//! ways: a scan takes them from the cache and puts them there, and after a few misses in a row reads
-//! ahead, twice as far each time; a compaction passes the cache by, reads ahead its full measure at
-//! once, and reads each block into the memory of the one before.
+//! An iterator over the index finds blocks, and one over the block finds entries. A scan uses the
+//! block cache, and after consecutive misses reads ahead, doubling the distance each time. A
+//! compaction bypasses the cache, reads ahead the maximum at once, and reuses one block's memory.
 //!
-//! Invariant: the iterator stands on an entry exactly while `valid` is true; after an error it
-//! stands nowhere.
+//! Invariant: the iterator is positioned on an entry exactly while `valid` is true; after an error
+//! it is unpositioned.
 
 use std::sync::Arc;
 
 use siltstone_engine::{Purpose, Result};
 
 use super::table::Table;
-use crate::block::{Block, BlockIter, Malformed};
+use crate::block::{Block, BlockIter, MalformedBlock};
 use crate::kind::{EntryRef, Kind};
 
-/// The first read ahead of a scan, in bytes.
-const FIRST_WINDOW: u64 = 16 << 10;
+/// The first readahead of a scan, in bytes.
+const MIN_WINDOW_BYTES: u64 = 16 << 10;
 
-/// How many times the average number of entries a block may hold so that all of them are drawn by
-/// chance alike; as many blocks are drawn for one entry.
-const CROWDED: u64 = 4;
-/// Blocks that are drawn before the first entry has to do. It hardly comes to that: one in four
-/// succeeds.
-const MAX_RANDOM_BLOCKS: usize = 256;
+/// Entries of a block up to this multiple of the average are drawn with equal probability; on
+/// average this many blocks are sampled per entry drawn.
+const MAX_BLOCK_SKEW: u64 = 4;
+/// Blocks sampled before falling back to the first entry. One in four succeeds, so this is rare.
+const MAX_SAMPLED_BLOCKS: usize = 256;
 
-/// How an iterator reads.
+/// Read options of an iterator.
 #[derive(Debug, Clone, Copy)]
 pub struct IterOptions {
-    /// How far to read ahead at most, in bytes; 0: block by block.
+    /// Maximum readahead in bytes; 0: block by block.
     pub readahead_bytes: usize,
-    /// Whether blocks come from the cache and go there. Without it, as for compaction, the cache is
-    /// passed by and reading ahead begins at once.
+    /// Whether blocks are read through the cache. Without it, as for compaction, readahead starts
+    /// at once.
     pub fill_cache: bool,
 }
 
 impl IterOptions {
-    /// For users' scans: through the cache, reading ahead up to 256 KiB.
+    /// For user scans: through the cache, readahead up to 256 KiB.
     pub const SCAN: IterOptions = IterOptions { readahead_bytes: 256 << 10, fill_cache: true };
-    /// For compaction: past the cache, 512 KiB at once.
+    /// For compaction: bypasses the cache, 512 KiB at once.
     pub const COMPACTION: IterOptions =
         IterOptions { readahead_bytes: 512 << 10, fill_cache: false };
 }
 
-/// A position in a table, which it keeps open.
+/// A position in an SSTable. Keeps it open.
 pub struct TableIter {
     source: Source,
     block: Option<BlockIter>,
-    /// Stands in the block iterator while its block's memory is read into, where blocks pass the cache by.
-    nothing: Option<Arc<Block>>,
-    /// The number of the block under the iterator.
+    /// Placeholder in the block iterator while its block's memory is refilled, without the cache.
+    placeholder: Option<Arc<Block>>,
+    /// The number of the current block.
     at: usize,
 }
 
 impl Table {
-    /// An iterator that stands nowhere yet.
+    /// An unpositioned iterator.
     pub fn iter(self: &Arc<Self>, purpose: Purpose, options: IterOptions) -> TableIter {
         let source = Source {
             table: self.clone(),
@@ -66,8 +64,8 @@ impl Table {
             next_miss: usize::MAX,
             next_window: 0,
         };
-        let nothing = (!options.fill_cache).then(|| Arc::new(Block::none()));
-        TableIter { source, block: None, nothing, at: 0 }
+        let placeholder = (!options.fill_cache).then(|| Arc::new(Block::empty()));
+        TableIter { source, block: None, placeholder, at: 0 }
     }
 }
 
@@ -75,84 +73,85 @@ impl TableIter {
     /// Moves to the first entry.
     ///
     /// # Errors
-    /// `Corruption`; the medium's.
+    /// `Corruption`; I/O errors.
     pub fn first(&mut self) -> Result<bool> {
         if self.source.blocks() == 0 {
             return Ok(false);
         }
         self.enter(0)?;
-        self.settle(BlockIter::first)
+        self.move_in_block(BlockIter::first)
     }
 
     /// Moves to the last entry.
     ///
     /// # Errors
-    /// `Corruption`; the medium's.
+    /// `Corruption`; I/O errors.
     pub fn last(&mut self) -> Result<bool> {
         let Some(i) = self.source.blocks().checked_sub(1) else {
             return Ok(false);
         };
         self.enter(i)?;
-        self.settle(BlockIter::last)
+        self.move_in_block(BlockIter::last)
     }
 
     /// Moves to the first entry not less than (key, sequence). Cost: a search of the index and of
-    /// one block, which is not read again if the iterator is in it.
+    /// one block, which is not reread if it is the current one.
     ///
     /// # Errors
-    /// `Corruption`; the medium's.
+    /// `Corruption`; I/O errors.
     pub fn seek(&mut self, key: &[u8], sequence: u64) -> Result<bool> {
         let i = self.source.table.index().find(key, sequence);
         if i == self.source.blocks() {
-            self.leave();
+            self.unposition();
             return Ok(false);
         }
         self.enter(i)?;
-        if self.settle(|block| block.seek(key, sequence))? {
+        if self.move_in_block(|block| block.seek(key, sequence))? {
             return Ok(true);
         }
-        // Between the block's last entry and its separator: the next block begins with a greater.
+        // Between the block's last entry and its separator: the next block's first entry is
+        // greater.
         self.next_block()
     }
 
     /// Moves to the last entry not greater than (key, sequence).
     ///
     /// # Errors
-    /// `Corruption`; the medium's.
+    /// `Corruption`; I/O errors.
     pub fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<bool> {
         let i = self.source.table.index().find(key, sequence);
         if i == self.source.blocks() {
             return self.last();
         }
         self.enter(i)?;
-        if self.settle(|block| block.seek_back(key, sequence))? {
+        if self.move_in_block(|block| block.seek_back(key, sequence))? {
             return Ok(true);
         }
         self.prev_block()
     }
 
-    /// Moves to an entry drawn by chance. Each is as likely as any other, as far as no block holds
-    /// more than `CROWDED` times the average: what lies behind that in its block is not drawn.
-    /// `below` draws a number below the one that it is given. Cost: a few blocks.
+    /// Moves to a random entry, uniformly distributed unless a block has more than
+    /// `MAX_BLOCK_SKEW` times the average number of entries; the excess is never drawn. `below(n)`
+    /// returns a random number below `n`. Cost: a few blocks.
     ///
     /// # Errors
-    /// `Corruption`; the medium's.
+    /// `Corruption`; I/O errors.
     pub fn random(&mut self, below: &mut dyn FnMut(u64) -> u64) -> Result<bool> {
         let blocks = self.source.blocks() as u64;
         if blocks == 0 {
             return Ok(false);
         }
-        let most = CROWDED * self.source.table.meta().entries.div_ceil(blocks).max(1);
-        for _ in 0..MAX_RANDOM_BLOCKS {
+        let max_entries = MAX_BLOCK_SKEW * self.source.table.meta().entries.div_ceil(blocks).max(1);
+        for _ in 0..MAX_SAMPLED_BLOCKS {
             self.enter(below(blocks) as usize)?;
-            // A block of fewer entries is drawn in vain as often as it has fewer.
-            let mut behind = below(most);
-            let mut is_there = self.settle(BlockIter::first)?;
-            while is_there && behind > 0 {
-                behind -= 1;
-                is_there = self.settle(BlockIter::next)?;
+            // Rejection sampling: a block is rejected in proportion to its missing entries.
+            let mut remaining = below(max_entries);
+            let mut is_valid = self.move_in_block(BlockIter::first)?;
+            while is_valid && remaining > 0 {
+                remaining -= 1;
+                is_valid = self.move_in_block(BlockIter::next)?;
             }
-            if is_there {
+            if is_valid {
                 return Ok(true);
             }
         }
@@ -162,87 +161,87 @@ impl TableIter {
     /// Moves to the next entry; the iterator must be valid.
     ///
     /// # Errors
-    /// `Corruption`; the medium's.
+    /// `Corruption`; I/O errors.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "entries are lent, which Iterator cannot do")]
     pub fn next(&mut self) -> Result<bool> {
         if !self.valid() {
             return Ok(false);
         }
-        if self.settle(BlockIter::next)? {
+        if self.move_in_block(BlockIter::next)? {
             return Ok(true);
         }
         self.next_block()
     }
 
-    /// Moves to the entry before; the iterator must be valid.
+    /// Moves to the previous entry; the iterator must be valid.
     ///
     /// # Errors
-    /// `Corruption`; the medium's.
+    /// `Corruption`; I/O errors.
     pub fn prev(&mut self) -> Result<bool> {
         if !self.valid() {
             return Ok(false);
         }
-        if self.settle(BlockIter::prev)? {
+        if self.move_in_block(BlockIter::prev)? {
             return Ok(true);
         }
         self.prev_block()
     }
 
-    /// Whether the iterator stands on an entry.
+    /// Whether the iterator is positioned on an entry.
     #[inline]
     pub fn valid(&self) -> bool {
         self.block.as_ref().is_some_and(BlockIter::valid)
     }
 
-    /// The entry under the iterator. Panics if it is not valid.
+    /// The entry at the iterator. Panics if it is not valid.
     #[inline]
     pub fn entry(&self) -> EntryRef<'_> {
         self.current().entry()
     }
 
-    /// The key under the iterator. Panics if it is not valid.
+    /// The key at the iterator. Panics if it is not valid.
     #[inline]
     pub fn key(&self) -> &[u8] {
         self.current().key()
     }
 
-    /// The sequence number under the iterator. Panics if it is not valid.
+    /// The sequence number at the iterator. Panics if it is not valid.
     #[inline]
     pub fn sequence(&self) -> u64 {
         self.current().sequence()
     }
 
-    /// The kind under the iterator. Panics if it is not valid.
+    /// The kind at the iterator. Panics if it is not valid.
     #[inline]
     pub fn kind(&self) -> Kind {
         self.current().kind()
     }
 
-    /// When the entry under the iterator expires, in ms since 1970; 0 unless its kind is
+    /// When the entry at the iterator expires, in ms since 1970; 0 unless its kind is
     /// `PutExpiring`. Panics if it is not valid.
     #[inline]
     pub fn expires_at(&self) -> u64 {
         self.current().expires_at()
     }
 
-    /// The value under the iterator. Panics if it is not valid.
+    /// The value at the iterator. Panics if it is not valid.
     #[inline]
     pub fn value(&self) -> &[u8] {
         self.current().value()
     }
 
-    /// The table.
+    /// The SSTable.
     pub fn table(&self) -> &Arc<Table> {
         &self.source.table
     }
 
     #[inline]
     fn current(&self) -> &BlockIter {
-        self.block.as_ref().expect("the iterator stands on an entry")
+        self.block.as_ref().expect("the iterator is valid")
     }
 
-    fn leave(&mut self) {
+    fn unposition(&mut self) {
         self.block = None;
     }
 
@@ -251,7 +250,7 @@ impl TableIter {
             return Ok(false);
         }
         self.enter(self.at + 1)?;
-        self.settle(BlockIter::first)
+        self.move_in_block(BlockIter::first)
     }
 
     fn prev_block(&mut self) -> Result<bool> {
@@ -259,19 +258,19 @@ impl TableIter {
             return Ok(false);
         }
         self.enter(self.at - 1)?;
-        self.settle(BlockIter::last)
+        self.move_in_block(BlockIter::last)
     }
 
-    /// Makes block `i` the one under the iterator.
+    /// Makes block `i` the current one.
     fn enter(&mut self, i: usize) -> Result<()> {
         if self.at == i && self.block.is_some() {
             return Ok(());
         }
-        // Taken out first: an error leaves the iterator nowhere.
-        let iter = match (self.block.take(), &self.nothing) {
+        // Taken first, so that an error leaves the iterator unpositioned.
+        let iter = match (self.block.take(), &self.placeholder) {
             (None, _) => BlockIter::new(self.source.load(i, Vec::new())?),
-            (Some(mut iter), Some(nothing)) => {
-                let old = iter.reset(nothing.clone());
+            (Some(mut iter), Some(placeholder)) => {
+                let old = iter.reset(placeholder.clone());
                 let memory = Arc::try_unwrap(old).map_or_else(|_| Vec::new(), Block::into_bytes);
                 iter.reset(self.source.load(i, memory)?);
                 iter
@@ -286,11 +285,11 @@ impl TableIter {
         Ok(())
     }
 
-    /// Moves within the block and gives errors their place.
+    /// Moves within the block and adds the location to errors.
     #[inline]
-    fn settle(
+    fn move_in_block(
         &mut self,
-        go: impl FnOnce(&mut BlockIter) -> Result<bool, Malformed>,
+        go: impl FnOnce(&mut BlockIter) -> Result<bool, MalformedBlock>,
     ) -> Result<bool> {
         let Some(block) = &mut self.block else {
             return Ok(false);
@@ -298,14 +297,14 @@ impl TableIter {
         match go(block) {
             Ok(there) => Ok(there),
             Err(bad) => {
-                self.leave();
+                self.unposition();
                 Err(self.source.table.malformed(self.at, bad))
             }
         }
     }
 }
 
-/// Where blocks come from.
+/// Loads blocks, with readahead.
 struct Source {
     table: Arc<Table>,
     purpose: Purpose,
@@ -313,9 +312,9 @@ struct Source {
     /// Bytes read ahead, from `window_at` in the file.
     window: Vec<u8>,
     window_at: u64,
-    /// The block that would make the next miss sequential.
+    /// A miss of this block would be sequential.
     next_miss: usize,
-    /// How far the next sequential miss reads, in bytes; 0: its block alone.
+    /// Readahead of the next sequential miss, in bytes; 0: its block alone.
     next_window: u64,
 }
 
@@ -336,17 +335,17 @@ impl Source {
         Ok(block)
     }
 
-    /// Block `i` from the window, moved if need be.
+    /// Block `i` from the window, which is moved if necessary.
     fn fetch(&mut self, i: usize, mut memory: Vec<u8>) -> Result<Block> {
         let range = self.table.index().range(i);
-        let held = self.window_at..self.window_at + self.window.len() as u64;
-        if !(held.start <= range.start && range.end <= held.end) {
-            let ahead = self.look_ahead(i);
+        let loaded = self.window_at..self.window_at + self.window.len() as u64;
+        if !(loaded.start <= range.start && range.end <= loaded.end) {
+            let ahead = self.readahead(i);
             if ahead <= range.end - range.start {
                 return self.table.read_block(i, memory, self.purpose);
             }
             let len = ahead.min(self.table.index().data_bytes() - range.start);
-            // Empty while it is being filled: a failed read must not leave old bytes in it.
+            // Empty during the read, so that a failed read leaves no stale bytes in it.
             let mut window = std::mem::take(&mut self.window);
             window.resize(len as usize, 0);
             self.table.file().read_at(range.start, &mut window, self.purpose)?;
@@ -361,20 +360,20 @@ impl Source {
         self.table.open_block(i, memory)
     }
 
-    /// How many bytes to read now that block `i` is missing; 0: the block alone.
-    fn look_ahead(&mut self, i: usize) -> u64 {
-        let most = self.options.readahead_bytes as u64;
+    /// Bytes to read for missing block `i`; 0: the block alone.
+    fn readahead(&mut self, i: usize) -> u64 {
+        let max_bytes = self.options.readahead_bytes as u64;
         let sequential = self.next_miss == i;
         self.next_miss = i + 1;
         if !self.options.fill_cache {
-            return most;
+            return max_bytes;
         }
         if !sequential {
             self.next_window = 0;
             return 0;
         }
         let ahead = self.next_window;
-        self.next_window = (2 * ahead).max(FIRST_WINDOW).min(most);
+        self.next_window = (2 * ahead).max(MIN_WINDOW_BYTES).min(max_bytes);
         ahead
     }
 }

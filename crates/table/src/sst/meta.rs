@@ -1,26 +1,26 @@
-//! What a table says of itself: counts, bounds, ages.
+//! Properties of an SSTable: counts, bounds, ages.
 //!
 //! ```text
 //! properties := { name_len:u8  name  value_len:varint  value }*
 //! ```
 //!
-//! Numbers are varints. The same bytes serve as a meta block of the table and inside an engine's
-//! manifest. A reader skips names it does not know and takes missing ones for zero.
+//! Numbers are varints. The same encoding is used for the meta block and in an engine's manifest. A
+//! reader skips unknown names and treats missing values as zero.
 //!
-//! Invariant: decoding what was encoded gives the same, and any bytes give an answer.
+//! Invariant: decoding is the inverse of encoding, and arbitrary bytes give a result.
 
 use siltstone_engine::batch::{read_varint, write_varint};
 
 use crate::number::FileNumber;
 
-/// Counts and bounds of one table.
+/// Counts and bounds of one SSTable.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableMeta {
     /// The file's number.
     pub number: FileNumber,
     /// Bytes of the file.
     pub bytes: u64,
-    /// Entries, all versions counted.
+    /// Entries of all kinds and versions.
     pub entries: u64,
     /// Entries that are deletes.
     pub deletes: u64,
@@ -28,9 +28,9 @@ pub struct TableMeta {
     pub expiring: u64,
     /// Data blocks.
     pub blocks: u64,
-    /// Keys and values, in bytes.
+    /// Total size of keys and values, in bytes.
     pub user_bytes: u64,
-    /// The smallest user key; empty for a table without entries.
+    /// The smallest user key; empty if there are no entries.
     pub smallest: Vec<u8>,
     /// The largest user key.
     pub largest: Vec<u8>,
@@ -38,12 +38,12 @@ pub struct TableMeta {
     pub min_sequence: u64,
     /// The largest sequence number.
     pub max_sequence: u64,
-    /// When the first of the expiring entries expires, in ms since 1970.
+    /// The earliest expiry time, in ms since 1970.
     pub oldest_expiry: Option<u64>,
 }
 
 impl TableMeta {
-    /// The properties as bytes.
+    /// Encodes the properties.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let numbers = [
@@ -68,19 +68,19 @@ impl TableMeta {
         out
     }
 
-    /// Reads properties back.
+    /// Decodes properties.
     ///
     /// # Errors
-    /// What is malformed.
+    /// A message if they are malformed.
     pub fn decode(mut bytes: &[u8]) -> Result<TableMeta, &'static str> {
         let mut meta = TableMeta::default();
         while let Some((&name_len, rest)) = bytes.split_first() {
             let (name, value, rest) =
-                split(rest, usize::from(name_len)).ok_or("the properties are cut off")?;
+                split(rest, usize::from(name_len)).ok_or("the properties are truncated")?;
             bytes = rest;
             let number = || match read_varint(value) {
                 Some((number, used)) if used == value.len() => Ok(number),
-                _ => Err("a property is no number"),
+                _ => Err("a property is not a number"),
             };
             match name {
                 b"number" => meta.number = FileNumber(number()?),

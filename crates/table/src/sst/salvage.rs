@@ -1,19 +1,19 @@
-//! Saving what can be read of a damaged table, block by block.
+//! Salvage of a damaged SSTable, block by block.
 //!
 //! ```text
-//!   index holds        each block is where the index says; one that does not hold is a lost extent
-//!   index is damaged   [block][block][~~~~~][block] [filter][index][footer]
-//!                      a block ends where its checksum holds; behind one that does not hold the
-//!                      next is searched for; a frame that holds and is no block ends the data
+//!   valid index        blocks are where the index states; an invalid one is a lost extent
+//!   damaged index      [block][block][~~~~~][block] [filter][index][footer]
+//!                      a block ends where its checksum matches; after an invalid one the next
+//!                      is searched for; a valid frame that is no block ends the data
 //! ```
 //!
-//! A block is one checksum, so damage costs the entries of its own block and no others. The
-//! checksum depends on the file's number and the block's place. Without the index its length is
-//! unknown: each length is tried, and one counts only if the checksum holds, the block decodes to
-//! its end, and its keys follow those of the block before.
+//! A block has one checksum, so damage costs the entries of its own block only. The checksum
+//! depends on the file's number and the block's offset. Without the index, the block's length is
+//! unknown: every length is tried, and accepted only if the checksum matches, the block decodes
+//! completely, and its keys follow those of the previous block.
 //!
-//! Invariant: every entry that is handed out was under a checksum that held. Entries are handed out
-//! in order. Memory: one block, or the whole file where the index is damaged.
+//! Invariant: every visited entry had a matching checksum; entries are visited in order. Memory:
+//! one block, or the whole file if the index is damaged.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,20 +29,20 @@ use crate::block::{Block, BlockIter};
 use crate::kind::{EntryRef, compare};
 use crate::number::FileNumber;
 
-/// A block behind damage is looked for with at least this length.
-const SHORTEST_WINDOW: usize = 64 << 10;
-/// And with this many times the length of the longest block so far.
+/// Minimum number of bytes searched for a block after damage.
+const MIN_WINDOW_BYTES: usize = 64 << 10;
+/// Bytes searched, as a multiple of the longest block so far.
 const WINDOW_FACTOR: usize = 4;
-/// No block has more bytes: one of a single entry of the largest size.
-const LONGEST_BLOCK: usize = siltstone_engine::MAX_VALUE_BYTES + (16 << 20);
-/// Behind damage no compressed block is looked for that would be longer than this.
-const LONGEST_CONTENTS: usize = 16 << 20;
+/// Maximum size of a block: a single entry of maximum size.
+const MAX_BLOCK_BYTES: usize = siltstone_engine::MAX_VALUE_BYTES + (16 << 20);
+/// After damage, compressed blocks with longer contents are not searched for.
+const MAX_CONTENTS_BYTES: usize = 16 << 20;
 
-/// Hands every entry of every sound block of the table in `file` to `visit`, in order; returns the
-/// extents that are lost. The table was written as `number` with `bytes` bytes, if that is known.
+/// Visits every entry of every valid block of the SSTable in `file`, in order; returns the lost
+/// extents. The SSTable was written with `number` and, if known, had `bytes` bytes.
 ///
 /// # Errors
-/// The medium's, and those of `visit`; `Refused` for a newer format. Corruption is in the answer.
+/// I/O errors; errors of `visit`; `Refused` for a newer format. Corruption is in the result.
 pub fn salvage_table(
     file: &dyn File,
     name: &str,
@@ -61,20 +61,20 @@ pub fn salvage_table(
                 file.read_at(range.start, &mut frame, Purpose::Maintenance)?;
                 match parse_block(frame, sum, range.start) {
                     Some(block) => salvage.block(&Arc::new(block))?,
-                    None => salvage.lose(range),
+                    None => salvage.add_loss(range),
                 }
             }
         }
         None => {
             let mut contents = vec![0; file.len()? as usize];
             file.read_at(0, &mut contents, Purpose::Maintenance)?;
-            salvage.walk(&contents, sum, bytes)?;
+            salvage.scan(&contents, sum, bytes)?;
         }
     }
     Ok(salvage.finish())
 }
 
-/// The index, if footer, directory and index hold and all blocks are within the file.
+/// The index, if footer, directory and index are valid and all blocks are within the file.
 fn read_index(
     file: &dyn File,
     name: &str,
@@ -107,7 +107,7 @@ fn read_index(
     }
 }
 
-/// The block in this frame, if all of it holds.
+/// The block in this frame, if it is valid.
 fn parse_block(frame: Vec<u8>, sum: FileSum, offset: u64) -> Option<Block> {
     let (contents, len) = open_frame(frame, sum, offset).ok()?;
     let block = Arc::new(Block::parse(contents, len).ok()?);
@@ -129,26 +129,26 @@ fn parse_block(frame: Vec<u8>, sum: FileSum, offset: u64) -> Option<Block> {
     Arc::into_inner(block)
 }
 
-/// What begins at a place of the file.
+/// A frame at some offset of the file.
 enum Frame {
-    /// A data block, and the bytes of its frame.
+    /// A data block, and the size of its frame.
     Block(Arc<Block>, usize),
-    /// A frame that holds and is no data block.
+    /// A valid frame that is no data block.
     Other,
 }
 
 struct Salvage<'a> {
     name: &'a str,
     visit: &'a mut dyn FnMut(EntryRef<'_>) -> Result<()>,
-    /// The last entry that was handed out.
+    /// The last visited entry.
     last: Option<(Vec<u8>, u64)>,
-    /// A lost extent whose end is not known yet.
+    /// A lost extent whose end is not yet known.
     open: Option<Range<u64>>,
     losses: Vec<Loss>,
 }
 
 impl Salvage<'_> {
-    /// Hands out the entries of a block.
+    /// Visits the entries of a block.
     fn block(&mut self, block: &Arc<Block>) -> Result<()> {
         let mut iter = BlockIter::new(block.clone());
         let mut there = iter.first();
@@ -169,7 +169,7 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    fn lose(&mut self, bytes: Range<u64>) {
+    fn add_loss(&mut self, bytes: Range<u64>) {
         match &mut self.open {
             Some(open) if open.end == bytes.start => open.end = bytes.end,
             open => *open = Some(bytes),
@@ -184,8 +184,8 @@ impl Salvage<'_> {
         self.losses
     }
 
-    /// Goes through the bytes of a table without its index. `bytes` is how long the file was.
-    fn walk(&mut self, contents: &[u8], sum: FileSum, bytes: Option<u64>) -> Result<()> {
+    /// Scans an SSTable without its index. `bytes` is the file's original length.
+    fn scan(&mut self, contents: &[u8], sum: FileSum, bytes: Option<u64>) -> Result<()> {
         let (mut at, mut longest) = (0, 0);
         while at < contents.len() {
             match self.frame(contents, sum, at, contents.len()) {
@@ -198,7 +198,7 @@ impl Salvage<'_> {
                 Some(Frame::Other) => return Ok(()),
                 None => {}
             }
-            let window = SHORTEST_WINDOW.max(WINDOW_FACTOR * longest);
+            let window = MIN_WINDOW_BYTES.max(WINDOW_FACTOR * longest);
             let next = (at + 1..contents.len())
                 .filter(|&start| may_begin(&contents[start..]))
                 .find(|&start| {
@@ -206,22 +206,22 @@ impl Salvage<'_> {
                     matches!(self.frame(contents, sum, start, end), Some(Frame::Block(..)))
                 });
             let end = next.unwrap_or(contents.len());
-            self.lose(at as u64..end as u64);
+            self.add_loss(at as u64..end as u64);
             at = end;
         }
-        // Filter and index are not there, so there may have been more blocks.
+        // Filter and index are missing, so more blocks may be.
         let end = bytes.unwrap_or(u64::MAX);
         if end > at as u64 {
-            self.lose(at as u64..end);
+            self.add_loss(at as u64..end);
         }
         Ok(())
     }
 
-    /// What begins at `start` and ends before `end`.
+    /// The frame that starts at `start` and ends before `end`.
     fn frame(&self, contents: &[u8], sum: FileSum, start: usize, end: usize) -> Option<Frame> {
         let bytes = &contents[start..end];
         let mut running = sum.begin(start as u64);
-        for (len, &kind) in bytes.iter().enumerate().take(LONGEST_BLOCK) {
+        for (len, &kind) in bytes.iter().enumerate().take(MAX_BLOCK_BYTES) {
             running = crc32c::crc32c_append(running, &[kind]);
             let covered = len + 1;
             let Some(crc) = bytes.get(covered..covered + 4) else { break };
@@ -230,7 +230,7 @@ impl Salvage<'_> {
             }
             let len = covered - 1 + TRAILER;
             let Some(block) = parse_block(bytes[..len].to_vec(), sum, start as u64) else {
-                // By chance a shorter stretch may hold; a block is not given up for it.
+                // A shorter length may match by chance; no block is given up for it.
                 return Some(Frame::Other);
             };
             let block = Arc::new(block);
@@ -239,7 +239,7 @@ impl Salvage<'_> {
         None
     }
 
-    /// Whether the block's first entry is above the last one that was handed out.
+    /// Whether the block's first entry is above the last visited one.
     fn follows(&self, block: &Arc<Block>) -> bool {
         let mut iter = BlockIter::new(block.clone());
         let Ok(true) = iter.first() else { return false };
@@ -250,10 +250,10 @@ impl Salvage<'_> {
     }
 }
 
-/// Whether a data block may begin with these bytes: its first entry shares nothing with the one
-/// before and has a key; if it is compressed, it tells how long it is.
+/// Whether a data block may start with these bytes: its first entry shares nothing and has a key;
+/// if it is compressed, it states its length.
 fn may_begin(bytes: &[u8]) -> bool {
     let Some(&[a, b, c, d]) = bytes.first_chunk() else { return false };
     let len = u32::from_le_bytes([a, b, c, d]) as usize;
-    (a == 0 && b != 0) || (TRAILER..LONGEST_CONTENTS).contains(&len)
+    (a == 0 && b != 0) || (TRAILER..MAX_CONTENTS_BYTES).contains(&len)
 }

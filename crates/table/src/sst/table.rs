@@ -1,13 +1,12 @@
-//! Opening a table, and looking up one key.
+//! SSTable reader: open, and point lookups.
 //!
-//! A table keeps its index and its filter resident. A lookup asks the filter (one cache line), the
-//! index (a binary search over integers), then searches one block in place — from the cache, or with
-//! one read — without building a key.
+//! Index and filters stay in memory. A lookup queries the filter (one cache line) and the index (a
+//! binary search over integers), then searches one block in place, from the cache or with one read,
+//! without building a key.
 //!
-//! Invariant: every byte used was covered by a checksum when it was read; a block in the cache was
-//! checked on its way in. Opening reads the footer, the directory and the meta blocks it keeps.
-//!
-//! Version: a table of a newer format is refused by name; see `footer`.
+//! Invariant: every byte used matched a checksum when it was read. Opening reads the footer, the
+//! directory and the resident meta blocks. A newer format version is rejected by name; see
+//! `footer`.
 
 use std::sync::Arc;
 
@@ -21,13 +20,13 @@ use super::index::{self, Index};
 use super::meta::TableMeta;
 use super::writer::PROPERTIES;
 use crate::block::frame::{FileSum, open_frame};
-use crate::block::{Block, Malformed};
+use crate::block::{Block, MalformedBlock};
 use crate::bytes_file::BytesFile;
 use crate::cache::BlockCache;
 use crate::kind::Kind;
 use crate::number::FileNumber;
 
-/// An open table. Any number of threads may read it.
+/// An open SSTable. Thread-safe.
 pub struct Table {
     file: Arc<dyn File>,
     name: String,
@@ -37,18 +36,18 @@ pub struct Table {
     ranges: Option<RangeFilter>,
     meta: TableMeta,
     metas: Vec<MetaBlock>,
-    /// The cache, and this table's number in it.
+    /// The cache, and this SSTable's number in it.
     cache: Option<(Arc<BlockCache>, u64)>,
 }
 
-/// The version of a key that a lookup found; it keeps its block alive.
+/// The version of a key found by a lookup. Keeps its block alive.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// When it was written.
+    /// Its sequence number.
     pub sequence: u64,
-    /// What it says of the key.
+    /// Its effect on the key.
     pub kind: Kind,
-    /// When it expires, in ms since 1970; 0 unless the kind is `PutExpiring`.
+    /// Expiry time, in ms since 1970; 0 unless the kind is `PutExpiring`.
     pub expires_at: u64,
     block: Arc<Block>,
     value_at: usize,
@@ -56,7 +55,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// The value, in the block; empty for a delete.
+    /// The value, borrowed from the block; empty for a delete.
     #[inline]
     pub fn value(&self) -> &[u8] {
         self.block.slice(self.value_at, self.value_end)
@@ -64,11 +63,11 @@ impl Found {
 }
 
 impl Table {
-    /// Opens the table in `file`, which was written as `number`; `name` is for messages. Cost: four
-    /// reads (of purpose `Recovery`) and the memory of index and filter.
+    /// Opens the SSTable in `file`, which was written with `number`; `name` is for messages. Cost:
+    /// four reads (of purpose `Recovery`) and the memory of index and filters.
     ///
     /// # Errors
-    /// `Corruption`; `Refused` for a newer format; the medium's.
+    /// `Corruption`; `Refused` for a newer format; I/O errors.
     pub fn open(
         file: Arc<dyn File>,
         name: &str,
@@ -128,7 +127,7 @@ impl Table {
         Ok(Table { file, name: name.into(), sum, index, filter, ranges, meta, metas, cache })
     }
 
-    /// Opens a table from bytes, for fuzzers and tools.
+    /// Opens an SSTable from bytes, for fuzzers and tools.
     ///
     /// # Errors
     /// As [`open`](Table::open).
@@ -136,24 +135,25 @@ impl Table {
         Self::open(Arc::new(BytesFile::new(bytes)), "table", number, None)
     }
 
-    /// Whether a key of this hash (`hash64`) may be there. Cost: one cache line.
+    /// Whether a key with this hash (`hash64`) may exist. Cost: one cache line.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.may_contain(hash))
     }
 
-    /// Whether a key from `from` to `to`, both counted, may be there. Cost: some three cache lines; where there is
-    /// no filter for ranges, none: `true`.
+    /// Whether a key in `from..=to` may exist. Cost: about three cache lines. Without a range
+    /// filter it returns `true` at once.
     #[inline]
     pub fn may_hold_between(&self, from: &[u8], to: &[u8]) -> bool {
-        self.ranges.as_ref().is_none_or(|ranges| ranges.may_hold(from, to))
+        self.ranges.as_ref().is_none_or(|ranges| ranges.may_contain_range(from, to))
     }
 
     /// The newest version of `key` (whose `hash64` is `hash`) at or before `at_sequence`. Cost: one
-    /// cache line if the filter excludes the key; else one block, from the cache or with one read.
+    /// cache line if the filter excludes the key; otherwise one block, from the cache or with one
+    /// read.
     ///
     /// # Errors
-    /// `Corruption` in the block; the medium's.
+    /// `Corruption` in the block; I/O errors.
     #[inline]
     pub fn get(
         &self,
@@ -181,12 +181,12 @@ impl Table {
         }))
     }
 
-    /// What the table holds.
+    /// The properties.
     pub fn meta(&self) -> &TableMeta {
         &self.meta
     }
 
-    /// The file's name, as in messages.
+    /// The file's name, for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -202,10 +202,10 @@ impl Table {
             + self.ranges.as_ref().map_or(0, RangeFilter::memory_bytes)
     }
 
-    /// The contents of another meta block; `None` if the table has none of this name.
+    /// The contents of any meta block; `None` if there is none with this name.
     ///
     /// # Errors
-    /// `Corruption`; the medium's.
+    /// `Corruption`; I/O errors.
     pub fn meta_block(&self, name: &str, purpose: Purpose) -> Result<Option<Vec<u8>>> {
         let Some(place) = self.metas.iter().find(|meta| meta.name == name) else {
             return Ok(None);
@@ -223,8 +223,7 @@ impl Table {
         Ok(Some(contents))
     }
 
-    /// About how many bytes of the file are before `key`: to split work. Cost: a search of the
-    /// index.
+    /// Approximate file offset of `key`, to split work. Cost: a search of the index.
     pub fn approximate_offset(&self, key: &[u8]) -> u64 {
         match self.index.find(key, u64::MAX) {
             i if i == self.index.blocks() => self.index.data_bytes(),
@@ -232,13 +231,13 @@ impl Table {
         }
     }
 
-    /// The bytes of all data blocks: what [`approximate_offset`](Table::approximate_offset) gives for
-    /// a key behind the last.
+    /// Total size of the data blocks: the [`approximate_offset`](Table::approximate_offset) of a
+    /// key after the last.
     pub fn data_bytes(&self) -> u64 {
         self.index.data_bytes()
     }
 
-    /// At most `count` keys that part the table into pieces of about the same size, ascending.
+    /// Up to `count` ascending keys that split the SSTable into parts of similar size.
     pub fn anchors(&self, count: usize) -> Vec<Vec<u8>> {
         let blocks = self.index.blocks();
         let mut keys: Vec<_> =
@@ -249,15 +248,15 @@ impl Table {
         keys
     }
 
-    /// Drops the table's blocks from the cache: for a file that is about to be removed. Cost: a
-    /// cache lookup for each block.
+    /// Evicts the SSTable's blocks from the cache, for a file about to be removed. Cost: one cache
+    /// lookup per block.
     pub fn forget_blocks(&self) {
         if let Some((cache, id)) = &self.cache {
             cache.forget(*id, (0..self.index.blocks()).map(|i| self.index.range(i).start));
         }
     }
 
-    /// Reads the directory again and compares it with the one in use.
+    /// Rereads the directory and compares it with the one in use.
     pub(super) fn check_directory(&self, footer: &Footer, purpose: Purpose) -> Result<()> {
         let at = footer.directory_offset;
         let len = footer.directory_bytes as usize;
@@ -285,7 +284,7 @@ impl Table {
         &*self.file
     }
 
-    /// Block `i` from the cache, or read and put there.
+    /// Block `i`, read through the cache.
     #[inline]
     pub(super) fn block(&self, i: usize, purpose: Purpose) -> Result<Arc<Block>> {
         if let Some((cache, id)) = &self.cache
@@ -315,7 +314,7 @@ impl Table {
         }
     }
 
-    /// Reads block `i` past the cache, into `memory`.
+    /// Reads block `i` into `memory`, bypassing the cache.
     pub(super) fn read_block(&self, i: usize, memory: Vec<u8>, purpose: Purpose) -> Result<Block> {
         let range = self.index.range(i);
         let len = (range.end - range.start) as usize;
@@ -324,7 +323,7 @@ impl Table {
         Block::parse(contents, len).map_err(|bad| self.malformed(i, bad))
     }
 
-    /// Block `i` from its frame, already read.
+    /// Opens block `i` from its frame.
     pub(super) fn open_block(&self, i: usize, frame: Vec<u8>) -> Result<Block> {
         let at = self.index.range(i).start;
         let (contents, len) = open_frame(frame, self.sum, at)
@@ -332,10 +331,10 @@ impl Table {
         Block::parse(contents, len).map_err(|bad| self.malformed(i, bad))
     }
 
-    /// The error for an entry of block `i`.
+    /// The error for a malformed entry of block `i`.
     #[cold]
-    pub(super) fn malformed(&self, i: usize, bad: Malformed) -> Error {
-        let Malformed { offset, reason } = bad;
+    pub(super) fn malformed(&self, i: usize, bad: MalformedBlock) -> Error {
+        let MalformedBlock { offset, reason } = bad;
         let reason = format!("{reason} (at byte {offset} of the block)");
         Error::corruption(&self.name, self.index.range(i).start, reason)
     }
@@ -343,14 +342,14 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // Its number is never given again, so what stays in the cache would only take up room.
+        // Its number is never reused, so its cached blocks would only take space.
         if self.cache.as_ref().is_some_and(|(cache, _)| cache.resident_bytes() > 0) {
             self.forget_blocks();
         }
     }
 }
 
-/// Reads the frame at `at` into `memory` and gives its contents and their length.
+/// Reads the frame at `at` into `memory` and returns its contents and their length.
 pub(super) fn read_frame(
     file: &dyn File,
     name: &str,

@@ -1,10 +1,11 @@
-//! Reading and checking every byte of a table.
+//! Verification of every byte of an SSTable.
 //!
-//! Beyond the checksums: entries in order within and across blocks, `shared` exact, every key within
-//! its separator and in the filters, and the properties equal to what is really there.
+//! Beyond the checksums it verifies: entries are in order within and across blocks, `shared` is
+//! exact, every key is within its separator and passes the filters, and the properties match the
+//! entries.
 //!
-//! Invariant: a table that passes answers every lookup as it was written; no byte of the file is
-//! outside of what is read here or was read when it was opened.
+//! Invariant: an SSTable that passes returns what was written for every lookup; every byte of the
+//! file is read here or was read at open.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -19,25 +20,25 @@ use crate::block::{BlockIter, common_prefix};
 use crate::kind::{Kind, compare};
 
 impl Table {
-    /// Reads and checks the whole file. `progress` is told the bytes checked after each block and
-    /// may break off, which is no error. Cost: one read a block, past the cache.
+    /// Verifies the whole file. `progress` receives the bytes verified after each block and may
+    /// stop the verification without an error. Cost: one read per block, bypassing the cache.
     ///
     /// # Errors
-    /// `Corruption` at the first damage; the medium's.
+    /// `Corruption` at the first damage; I/O errors.
     pub fn verify(&self, mut progress: impl FnMut(u64) -> ControlFlow<()>) -> Result<()> {
         let purpose = Purpose::Maintenance;
-        let mut real = TableMeta { bytes: self.meta().bytes, ..TableMeta::default() };
+        let mut actual = TableMeta { bytes: self.meta().bytes, ..TableMeta::default() };
         let mut before: Option<(Vec<u8>, u64)> = None;
         for i in 0..self.index().blocks() {
-            self.verify_block(i, &mut before, &mut real)?;
+            self.verify_block(i, &mut before, &mut actual)?;
             if progress(self.index().range(i).end).is_break() {
                 return Ok(());
             }
         }
-        real.number = self.meta().number;
-        real.largest = before.map(|(key, _)| key).unwrap_or_default();
-        if real != *self.meta() {
-            let reason = "the properties are not those of the entries";
+        actual.number = self.meta().number;
+        actual.largest = before.map(|(key, _)| key).unwrap_or_default();
+        if actual != *self.meta() {
+            let reason = "the properties do not match the entries";
             return Err(Error::corruption(self.name(), self.index().data_bytes(), reason));
         }
         for meta in self.metas() {
@@ -55,7 +56,7 @@ impl Table {
         &self,
         i: usize,
         before: &mut Option<(Vec<u8>, u64)>,
-        real: &mut TableMeta,
+        actual: &mut TableMeta,
     ) -> Result<()> {
         let at = self.index().range(i).start;
         let wrong = |reason: &str| Error::corruption(self.name(), at, reason);
@@ -76,14 +77,14 @@ impl Table {
                 _ => 0,
             };
             if iter.layout().0 != shared {
-                return Err(wrong("an entry does not share the prefix that it should"));
+                return Err(wrong("the shared prefix of an entry has the wrong length"));
             }
             if first
                 && below.as_ref().is_some_and(|(key, sequence)| {
                     !compare((key, *sequence), (entry.key, entry.sequence)).is_lt()
                 })
             {
-                return Err(wrong("an entry is not above the separator of the block before"));
+                return Err(wrong("an entry is not above the separator of the previous block"));
             }
             if compare((entry.key, entry.sequence), (&separator.0, separator.1)).is_gt() {
                 return Err(wrong("an entry is beyond the separator of its block"));
@@ -94,19 +95,19 @@ impl Table {
             if !self.may_hold_between(entry.key, entry.key) {
                 return Err(wrong("the filter for ranges excludes a key of the table"));
             }
-            if real.entries == 0 {
-                real.smallest = entry.key.to_vec();
-                real.min_sequence = entry.sequence;
+            if actual.entries == 0 {
+                actual.smallest = entry.key.to_vec();
+                actual.min_sequence = entry.sequence;
             }
-            real.entries += 1;
-            real.user_bytes += (entry.key.len() + entry.value.len()) as u64;
-            real.min_sequence = real.min_sequence.min(entry.sequence);
-            real.max_sequence = real.max_sequence.max(entry.sequence);
-            real.deletes += u64::from(entry.kind == Kind::Delete);
+            actual.entries += 1;
+            actual.user_bytes += (entry.key.len() + entry.value.len()) as u64;
+            actual.min_sequence = actual.min_sequence.min(entry.sequence);
+            actual.max_sequence = actual.max_sequence.max(entry.sequence);
+            actual.deletes += u64::from(entry.kind == Kind::Delete);
             if entry.kind == Kind::PutExpiring {
-                real.expiring += 1;
-                let oldest = real.oldest_expiry.unwrap_or(u64::MAX);
-                real.oldest_expiry = Some(oldest.min(entry.expires_at));
+                actual.expiring += 1;
+                let oldest = actual.oldest_expiry.unwrap_or(u64::MAX);
+                actual.oldest_expiry = Some(oldest.min(entry.expires_at));
             }
             let (key, sequence) = before.get_or_insert_default();
             key.clear();
@@ -115,11 +116,11 @@ impl Table {
             first = false;
             there = iter.next().map_err(malformed)?;
         }
-        real.blocks += 1;
+        actual.blocks += 1;
         Ok(())
     }
 
-    /// Footer and directory again, from the medium.
+    /// Verifies footer and directory as they are on disk.
     fn verify_end(&self, purpose: Purpose) -> Result<()> {
         let bytes = self.file().len()?;
         let mut tail = vec![0; bytes.min(FOOTER_BYTES as u64) as usize];

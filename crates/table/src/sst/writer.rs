@@ -1,14 +1,14 @@
-//! Writing a table from entries in order.
+//! SSTable writer.
 //!
-//! Entries fill a block; a full block is framed (compressed, checked) into a write buffer, and the
-//! buffer goes out a mebibyte at a time. A block is framed only when the first key of the next is
-//! known, so that its separator can be short. At the end follow filter, properties, further meta
-//! blocks, index, directory and footer, and one sync. The medium begins to write as soon as a buffer is
-//! out, so a sync that is made later, when the next table is written, finds little to do.
+//! Entries fill a block; a full block is framed (compressed, checksummed) into a write buffer,
+//! which is written out 1 MiB at a time. A block is framed only when the next block's first key is
+//! known, so that its separator can be short. Then follow filters, properties, other meta blocks,
+//! index, directory and footer, and one sync. Write-back starts as soon as a buffer is written, so
+//! a sync after the next SSTable has been written finds little to do.
 //!
-//! Invariant: the file is whole once [`Unsynced::sync`] has returned and garbage before; its *name* is
-//! durable after the caller's `sync_dir`. Memory: one block, the write buffer, 8 bytes a key for the filter,
-//! up to 21 for that of ranges, and the index.
+//! Invariant: the file is complete once [`Unsynced::sync`] has returned, and garbage before; its
+//! *name* is durable after the caller's `sync_dir`. Memory: one block, the write buffer, 8 bytes
+//! per key for the Bloom filter, up to 21 bytes per key for the range filter, and the index.
 
 use std::sync::Arc;
 
@@ -25,29 +25,30 @@ use crate::block::{BlockBuilder, Compression};
 use crate::kind::{EntryRef, Kind, MAX_SEQUENCE, compare};
 use crate::number::FileNumber;
 
-/// The meta block of the properties.
+/// Name of the meta block with the properties.
 pub const PROPERTIES: &str = "properties";
-/// The meta block with the HyperLogLog of the keys' `hash64`.
+/// Name of the meta block with the HyperLogLog sketch of the keys' `hash64`.
 pub const SKETCH: &str = "hyperloglog";
 
 const WRITE_BUFFER_BYTES: usize = 1 << 20;
 
-/// How a table is laid out.
+/// Layout options of an SSTable.
 #[derive(Debug, Clone)]
 pub struct TableOptions {
-    /// A block is closed when it reaches this many bytes, uncompressed.
+    /// A block is closed when it reaches this size, uncompressed.
     pub block_bytes: usize,
     /// Entries between restart points.
     pub restart_interval: usize,
-    /// Bits a key in the filter; 0 for no filter.
+    /// Bloom filter bits per key; 0 for no filter.
     pub filter_bits_per_key: f64,
-    /// Whether there is a filter for ranges too (at most 11 bits a key): see [`Table::may_hold_between`].
+    /// Whether to add a range filter (up to 11 bits per key): see [`Table::may_hold_between`].
     ///
     /// [`Table::may_hold_between`]: super::Table::may_hold_between
     pub range_filter: bool,
-    /// How blocks are compressed.
+    /// Compression of blocks.
     pub compression: Compression,
-    /// Whether a meta block [`SKETCH`] tells how many distinct keys there are, mergeably (4 KiB).
+    /// Whether to add a meta block [`SKETCH`] with a mergeable estimate of the distinct keys (4
+    /// KiB).
     pub sketch: bool,
 }
 
@@ -64,10 +65,10 @@ impl Default for TableOptions {
     }
 }
 
-/// Called with the number of bytes before each write: a rate limit waits in it.
+/// Called with the number of bytes before each write; a rate limiter blocks in it.
 pub type RateHook = Box<dyn FnMut(u64) + Send>;
 
-/// Writes one table.
+/// Writes one SSTable.
 pub struct TableWriter {
     file: Arc<dyn File>,
     name: String,
@@ -77,9 +78,9 @@ pub struct TableWriter {
     sum: FileSum,
     framer: Framer,
     block: BlockBuilder,
-    /// The sequence number added last.
+    /// The sequence number of the last entry.
     last_sequence: u64,
-    /// The last key of the block before, while this one is empty.
+    /// The last key of the previous block, while this one is empty.
     last_key: Vec<u8>,
     index: IndexBuilder,
     hashes: Vec<u64>,
@@ -93,7 +94,7 @@ pub struct TableWriter {
     failed: bool,
 }
 
-/// A table that is written and not yet durable.
+/// A complete SSTable that is not yet durable.
 pub struct Unsynced {
     file: Arc<dyn File>,
     purpose: Purpose,
@@ -101,10 +102,10 @@ pub struct Unsynced {
 }
 
 impl TableWriter {
-    /// Creates the file `name`, which must not be there.
+    /// Creates the file `name`, which must not exist.
     ///
     /// # Errors
-    /// The medium's; `Invalid` for an impossible compression level.
+    /// I/O errors; `Invalid` for an impossible compression level.
     pub fn create(
         vfs: &dyn Vfs,
         name: &str,
@@ -137,21 +138,21 @@ impl TableWriter {
         })
     }
 
-    /// Calls `hook` before each write from now on.
+    /// Sets the hook that is called before each write.
     #[must_use]
     pub fn with_rate_hook(mut self, hook: RateHook) -> Self {
         self.rate = Some(hook);
         self
     }
 
-    /// Adds the next entry: of a greater key than the one before, or of the same and older.
+    /// Adds the next entry: a greater key than the previous one, or an older version of it.
     ///
     /// # Errors
-    /// `Invalid` if it is out of order (the table is as before); `EmptyKey` and `TooLarge`; the
-    /// medium's, after which the table cannot be finished.
+    /// `Invalid` if it is out of order (the SSTable is unchanged); `EmptyKey` and `TooLarge`; I/O
+    /// errors, after which the SSTable cannot be finished.
     pub fn add(&mut self, entry: EntryRef<'_>) -> Result<()> {
         let new_key = self.check(&entry)?;
-        // Entries of one key stay together unless their block grows to twice its size.
+        // Versions of one key stay in one block unless it grows to twice its size.
         let len = self.block.len();
         let full = len >= self.options.block_bytes
             && (new_key || len >= self.options.block_bytes.saturating_mul(2));
@@ -163,10 +164,10 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Adds a meta block under a name of at most 255 bytes that no other has.
+    /// Adds a meta block with a unique name of up to 255 bytes.
     ///
     /// # Errors
-    /// `Invalid` for such a name.
+    /// `Invalid` if the name is too long or taken.
     pub fn add_meta(&mut self, name: &str, contents: Vec<u8>) -> Result<()> {
         let ours = [PROPERTIES, SKETCH, index::NAME, filter::NAME, filter::RANGES];
         if name.len() > 255
@@ -179,7 +180,7 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Bytes of the file so far, about: to decide when to begin the next one.
+    /// Approximate size of the file so far, to decide when to start the next one.
     pub fn estimated_bytes(&self) -> u64 {
         self.written + (self.buffer.len() + self.block.len()) as u64
     }
@@ -189,7 +190,7 @@ impl TableWriter {
         self.meta.entries
     }
 
-    /// Bytes that the writer holds in memory.
+    /// Memory of the writer, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.buffer.capacity()
             + self.block.len()
@@ -198,18 +199,18 @@ impl TableWriter {
             + self.ranges.as_ref().map_or(0, RangeFilterBuilder::memory_bytes)
     }
 
-    /// Writes the rest, syncs, and says what the table holds.
+    /// Writes the rest, syncs, and returns the properties.
     ///
     /// # Errors
-    /// The medium's; the file is then garbage.
+    /// I/O errors; the file is then garbage.
     pub fn finish(self) -> Result<TableMeta> {
         self.finish_unsynced()?.sync()
     }
 
-    /// Writes the rest.
+    /// Writes the rest without a sync.
     ///
     /// # Errors
-    /// The medium's; the file is then garbage.
+    /// I/O errors; the file is then garbage.
     pub fn finish_unsynced(mut self) -> Result<Unsynced> {
         if !self.block.is_empty() {
             self.close_block(None)?;
@@ -246,7 +247,7 @@ impl TableWriter {
         Ok(Unsynced { file: self.file, purpose: self.purpose, meta: self.meta })
     }
 
-    /// Whether the entry may come next, and whether its key is a new one.
+    /// Validates the next entry, and returns whether its key is new.
     fn check(&self, entry: &EntryRef<'_>) -> Result<bool> {
         if self.failed {
             return Err(Error::Invalid(format!("a write to {} failed before", self.name)));
@@ -370,15 +371,15 @@ impl TableWriter {
 }
 
 impl Unsynced {
-    /// What the table holds.
+    /// The properties.
     pub fn meta(&self) -> &TableMeta {
         &self.meta
     }
 
-    /// Makes the table durable, and says what it holds.
+    /// Makes the SSTable durable, and returns its properties.
     ///
     /// # Errors
-    /// The medium's; the file is then garbage.
+    /// I/O errors; the file is then garbage.
     pub fn sync(self) -> Result<TableMeta> {
         self.file.sync(self.purpose)?;
         Ok(self.meta)

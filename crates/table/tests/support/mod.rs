@@ -1,4 +1,4 @@
-//! What these tests need of a medium beyond what `Faulty` offers.
+//! Helpers on top of `Faulty`.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test binary uses a part")]
 
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use siltstone_engine::Purpose;
 use siltstone_faults::Faulty;
 use siltstone_vfs::Vfs;
 
-/// A medium without faults so far.
-pub fn medium() -> Arc<Faulty> {
+/// A file system without faults so far.
+pub fn new_vfs() -> Arc<Faulty> {
     Arc::new(Faulty::new(1))
 }
 
-/// Puts a file there, durably, in place of what bore its name.
+/// Durably replaces or creates a file.
 pub fn put(vfs: &Faulty, name: &str, bytes: &[u8]) {
     if vfs.exists(name).unwrap() {
         vfs.remove(name).unwrap();
@@ -23,13 +23,13 @@ pub fn put(vfs: &Faulty, name: &str, bytes: &[u8]) {
     vfs.sync_dir(Purpose::Maintenance).unwrap();
 }
 
-/// Leaves room for this many more bytes, of which a write that doesn't fit uses what it can.
-pub fn fill_up_after(vfs: &Faulty, bytes: u64) {
+/// Limits the space to this many more bytes; a write that does not fit writes a part.
+pub fn limit_space(vfs: &Faulty, bytes: u64) {
     vfs.set_torn_on_full(true);
     vfs.set_capacity(vfs.space_used() + bytes);
 }
 
-/// Takes the limit away.
-pub fn make_room(vfs: &Faulty) {
+/// Removes the limit.
+pub fn remove_limit(vfs: &Faulty) {
     vfs.set_capacity(u64::MAX);
 }

@@ -1,20 +1,19 @@
-//! A write-ahead log as a chain of record logs: what is replayed after any power cut is a prefix.
+//! Segmented write-ahead log: after any power cut, replay yields a prefix of the writes.
 //!
 //! ```text
 //!   log 7 ──▶ log 9: "after 7, 32 MiB" ──▶ log 12: "after 9, …"
 //!
-//!   link := 0:u8  previous log:u64 LE  its length:u64 LE     each log's first record; 0, 0: none before
+//!   link := 0:u8  previous log:u64 LE  its length:u64 LE       each log's first record; 0, 0: none
 //! ```
 //!
-//! A log is left unsynced when the next one begins, so that writers never wait for it. If a power
-//! cut then takes its tail, the next log's link tells that something is missing between them, and
-//! the next log is not replayed ([`replay`]). A synced write first syncs the logs before. What the
-//! other records hold is the engine's affair; their kinds begin at 1.
+//! Each segment is a record log. A rotation does not sync the old segment, so writers never wait
+//! for it. If a power cut then takes the old segment's tail, the link in the next segment reveals
+//! the missing bytes, and the next segment is not replayed ([`replay`]). A synced write first syncs
+//! all older segments. The contents of the other records belong to the engine; their kinds start
+//! at 1.
 //!
-//! Invariant: when [`WalWriter::sync`] has returned, every record so far is durable and so are the
-//! logs' names.
-//!
-//! Source: ours; see "How a write travels" in ARCHITECTURE.md.
+//! Invariant: when [`WalWriter::sync`] returns, every record so far and the names of all segments
+//! are durable.
 //!
 //! [`replay`]: super::replay()
 
@@ -26,23 +25,23 @@ use siltstone_vfs::Vfs;
 use super::{LogAccess, LogWriter, SyncHandle};
 use crate::{FileKind, FileNumber};
 
-/// The first byte of a link; records of the engine begin with others.
+/// The first byte of a link record; engine records start with other bytes.
 pub const KIND_LINK: u8 = 0;
 
 /// Header and body of one record.
 pub type RecordParts<'a> = [&'a [u8]; 2];
 
-/// What a log's first record names: the log before it and that log's length.
+/// The first record of a segment: the previous segment and its length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Link {
-    /// The number of the log before; 0: there is none.
+    /// The number of the previous segment; 0 if there is none.
     pub number: u64,
     /// Its length in bytes.
     pub bytes: u64,
 }
 
 impl Link {
-    /// The record's bytes.
+    /// Encodes the record.
     pub fn encode(self) -> [u8; 17] {
         let mut out = [KIND_LINK; 17];
         out[1..9].copy_from_slice(&self.number.to_le_bytes());
@@ -50,15 +49,15 @@ impl Link {
         out
     }
 
-    /// Reads a record back.
+    /// Decodes a record.
     ///
     /// # Errors
-    /// What is malformed.
+    /// A message if the record is malformed.
     pub fn decode(record: &[u8]) -> std::result::Result<Link, String> {
         let body = record.strip_prefix(&[KIND_LINK]).unwrap_or_default();
         let (words, rest) = body.as_chunks::<8>();
         let ([number, bytes], []) = (words, rest) else {
-            return Err("a malformed link to the log before".to_owned());
+            return Err("a malformed link to the previous log".to_owned());
         };
         Ok(Link { number: u64::from_le_bytes(*number), bytes: u64::from_le_bytes(*bytes) })
     }
@@ -70,77 +69,77 @@ impl std::fmt::Display for Link {
     }
 }
 
-/// The log that is being written, and those before it that are not yet synced.
+/// Appends to the active segment, and tracks older segments that are not yet synced.
 pub struct WalWriter {
     number: u64,
     current: LogWriter,
     older: Vec<(u64, LogWriter)>,
-    /// The directory knows the current log's name durably.
+    /// The current segment's name is durable in its directory.
     is_named: bool,
     vfs: Arc<dyn Vfs>,
 }
 
 impl WalWriter {
-    /// Begins the log `number`, which follows `previous`.
+    /// Creates the segment `number`, which follows `previous`.
     ///
     /// # Errors
-    /// Those of the medium; then there is no such log.
+    /// I/O errors; then the segment does not exist.
     pub fn create(vfs: &Arc<dyn Vfs>, number: u64, previous: Link) -> Result<Self> {
         Self::create_in(vfs, SpareSegment::create(vfs.as_ref(), number)?, previous)
     }
 
-    /// The same in a log that is there already.
+    /// The same in a pre-created segment.
     ///
     /// # Errors
-    /// Those of the medium; then there is no such log.
+    /// I/O errors; then the segment does not exist.
     pub fn create_in(vfs: &Arc<dyn Vfs>, next: SpareSegment, previous: Link) -> Result<Self> {
         let SpareSegment { number, log } = next;
-        let current = begin(vfs.as_ref(), number, log, previous)?;
+        let current = append_link(vfs.as_ref(), number, log, previous)?;
         let (older, vfs) = (Vec::new(), vfs.clone());
         Ok(WalWriter { number, current, older, is_named: false, vfs })
     }
 
-    /// Bytes of the current log.
-    #[expect(clippy::len_without_is_empty, reason = "it holds its link from the beginning")]
+    /// Bytes of the current segment.
+    #[expect(clippy::len_without_is_empty, reason = "it always has its link record")]
     pub fn len(&self) -> u64 {
         self.current.len()
     }
 
-    /// The current log's number.
+    /// The current segment's number.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Reads the current log's records.
+    /// A reader of the current segment's records.
     pub fn access(&self) -> LogAccess {
         self.current.access()
     }
 
-    /// Makes what is in the current log durable from another thread.
+    /// A handle to sync the current segment from another thread.
     pub fn sync_handle(&self) -> SyncHandle {
         self.current.sync_handle()
     }
 
-    /// Handles to make the logs after `number` durable, the current one's last.
+    /// Handles to sync the segments after `number`, the current one last.
     pub fn sync_handles_after(&self, number: u64) -> Vec<SyncHandle> {
         let older = self.older.iter().filter(|&&(older, _)| older > number);
         let older = older.map(|(_, log)| log.sync_handle());
         older.chain((self.number > number).then(|| self.current.sync_handle())).collect()
     }
 
-    /// Appends records with one request, all or none, and adds their positions to `positions`.
+    /// Appends records atomically with one request and adds their positions to `positions`.
     ///
     /// # Errors
-    /// Those of the medium. If the disk is full nothing has changed; else what the log holds is in
-    /// doubt.
+    /// I/O errors. If the disk is full, nothing has changed; otherwise the log's contents are
+    /// unknown.
     pub fn append(&mut self, records: &[RecordParts<'_>], positions: &mut Vec<u64>) -> Result<()> {
         self.current.append_group(records, positions)
     }
 
-    /// Makes every record so far durable, those of older logs first.
+    /// Makes every record so far durable, those of older segments first.
     ///
     /// # Errors
-    /// Those of the medium: what is durable is then in doubt.
+    /// I/O errors; it is then unknown what is durable.
     pub fn sync(&mut self) -> Result<()> {
         for (_, log) in &mut self.older {
             log.sync()?;
@@ -153,37 +152,38 @@ impl WalWriter {
         self.current.sync()
     }
 
-    /// Goes on in the new log `number`. If that fails, goes on in the old one.
+    /// Continues in a new segment `number`, or in the old one if that fails.
     ///
     /// # Errors
-    /// Those of the medium.
+    /// I/O errors.
     pub fn rotate(&mut self, number: u64) -> Result<()> {
         let next = SpareSegment::create(self.vfs.as_ref(), number)?;
         let old = self.sync_handle();
         self.rotate_to(next)?;
-        // Others will read the old one from now on, by its name and up to the end of the file.
+        // From now on it is read by name, up to the end of the file.
         old.finish();
         Ok(())
     }
 
-    /// The same in a log that is there already. The old one may keep zeros behind its end until whoever
-    /// takes it over finishes it ([`SyncHandle::finish`]), which may last longer than a writer should wait.
+    /// The same in a pre-created segment. The old segment may keep a preallocated tail of zeros
+    /// until its new owner calls [`SyncHandle::finish`], which can take longer than a writer should
+    /// wait.
     ///
     /// # Errors
-    /// Those of the medium.
+    /// I/O errors.
     pub fn rotate_to(&mut self, next: SpareSegment) -> Result<()> {
         let previous = Link { number: self.number, bytes: self.current.len() };
         let SpareSegment { number, log } = next;
-        let log = begin(self.vfs.as_ref(), number, log, previous)
-            .inspect_err(|error| self.current.give_up(error))?;
+        let log = append_link(self.vfs.as_ref(), number, log, previous)
+            .inspect_err(|error| self.current.poison_if_read_only(error))?;
         self.older.push((self.number, std::mem::replace(&mut self.current, log)));
         self.number = number;
         self.is_named = false;
         Ok(())
     }
 
-    /// Gives up the logs below `number`, whose writes are elsewhere. To drop one may take the
-    /// system as long as freeing the file's pages does: not for a writer to wait for.
+    /// Releases the segments below `number`, which are obsolete. Dropping one can take as long as
+    /// the system needs to free the file's pages, so a writer should not do it.
     #[must_use]
     pub fn release_before(&mut self, number: u64) -> Vec<LogWriter> {
         let (gone, kept): (Vec<_>, _) =
@@ -192,10 +192,10 @@ impl WalWriter {
         gone.into_iter().map(|(_, log)| log).collect()
     }
 
-    /// Syncs and seals the log; returns what a log after it would name.
+    /// Syncs and seals the current segment; returns the link for a next one.
     ///
     /// # Errors
-    /// Those of the medium.
+    /// I/O errors.
     pub fn seal(mut self) -> Result<Link> {
         self.sync()?;
         let bytes = self.current.len();
@@ -204,18 +204,18 @@ impl WalWriter {
     }
 }
 
-/// A log without a record: there before it is wanted, since to create a file takes a while. A crash leaves
-/// it as one that is not of the chain.
+/// A pre-created segment without records, because creating a file takes time. After a crash it is
+/// not part of the log.
 pub struct SpareSegment {
     number: u64,
     log: LogWriter,
 }
 
 impl SpareSegment {
-    /// Creates the log `number`, greater than any in the chain.
+    /// Creates the segment `number`, greater than any existing one.
     ///
     /// # Errors
-    /// Those of the medium; then there is no such log.
+    /// I/O errors; then the segment does not exist.
     pub fn create(vfs: &dyn Vfs, number: u64) -> Result<Self> {
         let name = FileKind::Log.name(FileNumber(number));
         Ok(SpareSegment {
@@ -224,37 +224,41 @@ impl SpareSegment {
         })
     }
 
-    /// Has the medium make its pages ready: about `bytes` will be appended, and the first `now` of them are
-    /// ready when this returns.
+    /// Preallocates about `bytes`; the first `now` of them are ready when this returns.
     pub fn expect(&self, bytes: u64, now: u64) {
-        self.log.expect(bytes, now);
+        self.log.preallocate(bytes, now);
     }
 
-    /// Its number.
+    /// The segment's number.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Removes it again. One that stays behind is removed by the next open.
+    /// Removes the segment. If that fails, the next open removes it.
     pub fn remove(self, vfs: &dyn Vfs) {
         drop(self.log);
         remove_logs(vfs, [self.number]);
     }
 }
 
-/// Removes logs whose writes are all elsewhere. One that stays behind is removed by the next open.
+/// Removes obsolete segments. If one cannot be removed, the next open removes it.
 pub fn remove_logs(vfs: &dyn Vfs, numbers: impl IntoIterator<Item = u64>) {
     for number in numbers {
         let _ = vfs.remove(&FileKind::Log.name(FileNumber(number)));
     }
 }
 
-/// Chains the log `number` to the one before.
-fn begin(vfs: &dyn Vfs, number: u64, mut log: LogWriter, previous: Link) -> Result<LogWriter> {
+/// Appends the link to the segment `number`.
+fn append_link(
+    vfs: &dyn Vfs,
+    number: u64,
+    mut log: LogWriter,
+    previous: Link,
+) -> Result<LogWriter> {
     match log.append(&[&previous.encode()]) {
         Ok(_) => Ok(log),
         Err(error) => {
-            // A stump would only confuse the next open; if it cannot be removed it has no records.
+            // A partial segment would confuse recovery; if it cannot be removed, it has no records.
             remove_logs(vfs, [number]);
             Err(error)
         }
@@ -266,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn do_links_come_back_and_hostile_ones_do_no_harm() {
+    fn link_round_trips_and_malformed_link_is_rejected() {
         let link = Link { number: 3, bytes: 1 << 40 };
         let bytes = link.encode();
         assert_eq!(Link::decode(&bytes), Ok(link));

@@ -1,9 +1,4 @@
-//! Walking a write-ahead log to check it, or to tell what is in it.
-//!
-//! An engine knows what its records mean; how a log is walked, and what is said of it, is the same for
-//! all.
-//!
-//! Source: ours.
+//! Verification and dump of a log. The engine supplies the meaning of the records.
 
 use siltstone_engine::{Inspection, Result, VerifyReport};
 use siltstone_vfs::{Mode, Vfs};
@@ -11,10 +6,11 @@ use siltstone_vfs::{Mode, Vfs};
 use super::{LogEnd, LogMode, LogReader, malformed};
 use crate::{FileKind, FileNumber};
 
-/// Checks logs that are in use; `operations` counts those of a record, or says what is malformed.
+/// Verifies logs that are in use; `operations` returns the number of operations in a record, or
+/// a message if it is malformed.
 ///
 /// # Errors
-/// Failures to check; damage goes into the report.
+/// Failures of the verification itself; damage is added to the report.
 pub fn verify_logs(
     vfs: &dyn Vfs,
     numbers: &[u64],
@@ -23,26 +19,26 @@ pub fn verify_logs(
 ) -> Result<()> {
     for &number in numbers {
         match vfs.open(&FileKind::Log.name(FileNumber(number)), Mode::Read) {
-            // A log whose writes went elsewhere meanwhile is gone, and rightly so.
+            // The log became obsolete and was removed meanwhile.
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
             Ok(_) => {
                 let mut entries = 0;
-                let walked = walk(vfs, number, |_, record| {
+                let result = for_each_record(vfs, number, |_, record| {
                     entries += operations(record)?;
                     Ok(())
                 });
-                report.note(walked.map(|reader| (reader.valid_bytes(), entries)))?;
+                report.note(result.map(|reader| (reader.valid_bytes(), entries)))?;
             }
         }
     }
     Ok(())
 }
 
-/// Tells what is in a log; `describe` puts a record into words, and says how many operations it holds.
+/// Dumps a log; `describe` returns a record as text and its number of operations.
 ///
 /// # Errors
-/// Corruption; the medium's.
+/// `Corruption`; I/O errors.
 pub fn inspect_log(
     vfs: &dyn Vfs,
     number: u64,
@@ -52,10 +48,10 @@ pub fn inspect_log(
 ) -> Result<()> {
     inspection.kind = "write-ahead log";
     let mut operations = 0;
-    let reader = walk(vfs, number, |position, record| {
-        let (described, holds) = describe(record)?;
-        operations += holds;
-        inspection.item(limit, || format!("{position}: {described}"));
+    let reader = for_each_record(vfs, number, |position, record| {
+        let (text, count) = describe(record)?;
+        operations += count;
+        inspection.item(limit, || format!("{position}: {text}"));
         Ok(())
     })?;
     inspection.property("records", reader.records());
@@ -72,7 +68,7 @@ pub fn inspect_log(
     Ok(())
 }
 
-fn walk(
+fn for_each_record(
     vfs: &dyn Vfs,
     number: u64,
     mut visit: impl FnMut(u64, &[u8]) -> std::result::Result<(), String>,
@@ -94,14 +90,14 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn is_a_log_told_and_what_makes_no_sense_in_it_damage() {
+    fn log_is_dumped_and_malformed_record_is_reported() {
         let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         let mut log = WalWriter::create(&vfs, 7, Link::default()).unwrap();
         log.append(&[[b"\x01", b"one"], [b"\x01", b"bad"]], &mut Vec::new()).unwrap();
         let vfs = vfs.as_ref();
         let mut inspection = Inspection::default();
-        let words = |record: &[u8]| Ok((record.escape_ascii().to_string(), 1));
-        inspect_log(vfs, 7, 2, &mut inspection, words).unwrap();
+        let describe = |record: &[u8]| Ok((record.escape_ascii().to_string(), 1));
+        inspect_log(vfs, 7, 2, &mut inspection, describe).unwrap();
         assert_eq!((inspection.items.len(), inspection.more), (2, 1));
         assert!(inspection.items[1].ends_with("one"), "{:?}", inspection.items);
 
@@ -110,7 +106,7 @@ mod tests {
             false => Ok(1),
         };
         let mut report = VerifyReport::default();
-        // Log 9 is gone.
+        // Log 9 does not exist.
         verify_logs(vfs, &[9, 7], &mut report, count).unwrap();
         assert_eq!((report.files, report.damage.len()), (1, 1));
         let mut report = VerifyReport::default();

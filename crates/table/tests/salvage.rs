@@ -1,5 +1,4 @@
-//! What a repair can read of damaged logs and tables: everything that is whole, and the extents of
-//! the rest.
+//! Salvage of damaged logs and SSTables: every intact record and entry, and the lost extents.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,8 +30,8 @@ fn put(vfs: &dyn Vfs, name: &str, bytes: &[u8]) {
     file.write_at(0, bytes, Purpose::Maintenance).unwrap();
 }
 
-/// Logs 3, 5 and 8 with ten records of 10,000 bytes each, of which the first byte is 1 and the
-/// second counts. The last one is sealed; returns its length, too.
+/// Logs 3, 5 and 8 with ten records of 10,000 bytes each, whose first byte is 1 and whose second
+/// byte is a counter. The last log is sealed; its length is returned too.
 fn chain() -> (Arc<dyn Vfs>, Vec<u64>, u64) {
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     let mut log = WalWriter::create(&vfs, 3, Link::default()).unwrap();
@@ -48,7 +47,7 @@ fn chain() -> (Arc<dyn Vfs>, Vec<u64>, u64) {
     (vfs, positions, end.bytes)
 }
 
-/// The numbers of the records that can be read of a log.
+/// The numbers of the readable records of a log.
 fn readable(vfs: &dyn Vfs, log: &LogSalvage) -> Vec<u8> {
     let mut found = Vec::new();
     let visit = |salvaged: Salvaged<'_>| {
@@ -63,7 +62,7 @@ fn readable(vfs: &dyn Vfs, log: &LogSalvage) -> Vec<u8> {
 }
 
 #[test]
-fn a_sound_chain_has_no_gap() {
+fn intact_log_has_no_gaps() {
     let (vfs, _, end) = chain();
     let logs = salvage_chain(vfs.as_ref(), Some(3), Some((8, end)), None).unwrap();
     assert!(logs.iter().all(|log| log.damage.is_none() && log.gaps.is_empty()), "{logs:?}");
@@ -72,7 +71,7 @@ fn a_sound_chain_has_no_gap() {
 }
 
 #[test]
-fn a_flipped_bit_costs_its_own_record_wherever_it_is() {
+fn flipped_bit_costs_only_its_own_record() {
     let (vfs, positions, end) = chain();
     let sound = bytes_of(vfs.as_ref(), &log_name(5));
     for at in (0..sound.len()).step_by(997) {
@@ -93,10 +92,10 @@ fn a_flipped_bit_costs_its_own_record_wherever_it_is() {
 }
 
 #[test]
-fn a_missing_log_and_a_log_that_was_cut_off_are_told_by_the_next() {
+fn missing_or_truncated_log_is_detected_by_next_link() {
     let (vfs, positions, end) = chain();
     let len = bytes_of(vfs.as_ref(), &log_name(3)).len() as u64;
-    // Just behind a whole record, which looks like an end.
+    // Truncated at a record boundary, which looks like an end.
     let file = vfs.open(&log_name(3), Mode::ReadWrite).unwrap();
     file.set_len(positions[4]).unwrap();
     let logs = salvage_chain(vfs.as_ref(), Some(3), Some((8, end)), None).unwrap();
@@ -108,12 +107,12 @@ fn a_missing_log_and_a_log_that_was_cut_off_are_told_by_the_next() {
     let [_, missing, last] = &logs[..] else { panic!("{logs:?}") };
     assert_eq!((missing.number, &missing.file), (5, &None));
     assert_eq!(readable(vfs.as_ref(), last).len(), 10);
-    // Of logs that nobody needs nothing is missing.
+    // Obsolete logs are not missing.
     assert_eq!(salvage_chain(vfs.as_ref(), Some(8), Some((8, end)), None).unwrap().len(), 1);
 }
 
 #[test]
-fn logs_that_changed_places_are_read_in_their_places() {
+fn swapped_logs_are_read_under_their_own_numbers() {
     let (vfs, _, end) = chain();
     let [one, two] = [3, 5].map(|number| bytes_of(vfs.as_ref(), &log_name(number)));
     put(vfs.as_ref(), &log_name(3), &two);
@@ -122,7 +121,7 @@ fn logs_that_changed_places_are_read_in_their_places() {
     let found: Vec<u8> = logs.iter().flat_map(|log| readable(vfs.as_ref(), log)).collect();
     assert_eq!(found, (0..30).collect::<Vec<_>>());
     assert!(logs[0].damage.is_some() && logs[1].damage.is_some() && logs[2].damage.is_none());
-    // A copy is no exchange: a log of another table must not be taken for one of this.
+    // A copy is not a swap: a log of another keyspace must not be accepted.
     put(vfs.as_ref(), &log_name(5), &two);
     let logs = salvage_chain(vfs.as_ref(), Some(3), Some((8, end)), None).unwrap();
     assert_eq!(readable(vfs.as_ref(), &logs[0]), [0; 0]);
@@ -130,20 +129,20 @@ fn logs_that_changed_places_are_read_in_their_places() {
 }
 
 #[test]
-fn records_behind_the_length_that_is_told_never_were() {
+fn records_beyond_stated_length_are_ignored() {
     let (vfs, positions, _) = chain();
     let log = salvage_chain(vfs.as_ref(), Some(8), None, None).unwrap().remove(0);
     assert_eq!(readable(vfs.as_ref(), &log).len(), 10);
-    // As if a recovery had found five records and gone on in another log.
+    // As if a recovery had kept five records and continued in another log.
     let mut next = WalWriter::create(&vfs, 9, Link { number: 8, bytes: positions[25] }).unwrap();
     next.append(&[[&[1], &[99; 10_000]]], &mut Vec::new()).unwrap();
     let logs = salvage_chain(vfs.as_ref(), Some(8), None, None).unwrap();
     assert_eq!(readable(vfs.as_ref(), &logs[0]), [20, 21, 22, 23, 24]);
 }
 
-struct Nothing;
+struct IgnoreRecords;
 
-impl Replay for Nothing {
+impl Replay for IgnoreRecords {
     fn begin(&mut self, _: u64) -> Result<()> {
         Ok(())
     }
@@ -154,8 +153,8 @@ impl Replay for Nothing {
 }
 
 #[test]
-fn replay_names_the_log_at_which_the_chain_breaks() {
-    let named = |vfs: &Arc<dyn Vfs>| match replay(vfs.as_ref(), 3, Some(8), &mut Nothing) {
+fn replay_error_names_log_at_which_chain_breaks() {
+    let named = |vfs: &Arc<dyn Vfs>| match replay(vfs.as_ref(), 3, Some(8), &mut IgnoreRecords) {
         Err(Error::Corruption { file, reason, .. }) => (file, reason),
         other => panic!("{other:?}"),
     };
@@ -178,7 +177,7 @@ fn replay_names_the_log_at_which_the_chain_breaks() {
 
 const ENTRIES: u64 = 2000;
 
-/// A table of some eighty blocks.
+/// An SSTable of about eighty blocks.
 fn table(compression: Compression) -> Vec<u8> {
     let vfs = Ram::new();
     let options = TableOptions { block_bytes: 1024, compression, ..TableOptions::default() };
@@ -199,7 +198,7 @@ fn key(i: u64) -> Vec<u8> {
     format!("key{i:06}").into_bytes()
 }
 
-/// The entries that were saved, and the losses.
+/// The salvaged entries, and the losses.
 fn salvaged(bytes: &[u8], was: usize) -> (Vec<u64>, Vec<Loss>) {
     let file = siltstone_table::BytesFile::new(bytes);
     let mut found = Vec::new();
@@ -213,8 +212,8 @@ fn salvaged(bytes: &[u8], was: usize) -> (Vec<u64>, Vec<Loss>) {
     (found, losses.unwrap())
 }
 
-/// Every entry is saved, or between the keys of a loss.
-fn assert_accounted(found: &[u64], losses: &[Loss]) {
+/// Asserts that every entry is salvaged, or within the key range of a loss.
+fn assert_all_accounted_for(found: &[u64], losses: &[Loss]) {
     for i in (0..ENTRIES).filter(|i| !found.contains(i)) {
         let is_reported = losses.iter().any(|loss| {
             let Some(keys) = &loss.keys else { return true };
@@ -226,7 +225,7 @@ fn assert_accounted(found: &[u64], losses: &[Loss]) {
 }
 
 #[test]
-fn a_table_without_footer_filter_or_index_loses_no_entry() {
+fn table_without_footer_filter_or_index_loses_no_entry() {
     for compression in [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }] {
         let sound = table(compression);
         let data = sound.len().saturating_sub(10_000);
@@ -234,8 +233,8 @@ fn a_table_without_footer_filter_or_index_loses_no_entry() {
             let mut bytes = sound.clone();
             bytes[at] ^= 0x40;
             let (found, losses) = salvaged(&bytes, sound.len());
-            assert_accounted(&found, &losses);
-            // The index and what stands behind it.
+            assert_all_accounted_for(&found, &losses);
+            // The index and everything after it.
             if at >= sound.len() - 44 {
                 assert_eq!((found.len() as u64, losses), (ENTRIES, vec![]), "byte {at}");
             }
@@ -244,7 +243,7 @@ fn a_table_without_footer_filter_or_index_loses_no_entry() {
 }
 
 #[test]
-fn a_damaged_block_without_an_index_costs_its_own_entries() {
+fn damaged_block_without_index_costs_only_its_own_entries() {
     for compression in [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }] {
         let sound = table(compression);
         let without_footer = &sound[..sound.len() - 20];
@@ -256,18 +255,18 @@ fn a_damaged_block_without_an_index_costs_its_own_entries() {
             assert_eq!(losses.len(), 1, "{losses:?}");
             let Range { start, end } = losses[0].bytes;
             assert!(start <= at as u64 && (at as u64) < end);
-            assert_accounted(&found, &losses);
+            assert_all_accounted_for(&found, &losses);
         }
     }
 }
 
 #[test]
-fn a_table_that_was_cut_off_loses_what_was_behind() {
+fn truncated_table_loses_its_tail() {
     let sound = table(Compression::None);
     for len in (0..sound.len()).step_by(1711) {
         let (found, losses) = salvaged(&sound[..len], sound.len());
         assert!(found.iter().copied().eq(0..found.len() as u64));
-        assert_accounted(&found, &losses);
+        assert_all_accounted_for(&found, &losses);
         if (found.len() as u64) < ENTRIES {
             assert_eq!(losses.last().unwrap().bytes.end, sound.len() as u64);
         }

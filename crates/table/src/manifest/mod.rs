@@ -1,7 +1,7 @@
-//! Which files make up a table: a snapshot and the edits since, installed one by one.
+//! Manifest: the files of a keyspace, as a snapshot and the edits since.
 //!
-//! A manifest is a record log whose records are the engine's own bytes, numbered. `CURRENT` names
-//! the manifest that counts and is replaced as a whole, so that a crash leaves the old or the new.
+//! A manifest is a record log of numbered, engine-defined records. `CURRENT` names the manifest in
+//! force and is replaced atomically, so a crash leaves the old or the new one.
 //!
 //! ```text
 // ANCHOR: layout
@@ -9,28 +9,28 @@
 //! MANIFEST-000012 := record log number 12:  header  snapshot  edit*
 //!   header   := magic:"SILTMANI"  version:u32  engine name                       little endian
 //!   snapshot := number:u64  bytes          the number of the last edit that is part of it
-//!   edit     := number:u64  bytes          each one more than the record before
+//!   edit     := number:u64  bytes          each one more than the previous record
 // ANCHOR_END: layout
 //! ```
 //!
-//! `closed` says that the manifest was sealed by a clean close, so that even one cut off between two
-//! records is noticed. The first edit after that names a fresh manifest, without the word.
+//! `closed` states that a clean close sealed the manifest, so that truncation at a record boundary
+//! is detected. The first edit after that names a new manifest, without the word.
 //!
-//! Checksums are the log's; a manifest of a newer version or of another engine is refused by name.
+//! Checksums are the log's; a manifest of a newer version or of another engine is rejected by name.
 //!
-//! A manifest that was opened is never appended to: the first edit copies it, with the edit, to a
-//! fresh file and switches `CURRENT`. So nothing is ever written behind a torn tail, and opening
-//! writes nothing at all.
+//! A recovered manifest is never appended to: the first edit copies it, with the edit, to a new
+//! file and switches `CURRENT`. So nothing is written after a torn tail, and opening writes
+//! nothing.
 //!
-//! Invariant: when `append` has returned, the edit survives any crash. After a transient error, as
-//! that of a full disk, the edit is not there, and what it names may be removed; after any other
-//! error the medium may have it or not, and only a later manifest tells: one that was opened again
-//! is [settled](Manifest::settle) before anything is removed that it does not name.
+//! Invariant: when `append` returns, the edit is durable. After a transient error, such as a full
+//! disk, the edit is not there, and the files that it names may be removed. After any other error
+//! the edit may or may not be durable; it is known only after a reopen and
+//! [`Manifest::settle`], before which no file may be removed.
 //!
-//! Source: LevelDB's MANIFEST and CURRENT; the checks and the copying are ours.
+//! Source: LevelDB's MANIFEST and CURRENT; checksums by position and copying on open are additions.
 
 mod current;
-mod rescue;
+mod salvage;
 
 use std::sync::Arc;
 
@@ -40,21 +40,21 @@ use siltstone_vfs::Vfs;
 use crate::log::{LogEnd, LogMode, LogReader, LogWriter};
 use current::{CURRENT, Current, manifest_name, manifest_number, read_current, write_current};
 
-pub use rescue::Rescued;
+pub use salvage::ManifestSalvage;
 
 const MAGIC: &[u8; 8] = b"SILTMANI";
 const VERSION: u32 = 1;
 
-/// A manifest is rewritten when it is over this many times its snapshot …
-const GROWTH: u64 = 4;
-/// … and at least this many bytes.
-const SMALLEST_REWRITE_BYTES: u64 = 1 << 20;
+/// A manifest is rewritten when it exceeds this multiple of its snapshot …
+const REWRITE_FACTOR: u64 = 4;
+/// … and this size.
+const MIN_REWRITE_BYTES: u64 = 1 << 20;
 
-/// The manifest of one engine's directory. One process has it open (see `Vfs::lock`).
+/// The manifest of an engine's directory, open in one process at a time (see `Vfs::lock`).
 pub struct Manifest {
     vfs: Arc<dyn Vfs>,
     engine: String,
-    /// The number in the name of the file that `CURRENT` names.
+    /// The number in the name of the current file.
     number: u64,
     /// The number of the last edit.
     last_edit: u64,
@@ -63,11 +63,11 @@ pub struct Manifest {
 }
 
 enum State {
-    /// Opened and not yet written to.
+    /// Recovered and not yet written to.
     Read { bytes: u64, is_closed: bool },
-    /// Appending to a file that this process has begun.
+    /// Appending to a file that this process created.
     Writing(LogWriter),
-    /// A fault left unknown what is on the medium.
+    /// After an error that leaves the durable contents unknown.
     Poisoned(String),
 }
 
@@ -75,20 +75,20 @@ impl Manifest {
     /// Whether the directory has a manifest.
     ///
     /// # Errors
-    /// The medium's.
+    /// I/O errors.
     pub fn exists(vfs: &dyn Vfs) -> Result<bool> {
         vfs.exists(CURRENT)
     }
 
-    /// Begins a manifest with the engine's `snapshot`, durably.
+    /// Creates a manifest with the engine's `snapshot`, durably.
     ///
     /// # Errors
-    /// `Refused` if the directory has one; the medium's.
+    /// `Refused` if the directory has one; I/O errors.
     pub fn create(vfs: Arc<dyn Vfs>, engine: &str, snapshot: &[u8]) -> Result<Manifest> {
         Self::create_numbered(vfs, engine, snapshot, 0)
     }
 
-    /// The same with a number above `number`.
+    /// The same with a number greater than `number`.
     fn create_numbered(
         vfs: Arc<dyn Vfs>,
         engine: &str,
@@ -96,7 +96,7 @@ impl Manifest {
         number: u64,
     ) -> Result<Manifest> {
         if Self::exists(&*vfs)? {
-            return Err(refused(&*vfs, "there is a store already".into()));
+            return Err(refused(&*vfs, "a store already exists".into()));
         }
         let mut manifest = Manifest {
             vfs,
@@ -110,11 +110,11 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Opens the manifest and gives the snapshot and the edits since, in order. Writes nothing.
+    /// Opens the manifest; also returns the snapshot and the edits since, in order. Writes nothing.
     ///
     /// # Errors
-    /// `Refused` if there is none, if it is another engine's or of a newer version; `Corruption`;
-    /// the medium's.
+    /// `Refused` if there is none, or it belongs to another engine or has a newer version;
+    /// `Corruption`; I/O errors.
     pub fn open(vfs: Arc<dyn Vfs>, engine: &str) -> Result<(Manifest, Vec<Vec<u8>>)> {
         let current = read_current(&*vfs)?;
         let number = current.number;
@@ -132,16 +132,16 @@ impl Manifest {
         Ok((manifest, edits))
     }
 
-    /// That `CURRENT` is missing where the file `beside` tells that there was one: a table that lost it is
-    /// damaged, and no place for a new one, which would remove its files.
+    /// The error for a missing `CURRENT` where the file `beside` shows that there was one. Creating
+    /// a new manifest there would remove the keyspace's files.
     pub fn missing(beside: &str) -> Error {
         Error::corruption(CURRENT, 0, format!("it is missing, though there is {beside}"))
     }
 
-    /// The engine that wrote the manifest; `None` if there is none, or one that does not hold.
+    /// The engine that wrote the manifest; `None` if there is no valid one.
     ///
     /// # Errors
-    /// The medium's.
+    /// I/O errors.
     pub fn engine_of(vfs: &dyn Vfs) -> Result<Option<String>> {
         let header = || {
             let name = manifest_name(read_current(vfs)?.number);
@@ -160,10 +160,10 @@ impl Manifest {
         }
     }
 
-    /// Tells what is in the manifest; `describe` puts an edit into words.
+    /// Dumps the manifest; `describe` returns an edit as text.
     ///
     /// # Errors
-    /// As [`open`](Manifest::open); `Corruption` for an edit that makes no sense.
+    /// As [`open`](Manifest::open); `Corruption` for an edit that `describe` rejects.
     pub fn inspect(
         vfs: Arc<dyn Vfs>,
         engine: &str,
@@ -184,19 +184,19 @@ impl Manifest {
         Ok(())
     }
 
-    /// Installs an edit. It is durable when this returns. Cost: one write and one sync; the first
-    /// after opening copies the manifest.
+    /// Appends an edit, which is durable when this returns. Cost: one write and one sync; the first
+    /// append after an open copies the manifest.
     ///
     /// # Errors
-    /// Those that are [transient](Error::is_transient): the edit is surely not there, and the
-    /// manifest goes on. The medium's, if nothing was written. `ReadOnly` once it is unknown
-    /// whether the medium has the edit, until it is opened anew.
+    /// [Transient errors](Error::is_transient) and I/O errors before any write: the edit is not
+    /// there, and the manifest stays usable. `ReadOnly` once it is unknown whether the edit is
+    /// durable, until a reopen.
     pub fn append(&mut self, edit: &[u8]) -> Result<()> {
         let number = (self.last_edit + 1).to_le_bytes();
         match &mut self.state {
             State::Poisoned(cause) => return Err(Error::ReadOnly { cause: cause.clone() }),
             State::Writing(log) => {
-                // The log took the record back and goes on.
+                // The log has undone the append and stays usable.
                 let appended = log.append(&[&number, edit]).map(drop);
                 if appended.as_ref().is_err_and(Error::is_transient) {
                     return appended;
@@ -213,8 +213,9 @@ impl Manifest {
         Ok(())
     }
 
-    /// Makes durable what opening read: after a failed sync that may have come from memory, while the medium
-    /// has the edit before. Copies the manifest, unless this process has written it or it was closed.
+    /// Makes the recovered edits durable: after a failed sync they may have been read from the page
+    /// cache while the disk lacks them. Copies the manifest, unless this process created it or a
+    /// clean close sealed it.
     ///
     /// # Errors
     /// As [`append`](Manifest::append).
@@ -225,12 +226,12 @@ impl Manifest {
         }
     }
 
-    /// Replaces the manifest by a new one that begins with `snapshot`, which must say all that the
-    /// snapshot before and the edits since did. Durable when this returns.
+    /// Replaces the manifest by a new one that starts with `snapshot`, which must include the old
+    /// snapshot and all edits since. Durable when this returns.
     ///
     /// # Errors
-    /// As [`append`](Manifest::append); up to the moment `CURRENT` is switched the old manifest
-    /// stays in force.
+    /// As [`append`](Manifest::append); until `CURRENT` is switched the old manifest stays in
+    /// force.
     pub fn rewrite(&mut self, snapshot: &[u8]) -> Result<()> {
         let number = self.last_edit.to_le_bytes();
         self.install(|log| log.append(&[&number, snapshot]).map(|_| ()))?;
@@ -238,12 +239,12 @@ impl Manifest {
         Ok(())
     }
 
-    /// Whether the manifest has grown so far beyond its snapshot that rewriting it pays.
+    /// Whether the manifest is large enough compared with its snapshot to be rewritten.
     pub fn wants_rewrite(&self) -> bool {
-        self.bytes() > (GROWTH * self.snapshot_bytes).max(SMALLEST_REWRITE_BYTES)
+        self.bytes() > (REWRITE_FACTOR * self.snapshot_bytes).max(MIN_REWRITE_BYTES)
     }
 
-    /// Bytes of the manifest's file.
+    /// Size of the manifest's file, in bytes.
     pub fn bytes(&self) -> u64 {
         match &self.state {
             State::Read { bytes, .. } => *bytes,
@@ -252,7 +253,7 @@ impl Manifest {
         }
     }
 
-    /// The number of the last edit; it never goes back, not by rewriting either.
+    /// The number of the last edit. It never decreases, also not by a rewrite.
     pub fn last_edit(&self) -> u64 {
         self.last_edit
     }
@@ -262,15 +263,15 @@ impl Manifest {
         manifest_name(self.number)
     }
 
-    /// Whether `name` is a file of this module: `CURRENT`, its temporary, or any manifest.
+    /// Whether `name` is a file of this module: `CURRENT`, its temporary file, or any manifest.
     pub fn owns(name: &str) -> bool {
         current::owns(name)
     }
 
-    /// Seals the manifest, so that any later damage to it is found, its last edit included.
+    /// Seals the manifest, so that any later damage is detected, also to its last edit.
     ///
     /// # Errors
-    /// The medium's; the manifest is then as durable as before.
+    /// I/O errors; the manifest is then as durable as before.
     pub fn close(self) -> Result<()> {
         match self.state {
             State::Writing(log) => {
@@ -282,10 +283,10 @@ impl Manifest {
         }
     }
 
-    /// Goes on in a copy of the manifest that was opened, with what `more` appends.
+    /// Continues in a copy of the recovered manifest, to which `more` appends.
     fn copy(&mut self, more: impl FnOnce(&mut LogWriter) -> Result<()>) -> Result<()> {
         let (vfs, engine) = (self.vfs.clone(), self.engine.clone());
-        // Whether it was whole was asked when it was opened.
+        // It was verified when it was opened.
         let old = Current { number: self.number, is_closed: false };
         self.install(|log| {
             let mut copied = Ok(());
@@ -299,13 +300,13 @@ impl Manifest {
         })
     }
 
-    /// Refuses further edits: a fault left unknown what is on the medium.
+    /// Rejects further edits: the durable contents are unknown.
     fn poison(&mut self, cause: String) -> Error {
         self.state = State::Poisoned(cause.clone());
         Error::ReadOnly { cause }
     }
 
-    /// Writes a new manifest file — a header and what `fill` appends — and switches to it.
+    /// Writes a new manifest file with a header and what `fill` appends, and switches to it.
     fn install(&mut self, fill: impl FnOnce(&mut LogWriter) -> Result<()>) -> Result<()> {
         if let State::Poisoned(cause) = &self.state {
             return Err(Error::ReadOnly { cause: cause.clone() });
@@ -313,7 +314,7 @@ impl Manifest {
         let number = self.number + 1;
         let name = manifest_name(number);
         let log = self.write_file(number, &name, fill).inspect_err(|_| {
-            // Half a manifest that nothing names: space that a full medium needs back.
+            // A partial manifest that nothing names; a full disk needs the space.
             let _ = self.vfs.remove(&name);
         })?;
         match write_current(&*self.vfs, Current { number, is_closed: false }) {
@@ -324,7 +325,7 @@ impl Manifest {
                 self.remove_others(old);
                 Ok(())
             }
-            // Which of the two a crash would leave in force is unknown.
+            // It is unknown which of the two would be in force after a crash.
             Err((error, true)) => Err(self.poison(format!("switching to {name} failed: {error}"))),
             Err((error, false)) => {
                 let _ = self.vfs.remove(&name);
@@ -350,7 +351,7 @@ impl Manifest {
         Ok(log)
     }
 
-    /// Removes the manifest before, and what crashes left. A failure only leaves garbage.
+    /// Removes the old manifest and leftovers of crashes. A failure only leaves garbage.
     fn remove_others(&self, old: u64) {
         let _ = self.vfs.remove(&manifest_name(old));
         for name in self.vfs.list().unwrap_or_default() {
@@ -361,8 +362,8 @@ impl Manifest {
     }
 }
 
-/// Reads the manifest that `current` names; gives the number of its last edit and the reader at its
-/// end.
+/// Reads the manifest that `current` names; returns the number of its last edit and the reader at
+/// its end.
 fn read_numbered(
     vfs: &dyn Vfs,
     engine: &str,
@@ -383,7 +384,7 @@ fn read_numbered(
             record.bytes.split_first_chunk::<8>().ok_or_else(|| bad("an edit is too short"))?;
         let found = u64::from_le_bytes(*found);
         if last.is_some_and(|last: u64| last.checked_add(1) != Some(found)) {
-            return Err(bad("an edit does not follow the one before"));
+            return Err(bad("an edit does not follow the previous one"));
         }
         last = Some(found);
         edit(found, bytes);
@@ -405,7 +406,7 @@ fn check_header(name: &str, engine: &str, header: &[u8]) -> Result<()> {
         .and_then(|rest| rest.split_first_chunk::<4>())
         .map(|(version, engine)| (u32::from_le_bytes(*version), engine));
     let Some((version, found)) = parsed else {
-        return Err(Error::corruption(name, 0, "this is no manifest"));
+        return Err(Error::corruption(name, 0, "this is not a manifest"));
     };
     let refuse = |reason| Err(Error::Refused { path: name.into(), reason });
     if version > VERSION {

@@ -1,12 +1,12 @@
-//! A data block: sorted entries with shared prefixes, and restart points to search from.
+//! A data block: sorted, prefix-compressed entries with restart points.
 //!
-//! | module | one idea |
+//! | module | contents |
 //! | --- | --- |
-//! | [`builder`] | laying entries out |
-//! | [`entry`](self) | this file: the layout, and decoding one entry |
-//! | `search` | finding the first entry not less than a target without building a key |
-//! | [`iter`](mod@iter) | walking both ways |
-//! | [`frame`] | compression and checksum of a block on the medium |
+//! | [`builder`] | encodes entries |
+//! | this file | the layout, and decoding of one entry |
+//! | `search` | lower-bound search that builds no key |
+//! | [`iter`](mod@iter) | bidirectional iterator |
+//! | [`frame`] | compression and checksum of a block on disk |
 //!
 //! ```text
 //! block    := entry+  restart:u32[count]  count:u32                              little endian
@@ -17,14 +17,15 @@
 //! restart  := offset of an entry with shared = 0; the first is 0, then ascending
 //! ```
 //!
-//! Entries ascend by key bytewise, then descend by sequence. `shared` is exactly the length of the
-//! longest common prefix with the key before, save at restart points where it is 0; the search
-//! relies on it and `verify` checks it. Version and checksum are those of the table around it.
+//! Entries are sorted by key (bytewise, ascending), then by sequence number (descending). `shared`
+//! is exactly the length of the longest common prefix with the previous key, except at restart
+//! points, where it is 0; the search relies on it and `verify` checks it. Version and checksum are
+//! those of the enclosing SSTable.
 //!
-//! Invariant: any bytes that `Block::parse` accepts can be walked and searched without a panic;
-//! malformed entries are found when they are met.
+//! Invariant: any bytes that `Block::parse` accepts can be iterated and searched without a panic;
+//! a malformed entry is reported when it is reached.
 //!
-//! Source: LevelDB's block; the tag with the entry's kind and the search by `shared` are ours.
+//! Source: LevelDB's block format; the kind in the tag and the search by `shared` are additions.
 
 pub mod builder;
 pub mod frame;
@@ -38,16 +39,16 @@ pub use iter::BlockIter;
 use crate::kind::{Kind, MAX_SEQUENCE};
 use crate::varint::varint;
 
-/// Bytes of a block that do not hold.
+/// A malformed block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Malformed {
-    /// Where in the uncompressed block, in bytes.
+pub struct MalformedBlock {
+    /// Offset in the uncompressed block, in bytes.
     pub offset: usize,
-    /// What does not hold.
+    /// What is malformed.
     pub reason: &'static str,
 }
 
-/// The contents of a data block, uncompressed and checked as far as its restart points.
+/// The contents of a data block, uncompressed, with validated restart points.
 #[derive(Debug)]
 pub struct Block {
     bytes: Vec<u8>,
@@ -70,13 +71,13 @@ pub(crate) struct RawEntry {
 }
 
 impl Block {
-    /// Takes the first `len` of `bytes` as a block's contents. Cost: one look at each restart point.
+    /// Parses the first `len` of `bytes` as a block's contents. Cost: one check per restart point.
     ///
     /// # Errors
-    /// What is malformed in its restart points.
-    pub fn parse(mut bytes: Vec<u8>, len: usize) -> Result<Block, Malformed> {
-        let bad = |offset, reason| Err(Malformed { offset, reason });
-        // What is behind the contents stays allocated anyway; cutting it off moves nothing.
+    /// A malformed restart point.
+    pub fn parse(mut bytes: Vec<u8>, len: usize) -> Result<Block, MalformedBlock> {
+        let bad = |offset, reason| Err(MalformedBlock { offset, reason });
+        // The bytes after the contents stay allocated; truncating copies nothing.
         bytes.truncate(len);
         let Some((rest, count)) = bytes.split_last_chunk::<4>() else {
             return bad(0, "a block is too short");
@@ -97,8 +98,8 @@ impl Block {
         Ok(block)
     }
 
-    /// A block without entries, which no file holds: a stand-in.
-    pub(crate) fn none() -> Block {
+    /// A block without entries, as a placeholder. No file has one.
+    pub(crate) fn empty() -> Block {
         Block { bytes: Vec::new(), entries_end: 0, restarts: 0 }
     }
 
@@ -107,7 +108,7 @@ impl Block {
         self.bytes.capacity() + size_of::<Block>()
     }
 
-    /// The memory, to read another block into.
+    /// The block's buffer, for reuse.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -136,9 +137,9 @@ impl Block {
     }
 
     #[inline(always)]
-    fn decode(&self, at: usize) -> Result<RawEntry, Malformed> {
+    fn decode(&self, at: usize) -> Result<RawEntry, MalformedBlock> {
         decode(&self.bytes[..self.entries_end], at)
-            .ok_or(Malformed { offset: at, reason: "an entry is malformed" })
+            .ok_or(MalformedBlock { offset: at, reason: "an entry is malformed" })
     }
 }
 
@@ -152,7 +153,7 @@ fn decode(entries: &[u8], at: usize) -> Option<RawEntry> {
     let kind = Kind::from_bits((tag & 7) as u8)?;
     let expires_at = if kind == Kind::PutExpiring { varint(entries, &mut at)? } else { 0 };
     let value_len = if kind == Kind::Delete { 0 } else { varint(entries, &mut at)? };
-    // Each is compared with what is left, so that no sum of lengths can wrap around.
+    // Each length is compared with the remaining bytes, so that no sum can overflow.
     let left = (entries.len() - at) as u64;
     if unshared > left || value_len > left - unshared {
         return None;
