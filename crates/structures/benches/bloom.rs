@@ -1,4 +1,4 @@
-//! What does a query of a Bloom filter in cache cost?
+//! Cost of a query of a cached Bloom filter.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use siltstone_structures::bloom::{BlockedBloom, ClassicBloom};

@@ -1,7 +1,7 @@
-//! How many bits, and how much time, does an entropy-coded trie take a key?
+//! Bits and time per key of entropy-coded tries.
 //!
-//! A program that prints figures, as their subject is a table of sizes: `cargo bench -p
-//! siltstone-structures --bench ect -- 16777216`, the number of keys being optional.
+//! Prints a table: `cargo bench -p siltstone-structures --bench ect -- 16777216`; the number of
+//! keys is optional.
 
 #![allow(clippy::print_stdout)]
 
@@ -33,7 +33,7 @@ fn build(hashes: &[HashKey], options: EctOptions) -> Result<Ect, EctError> {
     builder.finish()
 }
 
-/// Prints size, building and lookups of one setting of the knobs.
+/// Prints size, build time and lookup time for one set of options.
 fn measure(hashes: &[HashKey], queries: &[HashKey], options: EctOptions) -> Result<(), EctError> {
     let begin = Instant::now();
     let ect = build(hashes, options)?;
@@ -55,7 +55,7 @@ fn measure(hashes: &[HashKey], queries: &[HashKey], options: EctOptions) -> Resu
     Ok(())
 }
 
-/// Prints what a table of the usual LogStore and a large one cost an entry.
+/// Prints the cost per entry of a table of the usual LogStore's size, and of a large one.
 fn measure_cuckoo(hashes: &[HashKey], slots: u32) {
     let words: Vec<u64> = hashes
         .iter()

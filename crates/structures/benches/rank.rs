@@ -1,8 +1,7 @@
-//! What do the indexes of ranks cost beside each other: bits, time to build, time to look up?
+//! Comparison of rank indexes: bits, build time, lookup time.
 //!
-//! A program that prints a table, as bits are half of its subject: `cargo bench -p
-//! siltstone-structures --bench rank -- 16777216`, the number of keys being optional. All rows are
-//! of the same hashes in the same run, on one thread.
+//! Prints a table: `cargo bench -p siltstone-structures --bench rank -- 16777216`; the number of
+//! keys is optional. All rows use the same hashes in the same run, on one thread.
 
 #![allow(clippy::print_stdout)]
 
@@ -29,13 +28,13 @@ fn sorted_hashes(count: u64) -> Vec<HashKey> {
     hashes
 }
 
-/// The bytes of an entry in a merge.
+/// Size of an entry in a merge, in bytes.
 const ENTRY: usize = 100;
 
-/// What a merge does besides reading: takes in entries in the order of hashes, and writes them in
-/// that of the index. Gives millions of entries a second.
+/// A merge without its reads: takes entries in hash order, and writes them in the order of the
+/// index. Returns millions of entries per second.
 fn merge<I: RankIndex>(hashes: &[HashKey], options: &I::Options) -> Result<f64, I::Error> {
-    // Some of all, as those that come first would not be uniform.
+    // A sample of all, as the first hashes would not be uniform.
     let step = (hashes.len() >> 20).max(1);
     let hashes: Vec<HashKey> = hashes.iter().step_by(step).copied().collect();
     let mut out: Vec<u8> = Vec::with_capacity(hashes.len() * ENTRY);
@@ -76,7 +75,7 @@ fn measure<I: RankIndex>(
     let begin = Instant::now();
     let sum = queries.iter().fold(0u64, |sum, hash| sum.wrapping_add(index.lookup(hash)));
     let lookup = begin.elapsed().as_secs_f64() * 1e9 / queries.len() as f64;
-    // One after another: each query waits for the answer before it.
+    // Sequentially dependent: each query uses the result of the previous one.
     let begin = Instant::now();
     let mut last = 0u64;
     for hash in queries {

@@ -1,4 +1,4 @@
-//! A chunked bump arena that several threads allocate from at once, freed as a whole when dropped.
+//! Concurrent chunked bump arena, freed as a whole when dropped.
 //!
 //! ```text
 //!  current ──▶ chunk 3 (2 MiB)              chunk 2 (512 KiB)   chunk 1 (64 KiB)   large ones
@@ -6,21 +6,20 @@
 //!                                    ▲ offset
 //! ```
 //!
-//! An allocation is one `fetch_add` on the offset of the current chunk. Whoever overshoots the
-//! chunk takes the lock and installs the next one, eight times as large up to 2 MiB. An allocation of
-//! more than a quarter of the current chunk gets a chunk to itself, so that the tail abandoned at
-//! the end of a chunk stays under a quarter of it.
+//! An allocation is one `fetch_add` on the offset of the current chunk. A thread that exceeds the
+//! chunk takes the lock and installs the next one, eight times as large up to 2 MiB. An allocation
+//! of more than a quarter of the current chunk gets its own chunk, so that the unused tail of a
+//! chunk is less than a quarter of it.
 //!
-//! Memory that is new from the system is given out by it page by page, at the first touch of each. An
-//! arena that is one of many in turn takes chunks from those that others have left behind, its [`ChunkPool`], and spares
-//! its writers that: of a memtable's insertions one in twenty touches a new page. And chunks of the full size
-//! are asked to be one huge page each, so that those which are new cost their writers one wait for the system,
-//! not five hundred: the latter are what made the slowest thousandth of insertions slow. So arenas come to
-//! the full size soon, and once one of many has, all after it begin there.
+//! New memory costs a page fault at the first touch of each page. Arenas that follow one another
+//! (memtables) therefore recycle chunks in a [`ChunkPool`]; without it, one insert in twenty would
+//! fault. Chunks of the maximum size are requested as huge pages, with one fault instead of five
+//! hundred, which dominated p99.9 of inserts. To get there quickly, chunks grow fast, and once an
+//! arena of a pool has reached the maximum size, later ones start with it.
 //!
 //! Invariant: a byte range is handed out at most once, and stays valid until the arena is dropped.
 //!
-//! Source: the arena of LevelDB and RocksDB memtables in outline; the lock-free bump is ours.
+//! Source: the arenas of LevelDB and RocksDB memtables, in outline.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::mem::MaybeUninit;
@@ -34,89 +33,90 @@ use crate::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering, Published};
 /// The alignment in bytes of every allocation.
 pub const ALIGN: usize = 8;
 
-/// The size of the first chunk, in bytes.
-const FIRST_CHUNK: usize = 64 << 10;
-/// The size from which chunks no longer grow, in bytes.
-const LAST_CHUNK: usize = 2 << 20;
-/// How much larger each chunk is than the one before.
-const GROWTH: usize = 8;
-/// A cache line: chunks start on one, and the header does not share one with data.
-const LINE: usize = 64;
-/// The bytes before the first allocation of a chunk.
-const HEADER: usize = size_of::<Header>().next_multiple_of(LINE);
+/// Size of the first chunk.
+const MIN_CHUNK_BYTES: usize = 64 << 10;
+/// Maximum size of a chunk.
+const MAX_CHUNK_BYTES: usize = 2 << 20;
+/// Ratio of the sizes of consecutive chunks.
+const CHUNK_GROWTH_FACTOR: usize = 8;
+/// Cache line: chunks are aligned to it, and the header shares none with data.
+const LINE_BYTES: usize = 64;
+/// Offset of the first allocation in a chunk.
+const HEADER_BYTES: usize = size_of::<Header>().next_multiple_of(LINE_BYTES);
 
-/// What a chunk knows about itself, at its start.
+/// The header of a chunk.
 struct Header {
-    /// Bytes handed out after the header; above `capacity` once somebody has overshot.
+    /// Bytes allocated after the header; exceeds `capacity` when the chunk is full.
     offset: AtomicUsize,
     /// Bytes after the header.
     capacity: Published<usize>,
-    /// The capacities of all earlier chunks that allocations shared.
+    /// The total capacity of all earlier shared chunks.
     before: Published<usize>,
 }
 
-/// What only the thread that adds a chunk touches.
+/// State of the thread that adds a chunk.
 struct Growth {
-    /// All memory taken from the system, to give back on drop.
+    /// All memory taken from the system, freed on drop.
     chunks: Vec<(NonNull<u8>, Layout)>,
     /// The size of the next shared chunk.
     next: usize,
-    spares: Option<Arc<ChunkPool>>,
+    pool: Option<Arc<ChunkPool>>,
 }
 
-/// A chunk of the full size that no arena uses; aligned to its size, so that one huge page can be it.
+/// A chunk of the maximum size, aligned to its size so that it can be one huge page.
 #[repr(align(0x20_0000))]
-struct Spare {
-    _bytes: [u8; LAST_CHUNK],
+struct Chunk {
+    _bytes: [u8; MAX_CHUNK_BYTES],
 }
 
-const _: () = assert!(align_of::<Spare>() == LAST_CHUNK && size_of::<Spare>() == LAST_CHUNK);
+const _: () =
+    assert!(align_of::<Chunk>() == MAX_CHUNK_BYTES && size_of::<Chunk>() == MAX_CHUNK_BYTES);
 
-/// Chunks that arenas have left behind, for the next.
+/// Recycles chunks of dropped arenas.
 pub struct ChunkPool {
-    chunks: std::sync::Mutex<Vec<Box<MaybeUninit<Spare>>>>,
-    most: usize,
-    /// An arena has taken a chunk: the next is expected to as well.
-    are_in_use: AtomicBool,
+    chunks: std::sync::Mutex<Vec<Box<MaybeUninit<Chunk>>>>,
+    max_chunks: usize,
+    /// An arena has taken a chunk, so the next one is expected to as well.
+    is_used: AtomicBool,
 }
 
 impl ChunkPool {
-    /// Keeps at most so many bytes; what is beyond goes back to the system.
-    pub fn new(most_bytes: usize) -> Self {
+    /// Keeps up to `max_bytes`; frees the rest.
+    pub fn new(max_bytes: usize) -> Self {
         ChunkPool {
             chunks: std::sync::Mutex::default(),
-            most: most_bytes / LAST_CHUNK,
-            are_in_use: AtomicBool::new(false),
+            max_chunks: max_bytes / MAX_CHUNK_BYTES,
+            is_used: AtomicBool::new(false),
         }
     }
 
-    /// Bytes that lie idle.
+    /// Bytes in unused chunks.
     pub fn bytes(&self) -> usize {
-        self.lock().len() * LAST_CHUNK
+        self.lock().len() * MAX_CHUNK_BYTES
     }
 
-    fn take(&self) -> Option<Box<MaybeUninit<Spare>>> {
-        self.are_in_use.store(true, Relaxed);
+    fn take(&self) -> Option<Box<MaybeUninit<Chunk>>> {
+        self.is_used.store(true, Relaxed);
         self.lock().pop()
     }
 
-    fn keep(&self, chunk: Box<MaybeUninit<Spare>>) {
+    fn recycle(&self, chunk: Box<MaybeUninit<Chunk>>) {
         let mut chunks = self.lock();
-        if chunks.len() < self.most {
+        if chunks.len() < self.max_chunks {
             chunks.push(chunk);
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Box<MaybeUninit<Spare>>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Box<MaybeUninit<Chunk>>>> {
         self.chunks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A bump arena for concurrent use.
 ///
-/// Allocating costs one atomic addition, and every chunk one call of the system allocator.
+/// An allocation costs one atomic addition; a chunk costs one call of the system allocator.
 pub struct Arena {
-    /// The chunk that allocations share; null before the first.
+    /// The shared chunk; null before the first.
     current: AtomicPtr<Header>,
     /// Bytes in chunks of their own.
     large: AtomicUsize,
@@ -135,27 +135,27 @@ impl Arena {
         Self {
             current: AtomicPtr::new(ptr::null_mut()),
             large: AtomicUsize::new(0),
-            growth: Mutex::new(Growth { chunks: Vec::new(), next: FIRST_CHUNK, spares: None }),
+            growth: Mutex::new(Growth { chunks: Vec::new(), next: MIN_CHUNK_BYTES, pool: None }),
         }
     }
 
-    /// An arena that takes chunks from `spares` while there are any, and leaves its own there.
-    pub fn with_spares(spares: Arc<ChunkPool>) -> Self {
+    /// An arena that takes chunks from `pool` while there are any, and returns its own on drop.
+    pub fn with_spares(pool: Arc<ChunkPool>) -> Self {
         let arena = Self::new();
-        arena.growth.lock().unwrap_or_else(PoisonError::into_inner).spares = Some(spares);
+        arena.growth.lock().unwrap_or_else(PoisonError::into_inner).pool = Some(pool);
         arena
     }
 
-    /// Hands out `bytes` uninitialised bytes, aligned to [`ALIGN`], valid until the arena drops.
+    /// Allocates `bytes` uninitialised bytes, aligned to [`ALIGN`], valid until the arena drops.
     ///
-    /// The bytes are the caller's alone. Nothing placed in them is ever dropped.
+    /// The bytes are exclusively the caller's. Nothing stored in them is ever dropped.
     ///
     /// # Panics
     ///
     /// If `bytes` is about `isize::MAX` or more. Aborts if the system has no more memory.
     pub fn allocate(&self, bytes: usize) -> NonNull<u8> {
         // Checked here so that the additions below cannot overflow.
-        assert!(bytes <= isize::MAX as usize - 2 * HEADER, "allocation of {bytes} bytes");
+        assert!(bytes <= isize::MAX as usize - 2 * HEADER_BYTES, "allocation of {bytes} bytes");
         let bytes = bytes.next_multiple_of(ALIGN);
         loop {
             let chunk = self.current.load(Ordering::Acquire);
@@ -168,27 +168,29 @@ impl Arena {
         }
     }
 
-    /// Bytes handed out so far, rounding and the abandoned tails of full chunks included.
+    /// Bytes allocated so far, with rounding and the unused tails of full chunks.
     ///
-    /// Costs three loads. While others allocate, the sum may miss allocations in flight.
+    /// Costs three loads. Concurrent allocations may be missing from the sum.
     pub fn allocated_bytes(&self) -> usize {
         let large = self.large.load(Ordering::Relaxed);
         let chunk = self.current.load(Ordering::Acquire);
         if chunk.is_null() {
             return large;
         }
-        // SAFETY: chunks live as long as the arena, and their header was written before publication.
+        // SAFETY: chunks live as long as the arena, and their header was written before
+        // publication.
         let header = unsafe { &*chunk };
         let used = header.offset.load(Ordering::Relaxed).min(header.capacity.get());
         large + header.before.get() + used
     }
 
-    /// Takes `bytes` from a chunk, unless it has no room, or suits no allocation of this size.
+    /// Allocates from a chunk, unless it is full or too small for this size.
     fn bump(chunk: *mut Header, bytes: usize) -> Option<NonNull<u8>> {
         if chunk.is_null() {
             return None;
         }
-        // SAFETY: chunks live as long as the arena, and their header was written before publication.
+        // SAFETY: chunks live as long as the arena, and their header was written before
+        // publication.
         let header = unsafe { &*chunk };
         let capacity = header.capacity.get();
         if bytes > capacity / 4 {
@@ -200,11 +202,11 @@ impl Arena {
             return None;
         }
         // SAFETY: `offset + bytes` is at most the capacity, which follows the header in the chunk.
-        let place = unsafe { chunk.cast::<u8>().add(HEADER + offset) };
+        let place = unsafe { chunk.cast::<u8>().add(HEADER_BYTES + offset) };
         NonNull::new(place)
     }
 
-    /// Installs the chunk after `seen`, or serves a large allocation; `None` says: try again.
+    /// Installs the chunk after `seen`, or serves a large allocation; `None`: retry.
     #[cold]
     fn grow(&self, seen: *mut Header, bytes: usize) -> Option<NonNull<u8>> {
         let mut growth = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
@@ -221,12 +223,12 @@ impl Arena {
         };
         if bytes > shared {
             self.large.fetch_add(bytes, Ordering::Relaxed);
-            return Some(growth.take(bytes));
+            return Some(growth.allocate_system(bytes));
         }
-        let size = if growth.begins_large() { LAST_CHUNK } else { growth.next };
-        growth.next = (size * GROWTH).min(LAST_CHUNK);
-        let capacity = size - HEADER;
-        let chunk = growth.take(size).cast::<Header>();
+        let size = if growth.starts_with_full_chunks() { MAX_CHUNK_BYTES } else { growth.next };
+        growth.next = (size * CHUNK_GROWTH_FACTOR).min(MAX_CHUNK_BYTES);
+        let capacity = size - HEADER_BYTES;
+        let chunk = growth.allocate_system(size).cast::<Header>();
         let header = Header {
             offset: AtomicUsize::new(0),
             capacity: Published::new(capacity),
@@ -234,47 +236,48 @@ impl Arena {
         };
         // SAFETY: the chunk is fresh, larger than a header, and aligned to a cache line.
         unsafe { chunk.write(header) };
-        // Release: whoever sees the chunk sees its header.
+        // Release: a reader of the chunk's address sees its header.
         self.current.store(chunk.as_ptr(), Ordering::Release);
         None
     }
 }
 
 impl Growth {
-    fn begins_large(&self) -> bool {
-        self.spares.as_ref().is_some_and(|spares| spares.are_in_use.load(Relaxed))
+    fn starts_with_full_chunks(&self) -> bool {
+        self.pool.as_ref().is_some_and(|pool| pool.is_used.load(Relaxed))
     }
 
-    /// Takes memory from the system and remembers to give it back.
-    fn take(&mut self, bytes: usize) -> NonNull<u8> {
-        let align = if bytes == LAST_CHUNK { LAST_CHUNK } else { LINE };
+    /// Takes memory from the pool or the system, to be freed on drop.
+    fn allocate_system(&mut self, bytes: usize) -> NonNull<u8> {
+        let align = if bytes == MAX_CHUNK_BYTES { MAX_CHUNK_BYTES } else { LINE_BYTES };
         let layout = Layout::from_size_align(bytes, align).expect("checked by `allocate`");
-        let spare = || self.spares.as_ref().filter(|_| layout == Layout::new::<Spare>())?.take();
-        if let Some(spare) = spare() {
-            let place = NonNull::from(Box::leak(spare)).cast();
+        let recycled = || self.pool.as_ref().filter(|_| layout == Layout::new::<Chunk>())?.take();
+        if let Some(chunk) = recycled() {
+            let place = NonNull::from(Box::leak(chunk)).cast();
             self.chunks.push((place, layout));
             return place;
         }
-        // SAFETY: callers ask for a positive number of bytes: a chunk, or more than a quarter of one.
+        // SAFETY: callers ask for a positive number of bytes: a chunk, or more than a quarter of
+        // one.
         let Some(place) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout)
         };
-        if layout == Layout::new::<Spare>() {
-            ask_for_a_huge_page(place);
+        if layout == Layout::new::<Chunk>() {
+            advise_huge_page(place);
         }
         self.chunks.push((place, layout));
         place
     }
 }
 
-/// Has the system back a chunk of the full size with one page, where it can.
-fn ask_for_a_huge_page(chunk: NonNull<u8>) {
+/// Advises the system to back a chunk of the maximum size with a huge page.
+fn advise_huge_page(chunk: NonNull<u8>) {
     #[cfg(all(target_os = "linux", not(any(loom, miri))))]
     {
         use rustix::mm::{Advice, madvise};
-        // SAFETY: the chunk is a whole allocation of this size, and the advice leaves its bytes alone.
-        // Where it is refused, small pages do.
-        let _ = unsafe { madvise(chunk.as_ptr().cast(), LAST_CHUNK, Advice::LinuxHugepage) };
+        // SAFETY: the chunk is a whole allocation of this size, and the advice leaves its bytes
+        // alone. If it is refused, small pages are used.
+        let _ = unsafe { madvise(chunk.as_ptr().cast(), MAX_CHUNK_BYTES, Advice::LinuxHugepage) };
     }
     #[cfg(not(all(target_os = "linux", not(any(loom, miri)))))]
     let _ = chunk;
@@ -290,15 +293,14 @@ impl Drop for Arena {
     fn drop(&mut self) {
         let growth = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
         for &(place, layout) in &growth.chunks {
-            if let Some(spares) =
-                growth.spares.as_ref().filter(|_| layout == Layout::new::<Spare>())
-            {
-                // SAFETY: `place` came from the global allocator with the layout of a `Spare`, or is such
-                // a box leaked; any bytes are a `MaybeUninit`, and nobody borrows the arena now.
-                spares.keep(unsafe { Box::from_raw(place.cast().as_ptr()) });
+            if let Some(pool) = growth.pool.as_ref().filter(|_| layout == Layout::new::<Chunk>()) {
+                // SAFETY: `place` came from the global allocator with the layout of a `Chunk`, or
+                // is such a box leaked; any bytes are a `MaybeUninit`, and no one borrows the arena
+                // now.
+                pool.recycle(unsafe { Box::from_raw(place.cast().as_ptr()) });
                 continue;
             }
-            // SAFETY: `place` came from `alloc` with this layout, and nobody borrows the arena now.
+            // SAFETY: `place` came from `alloc` with this layout, and no one borrows the arena now.
             unsafe { dealloc(place.as_ptr(), layout) };
         }
     }
@@ -309,7 +311,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Checks that no address is in two ranges, each given by its start and its bytes.
+    /// Asserts that the ranges, each with start and length, are disjoint.
     fn assert_disjoint(ranges: &[(usize, usize)]) {
         let mut sorted: Vec<_> = ranges.iter().filter(|(_, bytes)| *bytes > 0).collect();
         sorted.sort_unstable();
@@ -320,7 +322,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn are_ranges_aligned_writable_and_disjoint(
+        fn ranges_are_aligned_writable_and_disjoint(
             sizes in prop::collection::vec(prop_oneof![8 => 0usize..300, 1 => 0usize..100_000], 1..400),
         ) {
             let arena = Arena::new();
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn do_threads_that_exhaust_chunks_together_get_disjoint_ranges() {
+    fn concurrent_allocations_are_disjoint() {
         let arena = Arena::new();
         let ranges: Vec<_> = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..4usize)
@@ -357,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn does_a_large_allocation_leave_the_shared_chunk_alone() {
+    fn large_allocation_does_not_use_shared_chunk() {
         let arena = Arena::new();
         let first = arena.allocate(8).as_ptr() as usize;
         arena.allocate(3 << 20);
@@ -367,10 +369,10 @@ mod tests {
     }
 
     #[test]
-    fn does_an_arena_take_what_another_left_behind_and_no_more_is_kept_than_said() {
-        let spares = Arc::new(ChunkPool::new(3 * LAST_CHUNK));
+    fn arena_recycles_chunks_and_pool_stays_within_limit() {
+        let pool = Arc::new(ChunkPool::new(3 * MAX_CHUNK_BYTES));
         let fill = |bytes: usize| {
-            let arena = Arena::with_spares(spares.clone());
+            let arena = Arena::with_spares(pool.clone());
             let places: Vec<_> = (0..bytes / 1000).map(|_| arena.allocate(1000)).collect();
             // SAFETY: the arena has just handed out these bytes.
             places.iter().for_each(|place| unsafe { place.write_bytes(0xcd, 1000) });
@@ -380,43 +382,51 @@ mod tests {
             (arena, places)
         };
         let (first, places) = fill(16 << 20);
-        assert_eq!(spares.bytes(), 0);
+        assert_eq!(pool.bytes(), 0);
         drop(first);
-        assert_eq!(spares.bytes(), 3 * LAST_CHUNK);
+        assert_eq!(pool.bytes(), 3 * MAX_CHUNK_BYTES);
         let (second, again) = fill(6 << 20);
-        assert!(spares.bytes() < 3 * LAST_CHUNK);
+        assert!(pool.bytes() < 3 * MAX_CHUNK_BYTES);
         let before: std::collections::HashSet<_> = places.iter().collect();
         assert!(again.iter().filter(|place| before.contains(place)).count() > 1000);
         drop(second);
-        // A value of just the size of a chunk's bytes is a chunk like any other.
-        let arena = Arena::with_spares(spares.clone());
-        arena.allocate(LAST_CHUNK);
+        // A value of the size of a chunk is a chunk like any other.
+        let arena = Arena::with_spares(pool.clone());
+        arena.allocate(MAX_CHUNK_BYTES);
         drop(arena);
-        assert_eq!(spares.bytes(), 3 * LAST_CHUNK);
-        // Even a small arena touches nothing new.
-        let arena = Arena::with_spares(spares.clone());
+        assert_eq!(pool.bytes(), 3 * MAX_CHUNK_BYTES);
+        // Even a small arena takes a recycled chunk.
+        let arena = Arena::with_spares(pool.clone());
         arena.allocate(8);
-        assert_eq!(spares.bytes(), 2 * LAST_CHUNK);
+        assert_eq!(pool.bytes(), 2 * MAX_CHUNK_BYTES);
     }
 
     #[test]
-    fn does_an_arena_begin_with_full_chunks_once_one_before_it_had_come_to_them() {
-        let spares = Arc::new(ChunkPool::new(0));
+    fn arena_starts_with_full_chunks_after_large_predecessor() {
+        let pool = Arc::new(ChunkPool::new(0));
         let chunks = |bytes: usize| {
-            let arena = Arena::with_spares(spares.clone());
+            let arena = Arena::with_spares(pool.clone());
             (0..bytes / 1000).for_each(|_| _ = arena.allocate(1000));
             let growth = arena.growth.lock().unwrap();
             growth.chunks.iter().map(|(_, layout)| layout.size()).collect::<Vec<_>>()
         };
-        assert_eq!(chunks(1000), [FIRST_CHUNK], "a small one takes little");
-        assert_eq!(chunks(100 << 10), [FIRST_CHUNK, FIRST_CHUNK * GROWTH], "and after it, too");
+        assert_eq!(chunks(1000), [MIN_CHUNK_BYTES], "small arenas stay small");
+        assert_eq!(
+            chunks(100 << 10),
+            [MIN_CHUNK_BYTES, MIN_CHUNK_BYTES * CHUNK_GROWTH_FACTOR],
+            "also after a small one"
+        );
         let large = chunks(1 << 20);
-        assert_eq!(large, [FIRST_CHUNK, FIRST_CHUNK * GROWTH, LAST_CHUNK], "one grows soon");
-        assert_eq!(chunks(1000), [LAST_CHUNK], "and who comes after it begins there");
+        assert_eq!(
+            large,
+            [MIN_CHUNK_BYTES, MIN_CHUNK_BYTES * CHUNK_GROWTH_FACTOR, MAX_CHUNK_BYTES],
+            "chunks grow fast"
+        );
+        assert_eq!(chunks(1000), [MAX_CHUNK_BYTES], "later arenas start with full chunks");
     }
 
     #[test]
-    fn is_memory_counted_across_chunks_within_the_promised_waste() {
+    fn allocated_bytes_include_bounded_waste() {
         let arena = Arena::new();
         let asked = 40_000 * 104;
         (0..40_000).for_each(|_| _ = arena.allocate(100));

@@ -1,4 +1,4 @@
-//! Strings of bits over bytes, most significant bit first: a writer, and a reader that peeks.
+//! Bit strings, most significant bit first: a writer, and a reader with lookahead.
 //!
 //! ```text
 //!  bit      0 1 2 3 4 5 6 7   8 9 …
@@ -6,29 +6,29 @@
 //!             └── peek(9) from position 2 ──┘
 //! ```
 //!
-//! Most significant first, because then a peeked number starts with the next code word: canonical
-//! Huffman codes compare as numbers, and a table is indexed by `peek(n)` as it is. A peek is one
-//! unaligned load of 8 bytes and two shifts, good for 57 bits from any position; past the end it
-//! reads zeros, so that a decoder may look up a table of a fixed width near the end, and only
-//! consuming bits that are not there is an error.
+//! With the most significant bit first, a peeked number starts with the next code word: canonical
+//! Huffman codes compare as numbers, and `peek(n)` directly indexes a table. A peek is one
+//! unaligned load of 8 bytes and two shifts, for up to 57 bits at any position. Past the end it
+//! reads zeros, so that a decoder may use a fixed-width table near the end; only consuming missing
+//! bits is an error.
 //!
 //! Invariant: the reader's position never passes the end; a failed read does not move it.
 //!
-//! Source: ours; the order is that of Huffman decoders at large (see Moffat and Turpin, "On the
+//! Source: the order is that of common Huffman decoders (see Moffat and Turpin, "On the
 //! implementation of minimum redundancy prefix codes", IEEE Trans. Comm. 1997).
 
-/// The most bits of one peek: what a load of 64 has left after a shift of up to 7.
+/// Maximum number of bits of one peek: a 64-bit load minus a shift of up to 7.
 pub const MAX_PEEK: u32 = 57;
 
 /// A read beyond the end of the bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the bits end at {end}, before the {wanted} bits wanted at {position}")]
+#[error("the bits end at {end}: cannot read {wanted} bits at {position}")]
 pub struct EndOfBits {
-    /// Where the read began, in bits.
+    /// Start of the read, in bits.
     pub position: u64,
-    /// How many bits it wanted.
+    /// Number of bits requested.
     pub wanted: u64,
-    /// Where the bits end.
+    /// Number of bits in the string.
     pub end: u64,
 }
 
@@ -36,14 +36,14 @@ pub struct EndOfBits {
 #[derive(Clone, Debug, Default)]
 pub struct BitWriter {
     bytes: Vec<u8>,
-    /// The bits not yet in `bytes`, the latest in the lowest place; those above are of no account.
+    /// The bits not yet in `bytes`, the latest in the lowest position; bits above are undefined.
     pending: u64,
-    /// How many bits are pending: fewer than 8 between calls.
+    /// Number of pending bits: fewer than 8 between calls.
     count: u32,
 }
 
 impl BitWriter {
-    /// A writer of no bits yet.
+    /// An empty writer.
     pub fn new() -> Self {
         Self::default()
     }
@@ -73,7 +73,7 @@ impl BitWriter {
         self.len() == 0
     }
 
-    /// The bytes written, the last filled up with zeros.
+    /// The bytes written, the last padded with zeros.
     pub fn finish(mut self) -> Vec<u8> {
         if self.count > 0 {
             self.push(0, 8 - self.count);
@@ -81,7 +81,7 @@ impl BitWriter {
         self.bytes
     }
 
-    /// Appends up to 32 bits, and moves whole bytes out.
+    /// Appends up to 32 bits, and moves complete bytes out.
     fn push(&mut self, bits: u64, count: u32) {
         self.pending = (self.pending << count) | bits;
         self.count += count;
@@ -120,7 +120,7 @@ impl<'a> BitReader<'a> {
         Ok(reader)
     }
 
-    /// The next `count` bits as a number, without moving; zeros where the bits have ended.
+    /// The next `count` bits as a number, without moving; zeros past the end.
     ///
     /// # Panics
     ///
@@ -172,7 +172,7 @@ impl<'a> BitReader<'a> {
         Ok(bits)
     }
 
-    /// Reads zeros up to the next one, and the one; returns how many zeros there were.
+    /// Reads zeros up to and including the next one bit; returns the number of zeros.
     ///
     /// # Errors
     ///
@@ -192,7 +192,7 @@ impl<'a> BitReader<'a> {
         Err(self.ends(self.remaining() + 1))
     }
 
-    /// Where the next bit is read, counted from the first.
+    /// The position of the next bit.
     pub fn position(&self) -> u64 {
         self.position
     }
@@ -210,16 +210,16 @@ impl<'a> BitReader<'a> {
         Ok(())
     }
 
-    /// How many bits are left.
+    /// Number of bits left.
     #[inline]
     pub fn remaining(&self) -> u64 {
         self.end - self.position
     }
 
-    /// The next 57 bits or more from the top, then zeros; zeros also after the end.
+    /// The next 57 bits or more from the top, then zeros; zeros also past the end.
     #[inline]
     fn window(&self) -> u64 {
-        // The bits fit in memory, so their bytes can be indexed.
+        // The bits are in memory, so their bytes can be indexed.
         let (byte, shift) = ((self.position / 8) as usize, self.position % 8);
         let rest = self.bytes.get(byte..).unwrap_or_default();
         let word = match rest.first_chunk() {

@@ -1,4 +1,4 @@
-//! Codes for numbers of unknown size, in strings of bits: unary, Elias gamma, exponential Golomb.
+//! Integer codes in bit strings: unary, Elias gamma, exponential Golomb.
 //!
 //! ```text
 //!  unary     3 ─▶ 000 1              n zeros and a one                    n + 1 bits
@@ -7,11 +7,11 @@
 //! ```
 //!
 //! Gamma suits numbers that are mostly 1 (it is optimal for P(n) ≈ 1 / 2n²), exponential Golomb
-//! numbers mostly below `2^k`: it spends `k + 1` bits on those. Entropy-coded tries store the counts
-//! of subtrees and lengths of distinguishing prefixes so.
+//! numbers mostly below `2^k`, which take `k + 1` bits. Entropy-coded tries use them for the counts
+//! of subtries and the lengths of distinguishing prefixes.
 //!
-//! Invariant: decoding what was encoded gives the number back and consumes the same bits; decoding
-//! anything else gives a number or an error, and an error leaves the reader where it was.
+//! Invariant: decoding is the inverse of encoding and consumes the same bits; decoding anything
+//! else gives a number or an error, and an error does not move the reader.
 //!
 //! Source: Elias, "Universal codeword sets and representations of the integers", IEEE Trans. Inf.
 //! Theory 1975; Teuhola, "A compression method for clustered bit-vectors", IPL 1978, for
@@ -19,7 +19,7 @@
 
 use crate::bits::{BitReader, BitWriter, EndOfBits};
 
-/// Why bits are no code word.
+/// Invalid code words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodeError {
     /// The bits end within the code word.
@@ -28,7 +28,7 @@ pub enum CodeError {
     /// The code word stands for a number of more than 64 bits.
     #[error("the code word at bit {position} stands for a number beyond 64 bits")]
     Overflow {
-        /// Where the code word begins.
+        /// Start of the code word.
         position: u64,
     },
 }
@@ -46,7 +46,7 @@ impl BitWriter {
     ///
     /// # Panics
     ///
-    /// If the number is zero, for which gamma has no word.
+    /// If the number is zero, which gamma cannot encode.
     pub fn write_gamma(&mut self, n: u64) {
         assert!(n > 0, "gamma has no word for zero");
         let length = u64::BITS - n.leading_zeros();

@@ -1,4 +1,4 @@
-//! HyperLogLog: how many distinct keys a set has, within 1.6 %, from 4 KiB that can be merged.
+//! HyperLogLog: estimates the number of distinct keys within 1.6 %, in 4 KiB, mergeable.
 //!
 //! ```text
 //!  hash  [12 bits: register][52 bits: 000001…]
@@ -7,11 +7,11 @@
 //!  4096 registers of a byte, each the highest rank it has seen
 //! ```
 //!
-//! The registers of a union are the maxima of the registers, so that overlap is estimated from
-//! sketches alone: TRIAD-DISK puts off a compaction whose files share too few keys. The estimate is
-//! Ertl's, which corrects the small and the large range in closed form. For small sets it does
-//! what linear counting does, but without the original's switch between two formulas, whose bias
-//! around 2.5 keys a register would fall right on the sizes of memtables.
+//! The registers of a union are the maxima of the registers, so overlap is estimated from sketches
+//! alone: TRIAD-DISK defers a compaction whose files share too few keys. The estimate is Ertl's,
+//! which corrects small and large ranges in closed form. For small sets it equals linear counting,
+//! without the original's switch between two formulas, whose bias near 2.5 keys per register would
+//! affect typical memtable sizes.
 //!
 //! Invariant: no register exceeds 53, the highest rank that 52 bits can have.
 //!
@@ -28,19 +28,19 @@ const RANK_BITS: u32 = u64::BITS - PRECISION;
 /// The highest rank: no 1 in all the bits.
 const MAX_RANK: u8 = RANK_BITS as u8 + 1;
 
-/// Why bytes are no sketch.
+/// Invalid bytes for a sketch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SketchError {
-    /// A sketch has exactly [`HyperLogLog::BYTES`].
+    /// The length is not [`HyperLogLog::BYTES`].
     #[error("a HyperLogLog sketch has 4096 bytes, not {bytes}")]
     Length {
         /// The length found.
         bytes: usize,
     },
-    /// No set of keys gives a register this value.
+    /// The register has an impossible value.
     #[error("register {register} of a HyperLogLog sketch cannot be {rank}")]
     Register {
-        /// The first register at fault.
+        /// The first invalid register.
         register: usize,
         /// Its value.
         rank: u8,
@@ -76,22 +76,22 @@ impl HyperLogLog {
         }
     }
 
-    /// The stored form: a byte a register.
+    /// The stored form: a byte per register.
     pub fn as_bytes(&self) -> &[u8; REGISTERS] {
         &self.registers
     }
 
-    /// Adds the hash of a key; costs a cache line. Adding it again changes nothing.
+    /// Adds the hash of a key; costs a cache line. Idempotent.
     #[inline]
     pub fn insert(&mut self, hash: u64) {
         let register = (hash >> RANK_BITS) as usize;
-        // The 1 shifted in behind the rank bits ends the count where they are all zero.
+        // The 1 shifted in after the rank bits ends the count if they are all zero.
         let rank = ((hash << PRECISION) | (1 << (PRECISION - 1))).leading_zeros() as u8 + 1;
         let seen = &mut self.registers[register];
         *seen = (*seen).max(rank);
     }
 
-    /// Makes this the sketch of the union of both sets; costs 64 cache lines of each.
+    /// Merges another sketch into this one; costs 64 cache lines of each.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.registers.iter_mut().zip(other.registers.iter()) {
             *mine = (*mine).max(*theirs);
@@ -124,13 +124,13 @@ impl Default for HyperLogLog {
     }
 }
 
-/// The correction for registers that saw nothing: `x + Σ x^(2^k) 2^(k-1)`, infinite for `x = 1`.
+/// The correction for empty registers: `x + Σ x^(2^k) 2^(k-1)`, infinite for `x = 1`.
 fn sigma(mut x: f64) -> f64 {
     if x >= 1.0 {
         return f64::INFINITY;
     }
     let (mut power, mut sum) = (1.0, x);
-    // The squares vanish, or the doubling reaches them, after some dozens of rounds.
+    // The series converges after some dozens of terms.
     loop {
         x *= x;
         let before = sum;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn is_the_estimate_within_four_standard_errors_at_every_size() {
+    fn estimate_is_within_four_standard_errors_at_every_size() {
         assert_eq!(HyperLogLog::new().estimate(), 0.0);
         // 10 240 is where the original estimator changes formulas.
         for size in [1, 10, 100, 1_000, 4_096, 10_240, 15_000, 20_000, 100_000, 1_000_000] {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn is_the_error_over_many_sets_the_promised_one_and_without_bias() {
+    fn standard_error_is_as_documented_and_unbiased() {
         for size in [1_000, 10_240, 20_000] {
             let errors: Vec<f64> = (1..=100)
                 .map(|seed| sketch(0..size, seed).estimate() / size as f64 - 1.0)
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn does_a_merge_reveal_the_overlap_of_two_sets() {
+    fn merge_reveals_overlap_of_two_sets() {
         let (left, right) = (sketch(0..60_000, 0), sketch(40_000..100_000, 0));
         let mut union = left.clone();
         union.merge(&right);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn are_bytes_that_no_set_gives_refused() {
+    fn invalid_sketch_is_rejected() {
         assert_eq!(HyperLogLog::from_bytes(&[0; 7]), Err(SketchError::Length { bytes: 7 }));
         let mut bytes = [53; HyperLogLog::BYTES];
         assert!(HyperLogLog::from_bytes(&bytes).is_ok());
@@ -218,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn is_merging_what_inserting_both_sets_gives_in_any_order(
+        fn merge_equals_inserting_both_sets(
             left in prop::collection::vec(any::<u64>(), 0..200),
             right in prop::collection::vec(any::<u64>(), 0..200),
         ) {
@@ -236,7 +236,7 @@ mod tests {
         }
 
         #[test]
-        fn does_every_valid_sketch_have_an_estimate_that_is_no_nan(
+        fn estimate_of_valid_sketch_is_not_nan(
             registers in prop::collection::vec(0u8..=53, HyperLogLog::BYTES),
         ) {
             let estimate = HyperLogLog::from_bytes(&registers).unwrap().estimate();

@@ -1,36 +1,33 @@
-//! In-memory data structures without I/O, one a file.
+//! In-memory data structures without I/O, one per module.
 //!
-//! A tour, from what holds data to what describes it:
-//!
-//! - [`memtree`]: the memtable, a concurrent ordered index of versioned keys, in memory of an
+//! - [`blink_tree`]: the memtable, a concurrent ordered index of versioned keys, allocated in an
 //!   [`arena`].
-//! - [`bloom`]: filters that tell absent keys, blocked by cache lines for tables, classic for the
-//!   small buckets of an LSM-trie.
-//! - [`range_filter`]: filters that tell ranges without a key.
-//! - [`cuckoo`]: partial-key cuckoo hashing, from the hash of a key to where it may lie in a log,
-//!   and the filter that remains of it.
-//! - [`ect`]: entropy-coded tries, from a hash to its rank among all, in 2.5 bits a key.
-//! - [`recsplit`]: minimal perfect hashing bucket by bucket, from a hash to its position, in 1.57
-//!   bits a key.
-//! - [`rank`]: what these two have in common, and which to take.
-//! - [`hyperloglog`]: sketches that estimate how many distinct keys files have, and share.
-//! - [`bits`] and [`codes`]: strings of bits, and codes for numbers in them, for entropy-coded
-//!   tries.
-//! - [`hash`]: the hash of keys that filters and sketches take.
+//! - [`bloom`]: Bloom filters, blocked by cache lines for SSTables, classic for the small buckets
+//!   of an LSM-trie.
+//! - [`range_filter`]: filters for key ranges.
+//! - [`cuckoo`]: partial-key cuckoo hashing, from the hash of a key to its candidate offsets in a
+//!   log; and the cuckoo filter that remains of such a table.
+//! - [`ect`]: entropy-coded tries, from a hash to its rank, in 2.5 bits per key.
+//! - [`recsplit`]: minimal perfect hashing by buckets, from a hash to a position, in 1.57 bits per
+//!   key.
+//! - [`rank`]: the common interface of these two, and a comparison.
+//! - [`hyperloglog`]: sketches that estimate the distinct keys of files and of their unions.
+//! - [`bits`] and [`codes`]: bit strings, and integer codes in them, for entropy-coded tries.
+//! - [`hash`]: the hash of keys for filters and sketches.
 //! - [`splitmix`]: a seeded pseudo-random generator with a stable sequence.
 //!
-//! Nothing here reads a clock, a file or a random device: what is random is so by a seed, and the
-//! same calls give the same structure.
+//! Nothing here reads a clock, a file or a random device: randomness comes from seeds, and the same
+//! calls give the same structure.
 
 pub mod arena;
 pub mod bits;
+pub mod blink_tree;
 pub mod bloom;
 pub mod codes;
 pub mod cuckoo;
 pub mod ect;
 pub mod hash;
 pub mod hyperloglog;
-pub mod memtree;
 pub mod range_filter;
 pub mod rank;
 pub mod recsplit;
@@ -39,12 +36,12 @@ mod sync;
 
 pub use arena::ChunkPool;
 pub use bits::{BitReader, BitWriter};
+pub use blink_tree::{BLinkTree, Cursor, EntryRef, NewVersion, Version};
 pub use bloom::{BlockedBloom, BlockedBloomView, ClassicBloom, ClassicBloomView};
 pub use cuckoo::{CuckooFilter, CuckooTable};
 pub use ect::{Ect, EctBuilder};
 pub use hash::hash64;
 pub use hyperloglog::HyperLogLog;
-pub use memtree::{BLinkTree, Cursor, EntryRef, NewVersion, Version};
 pub use range_filter::{RangeFilter, RangeFilterBuilder};
 pub use rank::{HashKey, RankIndex, RankIndexBuilder};
 pub use recsplit::{RecSplit, RecSplitBuilder};

@@ -1,13 +1,13 @@
-//! The atomics of this crate's lock-free code, from the standard library or from loom's model.
+//! Atomics for the lock-free code of this crate, from the standard library or loom.
 //!
-//! Under `--cfg loom` every atomic operation becomes a point where loom may switch threads or hand
-//! out an older value that the memory model allows. [`Published`] extends the check to plain data
-//! written before a pointer to it is published: under loom, reading it without a happens-before
-//! edge from its creation fails the test; otherwise it is the bare value and costs nothing.
+//! With `--cfg loom`, every atomic operation becomes a point where loom may switch threads or
+//! return an older value that the memory model allows. [`Published`] extends the check to plain
+//! data written before a pointer to it is published: with loom, reading it without a happens-before
+//! edge from its creation fails the test; otherwise it is the bare value at no cost.
 //!
-//! Invariant: lock-free code of this crate takes its atomics from here only.
+//! Invariant: lock-free code of this crate uses only these atomics.
 //!
-//! Source: loom follows Norris and Demsky, "CDSChecker", OOPSLA 2013. The facade is ours.
+//! Source: loom follows Norris and Demsky, "CDSChecker", OOPSLA 2013.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
@@ -53,7 +53,7 @@ impl<T: Copy> Published<T> {
     /// Reads the value; loom fails the test if its creation does not happen before this read.
     pub(crate) fn get(&self) -> T {
         self.0.with(|value| {
-            // SAFETY: nobody writes after `new`, and loom has just checked that `new` came before.
+            // SAFETY: no one writes after `new`, and loom has just checked that `new` came before.
             unsafe { *value }
         })
     }

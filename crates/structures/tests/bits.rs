@@ -1,4 +1,4 @@
-//! Do strings of bits and the codes in them give back what was written, and errors otherwise?
+//! Bit strings and integer codes: round trips, and errors for invalid input.
 
 use proptest::prelude::*;
 use siltstone_structures::bits::{BitReader, BitWriter, EndOfBits};
@@ -20,7 +20,7 @@ fn written(write: impl FnOnce(&mut BitWriter)) -> (Vec<u8>, u64) {
 }
 
 #[test]
-fn is_the_first_bit_the_most_significant() {
+fn first_bit_is_most_significant() {
     let (bytes, bits) = written(|writer| {
         writer.write(0b101, 3);
         writer.write(0b1_1111_0000, 9);
@@ -30,7 +30,7 @@ fn is_the_first_bit_the_most_significant() {
 }
 
 #[test]
-fn are_the_code_words_those_of_the_papers() {
+fn code_words_match_papers() {
     let word = |write: &dyn Fn(&mut BitWriter)| {
         let (bytes, bits) = written(|writer| write(writer));
         let mut reader = BitReader::new(&bytes);
@@ -45,7 +45,7 @@ fn are_the_code_words_those_of_the_papers() {
 }
 
 #[test]
-fn do_codes_end_in_errors_where_the_bits_end() {
+fn truncated_code_is_error() {
     let empty = EndOfBits { position: 0, wanted: 1, end: 0 };
     assert_eq!(BitReader::new(&[]).read_unary(), Err(CodeError::End(empty)));
     let zeros = [0; 100];
@@ -59,7 +59,7 @@ fn do_codes_end_in_errors_where_the_bits_end() {
 }
 
 #[test]
-fn is_a_number_beyond_64_bits_an_error_and_no_wrong_number() {
+fn number_beyond_64_bits_is_error() {
     // 64 zeros, a one, and 1: the quotient is 2^64 + 1, which stands for 2^64.
     let (bytes, _) = written(|writer| {
         writer.write_unary(64);
@@ -72,7 +72,7 @@ fn is_a_number_beyond_64_bits_an_error_and_no_wrong_number() {
 
 proptest! {
     #[test]
-    fn are_numbers_read_as_written(
+    fn numbers_round_trip(
         numbers in prop::collection::vec((any::<u64>(), 0u32..=64), 0..200),
     ) {
         let masked = |bits: u64, count: u32| if count == 64 { bits } else { bits & ((1 << count) - 1) };
@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn is_every_code_word_decoded_to_its_number(
+    fn code_words_round_trip(
         numbers in prop::collection::vec((number(), 0u32..64, 0u64..300), 0..60),
     ) {
         let (bytes, bits) = written(|writer| {
@@ -115,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn does_decoding_anything_end_within_the_bits_or_leave_the_reader_in_place(
+    fn decoding_arbitrary_bits_stays_within_them(
         bytes in prop::collection::vec(prop_oneof![Just(0), any::<u8>()], 0..40),
         cut in 0u64..8,
         k in 0u32..64,
@@ -139,7 +139,7 @@ proptest! {
     }
 
     #[test]
-    fn does_a_peek_past_the_end_see_zeros(
+    fn peek_past_end_reads_zeros(
         bytes in prop::collection::vec(any::<u8>(), 0..20),
         position in any::<prop::sample::Index>(),
         count in 0u32..=57,

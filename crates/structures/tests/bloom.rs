@@ -1,4 +1,4 @@
-//! Do Bloom filters hold what was inserted, and little else?
+//! Bloom filters: no false negatives, and the expected false-positive rates.
 
 use proptest::prelude::*;
 use siltstone_structures::bloom::{
@@ -11,28 +11,28 @@ fn hashes(from: u64, count: u64) -> Vec<u64> {
     (from..from + count).map(|key| hash64(&key.to_be_bytes())).collect()
 }
 
-/// The share of absent keys that the filter claims to contain.
+/// The measured false-positive rate.
 fn measured(contains: impl Fn(u64) -> bool, absent: u64) -> f64 {
     let claimed = hashes(1 << 40, absent).into_iter().filter(|&hash| contains(hash)).count();
     claimed as f64 / absent as f64
 }
 
 #[test]
-fn does_a_blocked_filter_of_ten_bits_stay_within_one_per_cent() {
+fn blocked_filter_of_ten_bits_stays_within_one_percent() {
     let bloom = BlockedBloom::build(&hashes(0, 200_000), 10.0);
     let rate = measured(|hash| bloom.contains(hash), 1_000_000);
     assert!(rate <= 0.010, "{rate}");
 }
 
 #[test]
-fn does_a_classic_filter_of_ten_bits_stay_within_nine_per_mille() {
+fn classic_filter_of_ten_bits_stays_within_nine_per_mille() {
     let bloom = ClassicBloom::build(&hashes(0, 200_000), 10.0);
     let rate = measured(|hash| bloom.contains(hash), 1_000_000);
     assert!(rate <= 0.009, "{rate}");
 }
 
 #[test]
-fn are_measured_rates_of_blocked_filters_those_of_theory() {
+fn blocked_filter_rates_match_theory() {
     for bits in [1.0, 2.5, 5.0, 8.0, 10.0, 12.0, 16.0] {
         let bloom = BlockedBloom::build(&hashes(0, 100_000), bits);
         let expected = blocked_false_positive_rate(bits, bloom.probes());
@@ -43,7 +43,7 @@ fn are_measured_rates_of_blocked_filters_those_of_theory() {
 }
 
 #[test]
-fn are_measured_rates_of_classic_filters_those_of_theory() {
+fn classic_filter_rates_match_theory() {
     for bits in [1.0, 4.0, 8.0, 10.0, 13.0, 16.0] {
         let bloom = ClassicBloom::build(&hashes(0, 100_000), bits);
         let expected = classic_false_positive_rate(bits, bloom.probes());
@@ -53,7 +53,7 @@ fn are_measured_rates_of_classic_filters_those_of_theory() {
 }
 
 #[test]
-fn do_the_small_filters_of_trie_buckets_reach_the_rate_of_large_ones() {
+fn small_bucket_filters_reach_rate_of_large_ones() {
     let (items, buckets) = (40, 2_000);
     let filters: Vec<_> = (0..buckets)
         .map(|bucket| ClassicBloom::build(&hashes(bucket * items, items), 16.0))
@@ -65,12 +65,12 @@ fn do_the_small_filters_of_trie_buckets_reach_the_rate_of_large_ones() {
         .sum::<usize>();
     let rate = claimed as f64 / (absent.len() * filters.len()) as f64;
     let expected = classic_false_positive_rate(16.0, filters[0].probes());
-    // Filters of 640 bits have some 5 % more than the asymptotic rate.
+    // Filters of 640 bits exceed the asymptotic rate by about 5 %.
     assert!(rate < 1.2 * expected, "{rate}, not {expected}");
 }
 
 #[test]
-fn do_filters_without_bits_contain_everything() {
+fn filter_without_bits_contains_everything() {
     let (blocked, classic) = (BlockedBloom::new(1000, 0.0), ClassicBloom::new(1000, 0.0));
     assert!(blocked.as_bytes().is_empty() && classic.as_bytes().is_empty());
     assert!(blocked.contains(7) && classic.contains(7));
@@ -79,13 +79,13 @@ fn do_filters_without_bits_contain_everything() {
 }
 
 #[test]
-fn do_filters_without_keys_contain_nothing() {
+fn filter_without_keys_contains_nothing() {
     assert!(!BlockedBloom::new(0, 10.0).contains(7));
     assert!(!ClassicBloom::new(0, 10.0).contains(7));
 }
 
 #[test]
-fn are_malformed_filters_refused_when_opened() {
+fn malformed_filter_is_rejected_at_open() {
     let length = |bytes| BloomError::Length { bytes };
     let probes = |bytes, probes| BloomError::Probes { bytes, probes };
     let bytes = [0; 128];
@@ -100,8 +100,8 @@ fn are_malformed_filters_refused_when_opened() {
 }
 
 #[test]
-fn is_the_stored_form_the_one_of_earlier_releases() {
-    // Pinned: a failure here means that filters on media lose keys.
+fn stored_form_is_unchanged() {
+    // Pinned: a failure here means that stored filters lose keys.
     let keys = hashes(0, 1000);
     let blocked = BlockedBloom::build(&keys, 10.0);
     assert_eq!((blocked.as_bytes().len(), blocked.probes()), (1280, 7));
@@ -113,7 +113,7 @@ fn is_the_stored_form_the_one_of_earlier_releases() {
 
 proptest! {
     #[test]
-    fn is_everything_inserted_contained(
+    fn inserted_hashes_are_contained(
         hashes in prop::collection::vec(any::<u64>(), 0..500),
         bits in 0.0..30.0f64,
     ) {
@@ -127,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn do_views_of_any_bytes_answer_without_panicking(
+    fn view_of_arbitrary_bytes_does_not_panic(
         bytes in prop::collection::vec(any::<u8>(), 0..300),
         probes in any::<u8>(),
         hash in any::<u64>(),
@@ -141,9 +141,9 @@ proptest! {
     }
 }
 
-/// The sum over the keys of a block has as many terms as a block has keys: with hardly a bit a key no end.
+/// The sum over the keys of a block has as many terms as keys: endless for a few bits per key.
 #[test]
-fn how_full_filters_are_found_out_in_no_time() {
+fn rate_of_full_filter_is_computed_quickly() {
     let start = std::time::Instant::now();
     for bits in [1e-300, 1e-9, 1e-3, 0.1] {
         let rate = blocked_false_positive_rate(bits, 1);
@@ -155,7 +155,7 @@ fn how_full_filters_are_found_out_in_no_time() {
         );
     }
     assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
-    // Where the sum ends and the approximation begins there is no step.
+    // No discontinuity where the approximation replaces the sum.
     for probes in 1..4 {
         let rates = [0.25, 0.2499].map(|bits| blocked_false_positive_rate(bits, probes));
         assert!((rates[0] - rates[1]).abs() < 2e-3, "{probes}: {rates:?}");

@@ -1,4 +1,4 @@
-//! Does the cuckoo table find what was inserted, fill up as promised, and refuse other bytes?
+//! Cuckoo table and filter: lookups, load factor, false positives, and rejection of invalid bytes.
 
 use proptest::prelude::*;
 use siltstone_structures::cuckoo::{CuckooError, CuckooFilter, CuckooTable};
@@ -20,7 +20,7 @@ fn mean_load(slots: u32, seeds: u64) -> f64 {
     (0..seeds).map(|seed| full::<15>(slots, seed).load()).sum::<f64>() / seeds as f64
 }
 
-/// The share of absent keys that a full filter lets pass, over what tags of this width give.
+/// The false-positive rate of a full filter, relative to that expected for the tag width.
 fn false_positives_over_expected<const TAG: u32>(slots: u32, queries: u32) -> f64 {
     let table = full::<TAG>(slots, 1);
     let filter = CuckooFilter::from_table(&table);
@@ -31,10 +31,10 @@ fn false_positives_over_expected<const TAG: u32>(slots: u32, queries: u32) -> f6
 }
 
 #[test]
-fn is_everything_found_in_a_table_filled_until_it_fails() {
+fn full_table_finds_every_key() {
     let mut table = full::<15>(1 << 14, 7);
     let before = table.clone();
-    // Not the first failure only: whatever fails leaves the table as it was.
+    // Any failed insert leaves the table unchanged, not only the first.
     let failed = (1 << 20..(1 << 20) + 100).find(|&key| table.insert(hash(key, 7), key).is_err());
     assert!(failed.is_some());
     for key in 0..before.len() {
@@ -48,21 +48,21 @@ fn is_everything_found_in_a_table_filled_until_it_fails() {
 }
 
 #[test]
-fn is_the_mean_load_at_the_first_failure_93_percent() {
+fn mean_load_at_first_failure_is_93_percent() {
     let load = mean_load(1 << 13, 20);
     assert!(load >= 0.93, "{load}");
 }
 
 #[test]
-#[ignore = "the figure for the documents, `cargo test --release -- --ignored --nocapture`"]
-fn is_the_mean_load_over_a_thousand_seeds_93_percent() {
+#[ignore = "prints a figure for the documentation: `cargo test --release -- --ignored --nocapture`"]
+fn mean_load_over_thousand_seeds_is_93_percent() {
     let load = mean_load(1 << 17, 1_000);
     println!("mean load at the first failure, 131072 slots, 1000 seeds: {load:.4}");
     assert!(load >= 0.93, "{load}");
 }
 
 #[test]
-fn do_absent_keys_pass_as_often_as_the_tags_say() {
+fn false_positive_rate_matches_tag_width() {
     for ratio in [
         false_positives_over_expected::<8>(1 << 12, 1_000_000),
         false_positives_over_expected::<7>(1 << 12, 1_000_000),
@@ -72,15 +72,15 @@ fn do_absent_keys_pass_as_often_as_the_tags_say() {
 }
 
 #[test]
-#[ignore = "the figure for the documents, `cargo test --release -- --ignored --nocapture`"]
-fn do_absent_keys_pass_one_in_4096_filters_with_tags_of_15_bits() {
+#[ignore = "prints a figure for the documentation: `cargo test --release -- --ignored --nocapture`"]
+fn false_positive_rate_of_15_bit_tags_is_one_in_4096() {
     let ratio = false_positives_over_expected::<15>(1 << 17, 1 << 27);
     println!("false positives with tags of 15 bits, over 8 / 2^15 of the load: {ratio:.4}");
     assert!((0.95..1.05).contains(&ratio), "{ratio}");
 }
 
 #[test]
-fn do_filter_and_table_name_the_same_slots() {
+fn filter_and_table_return_same_slots() {
     let table = full::<15>(1 << 10, 3);
     let filter = CuckooFilter::from_table(&table);
     let offsets: BTreeMap<u32, u32> = table.iter().collect();
@@ -94,7 +94,7 @@ fn do_filter_and_table_name_the_same_slots() {
 }
 
 #[test]
-fn are_tables_of_few_buckets_filled_to_the_last_slot_or_nearly() {
+fn small_tables_fill_almost_completely() {
     for slots in [0, 1, 4] {
         assert_eq!(full::<15>(slots, 0).len(), 4);
     }
@@ -102,7 +102,7 @@ fn are_tables_of_few_buckets_filled_to_the_last_slot_or_nearly() {
 }
 
 #[test]
-fn is_an_entry_named_once_where_both_buckets_are_one() {
+fn entry_is_returned_once_if_both_buckets_are_equal() {
     let mut table = CuckooTable::<15>::with_slots(4);
     table.insert(hash(1, 0), 1).unwrap();
     assert_eq!(table.candidates(hash(1, 0)).collect::<Vec<_>>(), [1]);
@@ -110,7 +110,7 @@ fn is_an_entry_named_once_where_both_buckets_are_one() {
 }
 
 #[test]
-fn are_bits_after_the_last_tag_refused() {
+fn nonzero_padding_is_rejected() {
     let bytes = CuckooFilter::from_table(&full::<15>(4, 0)).to_bytes();
     // 60 bits of tags after the header, then 4 and 7 bytes of zeros.
     assert_eq!(bytes.len(), 12 + 8 + 7);
@@ -122,7 +122,7 @@ fn are_bits_after_the_last_tag_refused() {
 }
 
 #[test]
-fn are_flipped_bytes_of_a_header_refused() {
+fn flipped_header_bytes_are_rejected() {
     let table = full::<15>(16, 0);
     let filter = CuckooFilter::from_table(&table);
     for at in 0..12 {
@@ -137,7 +137,7 @@ fn are_flipped_bytes_of_a_header_refused() {
     assert!(CuckooTable::<15>::from_bytes(&filter.to_bytes()).is_err());
 }
 
-/// Bytes that begin like a stored form, or are one with a few bytes changed.
+/// Arbitrary bytes with a valid beginning, or a stored form with a few bytes changed.
 fn stored(magic: &'static [u8; 4], tag: u8) -> impl Strategy<Value = Vec<u8>> {
     let body = prop::collection::vec(prop_oneof![Just(0), any::<u8>()], 0..200);
     (any::<bool>(), 0u8..6, 0u32..20, body).prop_map(move |(whole, log2, entries, body)| {
@@ -152,7 +152,7 @@ fn stored(magic: &'static [u8; 4], tag: u8) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// The bytes of the stored form of a table of some keys, and some changes to make to them.
+/// The stored form of a table of some keys, and changes to it.
 fn changed() -> impl Strategy<Value = (Vec<u32>, Vec<(prop::sample::Index, u8)>)> {
     let changes = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3);
     (prop::collection::vec(any::<u32>(), 0..20), changes)
@@ -160,7 +160,7 @@ fn changed() -> impl Strategy<Value = (Vec<u32>, Vec<(prop::sample::Index, u8)>)
 
 proptest! {
     #[test]
-    fn is_the_table_a_multimap_from_hashes_to_offsets(
+    fn table_behaves_as_multimap(
         slots in 1u32..64,
         actions in prop::collection::vec((0u8..4, 0u32..40, 0u32..3), 0..300),
     ) {
@@ -173,7 +173,7 @@ proptest! {
                 0 | 1 => if table.insert(hash, offset).is_ok() {
                     *model.entry((key, offset)).or_default() += 1;
                 },
-                // What is not there is not touched: another key may have the tag and the offset.
+                // An absent entry is not changed: another key may have the tag and the offset.
                 _ if count == 0 => {}
                 2 => {
                     prop_assert!(table.remove(hash, offset));
@@ -205,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn are_other_bytes_refused_or_the_stored_form_of_a_table(
+    fn arbitrary_bytes_are_rejected_or_valid(
         table in stored(b"sCKT", 15),
         filter in stored(b"sCKF", 7),
         hash in any::<u64>(),
@@ -221,7 +221,7 @@ proptest! {
     }
 
     #[test]
-    fn are_changed_bytes_refused_or_the_stored_form_of_a_table((keys, changes) in changed()) {
+    fn changed_bytes_are_rejected_or_valid((keys, changes) in changed()) {
         let mut table = CuckooTable::<13>::with_slots(24);
         let _ = keys.iter().try_for_each(|&key| table.insert(hash(key, 0), key));
         let change = |mut bytes: Vec<u8>| {
@@ -243,7 +243,7 @@ proptest! {
 }
 
 #[test]
-fn is_a_table_made_again_from_entries_in_its_order() {
+fn table_is_rebuilt_from_entries_in_table_order() {
     let mut table = CuckooTable::<15>::with_slots(256);
     let hash = |i: u32| hash64_seeded(&i.to_le_bytes(), 0);
     (0..240).for_each(|i| table.insert(hash(i), i).unwrap());

@@ -1,4 +1,4 @@
-//! Do entropy-coded tries give every key its rank, in the bits promised, and refuse other bytes?
+//! Entropy-coded tries: ranks, size, and rejection of invalid bytes.
 
 use proptest::prelude::*;
 use siltstone_structures::ect::{Ect, EctBuilder, EctError, EctOptions, HashKey};
@@ -32,7 +32,7 @@ fn bits_a_key(hashes: &[HashKey], options: EctOptions) -> f64 {
 }
 
 #[test]
-fn are_keys_found_in_2_52_bits_a_key() {
+fn lookup_works_at_2_52_bits_per_key() {
     let hashes = hashes(300_000, 1);
     let ect = build(&hashes, EctOptions::default(), 300_000).unwrap();
     assert!((0..).zip(&hashes).all(|(rank, hash)| ect.lookup(hash) == rank));
@@ -42,7 +42,7 @@ fn are_keys_found_in_2_52_bits_a_key() {
 }
 
 #[test]
-fn does_a_sparse_index_find_the_block_in_less_than_a_bit_a_key() {
+fn sparse_index_takes_less_than_one_bit_per_key() {
     let hashes = hashes(300_000, 2);
     let mut last = f64::INFINITY;
     for entries_per_block in [4, 8, 16, 31, 1_000] {
@@ -57,7 +57,7 @@ fn does_a_sparse_index_find_the_block_in_less_than_a_bit_a_key() {
 }
 
 #[test]
-fn do_the_knobs_trade_bits_as_in_figures_3_10_and_3_11() {
+fn options_trade_bits_as_in_thesis_figures() {
     let hashes = hashes(100_000, 3);
     let bits = |keys_per_bucket, hmax| {
         bits_a_key(&hashes, EctOptions { keys_per_bucket, hmax, entries_per_block: 1 })
@@ -69,7 +69,7 @@ fn do_the_knobs_trade_bits_as_in_figures_3_10_and_3_11() {
 }
 
 #[test]
-fn do_all_knobs_at_their_ends_give_ranks() {
+fn extreme_options_give_correct_ranks() {
     let hashes = hashes(70_000, 4);
     for keys_per_bucket in [1, 7, 1 << 16] {
         for hmax in [0, 64] {
@@ -86,7 +86,7 @@ fn do_all_knobs_at_their_ends_give_ranks() {
 }
 
 #[test]
-fn are_fewer_keys_than_expected_no_trouble_and_far_more_an_error() {
+fn fewer_keys_are_accepted_and_far_more_are_rejected() {
     let hashes = hashes(50_000, 5);
     for expected in [40_000, 100_000, 10_000_000] {
         let ect = build(&hashes, EctOptions::default(), expected).unwrap();
@@ -97,7 +97,7 @@ fn are_fewer_keys_than_expected_no_trouble_and_far_more_an_error() {
 }
 
 #[test]
-fn are_knobs_out_of_range_and_unsorted_hashes_refused() {
+fn invalid_options_and_unsorted_hashes_are_rejected() {
     let default = EctOptions::default();
     for options in [
         EctOptions { keys_per_bucket: 0, ..default },
@@ -118,7 +118,7 @@ fn are_knobs_out_of_range_and_unsorted_hashes_refused() {
 }
 
 #[test]
-fn is_the_empty_trie_one_too() {
+fn empty_trie_round_trips() {
     for expected in [0, 1_000] {
         let ect = build(&[], EctOptions::default(), expected).unwrap();
         assert_eq!((ect.lookup(&[7; 20]), ect.len(), ect.is_empty()), (0, 0, true));
@@ -128,7 +128,7 @@ fn is_the_empty_trie_one_too() {
 }
 
 #[test]
-fn are_bits_after_the_last_trie_refused() {
+fn bits_after_last_trie_are_rejected() {
     let hashes = hashes(100, 7);
     let mut bytes = build(&hashes, EctOptions::default(), 100).unwrap().to_bytes();
     let bits = u64::from_le_bytes(*bytes[24..].first_chunk().unwrap());
@@ -138,7 +138,7 @@ fn are_bits_after_the_last_trie_refused() {
 }
 
 #[test]
-fn is_every_flipped_bit_an_error_or_another_trie() {
+fn flipped_bit_is_rejected_or_valid_trie() {
     let hashes = hashes(700, 6);
     let bytes = build(&hashes, EctOptions::default(), 700).unwrap().to_bytes();
     let mut refused = 0;
@@ -149,7 +149,7 @@ fn is_every_flipped_bit_an_error_or_another_trie() {
             Ok(ect) => {
                 assert_eq!(ect.to_bytes(), flipped);
                 assert!(hashes.iter().all(|hash| ect.lookup(hash) < ect.len()));
-                // hmax, the group of the only one, and the block may be others; no other field.
+                // hmax, the size of the only group, and the block may differ; no other field.
                 assert!([5, 6, 8, 9, 10, 11].contains(&(bit / 8)) || bit / 8 >= 32, "bit {bit}");
             }
             Err(_) => refused += 1,
@@ -158,7 +158,7 @@ fn is_every_flipped_bit_an_error_or_another_trie() {
     assert!(refused > bytes.len() * 4, "{refused} of {}", bytes.len() * 8);
 }
 
-/// Hashes of which many share long prefixes.
+/// Hashes, many of which share long prefixes.
 fn uneven() -> impl Strategy<Value = Vec<HashKey>> {
     let hash = (any::<HashKey>(), 0usize..20).prop_map(|(mut hash, shared)| {
         hash[..shared].fill(0x5a);
@@ -179,7 +179,7 @@ fn options() -> impl Strategy<Value = EctOptions> {
 
 proptest! {
     #[test]
-    fn is_every_key_found_before_and_after_the_stored_form(
+    fn every_key_is_found_before_and_after_storing(
         hashes in uneven(),
         options in options(),
         expected in 0u64..1_000,
@@ -199,7 +199,7 @@ proptest! {
     }
 
     #[test]
-    fn are_changed_or_cut_bytes_refused_or_the_stored_form_of_a_trie(
+    fn changed_or_truncated_bytes_are_rejected_or_valid(
         hashes in uneven(),
         options in options(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
@@ -219,7 +219,7 @@ proptest! {
     }
 
     #[test]
-    fn are_other_bytes_refused(
+    fn arbitrary_bytes_are_rejected(
         header in prop_oneof![Just(&b"sECT\x01\x40\x06\0"[..]), Just(&b""[..])],
         bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(0)], 0..200),
     ) {

@@ -1,4 +1,4 @@
-//! Does the memtable's tree hold under every interleaving and every reordering the memory model allows?
+//! Loom models of the B-link tree.
 //!
 //! Small instances, explored exhaustively up to a bound of preemptions:
 //!
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use loom::sync::Arc;
 use loom::thread;
-use siltstone_structures::memtree::{BLinkTree, NewVersion};
+use siltstone_structures::blink_tree::{BLinkTree, NewVersion};
 
 fn new(sequence: u64, value: &[u8]) -> NewVersion<'_> {
     NewVersion { sequence, kind: 0, expires_at: 0, position: 0, value }
@@ -25,7 +25,7 @@ fn explore(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     model.check(test);
 }
 
-/// Inserts from two threads at once, and hands the tree to `check` when both are done.
+/// Inserts from two threads concurrently, and passes the tree to `check` when both are done.
 fn race(
     left: &'static [(&[u8], u64)],
     right: &'static [(&[u8], u64)],
@@ -44,7 +44,7 @@ fn race(
 }
 
 #[test]
-fn do_two_writers_of_neighbouring_keys_both_get_in() {
+fn concurrent_inserts_of_adjacent_keys_both_succeed() {
     race(&[(b"a", 1), (b"c", 2)], &[(b"b", 3), (b"d", 4)], |tree| {
         assert!(tree.iter().map(|entry| entry.key()).eq([b"a", b"b", b"c", b"d"]));
         assert!([b"a", b"b", b"c", b"d"].iter().all(|key| tree.get(*key, 9).is_some()));
@@ -53,7 +53,7 @@ fn do_two_writers_of_neighbouring_keys_both_get_in() {
 }
 
 #[test]
-fn do_two_writers_of_one_key_make_one_entry_with_both_versions() {
+fn concurrent_inserts_of_one_key_give_one_entry_with_both_versions() {
     race(&[(b"k", 2)], &[(b"k", 1), (b"k", 3)], |tree| {
         assert_eq!((tree.keys(), tree.versions()), (1, 3));
         let entry = tree.entry(b"k").unwrap();
@@ -63,7 +63,7 @@ fn do_two_writers_of_one_key_make_one_entry_with_both_versions() {
 }
 
 #[test]
-fn does_a_reader_see_only_whole_entries() {
+fn reader_sees_only_complete_entries() {
     // Outside loom's model: what readers saw in all interleavings together.
     static SEEN: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
     explore(3, || {
@@ -87,14 +87,14 @@ fn does_a_reader_see_only_whole_entries() {
     assert!(SEEN.iter().all(|seen| seen.load(Relaxed)), "loom left out an interleaving");
 }
 
-/// Inserts `first`, and then "c" beside a reader. Nodes have two slots under loom, so that leaves of two keys are
-/// full: "c" comes to where "d" was in its leaf, and "d" to a new one.
+/// Inserts `first`, and then "c" beside a reader. Nodes have two slots under loom, so that leaves
+/// with two keys are full: "c" takes the slot of "d" in its leaf, and "d" moves to a new one.
 fn split_beside(
     first: &'static [&[u8]],
     read: impl Fn(&std::sync::Arc<BLinkTree>) + Copy + Sync + Send + 'static,
 ) {
     explore(3, move || {
-        // The standard one, as cursors have.
+        // The standard `Arc`, as cursors use.
         let tree = std::sync::Arc::new(BLinkTree::new());
         first.iter().for_each(|key| tree.insert(key, new(1, key)));
         let other = tree.clone();
@@ -113,7 +113,7 @@ fn check(keys: &[&[u8]]) {
 }
 
 #[test]
-fn does_a_reader_find_keys_while_their_leaf_and_the_root_split() {
+fn reader_finds_keys_while_leaf_and_root_split() {
     split_beside(&[b"b", b"d"], |tree| {
         assert!(tree.get(b"d", 9).is_some_and(|version| version.value == b"d"));
         assert!(tree.get(b"b", 9).is_some());
@@ -121,7 +121,7 @@ fn does_a_reader_find_keys_while_their_leaf_and_the_root_split() {
 }
 
 #[test]
-fn does_a_reader_not_find_what_is_not_there_while_its_leaf_splits() {
+fn reader_finds_no_absent_key_while_leaf_splits() {
     split_beside(&[b"b", b"d"], |tree| {
         assert!(tree.get(b"cc", 9).is_none());
         assert!(tree.get(b"e", 9).is_none());
@@ -129,24 +129,27 @@ fn does_a_reader_not_find_what_is_not_there_while_its_leaf_splits() {
 }
 
 #[test]
-fn does_a_reader_find_keys_while_nodes_above_leaves_split() {
+fn reader_finds_keys_while_inner_nodes_split() {
     split_beside(&[b"b", b"d", b"f", b"h"], |tree| {
         assert!([b"d", b"h"].iter().all(|key| tree.get(*key, 9).is_some()));
     });
 }
 
 #[test]
-fn does_a_walk_pass_by_each_key_once_in_order_while_leaves_split() {
+fn iteration_returns_each_key_once_while_leaves_split() {
     split_beside(&[b"b", b"d"], |tree| {
         let counted = tree.keys();
         let keys: Vec<_> = tree.iter().map(|entry| entry.key()).collect();
-        assert!(keys.len() >= counted, "{counted} keys are told of, and there are {keys:?}");
+        assert!(
+            keys.len() >= counted,
+            "{counted} keys were counted before, but the keys are {keys:?}"
+        );
         check(&keys);
     });
 }
 
 #[test]
-fn does_a_walk_backwards_pass_by_each_key_once_in_order_while_leaves_split() {
+fn reverse_iteration_returns_each_key_once_while_leaves_split() {
     split_beside(&[b"b", b"d"], |tree| {
         let (mut cursor, mut keys) = (tree.cursor(), Vec::new());
         cursor.seek_to_last();

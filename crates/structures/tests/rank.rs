@@ -1,4 +1,4 @@
-//! Do all indexes of ranks give every key the position where the writer was told to put its entry?
+//! Rank indexes: every key has the position at which its entry was written.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ fn hashes(count: u64, seed: u64) -> Vec<HashKey> {
     hashes
 }
 
-/// Builds an index and writes the hashes as entries, in the order that it asks for.
+/// Builds an index and writes the hashes as entries, in the index's order.
 fn write<I: RankIndex>(
     hashes: &[HashKey],
     options: &I::Options,
@@ -53,8 +53,8 @@ fn is_every_key_where_it_was_written<I: RankIndex>(index: &I, written: &[HashKey
     (0..).zip(written).all(|(position, hash)| index.lookup(hash) == position)
 }
 
-/// Builds, looks up, stores and reads again.
-fn is_sound<I: RankIndex>(hashes: &[HashKey], options: &I::Options, expected: u64) -> I {
+/// Builds, looks up, stores and decodes.
+fn check_index<I: RankIndex>(hashes: &[HashKey], options: &I::Options, expected: u64) -> I {
     let (index, written) = write::<I>(hashes, options, expected).unwrap();
     assert!(is_every_key_where_it_was_written(&index, &written));
     assert_eq!(index.len(), hashes.len() as u64);
@@ -67,39 +67,39 @@ fn is_sound<I: RankIndex>(hashes: &[HashKey], options: &I::Options, expected: u6
 }
 
 #[test]
-fn do_recsplit_and_the_trie_serve_one_writer_and_recsplit_in_fewer_bits() {
+fn both_indexes_are_correct_and_recsplit_is_smaller() {
     let hashes = hashes(100_000, 1);
-    let ect = is_sound::<Ect>(&hashes, &EctOptions::default(), 100_000);
-    let split = is_sound::<RecSplit>(&hashes, &RecSplitOptions::default(), 100_000);
+    let ect = check_index::<Ect>(&hashes, &EctOptions::default(), 100_000);
+    let split = check_index::<RecSplit>(&hashes, &RecSplitOptions::default(), 100_000);
     let bits = |size: usize| size as f64 * 8.0 / 100_000.0;
     assert!(bits(split.size()) <= 1.65, "{}", bits(split.size()));
     assert!(bits(ect.size()) > 2.4);
 }
 
 #[test]
-fn do_all_knobs_at_their_ends_give_positions() {
+fn extreme_options_give_correct_positions() {
     let hashes = hashes(5_000, 2);
     for keys_per_bucket in [1, 2, 7, 64, 1_000, 4_096] {
         for leaf in [2, 3, 5, 7] {
             let options = RecSplitOptions { keys_per_bucket, leaf };
-            let split = is_sound::<RecSplit>(&hashes, &options, 5_000);
+            let split = check_index::<RecSplit>(&hashes, &options, 5_000);
             assert_eq!(split.options(), options);
         }
     }
 }
 
 #[test]
-fn are_fewer_keys_than_expected_or_some_more_no_trouble_and_far_more_an_error() {
+fn fewer_or_slightly_more_keys_are_accepted_and_far_more_are_rejected() {
     let hashes = hashes(20_000, 3);
     for expected in [14_000, 20_000, 40_000, 1_000_000] {
-        is_sound::<RecSplit>(&hashes, &RecSplitOptions::default(), expected);
+        check_index::<RecSplit>(&hashes, &RecSplitOptions::default(), expected);
     }
     let crowded = write::<RecSplit>(&hashes, &RecSplitOptions::default(), 2_000);
     assert!(matches!(crowded, Err(RecSplitError::Crowded { .. })));
 }
 
 #[test]
-fn are_knobs_out_of_range_unsorted_hashes_and_equal_ones_refused() {
+fn invalid_options_and_unsorted_or_equal_hashes_are_rejected() {
     let default = RecSplitOptions::default();
     for options in [
         RecSplitOptions { keys_per_bucket: 0, ..default },
@@ -119,17 +119,17 @@ fn are_knobs_out_of_range_unsorted_hashes_and_equal_ones_refused() {
 }
 
 #[test]
-fn is_the_index_of_nothing_one_too() {
+fn empty_index_round_trips() {
     for expected in [0, 1_000] {
-        let split = is_sound::<RecSplit>(&[], &RecSplitOptions::default(), expected);
+        let split = check_index::<RecSplit>(&[], &RecSplitOptions::default(), expected);
         assert_eq!((split.lookup(&[7; 20]), split.is_empty()), (0, true));
     }
 }
 
 #[test]
-fn is_every_flipped_bit_an_error_or_another_index() {
+fn flipped_bit_is_rejected_or_valid_index() {
     let hashes = hashes(700, 4);
-    let bytes = is_sound::<RecSplit>(&hashes, &RecSplitOptions::default(), 700).to_bytes();
+    let bytes = check_index::<RecSplit>(&hashes, &RecSplitOptions::default(), 700).to_bytes();
     let mut refused = 0;
     for bit in 0..bytes.len() * 8 {
         let mut flipped = bytes.clone();
@@ -145,7 +145,7 @@ fn is_every_flipped_bit_an_error_or_another_index() {
     assert!(refused > 32 * 8, "{refused} of {}", bytes.len() * 8);
 }
 
-/// Hashes of which many share long prefixes.
+/// Hashes, many of which share long prefixes.
 fn uneven() -> impl Strategy<Value = Vec<HashKey>> {
     let hash = (any::<HashKey>(), 0usize..20).prop_map(|(mut hash, shared)| {
         hash[..shared].fill(0x5a);
@@ -163,19 +163,19 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn is_every_key_found_before_and_after_the_stored_form(
+    fn every_key_is_found_before_and_after_storing(
         hashes in uneven(),
         options in options(),
         expected in 0u64..1_000,
         other in any::<HashKey>(),
     ) {
-        let split = is_sound::<RecSplit>(&hashes, &options, expected);
+        let split = check_index::<RecSplit>(&hashes, &options, expected);
         prop_assert!(split.lookup(&other) < split.len().max(1));
-        is_sound::<Ect>(&hashes, &EctOptions::default(), expected);
+        check_index::<Ect>(&hashes, &EctOptions::default(), expected);
     }
 
     #[test]
-    fn are_changed_or_cut_bytes_refused_or_the_stored_form_of_an_index(
+    fn changed_or_truncated_bytes_are_rejected_or_valid(
         hashes in uneven(),
         options in options(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
@@ -196,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn are_other_bytes_refused(
+    fn arbitrary_bytes_are_rejected(
         header in prop_oneof![Just(&b"sRSP\x01\x04\0\0\0\x01\0\0"[..]), Just(&b""[..])],
         bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(0)], 0..200),
     ) {

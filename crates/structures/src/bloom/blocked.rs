@@ -1,34 +1,34 @@
-//! The Bloom filter in blocks of a cache line: all probes of a key fall into one block.
+//! Blocked Bloom filter: all probes of a key are in one block of a cache line.
 //!
 //! ```text
 //!  hash ─┬─ high 32 bits, scaled ──▶ block          [512 bits][512 bits][512 bits] …
 //!        └─ mixed ─▶ 7 × 9 bits ──▶ bits in block         ▲ ▲ ▲  ▲
 //! ```
 //!
-//! A query costs one cache miss however large the filter, and no branch depends on the bits. The
-//! price: keys fall unevenly into blocks, and crowded blocks answer falsely more often. At 10 bits
-//! a key that makes 0.96 % instead of 0.82 %, at 16 bits 0.084 % instead of 0.046 %. The number of
-//! probes is the one that minimises this rate, computed rather than taken from a table.
+//! A query costs one cache miss, however large the filter, and no branch depends on the bits. In
+//! return, keys are distributed unevenly over the blocks, and full blocks have more false
+//! positives: at 10 bits per key 0.96 % instead of 0.82 %, at 16 bits 0.084 % instead of 0.046 %.
+//! The number of probes that minimises this rate is computed, not taken from a table.
 //!
 //! Invariant: byte and bit order are fixed (bit `i` of a block is bit `i % 8` of byte `i / 8`), so
 //! that stored filters mean the same on every machine.
 //!
-//! Source: Putze, Sanders, Singler, JEA 2009, section 3 and equation 3 for the rate. Taking the
-//! probes as slices of one mixed hash is ours.
+//! Source: Putze, Sanders, Singler, JEA 2009, section 3 and equation 3 for the rate. Here the
+//! probes are slices of one mixed hash.
 
 use super::BloomError;
 use crate::hash::mix64;
 
-/// The bytes of a block: a cache line.
+/// Bytes of a block: a cache line.
 const BLOCK: usize = 64;
-/// The bits that address a bit in a block.
+/// Bits that address a bit in a block.
 const SLICE: u32 = 9;
-/// The probes that one mixed hash feeds.
+/// Probes from one mixed hash.
 const SLICES: u8 = 7;
-/// With more keys a bit on the mean, all blocks are taken for equally full.
-const MOST_A_BIT: f64 = 4.0;
+/// With more keys per bit on average, all blocks are assumed equally full.
+const MAX_KEYS_PER_BIT: f64 = 4.0;
 
-/// The most probes: what two mixed hashes feed.
+/// Maximum number of probes: those from two mixed hashes.
 const MAX_PROBES: u8 = 2 * SLICES;
 
 /// A blocked Bloom filter to fill.
@@ -39,9 +39,9 @@ pub struct BlockedBloom {
 }
 
 impl BlockedBloom {
-    /// An empty filter for a number of keys, at so many bits a key, rounded up to whole blocks.
+    /// An empty filter for a number of keys at some bits per key, rounded up to whole blocks.
     ///
-    /// Zero bits a key, or a fraction too small to be of use, give the filter that contains
+    /// Zero bits per key, or a fraction too small to be of use, give the filter that contains
     /// everything. Costs some microseconds to find the best number of probes.
     ///
     /// # Panics
@@ -60,7 +60,7 @@ impl BlockedBloom {
         Self { bytes: vec![0; blocks as usize * BLOCK], probes }
     }
 
-    /// A filter of the hashes given, at so many bits for each.
+    /// A filter of the hashes given, at this many bits per key.
     ///
     /// # Panics
     ///
@@ -87,17 +87,17 @@ impl BlockedBloom {
         self.view().contains(hash)
     }
 
-    /// The filter as a reader sees it.
+    /// A read-only view.
     pub fn view(&self) -> BlockedBloomView<'_> {
         BlockedBloomView { blocks: self.bytes.as_chunks().0, probes: self.probes }
     }
 
-    /// The bytes to store.
+    /// The bytes to be stored.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The number of probes to store with the bytes.
+    /// The number of probes, to be stored with the bytes.
     pub fn probes(&self) -> u8 {
         self.probes
     }
@@ -139,10 +139,11 @@ impl<'a> BlockedBloomView<'a> {
 
 /// The expected rate of false positives of a blocked filter.
 ///
-/// A block holds a number of keys that is Poisson distributed about `512 / bits_per_key`; a block
-/// of `i` keys answers falsely as a classic filter of 512 bits and `i` keys does. Measured rates are
-/// slightly higher, as the bits set in a block vary as well: by 0.3 % of the rate at 10 bits a key, 10 %
-/// at 20 bits (Bose et al., "On the false-positive rate of Bloom filters", IPL 2008, for the reason).
+/// The number of keys in a block is Poisson distributed with mean `512 / bits_per_key`; a block of
+/// `i` keys answers falsely as a classic filter of 512 bits and `i` keys does. Measured rates are
+/// slightly higher, as the bits set in a block vary as well: by 0.3 % of the rate at 10 bits per
+/// key, 10 % at 20 bits (Bose et al., "On the false-positive rate of Bloom filters", IPL 2008, for
+/// the reason).
 pub fn blocked_false_positive_rate(bits_per_key: f64, probes: u8) -> f64 {
     let bits = (8 * BLOCK) as f64;
     let mean = bits / bits_per_key;
@@ -150,11 +151,11 @@ pub fn blocked_false_positive_rate(bits_per_key: f64, probes: u8) -> f64 {
         let set = 1.0 - (1.0 - 1.0 / bits).powf(keys * f64::from(probes));
         set.powi(i32::from(probes))
     };
-    // Blocks this full hardly differ, and their sum has no end.
-    if mean > MOST_A_BIT * bits {
+    // Blocks this full hardly differ, and the sum would be endless.
+    if mean > MAX_KEYS_PER_BIT * bits {
         return of_keys(mean);
     }
-    // Terms beyond ten deviations are below the precision of the sum.
+    // Terms beyond ten standard deviations are below the precision of the sum.
     let last = (mean + 10.0 * mean.sqrt() + 10.0) as u32;
     let mut log_poisson = -mean;
     let mut rate = 0.0;
@@ -180,7 +181,7 @@ fn each_bit(hash: u64, probes: u8, mut each: impl FnMut(usize)) {
         slices >>= SLICE;
     }
     if probes > SLICES {
-        // Inverted, as the mix alone would map the hash 0 to the slices it has just used.
+        // Inverted, as the mix alone would map the hash 0 to the slices already used.
         let mut slices = mix64(!hash);
         for _ in SLICES..probes {
             each((slices % (1 << SLICE)) as usize);

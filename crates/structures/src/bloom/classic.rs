@@ -1,4 +1,4 @@
-//! The classic Bloom filter, for small sets: probes anywhere in the bits, as few bits as possible.
+//! Classic Bloom filter, for small sets: probes anywhere in the bits, with the fewest bits.
 //!
 //! ```text
 //!  hash ─▶ mix(hash + 1·φ) ─┬─ high 32 bits, scaled ──▶ bit      bit i is bit i % 8 of byte i / 8
@@ -6,24 +6,24 @@
 //!          mix(hash + 2·φ) ─┬─ …
 //! ```
 //!
-//! Made for the buckets of an LSM-trie: some dozens of items at 16 bits an item, one filter in a few
-//! cache lines, thousands of them. At such sizes, double hashing (two hashes for all probes) shows
-//! in the rate of false positives; here every probe has 32 bits of its own.
+//! Made for the buckets of an LSM-trie: dozens of items at 16 bits per item, thousands of filters
+//! of a few cache lines each. At such sizes, double hashing (two hashes for all probes) increases
+//! the false-positive rate; here every probe has 32 bits of its own.
 //!
-//! Invariant: as for all Bloom filters, everything inserted is contained; the bits are fixed by the
-//! length in bytes and the number of probes alone, which is all that is stored.
+//! Invariant: no false negatives; the bits depend only on the length in bytes and the number of
+//! probes, which are all that is stored.
 //!
 //! Source: Bloom, CACM 1970; Wu, Xu, Shao, Jiang, "LSM-trie", USENIX ATC 2015, section 3.3 for one
-//! filter a bucket at 16 bits an item. Probes from a counter mixed into the hash are ours.
+//! filter per bucket at 16 bits per item. Here probes come from a counter mixed into the hash.
 
 use super::BloomError;
 use crate::hash::mix64;
 
-/// The most probes: the best number for 43 bits a key, a false positive in a thousand million.
+/// Maximum number of probes: optimal for 43 bits per key, a false-positive rate of 10⁻⁹.
 const MAX_PROBES: u8 = 30;
-/// The largest filter, so that a bit is addressed by 32 bits.
+/// Maximum size of a filter, so that 32 bits address a bit.
 const MAX_BYTES: usize = 1 << 29;
-/// The golden ratio as a fraction of 2⁶⁴: an odd step that keeps counters apart.
+/// The golden ratio as a fraction of 2⁶⁴: an odd increment of the counter.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A classic Bloom filter to fill.
@@ -34,9 +34,9 @@ pub struct ClassicBloom {
 }
 
 impl ClassicBloom {
-    /// An empty filter for a number of keys, at so many bits a key, rounded up to whole bytes.
+    /// An empty filter for a number of keys at some bits per key, rounded up to whole bytes.
     ///
-    /// Zero bits a key give the filter that contains everything.
+    /// Zero bits per key give the filter that contains everything.
     ///
     /// # Panics
     ///
@@ -53,7 +53,7 @@ impl ClassicBloom {
         Self { bytes: vec![0; bytes as usize], probes }
     }
 
-    /// A filter of the hashes given, at so many bits for each.
+    /// A filter of the hashes given, at this many bits per key.
     ///
     /// # Panics
     ///
@@ -64,7 +64,7 @@ impl ClassicBloom {
         bloom
     }
 
-    /// Adds the hash of a key; costs up to a cache miss a probe.
+    /// Adds the hash of a key; costs up to a cache miss per probe.
     pub fn insert(&mut self, hash: u64) {
         let Self { bytes, probes } = self;
         let bits = bytes.len() * 8;
@@ -79,17 +79,17 @@ impl ClassicBloom {
         self.view().contains(hash)
     }
 
-    /// The filter as a reader sees it.
+    /// A read-only view.
     pub fn view(&self) -> ClassicBloomView<'_> {
         ClassicBloomView { bytes: &self.bytes, probes: self.probes }
     }
 
-    /// The bytes to store.
+    /// The bytes to be stored.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The number of probes to store with the bytes.
+    /// The number of probes, to be stored with the bytes.
     pub fn probes(&self) -> u8 {
         self.probes
     }
@@ -118,7 +118,7 @@ impl<'a> ClassicBloomView<'a> {
         Ok(Self { bytes, probes })
     }
 
-    /// Whether the hash may have been inserted; an absent key is mostly told by two probes.
+    /// Whether the hash may have been inserted; mostly two probes exclude an absent key.
     #[inline]
     pub fn contains(&self, hash: u64) -> bool {
         each_bit(hash, self.probes, self.bytes.len() * 8, |bit| {
@@ -129,13 +129,13 @@ impl<'a> ClassicBloomView<'a> {
 
 /// The expected rate of false positives of a classic filter: `(1 - e^(-probes / bits))^probes`.
 ///
-/// With the best number of probes 0.82 % at 10 bits a key, 0.046 % at 16 bits.
+/// With the optimal number of probes 0.82 % at 10 bits per key, 0.046 % at 16 bits.
 pub fn classic_false_positive_rate(bits_per_key: f64, probes: u8) -> f64 {
     let probes = f64::from(probes);
     (1.0 - (-probes / bits_per_key).exp()).powf(probes)
 }
 
-/// Calls `each` with the bits of a hash until it returns false; says whether it never did.
+/// Calls `each` with the bits of a hash until it returns false; returns whether it never did.
 #[inline]
 fn each_bit(hash: u64, probes: u8, bits: usize, mut each: impl FnMut(usize) -> bool) -> bool {
     let scale = |random: u64| ((random * bits as u64) >> 32) as usize;

@@ -1,28 +1,27 @@
-//! The cuckoo filter: the tags of a table without the offsets, packed.
+//! Cuckoo filter: the packed tags of a table, without the offsets.
 //!
 //! ```text
 //!  bucket of 4 tags of t bits = 4t bits, from the lowest: tag₀ tag₁ tag₂ tag₃
 //!  bucket i begins at bit 4t·i; bit j is bit j % 8 of byte j / 8
 //!
-//!  stored   header "sCKF" (12 bytes, see the module above) │ buckets │ zeros to the byte, 7 bytes more
+//!  stored   header "sCKF" (12 bytes, see `super`) │ buckets │ zeros to the byte, 7 bytes more
 //! ```
 //!
-//! A bucket begins at a whole or a half byte, so with up to 60 bits (or 64 at a whole byte) it lies
-//! within 8 bytes and is read by one unaligned load. The 7 bytes at the end let the last bucket be
-//! loaded like all others.
+//! A bucket starts at a byte or half byte, so with up to 60 bits (or 64 at a byte) it is within 8
+//! bytes and is read by one unaligned load. The 7 bytes of padding allow that for the last bucket.
 //!
-//! Invariant: a filter contains every hash that its table contained. There are no false negatives.
+//! Invariant: no false negatives for the hashes of the table.
 //!
-//! Source: as the module above, section 2.2.2.
+//! Source: as [`super`], section 2.2.2.
 
 use super::{CuckooError, CuckooTable, Geometry, HEADER, TAG_BITS, WAYS};
 
 /// The first bytes of a stored filter.
 const MAGIC: [u8; 4] = *b"sCKF";
-/// The bytes at the end.
+/// Padding at the end, in bytes.
 const PADDING: usize = 7;
 
-/// A filter of tags of `TAG` bits; that many bits a slot, 15.4 a key at a load of 0.974 and 15 bits.
+/// A filter of tags of `TAG` bits, per slot; 15.4 bits per key at a load of 0.974 and `TAG` = 15.
 ///
 /// In a full filter an absent key matches with probability `8 / 2^TAG`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +32,7 @@ pub struct CuckooFilter<const TAG: u32 = TAG_BITS> {
 }
 
 impl<const TAG: u32> CuckooFilter<TAG> {
-    /// The filter of the entries of a table, in its slots.
+    /// The filter of a table's entries, in the table's slots.
     pub fn from_table(table: &CuckooTable<TAG>) -> Self {
         let geometry = table.geometry();
         let mut bytes = Vec::with_capacity(packed(geometry) as usize);
@@ -66,28 +65,28 @@ impl<const TAG: u32> CuckooFilter<TAG> {
         self.len == 0
     }
 
-    /// The number of slots, taken or empty.
+    /// Number of slots, filled or empty.
     pub fn slots(&self) -> u64 {
         u64::from(self.geometry.buckets()) * WAYS as u64
     }
 
-    /// The bytes of memory that the tags take.
+    /// Memory of the tags, in bytes.
     pub fn memory(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The bytes of memory that the tags of a table with so many slots take.
+    /// Memory of the tags of a table with this many slots, in bytes.
     pub fn memory_of(slots: u64) -> u64 {
         (slots * u64::from(TAG)).div_ceil(8) + PADDING as u64
     }
 
-    /// Whether a key with this hash may be there; costs two cache lines, four at worst.
+    /// Whether a key with this hash may exist; costs two cache lines, at most four.
     #[inline]
     pub fn contains(&self, hash: u64) -> bool {
         self.candidates(hash).matches != 0
     }
 
-    /// The slots in which a key with this hash may lie, as [`CuckooTable::iter`] numbered them.
+    /// The slots where a key with this hash may be, numbered as by [`CuckooTable::iter`].
     #[inline]
     pub fn candidates(&self, hash: u64) -> CandidateSlots {
         let (tag, home) = (self.geometry.tag(hash), self.geometry.home(hash));
@@ -99,7 +98,8 @@ impl<const TAG: u32> CuckooFilter<TAG> {
         CandidateSlots { buckets: [home, other], matches }
     }
 
-    /// The stored form: 19 bytes and `TAG` bits a slot. It has no checksum; the file around it has.
+    /// The stored form: 19 bytes and `TAG` bits per slot. It has no checksum; the file around it
+    /// has.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.geometry.header(MAGIC, self.len).to_vec();
         bytes.extend(&self.bytes);
@@ -126,7 +126,7 @@ impl<const TAG: u32> CuckooFilter<TAG> {
             return Err(CuckooError::Padding);
         }
         let empty: u32 = (0..geometry.buckets()).map(|i| filter.matches(i, 0).count_ones()).sum();
-        // A filter of all 2^32 slots is refused by its length where memory could not hold it.
+        // A filter of all 2^32 slots is rejected by its length where memory cannot hold it.
         let found = (filter.slots() - u64::from(empty)) as u32;
         if found != len {
             return Err(CuckooError::Entries { wanted: len, found });
@@ -139,7 +139,7 @@ impl<const TAG: u32> CuckooFilter<TAG> {
     fn matches(&self, bucket: u32, tag: u16) -> u8 {
         let bit = u64::from(bucket) * u64::from(TAG) * WAYS as u64;
         let (byte, shift) = ((bit / 8) as usize, bit % 8);
-        // The padding makes 8 bytes of those from any bucket on.
+        // The padding provides 8 bytes from the start of any bucket.
         let word = self.bytes[byte..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
         let (word, mask) = (word >> shift, (1 << TAG) - 1);
         (0..WAYS as u32).fold(0, |bits, way| {
@@ -148,16 +148,16 @@ impl<const TAG: u32> CuckooFilter<TAG> {
     }
 }
 
-/// The bytes of the tags and the padding.
+/// Size of the tags and the padding, in bytes.
 fn packed<const TAG: u32>(geometry: Geometry<TAG>) -> u64 {
     CuckooFilter::<TAG>::memory_of(u64::from(geometry.buckets()) * WAYS as u64)
 }
 
-/// The slots that a lookup has to try, at most 8.
+/// The slots that a lookup has to check, at most 8.
 #[derive(Clone, Debug)]
 pub struct CandidateSlots {
     buckets: [u32; 2],
-    /// A bit a slot: the 4 of the first bucket, then those of the second.
+    /// A bit per slot: the 4 of the first bucket, then those of the second.
     matches: u8,
 }
 

@@ -1,45 +1,44 @@
-//! The cuckoo table: where in a log the keys of a hash may lie, at 6 bytes an entry.
+//! Cuckoo table: candidate offsets in a log for the hash of a key, at 6 bytes per slot.
 //!
 //! ```text
 //!  bucket (24 bytes)   tag₀ tag₁ tag₂ tag₃ │ offset₀ offset₁ offset₂ offset₃
 //!                      u16, 0 if empty       u32, 0 if empty
 //!
-//!  stored   header "sCKT" (12 bytes, see the module above) │ buckets, integers little-endian
+//!  stored   header "sCKT" (12 bytes, see `super`) │ buckets, integers little-endian
 //! ```
 //!
-//! An insertion into two full buckets searches in breadth for the shortest chain of displacements
-//! that ends at a free slot, and only then moves entries, from the end of the chain. Against a
-//! random walk, few entries move (chains of more than 5 are rare), and a failure has moved nothing.
+//! An insert into two full buckets searches breadth-first for the shortest chain of displacements
+//! that ends at a free slot, and only then moves entries, from the end of the chain. Compared with
+//! a random walk, few entries move (chains of more than 5 are rare), and a failure moves nothing.
 //!
-//! A shortest chain visits no bucket twice: it would be shorter from the second visit on. So the
-//! moves of a chain do not disturb each other.
+//! A shortest chain visits no bucket twice, so its moves do not interfere.
 //!
 //! Invariant: an empty slot has tag 0 and offset 0; `len` is the number of other slots.
 //!
-//! Source: as the module above, section 2.2.1; the search in breadth is from Li, Andersen,
-//! Kaminsky, Freedman, "Algorithmic improvements for fast concurrent cuckoo hashing", EuroSys 2014,
+//! Source: as [`super`], section 2.2.1; breadth-first search is from Li, Andersen, Kaminsky,
+//! Freedman, "Algorithmic improvements for fast concurrent cuckoo hashing", EuroSys 2014,
 //! section 4.3.
 
 use super::{CuckooError, Geometry, TAG_BITS, WAYS};
 
-/// The buckets whose entries a failing insertion has tried to displace.
+/// Maximum number of buckets that an insert searches.
 const MAX_SEARCHED: usize = 512;
 /// The first bytes of a stored table.
 const MAGIC: [u8; 4] = *b"sCKT";
-/// A bucket in bytes.
+/// Size of a stored bucket, in bytes.
 const BUCKET: usize = WAYS * 6;
 
-/// No chain of displacements leads to a free slot: the table is as good as full.
+/// The table is full: no chain of displacements leads to a free slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the cuckoo table has no room for another entry after {entries} in {slots} slots")]
 pub struct TableFull {
-    /// The entries in the table.
+    /// Number of entries.
     pub entries: u32,
-    /// The slots of the table.
+    /// Number of slots.
     pub slots: u64,
 }
 
-/// Four entries: within one cache line, or across two where the allocation falls so.
+/// Four entries, in one or two cache lines, depending on the alignment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Bucket {
     tags: [u16; WAYS],
@@ -47,7 +46,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// A bit for every slot with this tag.
+    /// A bit set of the slots with this tag.
     #[inline]
     fn matches(&self, tag: u16) -> u8 {
         (0..WAYS).fold(0, |bits, way| bits | u8::from(self.tags[way] == tag) << way)
@@ -60,19 +59,19 @@ impl Bucket {
     }
 }
 
-/// A bucket that the search has reached.
+/// A bucket reached by the search.
 #[derive(Clone, Copy, Default)]
 struct Step {
     bucket: u32,
-    /// The position in the queue of the bucket that an entry would come from.
+    /// Queue position of the bucket from which an entry would come.
     parent: u16,
     /// The slot of that entry.
     way: u8,
 }
 
-/// A table from hashes of keys to offsets, with tags of `TAG` bits; 6 bytes a slot.
+/// A table from hashes to offsets, with tags of `TAG` bits; 6 bytes per slot.
 ///
-/// Equal offsets and equal hashes may be inserted any number of times, up to 8 of a hash.
+/// Equal offsets and equal hashes may be inserted repeatedly, up to 8 per hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CuckooTable<const TAG: u32 = TAG_BITS> {
     geometry: Geometry<TAG>,
@@ -81,8 +80,8 @@ pub struct CuckooTable<const TAG: u32 = TAG_BITS> {
 }
 
 impl<const TAG: u32> CuckooTable<TAG> {
-    /// An empty table of at least so many slots: 4 times a power of two. A large one takes 97 % of
-    /// them before the first failure.
+    /// An empty table with at least `slots` slots: 4 times a power of two. A large table fills 97 %
+    /// of them before the first failure.
     pub fn with_slots(slots: u32) -> Self {
         let geometry = Geometry::with_slots(slots);
         let buckets = vec![Bucket::default(); geometry.buckets() as usize];
@@ -99,30 +98,30 @@ impl<const TAG: u32> CuckooTable<TAG> {
         self.len == 0
     }
 
-    /// The number of slots, taken or empty.
+    /// Number of slots, filled or empty.
     pub fn slots(&self) -> u64 {
         u64::from(self.geometry.buckets()) * WAYS as u64
     }
 
-    /// The share of slots that are taken, from 0 to 1.
+    /// The load factor, from 0 to 1.
     pub fn load(&self) -> f64 {
         f64::from(self.len) / self.slots() as f64
     }
 
-    /// The bytes of memory that the buckets take.
+    /// Memory of the buckets, in bytes.
     pub fn memory(&self) -> usize {
         self.buckets.len() * size_of::<Bucket>()
     }
 
-    /// Adds an entry, without looking whether there is one for the key; see [`Self::update`].
+    /// Inserts an entry without checking for an existing one; see [`Self::update`].
     ///
-    /// The same insertions into the same table give the same table. Costs two buckets while those
-    /// of the hash have room, and some more when the table fills.
+    /// Deterministic: the same inserts give the same table. Costs two buckets while those of the
+    /// hash have room, and more as the table fills.
     ///
     /// # Errors
     ///
-    /// If no entry of the 512 buckets that are closest can be displaced to a free slot. The table is
-    /// as it was.
+    /// If no entry of the 512 closest buckets can be displaced to a free slot. The table is
+    /// unchanged.
     pub fn insert(&mut self, hash: u64, offset: u32) -> Result<(), TableFull> {
         let (tag, home, other) = self.places(hash);
         let room = [home, other]
@@ -136,10 +135,10 @@ impl<const TAG: u32> CuckooTable<TAG> {
         Ok(())
     }
 
-    /// The offsets where a key with this hash may lie; none is proof that there is no such key.
+    /// The offsets where a key with this hash may be; none proves that there is no such key.
     ///
-    /// A key that is there is among the candidates, in no particular order. Costs two buckets, with
-    /// the offsets in the same cache lines as the tags.
+    /// An existing key is among the candidates, in no particular order. Costs two buckets; tags and
+    /// offsets share cache lines.
     #[inline]
     pub fn candidates(&self, hash: u64) -> CandidateOffsets<'_> {
         let (tag, home, other) = self.places(hash);
@@ -151,17 +150,17 @@ impl<const TAG: u32> CuckooTable<TAG> {
         CandidateOffsets { first, second, matches }
     }
 
-    /// Gives the entry of this hash and offset another offset; says whether there was one.
+    /// Changes the offset of the entry with this hash and offset; returns whether there was one.
     ///
-    /// As for [`Self::remove`], the caller knows from the log that the key lies at the offset: the
-    /// table does not tell it from another key with the same tag.
+    /// As for [`Self::remove`], the caller knows from the log that the key is at the offset: the
+    /// table cannot distinguish it from another key with the same tag.
     pub fn update(&mut self, hash: u64, offset: u32, new_offset: u32) -> bool {
         let Some((bucket, way)) = self.find(hash, offset) else { return false };
         self.buckets[bucket as usize].offsets[way] = new_offset;
         true
     }
 
-    /// Removes one entry of this hash and offset; says whether there was one.
+    /// Removes one entry with this hash and offset; returns whether there was one.
     pub fn remove(&mut self, hash: u64, offset: u32) -> bool {
         let Some((bucket, way)) = self.find(hash, offset) else { return false };
         self.set(bucket, way, 0, 0);
@@ -169,9 +168,9 @@ impl<const TAG: u32> CuckooTable<TAG> {
         true
     }
 
-    /// Puts an entry into a slot, as [`Self::iter`] numbers them; `false`, and nothing is changed, if
-    /// it is taken or in no bucket of the hash. So a table, and its filter, is made again from
-    /// entries that lie in its order.
+    /// Puts an entry into a slot, numbered as by [`Self::iter`]; returns `false`, without a change,
+    /// if the slot is filled or not in a bucket of the hash. This rebuilds a table, and its filter,
+    /// from entries in table order.
     pub fn place(&mut self, hash: u64, slot: u32, offset: u32) -> bool {
         let (tag, home, other) = self.places(hash);
         let (bucket, way) = (slot / WAYS as u32, slot as usize % WAYS);
@@ -183,8 +182,8 @@ impl<const TAG: u32> CuckooTable<TAG> {
         is_free
     }
 
-    /// The two buckets, each of [`WAYS`] consecutive slots, where a key with this hash lies if it is
-    /// in a table of so many slots; `None` if no table has so many.
+    /// The two buckets, each of [`WAYS`] consecutive slots, of a key with this hash in a table with
+    /// this many slots; `None` if no table has that many.
     pub fn buckets_of(hash: u64, slots: u64) -> Option<[u32; 2]> {
         let geometry = Geometry::<TAG>::with_slots(u32::try_from(slots).ok()?);
         let (tag, home) = (geometry.tag(hash), geometry.home(hash));
@@ -194,7 +193,7 @@ impl<const TAG: u32> CuckooTable<TAG> {
 
     /// All entries in table order, as slot and offset: the order of a HashStore.
     ///
-    /// The slots are those that [`super::CuckooFilter::candidates`] names.
+    /// The slots are those of [`super::CuckooFilter::candidates`].
     pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
         let slots = self.buckets.iter().flat_map(|bucket| bucket.tags.iter().zip(&bucket.offsets));
         (0..)
@@ -212,7 +211,7 @@ impl<const TAG: u32> CuckooTable<TAG> {
         self.geometry
     }
 
-    /// The stored form: 12 bytes and 6 a slot. It has no checksum; the file around it has.
+    /// The stored form: 12 bytes and 6 per slot. It has no checksum; the file around it has.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.geometry.header(MAGIC, self.len).to_vec();
         bytes.reserve_exact(self.buckets.len() * BUCKET);
@@ -223,12 +222,12 @@ impl<const TAG: u32> CuckooTable<TAG> {
         bytes
     }
 
-    /// Reads the stored form.
+    /// Decodes the stored form.
     ///
     /// # Errors
     ///
-    /// If the length is not that of the header, or a slot holds what no insertion leaves there.
-    /// Whether an entry lies in a bucket of its hash cannot be told without its key.
+    /// If the length does not match the header, or a slot has contents that no insert produces.
+    /// Without its key, an entry in a wrong bucket cannot be detected.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, CuckooError> {
         let (geometry, len, rest) = Geometry::<TAG>::read_header(bytes, MAGIC)?;
         let (chunks, odd) = rest.as_chunks::<BUCKET>();
@@ -290,10 +289,10 @@ impl<const TAG: u32> CuckooTable<TAG> {
         })
     }
 
-    /// Finds a slot in one of two full buckets whose entry has moved to its alternative.
+    /// Frees a slot in one of two full buckets by moving entries to their alternatives.
     #[cold]
     fn displace(&mut self, home: u32, other: u32) -> Option<(u32, usize)> {
-        // The queue of the search: full buckets, each with the entry that would move into it.
+        // The search queue: full buckets, each with the entry that would move into it.
         let mut queue = [Step::default(); MAX_SEARCHED];
         queue[0].bucket = home;
         queue[1].bucket = other;
@@ -315,8 +314,8 @@ impl<const TAG: u32> CuckooTable<TAG> {
         None
     }
 
-    /// Moves the entries of a chain, the last to the free slot; gives the slot at its start, which
-    /// still shows the entry that left it, for the new one to overwrite.
+    /// Moves the entries of a chain, the last one to the free slot; returns the slot at its start,
+    /// which still has its old entry, to be overwritten.
     fn shift(
         &mut self,
         queue: &[Step; MAX_SEARCHED],
@@ -342,7 +341,7 @@ impl<const TAG: u32> CuckooTable<TAG> {
 pub struct CandidateOffsets<'a> {
     first: &'a Bucket,
     second: &'a Bucket,
-    /// A bit a slot: the 4 of the first bucket, then those of the second.
+    /// A bit per slot: the 4 of the first bucket, then those of the second.
     matches: u8,
 }
 

@@ -1,11 +1,11 @@
-//! The builder: sorted hashes in, one by one; each virtual bucket encoded when the next begins.
+//! Trie builder: takes sorted hashes one by one, and encodes a virtual bucket when the next starts.
 //!
 //! ```text
-//!  push ─▶ paths of the bucket ──bucket is whole──▶ bits of its trie, start in the index ─▶ Ect
+//!  push ─▶ paths of the bucket ──bucket is complete─▶ bits of its trie, start in the index ─▶ Ect
 //! ```
 //!
-//! It holds the paths of one bucket (24 bytes a key, some 6 KiB) besides the trie that it has built,
-//! so that a store can feed it from a merge while the merge writes.
+//! Besides the finished trie it buffers the paths of one bucket (24 bytes per key, about 6 KiB), so
+//! that a store can feed it from a merge while the merge writes.
 //!
 //! Invariant: bits and index are those of the buckets before the current one.
 //!
@@ -18,9 +18,9 @@ use super::{EctError, EctOptions};
 use crate::bits::BitWriter;
 use crate::rank::key::{HashKey, Path, place};
 
-/// The most keys of a bucket on average.
+/// Maximum number of keys of a bucket on average.
 const MAX_KEYS_PER_BUCKET: u32 = 1 << 16;
-/// The most entries of a block.
+/// Maximum number of entries of a block.
 pub(super) const MAX_ENTRIES_PER_BLOCK: u32 = 1 << 24;
 
 /// Builds a trie from sorted hashes in one pass.
@@ -29,25 +29,25 @@ pub struct EctBuilder {
     form: Form,
     hmax: u32,
     buckets: u32,
-    /// The bucket to which the paths belong.
+    /// The bucket of the paths.
     bucket: u32,
     paths: Vec<Path>,
     last: Option<HashKey>,
-    /// The keys of the buckets before.
+    /// Number of keys in earlier buckets.
     rank: u64,
     writer: BitWriter,
     index: BucketIndex,
 }
 
 impl EctBuilder {
-    /// A builder for about so many keys, which fix the number of buckets.
+    /// A builder for about `expected_keys` keys, which determine the number of buckets.
     ///
-    /// With fewer keys, down to none, the index of buckets costs more bits a key; with more, up to
-    /// 1.5 times as many, lookups take longer, and beyond that building fails.
+    /// With fewer keys the index of buckets costs more bits per key. With more keys, up to 1.5
+    /// times as many, lookups take longer; beyond that building fails.
     ///
     /// # Errors
     ///
-    /// [`EctError::Option`] if a knob is out of range, or there would be 2^32 buckets.
+    /// [`EctError::Option`] if an option is out of range, or there would be 2^32 buckets.
     pub fn new(options: EctOptions, expected_keys: u64) -> Result<Self, EctError> {
         let EctOptions { keys_per_bucket, hmax, entries_per_block } = options;
         for (what, value, range) in [
@@ -61,7 +61,7 @@ impl EctBuilder {
         }
         let buckets = expected_keys.div_ceil(keys_per_bucket.into()).max(1);
         let too_many = EctError::Option { what: "buckets in the number of", value: buckets };
-        // One less than fits, for the end of the last bucket has a place in the index too.
+        // One less than fits, because the end of the last bucket is in the index too.
         let buckets = u32::try_from(buckets).ok().filter(|&n| n < u32::MAX).ok_or(too_many)?;
         let mut builder = Self {
             form: Form::new(hmax, entries_per_block),
@@ -82,9 +82,9 @@ impl EctBuilder {
     ///
     /// # Errors
     ///
-    /// [`EctError::Order`] if it is not above the last one; the builder is as it was.
-    /// [`EctError::Crowded`] if there are far more keys than expected; the builder is of no use
-    /// then.
+    /// [`EctError::Order`] if it is not above the last one; the builder is unchanged.
+    /// [`EctError::Crowded`] if there are far more keys than expected; the builder is then
+    /// unusable.
     pub fn push(&mut self, hash: &HashKey) -> Result<(), EctError> {
         if self.last.is_some_and(|last| *hash <= last) {
             return Err(EctError::Order { at: self.len() });
@@ -120,7 +120,7 @@ impl EctBuilder {
         Ok(Ect::new(self.form, self.hmax, self.buckets, self.index, self.writer.finish()))
     }
 
-    /// Encodes the current bucket and begins the next.
+    /// Encodes the current bucket and starts the next.
     fn close_bucket(&mut self) -> Result<(), EctError> {
         let place = self.rank % u64::from(self.form.block());
         self.form.encode(&self.paths, place as u32, &mut self.writer);

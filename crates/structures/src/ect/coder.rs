@@ -1,22 +1,23 @@
-//! The entropy code of a trie: the number of keys in the left subtrie, given that of the whole.
+//! Entropy code of a trie: the number of keys in the left subtrie, given that of the whole.
 //!
 //! ```text
 //!  n ≤ hmax   Huffman code of the binomial of n, 0 and n being one symbol:
 //!             n = 4:  C(4,0) + C(4,4) = 2,  C(4,1) = 4,  C(4,2) = 6,  C(4,3) = 4
-//!  n > hmax   left - n/2, folded 0 -1 1 -2 … ─▶ 0 1 2 3 …, in exponential Golomb of order log₂ √n - 1
+//!  n > hmax   left - n/2, folded 0 -1 1 -2 … ─▶ 0 1 2 3 …, exponential Golomb, order log₂ √n - 1
 //!
 //!  whole subtries of up to 8 keys: the next 12 bits ─▶ how many of them the subtrie takes
 //! ```
 //!
-//! A lookup mostly skips what lies left of its path, and most subtries to skip are small. One look
-//! in a table skips such a subtrie whole, where its numbers one by one would be some ten words.
+//! A lookup mostly skips what is left of its path, and most subtries to skip are small. One table
+//! access skips such a subtrie, instead of about ten code words.
 //!
 //! The thesis codes large numbers in Elias gamma, which is exponential Golomb of order 0; an order
-//! near the spread of the binomial saves a bit or two a number, and is what the authors' code does.
+//! near the deviation of the binomial saves one or two bits per number, and is what the authors'
+//! code does.
 //!
-//! Invariant: a number decoded is less than n, and encoding it gives the bits that were read.
+//! Invariant: a decoded number is less than n, and encoding it gives the bits that were read.
 //!
-//! Source: the thesis, sections 2.2.3 and 3.1.4. The tables of whole subtries are ours.
+//! Source: the thesis, sections 2.2.3 and 3.1.4; the tables of whole subtries are an addition.
 
 use super::cursor::Cursor;
 use super::huffman::{Huffman, TABLE_BITS};
@@ -24,27 +25,27 @@ use super::trie::{Damaged, Tries};
 use crate::bits::BitWriter;
 use std::sync::OnceLock;
 
-/// The highest `hmax`: up to it the binomial coefficients, and the code words, fit in 64 bits.
+/// Maximum `hmax`: up to it the binomial coefficients and the code words fit in 64 bits.
 pub const MAX_HMAX: u32 = 64;
-/// The largest subtries that are skipped by table.
+/// Maximum size of subtries skipped by table.
 pub(super) const MAX_SMALL: u32 = 8;
-/// The bits that choose in the tables of small subtries: 4 KiB a size, 28 KiB in all.
+/// Bits that index the tables of small subtries: 4 KiB per size, 28 KiB in total.
 pub(super) const SMALL_BITS: u32 = 12;
 
-/// The codes up to one `hmax`; all tries that have it share them.
+/// The codes for one `hmax`, shared by all its tries.
 #[derive(Debug)]
 pub(super) struct Coder {
-    /// The code for n keys at n - 2.
+    /// The code for n keys, at n - 2.
     codes: Vec<Huffman>,
-    /// Their first-level tables one after another, so that one load finds a number.
+    /// The concatenated first-level tables, so that one load decodes a number.
     tables: Vec<(u8, u8)>,
-    /// Also one after another from n = 2: the bits that a trie of n keys takes, by the 12 that it
-    /// begins with, and 0 where it takes more.
+    /// Concatenated from n = 2: the bits that a trie of n keys takes, indexed by its first 12 bits;
+    /// 0 if it takes more.
     small: Vec<u8>,
 }
 
 impl Coder {
-    /// The codes for `hmax`, which are made when first used, in about a millisecond.
+    /// The codes for `hmax`, built at the first use in about a millisecond.
     ///
     /// # Panics
     ///
@@ -93,7 +94,7 @@ impl Coder {
         }
     }
 
-    /// Moves past a whole trie of n ≥ 2 keys if a table has it; says whether it did.
+    /// Skips a trie of n ≥ 2 keys if a table has it; returns whether it did.
     #[inline]
     pub(super) fn skip_small(&self, n: u32, cursor: &mut Cursor<'_>) -> bool {
         cursor.ensure(SMALL_BITS);
@@ -108,7 +109,7 @@ impl Coder {
 fn read_large(n: u32, cursor: &mut Cursor<'_>) -> Result<u32, Damaged> {
     cursor.refill();
     let zeros = cursor.zeros();
-    // A folded difference has 33 bits at most.
+    // A folded difference has at most 33 bits.
     if zeros > 33 {
         return Err(Damaged);
     }
@@ -144,8 +145,8 @@ fn small(coder: &Coder, n: u32) -> [u8; 1 << SMALL_BITS] {
     std::array::from_fn(|window| {
         let bytes = ((window as u16) << (u16::BITS - SMALL_BITS)).to_be_bytes();
         let mut cursor = Cursor::new(&bytes, 0);
-        // Where the bits end within the trie, it takes more than these. The coder has no such
-        // tables yet, so numbers are read one by one.
+        // If the bits end within the trie, it takes more. The coder has no such tables yet, so
+        // numbers are read one by one.
         tries.skip(n, SMALL_BITS.into(), &mut cursor).map_or(0, |()| cursor.position() as u8)
     })
 }
@@ -156,7 +157,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn are_the_weights_the_binomial_coefficients_with_both_ends_as_one() {
+    fn weights_are_binomial_coefficients_with_merged_ends() {
         assert_eq!(weights(2), [2, 2]);
         assert_eq!(weights(5), [2, 5, 10, 10, 5]);
         assert_eq!(weights(64)[32], 1_832_624_140_942_590_534);
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn is_every_number_of_every_trie_read_as_written() {
+    fn every_number_round_trips() {
         for (hmax, n) in [(64, 2..300), (0, 2..100), (7, 2..20), (64, 65_530..65_533)]
             .into_iter()
             .flat_map(|(hmax, range)| range.map(move |n| (hmax, n)))
@@ -186,7 +187,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn is_what_any_bits_decode_to_less_than_n_and_encoded_as_they_were(
+        fn arbitrary_bits_decode_to_valid_numbers(
             hmax in 0u32..=MAX_HMAX,
             n in prop_oneof![2u32..100, 2u32..],
             bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(0)], 0..20),

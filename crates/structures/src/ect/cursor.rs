@@ -1,4 +1,4 @@
-//! Reads the bits of tries, for lookups: a window of bits in a register, checked at intervals.
+//! Bit cursor for lookups: a window of bits in a register, refilled at intervals.
 //!
 //! ```text
 //!  bytes    … │ b₀ b₁ b₂ b₃ b₄ b₅ b₆ │ b₇ …         next: the first byte not in the window
@@ -6,17 +6,16 @@
 //!             └──────── available, at least 56 after a refill
 //! ```
 //!
-//! A [`BitReader`](crate::bits::BitReader) loads memory for every word and checks every end, on the
-//! way from one word to the next, which is the whole time of a lookup. Here a load serves some six
-//! words, and reading goes on past the end, in zeros: whoever reads asks [`Cursor::is_past`] before it
-//! believes what it read.
+//! A [`BitReader`](crate::bits::BitReader) loads memory and checks the end for every word, on the
+//! critical path of a lookup. Here a load serves about six words, and reading continues past the
+//! end, in zeros: the caller checks [`Cursor::is_past`] before it uses the results.
 //!
 //! Invariant: `available` bits of the window are those before byte `next`; the others are zero, or
 //! the bits that follow.
 //!
-//! Source: ours, for the refill without a loop see Giesen, "Reading bits in far too many ways", 2018.
+//! Source: for the refill without a loop, Giesen, "Reading bits in far too many ways", 2018.
 
-/// The bits there are for certain after [`Cursor::refill`].
+/// Number of bits available at least after [`Cursor::refill`].
 pub(super) const REFILLED: u32 = 56;
 
 /// A position in bits.
@@ -40,7 +39,7 @@ impl<'a> Cursor<'a> {
         cursor
     }
 
-    /// Makes available 56 bits or more, zeros from the end on.
+    /// Makes at least 56 bits available, zeros past the end.
     #[inline]
     pub(super) fn refill(&mut self) {
         let rest = self.bytes.get(self.next..).unwrap_or_default();
@@ -58,7 +57,7 @@ impl<'a> Cursor<'a> {
         self.available += whole * 8;
     }
 
-    /// Makes available so many bits, up to 56.
+    /// Makes up to 56 bits available.
     #[inline]
     pub(super) fn ensure(&mut self, count: u32) {
         if self.available < count {
@@ -66,7 +65,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next bits as a number, of 1 to as many as are available.
+    /// The next bits as a number, at least 1 and at most those available.
     #[inline]
     pub(super) fn peek(&self, count: u32) -> u64 {
         debug_assert!((1..=self.available).contains(&count));
@@ -79,7 +78,7 @@ impl<'a> Cursor<'a> {
         self.window.leading_zeros()
     }
 
-    /// Moves past bits that are available, fewer than 64.
+    /// Moves past available bits, fewer than 64.
     #[inline]
     pub(super) fn consume(&mut self, count: u32) {
         debug_assert!(count <= self.available);
@@ -87,13 +86,13 @@ impl<'a> Cursor<'a> {
         self.available -= count;
     }
 
-    /// Where the next bit is read, from the first of the bytes.
+    /// The position of the next bit.
     #[inline]
     pub(super) fn position(&self) -> u64 {
         (self.next as u64).saturating_mul(8) - u64::from(self.available)
     }
 
-    /// Whether bits were read from a position on.
+    /// Whether bits from a position on were read.
     #[inline]
     pub(super) fn is_past(&self, end: u64) -> bool {
         self.position() > end
@@ -108,7 +107,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn does_a_cursor_read_what_a_reader_reads_and_zeros_after_the_end(
+        fn cursor_matches_reader_and_reads_zeros_past_end(
             bytes in prop::collection::vec(any::<u8>(), 0..40),
             from in any::<prop::sample::Index>(),
             counts in prop::collection::vec(1u32..=REFILLED, 0..30),

@@ -1,4 +1,4 @@
-//! Canonical Huffman codes over a few dozen symbols: made from exact weights, decoded by a table.
+//! Canonical Huffman codes over a few dozen symbols: built from exact weights, decoded by a table.
 //!
 //! ```text
 //!  symbols by length, then value     code words: numbers that count up, shifted left where longer
@@ -11,8 +11,7 @@
 //!        └─▶ search by length: the words of a length all lie below a limit, as numbers
 //! ```
 //!
-//! Invariant: the words are free of prefixes and use up all strings of bits, so that every string
-//! decodes to a symbol.
+//! Invariant: the code is prefix-free and complete, so that every bit string decodes to a symbol.
 //!
 //! Source: Huffman, "A method for the construction of minimum-redundancy codes", Proc. IRE 1952;
 //! Moffat and Turpin, "On the implementation of minimum redundancy prefix codes", IEEE Trans. Comm.
@@ -21,8 +20,8 @@
 use super::cursor::{Cursor, REFILLED};
 use crate::bits::BitWriter;
 
-/// The bits of the first-level table. Of the binomial codes up to 64, less than 1 % of words exceed
-/// them, and all tables together are 32 KiB.
+/// Bits of the first-level table. Less than 1 % of the words of binomial codes up to 64 exceed
+/// them, and all tables together have 32 KiB.
 pub(super) const TABLE_BITS: u32 = 8;
 
 /// A code word: its bits, right-aligned, and how many.
@@ -40,7 +39,7 @@ struct Length {
     limit: u64,
     /// The first word.
     first: u64,
-    /// The place of the first word's symbol among the symbols by length.
+    /// The index of the first word's symbol among the symbols by length.
     place: usize,
 }
 
@@ -54,7 +53,7 @@ pub(super) struct Huffman {
 }
 
 impl Huffman {
-    /// An optimal code for the weights of the symbols; always the same one.
+    /// A deterministic optimal code for the weights of the symbols.
     ///
     /// # Panics
     ///
@@ -90,8 +89,8 @@ impl Huffman {
         writer.write(word.bits, word.length);
     }
 
-    /// The first-level table: symbol and length of the word that the next [`TABLE_BITS`] bits begin
-    /// with; length 0 if it is longer.
+    /// The first-level table: symbol and length of the word at the start of the next [`TABLE_BITS`]
+    /// bits; length 0 if it is longer.
     pub(super) fn table(&self) -> Vec<(u8, u8)> {
         let mut table = vec![(0, 0); 1 << TABLE_BITS];
         for (word, symbol) in self.words.iter().zip(0..) {
@@ -104,13 +103,13 @@ impl Huffman {
         table
     }
 
-    /// Reads a word by search, without the table; gives its symbol.
+    /// Reads a word by search, without the table; returns its symbol.
     #[cold]
     pub(super) fn read(&self, cursor: &mut Cursor<'_>) -> u32 {
         cursor.refill();
         let window = cursor.peek(REFILLED);
         let after = self.lengths.partition_point(|of| of.limit <= window);
-        // All strings are used up: the limit of the longest words is above any window.
+        // The code is complete: the limit of the longest words is above any window.
         let of = self.lengths[after.min(self.lengths.len() - 1)];
         let place = of.place as u64 + (window >> (REFILLED - of.length)) - of.first;
         cursor.consume(of.length);
@@ -120,12 +119,12 @@ impl Huffman {
 
 /// The lengths of the words of an optimal code.
 fn lengths(weights: &[u128]) -> Vec<u32> {
-    // The two lightest trees join until one is left; a joined tree lengthens all its words by one.
+    // The two lightest trees are merged until one is left; a merge lengthens all its words by one.
     let mut trees: Vec<(u128, Vec<usize>)> =
         weights.iter().enumerate().map(|(symbol, &weight)| (weight, vec![symbol])).collect();
     let mut lengths = vec![0; weights.len()];
-    // Heaviest first, and of equal weights the one with the lowest symbol, so that results are
-    // the same everywhere: they are part of the format.
+    // Heaviest first, and on a tie the lowest symbol, so that results are the same everywhere: they
+    // are part of the format.
     let order = |tree: &(u128, Vec<usize>)| (std::cmp::Reverse(tree.0), tree.1[0]);
     trees.sort_by_key(order);
     while let (Some(mut light), Some(heavy)) = (trees.pop(), trees.pop()) {
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn are_the_lengths_those_of_the_textbook() {
+    fn code_lengths_match_textbook() {
         assert_eq!(lengths(&[45, 13, 12, 16, 9, 5]), [1, 3, 3, 3, 4, 4]);
         assert_eq!(lengths(&[1, 1]), [1, 1]);
         assert_eq!(lengths(&[1, 1, 1, 1]), [2, 2, 2, 2]);
@@ -161,7 +160,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn is_every_symbol_read_as_written(
+        fn symbols_round_trip(
             weights in weights(),
             picks in prop::collection::vec(any::<prop::sample::Index>(), 0..100),
         ) {
@@ -189,7 +188,7 @@ mod tests {
         }
 
         #[test]
-        fn does_every_string_of_bits_decode_to_symbols(
+        fn every_bit_string_decodes(
             weights in weights(),
             bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(255)], 0..40),
         ) {
@@ -203,7 +202,7 @@ mod tests {
         }
 
         #[test]
-        fn are_words_as_long_as_the_entropy_and_less_than_a_bit_more(weights in weights()) {
+        fn mean_code_length_is_within_one_bit_of_entropy(weights in weights()) {
             let lengths = lengths(&weights);
             let kraft: f64 = lengths.iter().map(|&length| 0.5f64.powi(length as i32)).sum();
             prop_assert!((kraft - 1.0).abs() < 1e-9);

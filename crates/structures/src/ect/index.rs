@@ -1,29 +1,29 @@
-//! The index of virtual buckets: where each begins, in bits of the tries and in keys.
+//! Index of virtual buckets: the start of each, in bits of the tries and in keys.
 //!
 //! ```text
-//!  groups      [bits u64, rank u64]                          one for 64 buckets: 2 bits a bucket
-//!  relatives   [0, 0] [bits u16, rank u16] [bits, rank] …    32 bits a bucket, 0.133 a key in all
+//!  groups      [bits u64, rank u64]                          one for 64 buckets: 2 bits per bucket
+//!  relatives   [0, 0] [bits u16, rank u16] [bits, rank] …    32 bits per bucket, 0.133 per key
 //! ```
 //!
-//! There is one start more than buckets: the end of the last. A group has fewer buckets where these
-//! have more than 256 keys, so that its offsets fit: it has 16 384 keys, whose tries take some
-//! 40 000 bits, of the 65 535 that an offset can say.
+//! There is one start more than buckets: the end of the last. A group has fewer buckets if these
+//! have more than 256 keys, so that its offsets fit: it has 16,384 keys, whose tries take about
+//! 40,000 bits, of the 65,535 that an offset can represent.
 //!
 //! Invariant: the starts never decrease, neither in bits nor in rank.
 //!
 //! Source: the thesis, section 3.1.3.
 
-/// The keys of a group of buckets on average, if the buckets have 256 keys or more.
+/// Keys per group of buckets on average, if the buckets have 256 keys or more.
 const GROUP_KEYS: u32 = 64 * 256;
-/// Buckets in a group at most, as a power of two.
+/// Maximum number of buckets in a group (log₂).
 pub(super) const MAX_LOG2_GROUP: u32 = 6;
 
-/// Where a bucket begins.
+/// The start of a bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Start {
     /// The first bit of its trie.
     pub(super) bits: u64,
-    /// The number of keys before it.
+    /// Number of keys before it.
     pub(super) rank: u64,
 }
 
@@ -36,19 +36,19 @@ pub(super) struct BucketIndex {
 }
 
 impl BucketIndex {
-    /// An index of no buckets yet, for buckets of so many keys on average.
+    /// An empty index for buckets of this average size.
     pub(super) fn new(keys_per_bucket: u32) -> Self {
         let group = (GROUP_KEYS / keys_per_bucket.max(1)).max(1);
         Self::with_group(group.ilog2().min(MAX_LOG2_GROUP), 0)
     }
 
-    /// An index of no buckets yet, with room for so many, in groups of a power of two.
+    /// An empty index with a capacity, in groups of a power of two.
     pub(super) fn with_group(log2_group: u32, starts: usize) -> Self {
         let groups = Vec::with_capacity(starts.div_ceil(1 << log2_group));
         Self { log2_group, groups, relatives: Vec::with_capacity(starts) }
     }
 
-    /// Adds the start of the next bucket; says whether its offsets fit.
+    /// Adds the start of the next bucket; returns whether its offsets fit.
     #[must_use]
     pub(super) fn push(&mut self, start: Start) -> bool {
         let group = if self.relatives.len().is_multiple_of(1 << self.log2_group) {
@@ -67,11 +67,11 @@ impl BucketIndex {
         }
     }
 
-    /// The start of a bucket; costs two cache lines, none of them for the next bucket mostly.
+    /// The start of a bucket; costs two cache lines, which mostly also have the next start.
     ///
     /// # Panics
     ///
-    /// If there are not so many.
+    /// If there is no such bucket.
     #[inline]
     pub(super) fn start(&self, bucket: u32) -> Start {
         let [bits, rank] = self.relatives[bucket as usize];
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_every_start_given_back_across_groups() {
+    fn starts_round_trip_across_groups() {
         for keys_per_bucket in [1, 256, 300, 16_384, 65_536] {
             let mut index = BucketIndex::new(keys_per_bucket);
             let start = |i: u64| Start {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn are_starts_refused_that_decrease_or_are_too_far() {
+    fn decreasing_or_distant_starts_are_rejected() {
         for (bits, rank, fits) in
             [(65_545, 10, true), (65_546, 10, false), (10, 65_546, false), (9, 10, false)]
         {

@@ -1,4 +1,4 @@
-//! The trie in memory, and its lookups.
+//! The trie in memory, and lookups.
 //!
 //! ```text
 //!  hash ─▶ bucket, path ─▶ starts of the bucket and the next ─▶ bits, rank, number of keys
@@ -6,12 +6,12 @@
 //!                          rank of the bucket + rank in it ◀──────┘  descend
 //! ```
 //!
-//! A lookup misses the cache for the index (a group, a relative offset) and for the bits: 76 bytes a
-//! bucket of 256 keys. Then it computes, for some dozens of code words. A sparse index decodes the
-//! separators up to the one above the hash, in the same way.
+//! A lookup misses the cache for the index (a group, a relative offset) and for the bits: 76 bytes
+//! per bucket of 256 keys. Then it decodes some dozens of code words. A sparse index decodes the
+//! separators up to the one above the hash in the same way.
 //!
-//! Invariant: every bucket holds a whole trie, or all separators, of its number of keys: the
-//! builder wrote it or the reader of the stored form checked it. So lookups have no errors to give.
+//! Invariant: every bucket has a complete trie, or all separators, of its number of keys: the
+//! builder wrote it, or the reader of the stored form checked it. So lookups cannot fail.
 //!
 //! Source: the thesis, sections 3.1.3 and 3.1.4.
 
@@ -25,12 +25,12 @@ use crate::bits::BitWriter;
 use crate::rank::key::{HashKey, Path, place};
 use crate::rank::{RankIndex, RankIndexBuilder};
 
-/// What the bits of a bucket are.
+/// The form of the buckets.
 #[derive(Clone, Debug)]
 pub(super) enum Form {
-    /// The trie of its keys.
+    /// Tries of the keys.
     Dense(Tries<'static>),
-    /// The separators of its blocks.
+    /// Separators of the blocks.
     Sparse(Separators),
 }
 
@@ -42,7 +42,7 @@ impl Form {
         }
     }
 
-    /// Entries in a block.
+    /// Entries per block.
     pub(super) fn block(&self) -> u32 {
         match self {
             Self::Dense(_) => 1,
@@ -50,7 +50,7 @@ impl Form {
         }
     }
 
-    /// Appends the bits of sorted, distinct paths, the first at `place` within its block.
+    /// Appends the bits of sorted, distinct paths, the first at index `place` of its block.
     pub(super) fn encode(&self, paths: &[Path], place: u32, writer: &mut BitWriter) {
         match self {
             Self::Dense(tries) => tries.encode(paths, writer),
@@ -58,7 +58,7 @@ impl Form {
         }
     }
 
-    /// Moves past the bits of n keys, having looked at all of them, that end before a position.
+    /// Validates and skips the bits of n keys, which end before a position.
     pub(super) fn skip(
         &self,
         n: u32,
@@ -73,7 +73,7 @@ impl Form {
     }
 }
 
-/// An entropy-coded trie: the ranks of 160-bit hashes in 2.5 bits a key.
+/// An entropy-coded trie: the ranks of 160-bit hashes in 2.5 bits per key.
 #[derive(Clone, Debug)]
 pub struct Ect {
     pub(super) form: Form,
@@ -87,7 +87,7 @@ pub struct Ect {
 }
 
 impl Ect {
-    /// Of an index with one start more than buckets, and the bits of their tries.
+    /// An index with one start more than buckets, and the bits of the tries.
     pub(super) fn new(
         form: Form,
         hmax: u32,
@@ -99,9 +99,10 @@ impl Ect {
         Self { form, hmax, buckets, index, bits, end }
     }
 
-    /// The block that has the entry of a hash if any has: its rank, over the entries of a block.
+    /// The block that contains the entry of a hash, if any does: its rank divided by the entries
+    /// per block.
     ///
-    /// Of a hash that the trie was not built from, some block there is; 0 if there is none.
+    /// For other hashes it is any existing block; 0 if there is none.
     #[inline]
     pub fn lookup(&self, hash: &HashKey) -> u64 {
         let (bucket, path) = place(hash, self.buckets);
@@ -134,7 +135,7 @@ impl Ect {
         self.end.rank == 0
     }
 
-    /// Entries in a block; 1 if lookups give the rank of every key.
+    /// Entries per block; 1 if lookups return the rank of every key.
     pub fn entries_per_block(&self) -> u32 {
         self.form.block()
     }
@@ -144,12 +145,13 @@ impl Ect {
         self.buckets
     }
 
-    /// The bits of all tries, or separators: the size without header and index of buckets.
+    /// The bits of all tries or separators: the size without header and index of buckets.
     pub fn trie_bits(&self) -> u64 {
         self.end.bits
     }
 
-    /// The bytes of the stored form, which memory has too: tries, index of buckets and header.
+    /// Size of the stored form, and about that in memory, in bytes: tries, index of buckets,
+    /// header.
     pub fn size(&self) -> usize {
         super::stored::HEADER
             + size_of_val(self.index.groups())

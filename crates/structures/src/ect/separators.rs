@@ -1,23 +1,24 @@
-//! Separators of blocks: which block of a bucket a hash falls in, without its place there.
+//! Block separators: map a hash to its block in a bucket, without a rank.
 //!
 //! ```text
 //!  cells of the bucket, one a key     │ 0 │ 1 │ 2 │ 3 │ 4 │ 5 │ 6 │ 7 │ 8 │ 9 │ …
-//!  keys, 4 a block                      a   ab  b       b   c c  cd      d
+//!  keys, 4 per block                      a   ab  b       b   c c  cd      d
 //!                                           ▲     └───┘          ▲
 //!                                         inside    between    inside
 //!
 //!  separator   the distance of its cell from the last one's, and whether it is
 //!                between   before the cell: some cell border lies between the blocks
-//!                inside    in the cell: the bits of the position in it, up to the first in which the
+//!                inside    in the cell: the bits of the position in it, up to the first where the
 //!                          keys on both sides differ; in unary how many, then all but the last
 //! ```
 //!
-//! A trie that is pruned at blocks still counts, at each node, all keys left and right of it, where
-//! only the border matters: 1.13 bits a key at 8 entries a block. A separator is chosen anywhere in
-//! the gap between two keys, which is worth another bit of the 5.6 that it takes: 0.70 bits a key.
+//! A trie pruned at blocks would still count, at each node, all keys on the left, where only block
+//! borders matter: 1.13 bits per key at 8 entries per block. A separator may be anywhere in the gap
+//! between two keys, which saves one of its 5.6 bits: 0.70 bits per key.
 //!
-//! The distance after B keys is about B cells: keys are a Poisson process of rate 1. Of the borders
-//! between two blocks the one nearest to B cells from the last separator is taken. Then
+//! The distance after B keys is about B cells, since keys are a Poisson process of rate 1. Of the
+//! cell borders between two blocks, the one nearest to B cells from the last separator is taken.
+//! Then
 //!
 //! ```text
 //!  P(t, between) = P(N(t) = B) · { 1 - 1/e              t < B   the next key is in the cell t
@@ -26,13 +27,13 @@
 //!  P(t, inside)  = ∫ P(N(x) = B) dx over the cell - P(N(t) = B) · (1 - 1/e)
 //! ```
 //!
-//! and a Huffman code is made of these. Distances beyond its symbols begin with an escape.
+//! and the Huffman code is built from these. Distances beyond its symbols start with an escape.
 //!
-//! Invariant: separators do not decrease. The first hash of a block is not below its separator, the
-//! last of the block before is.
+//! Invariant: separators do not decrease. The first hash of a block is at or above its separator,
+//! the last of the previous block is below it.
 //!
-//! Source: the thesis, section 3.1.6, for sparse indexing; separators in the place of a trie are
-//! ours.
+//! Source: the thesis, section 3.1.6, for sparse indexing; separators instead of a trie are an
+//! addition.
 
 use super::cursor::{Cursor, REFILLED};
 use super::huffman::{Huffman, TABLE_BITS};
@@ -40,28 +41,28 @@ use super::trie::Damaged;
 use crate::bits::BitWriter;
 use crate::rank::key::{PATH_BITS, Path};
 
-/// The most distances with symbols of their own: two for each and the escape make 255.
+/// Maximum number of distances with symbols: two symbols each, plus the escape, make 255.
 const MAX_DISTANCES: u32 = 127;
 
-/// How separators of blocks of some size are written.
+/// The encoding of separators for a block size.
 #[derive(Clone, Debug)]
 pub(super) struct Separators {
     /// Entries in a block.
     block: u32,
-    /// The low bits of a distance, which follow its symbol as they are.
+    /// The low bits of a distance, which follow its symbol unencoded.
     low_bits: u32,
     /// Distances with symbols, without their low bits.
     distances: u32,
-    /// Twice the distance, and one more for a separator inside its cell; then the escape.
+    /// Symbols: twice the distance, plus one for a separator inside its cell; then the escape.
     code: Huffman,
     /// The code's table: symbol and length.
     table: Vec<(u8, u8)>,
 }
 
 impl Separators {
-    /// Separators of blocks of at least 1 entry; takes some 50 microseconds to find the code.
+    /// Separators of blocks of at least 1 entry; computing the code takes about 50 microseconds.
     pub(super) fn new(block: u32) -> Self {
-        // Six deviations and some more are escaped once in ten thousand blocks.
+        // Beyond six deviations: about one in ten thousand blocks is escaped.
         let most = u64::from(block) + 6 * u64::from(block).isqrt() + 8;
         let low_bits = (most / u64::from(MAX_DISTANCES)).checked_ilog2().map_or(0, |bits| bits + 1);
         let distances = (most >> low_bits) as u32 + 1;
@@ -75,11 +76,11 @@ impl Separators {
         self.block
     }
 
-    /// Appends the separators of a bucket's sorted, distinct paths, the first at `place` within its
-    /// block.
+    /// Appends the separators of a bucket's sorted, distinct paths, the first at index `place` of
+    /// its block.
     pub(super) fn encode(&self, paths: &[Path], place: u32, writer: &mut BitWriter) {
         let cells = paths.len() as u64;
-        // As if the block had begun so many cells before the bucket.
+        // As if the block had started `place` cells before the bucket.
         let mut last = -i64::from(place);
         let mut first = (self.block - place) as usize;
         while first < paths.len() {
@@ -92,7 +93,7 @@ impl Separators {
                 last = cell;
             } else {
                 self.write_distance((below as i64 - last) as u64, true, writer);
-                // Different paths differ in cell or in what is left.
+                // Different paths differ in the cell or in the rest.
                 let same = (0..PATH_BITS).take_while(|&i| left.bit(i) == right.bit(i)).count();
                 writer.write_unary(same as u64);
                 (0..same as u32).for_each(|i| writer.write(left.bit(i).into(), 1));
@@ -112,8 +113,8 @@ impl Separators {
         writer.write(distance & ((1 << self.low_bits) - 1), self.low_bits);
     }
 
-    /// The separators at or below a path, in a bucket of n keys that ends before a position; the
-    /// bits were checked before.
+    /// The number of separators at or below a path, in a bucket of n keys that ends before a
+    /// position; the bits were checked before.
     #[inline]
     pub(super) fn count(
         &self,
@@ -146,8 +147,7 @@ impl Separators {
         Ok(self.separators(n, place))
     }
 
-    /// Moves past the separators of n keys, having looked at all of them, that end before a
-    /// position.
+    /// Validates and skips the separators of n keys, which end before a position.
     pub(super) fn skip(
         &self,
         n: u32,
@@ -168,7 +168,7 @@ impl Separators {
         Ok(())
     }
 
-    /// The blocks that begin after the first of n keys.
+    /// Number of blocks that start after the first of n keys.
     #[inline]
     fn separators(&self, n: u32, place: u32) -> u32 {
         if n == 0 {
@@ -177,7 +177,7 @@ impl Separators {
         ((u64::from(place) + u64::from(n) - 1) / u64::from(self.block)) as u32
     }
 
-    /// Moves on to the next separator's cell, of n; says whether it is inside.
+    /// Moves to the next separator's cell, of n; returns whether the separator is inside it.
     #[inline]
     fn read_distance(
         &self,
@@ -216,7 +216,7 @@ impl Separators {
     }
 }
 
-/// Reads how many bits are the same on both sides of a separator inside its cell.
+/// Reads the number of bits that are equal on both sides of a separator inside its cell.
 #[inline]
 fn read_same(end: u64, cursor: &mut Cursor<'_>) -> Result<u32, Damaged> {
     let mut same = 0;
@@ -246,14 +246,14 @@ fn skip_bits(mut count: u32, cursor: &mut Cursor<'_>) {
     }
 }
 
-/// Whether the position in a cell is not below the bits ahead and a one after them.
+/// Whether the position in a cell is at or above the next bits with a one appended.
 fn is_at_or_above(rest: &Path, same: u32, cursor: &mut Cursor<'_>) -> bool {
     for depth in 0..same {
         cursor.ensure(1);
         let bit = cursor.peek(1) == 1;
         cursor.consume(1);
         if rest.bit(depth) != bit {
-            // Later bits are not read: a lookup that goes on needs them, one that ends does not.
+            // Later bits are not read: a lookup that continues needs them, one that ends does not.
             skip_bits(same - depth - 1, cursor);
             return rest.bit(depth);
         }
@@ -261,8 +261,8 @@ fn is_at_or_above(rest: &Path, same: u32, cursor: &mut Cursor<'_>) -> bool {
     rest.bit(same)
 }
 
-/// The weights of all symbols. They are a part of the format: made of operations that give the same
-/// bits on every machine, so without the library's exponential.
+/// The weights of all symbols. They are part of the format: computed by operations with the same
+/// result on every machine, so without the library's exponential.
 fn weights(block: u32, low_bits: u32, distances: u32) -> Vec<u128> {
     let inverse_e = exp(-1.0);
     let b = f64::from(block);
@@ -282,7 +282,7 @@ fn weights(block: u32, low_bits: u32, distances: u32) -> Vec<u128> {
         let mass = (here + 4.0 * poisson(t + 0.5, block) + poisson(t + 1.0, block)) / 6.0;
         let inside = mass - here * (1.0 - inverse_e);
         for share in [between, inside] {
-            // Every distance must have a word; 2^32 to the rarest keeps words within a peek.
+            // Every distance must have a word; a factor of 2^32 keeps the words within a peek.
             weights.push(((share * 2f64.powi(32)) as u128).max(1));
         }
     }
@@ -290,13 +290,13 @@ fn weights(block: u32, low_bits: u32, distances: u32) -> Vec<u128> {
     weights
 }
 
-/// How often b keys fall into t cells, over how often they fall into b.
+/// The probability of b keys in t cells, relative to b keys in b cells.
 fn poisson(t: f64, b: u32) -> f64 {
     let share = t / f64::from(b);
     power(share * exp(1.0 - share), b)
 }
 
-/// The exponential, of at most 1 and to a millionth, from multiplications and additions.
+/// The exponential of x ≤ 1, accurate to 10⁻⁶, by multiplications and additions.
 fn exp(x: f64) -> f64 {
     if x < -700.0 {
         return 0.0;
@@ -327,7 +327,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn are_the_weights_those_of_a_process_with_so_many_keys_a_block() {
+    fn weights_are_those_of_a_poisson_process() {
         for block in [1, 2, 8, 30] {
             let separators = Separators::new(block);
             assert_eq!(separators.low_bits, 0);
@@ -341,14 +341,15 @@ mod tests {
                 })
                 .sum::<f64>();
             assert!((mean - f64::from(block)).abs() < 0.5, "{block}: {mean}");
-            // A border between two keys: 1 - 1/e of all gaps have one, by Simpson's rule some fewer.
+            // Between two keys: 1 - 1/e of all gaps have a border, slightly fewer by Simpson's
+            // rule.
             let between = weights.iter().step_by(2).sum::<u128>() as f64 / sum;
             assert!((between - 0.632).abs() < 0.06, "{block}: {between}");
         }
     }
 
     #[test]
-    fn are_the_weights_those_that_stored_separators_were_coded_by() {
+    fn separator_weights_are_unchanged() {
         // Pinned: a failure here means that stored indexes can no longer be read.
         let checksum = |block| {
             let separators = Separators::new(block);
@@ -380,7 +381,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn does_every_path_count_the_blocks_that_begin_before_it(
+        fn path_counts_blocks_that_start_before_it(
             paths in paths(),
             block in prop_oneof![1u32..20, 1u32..200, Just(1 << 24)],
             before in 0u32..200,
@@ -403,7 +404,7 @@ mod tests {
         }
 
         #[test]
-        fn does_a_walk_through_any_bits_end(
+        fn skipping_arbitrary_bits_terminates(
             bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(0), Just(255)], 0..100),
             hash in any::<[u8; 20]>(),
             n in prop_oneof![0u32..300, any::<u32>()],

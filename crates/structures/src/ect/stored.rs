@@ -1,21 +1,19 @@
-//! The stored form of a trie, and the check of it.
+//! The stored form of a trie, and its validation.
 //!
 //! ```text
 //!   0  magic "sECT" │ 4  version 1 │ 5  hmax │ 6  log2 buckets a group │ 7  0
-//!   8  entries a block, u32        │ 12 buckets, u32
+//!   8  entries per block, u32        │ 12 buckets, u32
 //!  16  keys, u64                   │ 24 bits of all tries, u64
 //!  32  groups        bits u64, rank u64 each                integers little-endian
 //!      relatives     bits u16, rank u16 each, one more than buckets
-//!      tries         or separators; the last byte filled up with zeros
+//!      tries         or separators; the last byte padded with zeros
 //! ```
 //!
-//! Reading walks the bits of every bucket, at some 4 nanoseconds a key, so that lookups need not
-//! expect anything else. There is no checksum; the file around it has. A reader refuses versions it
-//! does not know.
+//! Reading validates the bits of every bucket, at about 4 nanoseconds per key, so that lookups can
+//! rely on them. There is no checksum; the enclosing file has one. A reader rejects unknown
+//! versions.
 //!
-//! Invariant: what is accepted is what writing it again would give.
-//!
-//! Source: ours.
+//! Invariant: an accepted form is what writing it again would give.
 
 use super::build::MAX_ENTRIES_PER_BLOCK;
 use super::coder::MAX_HMAX;
@@ -24,9 +22,9 @@ use super::index::{BucketIndex, MAX_LOG2_GROUP, Start};
 use super::lookup::Form;
 use super::{Ect, EctError};
 
-/// The bytes before the index.
+/// Size of the header.
 pub(super) const HEADER: usize = 32;
-/// The first bytes, with the version.
+/// Magic and version.
 const MAGIC: [u8; 5] = *b"sECT\x01";
 
 impl Ect {
@@ -34,7 +32,7 @@ impl Ect {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.size());
         bytes.extend(MAGIC);
-        // Both were checked to be below 256, far.
+        // Both were checked to be far below 256.
         bytes.extend([self.hmax as u8, self.index.log2_group() as u8, 0]);
         bytes.extend(self.form.block().to_le_bytes());
         bytes.extend(self.buckets.to_le_bytes());
@@ -52,12 +50,12 @@ impl Ect {
         bytes
     }
 
-    /// Reads the stored form and checks all of it; takes no more memory than its length, and the
+    /// Decodes and fully validates the stored form; takes no more memory than its length, plus the
     /// codes of its `hmax`.
     ///
     /// # Errors
     ///
-    /// The header, the index of buckets or a trie may be wrong: the last four of [`EctError`].
+    /// The header, the index of buckets or a trie may be invalid: the last four of [`EctError`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, EctError> {
         let header = Header::read(bytes)?;
         let starts = u64::from(header.buckets) + 1;
@@ -69,7 +67,7 @@ impl Ect {
         if bytes.len() as u128 != wanted {
             return Err(EctError::Length { bytes: bytes.len(), wanted });
         }
-        // The length has been found to be that of all parts.
+        // The length was checked to be that of all parts.
         let (groups, rest) = bytes[HEADER..].split_at(groups as usize * 16);
         let (relatives, bits) = rest.split_at(starts as usize * 4);
         let index = read_index(&header, groups.as_chunks().0, relatives.as_chunks().0)?;
@@ -79,7 +77,7 @@ impl Ect {
     }
 }
 
-/// The numbers of a header, each possible by itself.
+/// The fields of a header, each valid by itself.
 struct Header {
     hmax: u32,
     log2_group: u32,
@@ -110,7 +108,7 @@ impl Header {
     }
 }
 
-/// Reads the index: starts that do not decrease, from nothing to the end of all.
+/// Decodes the index: starts that do not decrease, from zero to the end of all.
 fn read_index(
     header: &Header,
     groups: &[[u8; 16]],
@@ -128,7 +126,7 @@ fn read_index(
         let is_first_of_group = bucket.is_multiple_of(1 << header.log2_group);
         let rises = last.bits <= start.bits
             && last.rank <= start.rank
-            // A trie has 2^32 keys at most.
+            // A trie has at most 2^32 keys.
             && start.rank - last.rank <= u32::MAX.into();
         if !rises || (is_first_of_group && [a, b, c, d] != [0; 4]) || !index.push(start) {
             return Err(wrong);
@@ -144,8 +142,8 @@ fn read_index(
     Ok(index)
 }
 
-/// Walks the trie or the separators of every bucket, which must end where the next begins, and the
-/// last in zeros.
+/// Validates the trie or the separators of every bucket, which must end where the next starts, and
+/// the zero padding at the end.
 fn check_buckets(
     form: &Form,
     index: &BucketIndex,
@@ -165,7 +163,7 @@ fn check_buckets(
         }
         start = next;
     }
-    // At most 7 bits follow the last, and zeros after these.
+    // At most 7 bits follow the last, and then zeros.
     let is_zero = Cursor::new(bits, start.bits).peek(8) == 0;
     is_zero.then_some(()).ok_or(EctError::Trie { bucket: buckets - 1 })
 }

@@ -1,16 +1,15 @@
-//! The tries of virtual buckets: encoded from sorted paths, descended to a key, skipped when
-//! checked.
+//! The tries of virtual buckets: encode sorted paths, descend to a key, validate and skip.
 //!
 //! ```text
 //!  Rep(T) = nothing                                            if T has one key, or none
 //!         = EC(|Left(T)|, |T|)  Rep(Left(T))  Rep(Right(T))    otherwise
 //! ```
 //!
-//! Encoder and decoder know the number of keys of a subtrie from those above it, so nothing marks
-//! where it ends.
+//! Encoder and decoder know the number of keys of a subtrie from those above it, so no end marker
+//! is needed.
 //!
-//! Invariant: a subtrie at depth 160 has one key, since hashes are distinct. Skipping refuses other
-//! tries, which bounds the recursion.
+//! Invariant: a subtrie at depth 160 has one key, since hashes are distinct. Validation rejects
+//! other tries, which bounds the recursion.
 //!
 //! Source: the thesis, section 3.1.4, algorithms 1 and 2.
 
@@ -23,14 +22,14 @@ use crate::rank::key::{PATH_BITS, Path};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Damaged;
 
-/// How the tries of an index are written.
+/// The encoding of tries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tries<'a> {
     coder: &'a Coder,
 }
 
 impl<'a> Tries<'a> {
-    /// Tries in the code of a coder.
+    /// Tries with the code of a coder.
     pub(super) fn new(coder: &'a Coder) -> Self {
         Self { coder }
     }
@@ -41,7 +40,7 @@ impl<'a> Tries<'a> {
     }
 
     fn encode_below(&self, paths: &[Path], depth: u32, writer: &mut BitWriter) {
-        // Not more than 2^32 keys fit a bucket.
+        // A bucket has at most 2^32 keys.
         let n = paths.len() as u32;
         if n < 2 {
             return;
@@ -52,8 +51,8 @@ impl<'a> Tries<'a> {
         self.encode_below(&paths[left..], depth + 1, writer);
     }
 
-    /// The rank among n keys of the one with this path; of some key if there is none with this path.
-    /// The bits were checked before.
+    /// The rank among n keys of the one with this path; of some key if there is none. The bits were
+    /// checked before.
     #[inline]
     pub(super) fn descend(
         &self,
@@ -65,7 +64,7 @@ impl<'a> Tries<'a> {
         let (mut rank, mut depth) = (0, 0);
         while n > 1 {
             let left = self.read(n, end, cursor)?;
-            // 0 keys on the left may be none on the right: the bit here is a wildcard.
+            // 0 keys on the left may be none on the right: the bit is a wildcard here.
             if left > 0 && !path.bit(depth) {
                 n = left;
             } else if left > 0 {
@@ -78,7 +77,7 @@ impl<'a> Tries<'a> {
         Ok(rank)
     }
 
-    /// Moves past a trie of n keys, having looked at all of it, that ends before a position.
+    /// Validates and skips a trie of n keys, which ends before a position.
     #[inline]
     pub(super) fn skip(&self, n: u32, end: u64, cursor: &mut Cursor<'_>) -> Result<(), Damaged> {
         self.walk(n, 0, end, cursor)
@@ -93,7 +92,7 @@ impl<'a> Tries<'a> {
         cursor: &mut Cursor<'_>,
     ) -> Result<(), Damaged> {
         while n > 1 {
-            // A table takes a level a bit at most, and none of them below the last.
+            // A table covers at most one level per bit, and none of them below the last.
             let has_table = n <= MAX_SMALL && depth <= PATH_BITS - SMALL_BITS;
             if has_table && self.coder.skip_small(n, cursor) {
                 return if cursor.is_past(end) { Err(Damaged) } else { Ok(()) };
@@ -137,7 +136,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn does_a_descent_find_the_rank(
+        fn descent_finds_rank(
             paths in paths(),
             hmax in 0u32..=64,
         ) {
@@ -158,7 +157,7 @@ mod tests {
         }
 
         #[test]
-        fn does_a_walk_through_any_bits_end(
+        fn skipping_arbitrary_bits_terminates(
             bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(0), Just(255)], 0..100),
             hash in any::<[u8; 20]>(),
             n in prop_oneof![0u32..300, any::<u32>()],
@@ -179,8 +178,8 @@ mod tests {
     }
 
     #[test]
-    fn is_a_trie_deeper_than_the_hashes_refused() {
-        // Two keys that part below depth 160: a wildcard for every bit, and never a split.
+    fn trie_deeper_than_hashes_is_rejected() {
+        // Two keys that differ only below depth 160: a wildcard for every bit, and never a split.
         let coder = Coder::shared(64);
         let tries = Tries::new(coder);
         for (depth, result) in [(159, Ok(())), (160, Err(Damaged))] {

@@ -1,12 +1,12 @@
-//! Building a range filter from keys in order, in one pass.
+//! Range filter builder: one pass over sorted keys.
 //!
-//! The code depends on all the keys, so what it may look at of each is kept until the last has come: no
-//! position behind the first [`MOST_DIGITS`] after the prefix that all share, and of those only what is not as
-//! in the key before. The prefix that two neighbours share is never shorter than the one that all do.
+//! The code depends on all keys, so the part of each key that it may use is buffered: at most
+//! [`MAX_DIGITS`] bytes after the prefix common to all keys, and of those only the bytes after the
+//! prefix shared with the previous key, which is at least as long.
 //!
-//! Memory: 5 + [`MOST_DIGITS`] bytes a key at most.
+//! Memory: at most 5 + [`MAX_DIGITS`] bytes per key.
 
-use super::code::{KeyCode, MOST_DIGITS, Spans, shared};
+use super::code::{KeyCode, MAX_DIGITS, Spans, common_prefix_of};
 use super::{LOW_BITS, common_prefix};
 
 /// Collects the keys of a sorted run.
@@ -15,24 +15,24 @@ pub struct RangeFilterBuilder {
     keys: u64,
     first: Vec<u8>,
     last: Vec<u8>,
-    /// How much of the last key is kept.
+    /// Length of the buffered part of the last key.
     last_kept: usize,
-    /// For each key but the first, of which all is: `common:u32 len:u8 rest`, what it shares with what is kept of
-    /// the key before, and what follows that.
+    /// For each key but the first: `common:u32 len:u8 rest`, the length of the prefix shared with
+    /// the buffered part of the previous key, and the bytes after it.
     kept: Vec<u8>,
 }
 
 impl RangeFilterBuilder {
-    /// Adds the next key: greater than the one before. Cost: a comparison with it.
+    /// Adds the next key, greater than the previous one. Cost: a comparison with it.
     pub fn add(&mut self, key: &[u8]) {
         self.keys += 1;
         if self.keys == 1 {
-            // Nobody knows yet what the others share with it.
+            // The common prefix with the others is not known yet.
             self.first.extend_from_slice(key);
             self.last_kept = key.len();
         } else {
             let common = common_prefix(&self.last, key).min(self.last_kept);
-            let rest = &key[common..key.len().min(common + MOST_DIGITS)];
+            let rest = &key[common..key.len().min(common + MAX_DIGITS)];
             self.last_kept = common + rest.len();
             self.kept.extend_from_slice(&(common as u32).to_le_bytes());
             self.kept.push(rest.len() as u8);
@@ -42,29 +42,29 @@ impl RangeFilterBuilder {
         self.last.extend_from_slice(key);
     }
 
-    /// Bytes that it holds.
+    /// Memory in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.kept.capacity() + self.first.capacity() + self.last.capacity()
     }
 
-    /// The stored form; `None` if there are no keys, or more than can be. Cost: two walks over the keys.
+    /// The stored form; `None` without keys or with too many. Cost: two passes over the keys.
     pub fn finish(self) -> Option<Vec<u8>> {
         if self.keys == 0 {
             return None;
         }
-        let prefix = shared(&self.first, &self.last);
+        let prefix = common_prefix_of(&self.first, &self.last);
         let mut spans = Spans::new();
-        self.for_each(|key| spans.note(&key[prefix.len()..]));
+        self.for_each(|key| spans.add(&key[prefix.len()..]));
         let code = spans.code(prefix);
         let shift = shift(&code, self.keys);
         let buckets = ((code.codes() - 1) >> shift >> LOW_BITS) + 1;
         let mut lows = Vec::with_capacity(self.keys as usize);
         let mut highs = Highs::default();
-        let mut before = None;
+        let mut previous = None;
         self.for_each(|key| {
             let number = code.of(key) >> shift;
-            if before != Some(number) {
-                before = Some(number);
+            if previous != Some(number) {
+                previous = Some(number);
                 highs.begin(number >> LOW_BITS);
                 highs.push(true);
                 lows.push(number as u8);
@@ -81,29 +81,29 @@ impl RangeFilterBuilder {
         Some(out)
     }
 
-    /// Calls `each` with what is kept of each key.
+    /// Calls `each` with the buffered part of each key.
     fn for_each(&self, mut each: impl FnMut(&[u8])) {
         let mut key = self.first.clone();
         each(&key);
         let mut kept = &self.kept[..];
-        while let Some((&[a, b, c, d, len], behind)) = kept.split_first_chunk() {
-            let (rest, behind) = behind.split_at(usize::from(len));
+        while let Some((&[a, b, c, d, len], tail)) = kept.split_first_chunk() {
+            let (rest, tail) = tail.split_at(usize::from(len));
             key.truncate(u32::from_le_bytes([a, b, c, d]) as usize);
             key.extend_from_slice(rest);
             each(&key);
-            kept = behind;
+            kept = tail;
         }
     }
 }
 
-/// By how much codes are too long for `keys`: to the right by this there are at most 256 for each.
+/// The right shift after which there are at most 256 codes per key.
 fn shift(code: &KeyCode, keys: u64) -> u32 {
-    let most = keys << LOW_BITS;
-    let greatest = code.codes() - 1;
-    (0..64).find(|&shift| greatest >> shift < most).unwrap_or(63)
+    let limit = keys << LOW_BITS;
+    let max = code.codes() - 1;
+    (0..64).find(|&shift| max >> shift < limit).unwrap_or(63)
 }
 
-/// A one for each key and a zero for each bucket's end.
+/// A one for each key, and a zero at each bucket's end.
 #[derive(Default)]
 struct Highs {
     bytes: Vec<u8>,

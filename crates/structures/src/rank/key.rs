@@ -1,4 +1,5 @@
-//! Hashes as indexes see them: a virtual bucket, and the bits that tell the keys of a bucket apart.
+//! The view of a hash in an index: a virtual bucket, and a path that distinguishes the bucket's
+//! keys.
 //!
 //! ```text
 //!  hash         [    the first 64 bits    │ 96 bits more ]
@@ -8,21 +9,20 @@
 //! ```
 //!
 //! With 2^k buckets the product is a shift: the bucket is the first k bits of the hash, as in the
-//! thesis, and the path the bits after them. Multiplying serves any other number too, so that a
-//! bucket has the average number of keys that was asked for at any number of keys, where powers of
-//! two would miss it by up to 41 %.
+//! thesis, and the path the bits after them. Multiplication serves any other number of buckets too,
+//! so that the average bucket size is as requested for any number of keys, where powers of two
+//! would miss it by up to 41 %.
 //!
 //! Invariant: bucket and path order as the hashes do and differ where hashes differ, because
-//! multiplying by a positive number keeps order, and the product is kept whole.
+//! multiplying by a positive number preserves order, and the whole product is kept.
 //!
-//! Source: the thesis, section 3.1.3; the product is ours, from Lemire, "Fast random integer
-//! generation in an interval", TOMACS 2019.
+//! Source: the thesis, section 3.1.3; the product is from Lemire, "Fast random integer generation
+//! in an interval", TOMACS 2019.
 
 /// The hash of a key: 160 uniform bits, the first byte the most significant.
 ///
-/// Any well-distributed hash serves; SHA-1 in the thesis. A store that is split into parts by the
-/// same hash chooses the part by its *last* bits: of the first, tries expect every value equally
-/// often.
+/// Any well-distributed hash is suitable; SHA-1 in the thesis. A store that is partitioned by the
+/// same hash must use its *last* bits, because tries expect the first bits to be uniform.
 pub type HashKey = [u8; 20];
 
 /// The bits of a path.
@@ -40,14 +40,14 @@ impl Path {
         self.0
     }
 
-    /// The bit that is taken at a depth.
+    /// The bit at a depth.
     #[inline]
     pub(crate) fn bit(&self, depth: u32) -> bool {
         let word = self.0.get(depth as usize / 64).copied().unwrap_or(0);
         (word << (depth % 64)) >> 63 == 1
     }
 
-    /// The number of the path's cell, if all paths are split into so many, and the path in it.
+    /// The path's cell if all paths are split into equal cells, and the path within the cell.
     #[inline]
     pub(crate) fn scale(&self, cells: u64) -> (u64, Path) {
         let product = u128::from(self.0[0]) * u128::from(cells);
@@ -72,7 +72,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn are_the_buckets_of_a_power_of_two_the_first_bits_and_the_path_the_others() {
+    fn bucket_of_power_of_two_is_hash_prefix() {
         let mut hash = [0; 20];
         hash[0] = 0b1010_0110;
         hash[8] = 0b0100_0000;
@@ -85,7 +85,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn is_the_order_of_bucket_and_path_that_of_the_hashes(
+        fn bucket_and_path_order_as_hashes(
             left in any::<HashKey>(),
             mut right in any::<HashKey>(),
             shared in 0usize..=20,

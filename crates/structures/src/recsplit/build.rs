@@ -1,21 +1,19 @@
-//! The builder: sorted hashes in, one by one; the seeds of each bucket found when the next begins.
+//! RecSplit builder: takes sorted hashes, and finds the seeds of a bucket when the next starts.
 //!
 //! ```text
-//!  push ─▶ paths of the bucket ──bucket is whole──▶ search ─▶ bits, end in the ranks
+//!  push ─▶ paths of the bucket ──bucket complete──▶ search ─▶ bits, end in the ranks
 //!                                                     └─────▶ order of its entries, for the writer
 //! ```
 //!
-//! It holds the paths of one bucket (24 bytes a key) and some memory for the search besides the
-//! index that it has built.
+//! Besides the finished index it buffers the paths of one bucket (24 bytes per key), plus memory of
+//! the search.
 //!
-//! A bucket without a solution is tried again under a salt, which changes all its keys; so is one
-//! of which two keys fold to the same 64 bits. Both are rarer than one in millions. Salts are kept
+//! A bucket without a solution is retried with a salt, which changes all its keys; so is one in
+//! which two keys fold to the same 64 bits. Both are rarer than one in millions. Salts are stored
 //! in a list.
 //!
-//! Invariant: bits and ranks are those of the buckets before the current one, and every order given
-//! out is of all entries up to there.
-//!
-//! Source: ours.
+//! Invariant: bits and ranks are those of the buckets before the current one, and every order
+//! returned covers all entries up to there.
 
 use super::lookup::{PADDING, RecSplit, Salt, fold};
 use super::ranks::{MAX_KEYS, Ranks};
@@ -25,7 +23,7 @@ use super::{RecSplitError, RecSplitOptions};
 use crate::bits::BitWriter;
 use crate::rank::key::{HashKey, Path, place};
 
-/// The salts tried for a bucket.
+/// Maximum number of salts tried per bucket.
 const MAX_SALT: u32 = 100;
 
 /// Builds an index from sorted hashes in one pass.
@@ -33,33 +31,33 @@ const MAX_SALT: u32 = 100;
 pub struct RecSplitBuilder {
     shape: Shape,
     buckets: u32,
-    /// The bucket to which the paths belong.
+    /// The bucket of the paths.
     bucket: u32,
     paths: Vec<Path>,
     last: Option<HashKey>,
-    /// The keys of the buckets before.
+    /// Number of keys in earlier buckets.
     rank: u64,
     ranks: Ranks,
     writer: BitWriter,
     /// The last bits written.
     before: u64,
     salts: Vec<Salt>,
-    /// Where the search for a salt begins: 0, but for tests of salts.
+    /// The first salt of a search: 0, except in tests of salts.
     first_salt: u32,
     search: Search,
-    /// The order of the entries of buckets that the last push closed.
+    /// The order of the entries of the buckets that the last push completed.
     order: Vec<u32>,
 }
 
 impl RecSplitBuilder {
-    /// A builder for about so many keys, which fix the number of buckets.
+    /// A builder for about `expected_keys` keys, which determine the number of buckets.
     ///
-    /// With fewer keys, down to none, the ranks of buckets cost more bits a key; with more, up to
-    /// twice as many, building takes longer, and beyond that may fail.
+    /// With fewer keys the ranks of buckets cost more bits per key; with more, up to twice as many,
+    /// building takes longer, and beyond that it may fail.
     ///
     /// # Errors
     ///
-    /// [`RecSplitError::Option`] if a knob is out of range, or there would be 2^32 buckets.
+    /// [`RecSplitError::Option`] if an option is out of range, or there would be 2^32 buckets.
     pub fn new(options: RecSplitOptions, expected_keys: u64) -> Result<Self, RecSplitError> {
         let shape = Shape::new(options)?;
         let buckets = expected_keys.div_ceil(options.keys_per_bucket.into()).max(1);
@@ -84,14 +82,14 @@ impl RecSplitBuilder {
         })
     }
 
-    /// Adds the next hash, and gives the order of the entries before it if it begins a bucket: for
-    /// each position the entry that has it, counted from the first of the last bucket with any.
+    /// Adds the next hash. If it starts a bucket, returns the order of the entries before it: for
+    /// each position the entry at it, counted from the first of the last bucket with any.
     ///
     /// # Errors
     ///
-    /// [`RecSplitError::Order`] if it is not above the last one; the builder is as it was.
+    /// [`RecSplitError::Order`] if it is not above the last one; the builder is unchanged.
     /// [`RecSplitError::Crowded`] if there are far more keys than expected, or uneven ones, and
-    /// [`RecSplitError::Unsplittable`]; the builder is of no use then.
+    /// [`RecSplitError::Unsplittable`]; the builder is then unusable.
     pub fn push(&mut self, hash: &HashKey) -> Result<&[u32], RecSplitError> {
         if self.last.is_some_and(|last| *hash <= last) {
             return Err(RecSplitError::Order { at: self.len() });
@@ -123,7 +121,7 @@ impl RecSplitBuilder {
     ///
     /// # Errors
     ///
-    /// As [`RecSplitBuilder::push`], but for the order of hashes.
+    /// As [`RecSplitBuilder::push`], except for the order of hashes.
     pub fn finish(mut self) -> Result<(RecSplit, Vec<u32>), RecSplitError> {
         self.order.clear();
         while self.bucket < self.buckets {
@@ -136,7 +134,7 @@ impl RecSplitBuilder {
         Ok((index, self.order))
     }
 
-    /// Finds the seeds of the current bucket and begins the next.
+    /// Finds the seeds of the current bucket and starts the next.
     fn close_bucket(&mut self) -> Result<(), RecSplitError> {
         let bucket = self.bucket;
         let end = self.rank + self.paths.len() as u64;
@@ -163,7 +161,7 @@ mod tests {
     use crate::hash::hash64;
 
     #[test]
-    fn are_keys_of_salted_buckets_found_before_and_after_the_stored_form() {
+    fn keys_of_salted_buckets_are_found_before_and_after_storing() {
         let mut hashes: Vec<HashKey> = (0..2_000u64)
             .map(|i| {
                 let mut hash = [0; 20];
@@ -175,7 +173,7 @@ mod tests {
         let mut builder = RecSplitBuilder::new(RecSplitOptions::default(), 2_000).unwrap();
         let mut written = Vec::new();
         for (at, hash) in hashes.iter().enumerate() {
-            // Every other bucket, more or less.
+            // About every other bucket.
             builder.first_salt = u32::from(at % 512 < 256) * 7;
             let order = builder.push(hash).unwrap();
             let from = written.len();

@@ -1,4 +1,4 @@
-//! The index in memory, and its lookups.
+//! The index in memory, and lookups.
 //!
 //! ```text
 //!  hash ─▶ bucket, path ─▶ line of ranks ─▶ r, n ─▶ bits of the bucket, their last ─▶ root
@@ -6,13 +6,13 @@
 //!                └─ fold ─▶ key ─────▶ left or right, until a leaf places it  ◀────────┘
 //! ```
 //!
-//! A node's seed is the 57 bits up to its end, one unaligned load; where its children's end follows
+//! A node's seed is the 57 bits up to its end, one unaligned load; the ends of its children follow
 //! from their sizes. No node has to be decoded to find the next, and none is skipped.
 //!
-//! Invariant: any bits give positions that are there: a node sends every key to a place among its
-//! own. So lookups have no errors to give, and bits need no check.
+//! Invariant: any bits give existing positions, because a node sends every key to one of its own
+//! places. So lookups cannot fail, and bits need no validation.
 //!
-//! Source: the papers named above.
+//! Source: the papers named in [`super`].
 
 use super::ranks::{Ranks, Span};
 use super::search::seed;
@@ -24,7 +24,7 @@ use crate::rank::{RankIndex, RankIndexBuilder};
 /// Zero bytes before the bits, so that the first seeds are loaded like all others.
 pub(super) const PADDING: usize = 8;
 
-/// A bucket whose keys are changed.
+/// A bucket with salted keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Salt {
     pub(super) bucket: u32,
@@ -32,20 +32,20 @@ pub(super) struct Salt {
     pub(super) salt: u32,
 }
 
-/// An index by recursive splitting: the positions of 160-bit hashes in 1.57 bits a key.
+/// An index by recursive splitting: the positions of 160-bit hashes in 1.57 bits per key.
 #[derive(Clone, Debug)]
 pub struct RecSplit {
     pub(super) shape: Shape,
     pub(super) buckets: u32,
     pub(super) ranks: Ranks,
-    /// By bucket; mostly none.
+    /// Sorted by bucket; mostly empty.
     pub(super) salts: Vec<Salt>,
     /// The padding, then the numbers of all nodes.
     pub(super) bits: Vec<u8>,
 }
 
 impl RecSplit {
-    /// Of the parts of so many buckets.
+    /// Assembles an index from its parts.
     pub(super) fn new(
         shape: Shape,
         buckets: u32,
@@ -56,8 +56,8 @@ impl RecSplit {
         Self { shape, buckets, ranks, salts, bits }
     }
 
-    /// The position of the entry of a hash if any has it; of another hash, that of some entry, and 0
-    /// if there is none.
+    /// The position of the entry of a hash, if there is one; otherwise that of some entry, and 0 if
+    /// there is none.
     #[inline]
     pub fn lookup(&self, hash: &HashKey) -> u64 {
         let (bucket, path) = place(hash, self.buckets);
@@ -101,7 +101,7 @@ impl RecSplit {
         self.len() == 0
     }
 
-    /// The knobs it was built with.
+    /// The options.
     pub fn options(&self) -> RecSplitOptions {
         self.shape.options
     }
@@ -111,8 +111,8 @@ impl RecSplit {
         self.buckets
     }
 
-    /// The bytes of the stored form: header, ranks, salts and bits. Memory has 8 more, and the
-    /// tables of sizes, 12 KiB by default.
+    /// Size of the stored form, in bytes: header, ranks, salts and bits. Memory takes 8 bytes more,
+    /// and the tables of sizes, 12 KiB by default.
     pub fn size(&self) -> usize {
         super::stored::HEADER
             + self.ranks.size()
@@ -120,11 +120,11 @@ impl RecSplit {
             + (self.bits.len() - PADDING)
     }
 
-    /// 57 bits or more that end at a bit.
+    /// At least 57 bits that end at a bit.
     #[inline]
     fn bits_before(&self, bit: u64) -> u64 {
-        // The padding moves all bits by the bytes of a load. A load that ends with the byte of the
-        // last bit begins 7 before.
+        // The padding shifts all bits by the size of a load. A load that ends with the byte of the
+        // last bit starts 7 bytes earlier.
         let last = (bit + PADDING as u64 * 8 - 1) / 8;
         let word = self.bits.get(last as usize - 7..).and_then(|bytes| bytes.first_chunk());
         word.map_or(0, |word| u64::from_be_bytes(*word)) >> ((8 - bit % 8) % 8)
@@ -187,7 +187,7 @@ impl RankIndexBuilder for RecSplitBuilder {
     }
 }
 
-/// The 64 bits of a key that seeds work on: of all of its path, which salts change.
+/// The 64-bit key that seeds apply to, derived from the whole path and the salt.
 #[inline]
 pub(super) fn fold(path: &Path, salt: u32) -> u64 {
     let [first, second, third] = path.words();

@@ -1,4 +1,4 @@
-//! The ranks of buckets: where each begins and ends among all keys, in one cache line.
+//! The ranks of buckets: start and end of each among all keys, in one cache line.
 //!
 //! ```text
 //!  line   word 0      44 bits: keys before the line │ 20 bits: keys of its m buckets
@@ -9,14 +9,14 @@
 //!            m is the number of buckets left.
 //! ```
 //!
-//! Between the ends of a line the sums of n uniform keys wander from a straight line by √(n/4) at
-//! most on average. 10 bits are room for more than six deviations up to 600 keys a bucket, so that
-//! 43 buckets share a line: 11.9 bits a bucket. A line that is denser or sparser than expected is as
-//! good as any; only unevenness within it counts.
+//! Between the ends of a line, the sums of n uniform keys deviate from a straight line by √(n/4) on
+//! average. 10 bits cover more than six deviations up to 600 keys per bucket, so that 43 buckets
+//! share a line: 11.9 bits per bucket. The density of a line does not matter, only unevenness
+//! within it.
 //!
-//! Invariant: ends never decrease, and a line begins where the last ends.
+//! Invariant: ends never decrease, and a line starts where the last ends.
 //!
-//! Source: ours, after the thesis's two levels (section 3.1.3).
+//! Source: a variation of the thesis's two levels (section 3.1.3).
 
 /// Words of a line.
 const WORDS: usize = 8;
@@ -24,7 +24,7 @@ const WORDS: usize = 8;
 pub(super) const LINE: usize = WORDS * 8;
 /// Bits of the number of keys before a line.
 const BASE_BITS: u32 = 44;
-/// More keys than an index may have.
+/// Exclusive limit of the number of keys.
 pub(super) const MAX_KEYS: u64 = 1 << BASE_BITS;
 
 /// A cache line.
@@ -32,7 +32,7 @@ pub(super) const MAX_KEYS: u64 = 1 << BASE_BITS;
 #[repr(align(64))]
 struct Line([u64; WORDS]);
 
-/// The form of lines for buckets of some size.
+/// The layout of lines for a bucket size.
 #[derive(Clone, Copy, Debug)]
 struct Form {
     field_bits: u32,
@@ -50,7 +50,7 @@ impl Form {
         Self { field_bits, fields_a_word: u64::BITS / field_bits }
     }
 
-    /// Buckets of a line.
+    /// Buckets per line.
     #[inline]
     fn buckets(&self) -> u32 {
         self.fields_a_word * (WORDS as u32 - 1) + 1
@@ -61,7 +61,7 @@ impl Form {
 #[derive(Clone, Copy, Debug)]
 struct Share {
     buckets: u32,
-    /// 2^32 over the buckets.
+    /// 2^32 divided by the number of buckets.
     each: u64,
 }
 
@@ -70,19 +70,19 @@ impl Share {
         Self { buckets, each: (1 << 32) / u64::from(buckets.max(1)) }
     }
 
-    /// Where the first of them would end if all had the same number of keys.
+    /// The end of the first of them if all had the same number of keys.
     #[inline]
     fn expected(&self, keys: u64, buckets: u32) -> u64 {
         (keys * u64::from(buckets) * self.each) >> 32
     }
 }
 
-/// Where a bucket lies.
+/// The span of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
-    /// The keys before it.
+    /// Number of keys before it.
     pub(super) start: u64,
-    /// The keys before the next.
+    /// Number of keys before the next.
     pub(super) end: u64,
 }
 
@@ -95,13 +95,13 @@ pub(super) struct Ranks {
     /// The last line.
     last: Share,
     lines: Vec<Line>,
-    /// The ends of the buckets of a line not yet whole.
+    /// The ends of the buckets of an incomplete line.
     pending: Vec<u64>,
     end: u64,
 }
 
 impl Ranks {
-    /// None yet of so many buckets, of so many keys on average.
+    /// No ranks yet, for a number of buckets of an average size.
     pub(super) fn new(keys_per_bucket: u32, buckets: u32) -> Self {
         let form = Form::new(keys_per_bucket);
         let m = form.buckets();
@@ -109,14 +109,14 @@ impl Ranks {
         Self { form, share: Share::of(m), last, lines: Vec::new(), pending: Vec::new(), end: 0 }
     }
 
-    /// Adds the end of the next bucket; says whether its line, if now whole, could hold it.
+    /// Adds the end of the next bucket; returns whether its line, if now complete, could store it.
     #[must_use]
     pub(super) fn push(&mut self, end: u64) -> bool {
         self.pending.push(end);
         self.pending.len() < self.share.buckets as usize || self.flush(self.share)
     }
 
-    /// Ends the last line; says whether it could hold its buckets.
+    /// Ends the last line; returns whether it could store its buckets.
     #[must_use]
     pub(super) fn finish(&mut self) -> bool {
         self.pending.is_empty() || self.flush(self.last)
@@ -143,11 +143,11 @@ impl Ranks {
         true
     }
 
-    /// Where a bucket lies; costs a cache line.
+    /// The span of a bucket; costs a cache line.
     ///
     /// # Panics
     ///
-    /// If there are not so many buckets.
+    /// If there is no such bucket.
     #[inline]
     pub(super) fn span(&self, bucket: u32) -> Span {
         let m = self.share.buckets;
@@ -159,7 +159,8 @@ impl Ranks {
         Span { start: base + start, end: base + self.end_in(line, share, i) }
     }
 
-    /// The end of a bucket of a line, from the line's start; wraps around if the line is wrong.
+    /// The end of a bucket of a line, relative to the line's start; wraps around if the line is
+    /// invalid.
     #[inline]
     fn end_in(&self, line: &Line, share: &Share, at: u32) -> u64 {
         let Form { field_bits, fields_a_word } = self.form;
@@ -172,12 +173,12 @@ impl Ranks {
         (share.expected(keys, at + 1) + field).wrapping_sub(1 << (field_bits - 1))
     }
 
-    /// The lines for so many buckets.
+    /// Number of lines for a number of buckets.
     pub(super) fn lines_of(keys_per_bucket: u32, buckets: u32) -> u32 {
         buckets.div_ceil(Form::new(keys_per_bucket).buckets())
     }
 
-    /// The bytes of the stored form.
+    /// Size of the stored form, in bytes.
     pub(super) fn size(&self) -> usize {
         self.lines.len() * LINE
     }
@@ -188,8 +189,8 @@ impl Ranks {
         words.for_each(|word| bytes.extend(word.to_le_bytes()));
     }
 
-    /// Reads the stored form of the lines of so many buckets of up to `limit` keys; gives the line
-    /// at fault if it is none.
+    /// Decodes the lines of a number of buckets of up to `limit` keys; fails with the first invalid
+    /// line.
     pub(super) fn read(
         lines: &[[u8; LINE]],
         keys_per_bucket: u32,
@@ -210,7 +211,7 @@ impl Ranks {
                 }
                 start = end;
             }
-            // Written again it must be the same, which tells the base and bits that have no meaning.
+            // Encoding must give the same line, which validates the base and the unused bits.
             if !read.finish() || read.lines.last() != Some(&line) {
                 return Err(at);
             }
@@ -241,7 +242,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn is_every_span_given_back_and_read_as_written(
+        fn spans_round_trip(
             sizes in prop::collection::vec(200u64..300, 1..200),
             keys_per_bucket in prop_oneof![Just(256u32), Just(1_000), Just(20_000)],
         ) {
@@ -261,7 +262,7 @@ mod tests {
         }
 
         #[test]
-        fn are_lines_of_any_bits_refused_or_written_alike(
+        fn arbitrary_lines_are_rejected_or_valid(
             base in 0u64..3,
             keys in 0u64..2_000,
             words in prop::array::uniform7(any::<u64>()),
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn are_uneven_buckets_refused_and_dense_ones_not() {
+    fn uneven_buckets_are_rejected_and_dense_ones_accepted() {
         let mut sizes = [256; 43];
         assert!(ranks(256, &[1_024; 100]).is_some());
         sizes[20] = 1_100;

@@ -1,4 +1,4 @@
-//! The search for seeds: numbers for all nodes of a tree, taken back where they lead nowhere.
+//! The search for seeds: numbers for all nodes of a tree, with backtracking.
 //!
 //! ```text
 //!  node 0   0 1 2 ✓            preorder: the parts of a set are split after it
@@ -8,22 +8,21 @@
 //!  node 2             0 ✓      the same number makes another seed than before
 //! ```
 //!
-//! A number that succeeds leaves 2^slack successes to expect at the next node, so that the numbers
-//! tried form a branching process that slightly grows: with small slack it mostly dies out after a
-//! few steps, but for a share of beginnings that is about the slack, and in these it goes on for
-//! ever.
+//! A successful number leaves an expected 2^slack successes at the next node, so that the numbers
+//! tried form a slightly supercritical branching process: with small slack, most branches die out
+//! after a few steps, but a share of about the slack survives indefinitely.
 //!
 //! Invariant: the keys of a node are those that its ancestors' seeds send there, at consecutive
-//! places, whatever their order among themselves.
+//! places, in any order among themselves.
 //!
-//! Source: Lehmann et al., ESA 2025, section 3, for the search; see the module above.
+//! Source: Lehmann et al., ESA 2025, section 3, for the search; see [`super`].
 
 use super::shape::{End, Shape};
 use crate::bits::BitWriter;
 
 /// Bits of a seed.
 const SEED_BITS: u32 = 57;
-/// The most bits of a number; where a root has more, the first of them are zeros.
+/// Maximum number of bits of a number; if a root has more, the first of them are zeros.
 const MAX_WIDTH: u32 = 32;
 /// The golden ratio as a fraction of 2^64.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -35,8 +34,8 @@ pub(super) fn seed(bits: u64) -> Seed {
     Seed((product ^ (product >> 32)) | 1)
 }
 
-/// A random function of keys: their product with an odd number, of which the high half counts. It is
-/// linear, so that keys must be random themselves: those of a progression would stay one.
+/// A hash function of keys: the high half of their product with an odd number. It is linear, so
+/// keys must be random themselves: an arithmetic progression would remain one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seed(u64);
 
@@ -48,41 +47,41 @@ impl Seed {
     }
 }
 
-/// A node with something to choose.
+/// A node with a choice.
 #[derive(Clone, Copy, Debug)]
 struct Node {
     /// The place of its first key.
     first: u32,
-    /// Its keys.
+    /// Number of keys.
     n: u32,
-    /// The keys that go left; 0 if it is a leaf.
+    /// Number of keys that go left; 0 for a leaf.
     left: u32,
-    /// The bits of its number.
+    /// Bits of its number.
     width: u32,
-    /// The number to try next.
+    /// The next number to try.
     next: u64,
     /// The bits before its number.
     before: u64,
 }
 
-/// A search, with memory to use again for the next bucket.
+/// A search, whose memory is reused for the next bucket.
 #[derive(Debug, Default)]
 pub(super) struct Search {
     nodes: Vec<Node>,
     /// Zeros before the root's number.
     zeros: u64,
     keys: Vec<u64>,
-    /// For every key its place in hash order.
+    /// For every key its index in hash order.
     places: Vec<u32>,
-    /// Sorted, to find out whether all are distinct.
+    /// Sorted keys, to check that all are distinct.
     sorted: Vec<u64>,
 }
 
 impl Search {
-    /// Finds the numbers for a bucket that lies from one bit to another, `before` being the bits
-    /// before it; says whether there are any.
+    /// Finds the numbers for a bucket that occupies the given bits, after the bits `before`;
+    /// returns whether there are any.
     ///
-    /// Takes some 0.6 microseconds a key by default.
+    /// Takes about 0.6 microseconds per key by default.
     pub(super) fn run(
         &mut self,
         shape: &Shape,
@@ -96,7 +95,7 @@ impl Search {
         self.places.clear();
         self.places.extend(0..n);
         self.nodes.clear();
-        // A bucket of one key has nothing to choose, only bits.
+        // A bucket of one key has no choice, only bits.
         self.zeros = bits.end - bits.start;
         if n > 1 {
             let root = shape.root(n, bits.end);
@@ -106,8 +105,8 @@ impl Search {
         self.are_distinct() && self.solve(self.after_zeros(before))
     }
 
-    /// Lists the nodes of n keys in preorder; the first of their numbers begins and ends at bits.
-    /// Gives the bit after the last.
+    /// Lists the nodes of n keys in preorder; the number of the first occupies the bits from
+    /// `start` to `end`. Returns the bit after the last.
     fn plan(&mut self, shape: &Shape, first: u32, n: u32, start: u64, end: End) -> u64 {
         if n < 2 {
             return start;
@@ -156,7 +155,7 @@ impl Search {
         true
     }
 
-    /// Appends the bits of the bucket; gives the bits before the next.
+    /// Appends the bits of the bucket; returns the bits before the next.
     pub(super) fn write(&self, before: u64, writer: &mut BitWriter) -> u64 {
         (0..self.zeros).for_each(|_| writer.write(0, 1));
         let mut before = self.after_zeros(before);
@@ -171,7 +170,7 @@ impl Search {
         u32::try_from(self.zeros).ok().and_then(|zeros| before.checked_shl(zeros)).unwrap_or(0)
     }
 
-    /// Appends, for every position of the bucket, the key that has it, by its place in hash order.
+    /// Appends, for every position of the bucket, its key as an index in hash order.
     pub(super) fn order(&self, order: &mut Vec<u32>) {
         let base = order.len();
         order.extend(&self.places);
@@ -192,12 +191,12 @@ impl Node {
         self.before << self.width | number
     }
 
-    /// What the products of keys that go left are below: the least that `Seed::place` sends right.
+    /// Products of keys that go left are below this: the least that `Seed::place` sends right.
     fn threshold(&self) -> u64 {
         (u64::from(self.left) << 32).div_ceil(u64::from(self.n)) << 32
     }
 
-    /// The next number that does what is wanted with the keys.
+    /// The next number that has the desired effect on the keys.
     fn try_numbers(&self, keys: &[u64]) -> Option<u64> {
         let numbers = self.next..1 << self.width;
         if self.left > 0 {
@@ -216,7 +215,7 @@ impl Node {
     }
 }
 
-/// Moves the keys that go left before the others, and their places with them.
+/// Moves the keys that go left before the others, with their indexes.
 fn partition(keys: &mut [u64], places: &mut [u32], threshold: u64, seed: Seed) {
     let (mut left, mut right) = (0, keys.len());
     while left < right {
@@ -236,7 +235,7 @@ mod tests {
     use crate::recsplit::RecSplitOptions;
 
     #[test]
-    fn are_equal_keys_refused_and_keys_that_differ_in_a_bit_told_apart() {
+    fn equal_keys_are_rejected_and_one_bit_suffices() {
         let shape = Shape::new(RecSplitOptions::default()).unwrap();
         let mut search = Search::default();
         assert!(!search.run(&shape, [7, 1, 7].into_iter(), 0..30, 0));
@@ -246,9 +245,9 @@ mod tests {
     }
 
     #[test]
-    fn does_a_search_without_room_end_without_a_seed() {
+    fn search_without_slack_fails() {
         let shape = Shape::new(RecSplitOptions::default()).unwrap();
-        // Five keys need 4.8 bits on average; here is a single number to try.
+        // Five keys need 4.8 bits on average; here there is a single number to try.
         let keys = (1..=5u64).map(crate::hash::mix64);
         let found = (0..20).filter(|&at| {
             let mut search = Search::default();

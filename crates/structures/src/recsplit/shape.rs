@@ -1,44 +1,44 @@
-//! The tree of n keys: how each set is split, and how many bits its seed has.
+//! The tree of n keys: the split of each set, and the width of its seed.
 //!
 //! ```text
 //!  n ≤ leaf    placed by one seed                 n^n / n! trials on average
-//!  n > leaf    left = ⌊⌈n / leaf⌉ / 2⌋ leaves     1 / (C(n, left) p^left (1-p)^(n-left)),  p = left/n
+//!  n > leaf    left = ⌊⌈n / leaf⌉ / 2⌋ leaves  1 / (C(n, left) p^left (1-p)^(n-left)),  p = left/n
 //!
 //!  width = log₂(trials) + slack, slack = 0.1 for a leaf, 0.2 else       in 1/65536 of a bit
 //!
 //!  bucket of n keys and j buckets, r keys before   begins at ⌊per_key · r⌋ + 4 j
 //! ```
 //!
-//! Leaves are full but for the last of a bucket, so that few sizes occur. A node has a whole number
-//! of bits: those between two positions rounded down, which on average are its width.
+//! All leaves but the last of a bucket are full, so that few sizes occur. A node has a whole number
+//! of bits: those between two rounded-down positions, on average its width.
 //!
-//! Slack is what building time is bought with. More of it above the leaves, because larger sets cost
-//! more to try again when a node below them fails, and are fewer.
+//! Slack is a trade against building time. There is more of it above the leaves, because larger
+//! sets cost more to retry when a node below them fails, and are fewer.
 //!
-//! The tables are computed in integers, for they are a part of the format.
+//! The tables are computed in integers, because they are part of the format.
 //!
 //! Invariant: a bucket of any size up to the limit has all the bits of its tree, and the root some
 //! more than its width.
 //!
-//! Source: the papers named above; the widths are ours, found by trying (`--bench rank`).
+//! Source: the papers named in [`super`]; the widths were determined by experiment (`--bench
+//! rank`).
 
 use super::{RecSplitError, RecSplitOptions};
 
 /// Fractional bits of widths and positions.
-const FRACTION: u32 = 16;
-const ONE: u64 = 1 << FRACTION;
+const FRACTION_BITS: u32 = 16;
+const ONE: u64 = 1 << FRACTION_BITS;
 /// Slack of a leaf, in 1/65536 of a bit.
 const LEAF_SLACK: u64 = ONE / 10;
 /// Slack of a set that is split.
 const SPLIT_SLACK: u64 = ONE / 5;
-/// What a bucket has besides its bits for each key.
-const BITS_A_BUCKET: u64 = 4;
-/// What the root of a bucket has beyond its width, if the bucket is at least half the average: with
-/// s bits more there are 2^s roots to begin from on average, and some share of them leads to an
-/// end.
+/// Bits of a bucket in addition to those per key.
+const EXTRA_BITS_PER_BUCKET: u64 = 4;
+/// Extra bits of the root of a bucket of at least half the average size: with s bits more there are
+/// 2^s roots to start from on average, and a share of them leads to a solution.
 const ROOT_SLACK: u64 = 9;
-/// A bucket may have four times the average number of keys, and always so many.
-const MIN_LIMIT: u32 = 1_024;
+/// A bucket may have four times the average number of keys, and always at least this many.
+const MIN_MAX_KEYS: u32 = 1_024;
 /// Fractional bits of logarithms.
 const LOG_FRACTION: u32 = 32;
 
@@ -53,16 +53,16 @@ pub(super) struct Size {
     total: u32,
 }
 
-/// The sizes of all sets that can be, and how buckets lie in the bits.
+/// The sizes of all possible sets, and the positions of buckets in the bits.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub(super) options: RecSplitOptions,
     sizes: Vec<Size>,
-    /// Bits for each key of a bucket.
+    /// Bits per key of a bucket.
     per_key: u64,
 }
 
-/// Where in the bits a node's number ends, in 1/65536 of a bit.
+/// The end of a node's number in the bits, in 1/65536 of a bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct End(u64);
 
@@ -70,16 +70,16 @@ impl End {
     /// The bit after the last.
     #[inline]
     pub(super) fn bit(self) -> u64 {
-        self.0 >> FRACTION
+        self.0 >> FRACTION_BITS
     }
 }
 
 impl Shape {
-    /// The tables for some options; takes 50 microseconds by default, and 12 KiB.
+    /// The tables for the options; takes 50 microseconds by default, and 12 KiB.
     ///
     /// # Errors
     ///
-    /// If a knob is out of range.
+    /// If an option is out of range.
     pub(super) fn new(options: RecSplitOptions) -> Result<Self, RecSplitError> {
         let RecSplitOptions { keys_per_bucket, leaf } = options;
         for (what, value, range) in [
@@ -90,19 +90,20 @@ impl Shape {
                 return Err(RecSplitError::Option { what, value: value.into() });
             }
         }
-        let limit = (4 * keys_per_bucket).max(MIN_LIMIT);
+        let limit = (4 * keys_per_bucket).max(MIN_MAX_KEYS);
         let mut sizes = sizes(limit, leaf);
         sizes.shrink_to_fit();
         let half = (keys_per_bucket / 2).max(1);
         let per_key = (half..=limit).map(|n| {
-            let bits = u64::from(sizes[n as usize].total) + (ROOT_SLACK - BITS_A_BUCKET) * ONE;
+            let bits =
+                u64::from(sizes[n as usize].total) + (ROOT_SLACK - EXTRA_BITS_PER_BUCKET) * ONE;
             bits.div_ceil(n.into())
         });
         let per_key = per_key.max().unwrap_or(0);
         Ok(Self { options, sizes, per_key })
     }
 
-    /// The most keys that a bucket may have.
+    /// Maximum number of keys of a bucket.
     pub(super) fn limit(&self) -> u32 {
         self.sizes.len() as u32 - 1
     }
@@ -113,17 +114,17 @@ impl Shape {
         self.sizes[n as usize]
     }
 
-    /// The bit at which a bucket begins, with fewer than 2^44 keys before it.
+    /// The first bit of a bucket, with fewer than 2^44 keys before it.
     #[inline]
     pub(super) fn start(&self, bucket: u32, rank: u64) -> u64 {
-        ((self.per_key * rank) >> FRACTION) + BITS_A_BUCKET * u64::from(bucket)
+        ((self.per_key * rank) >> FRACTION_BITS) + EXTRA_BITS_PER_BUCKET * u64::from(bucket)
     }
 
     /// The end of the root's number in a bucket of n keys that ends at a bit.
     #[inline]
     pub(super) fn root(&self, n: u32, bucket_end: u64) -> End {
         let Size { width, total, .. } = self.size(n);
-        End((bucket_end << FRACTION).saturating_sub(u64::from(total - width)))
+        End((bucket_end << FRACTION_BITS).saturating_sub(u64::from(total - width)))
     }
 
     /// The end of the number of a node's left child, of n keys.
@@ -153,12 +154,11 @@ fn sizes(limit: u32, leaf: u32) -> Vec<Size> {
     for n in 2..=limit {
         let of = |n: u32| (u64::from(n) * logs[n as usize]) - factorials[n as usize];
         let left = if n <= leaf { 0 } else { n.div_ceil(leaf) / 2 * leaf };
-        // log₂(n^n / n!) is what it takes to tell all keys apart: a node takes what its parts do
-        // not.
+        // log₂(n^n / n!) bits distinguish all keys: a node takes what its parts do not.
         let trials = if left == 0 { of(n) } else { of(n) - of(left) - of(n - left) };
         let slack = if left == 0 { LEAF_SLACK } else { SPLIT_SLACK };
         // A node has less than 20 bits, and all nodes together less than 2 for each of 2^14 keys.
-        let width = ((trials >> (LOG_FRACTION - FRACTION)) + slack) as u32;
+        let width = ((trials >> (LOG_FRACTION - FRACTION_BITS)) + slack) as u32;
         let below = if left == 0 {
             0
         } else {
@@ -175,7 +175,7 @@ fn log2(x: u64) -> u64 {
         return 0;
     }
     let whole = x.ilog2();
-    // The number over its power of two, from 1 to 2, as 2^-63: squared, it yields a bit a turn.
+    // The number over its power of two, from 1 to 2, as 2^-63: squaring yields a bit per step.
     let mut mantissa = x << (63 - whole);
     let mut log = u64::from(whole);
     for _ in 0..LOG_FRACTION {
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn are_integer_logarithms_those_of_floats() {
+    fn integer_logarithms_match_floats() {
         assert_eq!((log2(0), log2(1), log2(1_024)), (0, 0, 10 << 32));
         for x in [3u64, 7, 1_000, 16_383] {
             let error = log2(x) as f64 / 2f64.powi(32) - (x as f64).log2();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn does_every_bucket_have_room_for_its_tree_and_roots_to_choose_from() {
+    fn every_bucket_has_bits_for_its_tree_and_root_slack() {
         for keys_per_bucket in [1, 2, 7, 64, 256, 1_000, 4_096] {
             for leaf in 2..=8 {
                 let shape = Shape::new(RecSplitOptions { keys_per_bucket, leaf }).unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn are_the_sizes_those_that_stored_indexes_hold() {
+    fn sizes_are_unchanged() {
         // Pinned: a failure here means that stored indexes can no longer be read.
         let shape = Shape::new(RecSplitOptions::default()).unwrap();
         assert_eq!(shape.limit(), 1_024);

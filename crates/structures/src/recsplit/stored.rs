@@ -1,31 +1,29 @@
-//! The stored form of an index, and the check of it.
+//! The stored form of an index, and its validation.
 //!
 //! ```text
 //!   0  magic "sRSP" │ 4  version 1 │ 5  keys of a leaf │ 6  0, u16
-//!   8  keys a bucket on average, u32  │ 12 buckets, u32
+//!   8  keys per bucket on average, u32  │ 12 buckets, u32
 //!  16  keys, u64                      │ 24 salts, u32   │ 28 0, u32
 //!  32  ranks     lines of 64 bytes
 //!      salts     bucket u32, salt u32 each                integers little-endian
-//!      bits      the last byte filled up with zeros
+//!      bits      the last byte padded with zeros
 //! ```
 //!
-//! Reading checks what lookups rely on: the ranks and the lengths, some nanoseconds a bucket. Which
-//! numbers stand in the bits cannot be checked without the keys; damage there gives wrong
-//! positions, never an error. There is no checksum; the file around it has. A reader refuses
-//! versions it does not know.
+//! Reading validates what lookups rely on: the ranks and the lengths, some nanoseconds per bucket.
+//! The numbers in the bits cannot be validated without the keys; damage there gives wrong
+//! positions, never an error. There is no checksum; the enclosing file has one. A reader rejects
+//! unknown versions.
 //!
-//! Invariant: what is accepted is what writing it again would give.
-//!
-//! Source: ours.
+//! Invariant: an accepted form is what writing it again would give.
 
 use super::lookup::{PADDING, Salt};
 use super::ranks::{LINE, MAX_KEYS, Ranks};
 use super::shape::Shape;
 use super::{RecSplit, RecSplitError, RecSplitOptions};
 
-/// The bytes before the ranks.
+/// Size of the header.
 pub(super) const HEADER: usize = 32;
-/// The first bytes, with the version.
+/// Magic and version.
 const MAGIC: [u8; 5] = *b"sRSP\x01";
 
 impl RecSplit {
@@ -33,7 +31,7 @@ impl RecSplit {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.size());
         bytes.extend(MAGIC);
-        // A leaf has 8 keys at most.
+        // A leaf has at most 8 keys.
         bytes.extend([self.shape.options.leaf as u8, 0, 0]);
         bytes.extend(self.shape.options.keys_per_bucket.to_le_bytes());
         bytes.extend(self.buckets.to_le_bytes());
@@ -49,12 +47,12 @@ impl RecSplit {
         bytes
     }
 
-    /// Reads the stored form and checks it; takes no more memory than its length, and the tables of
-    /// sizes, 192 KiB at most.
+    /// Decodes and validates the stored form; takes no more memory than its length, plus the tables
+    /// of sizes, at most 192 KiB.
     ///
     /// # Errors
     ///
-    /// The header, the ranks, a salt or the last byte may be wrong: the last five of
+    /// The header, the ranks, a salt or the last byte may be invalid: the last five of
     /// [`RecSplitError`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecSplitError> {
         let header = Header::read(bytes)?;
@@ -68,7 +66,7 @@ impl RecSplit {
         if bytes.len() as u128 != wanted {
             return Err(RecSplitError::Length { bytes: bytes.len(), wanted });
         }
-        // The length has been found to be that of all parts.
+        // The length was checked to be that of all parts.
         let (ranks, rest) = bytes[HEADER..].split_at(lines * LINE);
         let (salts, rest) = rest.split_at(header.salts as usize * 8);
         let keys_per_bucket = header.options.keys_per_bucket;
@@ -88,7 +86,7 @@ impl RecSplit {
     }
 }
 
-/// The numbers of a header, each possible by itself.
+/// The fields of a header, each valid by itself.
 struct Header {
     options: RecSplitOptions,
     buckets: u32,
@@ -119,7 +117,7 @@ impl Header {
     }
 }
 
-/// Reads the salts, which must be of ascending buckets.
+/// Decodes the salts, which must be of ascending buckets.
 fn read_salts(bytes: &[[u8; 8]], buckets: u32) -> Result<Vec<Salt>, RecSplitError> {
     let mut salts: Vec<Salt> = Vec::with_capacity(bytes.len());
     for (at, &[a, b, c, d, e, f, g, h]) in (0..).zip(bytes) {

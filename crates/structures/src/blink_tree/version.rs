@@ -1,16 +1,17 @@
 //! The versions of one key: a chain in the arena, newest first.
 //!
 //! ```text
-//!  entry ──▶ [older│sequence 9│expires│position│len, kind│value…] ──▶ [sequence 7│…] ──▶ [3│…] ──▶ ∅
+//!  entry ─▶ [older│sequence 9│expires│position│len, kind│value…] ─▶ [sequence 7│…] ─▶ [3│…] ─▶ ∅
 //! ```
 //!
-//! A record is written in full, then linked by one store: mostly on the chain's anchor, deeper in the chain for
-//! a version that comes late with a lower sequence. Records are never unlinked.
+//! A record is written completely, then linked by one store: mostly at the head of the chain,
+//! further down if its sequence number is lower. Records are never unlinked.
 //!
-//! Invariant: sequences never rise along the chain, and of equal ones the last inserted is first.
+//! Invariant: sequence numbers never increase along the chain; of equal ones the last inserted
+//! comes first.
 //!
 //! Source: version chains as in multi-version concurrency control (Wu et al., "An Empirical
-//! Evaluation of In-Memory MVCC", VLDB 2017, section 3, newest-to-oldest); the layout is ours.
+//! Evaluation of In-Memory MVCC", VLDB 2017, section 3, newest-to-oldest).
 
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -22,28 +23,28 @@ use crate::sync::{AtomicPtr, Ordering, Published};
 /// A version to insert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewVersion<'a> {
-    /// The place of the write in the order of all writes.
+    /// Sequence number: the position of the write in the order of all writes.
     pub sequence: u64,
-    /// What the write does (put, delete, …), in the caller's numbering.
+    /// The kind of write (put, delete, …), in the caller's numbering.
     pub kind: u8,
-    /// When the value ceases to be visible, in milliseconds of the caller's clock; 0 for never.
+    /// Expiry time, in milliseconds of the caller's clock; 0 for never.
     pub expires_at: u64,
-    /// Where in the log the write is recorded, in the caller's numbering.
+    /// The position of the write in the log, in the caller's numbering.
     pub position: u64,
     /// The value, below 4 GiB.
     pub value: &'a [u8],
 }
 
-/// A version in the list; reading its fields costs nothing more, [`Version::older`] a cache miss.
+/// A version of a key. Its fields cost nothing more to read; [`Version::older`] costs a cache miss.
 #[derive(Clone, Copy, Debug)]
 pub struct Version<'a> {
-    /// The place of the write in the order of all writes.
+    /// Sequence number: the position of the write in the order of all writes.
     pub sequence: u64,
-    /// What the write does (put, delete, …), in the caller's numbering.
+    /// The kind of write (put, delete, …), in the caller's numbering.
     pub kind: u8,
-    /// When the value ceases to be visible, in milliseconds of the caller's clock; 0 for never.
+    /// Expiry time, in milliseconds of the caller's clock; 0 for never.
     pub expires_at: u64,
-    /// Where in the log the write is recorded, in the caller's numbering.
+    /// The position of the write in the log, in the caller's numbering.
     pub position: u64,
     /// The value.
     pub value: &'a [u8],
@@ -51,13 +52,13 @@ pub struct Version<'a> {
 }
 
 impl<'a> Version<'a> {
-    /// The version that this one replaced: the next lower sequence of the same key.
+    /// The next older version of the same key.
     pub fn older(&self) -> Option<Version<'a>> {
         RecordRef::follow(&self.record.fixed().older).map(RecordRef::version)
     }
 }
 
-/// The fixed part of a version in the arena; `length` bytes of value follow it.
+/// The fixed part of a version, followed by `length` bytes of value.
 struct Record {
     older: AtomicPtr<Record>,
     sequence: Published<u64>,
@@ -69,7 +70,7 @@ struct Record {
 
 const _: () = assert!(align_of::<Record>() <= ALIGN && size_of::<Record>().is_multiple_of(ALIGN));
 
-/// A published record, and the arena's promise to keep it for `'a`.
+/// A published record, in an arena that lives for `'a`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecordRef<'a> {
     record: NonNull<Record>,
@@ -81,7 +82,7 @@ unsafe impl Send for RecordRef<'_> {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for RecordRef<'_> {}
 
-/// The start of a chain, kept in the entry of a key.
+/// The head of a chain, in the entry of a key.
 pub(super) struct Chain(AtomicPtr<Record>);
 
 impl Chain {
@@ -90,13 +91,14 @@ impl Chain {
         Self(AtomicPtr::new(first.record.as_ptr()))
     }
 
-    /// The version with the highest sequence.
+    /// The version with the highest sequence number.
     #[inline]
     pub(super) fn newest(&self) -> Version<'_> {
-        RecordRef::follow(&self.0).expect("a chain begins with its first record").version()
+        RecordRef::follow(&self.0).expect("a chain has at least one record").version()
     }
 
-    /// The newest version with a sequence of at most `at`; costs a cache miss a version skipped.
+    /// The newest version with a sequence number of at most `at`; costs a cache miss per version
+    /// skipped.
     #[inline]
     pub(super) fn at(&self, at: u64) -> Option<Version<'_>> {
         let mut record = RecordRef::follow(&self.0)?;
@@ -106,7 +108,7 @@ impl Chain {
         Some(record.version())
     }
 
-    /// Links a record in its place by sequence; one thread at a time.
+    /// Links a record at its position by sequence number; one thread at a time.
     ///
     /// # Safety
     ///
@@ -127,12 +129,12 @@ impl Chain {
 }
 
 impl<'a> RecordRef<'a> {
-    /// The bytes that a version takes, its value included.
+    /// Size of a version, with its value, in bytes.
     pub(super) fn bytes(version: &NewVersion<'_>) -> usize {
         size_of::<Record>() + version.value.len()
     }
 
-    /// Writes a version into the arena, in no chain yet.
+    /// Allocates a version, not yet in a chain.
     ///
     /// # Panics
     ///
@@ -143,7 +145,7 @@ impl<'a> RecordRef<'a> {
         unsafe { Self::write_at(place, version) }
     }
 
-    /// Writes a version to where there is room for it, in no chain yet.
+    /// Writes a version at `place`, not yet in a chain.
     ///
     /// # Panics
     ///
@@ -151,8 +153,8 @@ impl<'a> RecordRef<'a> {
     ///
     /// # Safety
     ///
-    /// The [`bytes`](Self::bytes) from `place` on are an arena's that lives for `'a`, aligned to [`ALIGN`], and the
-    /// caller's alone.
+    /// The [`bytes`](Self::bytes) from `place` on are an arena's that lives for `'a`, aligned to
+    /// [`ALIGN`], and the caller's alone.
     pub(super) unsafe fn write_at(place: NonNull<u8>, version: &NewVersion<'_>) -> Self {
         let length = u32::try_from(version.value.len()).expect("values are below 4 GiB");
         let record = place.cast::<Record>();
@@ -164,7 +166,7 @@ impl<'a> RecordRef<'a> {
             length: Published::new(length),
             kind: Published::new(version.kind),
         };
-        // SAFETY: these bytes are ours by the caller's word, aligned, and as many as are written.
+        // SAFETY: by the caller's guarantee these bytes are ours, aligned, and as many as written.
         unsafe {
             record.write(fixed);
             let value = record.add(1).cast::<u8>();
@@ -189,7 +191,7 @@ impl<'a> RecordRef<'a> {
         unsafe { self.record.as_ref() }
     }
 
-    /// The record as its readers see it.
+    /// The record for readers.
     #[inline]
     fn version(self) -> Version<'a> {
         let fixed = self.fixed();

@@ -1,8 +1,8 @@
-//! An entry drawn by chance, each as likely as any other.
+//! Uniform random sampling of entries.
 //!
-//! A path from the root draws one of all slots of each node, filled or not, and begins again at one
-//! that is not: so every entry ends one of equally many paths of the same length. At the root,
-//! which all paths have in common, only filled slots are drawn.
+//! A path from the root draws one slot of each node, filled or not, and is rejected at an empty
+//! slot. So every entry is reached by equally many paths of the same length. At the root, which all
+//! paths share, only filled slots are drawn.
 //!
 //! Source: F. Olken and D. Rotem, "Random Sampling from B+ Trees", VLDB 1989.
 
@@ -10,13 +10,13 @@ use super::BLinkTree;
 use super::entry::EntryRef;
 use super::permutation::SLOTS;
 
-/// Paths that are tried: nodes are half full at least, so that of trees of any size one in hundreds
-/// ends.
+/// Maximum number of paths: nodes are at least half full, so that in trees of any size one path in
+/// hundreds is accepted.
 const MAX_PATHS: usize = 4096;
 
 impl BLinkTree {
-    /// An entry drawn by chance; `None` if there is none. `below` draws a number below the given
-    /// one.
+    /// A random entry, uniformly distributed; `None` if there is none. `below(n)` returns a random
+    /// number below `n`.
     pub fn random_entry(&self, below: &mut dyn FnMut(u64) -> u64) -> Option<EntryRef<'_>> {
         let found = (0..MAX_PATHS).find_map(|_| self.random_path(below));
         found.or_else(|| self.iter().next())
@@ -33,10 +33,10 @@ impl BLinkTree {
             }
             if node.height() == 0 {
                 let entry = node.entry(view, position);
-                return node.holds(view).then_some(entry);
+                return node.is_unchanged(view).then_some(entry);
             }
             let child = node.child(view, position);
-            if !node.holds(view) {
+            if !node.is_unchanged(view) {
                 return None;
             }
             (node, slots) = (child, SLOTS);
@@ -49,14 +49,14 @@ impl BLinkTree {
 mod tests {
     use std::collections::HashMap;
 
-    use crate::memtree::{BLinkTree, NewVersion};
+    use crate::blink_tree::{BLinkTree, NewVersion};
 
     #[test]
-    fn every_entry_is_drawn_about_as_often_as_any_other() {
+    fn random_entries_are_uniformly_distributed() {
         let tree = BLinkTree::new();
         assert!(tree.random_entry(&mut |n| n - 1).is_none());
         for i in 0u32..2000 {
-            // Most keys lie close together, some far apart, and some are written often.
+            // Most keys are close together, some far apart, and one is written often.
             let key = if i % 10 == 0 { (i << 20).to_be_bytes() } else { i.to_be_bytes() };
             for sequence in 0..if i == 7 { 500 } else { 1 } {
                 let sequence = u64::from(i) * 1000 + sequence + 1;

@@ -1,7 +1,7 @@
-//! Is the memtree fast enough as a memtable, and against a `BTreeMap` under a lock?
+//! Speed of the B-link tree as a memtable, compared with a `BTreeMap` under a lock.
 //!
-//! Half a million random keys of 16 bytes with values of 100: loaded in random and in ascending
-//! order by one thread, in random order by two, then read at random.
+//! Half a million random keys of 16 bytes with values of 100 bytes: loaded in random and in
+//! ascending order by one thread, in random order by two, then read at random.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -9,7 +9,7 @@ use std::sync::{Arc, RwLock};
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use siltstone_structures::memtree::{BLinkTree, NewVersion};
+use siltstone_structures::blink_tree::{BLinkTree, NewVersion};
 
 const KEYS: usize = 500_000;
 const VALUE: [u8; 100] = [7; 100];
@@ -44,7 +44,7 @@ fn inserts(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("insert");
     group.throughput(Throughput::Elements(KEYS as u64)).sample_size(10);
     for (name, keys) in [("random", &keys), ("ascending", &sorted)] {
-        group.bench_function(format!("memtree/{name}"), |bencher| {
+        group.bench_function(format!("blink_tree/{name}"), |bencher| {
             let fresh = || BLinkTree::new();
             bencher.iter_batched_ref(fresh, |list| load(list, keys), BatchSize::PerIteration);
         });
@@ -53,7 +53,7 @@ fn inserts(criterion: &mut Criterion) {
             bencher.iter_batched_ref(fresh, |tree| load_tree(tree, keys), BatchSize::PerIteration);
         });
     }
-    group.bench_function("memtree/random, two threads", |bencher| {
+    group.bench_function("blink_tree/random, two threads", |bencher| {
         let fresh = || BLinkTree::new();
         let two = |list: &mut BLinkTree| {
             let list = &*list;
@@ -74,7 +74,7 @@ fn reads(criterion: &mut Criterion) {
     load_tree(&tree, &keys);
     let mut group = criterion.benchmark_group("read");
     let mut rng = StdRng::seed_from_u64(2);
-    group.bench_function("memtree/get", |bencher| {
+    group.bench_function("blink_tree/get", |bencher| {
         bencher.iter(|| {
             let key = &keys[rng.random_range(0..KEYS)];
             list.get(key, u64::MAX).map(|version| version.value[0])
@@ -87,7 +87,7 @@ fn reads(criterion: &mut Criterion) {
             tree.get(key.as_slice()).and_then(|versions| Some(versions.last_key_value()?.1[0]))
         });
     });
-    group.bench_function("memtree/scan 100", |bencher| {
+    group.bench_function("blink_tree/scan 100", |bencher| {
         let mut cursor = list.cursor();
         bencher.iter(|| {
             cursor.seek(&keys[rng.random_range(0..KEYS)]);

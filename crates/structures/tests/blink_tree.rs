@@ -1,4 +1,4 @@
-//! Is the memtable's tree the sorted map of versions that it claims to be, also under concurrent writers?
+//! The B-link tree compared with a sorted map of versions, also with concurrent writers.
 
 #![cfg(not(loom))]
 
@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use proptest::prelude::*;
-use siltstone_structures::memtree::{BLinkTree, NewVersion, Version};
+use siltstone_structures::blink_tree::{BLinkTree, NewVersion, Version};
 
-/// So many, or few where Miri looks at each step.
+/// A count, reduced under Miri.
 const fn many(count: u64) -> u64 {
     if cfg!(miri) { count / 100 } else { count }
 }
@@ -20,7 +20,7 @@ fn new(sequence: u64, value: &[u8]) -> NewVersion<'_> {
     NewVersion { sequence, kind: 1, expires_at: 0, position: sequence * 10, value }
 }
 
-/// Keys that share prefixes, end early, and end in zeros: what a comparison by prefix may confuse.
+/// Keys that share prefixes, end early, and end in zeros, to test comparisons of prefixes.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![3 => Just(0u8), 2 => Just(1), 1 => Just(0xff), 1 => any::<u8>()];
     prop_oneof![
@@ -32,7 +32,7 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// What a version should be: kind, expiry, position, value.
+/// Expected fields of a version: kind, expiry, position, value.
 type Fields = (u8, u64, u64, Vec<u8>);
 type Model = BTreeMap<Vec<u8>, BTreeMap<Reverse<u64>, Fields>>;
 
@@ -66,7 +66,7 @@ fn build(insertions: &[(Vec<u8>, u64, Fields)]) -> (Arc<BLinkTree>, Model) {
 
 proptest! {
     #[test]
-    fn does_a_read_at_any_sequence_see_what_the_model_sees(
+    fn read_at_any_sequence_matches_model(
         insertions in prop::collection::vec(insertion(), 0..150),
         absent in key(),
         at in 0u64..60,
@@ -84,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn are_keys_versions_and_updates_all_there_and_in_order(
+    fn keys_versions_and_updates_match_model(
         insertions in prop::collection::vec(insertion(), 0..150),
     ) {
         let (tree, model) = build(&insertions);
@@ -97,7 +97,7 @@ proptest! {
             let updates = insertions.iter().filter(|(inserted, ..)| inserted == key).count();
             prop_assert_eq!(entry.updates() as usize, updates);
             prop_assert_eq!(entry.versions().count(), updates);
-            // Of equal sequences, the last inserted comes first and hides the others.
+            // Of equal sequence numbers, the last inserted comes first and hides the others.
             let mut seen: Vec<_> =
                 entry.versions().map(|version| (Reverse(version.sequence), fields(&version))).collect();
             seen.dedup_by_key(|(sequence, _)| *sequence);
@@ -106,7 +106,7 @@ proptest! {
     }
 
     #[test]
-    fn does_a_cursor_move_as_over_the_model(
+    fn cursor_moves_match_model(
         insertions in prop::collection::vec(insertion(), 0..100),
         moves in prop::collection::vec((0u8..6, key()), 1..60),
     ) {
@@ -143,7 +143,7 @@ proptest! {
 }
 
 #[test]
-fn does_a_tree_without_keys_answer_everything_with_none() {
+fn empty_tree_has_no_entries() {
     let tree = Arc::new(BLinkTree::new());
     assert!(tree.get(b"", u64::MAX).is_none());
     assert_eq!((tree.keys(), tree.versions(), tree.iter().count()), (0, 0, 0));
@@ -158,7 +158,7 @@ fn does_a_tree_without_keys_answer_everything_with_none() {
 }
 
 #[test]
-fn do_ascending_descending_and_alternating_loads_end_in_order() {
+fn keys_are_sorted_after_any_load_order() {
     const KEYS: u64 = many(5000);
     let orders: [fn(u64) -> u64; 4] = [
         |i| i,
@@ -176,9 +176,9 @@ fn do_ascending_descending_and_alternating_loads_end_in_order() {
 }
 
 #[test]
-fn are_keys_that_begin_alike_found_as_those_that_do_not() {
+fn keys_with_common_prefixes_are_found() {
     const KEYS: u64 = if cfg!(miri) { 101 } else { 1009 };
-    // Longer than a word, longer than a node can skip, and one key the beginning of the other.
+    // Longer than a prefix, longer than a node can skip, and one key a prefix of the other.
     let longest = if cfg!(miri) { 9 } else { 70_000 };
     for prefix in [0, 7, 8, 9, 500, 65_530, 65_536, 70_000].into_iter().filter(|&at| at <= longest)
     {
@@ -201,8 +201,8 @@ fn are_keys_that_begin_alike_found_as_those_that_do_not() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "too much to look at")]
-fn does_a_key_take_no_more_memory_than_is_told() {
+#[cfg_attr(miri, ignore = "too slow under Miri")]
+fn key_takes_at_most_documented_memory() {
     const KEYS: u64 = 100_000;
     let random = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let orders: [fn(u64) -> u64; 2] = [|i| i, |i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)];
@@ -218,8 +218,8 @@ fn does_a_key_take_no_more_memory_than_is_told() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "too much to look at")]
-fn does_a_value_larger_than_any_chunk_come_back_whole() {
+#[cfg_attr(miri, ignore = "too slow under Miri")]
+fn value_larger_than_chunk_round_trips() {
     let tree = BLinkTree::new();
     let value: Vec<u8> = (0..40_000_000u32).map(|i| (i * 31) as u8).collect();
     tree.insert(b"large", new(1, &value));
@@ -231,7 +231,7 @@ fn does_a_value_larger_than_any_chunk_come_back_whole() {
 
 #[test]
 #[ignore = "takes more than a GiB of memory"]
-fn does_a_value_of_half_a_gibibyte_come_back_whole() {
+fn value_of_half_gibibyte_round_trips() {
     let value = vec![0xa5; 512 << 20];
     let tree = BLinkTree::new();
     tree.insert(b"key", new(1, &value));
@@ -239,7 +239,7 @@ fn does_a_value_of_half_a_gibibyte_come_back_whole() {
 }
 
 #[test]
-fn does_a_cursor_outlive_the_tree_it_came_from_and_see_what_comes_later() {
+fn cursor_outlives_tree_handle_and_sees_later_inserts() {
     let tree = Arc::new(BLinkTree::new());
     tree.insert(b"b", new(1, b"first"));
     let mut cursor = tree.cursor();
@@ -260,7 +260,7 @@ fn does_a_cursor_outlive_the_tree_it_came_from_and_see_what_comes_later() {
 }
 
 #[test]
-fn does_a_cursor_go_on_from_where_it_is_however_often_its_leaf_has_split_meanwhile() {
+fn cursor_continues_after_leaf_splits() {
     const KEYS: u64 = if cfg!(miri) { 150 } else { 3000 };
     for prefix in [0, 3, 8, 11] {
         let tree = Arc::new(BLinkTree::new());
@@ -291,7 +291,7 @@ fn does_a_cursor_go_on_from_where_it_is_however_often_its_leaf_has_split_meanwhi
 }
 
 #[test]
-fn do_writers_that_race_for_the_same_keys_lose_no_version() {
+fn racing_writers_lose_no_version() {
     const WRITERS: u64 = 4;
     const ROUNDS: u64 = many(20_000);
     const KEYS: u64 = many(700);
@@ -299,7 +299,7 @@ fn do_writers_that_race_for_the_same_keys_lose_no_version() {
     thread::scope(|scope| {
         for writer in 0..WRITERS {
             let tree = &tree;
-            // All writers take the same keys at the same time, with sequences that interleave.
+            // All writers insert the same keys at the same time, with interleaved sequence numbers.
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     let key = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) % KEYS;
@@ -325,7 +325,7 @@ fn do_writers_that_race_for_the_same_keys_lose_no_version() {
 }
 
 #[test]
-fn do_readers_see_whole_entries_in_order_while_writers_insert() {
+fn concurrent_readers_see_complete_sorted_entries() {
     let tree = Arc::new(BLinkTree::new());
     let done = AtomicBool::new(false);
     let expected = |sequence: u64| vec![sequence as u8; (sequence % 300) as usize];

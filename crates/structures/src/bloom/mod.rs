@@ -1,18 +1,19 @@
-//! Bloom filters, sized by bits a key, over 64-bit hashes that the caller computes once per key.
+//! Bloom filters, sized by bits per key, over 64-bit hashes that the caller computes once per key.
 //!
 //! ```text
-//!  classic   [. . 1 . . . . . 1 . . . . . . . . 1 . . . . . 1 . .]   probes anywhere: k cache misses
+//!  classic   [. . 1 . . . . . 1 . . . . . . . . 1 . . . . . 1 . .] anywhere: k cache misses
 //!  blocked   [. . . . . . . .│. 1 . 1 . 1 . .│. . . . . . . .]       probes in one line: one miss
 //! ```
 //!
-//! [`BlockedBloom`] is the filter of large tables: one cache line a query, for about a fifth more
-//! false positives. [`ClassicBloom`] is the filter of small sets that are in cache anyway, such as
-//! the buckets of an LSM-trie, where it has the fewest false positives for its bits.
+//! [`BlockedBloom`] is for large tables: one cache line per query, about a fifth more false
+//! positives. [`ClassicBloom`] is for small sets that are in cache anyway, such as the buckets of
+//! an LSM-trie, with the fewest false positives for its size.
 //!
-//! Both are plain bytes with a number of probes. The caller's format stores these two; the views
-//! check them when opened, and then answer straight from the bytes. No bytes at all with no probes
-//! are the filter that costs nothing and excludes nothing, for levels to which Monkey's allocation
-//! gives no memory.
+//! Both are plain bytes with a number of probes, which the caller's format stores. The views
+//! validate them when opened, then query the bytes in place. No bytes with no probes are a filter
+//! that costs nothing and excludes nothing, for levels to which Monkey's allocation gives no
+//! memory.
+//!
 //!
 //! Invariant: a filter contains every hash inserted. There are no false negatives.
 //!
@@ -26,10 +27,10 @@ mod classic;
 pub use self::blocked::{BlockedBloom, BlockedBloomView, blocked_false_positive_rate};
 pub use self::classic::{ClassicBloom, ClassicBloomView, classic_false_positive_rate};
 
-/// Why bytes are no Bloom filter.
+/// Invalid bytes for a Bloom filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BloomError {
-    /// The length is no multiple of the block size, or beyond what an index can reach.
+    /// The length is not a multiple of the block size, or too large.
     #[error("a Bloom filter cannot have {bytes} bytes")]
     Length {
         /// The length found.

@@ -1,16 +1,16 @@
-//! Which slots of a node are filled, and in which order: one word, so that a reader sees all of it at once.
+//! The filled slots of a node and their order, in one word, so that a reader sees them atomically.
 //!
 //! ```text
 //!   bits     59 … 56            11 … 8    7 … 4      3 … 0
-//!          [ slot 13th ] … [ slot 1st ][ slot 0th ][ count ]     positions from `count` on: slots that are free
+//!          [ slot 13th ] … [ slot 1st ][ slot 0th ][ count ]     positions >= `count`: free slots
 //! ```
 //!
-//! Invariant: each slot of a node stands at one position.
+//! Invariant: each slot of a node is at one position.
 //!
-//! Source: Mao, Kohler, Morris, "Cache Craftiness for Fast Multicore Key-Value Storage" (Masstree), EuroSys 2012,
-//! section 4.6.2.
+//! Source: Mao, Kohler, Morris, "Cache Craftiness for Fast Multicore Key-Value Storage" (Masstree),
+//! EuroSys 2012, section 4.6.2.
 
-/// The slots of a node: with them it fills four cache lines.
+/// Slots of a node, which fill four cache lines.
 #[cfg(not(loom))]
 pub(super) const SLOTS: usize = 14;
 /// Under loom, just enough to split.
@@ -42,7 +42,7 @@ impl Permutation {
         self.0
     }
 
-    /// How many slots are filled.
+    /// Number of filled slots.
     #[inline]
     pub(super) fn count(self) -> usize {
         (self.0 & MASK) as usize
@@ -54,24 +54,24 @@ impl Permutation {
         (self.0 >> Self::shift(position) & MASK) as usize
     }
 
-    /// Fills the first free slot, which is returned, at `position`; there must be one.
+    /// Fills the first free slot, at `position`; returns the slot. There must be a free slot.
     pub(super) fn insert(self, position: usize) -> (Self, usize) {
         let count = self.count();
         debug_assert!(position <= count && count < SLOTS);
         let slot = self.slot(count);
         let below = |position: usize| (1 << Self::shift(position)) - 1;
-        // What is before stays, what is behind moves up by one to where the slot was.
+        // Positions before stay; those from `position` to the slot's old position move up by one.
         let before = self.0 & below(position);
-        let behind = self.0 & below(count) & !below(position);
+        let moved = self.0 & below(count) & !below(position);
         let free = match count + 1 {
             SLOTS => 0,
             after => self.0 & !below(after),
         };
         let at = (slot as u64) << Self::shift(position);
-        (Permutation((before | behind << BITS | at | free) + 1), slot)
+        (Permutation((before | moved << BITS | at | free) + 1), slot)
     }
 
-    /// The same with the first `count` positions alone; the slots of the others are free.
+    /// Keeps the first `count` positions; the slots of the others become free.
     pub(super) fn truncate(self, count: usize) -> Self {
         debug_assert!(count <= self.count());
         Permutation(self.0 & !MASK | count as u64)
@@ -90,7 +90,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn is_it_the_vector_of_slots_that_it_stands_for(
+        fn permutation_behaves_as_vector_of_slots(
             steps in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 0..100),
         ) {
             let (mut permutation, mut filled) = (Permutation::of_first(0), Vec::new());

@@ -1,4 +1,4 @@
-//! Partial-key cuckoo hashing: a table of tags and offsets for keys that lie elsewhere, and a filter.
+//! Partial-key cuckoo hashing: a table of tags and offsets for keys stored elsewhere, and a filter.
 //!
 //! ```text
 //!  hash  [high 32 bits ─▶ tag, 1 ..= 2^t - 1][low 32 bits ─▶ bucket]
@@ -9,21 +9,21 @@
 //!  alternative    0  tag tag tag │   -    offset offset offset
 //! ```
 //!
-//! [`CuckooTable`] is the index of a log: it maps the hash of a key to the offsets where that key may
-//! lie, and the caller compares keys. [`CuckooFilter`] is what remains of a table when the entries
-//! are written out in table order: the tags alone, which say whether and in which slots to look.
+//! [`CuckooTable`] is the index of a log: it maps the hash of a key to candidate offsets, where the
+//! caller compares keys. [`CuckooFilter`] is what remains of a table when its entries are written
+//! out in table order: the tags alone, which tell whether and in which slots to look.
 //!
-//! No key has the tag 0, which marks an empty slot. The thesis spends a valid bit on that; without
-//! it the filter packs 15 bits an entry, from which come the 16.12 bits a key of the thesis, and
-//! tags may have up to 16 bits where an entry has 6 bytes.
+//! No key has the tag 0, which marks an empty slot. The thesis uses a valid bit for that; without
+//! it the filter packs 15 bits per entry, which gives the 16.12 bits per key of the thesis, and
+//! tags may have up to 16 bits in an entry of 6 bytes.
 //!
-//! Invariant: an entry lies in one of the two buckets of its hash, so that a lookup reads two
-//! buckets at most; a tag tells both from either.
+//! Invariant: an entry is in one of the two buckets of its hash, so that a lookup reads at most two
+//! buckets; each bucket and the tag determine the other.
 //!
 //! Source: Lim, "Resource-Efficient Data-Intensive System Designs for High Performance and
 //! Capacity", 2015 (SILT), sections 2.2.1 and 2.2.2; the alternative bucket by XOR is from Fan,
-//! Andersen, Kaminsky, "MemC3", NSDI 2013, section 3.1. The tag 0 and the search in breadth
-//! ([`CuckooTable::insert`]) are ours.
+//! Andersen, Kaminsky, "MemC3", NSDI 2013, section 3.1. The tag 0 and breadth-first search
+//! ([`CuckooTable::insert`]) are additions.
 
 mod filter;
 mod table;
@@ -33,39 +33,39 @@ pub use self::table::{CandidateOffsets, CuckooTable, TableFull};
 
 use crate::hash::mix64;
 
-/// Entries in a bucket.
+/// Entries per bucket.
 pub const WAYS: usize = 4;
 /// The width of tags by default: 1 in 4096 lookups of an absent key in a full table finds a match.
 pub const TAG_BITS: u32 = 15;
-/// The most buckets, so that a slot is addressed by 32 bits.
+/// Maximum number of buckets (log₂), so that 32 bits address a slot.
 const MAX_LOG2_BUCKETS: u32 = 30;
-/// The stored forms begin with this many bytes.
+/// Header size of the stored forms, in bytes.
 const HEADER: usize = 12;
 
-/// Why bytes are no cuckoo table or filter.
+/// Invalid bytes for a cuckoo table or filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CuckooError {
-    /// The bytes do not begin as this form does, in this version, with tags of this width.
-    #[error("this does not begin as a cuckoo table or filter with tags of {tag_bits} bits")]
+    /// Wrong magic, version or tag width.
+    #[error("wrong magic or version of a cuckoo table or filter with tags of {tag_bits} bits")]
     Header {
-        /// The width of tags wanted.
+        /// The expected tag width.
         tag_bits: u32,
     },
-    /// The number of buckets in the header asks for another length.
+    /// The length does not match the header.
     #[error("a cuckoo table or filter of {bytes} bytes should have {wanted}")]
     Length {
         /// The length found.
         bytes: usize,
-        /// The length by the header.
+        /// The length according to the header.
         wanted: u64,
     },
-    /// The tag is too wide, or the slot is empty but holds an offset.
-    #[error("slot {slot} of a cuckoo table holds what no insertion leaves there")]
+    /// The tag is too wide, or the slot is empty but has an offset.
+    #[error("slot {slot} of a cuckoo table is invalid")]
     Slot {
-        /// The first slot at fault.
+        /// The first invalid slot.
         slot: u32,
     },
-    /// The number of entries is not that of the header.
+    /// The number of entries does not match the header.
     #[error("a cuckoo table or filter of {wanted} entries holds {found}")]
     Entries {
         /// The number in the header.
@@ -73,22 +73,22 @@ pub enum CuckooError {
         /// The number found.
         found: u32,
     },
-    /// The bits that fill up the last bytes of a filter are not zero.
+    /// The padding of a filter is not zero.
     #[error("the padding of a cuckoo filter is not zero")]
     Padding,
 }
 
-/// What table and filter share: how a hash becomes a tag and two buckets.
+/// Common to table and filter: the mapping of a hash to a tag and two buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Geometry<const TAG_BITS: u32> {
     log2_buckets: u32,
 }
 
 impl<const TAG_BITS: u32> Geometry<TAG_BITS> {
-    /// Refused when compiling: an entry has 16 bits for the tag.
+    /// Checked at compile time: an entry has 16 bits for the tag.
     const WIDTH_FITS: () = assert!(2 <= TAG_BITS && TAG_BITS <= 16, "tags have 2 to 16 bits");
 
-    /// The fewest buckets, a power of two, that have so many slots.
+    /// The fewest buckets, a power of two, with at least this many slots.
     fn with_slots(slots: u32) -> Self {
         let () = Self::WIDTH_FITS;
         let buckets = slots.div_ceil(WAYS as u32).max(1).next_power_of_two();
@@ -106,13 +106,13 @@ impl<const TAG_BITS: u32> Geometry<TAG_BITS> {
         (((hash >> 32) * values) >> 32) as u16 + 1
     }
 
-    /// The bucket where a hash is looked for first.
+    /// The first bucket of a hash.
     #[inline]
     fn home(self, hash: u64) -> u32 {
         hash as u32 & (self.buckets() - 1)
     }
 
-    /// The other bucket of an entry. The alternative of the alternative is the bucket itself.
+    /// The other bucket of an entry. This is its own inverse.
     #[inline]
     fn alternative(self, bucket: u32, tag: u16) -> u32 {
         let mask = self.buckets() - 1;
@@ -121,7 +121,7 @@ impl<const TAG_BITS: u32> Geometry<TAG_BITS> {
         bucket ^ step
     }
 
-    /// The first bytes of a stored form.
+    /// Encodes a header.
     ///
     /// ```text
     ///  0  magic, 4 bytes │ 4  version 1 │ 5  tag bits │ 6  log2 buckets │ 7  0 │ 8  entries, u32
@@ -134,7 +134,7 @@ impl<const TAG_BITS: u32> Geometry<TAG_BITS> {
         header
     }
 
-    /// Reads a header; gives the geometry, the number of entries, and the bytes that follow.
+    /// Decodes a header; returns the geometry, the number of entries, and the remaining bytes.
     fn read_header(bytes: &[u8], magic: [u8; 4]) -> Result<(Self, u32, &[u8]), CuckooError> {
         let () = Self::WIDTH_FITS;
         let wrong = CuckooError::Header { tag_bits: TAG_BITS };
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn does_the_alternative_of_the_alternative_lead_back_for_every_tag() {
+    fn alternative_bucket_is_an_involution() {
         for log2_buckets in [0, 1, 5, 15, 30] {
             let geometry = Geometry::<15> { log2_buckets };
             for tag in 1..1 << 15 {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn do_hashes_reach_every_tag_but_zero() {
+    fn hashes_give_every_tag_but_zero() {
         let geometry = Geometry::<16> { log2_buckets: 3 };
         assert_eq!((geometry.tag(0), geometry.tag(u64::MAX)), (1, u16::MAX));
         let geometry = Geometry::<2> { log2_buckets: 3 };

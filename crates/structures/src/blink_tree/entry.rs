@@ -1,18 +1,16 @@
-//! One key of the tree: its bytes, its count of updates, its versions; in one piece of memory with the first of them.
+//! An entry of the tree: key, update count and version chain, allocated with its first version.
 //!
 //! ```text
 //!   ▼ EntryRef
-//!   [newest version│updates│length][key, zeros to 8 bytes][the first version, see `version.rs`: 40 bytes│value…]
+//!   [newest version│updates│length][key, padded][first version, see `version.rs`: 40 bytes│value…]
 //!    8 bytes        4       4
 //! ```
 //!
-//! A reference into the arena, free to copy. What it shows moves on while a writer inserts: versions
-//! appear and the count rises, but what was seen once stays.
+//! An [`EntryRef`] is a copyable reference into the arena. While a writer inserts, versions are
+//! added and the count increases; nothing else changes.
 //!
-//! Invariant: an entry is written in full, its first version included, before anything leads to it; later only its
-//! atomics change.
-//!
-//! Source: ours.
+//! Invariant: an entry is written completely, with its first version, before it is published; later
+//! only its atomics change.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -22,7 +20,7 @@ use super::version::{Chain, NewVersion, RecordRef, Version};
 use crate::arena::{ALIGN, Arena};
 use crate::sync::{AtomicU32, Ordering, Published};
 
-/// The fixed part of an entry; the key follows it.
+/// The fixed part of an entry, followed by the key.
 struct Fixed {
     chain: Chain,
     updates: AtomicU32,
@@ -31,7 +29,7 @@ struct Fixed {
 
 const _: () = assert!(align_of::<Fixed>() <= ALIGN && size_of::<Fixed>().is_multiple_of(ALIGN));
 
-/// A key of the tree with its versions, and the arena's promise to keep it for `'a`.
+/// An entry: a key with its versions, in an arena that lives for `'a`.
 #[derive(Clone, Copy)]
 pub struct EntryRef<'a> {
     fixed: NonNull<Fixed>,
@@ -44,7 +42,7 @@ unsafe impl Send for EntryRef<'_> {}
 unsafe impl Sync for EntryRef<'_> {}
 
 impl<'a> EntryRef<'a> {
-    /// Writes a key with its first version into the arena.
+    /// Allocates an entry with its first version.
     ///
     /// # Panics
     ///
@@ -53,8 +51,8 @@ impl<'a> EntryRef<'a> {
         let length = u32::try_from(key.len()).expect("keys are below 4 GiB");
         let padded = key.len().next_multiple_of(ALIGN);
         let place = arena.allocate(size_of::<Fixed>() + padded + RecordRef::bytes(first));
-        // SAFETY: the arena gave these bytes to us alone, aligned to `ALIGN`, of which each part is a multiple;
-        // the parts written here are those that were added up.
+        // SAFETY: the arena gave these bytes to us alone, aligned to `ALIGN`, of which each part is
+        // a multiple; the parts written here are those that were added up.
         let fixed = unsafe {
             let fixed = place.cast::<Fixed>();
             let bytes = fixed.add(1).cast::<u8>();
@@ -67,17 +65,17 @@ impl<'a> EntryRef<'a> {
         Self { fixed, arena: PhantomData }
     }
 
-    /// What leads to the entry.
+    /// The entry's address.
     pub(super) fn address(self) -> *mut u8 {
         self.fixed.cast().as_ptr()
     }
 
-    /// The entry that an address leads to; none for null.
+    /// The entry at an address; `None` for null.
     ///
     /// # Safety
     ///
-    /// The address is null or came from [`address`](Self::address), was acquired by who reads it, and the arena
-    /// lives for `'a`.
+    /// The address is null or came from [`address`](Self::address), was acquired by the reader, and
+    /// the arena lives for `'a`.
     #[inline]
     pub(super) unsafe fn at(address: *mut u8) -> Option<Self> {
         Some(Self { fixed: NonNull::new(address.cast())?, arena: PhantomData })
@@ -109,21 +107,22 @@ impl<'a> EntryRef<'a> {
     #[inline]
     pub fn key(&self) -> &'a [u8] {
         let length = self.fixed().length.get() as usize;
-        // SAFETY: `write` put `length` bytes of key here, and nobody changes them.
+        // SAFETY: `write` put `length` bytes of key here, and no one changes them.
         unsafe { slice::from_raw_parts(self.fixed.add(1).cast().as_ptr(), length) }
     }
 
-    /// How often the key was inserted, the first time included; modulo 2³².
+    /// How often the key was inserted, modulo 2³².
     pub fn updates(&self) -> u32 {
         self.fixed().updates.load(Ordering::Relaxed)
     }
 
-    /// The version with the highest sequence; costs a cache miss, unless it is the first.
+    /// The version with the highest sequence number; costs a cache miss, unless it is the first.
     pub fn newest(&self) -> Version<'a> {
         self.fixed().chain.newest()
     }
 
-    /// The newest version with a sequence of at most `at`; costs a cache miss a version looked at.
+    /// The newest version with a sequence number of at most `at`; costs a cache miss per version
+    /// visited.
     pub fn version_at(&self, at: u64) -> Option<Version<'a>> {
         self.fixed().chain.at(at)
     }

@@ -1,38 +1,39 @@
-//! A concurrent, versioned, ordered index in memory: the memtable of an LSM engine.
+//! Concurrent, versioned, ordered in-memory index: the memtable of an LSM engine.
 //!
 //! ```text
-//!              [ ·  "kiwi" ]                                      nodes above others
+//!              [ ·  "kiwi" ]                                      inner nodes
 //!               │      └──────────────┐
 //!   [ "apple"  "fig" ] ─ next ─▶ [ "kiwi"  "plum" ] ─ next ─▶ ∅   leaves
 //!        │        │                  │        │
-//!        9 ▶ 4    5                  7        8 ▶ 3 ▶ 2           entries: a key, and its versions, newest first
+//!        9 ▶ 4    5                  7        8 ▶ 3 ▶ 2           entries: key; newest version first
 //! ```
 //!
-//! A B-link tree: a B⁺-tree whose nodes also lead to the right, so that readers never wait. A node is four cache
-//! lines, which are loaded at once, and tells most keys apart by eight bytes each without a look at the keys
-//! themselves; so of the some five nodes that a search visits at 250,000 keys the caches have all but one or two, where
-//! a skip list waits for some six that are not. One entry a key, with a chain of
-//! versions, keeps searches short under skewed updates, and gives each key a place for its count of
-//! updates, by which TRIAD tells hot keys from cold ones at a flush. Writers take turns, as those of an engine with
-//! group commit do anyway. Nodes and entries live in two arenas, so that the nodes, which
-//! searches walk, lie densely in the caches; all memory is freed when the tree is dropped.
+//! A B-link tree: a B⁺-tree whose nodes are linked to their right siblings, so that readers never
+//! wait. A node is four cache lines, which are loaded in parallel, and distinguishes most keys by
+//! an 8-byte prefix without reading the keys. Of about five nodes that a search visits at 250,000
+//! keys, all but one or two are in the CPU caches; a skip list has about six misses. One entry per
+//! key, with a version chain, keeps searches short under skewed updates, and holds the key's update
+//! count, by which TRIAD separates hot from cold keys at a flush. Writers are serialized, as group
+//! commit does anyway. Nodes and entries are in separate arenas, so that nodes are dense in the
+//! caches; all memory is freed when the tree is dropped.
 //!
-//! Begin reading at `node.rs`.
+//! Start reading at `node.rs`.
 //!
 //! Invariant: keys are unique and ascend bytewise along the leaves; nothing is ever removed.
 //!
-//! Source: Lehman, Yao, "Efficient locking for concurrent operations on B-trees", TODS 1981; Mao, Kohler, Morris,
-//! "Cache Craftiness for Fast Multicore Key-Value Storage" (Masstree), EuroSys 2012; Balmau et al., "TRIAD", USENIX ATC
-//! 2017, section 4.1 for update counts and log positions in memtable entries. Versions beside the key are ours.
+//! Source: Lehman, Yao, "Efficient locking for concurrent operations on B-trees", TODS 1981; Mao,
+//! Kohler, Morris, "Cache Craftiness for Fast Multicore Key-Value Storage" (Masstree), EuroSys
+//! 2012; Balmau et al., "TRIAD", USENIX ATC 2017, section 4.1, for update counts and log positions
+//! in memtable entries.
 
 mod cursor;
 mod entry;
 mod insert;
 mod node;
 mod permutation;
-mod probe;
+mod position;
 mod random;
-mod spot;
+mod search_key;
 mod version;
 
 use std::sync::Arc;
@@ -40,17 +41,17 @@ use std::sync::Arc;
 pub use self::cursor::Cursor;
 pub use self::entry::EntryRef;
 use self::node::Node;
-use self::spot::Spot;
+use self::position::LeafPosition;
 pub use self::version::{NewVersion, Version};
 use crate::arena::{Arena, ChunkPool};
 use crate::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering};
 
-/// A concurrent, versioned, ordered index from byte strings to chains of versions.
+/// A concurrent ordered map from byte strings to version chains.
 ///
-/// A key takes about 45 bytes and its own, plus 40 bytes and the value per version.
+/// Memory: per key about 45 bytes plus the key; per version 40 bytes plus the value.
 pub struct BLinkTree {
     root: AtomicPtr<Node>,
-    /// The first leaf, which stays the first.
+    /// The first leaf, which never changes.
     leftmost: AtomicPtr<Node>,
     keys: AtomicUsize,
     versions: AtomicUsize,
@@ -66,9 +67,9 @@ impl BLinkTree {
         Self::of(Arena::new(), Arena::new())
     }
 
-    /// The same, in memory that earlier trees have left to `spares`, as far as it goes.
-    pub fn with_spares(spares: &Arc<ChunkPool>) -> Self {
-        let arena = || Arena::with_spares(spares.clone());
+    /// An empty tree with memory from `pool`, as far as there is any.
+    pub fn with_spares(pool: &Arc<ChunkPool>) -> Self {
+        let arena = || Arena::with_spares(pool.clone());
         Self::of(arena(), arena())
     }
 
@@ -85,9 +86,9 @@ impl BLinkTree {
         }
     }
 
-    /// The newest version of a key with a sequence of at most `at`.
+    /// The newest version of a key with a sequence number of at most `at`.
     ///
-    /// Cost: a node for each factor of ten in keys, the upper of them in the caches, a cache miss for the key, and
+    /// Cost: a node per factor of ten in keys, most of them cached; a cache miss for the key, and
     /// one per version newer than `at`.
     pub fn get(&self, key: &[u8], at: u64) -> Option<Version<'_>> {
         self.entry(key)?.version_at(at)
@@ -98,22 +99,22 @@ impl BLinkTree {
         self.find(key)
     }
 
-    /// All keys in ascending order; those inserted meanwhile may or may not be among them.
+    /// All keys in ascending order; keys inserted during the iteration may be missing.
     pub fn iter(&self) -> impl Iterator<Item = EntryRef<'_>> {
-        std::iter::successors(self.first(), |spot| spot.next()).map(|spot| spot.entry)
+        std::iter::successors(self.first(), |pos| pos.next()).map(|pos| pos.entry)
     }
 
     /// The largest key with its versions; costs a search.
     pub fn last_entry(&self) -> Option<EntryRef<'_>> {
-        self.last().map(|spot: Spot<'_>| spot.entry)
+        self.last().map(|pos: LeafPosition<'_>| pos.entry)
     }
 
-    /// A cursor over the keys, on none of them yet, that keeps the tree alive.
+    /// An invalid cursor, which keeps the tree alive.
     pub fn cursor(self: &Arc<Self>) -> Cursor {
         Cursor::new(Arc::clone(self))
     }
 
-    /// The number of keys; costs a load. A walk that begins afterwards finds as many.
+    /// The number of keys; costs a load. A later iteration finds at least as many.
     pub fn keys(&self) -> usize {
         self.keys.load(Ordering::Acquire)
     }
@@ -123,7 +124,7 @@ impl BLinkTree {
         self.versions.load(Ordering::Relaxed)
     }
 
-    /// The bytes taken by nodes, keys and values; costs a few loads.
+    /// Memory of nodes, keys and values, in bytes; costs a few loads.
     pub fn memory_bytes(&self) -> usize {
         self.nodes.allocated_bytes() + self.entries.allocated_bytes()
     }
