@@ -1,29 +1,26 @@
-//! What the store counts as it runs: gathered in a [`Tally`] by whoever works, added to a line of
-//! its own thread when it is done.
+//! Operation counters: collected per burst in a [`Tally`], then added to the thread's slot.
 //!
-//! Invariant: nothing is decided by counts, and no line of them is shared by two threads that have
-//! slots of their own.
-//!
-//! Source: ours.
+//! Invariant: counters influence no decision; threads with slots of their own share no cache line
+//! of counters.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What a burst did.
+        /// The counts of one burst.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         pub(crate) struct Tally {
             $($(#[$doc])* pub(crate) $name: u64,)*
         }
 
-        /// What a thread did.
+        /// The counts of one slot.
         #[derive(Debug, Default)]
         pub(crate) struct Counts {
             $($name: AtomicU64,)*
         }
 
         impl Counts {
-            /// Adds what a burst did.
+            /// Adds the counts of a burst.
             #[inline]
             pub(crate) fn add(&self, tally: &Tally) {
                 $(if tally.$name != 0 {
@@ -33,7 +30,7 @@ macro_rules! counts {
         }
 
         impl Tally {
-            /// All threads together.
+            /// The sum over all slots.
             pub(crate) fn of<'c>(all: impl Iterator<Item = &'c Counts>) -> Self {
                 let mut tally = Tally::default();
                 for counts in all {
@@ -42,7 +39,7 @@ macro_rules! counts {
                 tally
             }
 
-            /// By name.
+            /// The counts with their names.
             pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
@@ -55,22 +52,22 @@ counts! {
     gets,
     /// Lookups that found an item.
     gets_found,
-    /// Operations that may write.
+    /// Write requests, including rejected ones.
     writes,
-    /// Bytes of keys and values given.
+    /// Bytes of keys and values written by users.
     user_bytes_written,
-    /// Items that the log's head passed though they could still be found.
+    /// Live items evicted by the log's head.
     evictions,
-    /// Entries that had to go from a full bucket; their items were lost with them.
+    /// Index entries evicted from a full bucket, with their items.
     index_evictions,
-    /// Items appended again because they were read.
-    renewals,
-    /// Dangling entries that the sweep emptied.
-    swept,
-    /// Reads begun anew because a writer came between.
-    retries,
-    /// Writes refused for want of room.
-    full,
-    /// Requests that came to a partition that is not theirs.
-    misdirected,
+    /// Items reinserted at the tail because they were accessed.
+    reinsertions,
+    /// Dangling entries removed by the sweep.
+    swept_entries,
+    /// Optimistic reads retried because of a concurrent write.
+    read_retries,
+    /// Writes rejected because the store is full.
+    full_errors,
+    /// Requests sent to the wrong partition.
+    wrong_partition,
 }

@@ -1,10 +1,8 @@
-//! A walk over everything, as of one moment: a copy.
+//! Cursor over a copy of the table.
 //!
-//! There are no versions to walk by, so a cursor copies the table while it stands still, and costs
-//! as much memory as there are keys and values, outside of the table's budget, until it is dropped.
-//! How much all cursors hold is among the table's figures (`cursors`).
-//!
-//! Source: ours.
+//! The engine keeps no versions, so a cursor copies all keys and values under an exclusive lock.
+//! The copy is outside the `memory` option and lives until the cursor is dropped. The statistic
+//! `cursors` reports the memory of all copies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,20 +20,20 @@ struct Span {
     expires_at: Option<Timestamp>,
 }
 
-/// A cursor over a copy.
+/// A cursor over the copy.
 pub(crate) struct CopyCursor {
     bytes: Vec<u8>,
     spans: Vec<Span>,
     at: Option<usize>,
-    held: Arc<AtomicU64>,
-    holds: u64,
+    total_bytes: Arc<AtomicU64>,
+    own_bytes: u64,
 }
 
 impl CopyCursor {
-    /// Copies the table; adds to `held` what the copy takes.
-    pub(crate) fn of(store: &Store, held: &Arc<AtomicU64>) -> Self {
+    /// Copies the table; adds the copy's size to `total_bytes`.
+    pub(crate) fn of(store: &Store, total_bytes: &Arc<AtomicU64>) -> Self {
         let (mut bytes, mut spans) = (Vec::new(), Vec::new());
-        store.see_all(|item| {
+        store.for_each_item(|item| {
             let start = bytes.len();
             bytes.extend_from_slice(&item.key());
             let (key_len, value_len) = (bytes.len() - start, item.value_len());
@@ -43,17 +41,17 @@ impl CopyCursor {
             item.copy_value(&mut bytes[start + key_len..]);
             spans.push(Span { start, key_len, value_len, expires_at: item.meta().expires_at });
         });
-        let holds = (bytes.capacity() + spans.capacity() * size_of::<Span>()) as u64;
-        held.fetch_add(holds, Relaxed);
-        CopyCursor { bytes, spans, at: None, held: held.clone(), holds }
+        let own_bytes = (bytes.capacity() + spans.capacity() * size_of::<Span>()) as u64;
+        total_bytes.fetch_add(own_bytes, Relaxed);
+        CopyCursor { bytes, spans, at: None, total_bytes: total_bytes.clone(), own_bytes }
     }
 
     fn span(&self) -> &Span {
-        let at = self.at.expect("the cursor stands on an entry");
+        let at = self.at.expect("the cursor is valid");
         &self.spans[at]
     }
 
-    fn place(&mut self, at: usize) -> bool {
+    fn move_to(&mut self, at: usize) -> bool {
         self.at = Some(at).filter(|&at| at < self.spans.len());
         self.valid()
     }
@@ -61,7 +59,7 @@ impl CopyCursor {
 
 impl Drop for CopyCursor {
     fn drop(&mut self) {
-        self.held.fetch_sub(self.holds, Relaxed);
+        self.total_bytes.fetch_sub(self.own_bytes, Relaxed);
     }
 }
 
@@ -71,11 +69,11 @@ impl ForwardCursor for CopyCursor {
     }
 
     fn first(&mut self) -> Result<bool> {
-        Ok(self.place(0))
+        Ok(self.move_to(0))
     }
 
     fn advance(&mut self) -> Result<bool> {
-        Ok(self.place(self.at.map_or(0, |at| at + 1)))
+        Ok(self.move_to(self.at.map_or(0, |at| at + 1)))
     }
 
     fn valid(&self) -> bool {

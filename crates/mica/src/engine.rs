@@ -1,12 +1,9 @@
-//! The engine's face: the house's contract over a [`Store`].
+//! The `Engine` implementation over a [`Store`].
 //!
-//! Not durable: what is written is gone with the process, whatever durability a write asks for, and
-//! `capabilities` says so. Syncing and flushing have nothing to do. A copy on a medium would not open
-//! as a table, so checkpoints are refused.
+//! Nothing is durable, whatever durability a write requests; `capabilities` says so. `sync` and
+//! `flush` do nothing. Checkpoints are rejected, because a copy could not be opened.
 //!
-//! Invariant: a batch of several operations takes effect at one moment.
-//!
-//! Source: the contract is `siltstone_engine::contract`'s.
+//! Invariant: a batch takes effect atomically.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -28,7 +25,7 @@ use crate::store::Store;
 /// The engine's name.
 pub(crate) const NAME: &str = "mica";
 
-/// An open table of the mica engine.
+/// An open table of the `mica` engine.
 pub struct Mica {
     store: Arc<Store>,
     closed: AtomicBool,
@@ -36,7 +33,7 @@ pub struct Mica {
 }
 
 impl Mica {
-    /// An empty table, which is all that there can be at open.
+    /// Opens an empty table.
     ///
     /// # Errors
     /// As [`Store::new`].
@@ -45,8 +42,8 @@ impl Mica {
         Ok(Mica { store, closed: AtomicBool::new(false), cursors: Arc::default() })
     }
 
-    /// What is behind it, for bursts and for what the contract does not have. It stays usable when
-    /// the table is closed, for who holds it.
+    /// The store, for bursts and for what the `Engine` trait does not offer. It stays usable after
+    /// `close`.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
     }
@@ -100,12 +97,12 @@ impl Engine for Mica {
             1 => requests.next().map_or(Outcome::Missing, |r| self.store.one(&r, &mut ()).outcome),
             _ => self.store.batch(&requests.collect::<Vec<_>>()),
         };
-        // The largest key with the largest value fits by its options.
+        // The options guarantee room for the largest key with the largest value.
         let limit = self.store.max_value_bytes() as u64;
         outcome.failure("batch", batch.user_bytes(), limit).map_or(Ok(()), Err)
     }
 
-    /// At one moment; the table stands still meanwhile.
+    /// Atomic; blocks other operations meanwhile.
     fn clear(&self) -> Result<()> {
         self.check_open()?;
         self.store.clear();
@@ -121,7 +118,7 @@ impl Engine for Mica {
         Ok(Box::new(Forward::new(CopyCursor::of(&self.store, &self.cursors))))
     }
 
-    /// Each is as likely as any other.
+    /// Uniformly distributed over the keys.
     fn random_key(&self, below: &mut dyn FnMut(u64) -> u64) -> Result<Option<Vec<u8>>> {
         self.check_open()?;
         Ok(self.store.random_key(below))
@@ -145,13 +142,13 @@ impl Engine for Mica {
         let bytes = self.store.memory().values().sum();
         progress(0, bytes);
         let mut report = VerifyReport { bytes, ..VerifyReport::default() };
-        report.entries = self.store.examine(&mut report.damage);
+        report.entries = self.store.verify(&mut report.damage);
         progress(bytes, bytes);
         Ok(report)
     }
 
     fn stats(&self) -> Stats {
-        let (tally, counters) = self.store.counted();
+        let (tally, counters) = self.store.counter_values();
         let mut memory = self.store.memory();
         memory.insert("cursors", self.cursors.load(Relaxed));
         Stats {

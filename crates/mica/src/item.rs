@@ -1,25 +1,26 @@
-//! An item: what is stored for a key.
+//! Item layout.
 //!
 //! ```text
-//! word   0            1         then, where the bits say so             then          then
-//!        header       keyhash   expiry (ms)   stamp   flags, marks      key, padded   value, padded
+//! word   0            1         then, where the bits say so             then         then
+//!        header       keyhash   expiry (ms)   stamp   flags, marks      key, padded  value, padded
 //!
 //! header   63 .. 60  59 .. 56  55 .......... 35  34 ...... 18  17 ........ 0
-//!          mark      bits      value's bytes     key's bytes   words in all, as first written
+//!          mark      bits      value's bytes     key's bytes   size in words, as first written
 //! ```
 //!
-//! The mark tells the log's head whether the item was used, or when (see `cache`). Flags are the low
-//! 32 bits of their word, marks of a server the next 8.
+//! The access mark records for the log's head whether the item was used, or when (see
+//! `cache_mode`). Flags are the low 32 bits of their word; server marks are the next 8. The stamp
+//! is the CAS version.
 //!
-//! "Words in all" stays when a shorter value is written in place: in a log it is the way to the next
-//! item. Keys and values begin at words, so that they are compared and copied by words; that costs
-//! seven bytes an item at most for each. An item of 8 + 8 bytes takes 32.
+//! The size does not change when a shorter value is written in place, because the log uses it to
+//! find the next item. Keys and values are word-aligned, to be compared and copied by words; this
+//! costs up to seven bytes for each. An item of 8 + 8 bytes takes 32.
 //!
-//! An item may be overwritten while it is read. So nothing of a header is believed before it was
-//! checked that it names no word outside of its memory ([`Item::parse`]), and nothing of the rest
-//! before the caller has looked at the version or the tail again.
+//! An item may be overwritten while it is read. Therefore a header is validated to stay within its
+//! memory ([`Item::parse`]) before use, and everything else is trusted only after the caller has
+//! rechecked the version or the tail.
 //!
-//! Source: thesis, section 5.3.3, "Circular Log"; the layout is ours.
+//! Source: thesis, section 5.3.3, "Circular Log".
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -38,26 +39,26 @@ const FLAG_AT: u32 = SIZE_BITS + KEY_BITS + VALUE_BITS;
 const EXPIRES: u64 = 1 << FLAG_AT;
 const STAMPED: u64 = 2 << FLAG_AT;
 const FLAGGED: u64 = 4 << FLAG_AT;
-/// Deleted, superseded, or no item at all: nothing is lost when the head passes.
+/// Deleted, superseded, or filler: the head skips it without an eviction.
 const DEAD: u64 = 8 << FLAG_AT;
 const MARK_AT: u32 = FLAG_AT + 4;
 
-/// How many marks there are.
+/// Number of access marks.
 pub(crate) const MARKS: u64 = 16;
 
 /// The largest value, in bytes.
 pub const MAX_VALUE_BYTES: usize = 1 << 20;
 
-/// What is stored beside a value.
+/// Metadata of a value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// When the item starts to read as missing, in milliseconds since 1970.
+    /// Expiry time, in milliseconds since 1970; the item is missing from then on.
     pub expires_at: Option<Timestamp>,
-    /// What the client keeps with the value, as memcached's clients do.
+    /// Opaque client flags, as in memcached.
     pub flags: u32,
-    /// What a server keeps with the value: bits that mean something to it alone.
+    /// Opaque bits for a server.
     pub marks: u8,
-    /// What compare-and-set compares: another after each write. 0 in a store without stamps.
+    /// CAS version, changed by each write; 0 in a store without CAS.
     pub stamp: u64,
 }
 
@@ -92,13 +93,13 @@ impl NewItem<'_> {
         bits
     }
 
-    /// Words that it takes.
+    /// Its size in words.
     #[inline]
     pub(crate) fn words(&self) -> usize {
         key_at(self.bits()) + words_for(self.key.len()) + words_for(self.value.len())
     }
 
-    /// Writes it to the first of these words, as one of `size` words in all.
+    /// Writes it to the first of `words`, with a total size of `size` words.
     #[inline]
     pub(crate) fn write(&self, words: &[AtomicU64], size: usize) {
         let bits = self.bits();
@@ -130,44 +131,44 @@ impl NewItem<'_> {
     }
 }
 
-/// Where the key begins, in words.
+/// Offset of the key, in words.
 #[inline(always)]
 fn key_at(header: u64) -> usize {
-    // By the bits; to count them costs fifteen instructions on processors without one for it.
-    const BY_BITS: [u8; 8] = [2, 3, 3, 4, 3, 4, 4, 5];
-    BY_BITS[(header >> FLAG_AT) as usize & 7] as usize
+    // A table lookup; a popcount takes fifteen instructions on CPUs without one.
+    const KEY_OFFSET_BY_BITS: [u8; 8] = [2, 3, 3, 4, 3, 4, 4, 5];
+    KEY_OFFSET_BY_BITS[(header >> FLAG_AT) as usize & 7] as usize
 }
 
-/// Words in all of the item with this header.
+/// The item's size in words, from its header.
 #[inline(always)]
 pub(crate) fn size_of(header: u64) -> usize {
     (header & ((1 << SIZE_BITS) - 1)) as usize
 }
 
-/// Whether nothing is lost with the item that has this header.
+/// Whether the item with this header is dead.
 pub(crate) fn is_dead(header: u64) -> bool {
     header & DEAD != 0
 }
 
-/// The mark in a header.
+/// The access mark in a header.
 #[inline(always)]
 pub(crate) fn mark_of(header: u64) -> u64 {
     header >> MARK_AT
 }
 
-/// The header with another mark.
+/// The header with another access mark.
 #[inline(always)]
-pub(crate) fn marked(header: u64, mark: u64) -> u64 {
+pub(crate) fn with_mark(header: u64, mark: u64) -> u64 {
     debug_assert!(mark < MARKS);
     header & !((MARKS - 1) << MARK_AT) | mark << MARK_AT
 }
 
-/// The header of so many words that hold no item.
+/// The header of a filler of this many words.
 pub(crate) fn filler(words: usize) -> u64 {
     words as u64 | DEAD
 }
 
-/// An item in its memory.
+/// An item in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Item<'a> {
     words: &'a [AtomicU64],
@@ -175,7 +176,7 @@ pub(crate) struct Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// The item at the beginning of these words; `None` if they cannot be one.
+    /// Parses the item at the start of `words`; `None` if the header is invalid.
     #[inline]
     pub(crate) fn parse(words: &'a [AtomicU64]) -> Option<Self> {
         let first = words.first()?;
@@ -197,19 +198,19 @@ impl<'a> Item<'a> {
         key_at(self.header) + words_for(self.key_len())
     }
 
-    /// Bytes of the value.
+    /// Length of the value in bytes.
     #[inline(always)]
     pub(crate) fn value_len(&self) -> usize {
         (self.header >> VALUE_AT) as usize & ((1 << VALUE_BITS) - 1)
     }
 
-    /// Words in all.
+    /// Size in words.
     #[inline(always)]
     pub(crate) fn size(&self) -> usize {
         size_of(self.header)
     }
 
-    /// Its words.
+    /// The item's words.
     pub(crate) fn words(&self) -> &'a [AtomicU64] {
         self.words
     }
@@ -219,7 +220,7 @@ impl<'a> Item<'a> {
         self.words[1].load(Relaxed)
     }
 
-    /// Whether it is this key's. The hash alone is never enough.
+    /// Whether the item has this key. An equal hash alone is never enough.
     #[inline]
     pub(crate) fn is_of(&self, hash: u64, key: &[u8]) -> bool {
         self.hash() == hash
@@ -227,7 +228,7 @@ impl<'a> Item<'a> {
             && words::equal(&self.words[key_at(self.header)..], key)
     }
 
-    /// What is stored beside the value.
+    /// The metadata.
     #[inline]
     pub(crate) fn meta(&self) -> Meta {
         let mut meta = Meta::default();
@@ -248,33 +249,33 @@ impl<'a> Item<'a> {
         meta
     }
 
-    /// Copies the value out; the buffer must have its length.
+    /// Copies the value to `buffer`, which must have its length.
     #[inline]
     pub(crate) fn copy_value(&self, buffer: &mut [u8]) {
         words::load(&self.words[self.value_at()..], buffer);
     }
 
-    /// The key, copied.
+    /// A copy of the key.
     pub(crate) fn key(&self) -> Vec<u8> {
         let mut key = vec![0; self.key_len()];
         words::load(&self.words[key_at(self.header)..], &mut key);
         key
     }
 
-    /// Notes that nothing is lost with it.
-    pub(crate) fn die(&self) {
+    /// Marks the item as dead.
+    pub(crate) fn mark_dead(&self) {
         self.words[0].store(self.header | DEAD, Relaxed);
     }
 
-    /// What the head will learn of its use.
+    /// The access mark.
     #[inline(always)]
     pub(crate) fn mark(&self) -> u64 {
         mark_of(self.header)
     }
 
-    /// Notes how it was used.
+    /// Sets the access mark.
     pub(crate) fn set_mark(&self, mark: u64) {
-        self.words[0].store(marked(self.header, mark), Relaxed);
+        self.words[0].store(with_mark(self.header, mark), Relaxed);
     }
 }
 
@@ -284,13 +285,13 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn is_an_item_of_its_own_key_alone_whatever_the_hash() {
+    fn item_matches_only_its_own_key() {
         let item = NewItem { hash: 5, key: b"key-1", value: b"v", meta: Meta::default() };
         let words: Vec<_> = (0..item.words()).map(|_| AtomicU64::new(0)).collect();
         item.write(&words, words.len());
         let item = Item::parse(&words).unwrap();
         assert!(item.is_of(5, b"key-1"));
-        // The bytes behind a shorter key and in front of a longer one are padding: zeros, as these are.
+        // The bytes after a shorter key and before a longer one are padding: zeros, as these are.
         for key in [&b"key-"[..], b"key-2", b"key-1\0", b"key-1\0\0\0", b"", b"key-12345"] {
             assert!(!item.is_of(5, key), "{}", key.escape_ascii());
         }
@@ -303,7 +304,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn does_an_item_come_back_as_it_was_written(
+        fn item_round_trips(
             key in proptest::collection::vec(any::<u8>(), 1..40),
             value in proptest::collection::vec(any::<u8>(), 0..60),
             expires_at: Option<u64>,
@@ -329,9 +330,9 @@ mod tests {
             prop_assert!(!item.is_of(77, &longer));
         }
 
-        /// What a reader gets when it is overtaken.
+        /// What a reader may see during a concurrent overwrite.
         #[test]
-        fn does_any_header_stay_within_its_words(header: u64, len in 0usize..300) {
+        fn arbitrary_header_stays_within_its_words(header: u64, len in 0usize..300) {
             let words = memory(len);
             if let Some(first) = words.first() {
                 first.store(header, Relaxed);
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn do_the_largest_key_and_value_fit_in_a_header() {
+    fn largest_key_and_value_fit_in_header() {
         let key = vec![1; siltstone_engine::MAX_KEY_BYTES];
         let value = vec![2; MAX_VALUE_BYTES];
         let meta = Meta { expires_at: Some(1), flags: 1, marks: 1, stamp: 1 };

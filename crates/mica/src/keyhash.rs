@@ -1,33 +1,33 @@
-//! What the 64 bits of a keyhash are for.
+//! How the 64 bits of a keyhash are used.
 //!
 //! ```text
 //! 63 ........ 48 47 ............ 16 15 ........ 0
-//! partition      bucket             tag           no bit serves twice
+//! partition      bucket             tag           the ranges do not overlap
 //! ```
 //!
-//! The client computes the hash, under the seed that the store tells it, and sends it along: nobody
-//! hashes a key again. A hash that is not the key's harms only who sent it: an item is found under
-//! the hash it was stored with, and keys are always compared.
+//! A client computes the hash with the store's seed and sends it along, so that the store need not
+//! hash keys. A wrong hash affects only its sender: an item is found only under the hash it was
+//! stored with, and keys are always compared.
 //!
 //! Source: thesis, sections 5.3.1 and 5.3.3.
 
-/// Bits that choose the partition.
+/// Maximum number of partition bits.
 pub(crate) const MAX_PARTITION_BITS: u32 = 16;
 
-/// The partition among 2^`bits`.
+/// The partition, one of 2^`bits`.
 #[inline(always)]
 pub(crate) fn partition(hash: u64, bits: u32) -> usize {
-    // Two shifts, because one by 64 would be none.
+    // Two shifts, because a shift by 64 would overflow.
     (hash >> 1 >> (63 - bits)) as usize
 }
 
-/// The bucket among `count`, any number up to 2^32.
+/// The bucket, one of `count`, which may be any number up to 2^32.
 #[inline(always)]
 pub(crate) fn bucket(hash: u64, count: usize) -> usize {
     ((u64::from((hash >> 16) as u32) * count as u64) >> 32) as usize
 }
 
-/// The tag, never 0: that is what an empty entry has.
+/// The tag, never 0: an empty entry is 0.
 #[inline(always)]
 pub(crate) fn tag(hash: u64) -> u64 {
     (hash & 0xffff).max(1)
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn do_the_parts_not_overlap() {
+    fn bit_ranges_do_not_overlap() {
         for bit in 0..64 {
             let hash = 1u64 << bit;
             let parts = [

@@ -1,49 +1,47 @@
-//! A walk over keys, a bucket at a time, beside everything else that goes on.
+//! Incremental key iteration, one bucket at a time, concurrent with other operations.
 //!
 //! ```text
 //! partition 0              partition 1
-//! │ 0 │ 1 │ 2 │ … │ n-1 │  │ n │ n+1 │ …       places: main buckets with their chains, counted through
-//!           └── its keys are copied at one moment, then those of the next
+//! │ 0 │ 1 │ 2 │ … │ n-1 │  │ n │ n+1 │ …       buckets, numbered across partitions
+//!           └── its keys are copied atomically, then those of the next bucket
 //! ```
 //!
-//! An item stays in its bucket as long as it is there. So a key that is there throughout a walk is met exactly
-//! once, one that comes or goes meanwhile may be met or not, and a walk can be taken up again at a place by
-//! somebody who knows nothing but its number. It takes the memory of one bucket's keys; a cursor, which shows all
-//! as of one moment, has to copy everything.
-//!
-//! Source: ours; Redis's SCAN promises the same.
+//! An item never changes its bucket. So a key that exists during the whole iteration is returned
+//! exactly once, a key that is added or removed meanwhile at most once, and the iteration can be
+//! resumed from a bucket number alone: the guarantees of Redis's SCAN. Memory: the keys of one
+//! bucket. A cursor, which is a snapshot, has to copy everything.
 
 use crate::store::Store;
 
-/// How many keys a window of buckets is to have on average.
+/// Average number of keys in a window of buckets.
 const WINDOW_KEYS: u64 = 8;
-/// A window hardly has more keys than this; of one that has, some are not drawn by chance.
+/// Maximum number of keys sampled in a window; more are rare, and the excess is never drawn.
 const MAX_WINDOW_KEYS: u64 = 64;
-/// Windows that are drawn before the first key behind one has to do: one in eight succeeds.
+/// Windows drawn before falling back to the first key. One draw in eight succeeds.
 const MAX_DRAWS: usize = 256;
 
 impl Store {
-    /// A key drawn by chance; `None` if there is none. The buckets are cut into windows of equal
-    /// length, the longer the fewer keys there are. A window is drawn, and a place in it, in vain
-    /// if it has fewer keys than that: so each key is as likely as any other. `below` draws a
-    /// number below the given one.
+    /// A random key, uniformly distributed; `None` if there is none. Buckets are grouped into
+    /// windows of equal length, which depends on the number of keys. Rejection sampling: a window
+    /// and a position in it are drawn, and rejected if the window has fewer keys. `below(n)`
+    /// returns a random number below `n`.
     pub fn random_key(&self, below: &mut dyn FnMut(u64) -> u64) -> Option<Vec<u8>> {
-        let (places, items) = (self.places(), self.items().max(1));
-        let length = (WINDOW_KEYS * places / items).clamp(1, places);
+        let (buckets, items) = (self.bucket_count(), self.items().max(1));
+        let length = (WINDOW_KEYS * buckets / items).clamp(1, buckets);
         let mut window = Vec::new();
         for _ in 0..MAX_DRAWS {
-            let first = length * below(places.div_ceil(length));
+            let first = length * below(buckets.div_ceil(length));
             window.clear();
-            for place in first..(first + length).min(places) {
-                self.keys_at(place, |key| window.push(key));
+            for place in first..(first + length).min(buckets) {
+                self.keys_in_bucket(place, |key| window.push(key));
             }
-            // One window is all there is: nothing need be drawn in vain.
-            let among = if length == places { window.len() as u64 } else { MAX_WINDOW_KEYS };
+            // With a single window no draw needs to be rejected.
+            let among = if length == buckets { window.len() as u64 } else { MAX_WINDOW_KEYS };
             let at = below(among.max(1)) as usize;
             if at < window.len() {
                 return Some(window.swap_remove(at));
             }
-            if length == places {
+            if length == buckets {
                 return None;
             }
         }
@@ -52,46 +50,46 @@ impl Store {
     }
 }
 
-/// A walk over keys, which begins before the first.
+/// A key iterator, initially before the first key.
 pub struct Keys<'s> {
     store: &'s Store,
-    /// Behind the bucket that was read last.
+    /// The bucket after the one read last.
     next: u64,
-    /// The keys of that bucket.
+    /// The keys of the bucket read last.
     keys: Vec<Vec<u8>>,
-    /// How many of them were given.
-    given: usize,
+    /// Number of these keys already returned.
+    returned: usize,
 }
 
 impl<'s> Keys<'s> {
-    /// A walk from a place on; 0 is the first.
+    /// Iterates from a bucket on; 0 is the first.
     pub(crate) fn of(store: &'s Store, place: u64) -> Self {
-        Keys { store, next: place, keys: Vec::new(), given: 0 }
+        Keys { store, next: place, keys: Vec::new(), returned: 0 }
     }
 
-    /// Goes to the next key; whether there is one.
+    /// Moves to the next key; returns whether there is one.
     pub fn advance(&mut self) -> bool {
-        while self.given >= self.keys.len() {
-            (self.given, self.next) = (0, self.next.saturating_add(1));
+        while self.returned >= self.keys.len() {
+            (self.returned, self.next) = (0, self.next.saturating_add(1));
             self.keys.clear();
-            if !self.store.keys_at(self.next - 1, |key| self.keys.push(key)) {
+            if !self.store.keys_in_bucket(self.next - 1, |key| self.keys.push(key)) {
                 return false;
             }
         }
-        self.given += 1;
+        self.returned += 1;
         true
     }
 
-    /// The key.
+    /// The current key.
     ///
     /// # Panics
-    /// If the walk stands on none.
+    /// If there is no current key.
     pub fn key(&self) -> &[u8] {
-        &self.keys[self.given - 1]
+        &self.keys[self.returned - 1]
     }
 
-    /// Where a walk goes on behind this key; `None` if there are others in its bucket.
+    /// The bucket from which to resume after this key; `None` within a bucket.
     pub fn place(&self) -> Option<u64> {
-        (self.given == self.keys.len()).then_some(self.next)
+        (self.returned == self.keys.len()).then_some(self.next)
     }
 }

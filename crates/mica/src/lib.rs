@@ -1,6 +1,6 @@
-//! The `mica` engine: a cache or a store in memory, partitioned by core.
+//! The `mica` engine: an in-memory cache or store, partitioned by core. Not durable.
 //!
-//! # How a put travels
+//! # Write path
 //! ```text
 //! request (keyhash, key, value)
 //!   │ leading bits of the keyhash
@@ -9,52 +9,50 @@
 //!   │ middle bits                       cache mode                  store mode
 //!   ▼
 //! bucket ─ version odd (crew, crcw) ─┬─ fits the old place: there ──┬─ fits the old block: there
-//!   │ low bits: the tag              ├─ append to the log; what     ├─ a block of the smallest class
-//!   ▼                                │  the head meets goes         │  that has one; full is an error
-//! entry = tag + offset ──────────────┴─ full bucket: oldest goes ───┴─ full bucket: a spare one more
+//!   │ low bits: the tag              ├─ append to the log; the head ├─ a block of the smallest
+//!   ▼                                │  evicts the oldest items     │  class that has one; or full
+//! entry = tag + offset ──────────────┴─ bucket full: evict oldest ──┴─ bucket full: chain one more
 //! ```
-//! # How a get travels
-//! By the same bits to a bucket; each entry with the tag leads to an item; the whole key is compared;
-//! the value is copied to where the caller wants it; and where others may write meanwhile, version
-//! and tail must be as they were before, else from the beginning. In a burst, buckets and items of
-//! later requests are fetched while one is done.
+//! # Read path
+//! The same bits select a bucket. Each entry with the tag leads to an item, whose whole key is
+//! compared; then the value is copied to the caller's buffer. If there are concurrent writers, the
+//! read is retried unless the bucket's version and the log's tail are unchanged afterwards. In a
+//! burst, the buckets and items of later requests are prefetched while one is executed.
 //!
-//! | module | one idea |
+//! | module | contents |
 //! | --- | --- |
-//! | [`request`] | what may be asked, and what is answered |
-//! | [`store`] | partitions; bursts in stages |
-//! | `partition` | every operation; `cache` and `keep`, the two modes |
-//! | `index` | buckets; `lossy` and `lossless` |
-//! | `space` | where items lie: `log` and `fits` |
-//! | [`version`] | reads without a store, writes that readers notice |
-//! | [`ring`] | offsets that tell what was overwritten |
-//! | [`turnstile`] | many inside, or one alone |
-//! | [`held`] | the locks that a burst keeps |
-//! | [`visits`] | who does bursts, or who reads, thinks and writes |
-//! | `mapping`, `prefetch` | memory of huge pages; cache lines before they are needed |
+//! | [`request`] | requests and responses |
+//! | [`store`] | partitions; pipelined bursts |
+//! | `partition` | all operations; `cache_mode` and `store_mode` |
+//! | `index` | hash index: `lossy` (cache mode) and `lossless` (store mode) |
+//! | `space` | item memory: `log` (cache mode) and `fits` (store mode) |
+//! | [`version`] | per-bucket seqlock: optimistic reads |
+//! | [`ring`] | log offsets that reveal overwritten items |
+//! | [`brlock`] | big-reader lock: shared for bursts, exclusive for mode changes |
+//! | [`burst_locks`] | partition locks that a burst keeps |
+//! | [`two_mode_lock`] | excludes bursts and keyed read-modify-writes from each other |
+//! | `mapping`, `prefetch` | huge-page memory; cache-line prefetch |
 //! | `item`, `words`, `keyhash` | layouts |
-//! | [`sync`] | atomics and locks, real ones or loom's |
-//! | [`options`], `counters`, [`lines`], `cursor`, `engine` | the rest |
+//! | [`sync`] | atomics and locks, real or loom's |
+//! | [`options`], `counters`, [`lines`], `keys`, `cursor`, `engine` | the rest |
 //!
-//! # What is promised
-//! * No operation answers with another key's value: keys are compared whole, always.
-//! * Single operations, and batches, are linearizable in every access mode.
-//! * In store mode nothing goes that was not deleted; full is an error, and nothing has changed.
-//! * Memory is what `memory` says, from open to close; cursors, which copy the table, come on top. [`Keys`]
-//!   walks without a copy.
-//!
-//! Nothing survives the process.
+//! # Guarantees
+//! * An operation never returns another key's value: whole keys are always compared.
+//! * Single operations and batches are linearizable in every access mode.
+//! * In store mode no item is evicted; a full store is an error that changes nothing.
+//! * Memory is the `memory` option, from open to close. Cursors, which copy the table, add to it;
+//!   [`Keys`] iterates without a copy.
 //!
 //! Source: H. Lim, "Resource-Efficient Data-Intensive System Designs for High Performance and
-//! Capacity", CMU-CS-15-132, 2015, chapter 5; H. Lim, D. Han, D. G. Andersen, M. Kaminsky, "MICA",
-//! NSDI 2014.
+//! Capacity", CMU-CS-15-132, 2015, chapter 5 ("the thesis"); H. Lim, D. Han, D. G. Andersen,
+//! M. Kaminsky, "MICA", NSDI 2014.
 
-pub mod held;
+pub mod brlock;
+pub mod burst_locks;
 pub mod ring;
 pub mod sync;
-pub mod turnstile;
+pub mod two_mode_lock;
 pub mod version;
-pub mod visits;
 
 #[cfg(not(loom))]
 mod counters;
@@ -98,11 +96,12 @@ pub use keys::Keys;
 #[cfg(not(loom))]
 pub use mapping::Mapping;
 #[cfg(not(loom))]
-pub use options::{Mode, Options};
+pub use options::{Mode, Options, RENAMED_OPTIONS};
 #[cfg(not(loom))]
-pub use partition::cache::Eviction;
+pub use partition::cache_mode::Eviction;
 #[cfg(not(loom))]
 pub use request::{Action, Answer, Outcome, Output, Request, Value, Values, is_memory_full};
 #[cfg(not(loom))]
 pub use store::Store;
+pub use two_mode_lock as visits;
 pub use version::Access;

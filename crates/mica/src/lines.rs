@@ -1,10 +1,8 @@
-//! How many cache lines an operation touches: counted in the code, if the feature `lines` is on.
+//! Counts the cache lines that an operation touches, with the feature `lines`.
 //!
-//! Each word that an operation reads or writes of the index, the log or the heap is noted by the
-//! line of 64 bytes that it lies on; lines count once. The partition's own few words (the log's
-//! tail, the lock) are left out: they are in the first cache all the time.
-//!
-//! Source: ours.
+//! Each access to a word of the index, the log or the heap records the 64-byte line of the word; a
+//! line counts once. The partition's own few words (log tail, lock) are not counted, because they
+//! stay in the L1 cache.
 
 use std::sync::atomic::AtomicU64;
 #[cfg(feature = "lines")]
@@ -12,16 +10,16 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 #[cfg(feature = "lines")]
 thread_local! {
-    /// `None` while nobody counts.
+    /// `None` while this thread does not count.
     static TOUCHED: std::cell::RefCell<Option<Vec<usize>>> = const { std::cell::RefCell::new(None) };
 }
 
-/// How many threads count. A program that could count and does not shall be as fast as one that cannot, and
-/// a thread's own word would be asked for dozens of times an operation.
+/// Number of threads that count. Checking this first keeps the cost low while no thread counts; the
+/// thread-local would be accessed dozens of times per operation.
 #[cfg(feature = "lines")]
 static COUNTING: AtomicUsize = AtomicUsize::new(0);
 
-/// Notes the lines of these words.
+/// Records the lines of these words.
 #[inline(always)]
 pub(crate) fn touch(words: &[AtomicU64]) {
     #[cfg(feature = "lines")]
@@ -46,19 +44,19 @@ fn note(words: &[AtomicU64]) {
     });
 }
 
-/// Notes the line of this word.
+/// Records the line of this word.
 #[inline(always)]
 pub(crate) fn touch_one(word: &AtomicU64) {
     touch(std::slice::from_ref(word));
 }
 
-/// Begins to count what this thread touches.
+/// Starts counting on this thread.
 pub fn begin() {
     #[cfg(feature = "lines")]
     COUNTING.fetch_add(usize::from(TOUCHED.replace(Some(Vec::new())).is_none()), Relaxed);
 }
 
-/// Lines touched by this thread since it began to count; `None` if they are not counted.
+/// Stops counting; returns the lines touched by this thread, or `None` without the feature.
 pub fn end() -> Option<usize> {
     #[cfg(feature = "lines")]
     return TOUCHED.take().map(|touched| {

@@ -1,27 +1,28 @@
-//! Memory for logs, heaps and indexes: mapped, huge pages where they are granted, as atomic words.
+//! Mapped memory for logs, heaps and indexes, as atomic words, with huge pages if available.
 //!
 //! ```text
-//! how a region is had, in this order                            pages     end of the log
-//!   mirrored   a memory file of reserved huge pages, mapped twice   2 MiB     seamless
-//!   mirrored   a memory file, where the system gives such files     2 MiB     seamless
-//!              transparent huge pages
-//!   plain      anonymous memory, advised to be of huge pages        2 MiB *   items are not split
-//!   plain      the allocator's memory, under Miri                   any       items are not split
-//!   * where transparent huge pages are on; else 4 KiB
+//! kinds of regions, in order of preference                        pages     end of a log
+//!   mirrored   memory file on reserved huge pages, mapped twice     2 MiB     seamless
+//!   mirrored   memory file, if the system supports transparent      2 MiB     seamless
+//!              huge pages for such files
+//!   plain      anonymous memory with huge-page advice               2 MiB *   items are not split
+//!   plain      allocator memory, under Miri                         any       items are not split
+//!   * if transparent huge pages are enabled; otherwise 4 KiB
 //!
 //! mirrored:   address   base ........ base+n ........ base+2n
 //!             file      0 ........... n | 0 ......... n
 //! ```
 //!
-//! A mirror is worth less than huge pages are: where a memory file would have small ones only, the
-//! choice falls on plain memory, unless a mirror is asked for.
+//! Huge pages are worth more than a mirror: if a memory file would have small pages only, plain
+//! memory is used, unless a mirror is requested.
 //!
-//! Memory is local to the NUMA node of the thread that touches it first, which is the kernel's rule:
-//! a partition is filled by the core that serves it. Nothing more is done for nodes.
+//! Memory is local to the NUMA node of the thread that touches it first, which is the kernel's
+//! rule; a partition is filled by the core that serves it. There is no other NUMA support.
 //!
-//! All accesses go through atomic words, so however they meet they are defined. Of the two addresses of a
-//! mirrored word a lap uses one only: an item is written and read from where it begins. The compiler takes
-//! them for two words, so what is stored by one must not be looked for by the other without a fence between.
+//! All accesses go through atomic words, so concurrent ones are defined. Of the two addresses of a
+//! mirrored word, one lap uses only one: an item is written and read from its start. The compiler
+//! treats them as two words, so a store to one must not be read through the other without a fence
+//! between.
 //!
 //! Source: thesis, section 5.3.3, "Low-level memory management".
 
@@ -36,30 +37,30 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 /// Bytes of a word.
-pub(crate) const WORD: usize = size_of::<u64>();
-/// The smallest pages there are.
-const SMALL_PAGE: usize = 4 << 10;
-/// Huge pages of the machines that we know.
-pub(crate) const HUGE_PAGE: usize = 2 << 20;
+pub(crate) const WORD_BYTES: usize = size_of::<u64>();
+/// The smallest page size.
+const SMALL_PAGE_BYTES: usize = 4 << 10;
+/// The huge page size on supported machines.
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// How the end of a log is mapped.
+/// How a log is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mapping {
-    /// Mirrored if that costs no huge pages.
+    /// Mirrored if that keeps huge pages.
     Auto,
-    /// Mirrored; an error where it is refused.
+    /// Mirrored, or an error.
     Mirrored,
     /// Not mirrored.
     Plain,
 }
 
-/// Words that begin with zeros. Freed on drop.
+/// Zero-initialized words. Unmapped on drop.
 #[derive(Debug)]
 pub(crate) struct Region {
     base: NonNull<AtomicU64>,
     /// Words of memory.
     words: usize,
-    /// Words of addresses: twice as many in a mirrored region.
+    /// Addressable words: twice as many in a mirrored region.
     addresses: usize,
 }
 
@@ -69,7 +70,7 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Words that are mapped once; one at least.
+    /// Maps words once, at least one.
     ///
     /// # Errors
     /// If the system has no such memory.
@@ -82,25 +83,25 @@ impl Region {
         let base =
             unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE)? };
         let region = Region::new(base.cast(), words, false)?;
-        if bytes >= HUGE_PAGE {
+        if bytes >= HUGE_PAGE_BYTES {
             // SAFETY: just mapped; the advice changes no byte. Without it pages are smaller.
             let _ = unsafe { madvise(base, bytes, Advice::LinuxHugepage) };
         }
         Ok(region)
     }
 
-    /// Words of the allocator, which Miri can follow.
+    /// Words from the allocator, which Miri can track.
     #[cfg(miri)]
     pub(crate) fn plain(words: usize) -> io::Result<Self> {
         let all: Box<[AtomicU64]> = (0..words.max(1)).map(|_| AtomicU64::new(0)).collect();
         Region::new(Box::into_raw(all).cast(), words.max(1), false)
     }
 
-    /// Words whose end is followed by their beginning, if they fill pages. With `Auto` a plain
-    /// region where a mirror would cost huge pages or is refused.
+    /// Maps a log whose end is followed by its beginning, if it consists of whole pages. With
+    /// `Auto` the region is plain if a mirror would cost huge pages or is unavailable.
     ///
     /// # Errors
-    /// If the system has no such memory, or a mirror that was asked for would end within a page.
+    /// If the system has no such memory, or a requested mirror would end within a page.
     pub(crate) fn for_log(words: usize, mapping: Mapping) -> io::Result<Self> {
         if cfg!(miri) {
             return Region::plain(words);
@@ -119,9 +120,9 @@ impl Region {
         }
     }
 
-    /// Mirrored, of huge pages that were reserved for memory files.
+    /// Mirrored, on huge pages reserved for memory files.
     fn reserved(words: usize) -> io::Result<Self> {
-        match words.is_multiple_of(HUGE_PAGE / WORD) {
+        match words.is_multiple_of(HUGE_PAGE_BYTES / WORD_BYTES) {
             true => Region::mirrored(words, true),
             false => Err(io::ErrorKind::InvalidInput.into()),
         }
@@ -135,8 +136,8 @@ impl Region {
     #[cfg(not(miri))]
     fn mirrored(words: usize, is_reserved: bool) -> io::Result<Self> {
         let bytes = bytes_of(words)?;
-        if words.checked_mul(WORD) != Some(bytes) {
-            // Behind the words the page would go on, and the beginning would not follow.
+        if words.checked_mul(WORD_BYTES) != Some(bytes) {
+            // The last page would extend past the words, and the beginning would not follow.
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let twice = bytes.checked_mul(2).ok_or(io::ErrorKind::InvalidInput)?;
@@ -147,23 +148,24 @@ impl Region {
         let file = memfd_create(c"siltstone-mica", flags)?;
         ftruncate(&file, bytes as u64)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // Anywhere at first, to hear whether there are so many huge pages. To be refused over
-        // addresses that are taken would leave a hole, where another thread may map something.
+        // First anywhere, to learn whether there are enough huge pages. A failure over reserved
+        // addresses would leave a hole, where another thread may map something.
         // SAFETY: the kernel chooses the address, so nothing that is in use is mapped over.
         let probe =
             unsafe { mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, &file, 0)? };
-        // Then addresses, aligned to huge pages, for the file to be mapped over.
-        let span = twice + HUGE_PAGE;
+        // Then reserve addresses, aligned to huge pages, to map the file over.
+        let span = twice + HUGE_PAGE_BYTES;
         // SAFETY: as above.
         let room = unsafe {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
             mmap_anonymous(std::ptr::null_mut(), span, ProtFlags::empty(), flags)
         };
         let mapped = room.and_then(|room| {
-            let skip = room.align_offset(HUGE_PAGE);
+            let skip = room.align_offset(HUGE_PAGE_BYTES);
             // SAFETY: `span` has one huge page more than is mapped, so what lies before, the two
-            // halves and what lies behind are all within the addresses just reserved, which nobody
-            // else uses. If a half is refused, they stay reserved for ever: they may be ours no more.
+            // halves and what lies behind are all within the addresses just reserved, which no one
+            // else uses. If a half is refused, they stay reserved for ever: they may be ours no
+            // more.
             unsafe {
                 let base = room.cast::<u8>().add(skip);
                 let flags = MapFlags::SHARED | MapFlags::FIXED;
@@ -172,13 +174,13 @@ impl Region {
                 if skip > 0 {
                     munmap(room, skip)?;
                 }
-                munmap(base.add(twice).cast(), HUGE_PAGE - skip)?;
-                // Without it pages are smaller.
+                munmap(base.add(twice).cast(), HUGE_PAGE_BYTES - skip)?;
+                // Without the advice, pages are smaller.
                 let _ = madvise(base.cast(), twice, Advice::LinuxHugepage);
                 Ok(base)
             }
         });
-        // SAFETY: mapped above with this length, and used by nobody.
+        // SAFETY: mapped above with this length, and used by no one.
         unsafe { munmap(probe, bytes)? };
         Region::new(mapped?.cast(), words, true)
     }
@@ -193,9 +195,9 @@ impl Region {
         self.addresses > self.words
     }
 
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        (self.words * WORD) as u64
+        (self.words * WORD_BYTES) as u64
     }
 }
 
@@ -213,9 +215,9 @@ impl Deref for Region {
 impl Drop for Region {
     #[cfg(not(miri))]
     fn drop(&mut self) {
-        let bytes = (self.addresses * WORD).next_multiple_of(SMALL_PAGE);
+        let bytes = (self.addresses * WORD_BYTES).next_multiple_of(SMALL_PAGE_BYTES);
         // SAFETY: mapped with this length, and no borrow outlives the region. A failure would leave
-        // it mapped, which hurts nobody.
+        // it mapped, which hurts no one.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), bytes) };
     }
 
@@ -227,19 +229,21 @@ impl Drop for Region {
     }
 }
 
-/// Words rounded down to whole pages: huge ones if there are any.
+/// Rounds down to whole pages: huge ones if the size is large enough.
 pub(crate) fn whole_pages(words: usize) -> usize {
-    let page = if words * WORD >= 16 * HUGE_PAGE { HUGE_PAGE } else { SMALL_PAGE };
-    words - words % (page / WORD)
+    let page =
+        if words * WORD_BYTES >= 16 * HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { SMALL_PAGE_BYTES };
+    words - words % (page / WORD_BYTES)
 }
 
 #[cfg(not(miri))]
 fn bytes_of(words: usize) -> io::Result<usize> {
-    let bytes = words.max(1).checked_mul(WORD).filter(|&bytes| bytes < isize::MAX as usize / 4);
-    Ok(bytes.ok_or(io::ErrorKind::InvalidInput)?.next_multiple_of(SMALL_PAGE))
+    let bytes =
+        words.max(1).checked_mul(WORD_BYTES).filter(|&bytes| bytes < isize::MAX as usize / 4);
+    Ok(bytes.ok_or(io::ErrorKind::InvalidInput)?.next_multiple_of(SMALL_PAGE_BYTES))
 }
 
-/// Whether memory files get transparent huge pages: on, or on advice.
+/// Whether memory files get transparent huge pages, always or on advice.
 fn files_have_huge_pages() -> bool {
     let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
     let given = ["[always]", "[within_size]", "[advise]", "[force]"];
@@ -252,11 +256,11 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
-    fn does_a_region_begin_with_zeros_and_hold_what_is_stored() {
+    fn region_is_zeroed_and_writable() {
         for words in [0, 1, 512, 5000] {
             let region = Region::plain(words).unwrap();
             let words = words.max(1);
-            assert_eq!((region.len(), region.bytes()), (words, (words * WORD) as u64));
+            assert_eq!((region.len(), region.bytes()), (words, (words * WORD_BYTES) as u64));
             assert!(region.iter().all(|word| word.load(Relaxed) == 0));
             region[words - 1].store(7, Relaxed);
             assert_eq!(region[words - 1].load(Relaxed), 7);
@@ -265,11 +269,11 @@ mod tests {
 
     #[test]
     #[cfg(not(miri))]
-    fn does_the_end_of_a_mirror_go_on_at_its_beginning() {
-        for words in [512, 3 * 512, 2 * HUGE_PAGE / WORD] {
+    fn mirrored_end_continues_at_beginning() {
+        for words in [512, 3 * 512, 2 * HUGE_PAGE_BYTES / WORD_BYTES] {
             let region = Region::for_log(words, Mapping::Mirrored).unwrap();
             assert!(region.is_mirrored());
-            assert_eq!((region.len(), region.bytes()), (2 * words, (words * WORD) as u64));
+            assert_eq!((region.len(), region.bytes()), (2 * words, (words * WORD_BYTES) as u64));
             for at in [0, 1, 511, words - 1] {
                 region[at + words].store(at as u64 + 1, Relaxed);
                 std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
@@ -278,25 +282,25 @@ mod tests {
         }
     }
 
-    /// The end of half a page would be followed by zeros.
+    /// With half a page, the end would be followed by zeros.
     #[test]
     #[cfg(not(miri))]
-    fn is_a_mirror_that_fills_no_pages_refused() {
-        for words in [0, 1, 511, 513, usize::MAX / WORD, usize::MAX] {
+    fn mirror_of_partial_page_is_rejected() {
+        for words in [0, 1, 511, 513, usize::MAX / WORD_BYTES, usize::MAX] {
             assert!(Region::for_log(words, Mapping::Mirrored).is_err(), "{words} words");
         }
         for words in [1, 511, 513] {
             let region = Region::for_log(words, Mapping::Auto).unwrap();
             assert!(!region.is_mirrored());
-            assert_eq!((region.len(), region.bytes()), (words, (words * WORD) as u64));
+            assert_eq!((region.len(), region.bytes()), (words, (words * WORD_BYTES) as u64));
         }
     }
 
-    /// A mirror of small pages would be worth less than it costs.
+    /// A mirror on small pages would cost more than it saves.
     #[test]
     #[cfg(not(miri))]
-    fn is_a_mirror_taken_where_it_has_huge_pages() {
-        let words = 2 * HUGE_PAGE / WORD;
+    fn auto_mapping_mirrors_only_with_huge_pages() {
+        let words = 2 * HUGE_PAGE_BYTES / WORD_BYTES;
         let has_reserved = Region::mirrored(words, true).is_ok();
         let region = Region::for_log(words, Mapping::Auto).unwrap();
         assert_eq!(region.is_mirrored(), has_reserved || files_have_huge_pages());
@@ -304,8 +308,8 @@ mod tests {
     }
 
     #[test]
-    fn are_words_rounded_down_to_pages_that_there_are() {
-        let (small, huge) = (SMALL_PAGE / WORD, HUGE_PAGE / WORD);
+    fn words_are_rounded_down_to_whole_pages() {
+        let (small, huge) = (SMALL_PAGE_BYTES / WORD_BYTES, HUGE_PAGE_BYTES / WORD_BYTES);
         for (words, expected) in [
             (0, 0),
             (small - 1, 0),
@@ -321,8 +325,8 @@ mod tests {
 
     #[test]
     #[cfg(not(miri))]
-    fn are_regions_given_back() {
-        // A thousand times 256 MiB of addresses twice would be more than there are pages tables for.
+    fn regions_are_unmapped_on_drop() {
+        // A leak of 256 MiB of addresses, twice, a thousand times would exceed the page tables.
         for _ in 0..1000 {
             let region = Region::for_log(256 << 17, Mapping::Mirrored).unwrap();
             region[0].store(1, Relaxed);
@@ -330,11 +334,11 @@ mod tests {
         assert!(Region::plain(usize::MAX / 16).is_err());
     }
 
-    /// Mapping over taken addresses once left a hole when it was refused, and closing it took what
-    /// another thread had mapped there.
+    /// Regression: a failed mapping over reserved addresses left a hole, and closing it unmapped
+    /// another thread's memory.
     #[test]
     #[cfg(not(miri))]
-    fn does_a_refused_mirror_take_nothing_from_other_threads() {
+    fn failed_mirror_unmaps_nothing_of_other_threads() {
         std::thread::scope(|scope| {
             for thread in 1..4u64 {
                 scope.spawn(move || {

@@ -1,12 +1,12 @@
-//! Asking for a cache line before it is needed.
+//! Cache-line prefetch.
 //!
-//! Invariant: nothing that a program can see changes.
+//! Invariant: no effect that a program can observe.
 //!
 //! Source: thesis, section 5.3.3, "Multi-stage prefetching".
 
 use std::sync::atomic::AtomicU64;
 
-/// Fetches the cache line of a word into all levels.
+/// Prefetches the cache line of a word into all cache levels.
 #[inline(always)]
 pub(crate) fn prefetch(word: &AtomicU64) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,10 +1,10 @@
-//! What may be asked of a store, and what it answers: the words of every protocol above.
+//! Requests and responses of a store, for every protocol above.
 //!
-//! A caller gives a burst of [`Request`]s and gets an [`Answer`] for each. Values go straight to
-//! where the caller wants them: the store asks an [`Output`] for room and copies into it, so nothing
-//! is allocated on the way and a packet can be its own answer.
+//! A caller passes a burst of [`Request`]s and gets an [`Answer`] for each. Values are copied
+//! directly to an [`Output`] of the caller, so nothing is allocated, and a packet can be the
+//! output.
 //!
-//! Source: thesis, sections 5.1 and 5.3.2; the operations beyond GET, PUT and DELETE are memcached's.
+//! Source: thesis, sections 5.1 and 5.3.2; operations beyond GET, PUT and DELETE are memcached's.
 
 use siltstone_engine::{Error, Timestamp};
 
@@ -13,7 +13,7 @@ use crate::item::Meta;
 /// One operation on one key.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The key's hash, by [`Store::hash`](crate::Store::hash) or a client that knows the seed.
+    /// The key's hash, from [`Store::hash`](crate::Store::hash) or a client with the same seed.
     pub hash: u64,
     /// The key, 1 byte to 64 KiB.
     pub key: &'a [u8],
@@ -21,55 +21,55 @@ pub struct Request<'a> {
     pub action: Action<'a>,
 }
 
-/// A value to be stored, and what goes with it.
+/// A value to be stored, with its metadata.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Value<'a> {
     /// The bytes.
     pub bytes: &'a [u8],
-    /// When the item starts to read as missing.
+    /// Expiry time, in milliseconds since 1970.
     pub expires_at: Option<Timestamp>,
-    /// What the client keeps with it.
+    /// Opaque client flags.
     pub flags: u32,
-    /// What a server keeps with it.
+    /// Opaque bits for a server.
     pub marks: u8,
 }
 
-/// What to do with a key.
+/// An operation on a key.
 #[derive(Debug, Clone, Copy)]
 pub enum Action<'a> {
     /// Look up: [`Outcome::Found`] or [`Outcome::Missing`].
     Get,
-    /// Store, whatever is there.
+    /// Store unconditionally.
     Put(Value<'a>),
-    /// Store if there is nothing; else [`Outcome::Exists`].
+    /// Store if the key does not exist; otherwise [`Outcome::Exists`].
     Add(Value<'a>),
-    /// Store if there is something; else [`Outcome::Missing`].
+    /// Store if the key exists; otherwise [`Outcome::Missing`].
     Replace(Value<'a>),
-    /// Store if what is there has this stamp; else [`Outcome::Exists`] or [`Outcome::Missing`].
+    /// Store if the item has this CAS version; otherwise [`Outcome::Exists`] or
+    /// [`Outcome::Missing`].
     CompareAndSet(Value<'a>, u64),
-    /// Remove, if it is there and has the stamp, where one is given.
+    /// Delete, if the item has the CAS version, where one is given.
     Delete(Option<u64>),
-    /// Put these bytes behind the value that is there.
+    /// Append bytes to the existing value.
     Append(&'a [u8]),
-    /// Put these bytes before the value that is there.
+    /// Prepend bytes to the existing value.
     Prepend(&'a [u8]),
-    /// Add to a decimal number of 64 bits; what is over 2^64 is lost. The new number is in the
-    /// answer.
+    /// Add to a decimal 64-bit number, wrapping at 2^64. The response has the new number.
     Increment(u64),
-    /// Subtract from a decimal number of 64 bits, down to 0.
+    /// Subtract from a decimal 64-bit number, saturating at 0.
     Decrement(u64),
-    /// Set the expiry.
+    /// Set the expiry time.
     Touch(Option<Timestamp>),
 }
 
 impl Action<'_> {
-    /// Whether it may change anything.
+    /// Whether it may change the store.
     #[inline]
     pub fn is_write(&self) -> bool {
         !matches!(self, Action::Get)
     }
 
-    /// Bytes of the value that it brings.
+    /// Length of the value that it carries.
     pub(crate) fn value_len(&self) -> usize {
         match self {
             Action::Put(value)
@@ -82,7 +82,7 @@ impl Action<'_> {
     }
 }
 
-/// How a request went.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Outcome {
     /// There is no such item; nothing has changed.
@@ -94,33 +94,33 @@ pub enum Outcome {
     Stored,
     /// The item is removed.
     Deleted,
-    /// There is an item, or one with another stamp; nothing has changed.
+    /// There is an item, or its CAS version differs; nothing has changed.
     Exists,
-    /// The value is no decimal number of 64 bits; nothing has changed.
+    /// The value is not a decimal 64-bit number; nothing has changed.
     NotANumber,
-    /// The output had no room for the value, whose length is in the answer.
+    /// The output had no room for the value; the response has its length.
     NoRoom,
     /// The store is full; nothing has changed. Never in cache mode.
     Full,
-    /// The key or the value is over its limit; nothing has changed.
+    /// The key or the value exceeds its limit; nothing has changed.
     TooLarge,
-    /// The request is for another partition; nothing has changed.
+    /// The key belongs to another partition; nothing has changed.
     Elsewhere,
-    /// The store keeps no stamps to compare: it was made without `stamps=on`.
+    /// The store has no CAS versions: it was created without `cas=on`.
     NoStamps,
 }
 
-/// What errors of a full store name in place of a file.
+/// The file name in errors of a full store.
 const TABLE_MEMORY: &str = "the table's memory";
 
-/// Whether a write was refused because a store in memory is full, as opposed to a disk.
+/// Whether a write failed because an in-memory store is full, as opposed to a disk.
 pub fn is_memory_full(error: &Error) -> bool {
     matches!(error, Error::Io { kind: std::io::ErrorKind::StorageFull, file, .. } if file == TABLE_MEMORY)
 }
 
 impl Outcome {
-    /// The house's error for a write that could not be: the store is full, or what was to be written
-    /// (`what`, of `size` bytes) is over its `limit`. `None` for every other outcome.
+    /// The error for a failed write: the store is full, or `what`, of `size` bytes, exceeds its
+    /// `limit`. `None` for every other outcome.
     pub fn failure(self, what: &'static str, size: u64, limit: u64) -> Option<Error> {
         match self {
             Outcome::Full => Some(Error::Io {
@@ -128,7 +128,7 @@ impl Outcome {
                 file: TABLE_MEMORY.to_owned(),
                 kind: std::io::ErrorKind::StorageFull,
                 code: None,
-                message: "it is full: delete keys, or make the table with more memory".to_owned(),
+                message: "it is full: delete keys, or create the table with more memory".to_owned(),
             }),
             Outcome::TooLarge => Some(Error::TooLarge { what, size, limit }),
             _ => None,
@@ -136,14 +136,14 @@ impl Outcome {
     }
 }
 
-/// How a request went, and what was found.
+/// The response to a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// How it went.
+    /// The result.
     pub outcome: Outcome,
-    /// Bytes of the value, in answer to a look-up.
+    /// Length of the value found, in bytes.
     pub value_len: usize,
-    /// What is stored beside the value now.
+    /// The item's metadata after the request.
     pub meta: Meta,
     /// The number after an increment or decrement.
     pub number: u64,
@@ -155,22 +155,22 @@ impl Answer {
     }
 }
 
-/// Where values go.
+/// The destination of values.
 pub trait Output {
-    /// Room for `len` bytes of the value that request number `request` asked for; `None` if there is
-    /// none. If a writer comes between, the same request asks again, perhaps for another length: what
-    /// was given before is forgotten.
+    /// A buffer of `len` bytes for the value of request number `request`; `None` if there is no
+    /// room. If a read is retried, the same request asks again, perhaps with another length, which
+    /// replaces the earlier buffer.
     fn room(&mut self, request: usize, len: usize) -> Option<&mut [u8]>;
 }
 
-/// Nowhere: for bursts that look up nothing.
+/// No output, for bursts without lookups.
 impl Output for () {
     fn room(&mut self, _request: usize, _len: usize) -> Option<&mut [u8]> {
         None
     }
 }
 
-/// The value of the one request that is made.
+/// The value of a single request.
 impl Output for Vec<u8> {
     fn room(&mut self, _request: usize, len: usize) -> Option<&mut [u8]> {
         self.resize(len, 0);
@@ -178,7 +178,7 @@ impl Output for Vec<u8> {
     }
 }
 
-/// Values one behind the other in a buffer that is used again and again.
+/// Concatenated values in a reusable buffer.
 #[derive(Debug, Default)]
 pub struct Values {
     bytes: Vec<u8>,
@@ -187,13 +187,13 @@ pub struct Values {
 }
 
 impl Values {
-    /// The value that a request found; empty if it found none.
+    /// The value that a request found; empty if there is none.
     pub fn of(&self, request: usize) -> &[u8] {
         let span = self.spans.iter().rev().find(|span| span.0 == request);
         span.map_or(&[], |&(_, start, len)| &self.bytes[start..start + len])
     }
 
-    /// Forgets all values and keeps the memory.
+    /// Removes all values and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.spans.clear();

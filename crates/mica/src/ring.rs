@@ -1,22 +1,22 @@
-//! Offsets in a circular log: wide enough to tell what is there from what was overwritten.
+//! Log offsets, wide enough to distinguish existing from overwritten data.
 //!
 //! ```text
-//! offset   47 .............. b b−1 ............. 0     b: bits that count the log's words
+//! offset   47 .............. b b−1 ............. 0     b: bits for a position in the log
 //!          lap                 position
 //!
 //! the tail in lap 7 at position 300 of 1000:
-//!   lap 7, below 300 ........ there
-//!   lap 6, from 300 on ...... there: the tail has not come so far again
-//!   all else ................ dangling: farther behind the tail than the log is long
+//!   lap 7, below 300 ........ exists
+//!   lap 6, from 300 on ...... exists: the tail has not reached it again
+//!   all others .............. dangling: farther behind the tail than the log's length
 //! ```
 //!
-//! Laps count modulo 2^(48−b), so after as many laps a dangling offset would seem to be there again.
-//! Before that the index has been swept (see `cache`). A log of any length has such offsets; where
-//! it is a power of two they are those of the thesis.
+//! Laps count modulo 2^(48−b), so after that many laps a dangling offset would look valid again.
+//! The sweep removes dangling entries before (see `cache_mode`). A log of any length has such
+//! offsets; if the length is a power of two, they are those of the thesis.
 //!
-//! A log's bytes are overwritten without a word to those who read them. What they rely on is the
-//! order: the tail moves first ([`Ring::advance`]), then the bytes change; a reader has its bytes,
-//! then looks at the tail again ([`Ring::holds`]).
+//! Readers are not notified of overwritten bytes. They rely on the order: the tail moves first
+//! ([`Ring::advance`]), then the bytes change; a reader copies the bytes, then checks the tail
+//! again ([`Ring::is_intact`]).
 //!
 //! Source: thesis, section 5.3.3, "Handling dangling pointers" and figure 5.7.
 
@@ -36,10 +36,10 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A log of so many words, at least one, with offsets of so many bits: 48, or fewer in tests.
+    /// A log of `words` (at least one) with offsets of `offset_bits` bits: 48, or fewer in tests.
     ///
     /// # Panics
-    /// If there are not four laps at least.
+    /// If there are fewer than four laps.
     pub fn new(words: u64, offset_bits: u32) -> Self {
         let position_bits = words.next_power_of_two().trailing_zeros();
         assert!(words > 0 && position_bits + 2 <= offset_bits && offset_bits <= OFFSET_BITS);
@@ -47,23 +47,23 @@ impl Ring {
         Ring { words, position_bits, lap_mask, tail: AtomicU64::new(0) }
     }
 
-    /// Words of the log.
+    /// Length of the log in words.
     pub fn words(&self) -> u64 {
         self.words
     }
 
-    /// Laps until offsets repeat.
+    /// Number of laps until offsets repeat.
     pub fn laps(&self) -> u64 {
         self.lap_mask + 1
     }
 
-    /// Where the next word goes.
+    /// The offset of the next word to be appended.
     #[inline]
     pub fn tail(&self) -> u64 {
         self.tail.load(Relaxed)
     }
 
-    /// The place of an offset in the log.
+    /// The position of an offset in the log.
     #[inline]
     pub fn position(&self, offset: u64) -> u64 {
         offset & ((1 << self.position_bits) - 1)
@@ -79,7 +79,7 @@ impl Ring {
         self.lap(to).wrapping_sub(self.lap(from)) & self.lap_mask
     }
 
-    /// Whether the words from `offset` on are there, as of `tail`.
+    /// Whether the words from `offset` on exist, with this tail.
     #[inline]
     fn is_behind(&self, tail: u64, offset: u64) -> bool {
         let (at, end) = (self.position(offset), self.position(tail));
@@ -90,34 +90,34 @@ impl Ring {
         }
     }
 
-    /// Whether the words from `offset` on are there now: to be asked before they are read.
+    /// Whether the words from `offset` on exist now. To be checked before reading them.
     #[inline]
     pub fn contains(&self, offset: u64) -> bool {
         self.is_behind(self.tail(), offset)
     }
 
-    /// Whether what was read from `offset` on was there all the time: to be asked afterwards.
+    /// Whether the words read from `offset` on were not overwritten. To be checked after reading.
     #[inline]
-    pub fn holds(&self, offset: u64) -> bool {
+    pub fn is_intact(&self, offset: u64) -> bool {
         fence(Acquire);
         self.is_behind(self.tail(), offset)
     }
 
-    /// How many words `offset` lies behind the tail.
+    /// Distance of `offset` from the tail, in words.
     #[inline]
     pub fn age(&self, offset: u64) -> u64 {
         self.distance(offset, self.tail())
     }
 
-    /// Words from one offset on to another.
+    /// Distance from one offset to a later one, in words.
     #[inline]
     pub fn distance(&self, from: u64, to: u64) -> u64 {
         let whole = self.laps_between(from, to).wrapping_mul(self.words);
         whole.wrapping_add(self.position(to)).wrapping_sub(self.position(from))
     }
 
-    /// Quarters of the log that the tail has been through. Counts modulo four times [`laps`](Self::laps),
-    /// which 16 divides.
+    /// Quarter laps that the tail has completed, modulo four times [`laps`](Self::laps), which 16
+    /// divides.
     #[inline]
     pub fn quarters(&self) -> u64 {
         let tail = self.tail();
@@ -126,7 +126,7 @@ impl Ring {
         self.lap(tail) * 4 + passed as u64
     }
 
-    /// The offset so many words on, at most a log's length.
+    /// The offset `words` later, up to one log length.
     #[inline]
     pub fn after(&self, offset: u64, words: u64) -> u64 {
         let (mut lap, mut at) = (self.lap(offset), self.position(offset) + words);
@@ -137,7 +137,7 @@ impl Ring {
         lap << self.position_bits | at
     }
 
-    /// Moves the tail; after this the words in front of it may be overwritten.
+    /// Moves the tail. Only afterwards may the words before it be overwritten.
     #[inline]
     pub fn advance(&self, words: u64) {
         self.tail.store(self.after(self.tail(), words), Relaxed);
@@ -151,9 +151,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a model that counts in whole numbers, over many wraps of narrow offsets.
+        /// Compared with a model of 64-bit offsets, over many wraps of narrow offsets.
         #[test]
-        fn are_offsets_there_just_as_long_as_their_words(
+        fn offset_is_valid_exactly_while_its_words_exist(
             words in 1u64..100,
             extra_bits in 2u32..5,
             steps in proptest::collection::vec(0.0f64..=1.0, 1..600),
@@ -168,7 +168,7 @@ mod tests {
                 ring.advance(len);
                 total += len;
                 prop_assert_eq!(ring.quarters(), total * 4 / words % (ring.laps() * 4));
-                // What is older than all offsets but one log's length is for the sweep.
+                // The sweep removes anything older than all laps but one.
                 known.retain(|&(_, at)| total - at <= words * (ring.laps() - 1));
                 for &(offset, at) in &known {
                     prop_assert!(offset < 1 << bits);

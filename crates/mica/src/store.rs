@@ -1,16 +1,16 @@
-//! The store: partitions, and bursts of requests that go through them in stages.
+//! The store: partitions, and pipelined execution of request bursts.
 //!
 //! ```text
-//! request   n+2g           n+g                     n
-//!           fetch bucket   read bucket,            do it
-//!                          fetch items
+//! request   n+2d           n+d                     n
+//!           prefetch       read bucket,            execute
+//!           bucket         prefetch items
 //! ```
 //!
-//! While one request is done, the bucket of a later one and the items that it may lead to are on
-//! their way from memory. The gap g is an option.
+//! While one request is executed, the bucket of a later one, and the items that it may lead to, are
+//! prefetched. The distance d is the option `prefetch_distance`.
 //!
-//! A burst goes in by the turnstile once, and keeps the locks of the last few partitions that it worked on
-//! ([`crate::held`]).
+//! A burst takes the big-reader lock once, shared, and keeps the locks of the last few partitions
+//! that it used ([`crate::burst_locks`]).
 //!
 //! Source: thesis, sections 5.3.1 and 5.3.3.
 
@@ -23,28 +23,28 @@ use siltstone_engine::{Clock, Damage, Error, InvalidOption, MAX_KEY_BYTES, Resul
 use siltstone_runtime::Env;
 use siltstone_structures::hash::hash64_seeded;
 
+use crate::brlock::BigReaderLock;
+use crate::burst_locks::BurstLocks;
 use crate::counters::{Counts, Tally};
-use crate::held::Held;
 use crate::item::Item;
 use crate::keyhash;
 use crate::keys::Keys;
 use crate::options::{Mode, Options};
-use crate::partition::cache::Cache;
-use crate::partition::keep::Keep;
-use crate::partition::{Context, Found, Journal, Memory, Now, Partition};
+use crate::partition::cache_mode::CachePartition;
+use crate::partition::store_mode::StorePartition;
+use crate::partition::{Context, ItemRef, Journal, Memory, Now, Partition};
 use crate::request::{Action, Answer, Outcome, Output, Request};
-use crate::turnstile::Turnstile;
 use crate::version::Access;
 
-/// Slots of the turnstile: threads beyond share them.
-const SLOTS: usize = 32;
-/// Requests of a burst between the first stage and the last, in a power of two: two gaps and one.
-const UNDER_WAY: usize = 64;
-/// Without a lock one read in so many is noted for eviction, as if the reads went to so many cores
-/// in turn.
-const NOTED: u64 = 16;
+/// Slots of the big-reader lock; more threads share them.
+const LOCK_SLOTS: usize = 32;
+/// Requests in the pipeline, rounded up to a power of two: at least twice the distance plus one.
+const PIPELINE_SLOTS: usize = 64;
+/// Without a lock, one read in this many sets an access mark, as if reads went to as many cores in
+/// turn.
+const READ_SAMPLE_INTERVAL: u64 = 16;
 
-/// A store in memory. All methods may be called from any thread.
+/// An in-memory store. Thread-safe.
 pub struct Store {
     pub(crate) options: Options,
     clock: Arc<dyn Clock>,
@@ -52,74 +52,80 @@ pub struct Store {
     partition_bits: u32,
     max_value: usize,
     access: AtomicU8,
-    turnstile: Turnstile<Counts>,
-    memory: Kind,
+    lock: BigReaderLock<Counts>,
+    memory: Partitions,
 }
 
-enum Kind {
-    Cache(Vec<Partition<Cache>>),
-    Store(Vec<Partition<Keep>>),
+enum Partitions {
+    Cache(Vec<Partition<CachePartition>>),
+    Store(Vec<Partition<StorePartition>>),
 }
 
-/// Does the same with either kind of partitions.
-macro_rules! with_partitions {
+/// Evaluates an expression for the partitions of either mode.
+macro_rules! for_either_mode {
     ($store:expr, $partitions:ident => $do:expr) => {
         match &$store.memory {
-            Kind::Cache($partitions) => $do,
-            Kind::Store($partitions) => $do,
+            Partitions::Cache($partitions) => $do,
+            Partitions::Store($partitions) => $do,
         }
     };
 }
 
 impl Store {
-    /// An empty store.
+    /// Creates an empty store.
     ///
     /// # Errors
-    /// [`Error::Io`] if the system does not give the memory; [`Error::InvalidOptions`] if a mirrored
-    /// mapping was asked for and is refused.
+    /// [`Error::Io`] if the memory cannot be mapped; [`Error::InvalidOptions`] if mirrored mapping
+    /// is requested but unavailable.
     pub fn new(env: &Env, options: Options) -> Result<Self> {
         let layout = options.layout();
-        let refused = |e: std::io::Error| match options.mapping {
+        let map_error = |e: std::io::Error| match options.mapping {
             crate::Mapping::Mirrored => Error::InvalidOptions(vec![InvalidOption {
                 option: "mapping".to_owned(),
-                reason: format!("a mirrored one is refused here ({e}); auto does without"),
+                reason: format!("mirrored mapping is unavailable here ({e}); use mapping=auto"),
             }]),
             _ => Error::io("map", format!("{} bytes of memory", options.memory_bytes), &e),
         };
         let numbers = 0..options.partitions;
         let memory = match options.mode {
-            Mode::Cache => Kind::Cache(
+            Mode::Cache => Partitions::Cache(
                 numbers
                     .map(|_| {
                         let (mapping, bits) = (options.mapping, options.offset_bits);
-                        Cache::new(layout.words, layout.buckets, mapping, bits, options.eviction)
+                        CachePartition::new(
+                            layout.words,
+                            layout.buckets,
+                            mapping,
+                            bits,
+                            options.eviction,
+                        )
                     })
                     .map(|memory| memory.map(Partition::new))
                     .collect::<Result<_, _>>()
-                    .map_err(refused)?,
+                    .map_err(map_error)?,
             ),
-            Mode::Store => Kind::Store(
+            Mode::Store => Partitions::Store(
                 numbers
-                    .map(|_| Keep::new(layout.words, layout.buckets, layout.spare))
+                    .map(|_| StorePartition::new(layout.words, layout.buckets, layout.spare))
                     .map(|memory| memory.map(Partition::new))
                     .collect::<Result<_, _>>()
-                    .map_err(refused)?,
+                    .map_err(map_error)?,
             ),
         };
         Ok(Store {
             clock: env.clock.clone(),
-            // Who does not know the seed cannot choose keys that meet in one bucket.
+            // The seed is secret, so that nobody can choose keys of one bucket.
             hash_seed: options.hash_seed.unwrap_or_else(|| RandomState::new().hash_one(env.seed)),
             partition_bits: options.partitions.trailing_zeros(),
             max_value: options.max_value_bytes(),
             access: AtomicU8::new(options.access as u8),
-            turnstile: Turnstile::new(SLOTS),
+            lock: BigReaderLock::new(LOCK_SLOTS),
             memory,
             options,
         })
     }
 
-    /// The keyhash, which everything else asks for. Costs about 2 ns for a short key.
+    /// The keyhash, which requests contain. Cost: about 2 ns for a short key.
     #[inline]
     pub fn hash(&self, key: &[u8]) -> u64 {
         hash64_seeded(key, self.hash_seed)
@@ -130,12 +136,12 @@ impl Store {
         self.hash_seed
     }
 
-    /// The options that it was made with.
+    /// The options of this store.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// How many partitions there are.
+    /// Number of partitions.
     pub fn partitions(&self) -> usize {
         1 << self.partition_bits
     }
@@ -151,12 +157,12 @@ impl Store {
         self.max_value
     }
 
-    /// Whether items have stamps to compare.
+    /// Whether items have CAS versions.
     pub fn keeps_stamps(&self) -> bool {
-        self.options.keeps_stamps
+        self.options.cas
     }
 
-    /// Who may do what at once, as of now.
+    /// The current access mode.
     #[inline]
     pub fn access(&self) -> Access {
         match self.access.load(Relaxed) {
@@ -166,17 +172,16 @@ impl Store {
         }
     }
 
-    /// Changes who may do what at once. Waits until the bursts under way are done, and holds up
-    /// others for as long.
+    /// Changes the access mode. Waits for running bursts and blocks others meanwhile.
     pub fn set_access(&self, access: Access) {
-        let _alone = self.turnstile.alone();
+        let _guard = self.lock.exclusive();
         self.access.store(access as u8, Relaxed);
     }
 
-    /// Does requests in order, whatever their partitions: one answer each.
+    /// Executes requests in order, on any partitions, with one response each.
     ///
     /// # Panics
-    /// If there are fewer answers than requests.
+    /// If `answers` is shorter than `requests`.
     pub fn burst(
         &self,
         requests: &[Request<'_>],
@@ -186,11 +191,11 @@ impl Store {
         self.run(None, requests, answers, output);
     }
 
-    /// Does requests in order, as the one who serves this partition: those for another are answered
-    /// [`Outcome::Elsewhere`], and reads count for eviction in every mode.
+    /// Executes requests in order as the owner of a partition: a request for another partition
+    /// results in [`Outcome::Elsewhere`], and reads set access marks in every mode.
     ///
     /// # Panics
-    /// If there are fewer answers than requests.
+    /// If `answers` is shorter than `requests`.
     pub fn burst_to(
         &self,
         partition: usize,
@@ -201,7 +206,7 @@ impl Store {
         self.run(Some(partition), requests, answers, output);
     }
 
-    /// Does one request; its number for the output is 0.
+    /// Executes one request, with number 0 in the output.
     pub fn one(&self, request: &Request<'_>, output: &mut impl Output) -> Answer {
         let mut answer = [Answer::default()];
         self.run(None, std::slice::from_ref(request), &mut answer, output);
@@ -216,22 +221,22 @@ impl Store {
         output: &mut impl Output,
     ) {
         let answers = &mut answers[..requests.len()];
-        let inside = self.turnstile.enter(thread_number());
+        let guard = self.lock.shared(thread_number());
         let mut tally = Tally::default();
         let context = self.context(only.is_some());
-        with_partitions!(self, partitions => {
+        for_either_mode!(self, partitions => {
             self.stages(partitions, only, requests, answers, output, &context, &mut tally);
         });
-        inside.counts().add(&tally);
+        guard.counts().add(&tally);
     }
 
     fn context(&self, is_owner: bool) -> Context<'_> {
         Context {
             access: self.access(),
             now: Now::new(self.clock.as_ref()),
-            keeps_stamps: self.options.keeps_stamps,
+            keeps_stamps: self.options.cas,
             max_value: self.max_value,
-            notes_reads: is_owner || read_is_noted(),
+            marks_reads: is_owner || samples_read(),
         }
     }
 
@@ -246,38 +251,39 @@ impl Store {
         context: &Context<'_>,
         tally: &mut Tally,
     ) {
-        let gap = self.options.gap;
-        let mut held = Held::of(context.access);
-        let aim = |request: &Request<'_>| {
+        let distance = self.options.prefetch_distance;
+        let mut locks = BurstLocks::new(context.access);
+        let target = |request: &Request<'_>| {
             let at = self.partition_of(request.hash);
             (at, partitions[at].memory.bucket(request.hash))
         };
         let Some(first) = requests.first() else { return };
-        // Of the requests under way, each at its number modulo the length.
-        let mut aims = [aim(first); UNDER_WAY];
+        // Partition and bucket of the requests in the pipeline, by request number modulo its
+        // length.
+        let mut targets = [target(first); PIPELINE_SLOTS];
         if requests.len() > 1 {
-            for (number, request) in requests.iter().enumerate().take(2 * gap) {
-                let (at, bucket) = aim(request);
-                aims[number % UNDER_WAY] = (at, bucket);
+            for (number, request) in requests.iter().enumerate().take(2 * distance) {
+                let (at, bucket) = target(request);
+                targets[number % PIPELINE_SLOTS] = (at, bucket);
                 partitions[at].memory.prefetch_bucket(bucket);
             }
-            for (number, request) in requests.iter().enumerate().take(gap) {
-                let (at, bucket) = aims[number % UNDER_WAY];
+            for (number, request) in requests.iter().enumerate().take(distance) {
+                let (at, bucket) = targets[number % PIPELINE_SLOTS];
                 partitions[at].memory.prefetch_items(bucket, request.hash);
             }
         }
         for (number, (request, answer)) in requests.iter().zip(answers).enumerate() {
-            if let Some(later) = requests.get(number + 2 * gap) {
-                let (at, bucket) = aim(later);
-                aims[(number + 2 * gap) % UNDER_WAY] = (at, bucket);
+            if let Some(later) = requests.get(number + 2 * distance) {
+                let (at, bucket) = target(later);
+                targets[(number + 2 * distance) % PIPELINE_SLOTS] = (at, bucket);
                 partitions[at].memory.prefetch_bucket(bucket);
             }
-            if let Some(later) = requests.get(number + gap) {
-                let (at, bucket) = aims[(number + gap) % UNDER_WAY];
+            if let Some(later) = requests.get(number + distance) {
+                let (at, bucket) = targets[(number + distance) % PIPELINE_SLOTS];
                 partitions[at].memory.prefetch_items(bucket, later.hash);
             }
-            let (at, bucket) = aims[number % UNDER_WAY];
-            *answer = match self.refusal(only, at, request, tally) {
+            let (at, bucket) = targets[number % PIPELINE_SLOTS];
+            *answer = match self.rejection(only, at, request, tally) {
                 Some(outcome) => Answer::of(outcome),
                 None => {
                     let partition = &partitions[at];
@@ -288,7 +294,7 @@ impl Store {
                         Access::Crcw => false,
                     };
                     if needs_lock {
-                        held.take(at, &partition.lock);
+                        locks.acquire(at, &partition.lock);
                     }
                     match is_write {
                         true => partition.write(request, bucket, context, tally, None),
@@ -299,9 +305,9 @@ impl Store {
         }
     }
 
-    /// Why a request is not done at all, if so.
+    /// The reason to reject a request without executing it, if any.
     #[inline]
-    fn refusal(
+    fn rejection(
         &self,
         only: Option<usize>,
         at: usize,
@@ -309,7 +315,7 @@ impl Store {
         tally: &mut Tally,
     ) -> Option<Outcome> {
         if only.is_some_and(|only| only != at) {
-            tally.misdirected += 1;
+            tally.wrong_partition += 1;
             return Some(Outcome::Elsewhere);
         }
         let is_too_large = request.key.is_empty()
@@ -318,54 +324,54 @@ impl Store {
         is_too_large.then_some(Outcome::TooLarge)
     }
 
-    /// Does all of these writes at one moment, or none of them: the outcome is that of the first
-    /// that was refused, [`Outcome::Stored`] if none was. In store mode they need room for all new
-    /// items beside those that they replace.
+    /// Executes writes atomically, all or none. Returns [`Outcome::Stored`], or the outcome of the
+    /// first rejected request. In store mode, the new items need room in addition to those that
+    /// they replace.
     ///
-    /// Under EREW it holds the partitions concerned, in the other modes it is alone in the store.
+    /// Under EREW it locks the partitions concerned; in other modes it locks the whole store.
     pub fn batch(&self, requests: &[Request<'_>]) -> Outcome {
-        let whole = |access| {
+        let run = |access| {
             let context = Context { access, ..self.context(true) };
             let mut tally = Tally::default();
-            let outcome = with_partitions!(self, partitions => {
-                self.batch_alone(partitions, requests, &context, &mut tally)
+            let outcome = for_either_mode!(self, partitions => {
+                self.batch_exclusive(partitions, requests, &context, &mut tally)
             });
             (outcome, tally)
         };
         {
-            let inside = self.turnstile.enter(thread_number());
+            let guard = self.lock.shared(thread_number());
             if self.access() == Access::Erew {
                 let mut numbers: Vec<_> =
                     requests.iter().map(|r| self.partition_of(r.hash)).collect();
                 numbers.sort_unstable();
                 numbers.dedup();
-                // In order, so that two batches never wait for each other.
-                let _locks: Vec<_> = with_partitions!(self, partitions => {
+                // In order, so that batches do not deadlock.
+                let _locks: Vec<_> = for_either_mode!(self, partitions => {
                     numbers.iter().map(|&number| partitions[number].lock.lock()).collect()
                 });
-                let (outcome, tally) = whole(Access::Erew);
-                inside.counts().add(&tally);
+                let (outcome, tally) = run(Access::Erew);
+                guard.counts().add(&tally);
                 return outcome;
             }
         }
-        let _alone = self.turnstile.alone();
-        let (outcome, tally) = whole(Access::Erew);
-        self.turnstile.counts().take(1).for_each(|counts| counts.add(&tally));
+        let _guard = self.lock.exclusive();
+        let (outcome, tally) = run(Access::Erew);
+        self.lock.counts().take(1).for_each(|counts| counts.add(&tally));
         outcome
     }
 
-    fn batch_alone<M: Memory>(
+    fn batch_exclusive<M: Memory>(
         &self,
         partitions: &[Partition<M>],
         requests: &[Request<'_>],
         context: &Context<'_>,
         tally: &mut Tally,
     ) -> Outcome {
-        let refused = requests.iter().find_map(|request| self.refusal(None, 0, request, tally));
-        if let Some(outcome) = refused {
+        let rejected = requests.iter().find_map(|request| self.rejection(None, 0, request, tally));
+        if let Some(outcome) = rejected {
             return outcome;
         }
-        // One journal a partition, in the order in which partitions come first.
+        // One journal per partition, in the order of their numbers.
         let mut journals: BTreeMap<usize, Journal> = BTreeMap::new();
         for request in requests {
             let at = self.partition_of(request.hash);
@@ -378,28 +384,27 @@ impl Store {
             };
             if !is_done {
                 for (at, mut journal) in journals {
-                    partitions[at].memory.take_back(context.access, &mut journal);
+                    partitions[at].memory.roll_back(context.access, &mut journal);
                 }
                 return answer.outcome;
             }
         }
         for (at, mut journal) in journals {
-            partitions[at].memory.settle(&mut journal);
+            partitions[at].memory.commit(&mut journal);
         }
         Outcome::Stored
     }
 
-    /// Shows every item that has not expired, all as of one moment: keyhash, key, value, and what is
-    /// beside it. The store stands still meanwhile.
-    pub(crate) fn see_all(&self, mut see: impl FnMut(&Item<'_>)) {
-        let _alone = self.turnstile.alone();
+    /// Atomically visits every unexpired item. Blocks other operations meanwhile.
+    pub(crate) fn for_each_item(&self, mut visit: impl FnMut(&Item<'_>)) {
+        let _guard = self.lock.exclusive();
         let now = Now::new(self.clock.as_ref());
-        with_partitions!(self, partitions => {
+        for_either_mode!(self, partitions => {
             for partition in partitions {
                 for bucket in 0..partition.memory.bucket_count() {
                     partition.memory.items_of(bucket, &mut |_, item| {
                         if !now.is_past(item.meta().expires_at) {
-                            see(&item);
+                            visit(&item);
                         }
                     });
                 }
@@ -407,50 +412,51 @@ impl Store {
         });
     }
 
-    /// A walk over keys beside all else that goes on, from a place on that another walk told; 0 is the first.
-    pub fn keys(&self, place: u64) -> Keys<'_> {
-        Keys::of(self, place)
+    /// Iterates over keys concurrently with other operations, from a bucket number returned by
+    /// [`Keys::place`] on; 0 is the first.
+    pub fn keys(&self, bucket: u64) -> Keys<'_> {
+        Keys::of(self, bucket)
     }
 
-    /// How many buckets there are in all partitions.
-    pub(crate) fn places(&self) -> u64 {
-        with_partitions!(self, partitions => {
+    /// Number of buckets in all partitions.
+    pub(crate) fn bucket_count(&self) -> u64 {
+        for_either_mode!(self, partitions => {
             (partitions.len() * partitions[0].memory.bucket_count()) as u64
         })
     }
 
-    /// Shows the keys of a bucket, counted through all partitions; whether there is such a bucket.
-    pub(crate) fn keys_at(&self, place: u64, see: impl FnMut(Vec<u8>)) -> bool {
-        let _inside = self.turnstile.enter(thread_number());
+    /// Visits the keys of a bucket, numbered across partitions; returns whether the bucket exists.
+    pub(crate) fn keys_in_bucket(&self, bucket: u64, visit: impl FnMut(Vec<u8>)) -> bool {
+        let _guard = self.lock.shared(thread_number());
         let context = self.context(false);
-        with_partitions!(self, partitions => {
+        for_either_mode!(self, partitions => {
             let buckets = partitions[0].memory.bucket_count() as u64;
-            let partition = partitions.get((place / buckets) as usize);
-            partition.inspect(|it| it.keys_of((place % buckets) as usize, &context, see)).is_some()
+            let partition = partitions.get((bucket / buckets) as usize);
+            partition.inspect(|it| it.keys_of((bucket % buckets) as usize, &context, visit)).is_some()
         })
     }
 
-    /// Items that are stored, those that have expired and were not met since among them.
+    /// Number of stored items, including expired ones that were not accessed since.
     pub fn items(&self) -> u64 {
-        with_partitions!(self, partitions => {
+        for_either_mode!(self, partitions => {
             partitions.iter().map(|partition| partition.memory.items()).sum()
         })
     }
 
-    /// Index entries in main buckets and in spare ones. Walks over the whole index in store mode.
+    /// Number of index entries in main and in spare buckets. Scans the index in store mode.
     pub fn entries(&self) -> (u64, u64) {
-        with_partitions!(self, partitions => {
+        for_either_mode!(self, partitions => {
             let all = partitions.iter().map(|partition| partition.memory.entries());
             all.fold((0, 0), |sum, (main, spare)| (sum.0 + main, sum.1 + spare))
         })
     }
 
-    /// Walks over everything and tells what does not hold, and how many items there are.
-    pub(crate) fn examine(&self, damage: &mut Vec<Damage>) -> u64 {
+    /// Checks all structures; adds inconsistencies to `damage` and returns the number of items.
+    pub(crate) fn verify(&self, damage: &mut Vec<Damage>) -> u64 {
         let mut items = 0;
         {
-            let _alone = self.turnstile.alone();
-            with_partitions!(self, partitions => {
+            let _guard = self.lock.exclusive();
+            for_either_mode!(self, partitions => {
                 for (number, partition) in partitions.iter().enumerate() {
                     let name = format!("partition {number}");
                     damage.extend(partition.memory.damage(&name));
@@ -466,7 +472,7 @@ impl Store {
                                 );
                             if !is_here {
                                 let offset = crate::index::offset_of(entry);
-                                let reason = "an entry leads to another's item".to_owned();
+                                let reason = "an entry leads to the item of another bucket".to_owned();
                                 damage.push(Damage { file: name.clone(), offset, reason });
                             }
                         });
@@ -477,21 +483,21 @@ impl Store {
         items
     }
 
-    /// Removes everything. The store stands still meanwhile.
+    /// Removes all items. Blocks other operations meanwhile.
     pub fn clear(&self) {
-        let _alone = self.turnstile.alone();
-        with_partitions!(self, partitions => {
+        let _guard = self.lock.exclusive();
+        for_either_mode!(self, partitions => {
             for partition in partitions {
                 let memory = &partition.memory;
                 for bucket in 0..memory.bucket_count() {
-                    let mut places = Vec::new();
+                    let mut entries = Vec::new();
                     memory.items_of(bucket, &mut |entry, item| {
-                        places.push((item.hash(), crate::index::offset_of(entry)));
+                        entries.push((item.hash(), crate::index::offset_of(entry)));
                     });
-                    for (hash, offset) in places {
+                    for (hash, offset) in entries {
                         let found = memory.find(memory.bucket(hash), hash, None, |slot, at| {
                             let item = memory.item(at).filter(|_| at == offset)?;
-                            Some(Found { slot, offset, item })
+                            Some(ItemRef { slot, offset, item })
                         });
                         if let Some(found) = found {
                             memory.remove(Access::Erew, hash, found, None);
@@ -502,33 +508,33 @@ impl Store {
         });
     }
 
-    /// Bytes of memory by structure.
+    /// Memory by structure, in bytes.
     pub(crate) fn memory(&self) -> BTreeMap<&'static str, u64> {
         let mut memory = BTreeMap::new();
-        with_partitions!(self, partitions => {
-            partitions.iter().for_each(|partition| partition.memory.add_memory(&mut memory));
-            let fixed = self.turnstile.bytes() + size_of_val(partitions.as_slice());
+        for_either_mode!(self, partitions => {
+            partitions.iter().for_each(|partition| partition.memory.add_memory_stats(&mut memory));
+            let fixed = self.lock.bytes() + size_of_val(partitions.as_slice());
             memory.insert("partitions", fixed as u64);
         });
         memory
     }
 
-    /// What was counted, and counters of this kind of store.
-    pub(crate) fn counted(&self) -> (Tally, BTreeMap<&'static str, u64>) {
-        let tally = Tally::of(self.turnstile.counts());
+    /// Operation counts, and all counters by name.
+    pub(crate) fn counter_values(&self) -> (Tally, BTreeMap<&'static str, u64>) {
+        let tally = Tally::of(self.lock.counts());
         let mut counters: BTreeMap<_, _> = tally.named().collect();
-        with_partitions!(self, partitions => {
+        for_either_mode!(self, partitions => {
             partitions.iter().for_each(|partition| partition.memory.add_counters(&mut counters));
         });
         (tally, counters)
     }
 
-    /// What was counted since open, and sizes as of now, by name.
+    /// Counters since open and current sizes, by name.
     pub fn counters(&self) -> BTreeMap<&'static str, u64> {
-        self.counted().1
+        self.counter_values().1
     }
 
-    /// What time it is by the store's clock.
+    /// The current time of the store's clock.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -542,15 +548,15 @@ thread_local! {
     static READS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// A number of this thread.
+/// A number for this thread.
 fn thread_number() -> usize {
     NUMBER.with(|number| *number)
 }
 
-/// Whether it is the turn of this thread's reads to be noted.
-fn read_is_noted() -> bool {
+/// Whether this read, one in `READ_SAMPLE_INTERVAL`, sets an access mark.
+fn samples_read() -> bool {
     READS.with(|reads| {
         reads.set(reads.get().wrapping_add(1));
-        reads.get().is_multiple_of(NOTED)
+        reads.get().is_multiple_of(READ_SAMPLE_INTERVAL)
     })
 }

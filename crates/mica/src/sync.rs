@@ -1,9 +1,7 @@
-//! The atomics and locks of this crate, real ones or loom's model of them, and how to wait.
+//! Atomics and locks, real or loom's, and a spin-wait.
 //!
-//! Invariant: the protocols that loom explores (`version`, `ring`, `turnstile`, `visits`, `held`) take theirs
-//! from here only.
-//!
-//! Source: ours, as the facade of `siltstone-structures`.
+//! Invariant: the protocols that loom explores (`version`, `ring`, `brlock`, `two_mode_lock`,
+//! `burst_locks`) use only these.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
@@ -14,11 +12,11 @@ use parking_lot::{Mutex, MutexGuard};
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
-/// Rounds of spinning before a waiter gives its core to whom it waits for.
+/// Spins before a waiting thread yields its core.
 #[cfg(not(loom))]
 const SPINS: u32 = 64;
 
-/// Waits a moment; longer ones by and by. `round` begins at 0.
+/// Waits briefly, longer in later rounds. `round` starts at 0.
 #[inline]
 pub(crate) fn pause(round: &mut u32) {
     #[cfg(loom)]
@@ -32,23 +30,23 @@ pub(crate) fn pause(round: &mut u32) {
     *round = round.saturating_add(1);
 }
 
-/// Between a `SeqCst` store and a `SeqCst` load that must not change places: loom orders only fences, not
-/// accesses, in one total order. Without loom it is nothing.
+/// Separates a `SeqCst` store from a `SeqCst` load that must not be reordered: loom puts only
+/// fences, not accesses, into one total order. Without loom this is a no-op.
 #[inline]
 pub(crate) fn in_order() {
     #[cfg(loom)]
     fence(Ordering::SeqCst);
 }
 
-/// A lock of nothing in particular.
+/// A mutex without data.
 #[derive(Debug, Default)]
 pub struct Lock(Mutex<()>);
 
-/// Having a [`Lock`], until this is dropped.
+/// Ownership of a [`Lock`] until this is dropped.
 pub type Locked<'l> = MutexGuard<'l, ()>;
 
 impl Lock {
-    /// Waits for it.
+    /// Acquires the lock.
     #[inline]
     pub fn lock(&self) -> Locked<'_> {
         let lock = self.0.lock();
@@ -57,7 +55,7 @@ impl Lock {
         lock
     }
 
-    /// Takes it if nobody has it.
+    /// Acquires the lock unless another thread holds it.
     #[inline]
     pub fn try_lock(&self) -> Option<Locked<'_>> {
         let lock = self.0.try_lock();

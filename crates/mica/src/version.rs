@@ -1,27 +1,27 @@
-//! The version counter of a bucket: reads without a store, writes that readers notice.
+//! Per-bucket version counter (seqlock): readers do not write, and detect concurrent writers.
 //!
 //! ```text
 //! header word   63 ........ 32 31 ........... 0
-//!               next spare     version          odd: somebody writes
+//!               next spare     version          odd: a write is in progress
 //!
 //! writer                                   reader
 //!   version ← odd                            v ← version, until it is even     (acquire)
 //!   release fence                            entries, header, key, value       (relaxed)
 //!   entries, header, key, value (relaxed)    acquire fence
-//!   version ← even              (release)    version is still v? else from the beginning
+//!   version ← even              (release)    version is still v? otherwise retry
 //! ```
 //!
-//! Everything between is read and written by relaxed atomic words, so what a reader gets meanwhile
-//! may be torn but is never undefined. If a word came from a writer, the two fences order that
-//! writer's odd version before the reader's last look, which then differs. If none did, but the
-//! version is even and newer than some word, the first look has acquired all of it.
+//! Everything in between is accessed by relaxed atomic words, so a reader may see torn data but
+//! never causes undefined behaviour. If a word came from a writer, the two fences order that
+//! writer's odd version before the reader's second load of the version, which then differs. If none
+//! did, but the version is even and newer than some word, the first load has acquired all of it.
 //!
-//! Who is alone needs none of it ([`Access::Erew`]); one writer among readers stores the version
-//! ([`Access::Crew`]); several compete for it ([`Access::Crcw`]). The mode changes only while nobody
-//! is inside (see `turnstile`).
+//! An exclusive thread needs no version ([`Access::Erew`]); a single writer among readers stores it
+//! ([`Access::Crew`]); several writers compete for it ([`Access::Crcw`]). The mode changes only
+//! while no operation runs (see `brlock`).
 //!
-//! A version wraps after 2^31 writes to one bucket; a reader that sleeps through exactly so many
-//! and finds the same one is not caught.
+//! Limit: a version wraps after 2^31 writes to one bucket; a reader that is suspended for exactly a
+//! multiple of that many writes does not notice.
 //!
 //! Source: thesis, section 5.3.3, "Supporting concurrent access"; on the fences: Boehm, "Can
 //! Seqlocks Get Along with Programming Language Memory Models?", MSPC 2012.
@@ -29,19 +29,19 @@
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::{AtomicU64, fence, pause};
 
-/// Who may do what at once in a partition.
+/// Concurrency allowed within a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Exclusive read, exclusive write: one at a time.
     Erew,
-    /// Concurrent read, exclusive write: readers beside one writer.
+    /// Concurrent read, exclusive write: readers and one writer.
     Crew,
     /// Concurrent read, concurrent write.
     Crcw,
 }
 
 impl Access {
-    /// All, by their names.
+    /// All modes with their names.
     pub const NAMED: [(&'static str, Access); 3] =
         [("erew", Access::Erew), ("crew", Access::Crew), ("crcw", Access::Crcw)];
 
@@ -57,7 +57,7 @@ fn next(header: u64) -> u64 {
     header & !VERSION | (header + 1) & VERSION
 }
 
-/// Waits until nobody writes; what the reader then sees, to be given to [`is_still`].
+/// Waits until no write is in progress; returns the header, to be passed to [`is_unchanged`].
 #[inline]
 pub fn begin_read(header: &AtomicU64) -> u64 {
     let mut round = 0;
@@ -70,15 +70,15 @@ pub fn begin_read(header: &AtomicU64) -> u64 {
     }
 }
 
-/// Whether nobody has written since [`begin_read`]: only then does what was read since hold.
+/// Whether there was no write since [`begin_read`]. Only then is the data read since valid.
 #[inline]
-pub fn is_still(header: &AtomicU64, seen: u64) -> bool {
+pub fn is_unchanged(header: &AtomicU64, seen: u64) -> bool {
     fence(Acquire);
     header.load(Relaxed) & VERSION == seen & VERSION
 }
 
-/// Begins a write. Under [`Access::Crcw`] waits for other writers; else the caller holds the
-/// partition's lock.
+/// Begins a write. Under [`Access::Crcw`] it waits for other writers; otherwise the caller holds
+/// the partition's lock.
 #[inline]
 pub fn begin_write(header: &AtomicU64, access: Access) {
     match access {
@@ -94,7 +94,7 @@ pub fn begin_write(header: &AtomicU64, access: Access) {
     fence(Release);
 }
 
-/// Begins a write unless another writer is in the bucket, for who must not wait.
+/// Begins a write unless another writer is in the bucket; never waits.
 #[inline]
 pub fn try_begin_write(header: &AtomicU64, access: Access) -> bool {
     if access == Access::Crcw {

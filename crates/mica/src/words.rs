@@ -1,38 +1,36 @@
-//! Bytes in atomic words: copied in, copied out, compared.
+//! Byte strings in atomic words: store, load, compare.
 //!
-//! Bytes begin at a word; the last word is filled up with zeros.
+//! A string starts at a word boundary; its last word is padded with zeros.
 //!
-//! Invariant: never a byte beyond the words given; never more than was asked for.
-//!
-//! Source: ours.
+//! Invariant: no access beyond the given words or the requested length.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::lines;
-use crate::mapping::WORD;
+use crate::mapping::WORD_BYTES;
 
-/// Words that so many bytes take.
+/// Number of words for this many bytes.
 #[inline(always)]
 #[expect(
     clippy::manual_div_ceil,
     reason = "no length is near the largest number: half the instructions"
 )]
 pub(crate) fn words_for(bytes: usize) -> usize {
-    (bytes + (WORD - 1)) / WORD
+    (bytes + (WORD_BYTES - 1)) / WORD_BYTES
 }
 
-/// The bytes of a last word, zeros behind.
+/// The last word, padded with zeros.
 #[inline(always)]
 fn padded(tail: &[u8]) -> u64 {
-    let mut last = [0; WORD];
+    let mut last = [0; WORD_BYTES];
     last[..tail.len()].copy_from_slice(tail);
     u64::from_le_bytes(last)
 }
 
-/// Copies bytes in. There must be room.
+/// Stores bytes. There must be enough words.
 #[inline(always)]
 pub(crate) fn store(words: &[AtomicU64], bytes: &[u8]) {
-    let (whole, tail) = bytes.as_chunks::<WORD>();
+    let (whole, tail) = bytes.as_chunks::<WORD_BYTES>();
     let words = &words[..words_for(bytes.len())];
     lines::touch(words);
     for (at, chunk) in whole.iter().enumerate() {
@@ -43,12 +41,12 @@ pub(crate) fn store(words: &[AtomicU64], bytes: &[u8]) {
     }
 }
 
-/// Copies bytes out, as many as the buffer takes.
+/// Loads bytes to fill the buffer.
 #[inline(always)]
 pub(crate) fn load(words: &[AtomicU64], buffer: &mut [u8]) {
     let words = &words[..words_for(buffer.len())];
     lines::touch(words);
-    let (whole, tail) = buffer.as_chunks_mut::<WORD>();
+    let (whole, tail) = buffer.as_chunks_mut::<WORD_BYTES>();
     for (at, chunk) in whole.iter_mut().enumerate() {
         *chunk = words[at].load(Relaxed).to_le_bytes();
     }
@@ -58,14 +56,15 @@ pub(crate) fn load(words: &[AtomicU64], buffer: &mut [u8]) {
     }
 }
 
-/// Whether these are the bytes, which were copied in by [`store`] with the same length.
+/// Whether the words contain these bytes, as stored by [`store`] with the same length.
 #[inline(always)]
 pub(crate) fn equal(words: &[AtomicU64], bytes: &[u8]) -> bool {
-    let (whole, tail) = bytes.as_chunks::<WORD>();
+    let (whole, tail) = bytes.as_chunks::<WORD_BYTES>();
     let words = &words[..words_for(bytes.len())];
     lines::touch(words);
-    let is_same =
-        |(at, chunk): (usize, &[u8; WORD])| words[at].load(Relaxed) == u64::from_le_bytes(*chunk);
+    let is_same = |(at, chunk): (usize, &[u8; WORD_BYTES])| {
+        words[at].load(Relaxed) == u64::from_le_bytes(*chunk)
+    };
     whole.iter().enumerate().all(is_same)
         && (tail.is_empty() || words[whole.len()].load(Relaxed) == padded(tail))
 }
@@ -75,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn do_bytes_come_back_and_leave_their_neighbours_alone() {
+    fn bytes_round_trip_without_touching_neighbours() {
         for len in 0..40 {
             let words: Vec<AtomicU64> = (0..8).map(|_| AtomicU64::new(u64::MAX)).collect();
             let bytes: Vec<u8> = (1..=len as u8).collect();

@@ -1,8 +1,8 @@
-//! The mica engine passes the part of the conformance kit that is for engines in memory.
+//! The conformance kit for in-memory engines, over all option sets.
 //!
-//! Stores have so few buckets that chains are long; caches have room for all that a history writes,
-//! so that they may lose nothing either. Evictions have tests of their own, where what is gone is
-//! allowed to be (`cache.rs`).
+//! Stores have few buckets, so that chains are long; caches have room for everything that a history
+//! writes, so that they may lose nothing either. Evictions have their own tests in
+//! `partition::tests`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,10 +19,10 @@ use siltstone_vfs::Vfs;
 
 struct MicaSubject;
 
-/// In the last two the access mode changes every few operations.
+/// In the last two, the access mode changes every few operations.
 const VARIANTS: [&str; 14] = [
     "mode=store access=erew",
-    "mode=store access=crew buckets=12 spare=1 partitions=1",
+    "mode=store access=crew experimental.buckets=12 overflow_ratio=1 partitions=1",
     "mode=store access=crcw partitions=1",
     "mode=cache access=erew eviction=fifo",
     "mode=cache access=crew eviction=clock",
@@ -30,9 +30,9 @@ const VARIANTS: [&str; 14] = [
     "mode=cache access=erew eviction=lru mapping=plain",
     "mode=cache access=crcw eviction=lru partitions=1",
     "mode=cache access=crew eviction=approximate partitions=1 mapping=mirrored",
-    "mode=cache access=erew eviction=clock mapping=mirrored stamps=on",
-    "mode=store access=crcw buckets=4 spare=1 partitions=16 stamps=on",
-    "mode=store access=crew partitions=8 gap=1",
+    "mode=cache access=erew eviction=clock mapping=mirrored cas=on",
+    "mode=store access=crcw experimental.buckets=4 overflow_ratio=1 partitions=16 cas=on",
+    "mode=store access=crew partitions=8 prefetch_distance=1",
     "mode=store partitions=2 switching",
     "mode=cache partitions=2 switching",
 ];
@@ -40,7 +40,8 @@ const VARIANTS: [&str; 14] = [
 fn options(variant: u32) -> Options {
     let text = VARIANTS[variant as usize];
     let memory = if text.contains("cache") { "memory=512MiB" } else { "memory=160MiB" };
-    let map = subject::options([text, memory, "hash_seed=7 item=20KiB"]);
+    let map =
+        subject::options([text, memory, "experimental.hash_seed=7 expected_item_bytes=20KiB"]);
     Options::from_map(&map).expect("option sets are legal")
 }
 
@@ -54,7 +55,7 @@ impl Subject for MicaSubject {
     }
 
     fn capabilities(&self) -> Capabilities {
-        // The most that there is: every option set has room enough.
+        // The maximum: every option set has enough memory.
         Capabilities {
             ordered: false,
             durable: false,
@@ -73,7 +74,7 @@ impl Subject for MicaSubject {
     }
 }
 
-/// The engine with an access mode that changes under way.
+/// The engine with an access mode that changes during operation.
 struct Switching {
     mica: Mica,
     turn: AtomicU64,
@@ -106,10 +107,10 @@ impl Engine for Switching {
     }
 }
 
-/// The kit takes option sets in turn, as many as it has runs; here every one has its turn, so that
-/// single operations are linearizable in each access mode, and while it changes.
+/// The kit cycles through the option sets, one per round; this runs every one, so that operations
+/// are linearizable in each access mode, and while it changes.
 #[test]
-fn linearizable_in_every_mode() {
+fn operations_are_linearizable_in_every_mode() {
     let rounds = u64::from(MicaSubject.variants());
     let scale = Scale { rounds: Scale::from_env().rounds.max(rounds), ..Scale::from_env() };
     linear::linearizable(&MicaSubject, &scale).unwrap();

@@ -1,5 +1,5 @@
-//! Do the version counters, the log's tail, the turnstile, the locks that bursts keep and the visits hold under
-//! every interleaving and every reordering that the memory model allows?
+//! Loom models of the version counters, the log's tail, the big-reader lock, the burst locks and
+//! the two-mode lock.
 //!
 //! Small instances, explored exhaustively up to a bound of preemptions, in seconds:
 //!
@@ -13,11 +13,11 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use loom::thread;
 use siltstone_mica::Access;
-use siltstone_mica::held::Held;
+use siltstone_mica::brlock::BigReaderLock;
+use siltstone_mica::burst_locks::BurstLocks;
 use siltstone_mica::ring::Ring;
 use siltstone_mica::sync::Lock;
-use siltstone_mica::turnstile::Turnstile;
-use siltstone_mica::version::{begin_read, begin_write, end_write, is_still, try_begin_write};
+use siltstone_mica::version::{begin_read, begin_write, end_write, is_unchanged, try_begin_write};
 use siltstone_mica::visits::Visits;
 
 fn explore(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
@@ -43,7 +43,7 @@ impl Bucket {
         end_write(&self.header, access);
     }
 
-    /// Adds one by reading and writing, which no other writer may come between.
+    /// A read-modify-write that must exclude other writers.
     fn add(&self, access: Access) {
         begin_write(&self.header, access);
         let value = self.left.load(Relaxed) + 1;
@@ -55,15 +55,15 @@ impl Bucket {
     fn try_read(&self) -> Option<u64> {
         let seen = begin_read(&self.header);
         let (left, right) = (self.left.load(Relaxed), self.right.load(Relaxed));
-        is_still(&self.header, seen).then(|| {
-            assert_eq!(left, right, "a reader took what a writer was at");
+        is_unchanged(&self.header, seen).then(|| {
+            assert_eq!(left, right, "a reader accepted a partial write");
             left
         })
     }
 }
 
 #[test]
-fn does_a_reader_beside_one_writer_see_only_whole_writes() {
+fn reader_beside_writer_sees_only_complete_writes() {
     explore(3, || {
         let bucket = Arc::new(Bucket::default());
         let other = Arc::clone(&bucket);
@@ -74,7 +74,7 @@ fn does_a_reader_beside_one_writer_see_only_whole_writes() {
         let first = bucket.try_read();
         let second = bucket.try_read();
         if let (Some(first), Some(second)) = (first, second) {
-            assert!(first <= second, "a reader went back in time");
+            assert!(first <= second, "reads are not monotonic");
         }
         writer.join().unwrap();
         assert_eq!(bucket.try_read(), Some(2));
@@ -82,7 +82,7 @@ fn does_a_reader_beside_one_writer_see_only_whole_writes() {
 }
 
 #[test]
-fn do_two_writers_and_a_reader_take_turns() {
+fn concurrent_writers_lose_no_update() {
     explore(2, || {
         let bucket = Arc::new(Bucket::default());
         let writers: Vec<_> = (0..2)
@@ -100,26 +100,26 @@ fn do_two_writers_and_a_reader_take_turns() {
 }
 
 #[test]
-fn does_who_must_not_wait_stay_out() {
+fn try_begin_write_excludes_other_writer() {
     explore(3, || {
         let bucket = Arc::new(Bucket::default());
         let other = Arc::clone(&bucket);
         let writer = thread::spawn(move || other.add(Access::Crcw));
-        let came_in = try_begin_write(&bucket.header, Access::Crcw);
-        if came_in {
+        let entered = try_begin_write(&bucket.header, Access::Crcw);
+        if entered {
             let value = bucket.left.load(Relaxed) + 1;
             bucket.left.store(value, Relaxed);
             bucket.right.store(value, Relaxed);
             end_write(&bucket.header, Access::Crcw);
         }
         writer.join().unwrap();
-        assert_eq!(bucket.try_read(), Some(1 + u64::from(came_in)));
+        assert_eq!(bucket.try_read(), Some(1 + u64::from(entered)));
     });
 }
 
 /// A log of two words: an item of two is overwritten by the next.
 #[test]
-fn is_an_item_that_is_overwritten_never_taken() {
+fn overwritten_item_is_never_accepted() {
     explore(3, || {
         let log = Arc::new((Ring::new(2, 8), [AtomicU64::new(0), AtomicU64::new(0)]));
         let append = |log: &(Ring, [AtomicU64; 2]), value| {
@@ -133,8 +133,8 @@ fn is_an_item_that_is_overwritten_never_taken() {
         let writer = thread::spawn(move || append(&other, 2));
         if log.0.contains(offset) {
             let words = log.1.each_ref().map(|word| word.load(Relaxed));
-            if log.0.holds(offset) {
-                assert_eq!(words, [1, 1], "a reader took what was written over its item");
+            if log.0.is_intact(offset) {
+                assert_eq!(words, [1, 1], "a reader accepted an overwritten item");
             }
         }
         writer.join().unwrap();
@@ -143,42 +143,42 @@ fn is_an_item_that_is_overwritten_never_taken() {
 }
 
 #[test]
-fn is_who_is_alone_alone() {
+fn exclusive_lock_excludes_shared() {
     explore(3, || {
-        let turnstile = Arc::new(Turnstile::<()>::new(2));
+        let lock = Arc::new(BigReaderLock::<()>::new(2));
         let words = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
-        let (door, both) = (Arc::clone(&turnstile), Arc::clone(&words));
-        let alone = thread::spawn(move || {
-            let _alone = door.alone();
+        let (other, both) = (Arc::clone(&lock), Arc::clone(&words));
+        let writer = thread::spawn(move || {
+            let _guard = other.exclusive();
             both.0.store(1, Relaxed);
             both.1.store(1, Relaxed);
         });
         {
-            let _inside = turnstile.enter(1);
+            let _guard = lock.shared(1);
             let first = words.0.load(Relaxed);
-            assert_eq!(first, words.1.load(Relaxed), "somebody was inside with who was alone");
+            assert_eq!(first, words.1.load(Relaxed), "a shared holder beside the exclusive one");
         }
-        alone.join().unwrap();
+        writer.join().unwrap();
     });
 }
 
-/// Reads, thinks and writes: one is lost if somebody else comes between.
+/// A read-modify-write: an update is lost if it is not exclusive.
 fn add_one(word: &AtomicU64) {
     let seen = word.load(Relaxed);
     word.store(seen + 1, Relaxed);
 }
 
-/// Bursts that want the same partitions in opposite orders: none waits for ever, none loses a write.
+/// Bursts on the same partitions in opposite orders: no deadlock, no lost update.
 #[test]
-fn do_bursts_that_keep_locks_never_wait_for_one_another() {
+fn bursts_that_keep_locks_do_not_deadlock() {
     for access in [Access::Erew, Access::Crew] {
         explore(2, move || {
             let partitions = Arc::new([0, 1].map(|_| (Lock::default(), AtomicU64::new(0))));
             let burst = move |partitions: &[(Lock, AtomicU64); 2], order: [usize; 3]| {
-                let mut held = Held::of(access);
+                let mut locks = BurstLocks::new(access);
                 for number in order {
                     let (lock, word) = &partitions[number];
-                    held.take(number, lock);
+                    locks.acquire(number, lock);
                     add_one(word);
                 }
             };
@@ -191,61 +191,61 @@ fn do_bursts_that_keep_locks_never_wait_for_one_another() {
     }
 }
 
-/// A table with visitors, its holders' lock, and a word for each visitor's partition.
+/// The two-mode lock, the lock of keyed holders, and a word per burst thread's partition.
 type Table = (Visits, Lock, [AtomicU64; 2]);
 
 fn table() -> Table {
     (Visits::new(2), Lock::default(), [0, 1].map(|_| AtomicU64::new(0)))
 }
 
-fn hold((visits, lock, words): &Table, word: usize) {
-    let _holding = visits.hold();
+fn run_keyed((modes, lock, words): &Table, word: usize) {
+    let _guard = modes.hold();
     let _lock = lock.lock();
     add_one(&words[word]);
 }
 
-/// Whether it came to a visit.
-fn visit(table: &Table, thread: usize) -> bool {
-    let visit = table.0.visit(thread);
-    if visit.is_some() {
+/// Runs a burst; returns whether it was admitted.
+fn run_burst(table: &Table, thread: usize) -> bool {
+    let guard = table.0.visit(thread);
+    if guard.is_some() {
         add_one(&table.2[thread]);
     }
-    visit.is_some()
+    guard.is_some()
 }
 
-/// A visitor that may not takes the lock like the holder.
+/// A burst that is not admitted takes the lock like a keyed holder.
 #[test]
-fn is_nobody_visited_who_holds() {
+fn burst_excludes_keyed_holder() {
     explore(3, || {
         let table = Arc::new(table());
         let other = Arc::clone(&table);
-        let visitor = thread::spawn(move || {
+        let burst = thread::spawn(move || {
             for _ in 0..2 {
-                if !visit(&other, 0) {
-                    hold(&other, 0);
+                if !run_burst(&other, 0) {
+                    run_keyed(&other, 0);
                 }
             }
         });
-        hold(&table, 0);
-        visitor.join().unwrap();
+        run_keyed(&table, 0);
+        burst.join().unwrap();
         assert_eq!(table.2[0].load(Relaxed), 3);
     });
 }
 
-/// Of two visitors none, one or both may have to go; what they do is done all the same.
+/// None, one or both bursts may be rejected; admitted ones take effect.
 #[test]
-fn does_a_holder_wait_for_all_visitors() {
+fn keyed_holder_waits_for_all_bursts() {
     explore(2, || {
         let table = Arc::new(table());
-        let visitors: Vec<_> = (0..2)
+        let bursts: Vec<_> = (0..2)
             .map(|thread| {
                 let table = Arc::clone(&table);
-                thread::spawn(move || visit(&table, thread))
+                thread::spawn(move || run_burst(&table, thread))
             })
             .collect();
-        hold(&table, 1);
-        let visits: Vec<_> = visitors.into_iter().map(|visitor| visitor.join().unwrap()).collect();
+        run_keyed(&table, 1);
+        let admitted: Vec<_> = bursts.into_iter().map(|burst| burst.join().unwrap()).collect();
         let words = table.2.each_ref().map(|word| word.load(Relaxed));
-        assert_eq!(words, [u64::from(visits[0]), 1 + u64::from(visits[1])]);
+        assert_eq!(words, [u64::from(admitted[0]), 1 + u64::from(admitted[1])]);
     });
 }

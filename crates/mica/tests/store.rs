@@ -1,4 +1,4 @@
-//! The store by its own face: bursts, partitions, budgets, batches that do not fit.
+//! The public API of the store: bursts, partitions, memory limits, batches that do not fit.
 
 #![allow(clippy::unwrap_used)]
 
@@ -35,10 +35,12 @@ fn get(store: &Store, key: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn does_a_burst_answer_as_its_requests_one_by_one() {
+fn burst_gives_same_results_as_single_requests() {
     for (mode, access) in [("store", "erew"), ("store", "crcw"), ("cache", "crew")] {
-        for gap in ["1", "4", "16"] {
-            let text = format!("mode={mode} access={access} gap={gap} memory=64MiB partitions=4");
+        for distance in ["1", "4", "16"] {
+            let text = format!(
+                "mode={mode} access={access} prefetch_distance={distance} memory=64MiB partitions=4"
+            );
             let store = Store::new(&env(), options(&text)).unwrap();
             let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
             let mut dice = Dice::new(5);
@@ -87,7 +89,7 @@ fn does_a_burst_answer_as_its_requests_one_by_one() {
 }
 
 #[test]
-fn does_a_partition_answer_for_its_own_keys_only() {
+fn partition_rejects_keys_of_other_partitions() {
     let store = Store::new(&env(), options("memory=64MiB partitions=4")).unwrap();
     for number in 0..100u32 {
         let key = number.to_le_bytes();
@@ -105,10 +107,10 @@ fn does_a_partition_answer_for_its_own_keys_only() {
 }
 
 #[test]
-fn is_a_hash_that_is_wrong_no_way_to_another_key() {
+fn wrong_hash_gives_no_access_to_other_key() {
     let store = Store::new(&env(), options("memory=64MiB partitions=1")).unwrap();
     put(&store, b"secret", b"value");
-    // The hash of another's key, with a key of one's own.
+    // The hash of another key, with the sender's own key.
     let forged = Request { hash: store.hash(b"secret"), key: b"public", action: Action::Get };
     let mut value = Vec::new();
     assert_eq!(store.one(&forged, &mut value).outcome, Outcome::Missing);
@@ -118,9 +120,10 @@ fn is_a_hash_that_is_wrong_no_way_to_another_key() {
 }
 
 #[test]
-fn is_what_has_no_room_refused_and_nothing_lost() {
+fn full_store_rejects_writes_and_loses_nothing() {
     for access in ["erew", "crew", "crcw"] {
-        let text = format!("mode=store access={access} memory=4MiB partitions=2 item=116");
+        let text =
+            format!("mode=store access={access} memory=4MiB partitions=2 expected_item_bytes=116");
         let store = Store::new(&env(), options(&text)).unwrap();
         let mut stored = Vec::new();
         let mut refused = 0;
@@ -136,7 +139,7 @@ fn is_what_has_no_room_refused_and_nothing_lost() {
         for (number, bytes) in &stored {
             assert_eq!(get(&store, &number.to_le_bytes()).as_ref(), Some(bytes));
         }
-        // What is deleted makes room again.
+        // Deletes make room again.
         for (number, _) in &stored {
             let key = number.to_le_bytes();
             let request =
@@ -148,7 +151,7 @@ fn is_what_has_no_room_refused_and_nothing_lost() {
 }
 
 #[test]
-fn is_a_batch_that_has_no_room_refused_whole() {
+fn batch_without_room_is_rejected_atomically() {
     for access in ["erew", "crew"] {
         let text = format!("mode=store access={access} memory=6MiB partitions=2");
         let mica = Mica::open(env(), options(&text)).unwrap();
@@ -170,7 +173,7 @@ fn is_a_batch_that_has_no_room_refused_whole() {
 }
 
 #[test]
-fn does_the_mode_change_while_threads_work() {
+fn access_mode_changes_under_load() {
     let store = Store::new(&env(), options("mode=cache memory=16MiB partitions=2")).unwrap();
     assert_eq!(store.access(), Access::Erew);
     std::thread::scope(|scope| {
@@ -199,13 +202,11 @@ fn does_the_mode_change_while_threads_work() {
     });
 }
 
-/// A walk over keys beside writers: every key that it gives was stored, and what stays is met once, where
-/// nothing is evicted.
-/// Under CREW a read is noted if it gets the lock of its partition, which a burst must not keep from itself once it
-/// has gone on to another.
+/// Under CREW a read sets an access mark only if it gets its partition's lock, so a burst must not
+/// keep that lock after it has moved to another partition.
 #[test]
-fn does_a_read_count_for_eviction_behind_writes_to_two_partitions() {
-    let text = "mode=cache access=crew eviction=clock buckets=150 memory=1200KiB partitions=2";
+fn read_after_writes_to_two_partitions_sets_access_mark() {
+    let text = "mode=cache access=crew eviction=clock experimental.buckets=150 memory=1200KiB partitions=2";
     let store = Store::new(&env(), options(text)).unwrap();
     let mut numbers = 0_u64..;
     let mut key_in = |partition| {
@@ -215,7 +216,7 @@ fn does_a_read_count_for_eviction_behind_writes_to_two_partitions() {
     let hot = key_in(0);
     assert_eq!(put(&store, &hot, b"hot"), Outcome::Stored);
     let value = Value { bytes: &[7; 1000], ..Value::default() };
-    // Some twenty times what the log holds.
+    // About twenty times what the log holds.
     for burst in 0..10_000 {
         let (first, second) = (key_in(0), key_in(1));
         let requests =
@@ -227,18 +228,21 @@ fn does_a_read_count_for_eviction_behind_writes_to_two_partitions() {
     }
 }
 
+/// Every key returned was stored, and a key that stays is returned exactly once if nothing is
+/// evicted.
 #[test]
-fn does_a_walk_beside_writers_meet_what_stays() {
+fn key_iteration_beside_writers_returns_every_stable_key() {
     let key = |number: u64| {
         let mut key = number.to_le_bytes().to_vec();
         key.resize(8 + number as usize % 40, number as u8);
         key
     };
     let stays = 5000..5200u64;
-    // The cache's log is so small that its head passes what is walked over.
-    for mode in
-        ["mode=store buckets=150 spare=1 memory=2MiB", "mode=cache buckets=150 memory=600KiB"]
-    {
+    // The cache's log is so small that its head passes items during the iteration.
+    for mode in [
+        "mode=store experimental.buckets=150 overflow_ratio=1 memory=2MiB",
+        "mode=cache experimental.buckets=150 memory=600KiB",
+    ] {
         for (name, access) in Access::NAMED {
             let text = format!("{mode} access={name} partitions=1");
             let store = Store::new(&env(), options(&text)).unwrap();
@@ -265,9 +269,9 @@ fn does_a_walk_beside_writers_meet_what_stays() {
                     });
                 }
                 let _ending = running.until_dropped();
-                // Only there may the head pass an item while its key is copied, and seldom does.
-                let is_passed = mode.starts_with("mode=cache") && access == Access::Crcw;
-                for _ in 0..if is_passed { 6000 } else { 300 } {
+                // Only there can the head pass an item while its key is copied, which is rare.
+                let may_be_evicted = mode.starts_with("mode=cache") && access == Access::Crcw;
+                for _ in 0..if may_be_evicted { 6000 } else { 300 } {
                     let (mut walk, mut met) = (store.keys(0), Vec::new());
                     while walk.advance() {
                         let number = u64::from_le_bytes(*walk.key().first_chunk().unwrap());
@@ -278,10 +282,10 @@ fn does_a_walk_beside_writers_meet_what_stays() {
                     let is_whole = met.iter().copied().eq(stays.clone());
                     assert!(
                         is_whole || mode.starts_with("mode=cache"),
-                        "{text}: {} are met",
+                        "{text}: {} were returned",
                         met.len()
                     );
-                    assert!(!walk.advance(), "the end is the end");
+                    assert!(!walk.advance(), "the iteration stays at its end");
                 }
             });
             assert_eq!(store.access(), access);
@@ -290,9 +294,9 @@ fn does_a_walk_beside_writers_meet_what_stays() {
     }
 }
 
-/// What has expired is not met.
+/// Expired items are skipped.
 #[test]
-fn does_a_walk_pass_over_what_has_expired() {
+fn key_iteration_skips_expired_items() {
     let clock = Arc::new(ManualClock::at(1000));
     let store = Store::new(&Env::replayable(clock.clone(), 1), options("memory=4MiB")).unwrap();
     let value = Value { bytes: b"v", expires_at: Some(2000), ..Value::default() };
@@ -303,10 +307,10 @@ fn does_a_walk_pass_over_what_has_expired() {
     assert!(!store.keys(0).advance());
 }
 
-/// Under EREW a burst keeps locks of partitions: two that go through them in opposite orders would wait for
-/// each other for ever if one that holds a lock waited for another.
+/// Under EREW a burst keeps partition locks: two bursts in opposite orders would deadlock if one
+/// that holds a lock waited for another.
 #[test]
-fn do_bursts_that_cross_both_end() {
+fn bursts_in_opposite_orders_both_end() {
     let text = "mode=store access=erew memory=64MiB partitions=8";
     let store = Arc::new(Store::new(&env(), options(text)).unwrap());
     let (done, ended) = std::sync::mpsc::channel();
@@ -337,7 +341,7 @@ fn do_bursts_that_cross_both_end() {
 }
 
 #[test]
-fn is_everything_gone_when_it_is_cleared() {
+fn clear_removes_everything() {
     for mode in ["cache", "store"] {
         let mica = Mica::open(env(), options(&format!("mode={mode} memory=32MiB"))).unwrap();
         for number in 0..5000u32 {

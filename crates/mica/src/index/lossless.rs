@@ -1,15 +1,15 @@
-//! The lossless index: a full bucket is given a spare one, chained in bulk.
+//! Lossless hash index: overflowing buckets are chained to spare buckets.
 //!
 //! ```text
-//! main bucket ─next─▶ spare bucket ─next─▶ spare bucket       all full but the last, and that from
-//!   7 entries           7 entries            3 entries        its first entry on
+//! main bucket ─next─▶ spare bucket ─next─▶ spare bucket       all full but the last, filled
+//!   7 entries           7 entries            3 entries        from its first entry on
 //! ```
 //!
-//! A removed entry is replaced by the last of its chain, so a chain has as few buckets as its
-//! entries need, and how many spare ones are in use follows from what is stored alone. Spare buckets
-//! that nobody uses are a list, linked where chains are. With none left, an entry is refused.
+//! A removed entry is replaced by the last entry of its chain, so a chain is as short as possible,
+//! and the number of spare buckets in use depends only on the stored entries. Unused spare buckets
+//! form a free list. When it is empty, an insert fails.
 //!
-//! Source: thesis, section 5.3.3, "Store Mode" and figure 5.9. That chains shrink is ours.
+//! Source: thesis, section 5.3.3, "Store Mode" and figure 5.9; shrinking chains are an addition.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,19 +21,19 @@ use crate::keyhash;
 use crate::prefetch::prefetch;
 
 /// Words of a bucket: one cache line.
-pub(crate) const WORDS: usize = 8;
+pub(crate) const BUCKET_WORDS: usize = 8;
 
-type Bucket = [AtomicU64; WORDS];
+type Bucket = [AtomicU64; BUCKET_WORDS];
 
-/// 7 entries a bucket, and spare buckets.
+/// 7 entries per bucket, with spare buckets.
 pub(crate) struct LosslessIndex {
-    pub(crate) buckets: Buckets<WORDS>,
-    spare: Mutex<Spare>,
+    pub(crate) buckets: Buckets<BUCKET_WORDS>,
+    spare: Mutex<FreeBuckets>,
 }
 
-/// The spare buckets that nobody uses.
-struct Spare {
-    /// The first, counted from 1; 0 is none.
+/// The free list of spare buckets.
+struct FreeBuckets {
+    /// Number of the first free bucket, counted from 1; 0 if there is none.
     first: u64,
     left: usize,
 }
@@ -42,7 +42,7 @@ fn next_of(bucket: &Bucket) -> u64 {
     bucket[0].load(Relaxed) >> 32
 }
 
-/// Names the next bucket, and leaves the version as it is. The caller has the chain to itself.
+/// Sets the next bucket and keeps the version. The caller has exclusive access to the chain.
 fn set_next(bucket: &Bucket, next: u64) {
     let version = bucket[0].load(Relaxed) & 0xffff_ffff;
     bucket[0].store(next << 32 | version, Relaxed);
@@ -52,32 +52,32 @@ impl LosslessIndex {
     /// An empty index.
     pub(crate) fn new(main: usize, spare: usize) -> io::Result<Self> {
         let buckets = Buckets::new(main, spare)?;
-        let index = LosslessIndex { buckets, spare: Mutex::new(Spare { first: 0, left: 0 }) };
+        let index = LosslessIndex { buckets, spare: Mutex::new(FreeBuckets { first: 0, left: 0 }) };
         for number in (1..=spare as u64).rev() {
-            index.give_back(number);
+            index.push_free(number);
         }
         Ok(index)
     }
 
-    /// Spare buckets that are left.
+    /// Number of free spare buckets.
     pub(crate) fn spare_left(&self) -> usize {
         self.spare.lock().left
     }
 
-    fn give_back(&self, number: u64) {
+    fn push_free(&self, number: u64) {
         let mut spare = self.spare.lock();
         let bucket = self.spare(number);
         set_next(bucket, spare.first);
-        *spare = Spare { first: number, left: spare.left + 1 };
+        *spare = FreeBuckets { first: number, left: spare.left + 1 };
     }
 
-    fn take(&self) -> Option<u64> {
+    fn pop_free(&self) -> Option<u64> {
         let mut spare = self.spare.lock();
         let number = spare.first;
         if number == 0 {
             return None;
         }
-        *spare = Spare { first: next_of(self.spare(number)), left: spare.left - 1 };
+        *spare = FreeBuckets { first: next_of(self.spare(number)), left: spare.left - 1 };
         Some(number)
     }
 
@@ -85,8 +85,8 @@ impl LosslessIndex {
         &self.buckets.all()[self.buckets.main + number as usize - 1]
     }
 
-    /// Enters an item that is not in the index; `false`, and nothing has changed, if there is no
-    /// room.
+    /// Inserts an entry that is not in the index; returns `false`, without any change, if there is
+    /// no room.
     pub(crate) fn insert(&self, hash: u64, offset: u64) -> bool {
         let mut bucket = self.buckets.of(hash);
         while let Some(next) = self.buckets.next(bucket[0].load(Relaxed)) {
@@ -96,7 +96,7 @@ impl LosslessIndex {
             slot.store(entry(hash, offset), Relaxed);
             return true;
         }
-        let Some(number) = self.take() else { return false };
+        let Some(number) = self.pop_free() else { return false };
         let spare = self.spare(number);
         set_next(spare, 0);
         spare[1].store(entry(hash, offset), Relaxed);
@@ -119,11 +119,11 @@ impl LosslessIndex {
         {
             let number = next_of(before);
             set_next(before, 0);
-            self.give_back(number);
+            self.push_free(number);
         }
     }
 
-    /// Entries in main buckets, and in spare ones.
+    /// Number of entries in main buckets and in spare buckets.
     pub(crate) fn entries(&self) -> (u64, u64) {
         let used = |bucket: &Bucket| {
             bucket[1..].iter().filter(|slot| slot.load(Relaxed) != 0).count() as u64
@@ -132,26 +132,26 @@ impl LosslessIndex {
         (main.iter().map(used).sum(), spare.iter().map(used).sum())
     }
 
-    /// Fetches the items, in `words`, that entries with the hash's tag lead to: those of its main
-    /// bucket and of the first spare one, which are nearly all.
+    /// Prefetches the items, in `words`, of entries with the hash's tag in the main bucket and the
+    /// first spare bucket, which are nearly all.
     #[inline(always)]
     pub(crate) fn prefetch_items(&self, main: &Bucket, hash: u64, words: &[AtomicU64]) {
-        self.buckets.near(main, keyhash::tag(hash), |offset| {
+        self.buckets.for_first_buckets(main, keyhash::tag(hash), |offset| {
             let at = offset as usize;
-            // Where an item of 32 bytes ends may be another line.
+            // An item of 32 bytes may end on another line.
             [at, at + 3].iter().filter_map(|&at| words.get(at)).for_each(prefetch);
         });
     }
 
-    /// What does not hold of the chains' shape, if anything.
-    pub(crate) fn damage(&self) -> Option<String> {
+    /// Describes an inconsistency of the chains, if there is one.
+    pub(crate) fn check(&self) -> Option<String> {
         let mut reached = 0;
         for number in 0..self.buckets.main {
             let mut bucket = self.buckets.main(number);
             while let Some(next) = self.buckets.next(bucket[0].load(Relaxed)) {
                 reached += 1;
                 if bucket[1..].iter().any(|slot| slot.load(Relaxed) == 0) {
-                    return Some(format!("bucket {number} is chained and not full"));
+                    return Some(format!("bucket {number} is chained but not full"));
                 }
                 bucket = next;
             }
@@ -179,7 +179,7 @@ mod tests {
     proptest! {
         /// Few buckets and few hashes, so that chains grow and shrink all the time.
         #[test]
-        fn is_nothing_lost_of_what_was_taken(
+        fn accepted_entries_are_never_lost(
             main in 1usize..4,
             spare in 0usize..6,
             steps in proptest::collection::vec((0u64..60, any::<bool>()), 1..400),
@@ -196,7 +196,7 @@ mod tests {
                                 == crate::keyhash::bucket(hash, main)
                         };
                         let length = model.keys().filter(|key| chain(key)).count();
-                        let needs = length > 0 && length % (WORDS - 1) == 0;
+                        let needs = length > 0 && length % (BUCKET_WORDS - 1) == 0;
                         let fits = !needs || index.spare_left() > 0;
                         prop_assert_eq!(index.insert(hash, offset), fits);
                         if fits {
@@ -209,7 +209,7 @@ mod tests {
                     }
                     _ => {}
                 }
-                prop_assert_eq!(index.damage(), None);
+                prop_assert_eq!(index.check(), None);
                 let (in_main, in_spare) = index.entries();
                 prop_assert_eq!(in_main + in_spare, model.len() as u64);
                 for (&key, &offset) in &model {
@@ -219,19 +219,19 @@ mod tests {
         }
     }
 
-    /// What a prefetch may find beside writers that have given a bucket back meanwhile.
+    /// What a prefetch may find if concurrent writers have freed a bucket.
     #[test]
-    fn does_a_prefetch_not_walk_through_the_buckets_that_nobody_uses() {
+    fn prefetch_does_not_follow_free_list() {
         let index = LosslessIndex::new(1, 1000).unwrap();
         set_next(index.buckets.main(0), 1);
         let mut seen = 0;
-        // Empty entries have the tag that no hash has.
-        index.buckets.near(index.buckets.main(0), 0, |_| seen += 1);
-        assert_eq!(seen, 2 * (WORDS - 1));
+        // Empty entries have the tag 0, which no hash has.
+        index.buckets.for_first_buckets(index.buckets.main(0), 0, |_| seen += 1);
+        assert_eq!(seen, 2 * (BUCKET_WORDS - 1));
     }
 
     #[test]
-    fn does_an_entry_hold_its_offset() {
+    fn entry_stores_offset() {
         let index = LosslessIndex::new(1, 0).unwrap();
         assert!(index.insert(0xffff, 0xffff_ffff_ffff));
         let held: Vec<_> = index.buckets.chain(0).map(|slot| slot.load(Relaxed)).collect();

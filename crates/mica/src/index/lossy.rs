@@ -1,55 +1,55 @@
-//! The lossy index: a full bucket gives up its oldest entry.
+//! Lossy hash index: a full bucket evicts its oldest entry.
 //!
-//! An item whose entry was given up cannot be found any more and leaves with the log's head. Entries
-//! of items that the log has overwritten are as good as empty: nobody removes them when the item
-//! goes, they are found out by their offsets, used again by the next item, or swept.
+//! An item without an entry can no longer be found and is dropped by the log's head. Entries of
+//! overwritten items dangle: they are not removed with the item, but recognized by their offsets,
+//! reused by a later insert, or removed by the sweep.
 //!
 //! Source: thesis, section 5.3.3, "Lossy Concurrent Hash Index".
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::{Buckets, LINE, entry, offset_of};
+use super::{Buckets, LINE_WORDS, entry, offset_of};
 use crate::ring::Ring;
 
 /// Words of a bucket: two cache lines.
-pub(crate) const WORDS: usize = 16;
+pub(crate) const BUCKET_WORDS: usize = 16;
 
-/// 15 entries a bucket, none beyond.
-pub(crate) type LossyIndex = Buckets<WORDS>;
+/// 15 entries per bucket, no spare buckets.
+pub(crate) type LossyIndex = Buckets<BUCKET_WORDS>;
 
 impl LossyIndex {
-    /// Enters an item that is not in the index; the offset of the oldest, if it had to go for it.
+    /// Inserts an entry that is not in the index; returns the offset of an evicted one.
     #[inline]
-    pub(crate) fn place(&self, hash: u64, offset: u64, ring: &Ring) -> Option<u64> {
+    pub(crate) fn insert(&self, hash: u64, offset: u64, ring: &Ring) -> Option<u64> {
         let bucket = self.of(hash);
         let slots = &bucket[1..];
-        let (mut oldest, mut most) = (&slots[0], 0);
+        let (mut oldest, mut max_age) = (&slots[0], 0);
         for (at, slot) in (1..).zip(slots) {
             let old = slot.load(Relaxed);
             if old == 0 || !ring.contains(offset_of(old)) {
-                if at >= LINE {
+                if at >= LINE_WORDS {
                     self.set_wide(bucket, true);
                 }
                 slot.store(entry(hash, offset), Relaxed);
                 return None;
             }
             let age = ring.age(offset_of(old));
-            if age > most {
-                (oldest, most) = (slot, age);
+            if age > max_age {
+                (oldest, max_age) = (slot, age);
             }
         }
-        let gone = offset_of(oldest.load(Relaxed));
+        let evicted = offset_of(oldest.load(Relaxed));
         oldest.store(entry(hash, offset), Relaxed);
-        Some(gone)
+        Some(evicted)
     }
 
-    /// Notes that entries of a bucket were emptied.
-    pub(crate) fn narrow(&self, bucket: &[AtomicU64; WORDS]) {
-        let is_wide = bucket[LINE..].iter().any(|slot| slot.load(Relaxed) != 0);
+    /// Recomputes whether the bucket's second line has entries, after some were cleared.
+    pub(crate) fn update_wide(&self, bucket: &[AtomicU64; BUCKET_WORDS]) {
+        let is_wide = bucket[LINE_WORDS..].iter().any(|slot| slot.load(Relaxed) != 0);
         self.set_wide(bucket, is_wide);
     }
 
-    /// Empties an entry.
+    /// Clears an entry.
     pub(crate) fn remove(&self, slot: &AtomicU64) {
         slot.store(0, Relaxed);
     }
@@ -60,32 +60,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_an_entry_found_in_either_line_and_the_second_not_looked_at_in_vain() {
+    fn entry_is_found_in_either_line_and_wide_bit_is_maintained() {
         let index = LossyIndex::new(1, 0).unwrap();
         let ring = Ring::new(1000, 20);
         ring.advance(500);
         let find =
             |tag: u64| index.find(index.main(0), tag, None, |slot, offset| Some((slot, offset)));
         for tag in 1..=15 {
-            assert_eq!(index.place(tag, tag * 10, &ring), None);
+            assert_eq!(index.insert(tag, tag * 10, &ring), None);
             assert_eq!(LossyIndex::is_wide(index.main(0)), tag >= 8);
             for earlier in 1..=tag {
                 assert_eq!(find(earlier).map(|found| found.1), Some(earlier * 10));
             }
         }
-        assert_eq!(index.place(16, 160, &ring), Some(10));
+        assert_eq!(index.insert(16, 160, &ring), Some(10));
         assert_eq!(index.wide.load(Relaxed), 1);
-        // One entry of the second line is left, then none.
+        // One entry of the second line remains, then none.
         for tag in (1..=16).filter(|tag| *tag != 12) {
             find(tag).into_iter().for_each(|found| index.remove(found.0));
         }
-        index.narrow(index.main(0));
+        index.update_wide(index.main(0));
         assert_eq!(find(12).map(|found| found.1), Some(120));
         find(12).into_iter().for_each(|found| index.remove(found.0));
-        index.narrow(index.main(0));
+        index.update_wide(index.main(0));
         assert_eq!(index.wide.load(Relaxed), 0);
         assert!(!LossyIndex::is_wide(index.main(0)));
-        assert_eq!(index.place(3, 30, &ring), None);
+        assert_eq!(index.insert(3, 30, &ring), None);
         assert_eq!(find(3).map(|found| found.1), Some(30));
     }
 }

@@ -1,4 +1,4 @@
-//! Where items are: buckets of a cache line or two, entries of a tag and an offset.
+//! Hash index: buckets of one or two cache lines, with entries of a tag and an offset.
 //!
 //! ```text
 //! bucket   word 0                      words 1 ..= W−1
@@ -8,13 +8,13 @@
 //!          tag           offset of the item            all zeros: empty
 //! ```
 //!
-//! W is 16 for the [lossy](lossy) index (15 entries in two cache lines) and 8 for the
-//! [lossless](lossless) one (7 entries in one). The version is that of `version`; it stands for the
-//! whole chain of its main bucket. A lossy bucket has no spare ones: there that half of the word says
-//! whether its second line has ever an entry, so that a table with room to spare touches one line.
+//! W is 16 for the [`lossy`] index (15 entries in two cache lines) and 8 for the
+//! [`lossless`] one (7 entries in one line). The version (see `version`) covers the whole
+//! chain of its main bucket. A lossy bucket has no spare buckets; that half of the word states
+//! whether its second line has entries, so that a sparse table touches one line only.
 //!
-//! Source: thesis, section 5.3.3, "Lossy Concurrent Hash Index"; the sizes are those of the authors'
-//! prototype.
+//! Source: thesis, section 5.3.3, "Lossy Concurrent Hash Index"; the sizes are those of the
+//! authors' prototype.
 
 pub(crate) mod lossless;
 pub(crate) mod lossy;
@@ -43,21 +43,21 @@ pub(crate) fn offset_of(entry: u64) -> u64 {
     entry & OFFSET_MASK
 }
 
-/// Buckets of `W` words: main ones, which hashes choose, and spare ones behind them.
+/// Buckets of `W` words: main buckets, chosen by hash, followed by spare buckets.
 pub(crate) struct Buckets<const W: usize> {
     region: Region,
     main: usize,
-    /// Buckets of two lines with entries in both.
+    /// Number of buckets with entries in their second line.
     wide: AtomicU64,
 }
 
 /// Words of a cache line.
-const LINE: usize = 8;
-/// In the header of a bucket of two lines: the second has entries.
+const LINE_WORDS: usize = 8;
+/// Flag in the header of a two-line bucket: the second line has entries.
 const IS_WIDE: u64 = 1 << 32;
 
 impl<const W: usize> Buckets<W> {
-    /// Empty buckets; at least one main one.
+    /// Empty buckets, at least one main bucket.
     pub(crate) fn new(main: usize, spare: usize) -> io::Result<Self> {
         let region = Region::plain((main + spare) * W)?;
         Ok(Buckets { region, main, wide: AtomicU64::new(0) })
@@ -68,12 +68,12 @@ impl<const W: usize> Buckets<W> {
         self.region.as_chunks().0
     }
 
-    /// How many main buckets there are.
+    /// Number of main buckets.
     pub(crate) fn main_count(&self) -> usize {
         self.main
     }
 
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.region.bytes()
     }
@@ -84,39 +84,39 @@ impl<const W: usize> Buckets<W> {
         &self.all()[keyhash::bucket(hash, self.main)]
     }
 
-    /// The main bucket of this number.
+    /// The main bucket with this number.
     pub(crate) fn main(&self, number: usize) -> &[AtomicU64; W] {
         &self.all()[number]
     }
 
-    /// The spare bucket that a header names, if it names one.
+    /// The spare bucket named by a header, if any.
     #[inline(always)]
     fn next(&self, header: u64) -> Option<&[AtomicU64; W]> {
-        let number = if W > LINE { 0 } else { (header >> 32) as usize };
+        let number = if W > LINE_WORDS { 0 } else { (header >> 32) as usize };
         (number > 0).then(|| &self.all()[self.main + number - 1])
     }
 
     /// Whether the second line of a bucket may have entries.
     #[inline(always)]
     fn is_wide(bucket: &[AtomicU64; W]) -> bool {
-        W > LINE && bucket[0].load(Relaxed) & IS_WIDE != 0
+        W > LINE_WORDS && bucket[0].load(Relaxed) & IS_WIDE != 0
     }
 
-    /// The entries of a bucket with a tag, a bit each. Where the one that is looked for stands nobody can
-    /// predict, so all are compared and no branch depends on it.
+    /// The entries of a bucket with a tag, as a bit set. The matching position is unpredictable, so
+    /// all entries are compared without branches.
     #[inline(always)]
-    fn hits(bucket: &[AtomicU64; W], tag: u64) -> u32 {
+    fn tag_matches(bucket: &[AtomicU64; W], tag: u64) -> u32 {
         lines::touch_one(&bucket[0]);
         let is_hit = |at: usize| u32::from(bucket[at].load(Relaxed) >> OFFSET_BITS == tag) << at;
-        let mut hits = (1..LINE).fold(0, |hits, at| hits | is_hit(at));
+        let mut hits = (1..LINE_WORDS).fold(0, |hits, at| hits | is_hit(at));
         if Self::is_wide(bucket) {
-            lines::touch_one(&bucket[LINE]);
-            hits |= (LINE..W).fold(0, |hits, at| hits | is_hit(at));
+            lines::touch_one(&bucket[LINE_WORDS]);
+            hits |= (LINE_WORDS..W).fold(0, |hits, at| hits | is_hit(at));
         }
         hits
     }
 
-    /// Notes in a bucket that is begun to be written whether its second line has entries.
+    /// Sets whether the second line of a bucket has entries. The bucket is being written.
     fn set_wide(&self, bucket: &[AtomicU64; W], is_wide: bool) {
         let header = bucket[0].load(Relaxed);
         match (header & IS_WIDE != 0, is_wide) {
@@ -127,70 +127,75 @@ impl<const W: usize> Buckets<W> {
         bucket[0].store(header ^ IS_WIDE, Relaxed);
     }
 
-    /// Asks `is_it` about each entry with the hash's tag in the chain of its main bucket, until it has an
-    /// answer.
+    /// Calls `matches` for each entry with the hash's tag in the chain of `main`, until it returns
+    /// a result.
     ///
-    /// Who reads beside writers gives what it has seen of the main bucket's header: a chain that is
-    /// changed meanwhile is left, whatever it was leading to.
+    /// A reader with concurrent writers passes the header that it has seen: if the chain changes
+    /// meanwhile, the search stops, since it may lead anywhere.
     #[inline(always)]
     pub(crate) fn find<'b, T>(
         &'b self,
         main: &'b [AtomicU64; W],
         hash: u64,
         seen: Option<u64>,
-        mut is_it: impl FnMut(&'b AtomicU64, u64) -> Option<T>,
+        mut matches: impl FnMut(&'b AtomicU64, u64) -> Option<T>,
     ) -> Option<T> {
         let tag = keyhash::tag(hash);
         let mut bucket = main;
         loop {
-            let mut hits = Self::hits(bucket, tag);
+            let mut hits = Self::tag_matches(bucket, tag);
             while hits != 0 {
                 let slot = &bucket[hits.trailing_zeros() as usize];
                 let entry = slot.load(Relaxed);
                 if entry >> OFFSET_BITS == tag
-                    && let Some(found) = is_it(slot, offset_of(entry))
+                    && let Some(found) = matches(slot, offset_of(entry))
                 {
                     return Some(found);
                 }
                 hits &= hits - 1;
             }
             bucket = self.next(bucket[0].load(Relaxed))?;
-            if seen.is_some_and(|seen| !version::is_still(&main[0], seen)) {
+            if seen.is_some_and(|seen| !version::is_unchanged(&main[0], seen)) {
                 return None;
             }
         }
     }
 
-    /// Shows the offsets with a tag of a main bucket and of the first spare one behind it. For who has no
-    /// version to look at: a chain that is changed meanwhile may lead through all the buckets that nobody uses.
+    /// Visits the offsets with a tag in `main` and in its first spare bucket. For callers without a
+    /// version to check: a chain that changes meanwhile may lead into the free list.
     #[inline(always)]
-    pub(crate) fn near(&self, main: &[AtomicU64; W], tag: u64, mut see: impl FnMut(u64)) {
+    pub(crate) fn for_first_buckets(
+        &self,
+        main: &[AtomicU64; W],
+        tag: u64,
+        mut visit: impl FnMut(u64),
+    ) {
         let mut bucket = Some(main);
         for _ in 0..2 {
             let Some(here) = bucket else { return };
-            let mut hits = Self::hits(here, tag);
+            let mut hits = Self::tag_matches(here, tag);
             while hits != 0 {
-                see(offset_of(here[hits.trailing_zeros() as usize].load(Relaxed)));
+                visit(offset_of(here[hits.trailing_zeros() as usize].load(Relaxed)));
                 hits &= hits - 1;
             }
             bucket = self.next(here[0].load(Relaxed));
         }
     }
 
-    /// All entries of the chain of a main bucket.
+    /// All entries of the chain of a main bucket, including empty ones.
     pub(crate) fn chain(&self, number: usize) -> impl Iterator<Item = &AtomicU64> {
         let first = Some(self.main(number));
         std::iter::successors(first, |bucket| self.next(bucket[0].load(Relaxed)))
             .flat_map(|bucket| &bucket[1..])
     }
 
-    /// Fetches a main bucket.
+    /// Prefetches a main bucket.
     #[inline(always)]
     pub(crate) fn prefetch(&self, bucket: &[AtomicU64; W]) {
         prefetch(&bucket[0]);
-        // The second line is fetched in vain where few have one.
-        if W > LINE && self.wide.load(Relaxed) > self.main as u64 / 4 {
-            prefetch(&bucket[LINE]);
+        // Prefetch the second line only if enough buckets use it.
+        if W > LINE_WORDS && self.wide.load(Relaxed) > self.main as u64 / 4 {
+            prefetch(&bucket[LINE_WORDS]);
         }
     }
 }

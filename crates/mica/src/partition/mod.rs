@@ -1,21 +1,22 @@
-//! A partition: its share of the keys, and every operation on them.
+//! A partition: a share of the keys, and all operations on them.
 //!
 //! ```text
-//! GET    erew        find ─ copy the value ─ note that it was read
-//!        crew, crcw  version even? ─ find ─ copy ─ tail and version as they were? ─ else again
-//! PUT …  all         begin to write ─ find ─ decide ─ in place, or anew and change the entry ─ end
+//! GET    erew        find ─ copy the value ─ set the access mark
+//!        crew, crcw  version even? ─ find ─ copy ─ version and tail unchanged? ─ otherwise retry
+//! PUT …  all         begin write ─ find ─ apply ─ in place, or moved with its entry ─ end
 //! ```
 //!
-//! What is common to cache and store mode is here; where they differ is behind [`Memory`], which
-//! [`Cache`](cache::Cache) and [`Keep`](keep::Keep) have in their own ways.
+//! This module has the code common to cache and store mode. The differences are behind [`Memory`],
+//! which [`CachePartition`](cache_mode::CachePartition) and
+//! [`StorePartition`](store_mode::StorePartition) implement.
 //!
-//! Invariant: an item is only ever answered for after its whole key was compared, and, where others
-//! may write, after the version and the log's tail have been found as they were before.
+//! Invariant: an item is returned only after its whole key was compared and, with concurrent
+//! writers, after version and tail were found unchanged.
 //!
 //! Source: thesis, sections 5.3.1 and 5.3.3.
 
-pub(crate) mod cache;
-pub(crate) mod keep;
+pub(crate) mod cache_mode;
+pub(crate) mod store_mode;
 mod write;
 
 use std::collections::BTreeMap;
@@ -30,38 +31,38 @@ use crate::request::{Answer, Outcome, Output, Request};
 use crate::sync::Lock;
 use crate::version::{self, Access};
 
-/// Where an item was found.
+/// An item with its index entry.
 #[derive(Clone, Copy)]
-pub(crate) struct Found<'m> {
+pub(crate) struct ItemRef<'m> {
     pub(crate) slot: &'m AtomicU64,
     pub(crate) offset: u64,
     pub(crate) item: Item<'m>,
 }
 
-/// A change that can be taken back: blocks stay as they were until it is settled.
+/// A reversible change: blocks are not freed before the commit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Change {
-    /// An entry came to be.
-    Entered { hash: u64, new: u64 },
-    /// An entry names another block.
-    Swapped { hash: u64, old: u64, new: u64 },
-    /// An entry went.
-    Removed { hash: u64, old: u64 },
+    /// An entry was inserted.
+    Insert { hash: u64, new: u64 },
+    /// An entry leads to another block.
+    Replace { hash: u64, old: u64, new: u64 },
+    /// An entry was removed.
+    Remove { hash: u64, old: u64 },
 }
 
 /// The changes of a batch, in order.
 pub(crate) type Journal = Vec<Change>;
 
-/// Index and items of a partition. Methods that write ask that the bucket of the hash is begun to be
-/// written.
+/// Index and items of a partition. Methods that write require that the hash's bucket is being
+/// written ([`version::begin_write`]).
 pub(crate) trait Memory: Send + Sync {
-    /// A main bucket. Its first word has the version that stands for its chain.
+    /// A main bucket. Its first word has the version for its chain.
     type Bucket: AsRef<[AtomicU64]>;
 
-    /// The main bucket of a hash: computed once for all stages of a request.
+    /// The main bucket of a hash, computed once for all stages of a request.
     fn bucket(&self, hash: u64) -> &Self::Bucket;
 
-    /// The main bucket of this number.
+    /// The main bucket with this number.
     fn main(&self, number: usize) -> &Self::Bucket;
 
     /// The word with the version.
@@ -70,88 +71,88 @@ pub(crate) trait Memory: Send + Sync {
         &bucket.as_ref()[0]
     }
 
-    /// Asks about entries with the hash's tag, as `Buckets::find`.
+    /// Finds an entry with the hash's tag, as `Buckets::find`.
     fn find<'m, T>(
         &'m self,
         bucket: &'m Self::Bucket,
         hash: u64,
         seen: Option<u64>,
-        is_it: impl FnMut(&'m AtomicU64, u64) -> Option<T>,
+        matches: impl FnMut(&'m AtomicU64, u64) -> Option<T>,
     ) -> Option<T>;
 
-    /// The item at an offset, unless it is gone.
+    /// The item at an offset, unless it was overwritten.
     fn item(&self, offset: u64) -> Option<Item<'_>>;
 
-    /// Whether what was read at an offset was there all the time.
-    fn holds(&self, offset: u64) -> bool;
+    /// Whether the item read at an offset was not overwritten meanwhile.
+    fn is_intact(&self, offset: u64) -> bool;
 
-    /// Stores an item, in the place of the one found. With a journal the change can be taken back.
+    /// Stores an item, replacing `found`. The change is reversible if there is a journal.
     fn put(
         &self,
         access: Access,
-        found: Option<Found<'_>>,
+        found: Option<ItemRef<'_>>,
         new: &NewItem<'_>,
         tally: &mut Tally,
         journal: Option<&mut Journal>,
     ) -> Result<(), Outcome>;
 
-    /// Removes what was found.
-    fn remove(&self, access: Access, hash: u64, found: Found<'_>, journal: Option<&mut Journal>);
+    /// Removes an item.
+    fn remove(&self, access: Access, hash: u64, found: ItemRef<'_>, journal: Option<&mut Journal>);
 
-    /// Whether an item that is read now has to be noted: a write is only begun if it does.
-    fn wants_note(&self, found: &Found<'_>) -> bool;
+    /// Whether reading this item must set its access mark, which takes a write.
+    fn needs_access_mark(&self, found: &ItemRef<'_>) -> bool;
 
-    /// Notes that an item was read.
-    fn note(&self, access: Access, found: Found<'_>, tally: &mut Tally);
+    /// Sets the access mark of an item that was read.
+    fn mark_access(&self, access: Access, found: ItemRef<'_>, tally: &mut Tally);
 
-    /// What is to be done behind a write, with no bucket begun.
+    /// Work after a write, when no bucket is being written.
     fn after_write(&self, access: Access, tally: &mut Tally);
 
-    /// Frees what a batch has replaced.
-    fn settle(&self, journal: &mut Journal);
+    /// Frees the blocks that a batch has replaced.
+    fn commit(&self, journal: &mut Journal);
 
-    /// Takes a batch's changes back.
-    fn take_back(&self, access: Access, journal: &mut Journal);
+    /// Undoes the changes of a batch.
+    fn roll_back(&self, access: Access, journal: &mut Journal);
 
-    /// Fetches a bucket.
+    /// Prefetches a bucket.
     fn prefetch_bucket(&self, bucket: &Self::Bucket);
 
-    /// Fetches the items that a bucket leads to by a hash.
+    /// Prefetches the items of a bucket that a hash may lead to.
     fn prefetch_items(&self, bucket: &Self::Bucket, hash: u64);
 
-    /// Items that are stored, those that have expired among them.
+    /// Number of stored items, including expired ones.
     fn items(&self) -> u64;
 
-    /// Entries in main buckets and in spare ones. Walks over the index in store mode.
+    /// Number of entries in main and in spare buckets. Scans the index in store mode.
     fn entries(&self) -> (u64, u64);
 
-    /// Main buckets.
+    /// Number of main buckets.
     fn bucket_count(&self) -> usize;
 
-    /// The items of a bucket that can be found. Nobody writes meanwhile.
-    fn items_of<'m>(&'m self, bucket: usize, see: &mut dyn FnMut(u64, Item<'m>));
+    /// Visits the live items of a bucket. Requires that there are no concurrent writers.
+    fn items_of<'m>(&'m self, bucket: usize, visit: &mut dyn FnMut(u64, Item<'m>));
 
-    /// Bytes of memory by structure.
-    fn add_memory(&self, memory: &mut BTreeMap<&'static str, u64>);
+    /// Adds memory by structure, in bytes.
+    fn add_memory_stats(&self, memory: &mut BTreeMap<&'static str, u64>);
 
-    /// Counters and sizes that this kind of memory has.
+    /// Adds the counters of this mode.
     fn add_counters(&self, counters: &mut BTreeMap<&'static str, u64>);
 
-    /// What does not hold of the structures. Nobody writes meanwhile.
+    /// Reports inconsistencies. Requires that there are no concurrent writers.
     fn damage(&self, name: &str) -> Vec<Damage>;
 }
 
-/// How operations are to be done.
+/// Settings for the operations of a burst.
 pub(crate) struct Context<'c> {
     pub(crate) access: Access,
     pub(crate) now: Now<'c>,
     pub(crate) keeps_stamps: bool,
     pub(crate) max_value: usize,
-    /// Whether reads are noted for eviction although they needed no lock.
-    pub(crate) notes_reads: bool,
+    /// Whether reads without a lock set access marks.
+    pub(crate) marks_reads: bool,
 }
 
-/// What time it is, asked once and only if something expires.
+/// The current time, read once and only if an item has an expiry time.
 pub(crate) struct Now<'c> {
     clock: &'c dyn Clock,
     now: std::cell::OnceCell<Timestamp>,
@@ -162,7 +163,7 @@ impl<'c> Now<'c> {
         Now { clock, now: std::cell::OnceCell::new() }
     }
 
-    /// Whether something that expires then has expired.
+    /// Whether the expiry time has passed.
     #[inline]
     pub(crate) fn is_past(&self, expires_at: Option<Timestamp>) -> bool {
         expires_at.is_some_and(|at| at <= *self.now.get_or_init(|| self.clock.now()))
@@ -172,7 +173,7 @@ impl<'c> Now<'c> {
 /// A partition.
 pub(crate) struct Partition<M> {
     pub(crate) memory: M,
-    /// Excludes others: all of them under EREW, writers under CREW.
+    /// Excludes all other operations under EREW, other writers under CREW.
     pub(crate) lock: Lock,
     stamp: AtomicU64,
 }
@@ -182,7 +183,7 @@ impl<M: Memory> Partition<M> {
         Partition { memory, lock: Lock::default(), stamp: AtomicU64::new(1) }
     }
 
-    /// The item of a key.
+    /// Finds the item of a key.
     #[inline(always)]
     fn find<'m>(
         &'m self,
@@ -190,10 +191,10 @@ impl<M: Memory> Partition<M> {
         hash: u64,
         key: &[u8],
         seen: Option<u64>,
-    ) -> Option<Found<'m>> {
+    ) -> Option<ItemRef<'m>> {
         self.memory.find(bucket, hash, seen, |slot, offset| {
             let item = self.memory.item(offset)?;
-            item.is_of(hash, key).then_some(Found { slot, offset, item })
+            item.is_of(hash, key).then_some(ItemRef { slot, offset, item })
         })
     }
 
@@ -210,15 +211,15 @@ impl<M: Memory> Partition<M> {
     ) -> Answer {
         tally.gets += 1;
         let answer = match context.access {
-            Access::Erew => self.get_alone(number, request, bucket, context, output, tally),
-            _ => self.get_among_writers(number, request, bucket, context, output, tally),
+            Access::Erew => self.get_exclusive(number, request, bucket, context, output, tally),
+            _ => self.get_optimistic(number, request, bucket, context, output, tally),
         };
         tally.gets_found += u64::from(answer.outcome == Outcome::Found);
         answer
     }
 
     #[inline(always)]
-    fn get_alone(
+    fn get_exclusive(
         &self,
         number: usize,
         request: &Request<'_>,
@@ -231,15 +232,15 @@ impl<M: Memory> Partition<M> {
             return Answer::default();
         };
         let answer = read(number, &found.item, context, output);
-        if answer.outcome == Outcome::Found && self.memory.wants_note(&found) {
-            self.memory.note(context.access, found, tally);
+        if answer.outcome == Outcome::Found && self.memory.needs_access_mark(&found) {
+            self.memory.mark_access(context.access, found, tally);
             self.memory.after_write(context.access, tally);
         }
         answer
     }
 
     #[inline(always)]
-    fn get_among_writers(
+    fn get_optimistic(
         &self,
         number: usize,
         request: &Request<'_>,
@@ -256,43 +257,43 @@ impl<M: Memory> Partition<M> {
                 None => Answer::default(),
                 Some(found) => read(number, &found.item, context, output),
             };
-            let held = found.is_none_or(|found| self.memory.holds(found.offset));
-            if held && version::is_still(header, seen) {
-                let notes = context.notes_reads && answer.outcome == Outcome::Found;
-                if notes && found.is_some_and(|found| self.memory.wants_note(&found)) {
-                    self.note_read(request, bucket, context, tally);
+            let is_intact = found.is_none_or(|found| self.memory.is_intact(found.offset));
+            if is_intact && version::is_unchanged(header, seen) {
+                let notes = context.marks_reads && answer.outcome == Outcome::Found;
+                if notes && found.is_some_and(|found| self.memory.needs_access_mark(&found)) {
+                    self.try_mark_access(request, bucket, context, tally);
                 }
                 return answer;
             }
-            tally.retries += 1;
+            tally.read_retries += 1;
         }
     }
 
-    /// Shows the keys of a bucket's items that have not expired, as of one moment, beside all else that goes on.
+    /// Atomically visits the unexpired keys of a bucket, concurrently with other operations.
     pub(crate) fn keys_of(
         &self,
         bucket: usize,
         context: &Context<'_>,
-        mut see: impl FnMut(Vec<u8>),
+        mut visit: impl FnMut(Vec<u8>),
     ) {
         let header = M::header(self.memory.main(bucket));
-        // Who holds the lock is the only writer, and has no version to change.
+        // With the lock there is no other writer, so the version need not change.
         let lock = (context.access != Access::Crcw).then(|| self.lock.lock());
         let access = if lock.is_some() { Access::Erew } else { Access::Crcw };
         version::begin_write(header, access);
         self.memory.items_of(bucket, &mut |entry, item| {
             let (key, is_past) = (item.key(), context.now.is_past(item.meta().expires_at));
-            // Writers of other buckets may move the log's head meanwhile.
-            if !is_past && self.memory.holds(offset_of(entry)) {
-                see(key);
+            // Writers of other buckets may overwrite the item meanwhile.
+            if !is_past && self.memory.is_intact(offset_of(entry)) {
+                visit(key);
             }
         });
         version::end_write(header, access);
         drop(lock);
     }
 
-    /// Notes a read that was done without a lock, as a write of its own; not if it had to wait.
-    fn note_read(
+    /// Sets the access mark after a read without a lock; skipped if it would have to wait.
+    fn try_mark_access(
         &self,
         request: &Request<'_>,
         bucket: &M::Bucket,
@@ -306,8 +307,8 @@ impl<M: Memory> Partition<M> {
         let header = M::header(bucket);
         if version::try_begin_write(header, context.access) {
             let found = self.find(bucket, request.hash, request.key, None);
-            if let Some(found) = found.filter(|found| self.memory.wants_note(found)) {
-                self.memory.note(context.access, found, tally);
+            if let Some(found) = found.filter(|found| self.memory.needs_access_mark(found)) {
+                self.memory.mark_access(context.access, found, tally);
             }
             version::end_write(header, context.access);
             self.memory.after_write(context.access, tally);
@@ -315,7 +316,7 @@ impl<M: Memory> Partition<M> {
     }
 }
 
-/// Copies an item out, unless it has expired.
+/// Copies the value of an item, unless it has expired.
 #[inline(always)]
 fn read(number: usize, item: &Item<'_>, context: &Context<'_>, output: &mut impl Output) -> Answer {
     let meta = item.meta();

@@ -1,18 +1,18 @@
-//! Segregated fits: one space for all sizes, free blocks in lists by size.
+//! Segregated fits: an allocator with free lists by size class.
 //!
 //! ```text
 //! block in use   tag | item …                              tag: size in words, and two bits:
-//! free block     tag | next | previous | … | size               is this block free; is the one before
+//! free block     tag | next | previous | … | size               it is free; the previous is free
 //! ```
 //!
-//! Sizes have a class each, 8 bytes apart, up to 1 KiB; above, eight classes for each doubling. A
-//! block comes from the smallest class that has one large enough; what is over becomes a free block
-//! again. A block that is freed grows together with free neighbours: the one behind is found by the
-//! size in the tag, the one before by the size in its last word, which free blocks alone need.
+//! Size classes are 8 bytes apart up to 1 KiB, and eight per doubling above. A block comes from the
+//! smallest class that has one large enough; the remainder becomes a free block. A freed block is
+//! merged with free neighbours: the next is found by the size in the tag, the previous by the size
+//! in its last word, which only free blocks have.
 //!
-//! Invariant: blocks cover the space; no two neighbours are free; every free block is in the list of
-//! its class, and a class has its bit set if its list is not empty. Room is never said to be missing
-//! while a free block is large enough.
+//! Invariant: blocks cover the space; no two neighbours are both free; every free block is in the
+//! list of its class, and a class has its bit set if and only if its list is not empty. An
+//! allocation fails only if no free block is large enough.
 //!
 //! Source: thesis, section 5.3.3, "Store Mode" and figure 5.8; boundary tags: Knuth, TAOCP 1,
 //! section 2.5; classes within doublings: Masmano et al., "TLSF", ECRTS 2004.
@@ -25,62 +25,65 @@ use parking_lot::Mutex;
 use crate::mapping::Region;
 
 /// A free block has a tag, two links and its size at the end.
-const SMALLEST: usize = 4;
-/// Blocks up to so many words have a class for each size.
-const EXACT: usize = 128;
-/// Classes for each doubling above.
-const STEPS: usize = 8;
+const MIN_BLOCK_WORDS: usize = 4;
+/// Blocks up to this size have a class per size.
+const MAX_EXACT_WORDS: usize = 128;
+/// Size classes per doubling above that.
+const CLASSES_PER_DOUBLING: usize = 8;
 const CLASSES: usize = 6 * 64;
 
 const IS_FREE: u64 = 1 << 62;
-const IS_FREE_BEFORE: u64 = 1 << 63;
+const PREVIOUS_IS_FREE: u64 = 1 << 63;
 const SIZE: u64 = IS_FREE - 1;
 
-/// Blocks of words.
+/// The allocator, with its memory.
 pub(crate) struct SegregatedFits {
     region: Region,
     lists: Mutex<Lists>,
 }
 
 struct Lists {
-    /// The first free block of each class; 0 is none: word 0 is no block.
+    /// The first free block of each class; 0 if there is none, since no block starts at word 0.
     first: [usize; CLASSES],
-    has_some: [u64; CLASSES / 64],
+    nonempty: [u64; CLASSES / 64],
     free_words: usize,
-    /// Blocks in use.
+    /// Number of blocks in use.
     blocks: u64,
 }
 
-/// The class of free blocks of so many words.
+/// The class of free blocks of this size, in words.
 fn class_of(size: usize) -> usize {
-    if size <= EXACT {
+    if size <= MAX_EXACT_WORDS {
         return size;
     }
     let doubling = size.ilog2();
-    let step = (size >> (doubling - STEPS.ilog2())) - STEPS;
-    EXACT + 1 + (doubling - EXACT.ilog2()) as usize * STEPS + step
+    let step = (size >> (doubling - CLASSES_PER_DOUBLING.ilog2())) - CLASSES_PER_DOUBLING;
+    MAX_EXACT_WORDS
+        + 1
+        + (doubling - MAX_EXACT_WORDS.ilog2()) as usize * CLASSES_PER_DOUBLING
+        + step
 }
 
 impl SegregatedFits {
-    /// One free block of so many words, less two.
+    /// One free block of `words`, minus two words.
     pub(crate) fn new(words: usize) -> io::Result<Self> {
         let region = Region::plain(words)?;
         let lists =
-            Lists { first: [0; CLASSES], has_some: [0; CLASSES / 64], free_words: 0, blocks: 0 };
+            Lists { first: [0; CLASSES], nonempty: [0; CLASSES / 64], free_words: 0, blocks: 0 };
         let fits = SegregatedFits { region, lists: Mutex::new(lists) };
-        // Word 0 is left out; the last is the tag of an empty block in use, where merging ends.
+        // Word 0 is unused; the last word is the tag of an empty block in use, which ends merging.
         fits.set(words - 1, 0);
-        fits.add(&mut fits.lists.lock(), 1, words - 2);
+        fits.insert_free(&mut fits.lists.lock(), 1, words - 2);
         Ok(fits)
     }
 
-    /// The words, where items are found by their offsets.
+    /// The memory; an item is at its offset.
     #[inline(always)]
     pub(crate) fn words(&self) -> &[AtomicU64] {
         &self.region
     }
 
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.region.bytes()
     }
@@ -102,36 +105,36 @@ impl SegregatedFits {
         (self.get(block) & SIZE) as usize
     }
 
-    fn set_free_before(&self, block: usize, is_free: bool) {
-        let tag = self.get(block) & !IS_FREE_BEFORE;
-        self.set(block, if is_free { tag | IS_FREE_BEFORE } else { tag });
+    fn set_previous_is_free(&self, block: usize, is_free: bool) {
+        let tag = self.get(block) & !PREVIOUS_IS_FREE;
+        self.set(block, if is_free { tag | PREVIOUS_IS_FREE } else { tag });
     }
 
-    /// Words for an item in the block at this offset.
+    /// Capacity of the block at this offset, in words.
     #[inline]
     pub(crate) fn capacity(&self, offset: u64) -> usize {
         self.size(offset as usize - 1) - 1
     }
 
-    /// A block for so many words; its offset is that of its first word for use.
+    /// Allocates a block; returns the offset of its first usable word.
     pub(crate) fn allocate(&self, words: usize) -> Option<u64> {
-        let needed = (words + 1).max(SMALLEST);
+        let needed = (words + 1).max(MIN_BLOCK_WORDS);
         let mut lists = self.lists.lock();
-        let block = self.best(&lists, needed)?;
-        self.take(&mut lists, block);
+        let block = self.find_free(&lists, needed)?;
+        self.unlink_free(&mut lists, block);
         let size = self.size(block);
-        if size - needed >= SMALLEST {
-            self.add(&mut lists, block + needed, size - needed);
+        if size - needed >= MIN_BLOCK_WORDS {
+            self.insert_free(&mut lists, block + needed, size - needed);
             self.set(block, needed as u64);
         } else {
             self.set(block, size as u64);
-            self.set_free_before(block + size, false);
+            self.set_previous_is_free(block + size, false);
         }
         lists.blocks += 1;
         Some(block as u64 + 1)
     }
 
-    /// Blocks in use.
+    /// Number of blocks in use.
     pub(crate) fn blocks(&self) -> u64 {
         self.lists.lock().blocks
     }
@@ -142,26 +145,26 @@ impl SegregatedFits {
         let mut block = offset as usize - 1;
         let tag = self.get(block);
         let mut size = (tag & SIZE) as usize;
-        let behind = block + size;
-        if self.get(behind) & IS_FREE != 0 {
-            self.take(&mut lists, behind);
-            size += self.size(behind);
+        let next = block + size;
+        if self.get(next) & IS_FREE != 0 {
+            self.unlink_free(&mut lists, next);
+            size += self.size(next);
         }
-        if tag & IS_FREE_BEFORE != 0 {
-            let before = self.get(block - 1) as usize;
-            block -= before;
-            size += before;
-            self.take(&mut lists, block);
+        if tag & PREVIOUS_IS_FREE != 0 {
+            let previous_size = self.get(block - 1) as usize;
+            block -= previous_size;
+            size += previous_size;
+            self.unlink_free(&mut lists, block);
         }
-        self.add(&mut lists, block, size);
+        self.insert_free(&mut lists, block, size);
         lists.blocks -= 1;
     }
 
-    /// The free block to take for so many words.
-    fn best(&self, lists: &Lists, needed: usize) -> Option<usize> {
+    /// Finds a free block with at least `needed` words.
+    fn find_free(&self, lists: &Lists, needed: usize) -> Option<usize> {
         let class = class_of(needed);
-        // Within its own class a block may be too small, unless all have one size.
-        if class > EXACT {
+        // Above the exact classes, a block of the same class may be too small.
+        if class > MAX_EXACT_WORDS {
             let mut block = lists.first[class];
             while block != 0 {
                 if self.size(block) >= needed {
@@ -170,18 +173,18 @@ impl SegregatedFits {
                 block = self.get(block + 1) as usize;
             }
         }
-        let from = if class > EXACT { class + 1 } else { class };
+        let from = if class > MAX_EXACT_WORDS { class + 1 } else { class };
         let mut group = from / 64;
-        let mut some = *lists.has_some.get(group)? & (u64::MAX << (from % 64));
+        let mut some = *lists.nonempty.get(group)? & (u64::MAX << (from % 64));
         while some == 0 {
             group += 1;
-            some = *lists.has_some.get(group)?;
+            some = *lists.nonempty.get(group)?;
         }
         Some(lists.first[group * 64 + some.trailing_zeros() as usize])
     }
 
-    /// Makes a free block, whose neighbours are in use, and enters it.
-    fn add(&self, lists: &mut Lists, block: usize, size: usize) {
+    /// Creates a free block between blocks in use, and adds it to its list.
+    fn insert_free(&self, lists: &mut Lists, block: usize, size: usize) {
         let class = class_of(size);
         let next = lists.first[class];
         self.set(block, size as u64 | IS_FREE);
@@ -191,14 +194,14 @@ impl SegregatedFits {
         if next != 0 {
             self.set(next + 2, block as u64);
         }
-        self.set_free_before(block + size, true);
+        self.set_previous_is_free(block + size, true);
         lists.first[class] = block;
-        lists.has_some[class / 64] |= 1 << (class % 64);
+        lists.nonempty[class / 64] |= 1 << (class % 64);
         lists.free_words += size;
     }
 
-    /// Takes a free block out of its list; its size stays in its tag.
-    fn take(&self, lists: &mut Lists, block: usize) {
+    /// Removes a free block from its list; its size stays in its tag.
+    fn unlink_free(&self, lists: &mut Lists, block: usize) {
         let size = self.size(block);
         let class = class_of(size);
         let (next, previous) = (self.get(block + 1) as usize, self.get(block + 2) as usize);
@@ -208,7 +211,7 @@ impl SegregatedFits {
         if previous == 0 {
             lists.first[class] = next;
             if next == 0 {
-                lists.has_some[class / 64] &= !(1 << (class % 64));
+                lists.nonempty[class / 64] &= !(1 << (class % 64));
             }
         } else {
             self.set(previous + 1, next as u64);
@@ -216,10 +219,10 @@ impl SegregatedFits {
         lists.free_words -= size;
     }
 
-    /// What does not hold of the blocks, if anything; else how many are in use.
+    /// Checks the invariants; returns the number of blocks in use.
     ///
     /// # Errors
-    /// A text that says where, in words.
+    /// The position in words and a description of the inconsistency.
     pub(crate) fn check(&self) -> Result<u64, (usize, String)> {
         let lists = self.lists.lock();
         let (mut block, mut was_free, mut free, mut in_use) = (1, false, 0, 0);
@@ -227,12 +230,12 @@ impl SegregatedFits {
         while block < end {
             let tag = self.get(block);
             let size = (tag & SIZE) as usize;
-            if size < SMALLEST || block + size > end {
+            if size < MIN_BLOCK_WORDS || block + size > end {
                 return Err((block, format!("a block of {size} words")));
             }
             let is_free = tag & IS_FREE != 0;
-            if was_free != (tag & IS_FREE_BEFORE != 0) {
-                return Err((block, "the tag is wrong about the block before".to_owned()));
+            if was_free != (tag & PREVIOUS_IS_FREE != 0) {
+                return Err((block, "the tag is wrong about the previous block".to_owned()));
             }
             if is_free && was_free {
                 return Err((block, "two free neighbours".to_owned()));
@@ -252,15 +255,15 @@ impl SegregatedFits {
             let mut block = first;
             while block != 0 {
                 if self.get(block) & IS_FREE == 0 || class_of(self.size(block)) != class {
-                    return Err((block, format!("a stranger in the list of class {class}")));
+                    return Err((block, format!("a foreign block in the list of class {class}")));
                 }
                 listed += self.size(block);
                 block = self.get(block + 1) as usize;
             }
         }
         if (free, free) != (lists.free_words, listed) {
-            let told = lists.free_words;
-            return Err((0, format!("{free} free words, {listed} in lists, {told} counted")));
+            let counted = lists.free_words;
+            return Err((0, format!("{free} free words, {listed} in lists, {counted} counted")));
         }
         if in_use != lists.blocks {
             return Err((0, format!("{in_use} blocks in use, {} counted", lists.blocks)));
@@ -276,9 +279,9 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// Against a map of what is in use: nothing overlaps, nothing is refused that has room.
+        /// Compared with a map of the allocated blocks.
         #[test]
-        fn do_blocks_keep_what_they_are_given_for(
+        fn blocks_do_not_overlap_and_allocation_fails_only_without_room(
             words in 40usize..4000,
             steps in proptest::collection::vec((1usize..700, 0usize..100, any::<bool>()), 1..300),
         ) {
@@ -300,12 +303,12 @@ mod tests {
                     fits.words()[at..at + size].iter().for_each(|w| w.store(u64::MAX, Relaxed));
                     model.insert(offset, size);
                 } else {
-                    // The largest gap, by what the model knows, is too small.
+                    // The largest gap of the model is too small.
                     let starts = model.keys().map(|&from| from as usize - 1).chain([words - 1]);
                     let ends = std::iter::once(1).chain(
                         model.keys().map(|&from| from as usize + fits.capacity(from)));
                     let gap = starts.zip(ends).map(|(start, end)| start - end).max();
-                    prop_assert!(gap.unwrap_or(0) < (size + 1).max(SMALLEST));
+                    prop_assert!(gap.unwrap_or(0) < (size + 1).max(MIN_BLOCK_WORDS));
                 }
                 prop_assert_eq!(fits.check(), Ok(model.len() as u64));
             }
@@ -318,10 +321,10 @@ mod tests {
     }
 
     #[test]
-    fn are_classes_in_order_and_eight_bytes_apart_at_first() {
-        let classes: Vec<_> = (SMALLEST..1 << 20).map(class_of).collect();
+    fn size_classes_are_monotonic() {
+        let classes: Vec<_> = (MIN_BLOCK_WORDS..1 << 20).map(class_of).collect();
         assert!(classes.windows(2).all(|pair| pair[0] <= pair[1] && pair[1] - pair[0] <= 1));
-        assert!((SMALLEST..=EXACT).all(|size| class_of(size) == size));
+        assert!((MIN_BLOCK_WORDS..=MAX_EXACT_WORDS).all(|size| class_of(size) == size));
         assert!(class_of((1 << 38) - 1) < CLASSES, "two tebibytes have a class");
     }
 }

@@ -1,19 +1,19 @@
-//! The circular log: items are appended at the tail; what the head meets goes.
+//! Circular log: items are appended at the tail and evicted at the head.
 //!
 //! ```text
 //!            head              tail
 //!             ▼                 ▼
 //! ┌───────────┬─────────────────┬──────────┐
-//! │ … items   │ oldest … newest │  free,   │ goes on at the beginning
+//! │ … items   │ oldest … newest │  free,   │ continues at the beginning
 //! └───────────┴─────────────────┴──────────┘
 //! ```
 //!
-//! Free is less than one item, once the log has been round. The head walks from item to item by
-//! their sizes; what it has passed can be read until the tail comes, because only the tail's
-//! distance decides whether an offset is good.
+//! After the first lap, less than one item is free. The head moves from item to item by their
+//! sizes. An item that it has passed stays readable until the tail reaches it, because an offset is
+//! valid by its distance from the tail alone.
 //!
-//! Items never split. In a mirrored region the end goes on at the beginning; in a plain one an item
-//! that would not fit before the end is put at the beginning, and a filler in its place.
+//! Items are never split. In a mirrored region the end is followed by the beginning; in a plain one
+//! an item that does not fit before the end goes to the beginning, with a filler in its place.
 //!
 //! Invariant: head to tail are whole items, at most the log's length. One writer at a time.
 //!
@@ -35,7 +35,7 @@ pub(crate) struct CircularLog {
 }
 
 impl CircularLog {
-    /// An empty log of so many words; a mirrored one must fill pages.
+    /// An empty log of this size; a mirrored one must consist of whole pages.
     pub(crate) fn new(words: usize, mapping: Mapping, offset_bits: u32) -> io::Result<Self> {
         let region = Region::for_log(words, mapping)?;
         let ring = Ring::new(words as u64, offset_bits);
@@ -43,24 +43,24 @@ impl CircularLog {
         Ok(CircularLog { region, ring, head })
     }
 
-    /// Its offsets.
+    /// The offsets.
     #[inline(always)]
     pub(crate) fn ring(&self) -> &Ring {
         &self.ring
     }
 
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.region.bytes()
     }
 
-    /// Whether the end is mapped twice.
+    /// Whether the log is mapped twice.
     pub(crate) fn is_mirrored(&self) -> bool {
         self.region.is_mirrored()
     }
 
-    /// The largest item, in words: half of the log.
-    pub(crate) fn largest(&self) -> usize {
+    /// Maximum size of an item, in words: half of the log.
+    pub(crate) fn max_item_words(&self) -> usize {
         self.ring.words() as usize / 2
     }
 
@@ -73,13 +73,13 @@ impl CircularLog {
         Item::parse(&self.region[self.ring.position(offset) as usize..])
     }
 
-    /// Fetches the item at an offset.
+    /// Prefetches the item at an offset.
     #[inline(always)]
     pub(crate) fn prefetch(&self, offset: u64) {
         if self.ring.contains(offset) {
             let at = self.ring.position(offset) as usize;
             prefetch(&self.region[at]);
-            // The line where an item of 32 bytes ends, if it is another.
+            // An item of 32 bytes may end on another line.
             self.region.get(at + 3).into_iter().for_each(prefetch);
         }
     }
@@ -89,25 +89,25 @@ impl CircularLog {
         self.ring.distance(self.head.load(Relaxed), self.ring.tail())
     }
 
-    /// Words that stay empty before the end, if an item of so many words is next.
-    fn gap(&self, words: usize) -> u64 {
+    /// Words left unused before the end if the next item has this size.
+    fn filler_words(&self, words: usize) -> u64 {
         let left = self.ring.words() - self.ring.position(self.ring.tail());
         if self.region.is_mirrored() || words as u64 <= left { 0 } else { left }
     }
 
-    /// Whether an item of so many words can be appended without another going.
+    /// Whether an item of this size can be appended without an eviction.
     #[inline]
     pub(crate) fn has_room(&self, words: usize) -> bool {
-        self.used() + self.gap(words) + words as u64 <= self.ring.words()
+        self.used() + self.filler_words(words) + words as u64 <= self.ring.words()
     }
 
-    /// The offset and the header of the oldest item; the log is not empty.
+    /// Offset and header of the oldest item; the log must not be empty.
     pub(crate) fn oldest(&self) -> (u64, u64) {
         let head = self.head.load(Relaxed);
         (head, self.region[self.ring.position(head) as usize].load(Relaxed))
     }
 
-    /// Offsets and headers of all items, the oldest first.
+    /// Offsets and headers of all items, oldest first.
     pub(crate) fn items(&self) -> impl Iterator<Item = (u64, u64)> {
         let (mut at, mut left) = (self.head.load(Relaxed), self.used());
         std::iter::from_fn(move || {
@@ -119,22 +119,22 @@ impl CircularLog {
         })
     }
 
-    /// Words in all of the item at an offset that is within the log.
+    /// Size in words of the item at an offset, which must be in the log.
     pub(crate) fn size_at(&self, offset: u64) -> usize {
         item::size_of(self.region[self.ring.position(offset) as usize].load(Relaxed))
     }
 
-    /// Takes the oldest item, of so many words, out of the log.
-    pub(crate) fn pass(&self, words: usize) {
+    /// Moves the head past the oldest item, of this size.
+    pub(crate) fn advance_head(&self, words: usize) {
         self.head.store(self.ring.after(self.head.load(Relaxed), words as u64), Relaxed);
     }
 
-    /// Takes so many words, for which there is room; their offset and place. From here on whatever
-    /// was there reads as gone.
+    /// Allocates space, of which there must be enough; returns its offset and words. Data at that
+    /// place dangles from now on.
     #[inline]
     pub(crate) fn append(&self, words: usize) -> (u64, &[AtomicU64]) {
         debug_assert!(self.has_room(words));
-        let gap = self.gap(words);
+        let gap = self.filler_words(words);
         if gap > 0 {
             let at = self.ring.position(self.ring.tail()) as usize;
             self.ring.advance(gap);
@@ -155,9 +155,9 @@ mod tests {
     use std::collections::VecDeque;
 
     proptest! {
-        /// Against a queue, many times round, with offsets so narrow that they repeat.
+        /// Compared with a queue over many laps, with offsets so narrow that they repeat.
         #[test]
-        fn is_what_the_log_has_what_was_appended_last(
+        fn log_contains_newest_items(
             words in 24usize..200,
             lens in proptest::collection::vec(0usize..300, 1..500),
         ) {
@@ -168,7 +168,7 @@ mod tests {
 
         #[test]
         #[cfg(not(miri))]
-        fn does_a_mirrored_log_split_no_item(
+        fn mirrored_log_splits_no_item(
             lens in proptest::collection::vec(0usize..2000, 1..100),
         ) {
             let log = CircularLog::new(512, Mapping::Mirrored, 12).unwrap();
@@ -187,7 +187,7 @@ mod tests {
             let new =
                 NewItem { hash: number as u64, key: b"k", value: &value, meta: Meta::default() };
             let size = new.words();
-            if size > log.largest() {
+            if size > log.max_item_words() {
                 continue;
             }
             while !log.has_room(size) {
@@ -195,7 +195,7 @@ mod tests {
                 if !item::is_dead(header) {
                     prop_assert_eq!(model.pop_front().map(|item| item.0), Some(offset));
                 }
-                log.pass(item::size_of(header));
+                log.advance_head(item::size_of(header));
             }
             let (offset, place) = log.append(size);
             new.write(place, size);

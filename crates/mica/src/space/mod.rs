@@ -1,8 +1,8 @@
-//! Where items lie.
+//! Item memory.
 //!
-//! | module | one idea |
+//! | module | contents |
 //! | --- | --- |
-//! | [`log`] | a circular log: the oldest items go for the newest |
+//! | [`log`] | circular log: the oldest items are evicted for new ones |
 //! | [`fits`] | segregated fits: items stay until they are deleted |
 
 pub(crate) mod fits;

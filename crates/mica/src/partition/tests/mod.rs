@@ -1,7 +1,7 @@
-//! Partitions so small that their logs go round and their offsets repeat every few hundred writes.
+//! Partitions so small that their logs wrap and their offsets repeat every few hundred writes.
 //!
-//! Values hold forgeries: words that look like an item of another key. Whoever follows an offset to
-//! where no item begins any more reads one.
+//! Values contain forgeries: words that look like an item of another key. A stale offset that leads
+//! into a value finds one.
 
 mod eviction;
 
@@ -12,42 +12,39 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use proptest::prelude::*;
 use siltstone_engine::ManualClock;
 
-use super::cache::{Cache, Eviction};
-use super::keep::Keep;
+use super::cache_mode::{CachePartition, Eviction};
+use super::store_mode::StorePartition;
 use super::*;
 use crate::item::Meta;
 use crate::mapping::Mapping;
 use crate::request::{Action, Value};
 
-/// Few hashes for many keys: tags, buckets and whole hashes are shared.
+/// Few hashes for many keys, so that keys share tags, buckets and entire hashes.
 fn hash_of(key: u64) -> u64 {
     (key % 7).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// A value of so many words: its number, then forgeries for a key that is not its own.
+/// A value with its number and key, then `words` of forgeries of another key's item.
 fn value_of(key: u64, number: u64, words: usize) -> Vec<u8> {
     let victim = (key + 7) % 40;
-    let forged = AtomicWords::forgery(victim);
+    let forged = forged_item(victim);
     let mut value = number.to_le_bytes().to_vec();
     value.extend(key.to_le_bytes());
     value.extend(forged.iter().cycle().take(words).flat_map(|word| word.to_le_bytes()));
     value
 }
 
-struct AtomicWords;
-
-impl AtomicWords {
-    fn forgery(victim: u64) -> Vec<u64> {
-        let key = victim.to_le_bytes();
-        let item =
-            NewItem { hash: hash_of(victim), key: &key, value: b"forged!!", meta: Meta::default() };
-        let words: Vec<AtomicU64> = (0..item.words()).map(|_| AtomicU64::new(0)).collect();
-        item.write(&words, words.len());
-        words.into_iter().map(AtomicU64::into_inner).collect()
-    }
+/// The words of an item of `victim`.
+fn forged_item(victim: u64) -> Vec<u64> {
+    let key = victim.to_le_bytes();
+    let item =
+        NewItem { hash: hash_of(victim), key: &key, value: b"forged!!", meta: Meta::default() };
+    let words: Vec<AtomicU64> = (0..item.words()).map(|_| AtomicU64::new(0)).collect();
+    item.write(&words, words.len());
+    words.into_iter().map(AtomicU64::into_inner).collect()
 }
 
-/// Whose and which a value is; panics if it is none that [`value_of`] makes.
+/// The key and number of a value; panics unless [`value_of`] made it.
 fn read_back(value: &[u8]) -> (u64, u64) {
     let word = |at: usize| u64::from_le_bytes(value[at..at + 8].try_into().unwrap());
     let (number, key) = (word(0), word(8));
@@ -61,28 +58,28 @@ fn context(access: Access, clock: &ManualClock) -> Context<'_> {
         now: Now::new(clock),
         keeps_stamps: false,
         max_value: 1 << 20,
-        notes_reads: true,
+        marks_reads: true,
     }
 }
 
-struct Bench<M> {
+struct Harness<M> {
     partition: Partition<M>,
     clock: ManualClock,
     tally: Tally,
 }
 
-impl<M: Memory> Bench<M> {
+impl<M: Memory> Harness<M> {
     fn new(memory: M) -> Self {
         let clock = ManualClock::at(1000);
-        Bench { partition: Partition::new(memory), clock, tally: Tally::default() }
+        Harness { partition: Partition::new(memory), clock, tally: Tally::default() }
     }
 
-    fn ask(&mut self, access: Access, key: u64, action: Action<'_>) -> (Answer, Vec<u8>) {
-        ask(&self.partition, &self.clock, access, key, action, &mut self.tally)
+    fn execute(&mut self, access: Access, key: u64, action: Action<'_>) -> (Answer, Vec<u8>) {
+        execute(&self.partition, &self.clock, access, key, action, &mut self.tally)
     }
 }
 
-fn ask<M: Memory>(
+fn execute<M: Memory>(
     partition: &Partition<M>,
     clock: &ManualClock,
     access: Access,
@@ -105,7 +102,7 @@ fn ask<M: Memory>(
     (answer, value)
 }
 
-fn lookup<M: Memory>(partition: &Partition<M>, key: u64) -> Option<Found<'_>> {
+fn lookup<M: Memory>(partition: &Partition<M>, key: u64) -> Option<ItemRef<'_>> {
     let hash = hash_of(key);
     partition.find(partition.memory.bucket(hash), hash, &key.to_le_bytes(), None)
 }
@@ -114,7 +111,7 @@ const EVICTIONS: [Eviction; 4] =
     [Eviction::Fifo, Eviction::Lru, Eviction::Approximate, Eviction::Clock];
 const ACCESSES: [Access; 3] = [Access::Erew, Access::Crew, Access::Crcw];
 
-/// Key, what to do, words.
+/// Key, kind of operation, length of the value in words.
 fn steps(count: usize) -> impl Strategy<Value = Vec<(u64, u8, usize)>> {
     proptest::collection::vec((0u64..40, 0u8..10, 0usize..24), 1..count)
 }
@@ -126,38 +123,38 @@ fn cases() -> ProptestConfig {
 proptest! {
     #![proptest_config(cases())]
 
-    /// A cache may forget, and may not lie: what it answers is the newest value, and what was
-    /// written last is there.
+    /// A cache may lose items but never returns a wrong value: it returns the newest one, and the
+    /// last written item is there.
     #[test]
-    fn does_a_cache_answer_the_newest_value_or_none(
+    fn cache_returns_newest_value_or_none(
         words in 80usize..400,
         buckets in 1usize..5,
         extra_bits in 2u32..5,
-        scheme in 0usize..4,
+        policy in 0usize..4,
         access in 0usize..3,
         steps in steps(if cfg!(miri) { 150 } else { 900 }),
     ) {
         let bits = words.next_power_of_two().trailing_zeros() + extra_bits;
-        let (eviction, access) = (EVICTIONS[scheme], ACCESSES[access]);
-        let memory = Cache::new(words, buckets, Mapping::Plain, bits, eviction).unwrap();
-        let mut bench = Bench::new(memory);
+        let (eviction, access) = (EVICTIONS[policy], ACCESSES[access]);
+        let memory = CachePartition::new(words, buckets, Mapping::Plain, bits, eviction).unwrap();
+        let mut harness = Harness::new(memory);
         let mut model: HashMap<u64, u64> = HashMap::new();
         for (number, (key, kind, len)) in (1..).zip(steps) {
             let value = value_of(key, number, len);
             let given = Value { bytes: &value, ..Value::default() };
             let known = model.get(&key).copied();
             let (answer, found) = match kind {
-                0..4 => bench.ask(access, key, Action::Put(given)),
-                4 => bench.ask(access, key, Action::Add(given)),
-                5 => bench.ask(access, key, Action::Replace(given)),
-                6 => bench.ask(access, key, Action::Delete(None)),
-                _ => bench.ask(access, key, Action::Get),
+                0..4 => harness.execute(access, key, Action::Put(given)),
+                4 => harness.execute(access, key, Action::Add(given)),
+                5 => harness.execute(access, key, Action::Replace(given)),
+                6 => harness.execute(access, key, Action::Delete(None)),
+                _ => harness.execute(access, key, Action::Get),
             };
             match answer.outcome {
                 Outcome::Stored => {
                     prop_assert!(kind != 5 || known.is_some());
                     model.insert(key, number);
-                    let (last, found) = bench.ask(access, key, Action::Get);
+                    let (last, found) = harness.execute(access, key, Action::Get);
                     prop_assert_eq!(last.outcome, Outcome::Found);
                     prop_assert_eq!(read_back(&found), (key, number));
                 }
@@ -170,10 +167,10 @@ proptest! {
                 Outcome::Exists => prop_assert!(known.is_some() && kind == 4),
                 other => prop_assert!(false, "{other:?}"),
             }
-            prop_assert_eq!(bench.partition.memory.damage("x"), Vec::new());
+            prop_assert_eq!(harness.partition.memory.damage("x"), Vec::new());
         }
-        // Items that the head has passed and the tail has not met are found and not counted.
-        let (mut found, memory) = (0, &bench.partition.memory);
+        // Items between tail and head are found but not live.
+        let (mut found, memory) = (0, &harness.partition.memory);
         for bucket in 0..buckets {
             memory.items_of(bucket, &mut |entry, _| {
                 found += u64::from(memory.is_live(crate::index::offset_of(entry)));
@@ -182,10 +179,10 @@ proptest! {
         prop_assert_eq!(memory.items(), found);
     }
 
-    /// With buckets enough, first in is first out: what was written within less than the log's length
-    /// is there, whatever was read.
+    /// With enough buckets, eviction is first in, first out: an item is there until a log length
+    /// has been written after it, whatever was read.
     #[test]
-    fn does_a_cache_keep_what_fits(
+    fn fifo_cache_keeps_what_fits(
         words in 100usize..400,
         mirrored: bool,
         steps in steps(600),
@@ -193,21 +190,21 @@ proptest! {
         let mapping = if mirrored && !cfg!(miri) { Mapping::Mirrored } else { Mapping::Plain };
         let words = if mapping == Mapping::Mirrored { 512 } else { words };
         let bits = words.next_power_of_two().trailing_zeros() + 3;
-        let memory = Cache::new(words, 64, mapping, bits, Eviction::Fifo).unwrap();
-        let mut bench = Bench::new(memory);
+        let memory = CachePartition::new(words, 64, mapping, bits, Eviction::Fifo).unwrap();
+        let mut harness = Harness::new(memory);
         let mut written: HashMap<u64, (u64, usize)> = HashMap::new();
         let mut total = 0;
         for (number, (key, _, len)) in (1..).zip(steps) {
             let value = value_of(key, number, len);
             let given = Value { bytes: &value, ..Value::default() };
-            bench.ask(Access::Erew, key, Action::Delete(None));
-            bench.ask(Access::Erew, key, Action::Put(given));
+            harness.execute(Access::Erew, key, Action::Delete(None));
+            harness.execute(Access::Erew, key, Action::Put(given));
             total += 5 + len;
             written.insert(key, (number, total));
-            // A filler takes no more than the largest item; so does what is free.
+            // A filler takes up to the largest item; so does the free space.
             for (&key, &(number, at)) in &written {
                 if total - at + 2 * 29 + 5 + 24 <= words {
-                    let (_, found) = bench.ask(Access::Erew, key, Action::Get);
+                    let (_, found) = harness.execute(Access::Erew, key, Action::Get);
                     prop_assert_eq!(found.is_empty(), false, "{} of {}", total - at, words);
                     prop_assert_eq!(read_back(&found), (key, number));
                 }
@@ -215,9 +212,9 @@ proptest! {
         }
     }
 
-    /// A store is a map until it is full, and then refuses without losing anything.
+    /// A store behaves as a map until it is full, then rejects writes without losing anything.
     #[test]
-    fn is_a_store_a_map(
+    fn store_behaves_as_map(
         words in 200usize..3000,
         buckets in 1usize..6,
         spare in 0usize..6,
@@ -225,7 +222,7 @@ proptest! {
         steps in steps(if cfg!(miri) { 150 } else { 600 }),
     ) {
         let access = ACCESSES[access];
-        let mut bench = Bench::new(Keep::new(words, buckets, spare).unwrap());
+        let mut harness = Harness::new(StorePartition::new(words, buckets, spare).unwrap());
         let mut model: HashMap<u64, Vec<u8>> = HashMap::new();
         for (number, (key, kind, len)) in (1..).zip(steps) {
             let value = value_of(key, number, len * 3);
@@ -256,7 +253,7 @@ proptest! {
                     None => (Action::Get, None, Outcome::Missing),
                 },
             };
-            let (answer, found) = bench.ask(access, key, action);
+            let (answer, found) = harness.execute(access, key, action);
             match (answer.outcome, stores) {
                 (Outcome::Stored, Some(value)) => drop(model.insert(key, value)),
                 (outcome, _) => prop_assert_eq!(outcome, otherwise),
@@ -267,30 +264,30 @@ proptest! {
                 _ => {}
             }
             for (&key, value) in &model {
-                let (_, found) = bench.ask(access, key, Action::Get);
+                let (_, found) = harness.execute(access, key, Action::Get);
                 prop_assert_eq!(&found, value);
             }
-            prop_assert_eq!(bench.partition.memory.damage("x"), Vec::new());
+            prop_assert_eq!(harness.partition.memory.damage("x"), Vec::new());
         }
     }
 
-    /// A batch that is taken back leaves no trace, whatever was in it.
+    /// A batch that is rolled back leaves no trace.
     #[test]
-    fn is_a_batch_that_was_taken_back_as_if_it_had_never_been(
+    fn rolled_back_batch_leaves_no_trace(
         words in 200usize..1500,
         spare in 0usize..4,
         before in steps(60),
         batch in steps(60),
     ) {
-        let mut bench = Bench::new(Keep::new(words, 2, spare).unwrap());
+        let mut harness = Harness::new(StorePartition::new(words, 2, spare).unwrap());
         for (number, &(key, _, len)) in (1..).zip(&before) {
             let value = value_of(key, number, len);
-            bench.ask(Access::Erew, key, Action::Put(Value { bytes: &value, ..Value::default() }));
+            harness.execute(Access::Erew, key, Action::Put(Value { bytes: &value, ..Value::default() }));
         }
-        let all = |bench: &mut Bench<Keep>| -> Vec<_> {
-            (0..40).map(|key| bench.ask(Access::Erew, key, Action::Get).1).collect()
+        let all = |harness: &mut Harness<StorePartition>| -> Vec<_> {
+            (0..40).map(|key| harness.execute(Access::Erew, key, Action::Get).1).collect()
         };
-        let was = all(&mut bench);
+        let was = all(&mut harness);
         let mut journal = Journal::new();
         for (number, &(key, kind, len)) in (1000..).zip(&batch) {
             let value = value_of(key, number, len);
@@ -298,18 +295,18 @@ proptest! {
             let action = if kind < 7 { Action::Put(given) } else { Action::Delete(None) };
             let bytes = key.to_le_bytes();
             let request = Request { hash: hash_of(key), key: &bytes, action };
-            let context = context(Access::Erew, &bench.clock);
-            let bucket = bench.partition.memory.bucket(request.hash);
-            bench.partition.write(&request, bucket, &context, &mut bench.tally, Some(&mut journal));
+            let context = context(Access::Erew, &harness.clock);
+            let bucket = harness.partition.memory.bucket(request.hash);
+            harness.partition.write(&request, bucket, &context, &mut harness.tally, Some(&mut journal));
         }
-        bench.partition.memory.take_back(Access::Erew, &mut journal);
-        prop_assert_eq!(bench.partition.memory.damage("x"), Vec::new());
-        prop_assert_eq!(all(&mut bench), was);
+        harness.partition.memory.roll_back(Access::Erew, &mut journal);
+        prop_assert_eq!(harness.partition.memory.damage("x"), Vec::new());
+        prop_assert_eq!(all(&mut harness), was);
     }
 }
 
-/// Threads on one partition whose log goes round all the time: what is read is always whole, and the
-/// key's own.
+/// Threads on one partition whose log wraps all the time: values read are never torn and belong to
+/// their key.
 fn race<M: Memory + 'static>(memory: M, access: Access, millis: u64) -> Tally {
     let partition = Arc::new(Partition::new(memory));
     let over = Arc::new(AtomicBool::new(false));
@@ -320,7 +317,7 @@ fn race<M: Memory + 'static>(memory: M, access: Access, millis: u64) -> Tally {
                 let clock = ManualClock::at(1000);
                 let (mut tally, mut draw, mut number) = (Tally::default(), thread + 1, 0);
                 while !over.load(Relaxed) {
-                    // Xorshift: cheap, and another sequence a thread.
+                    // Xorshift: fast, and another sequence per thread.
                     draw ^= draw << 13;
                     draw ^= draw >> 7;
                     draw ^= draw << 17;
@@ -332,7 +329,8 @@ fn race<M: Memory + 'static>(memory: M, access: Access, millis: u64) -> Tally {
                         3 => Action::Delete(None),
                         _ => Action::Get,
                     };
-                    let (answer, found) = ask(&partition, &clock, access, key, action, &mut tally);
+                    let (answer, found) =
+                        execute(&partition, &clock, access, key, action, &mut tally);
                     if answer.outcome == Outcome::Found {
                         assert_eq!(read_back(&found).0, key, "another key's value");
                     }
@@ -345,60 +343,60 @@ fn race<M: Memory + 'static>(memory: M, access: Access, millis: u64) -> Tally {
     over.store(true, Relaxed);
     let mut total = Tally::default();
     for thread in threads {
-        let tally = thread.join().expect("no value is torn");
+        let tally = thread.join().expect("the thread does not panic");
         total.gets_found += tally.gets_found;
         total.evictions += tally.evictions;
-        total.retries += tally.retries;
+        total.read_retries += tally.read_retries;
     }
     assert_eq!(partition.memory.damage("x"), Vec::new());
     total
 }
 
 #[test]
-fn is_what_threads_read_whole_and_their_own() {
+fn concurrent_reads_are_never_torn_or_misattributed() {
     let millis = if cfg!(miri) { 1 } else { 150 };
     for access in ACCESSES {
         for eviction in EVICTIONS {
-            let cache = Cache::new(300, 2, Mapping::Plain, 13, eviction).unwrap();
+            let cache = CachePartition::new(300, 2, Mapping::Plain, 13, eviction).unwrap();
             let done = race(cache, access, millis);
             assert!(cfg!(miri) || (done.gets_found > 0 && done.evictions > 0));
         }
-        let done = race(Keep::new(2000, 2, 4).unwrap(), access, millis);
+        let done = race(StorePartition::new(2000, 2, 4).unwrap(), access, millis);
         assert!(cfg!(miri) || done.gets_found > 0);
     }
 }
 
-/// Under CRCW others may append between a find and the log's lock: here, as many as it takes to
-/// overwrite what was found.
+/// Under CRCW, others may append between a lookup and the log's lock: here, until they overwrite
+/// the item found.
 #[test]
-fn is_who_lies_where_an_item_was_found_left_alone() {
+fn stale_match_does_not_corrupt_new_items() {
     for eviction in EVICTIONS {
-        for deed in ["put", "put a longer value", "remove", "note a read"] {
-            let cache = Cache::new(300, 64, Mapping::Plain, 20, eviction).unwrap();
+        for action in ["put", "put a longer value", "remove", "mark an access"] {
+            let cache = CachePartition::new(300, 64, Mapping::Plain, 20, eviction).unwrap();
             let (partition, clock) = (Partition::new(cache), ManualClock::at(1000));
             let mut tally = Tally::default();
             let mut put = |key, len| {
                 let value = value_of(key, 1, len);
                 let action = Action::Put(Value { bytes: &value, ..Value::default() });
-                ask(&partition, &clock, Access::Crcw, key, action, &mut tally)
+                execute(&partition, &clock, Access::Crcw, key, action, &mut tally)
             };
             let find = |key: u64| lookup(&partition, key);
             put(0, 1);
             put(1, 6);
             let stale = find(1).unwrap();
-            // Of other buckets, since that of key 1 is begun to be written.
+            // In other buckets, since that of key 1 is being written.
             let others = (2..200).filter(|key| key % 7 != 1);
             let mut left = 3;
             for other in others.clone() {
                 put(other, 2);
-                left -= usize::from(!partition.memory.holds(stale.offset));
+                left -= usize::from(!partition.memory.is_intact(stale.offset));
                 if left == 0 {
                     break;
                 }
             }
             let place = stale.item.words().as_ptr_range();
-            let lie_there = || -> Vec<u64> {
-                let lies_there = |key: &u64| {
+            let overlapping_keys = || -> Vec<u64> {
+                let overlaps = |key: &u64| {
                     find(*key).is_some_and(|found| {
                         let words = found.item.words().as_ptr_range();
                         let mut value = vec![0; found.item.value_len()];
@@ -407,65 +405,72 @@ fn is_who_lies_where_an_item_was_found_left_alone() {
                         words.start < place.end && place.start < words.end
                     })
                 };
-                others.clone().filter(lies_there).collect()
+                others.clone().filter(overlaps).collect()
             };
-            let before = lie_there();
+            let before = overlapping_keys();
             assert!(before.len() > 1, "{before:?}");
             let (memory, mut tally) = (&partition.memory, Tally::default());
-            let value = value_of(1, 2, if deed == "put" { 5 } else { 8 });
+            let value = value_of(1, 2, if action == "put" { 5 } else { 8 });
             let (key, meta) = (&1u64.to_le_bytes(), Meta::default());
             let new = NewItem { hash: hash_of(1), key, value: &value, meta };
-            match deed {
+            match action {
                 "remove" => memory.remove(Access::Crcw, hash_of(1), stale, None),
-                "note a read" => memory.note(Access::Crcw, stale, &mut tally),
+                "mark an access" => memory.mark_access(Access::Crcw, stale, &mut tally),
                 _ => memory.put(Access::Crcw, Some(stale), &new, &mut tally, None).unwrap(),
             }
-            assert_eq!(lie_there(), before, "{eviction:?}: {deed}");
-            assert_eq!(memory.damage("x"), Vec::new(), "{eviction:?}: {deed}");
+            assert_eq!(overlapping_keys(), before, "{eviction:?}: {action}");
+            assert_eq!(memory.damage("x"), Vec::new(), "{eviction:?}: {action}");
             let found = find(1).map(|found| found.item.value_len());
-            let expected = deed.starts_with("put").then_some(value.len());
-            assert_eq!(found, expected, "{eviction:?}: {deed}");
+            let expected = action.starts_with("put").then_some(value.len());
+            assert_eq!(found, expected, "{eviction:?}: {action}");
         }
     }
 }
 
 #[test]
-fn do_numbers_stamps_and_expiries_go_as_memcached_has_them() {
-    let mut bench = Bench::new(Keep::new(2000, 4, 1).unwrap());
+fn numbers_cas_and_expiry_work_as_in_memcached() {
+    let mut harness = Harness::new(StorePartition::new(2000, 4, 1).unwrap());
     let put = |bytes| Action::Put(Value { bytes, ..Value::default() });
-    bench.ask(Access::Erew, 1, put(b"41"));
-    assert_eq!(bench.ask(Access::Erew, 1, Action::Increment(1)).0.number, 42);
-    assert_eq!(bench.ask(Access::Erew, 1, Action::Decrement(50)).0.number, 0);
-    bench.ask(Access::Erew, 1, put(b"18446744073709551615"));
-    assert_eq!(bench.ask(Access::Erew, 1, Action::Increment(3)).0.number, 2);
+    harness.execute(Access::Erew, 1, put(b"41"));
+    assert_eq!(harness.execute(Access::Erew, 1, Action::Increment(1)).0.number, 42);
+    assert_eq!(harness.execute(Access::Erew, 1, Action::Decrement(50)).0.number, 0);
+    harness.execute(Access::Erew, 1, put(b"18446744073709551615"));
+    assert_eq!(harness.execute(Access::Erew, 1, Action::Increment(3)).0.number, 2);
     for not_a_number in [&b""[..], b"x", b"-1", b"+1", b"1 ", b"18446744073709551616"] {
-        bench.ask(Access::Erew, 1, put(not_a_number));
-        let answer = bench.ask(Access::Erew, 1, Action::Increment(1)).0;
+        harness.execute(Access::Erew, 1, put(not_a_number));
+        let answer = harness.execute(Access::Erew, 1, Action::Increment(1)).0;
         assert_eq!(answer.outcome, Outcome::NotANumber);
     }
-    assert_eq!(bench.ask(Access::Erew, 1, Action::Touch(Some(1001))).0.outcome, Outcome::Stored);
-    assert_eq!(bench.ask(Access::Erew, 1, Action::Get).0.meta.expires_at, Some(1001));
-    bench.clock.set(1001);
-    assert_eq!(bench.ask(Access::Erew, 1, Action::Get).0.outcome, Outcome::Missing);
+    assert_eq!(
+        harness.execute(Access::Erew, 1, Action::Touch(Some(1001))).0.outcome,
+        Outcome::Stored
+    );
+    assert_eq!(harness.execute(Access::Erew, 1, Action::Get).0.meta.expires_at, Some(1001));
+    harness.clock.set(1001);
+    assert_eq!(harness.execute(Access::Erew, 1, Action::Get).0.outcome, Outcome::Missing);
     let add = Action::Add(Value { bytes: b"new", flags: 9, ..Value::default() });
-    assert_eq!(bench.ask(Access::Erew, 1, add).0.outcome, Outcome::Stored);
-    assert_eq!(bench.ask(Access::Erew, 1, Action::Prepend(b"a ")).0.meta.flags, 9);
-    assert_eq!(bench.ask(Access::Erew, 1, Action::Get).1, b"a new");
+    assert_eq!(harness.execute(Access::Erew, 1, add).0.outcome, Outcome::Stored);
+    assert_eq!(harness.execute(Access::Erew, 1, Action::Prepend(b"a ")).0.meta.flags, 9);
+    assert_eq!(harness.execute(Access::Erew, 1, Action::Get).1, b"a new");
     let set = Action::CompareAndSet(Value::default(), 1);
-    assert_eq!(bench.ask(Access::Erew, 1, set).0.outcome, Outcome::NoStamps);
+    assert_eq!(harness.execute(Access::Erew, 1, set).0.outcome, Outcome::NoStamps);
 }
 
 #[test]
-fn does_a_full_bucket_give_up_its_oldest_entry() {
-    let cache = Cache::new(2000, 1, Mapping::Plain, 20, Eviction::Fifo).unwrap();
-    let mut bench = Bench::new(cache);
+fn full_bucket_evicts_its_oldest_entry() {
+    let cache = CachePartition::new(2000, 1, Mapping::Plain, 20, Eviction::Fifo).unwrap();
+    let mut harness = Harness::new(cache);
     for key in 0..20 {
         let value = value_of(key, key, 0);
-        bench.ask(Access::Erew, key, Action::Put(Value { bytes: &value, ..Value::default() }));
+        harness.execute(
+            Access::Erew,
+            key,
+            Action::Put(Value { bytes: &value, ..Value::default() }),
+        );
     }
     let there: Vec<_> = (0..20)
-        .filter(|&key| bench.ask(Access::Erew, key, Action::Get).0.outcome == Outcome::Found)
+        .filter(|&key| harness.execute(Access::Erew, key, Action::Get).0.outcome == Outcome::Found)
         .collect();
     assert_eq!(there, (5..20).collect::<Vec<_>>());
-    assert_eq!((bench.tally.index_evictions, bench.partition.memory.items()), (5, 15));
+    assert_eq!((harness.tally.index_evictions, harness.partition.memory.items()), (5, 15));
 }

@@ -1,53 +1,54 @@
-//! Visitors or holders, never both: who does whole bursts, and who reads, thinks and writes.
+//! Two-mode lock (group mutual exclusion): bursts, or keyed read-modify-writes, never both.
 //!
 //! ```text
-//! visitor   marks its slot, looks at the count of holders: none → visits, unmarks its slot
-//!                                                          some → unmarks it, holds like others
-//! holder    counts itself, waits until no slot is marked … counts itself out
+//! burst     marks its slot; if the count of keyed holders is 0, runs, then unmarks the slot;
+//!           otherwise unmarks it and runs in keyed mode
+//! keyed     increments the count; waits until no slot is marked; …; decrements the count
 //! ```
 //!
-//! A burst is atomic by itself; who reads a key, thinks and writes it must not be visited meanwhile, or it
-//! loses what a burst wrote between. Holders have locks among themselves; visitors need none.
+//! A burst is atomic by itself, so bursts need no lock among themselves. A read-modify-write of a
+//! key must exclude bursts, which could write the key between its read and its write; keyed holders
+//! exclude each other with per-key locks of their own.
 //!
-//! Marking and counting are in one total order, so one of the two sees the other. A visitor has a slot of its
-//! own, a cache line, so a visit costs one atomic operation on a line that nobody else wants.
+//! The marks and the count are in one total order, so one of two competing threads sees the other.
+//! Each burst thread has a slot on its own cache line, so a burst costs one uncontended atomic
+//! operation.
 //!
-//! Invariant: a visitor waits for no holder; a slot is one thread's; no one becomes a holder while visiting.
-//!
-//! Source: ours; the same order of marks and looks as [`crate::turnstile`]'s, but for who gives way.
+//! Invariant: a burst never waits for a keyed holder; a slot belongs to one thread; no thread
+//! enters keyed mode during its own burst.
 
 use crate::sync::Ordering::{Release, SeqCst};
 use crate::sync::{AtomicBool, AtomicU32, in_order, pause};
 
-/// Who is there.
+/// The lock.
 #[derive(Debug)]
 pub struct Visits {
-    /// One for each thread that may visit.
+    /// A slot per burst thread.
     visitors: Box<[Slot]>,
     holders: AtomicU32,
 }
 
-/// Whether a thread visits; on a cache line that is shared with nothing else.
+/// Whether a thread runs a burst; alone on its cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Slot(AtomicBool);
 
-/// Visiting, until this is dropped.
+/// Burst mode, until this is dropped.
 #[derive(Debug)]
 pub struct Visit<'v>(&'v Slot);
 
-/// Being counted as a holder, until this is dropped.
+/// Keyed mode, until this is dropped.
 #[derive(Debug)]
 pub struct Holding<'v>(Option<&'v AtomicU32>);
 
 impl Visits {
-    /// Nobody yet, and slots for so many threads.
+    /// An unlocked lock with slots for this many threads.
     pub fn new(threads: usize) -> Self {
         let visitors = (0..threads).map(|_| Slot::default()).collect();
         Visits { visitors, holders: AtomicU32::new(0) }
     }
 
-    /// Begins a visit of the thread with this number, unless somebody holds.
+    /// Enters burst mode with the slot `thread`; `None` if the lock is in keyed mode.
     #[inline]
     pub fn visit(&self, thread: usize) -> Option<Visit<'_>> {
         let visit = Visit(&self.visitors[thread]);
@@ -56,7 +57,7 @@ impl Visits {
         (self.holders.load(SeqCst) == 0).then_some(visit)
     }
 
-    /// Counts a holder, when nobody visits any more.
+    /// Enters keyed mode, after waiting for running bursts.
     #[inline]
     pub fn hold(&self) -> Holding<'_> {
         if self.visitors.is_empty() {
@@ -65,7 +66,7 @@ impl Visits {
         self.holders.fetch_add(1, SeqCst);
         in_order();
         for slot in &self.visitors {
-            // A visit is a burst at most.
+            // At most one burst per slot.
             let mut round = 0;
             while slot.0.load(SeqCst) {
                 pause(&mut round);

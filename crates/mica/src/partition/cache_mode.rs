@@ -1,33 +1,33 @@
-//! Cache mode: a circular log under a lossy index. The oldest items go for the newest.
+//! Cache mode: a circular log with a lossy index. The oldest items are evicted for new ones.
 //!
 //! ```text
-//!               mark of an item that is read,       the head
-//!               or written in place
-//!   fifo          none                              takes what it meets
-//!   clock         that it was used                  spares what is marked, and takes the mark off
-//!   approximate   the same, if the item lies        the same
+//!               access mark of an item that is      the log's head
+//!               read, or written in place
+//!   fifo          none                              evicts the item it meets
+//!   clock         "used"                            reinserts a marked item and clears the mark
+//!   approximate   "used", if the item is            as clock
 //!                 nearer to the head than to the tail
-//!   lru           when: in quarters of turns        of the next four items takes the one that was
-//!                                                   used least recently, and spares those before it
-//! what is spared is appended again
+//!   lru           time in quarter laps              of the next four items, evicts the one least
+//!                                                   recently used and reinserts those before it
+//! reinsert: append the item again at the tail
 //! ```
 //!
-//! The thesis appends again at once: with LRU whatever is read, with its approximation what lies nearer
-//! to the head. That leaves the old place to the head, room that holds nothing until it comes, and costs
-//! a tenth of an LRU's hits. Here all waits for the head: the place of what it moves is free at that
-//! moment, so no read leaves anything empty or changes more than a word. In return the head has to look
-//! the item up; and an item that it spares goes to the tail, though others were used since. So what is
-//! exactly least recently used is known among the next few items only, and only by quarters: that hits as
-//! often as a list in the order of use does, within 1 % (`repro run mica-reinsertion`).
+//! The thesis reinserts on each read: with LRU every item read, with its approximation those nearer
+//! to the head. The old place then stays unused until the head reaches it, which costs a tenth of
+//! an LRU's hits. Here reinsertion is deferred to the head: the old place is free at that moment,
+//! and a read changes at most one word. In return, the head must look the item up, and a reinserted
+//! item goes to the tail although others were used since. So the exact LRU order is known only
+//! among the next few items, and by quarter laps; the hit ratio is within 1 % of an exact LRU list
+//! (`repro run mica-reinsertion`).
 //!
-//! The sweep empties dangling entries, bucket by bucket, a whole turn in half the time in which
+//! The sweep removes dangling entries, bucket by bucket; a full pass takes half the time in which
 //! offsets repeat.
 //!
 //! Lock order under CRCW: a bucket's version, then the log's lock, then the version of another
-//! bucket, which is not waited for.
+//! bucket, which is only tried.
 //!
-//! Source: thesis, section 5.3.3; the clock: Corbató, "A Paging Experiment with the Multics System",
-//! 1968.
+//! Source: thesis, section 5.3.3; the clock: Corbató, "A Paging Experiment with the Multics
+//! System", 1968.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 use siltstone_engine::Damage;
 
-use super::{Change, Found, Journal, Memory};
+use super::{Change, ItemRef, Journal, Memory};
 use crate::counters::Tally;
 use crate::index::lossy::{self, LossyIndex};
 use crate::index::{entry, offset_of};
@@ -47,49 +47,49 @@ use crate::request::Outcome;
 use crate::space::log::CircularLog;
 use crate::version::{self, Access};
 
-/// Which items go first.
+/// Eviction policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Eviction {
-    /// The ones written first.
+    /// Evicts the items written first.
     Fifo,
-    /// The ones used least recently, of the next few.
+    /// Evicts the least recently used of the next few items.
     Lru,
-    /// What was used in the older half stays for another turn.
+    /// Keeps items used in the older half of the log for another lap.
     Approximate,
-    /// What was used since it last came past the head stays for another turn.
+    /// Keeps items used since the head last passed them for another lap.
     Clock,
 }
 
-/// Items that the head may spare for one append: what is read all the time must not hold up writes.
-const CHANCES: usize = 16;
-/// The mark of what was used, where it does not matter when.
+/// Maximum reinsertions per append, so that hot items do not delay writes.
+const MAX_REINSERTIONS: usize = 16;
+/// The access mark of a used item, for policies that ignore the time.
 const USED: u64 = 1;
-/// Of so many items at the head `lru` takes the one that was used least recently.
-const WINDOW: usize = 4;
-/// Quarters since an item's last use beyond which `lru` counts no further: after a turn more its mark
-/// would read as a new one.
-const LONGEST: u64 = item::MARKS - 4;
+/// `lru` evicts the least recently used of this many items at the head.
+const LRU_SAMPLE: usize = 4;
+/// `lru` treats longer idle times, in quarter laps, as equal: after one more lap the mark would
+/// look recent.
+const MAX_IDLE_QUARTERS: u64 = item::MARKS - 4;
 
 /// A partition's memory in cache mode.
-pub(crate) struct Cache {
+pub(crate) struct CachePartition {
     log: CircularLog,
     index: LossyIndex,
     eviction: Eviction,
-    /// Held for whatever changes words of the log, where writers are several.
+    /// Held for any change of the log's words, under CRCW.
     writer: Mutex<()>,
-    /// Items from head to tail that can be found.
+    /// Number of items between head and tail that can be found.
     live: AtomicU64,
-    /// Words that the tail has moved since the last bucket was due, times the number of buckets.
-    debt: AtomicU64,
-    /// Debt at which a bucket is due.
-    debt_limit: u64,
-    /// Buckets that are due.
+    /// Words appended since the last bucket became due, times the number of buckets.
+    sweep_debt: AtomicU64,
+    /// A bucket is due when `sweep_debt` reaches this.
+    sweep_debt_limit: u64,
+    /// Number of buckets due.
     due: AtomicU64,
-    /// Buckets swept so far.
-    swept: AtomicU64,
+    /// Number of buckets swept so far.
+    swept_buckets: AtomicU64,
 }
 
-impl Cache {
+impl CachePartition {
     pub(crate) fn new(
         words: usize,
         buckets: usize,
@@ -98,23 +98,23 @@ impl Cache {
         eviction: Eviction,
     ) -> io::Result<Self> {
         let log = CircularLog::new(words, mapping, offset_bits)?;
-        // A bucket is swept once in a quarter of the laps after which offsets repeat. Less one, in which its
-        // offsets are right, that leaves two of the fewest for what one write appends.
-        let debt_limit = log.ring().words() * log.ring().laps() / 4;
-        Ok(Cache {
+        // Each bucket is swept once in a quarter of the laps after which offsets repeat. Minus one
+        // lap, in which its offsets are valid, this leaves at least two laps for a write's appends.
+        let sweep_debt_limit = log.ring().words() * log.ring().laps() / 4;
+        Ok(CachePartition {
             log,
             index: LossyIndex::new(buckets, 0)?,
             eviction,
             writer: Mutex::new(()),
             live: AtomicU64::new(0),
-            debt: AtomicU64::new(0),
-            debt_limit,
+            sweep_debt: AtomicU64::new(0),
+            sweep_debt_limit,
             due: AtomicU64::new(0),
-            swept: AtomicU64::new(0),
+            swept_buckets: AtomicU64::new(0),
         })
     }
 
-    /// Room for an item, of what the head meets; `own` is the bucket that is begun to be written.
+    /// Allocates space by evicting at the head; `own` is the bucket being written.
     fn append(
         &self,
         access: Access,
@@ -122,48 +122,51 @@ impl Cache {
         words: usize,
         tally: &mut Tally,
     ) -> (u64, &[AtomicU64]) {
-        let (mut chances, mut victim) = (CHANCES, None);
-        // Nothing is swept before the write ends, so it must not take the tail around.
-        let mut most = self.log.largest();
+        let (mut reinsertions_left, mut victim) = (MAX_REINSERTIONS, None);
+        // There is no sweep before the write ends, so it must not append a whole lap.
+        let mut max_words = self.log.max_item_words();
         while !self.log.has_room(words) {
             let (offset, header) = self.log.oldest();
             let size = item::size_of(header);
-            victim = victim.or_else(|| self.victim(chances));
-            let goes = victim == Some(offset) || size > most;
-            if !goes && !item::is_dead(header) && self.spare(access, own, offset, size, tally) {
-                chances -= 1;
-                most -= size;
+            victim = victim.or_else(|| self.victim(reinsertions_left));
+            let is_victim = victim == Some(offset) || size > max_words;
+            if !is_victim
+                && !item::is_dead(header)
+                && self.reinsert(access, own, offset, size, tally)
+            {
+                reinsertions_left -= 1;
+                max_words -= size;
                 continue;
             }
-            if goes {
+            if is_victim {
                 victim = None;
             }
-            self.log.pass(size);
+            self.log.advance_head(size);
             if !item::is_dead(header) {
                 tally.evictions += 1;
-                self.count(-1);
+                self.add_live(-1);
             }
         }
-        self.claim(words)
+        self.append_at_tail(words)
     }
 
-    /// Room at the tail, where there is enough.
-    fn claim(&self, words: usize) -> (u64, &[AtomicU64]) {
+    /// Allocates space at the tail, where there is enough.
+    fn append_at_tail(&self, words: usize) -> (u64, &[AtomicU64]) {
         let before = self.log.ring().tail();
         let (offset, place) = self.log.append(words);
         let moved = self.log.ring().age(before);
-        let debt = self.debt.load(Relaxed) + moved * self.index.main_count() as u64;
-        if debt >= self.debt_limit {
-            let due = self.due.load(Relaxed) + debt / self.debt_limit;
+        let sweep_debt = self.sweep_debt.load(Relaxed) + moved * self.index.main_count() as u64;
+        if sweep_debt >= self.sweep_debt_limit {
+            let due = self.due.load(Relaxed) + sweep_debt / self.sweep_debt_limit;
             self.due.store(due, Relaxed);
         }
-        self.debt.store(debt % self.debt_limit, Relaxed);
+        self.sweep_debt.store(sweep_debt % self.sweep_debt_limit, Relaxed);
         (offset, place)
     }
 
-    /// Moves the oldest item to the tail, unless it is in no index or its bucket is being written.
-    /// `false` if nothing has changed.
-    fn spare(
+    /// Moves the oldest item to the tail. Returns `false`, without any change, if no entry leads to
+    /// it or another writer is in its bucket.
+    fn reinsert(
         &self,
         access: Access,
         own: &AtomicU64,
@@ -182,17 +185,17 @@ impl Cache {
         let slot = self.index.find(bucket, hash, None, |slot, at| (at == offset).then_some(slot));
         if let Some(slot) = slot {
             let mark = if self.eviction == Eviction::Lru { item.mark() } else { 0 };
-            let copy = Held::of(&item, mark);
-            self.log.pass(size);
+            let copy = ItemCopy::of(&item, mark);
+            self.log.advance_head(size);
             if self.log.has_room(size) {
-                let (offset, place) = self.claim(size);
+                let (offset, place) = self.append_at_tail(size);
                 copy.write(place);
                 slot.store(entry(hash, offset), Relaxed);
-                tally.renewals += 1;
+                tally.reinsertions += 1;
             } else {
                 // Before the end of a plain log there may be less room than the item had.
                 tally.evictions += 1;
-                self.count(-1);
+                self.add_live(-1);
             }
         }
         if !is_own {
@@ -201,23 +204,23 @@ impl Cache {
         slot.is_some()
     }
 
-    /// Notes that there are more items or fewer.
-    fn count(&self, more: i64) {
-        self.live.store(self.live.load(Relaxed).wrapping_add_signed(more), Relaxed);
+    /// Adds `delta` to the number of live items.
+    fn add_live(&self, delta: i64) {
+        self.live.store(self.live.load(Relaxed).wrapping_add_signed(delta), Relaxed);
     }
 
-    /// Whether an item counts among the live ones: it is there, and the head has not passed it.
+    /// Whether the item at `offset` is live: not overwritten, and not passed by the head.
     pub(super) fn is_live(&self, offset: u64) -> bool {
         self.log.ring().contains(offset) && self.log.ring().age(offset) <= self.log.used()
     }
 
-    /// An item is replaced, removed or cannot be found any more.
-    fn die(&self, offset: u64) {
+    /// Marks a replaced, removed or unreachable item as dead.
+    fn mark_dead(&self, offset: u64) {
         if self.is_live(offset)
             && let Some(item) = self.log.item(offset)
         {
-            item.die();
-            self.count(-1);
+            item.mark_dead();
+            self.add_live(-1);
         }
     }
 
@@ -225,20 +228,21 @@ impl Cache {
         (access == Access::Crcw).then(|| self.writer.lock())
     }
 
-    /// The mark of an item that is used now.
+    /// The access mark of an item that is used now.
     #[inline(always)]
-    fn mark(&self, found: &Found<'_>) -> u64 {
+    fn access_mark(&self, found: &ItemRef<'_>) -> u64 {
         match self.eviction {
             Eviction::Fifo => 0,
-            Eviction::Lru => self.time(),
-            Eviction::Approximate if !self.is_older(found.offset) => found.item.mark(),
+            Eviction::Lru => self.mark_time(),
+            Eviction::Approximate if !self.is_in_older_half(found.offset) => found.item.mark(),
             Eviction::Approximate | Eviction::Clock => USED,
         }
     }
 
-    /// Which item goes next; those before it, so many at most, are to be spared.
-    fn victim(&self, most: usize) -> Option<u64> {
-        let mut items = self.log.items().filter(|item| !item::is_dead(item.1)).take(most + 1);
+    /// The item to evict next; up to `max_skipped` items before it are to be reinserted.
+    fn victim(&self, max_skipped: usize) -> Option<u64> {
+        let mut items =
+            self.log.items().filter(|item| !item::is_dead(item.1)).take(max_skipped + 1);
         let victim = match self.eviction {
             Eviction::Fifo => items.next(),
             Eviction::Approximate | Eviction::Clock => {
@@ -250,49 +254,51 @@ impl Cache {
                 unused.or(last)
             }
             Eviction::Lru => {
-                let time = self.time();
+                let time = self.mark_time();
                 let unused = |header| time.wrapping_sub(item::mark_of(header)) % item::MARKS;
-                // Of several the first.
-                items.take(WINDOW).min_by_key(|item| Reverse(unused(item.1).min(LONGEST)))
+                // The first one on a tie.
+                items
+                    .take(LRU_SAMPLE)
+                    .min_by_key(|item| Reverse(unused(item.1).min(MAX_IDLE_QUARTERS)))
             }
         };
         victim.map(|item| item.0)
     }
 
-    /// What time it is for marks: quarters of turns.
+    /// The current time for access marks, in quarter laps.
     #[inline(always)]
-    fn time(&self) -> u64 {
+    fn mark_time(&self) -> u64 {
         self.log.ring().quarters() % item::MARKS
     }
 
-    /// Whether an item lies nearer to the head than to the tail.
+    /// Whether an item is nearer to the head than to the tail.
     #[inline(always)]
-    fn is_older(&self, offset: u64) -> bool {
+    fn is_in_older_half(&self, offset: u64) -> bool {
         self.log.ring().age(offset) > self.log.ring().words() / 2
     }
 
-    /// Empties what dangles in a bucket.
+    /// Removes the dangling entries of the next bucket.
     fn sweep(&self, access: Access, tally: &mut Tally) {
-        let number = self.swept.fetch_add(1, Relaxed) % self.index.main_count() as u64;
+        let number = self.swept_buckets.fetch_add(1, Relaxed) % self.index.main_count() as u64;
         let bucket = self.index.main(number as usize);
-        let dangles = |slot: &&AtomicU64| {
+        let is_dangling = |slot: &&AtomicU64| {
             let entry = slot.load(Relaxed);
             entry != 0 && !self.log.ring().contains(offset_of(entry))
         };
-        if bucket[1..].iter().any(|slot| dangles(&slot)) {
+        if bucket[1..].iter().any(|slot| is_dangling(&slot)) {
             version::begin_write(&bucket[0], access);
-            for slot in bucket[1..].iter().filter(dangles) {
+            for slot in bucket[1..].iter().filter(is_dangling) {
                 slot.store(0, Relaxed);
-                tally.swept += 1;
+                tally.swept_entries += 1;
             }
-            self.index.narrow(bucket);
+            self.index.update_wide(bucket);
             version::end_write(&bucket[0], access);
         }
     }
 }
 
-impl Memory for Cache {
-    type Bucket = [AtomicU64; lossy::WORDS];
+impl Memory for CachePartition {
+    type Bucket = [AtomicU64; lossy::BUCKET_WORDS];
 
     #[inline(always)]
     fn bucket(&self, hash: u64) -> &Self::Bucket {
@@ -309,9 +315,9 @@ impl Memory for Cache {
         bucket: &'m Self::Bucket,
         hash: u64,
         seen: Option<u64>,
-        is_it: impl FnMut(&'m AtomicU64, u64) -> Option<T>,
+        matches: impl FnMut(&'m AtomicU64, u64) -> Option<T>,
     ) -> Option<T> {
-        self.index.find(bucket, hash, seen, is_it)
+        self.index.find(bucket, hash, seen, matches)
     }
 
     #[inline(always)]
@@ -320,20 +326,20 @@ impl Memory for Cache {
     }
 
     #[inline(always)]
-    fn holds(&self, offset: u64) -> bool {
-        self.log.ring().holds(offset)
+    fn is_intact(&self, offset: u64) -> bool {
+        self.log.ring().is_intact(offset)
     }
 
     fn put(
         &self,
         access: Access,
-        found: Option<Found<'_>>,
+        found: Option<ItemRef<'_>>,
         new: &NewItem<'_>,
         tally: &mut Tally,
         _journal: Option<&mut Journal>,
     ) -> Result<(), Outcome> {
         let words = new.words();
-        if words > self.log.largest() {
+        if words > self.log.max_item_words() {
             return Err(Outcome::TooLarge);
         }
         let _writer = self.lock(access);
@@ -341,27 +347,27 @@ impl Memory for Cache {
             let size = found.item.size();
             if words <= size {
                 new.write(found.item.words(), size);
-                // To be written is to be used.
+                // A write counts as a use.
                 self.log
                     .item(found.offset)
                     .iter()
-                    .for_each(|item| item.set_mark(self.mark(&found)));
+                    .for_each(|item| item.set_mark(self.access_mark(&found)));
                 return Ok(());
             }
-            self.die(found.offset);
+            self.mark_dead(found.offset);
         }
         let (offset, place) = self.append(access, &self.index.of(new.hash)[0], words, tally);
         new.write(place, words);
         if self.eviction == Eviction::Lru {
-            // By the clock a new item has yet to be used.
-            place[0].store(item::marked(place[0].load(Relaxed), self.time()), Relaxed);
+            // For `clock` and `approximate` a new item counts as unused.
+            place[0].store(item::with_mark(place[0].load(Relaxed), self.mark_time()), Relaxed);
         }
-        self.count(1);
+        self.add_live(1);
         match found {
             Some(found) => found.slot.store(entry(new.hash, offset), Relaxed),
             None => {
-                if let Some(oldest) = self.index.place(new.hash, offset, self.log.ring()) {
-                    self.die(oldest);
+                if let Some(oldest) = self.index.insert(new.hash, offset, self.log.ring()) {
+                    self.mark_dead(oldest);
                     tally.index_evictions += 1;
                 }
             }
@@ -369,21 +375,27 @@ impl Memory for Cache {
         Ok(())
     }
 
-    fn remove(&self, access: Access, _hash: u64, found: Found<'_>, _journal: Option<&mut Journal>) {
+    fn remove(
+        &self,
+        access: Access,
+        _hash: u64,
+        found: ItemRef<'_>,
+        _journal: Option<&mut Journal>,
+    ) {
         let _writer = self.lock(access);
-        self.die(found.offset);
+        self.mark_dead(found.offset);
         self.index.remove(found.slot);
     }
 
     #[inline(always)]
-    fn wants_note(&self, found: &Found<'_>) -> bool {
-        self.mark(found) != found.item.mark()
+    fn needs_access_mark(&self, found: &ItemRef<'_>) -> bool {
+        self.access_mark(found) != found.item.mark()
     }
 
-    fn note(&self, access: Access, found: Found<'_>, _tally: &mut Tally) {
+    fn mark_access(&self, access: Access, found: ItemRef<'_>, _tally: &mut Tally) {
         let _writer = self.lock(access);
         if self.log.ring().contains(found.offset) {
-            found.item.set_mark(self.mark(&found));
+            found.item.set_mark(self.access_mark(&found));
         }
     }
 
@@ -400,10 +412,10 @@ impl Memory for Cache {
         }
     }
 
-    fn settle(&self, _journal: &mut Journal) {}
+    fn commit(&self, _journal: &mut Journal) {}
 
-    fn take_back(&self, _access: Access, journal: &mut Journal) {
-        debug_assert!(journal.is_empty(), "nothing is refused in the middle of a batch");
+    fn roll_back(&self, _access: Access, journal: &mut Journal) {
+        debug_assert!(journal.is_empty(), "no request fails in the middle of a batch");
         let _: Option<Change> = journal.pop();
     }
 
@@ -432,18 +444,18 @@ impl Memory for Cache {
         self.index.main_count()
     }
 
-    fn items_of<'m>(&'m self, bucket: usize, see: &mut dyn FnMut(u64, Item<'m>)) {
+    fn items_of<'m>(&'m self, bucket: usize, visit: &mut dyn FnMut(u64, Item<'m>)) {
         for slot in self.index.chain(bucket) {
             let entry = slot.load(Relaxed);
             if entry != 0
                 && let Some(item) = self.log.item(offset_of(entry))
             {
-                see(entry, item);
+                visit(entry, item);
             }
         }
     }
 
-    fn add_memory(&self, memory: &mut BTreeMap<&'static str, u64>) {
+    fn add_memory_stats(&self, memory: &mut BTreeMap<&'static str, u64>) {
         *memory.entry("log").or_default() += self.log.bytes();
         *memory.entry("index").or_default() += self.index.bytes();
     }
@@ -454,7 +466,7 @@ impl Memory for Cache {
     }
 
     fn damage(&self, name: &str) -> Vec<Damage> {
-        // From the head on, item by item, the tail must be met.
+        // Following the items from the head must lead to the tail.
         let ring = self.log.ring();
         let (mut at, mut left) = (self.log.oldest().0, self.log.used());
         while left > 0 {
@@ -474,32 +486,36 @@ impl Memory for Cache {
     }
 }
 
-/// An item's words, held while they are moved: where they go to may be where they came from.
-struct Held {
-    few: [u64; Held::FEW],
-    many: Vec<u64>,
+/// A copy of an item while it is moved: its new place may overlap its old one.
+struct ItemCopy {
+    inline: [u64; ItemCopy::INLINE_WORDS],
+    heap: Vec<u64>,
 }
 
-impl Held {
-    const FEW: usize = 32;
+impl ItemCopy {
+    const INLINE_WORDS: usize = 32;
 
-    /// The item as it is when it goes round once more, with this mark.
+    /// Copies an item for reinsertion, with a new access mark.
     fn of(item: &Item<'_>, mark: u64) -> Self {
-        let mut copy = Held { few: [0; Held::FEW], many: Vec::new() };
+        let mut copy = ItemCopy { inline: [0; ItemCopy::INLINE_WORDS], heap: Vec::new() };
         let words = item.words();
-        if words.len() > Held::FEW {
-            copy.many.resize(words.len(), 0);
+        if words.len() > ItemCopy::INLINE_WORDS {
+            copy.heap.resize(words.len(), 0);
         }
-        let to = if words.len() > Held::FEW { &mut copy.many[..] } else { &mut copy.few };
+        let to = if words.len() > ItemCopy::INLINE_WORDS {
+            &mut copy.heap[..]
+        } else {
+            &mut copy.inline
+        };
         for (to, word) in to.iter_mut().zip(words) {
             *to = word.load(Relaxed);
         }
-        to[0] = item::marked(to[0], mark);
+        to[0] = item::with_mark(to[0], mark);
         copy
     }
 
     fn write(&self, place: &[AtomicU64]) {
-        let from = if self.many.is_empty() { &self.few[..] } else { &self.many };
+        let from = if self.heap.is_empty() { &self.inline[..] } else { &self.heap };
         for (word, &value) in place.iter().zip(from) {
             word.store(value, Relaxed);
         }

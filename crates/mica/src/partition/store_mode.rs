@@ -1,14 +1,14 @@
-//! Store mode: segregated fits under a lossless index. Nothing goes unless it is told to.
+//! Store mode: segregated fits with a lossless index. Items are removed only by deletes.
 //!
-//! A value that fits the block of the one before is written in place; otherwise it gets a block of
-//! its own, the entry changes, and the old block is freed: after the bucket's version has become
-//! odd, so that a reader of the old block notices before another item lies there.
+//! A value that fits the old block is written in place. Otherwise it gets a new block, the entry is
+//! updated, and the old block is freed. The bucket's version is odd before that, so a reader of the
+//! old block notices before the block is reused.
 //!
-//! In a batch nothing is written in place and nothing is freed until all has been done, so that each
-//! change can be taken back without room being needed for it. Spare buckets are as many again as
-//! before, because how many are used follows from the entries alone.
+//! A batch neither writes in place nor frees blocks until all its requests have succeeded, so that
+//! undoing it needs no space. It needs no spare bucket either, because the number of spare buckets
+//! depends only on the entries.
 //!
-//! Source: thesis, section 5.3.3, "Store Mode"; batches are ours.
+//! Source: thesis, section 5.3.3, "Store Mode"; batches are an addition.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use siltstone_engine::Damage;
 
-use super::{Change, Found, Journal, Memory};
+use super::{Change, ItemRef, Journal, Memory};
 use crate::counters::Tally;
 use crate::index::lossless::{self, LosslessIndex};
 use crate::index::{entry, offset_of};
@@ -25,56 +25,59 @@ use crate::request::Outcome;
 use crate::space::fits::SegregatedFits;
 use crate::version::{self, Access};
 
-/// A block may be so much larger than twice its item and stay, in words.
-const SLACK: usize = 8;
+/// A block stays in use for a smaller item up to twice the item's size plus this.
+const MAX_SLACK_WORDS: usize = 8;
 
 /// A partition's memory in store mode.
-pub(crate) struct Keep {
+pub(crate) struct StorePartition {
     fits: SegregatedFits,
     index: LosslessIndex,
 }
 
-impl Keep {
+impl StorePartition {
     pub(crate) fn new(words: usize, buckets: usize, spare: usize) -> io::Result<Self> {
-        Ok(Keep { fits: SegregatedFits::new(words)?, index: LosslessIndex::new(buckets, spare)? })
+        Ok(StorePartition {
+            fits: SegregatedFits::new(words)?,
+            index: LosslessIndex::new(buckets, spare)?,
+        })
     }
 
-    fn place(&self, new: &NewItem<'_>) -> Option<u64> {
+    fn allocate_and_write(&self, new: &NewItem<'_>) -> Option<u64> {
         let words = new.words();
         let offset = self.fits.allocate(words)?;
         new.write(&self.fits.words()[offset as usize..], words);
         Some(offset)
     }
 
-    /// The entry of a hash that leads to an offset; it is there.
+    /// The entry of `hash` with this offset, which must exist.
     fn slot(&self, hash: u64, offset: u64) -> Option<&AtomicU64> {
         self.find(self.bucket(hash), hash, None, |slot, at| (at == offset).then_some(slot))
     }
 
     fn undo(&self, change: Change) {
         match change {
-            Change::Entered { hash, new } => {
+            Change::Insert { hash, new } => {
                 if let Some(slot) = self.slot(hash, new) {
                     self.index.remove(hash, slot);
                 }
                 self.fits.free(new);
             }
-            Change::Swapped { hash, old, new } => {
+            Change::Replace { hash, old, new } => {
                 if let Some(slot) = self.slot(hash, new) {
                     slot.store(entry(hash, old), Relaxed);
                 }
                 self.fits.free(new);
             }
-            Change::Removed { hash, old } => {
-                let is_back = self.index.insert(hash, old);
-                debug_assert!(is_back, "the spare bucket that it needs was given back");
+            Change::Remove { hash, old } => {
+                let is_restored = self.index.insert(hash, old);
+                debug_assert!(is_restored, "the spare bucket that it needs is free again");
             }
         }
     }
 }
 
-impl Memory for Keep {
-    type Bucket = [AtomicU64; lossless::WORDS];
+impl Memory for StorePartition {
+    type Bucket = [AtomicU64; lossless::BUCKET_WORDS];
 
     #[inline(always)]
     fn bucket(&self, hash: u64) -> &Self::Bucket {
@@ -91,9 +94,9 @@ impl Memory for Keep {
         bucket: &'m Self::Bucket,
         hash: u64,
         seen: Option<u64>,
-        is_it: impl FnMut(&'m AtomicU64, u64) -> Option<T>,
+        matches: impl FnMut(&'m AtomicU64, u64) -> Option<T>,
     ) -> Option<T> {
-        self.index.buckets.find(bucket, hash, seen, is_it)
+        self.index.buckets.find(bucket, hash, seen, matches)
     }
 
     #[inline(always)]
@@ -102,39 +105,39 @@ impl Memory for Keep {
     }
 
     #[inline(always)]
-    fn holds(&self, _offset: u64) -> bool {
-        // Blocks change under their bucket's version alone.
+    fn is_intact(&self, _offset: u64) -> bool {
+        // Blocks change only under their bucket's version.
         true
     }
 
     fn put(
         &self,
         _access: Access,
-        found: Option<Found<'_>>,
+        found: Option<ItemRef<'_>>,
         new: &NewItem<'_>,
         _tally: &mut Tally,
         journal: Option<&mut Journal>,
     ) -> Result<(), Outcome> {
         let hash = new.hash;
         let Some(found) = found else {
-            let offset = self.place(new).ok_or(Outcome::Full)?;
+            let offset = self.allocate_and_write(new).ok_or(Outcome::Full)?;
             if !self.index.insert(hash, offset) {
                 self.fits.free(offset);
                 return Err(Outcome::Full);
             }
             if let Some(journal) = journal {
-                journal.push(Change::Entered { hash, new: offset });
+                journal.push(Change::Insert { hash, new: offset });
             }
             return Ok(());
         };
         let (words, capacity) = (new.words(), self.fits.capacity(found.offset));
         let here = &self.fits.words()[found.offset as usize..];
         let is_in_place = journal.is_none() && words <= capacity;
-        if is_in_place && capacity <= 2 * words + SLACK {
+        if is_in_place && capacity <= 2 * words + MAX_SLACK_WORDS {
             new.write(here, words);
             return Ok(());
         }
-        let Some(offset) = self.place(new) else {
+        let Some(offset) = self.allocate_and_write(new) else {
             if is_in_place {
                 new.write(here, words);
                 return Ok(());
@@ -143,43 +146,49 @@ impl Memory for Keep {
         };
         found.slot.store(entry(hash, offset), Relaxed);
         match journal {
-            Some(journal) => journal.push(Change::Swapped { hash, old: found.offset, new: offset }),
+            Some(journal) => journal.push(Change::Replace { hash, old: found.offset, new: offset }),
             None => self.fits.free(found.offset),
         }
         Ok(())
     }
 
-    fn remove(&self, _access: Access, hash: u64, found: Found<'_>, journal: Option<&mut Journal>) {
+    fn remove(
+        &self,
+        _access: Access,
+        hash: u64,
+        found: ItemRef<'_>,
+        journal: Option<&mut Journal>,
+    ) {
         self.index.remove(hash, found.slot);
         match journal {
-            Some(journal) => journal.push(Change::Removed { hash, old: found.offset }),
+            Some(journal) => journal.push(Change::Remove { hash, old: found.offset }),
             None => self.fits.free(found.offset),
         }
     }
 
     #[inline(always)]
-    fn wants_note(&self, _found: &Found<'_>) -> bool {
+    fn needs_access_mark(&self, _found: &ItemRef<'_>) -> bool {
         false
     }
 
-    fn note(&self, _access: Access, _found: Found<'_>, _tally: &mut Tally) {}
+    fn mark_access(&self, _access: Access, _found: ItemRef<'_>, _tally: &mut Tally) {}
 
     #[inline(always)]
     fn after_write(&self, _access: Access, _tally: &mut Tally) {}
 
-    fn settle(&self, journal: &mut Journal) {
+    fn commit(&self, journal: &mut Journal) {
         for change in journal.drain(..) {
-            if let Change::Swapped { old, .. } | Change::Removed { old, .. } = change {
+            if let Change::Replace { old, .. } | Change::Remove { old, .. } = change {
                 self.fits.free(old);
             }
         }
     }
 
-    fn take_back(&self, access: Access, journal: &mut Journal) {
+    fn roll_back(&self, access: Access, journal: &mut Journal) {
         for change in journal.drain(..).rev() {
-            let (Change::Entered { hash, .. }
-            | Change::Swapped { hash, .. }
-            | Change::Removed { hash, .. }) = change;
+            let (Change::Insert { hash, .. }
+            | Change::Replace { hash, .. }
+            | Change::Remove { hash, .. }) = change;
             let header = Self::header(self.bucket(hash));
             version::begin_write(header, access);
             self.undo(change);
@@ -198,7 +207,7 @@ impl Memory for Keep {
     }
 
     fn items(&self) -> u64 {
-        // Each has a block, and each block an item, but while a batch is under way.
+        // Outside of a batch, items and blocks in use correspond.
         self.fits.blocks()
     }
 
@@ -210,18 +219,18 @@ impl Memory for Keep {
         self.index.buckets.main_count()
     }
 
-    fn items_of<'m>(&'m self, bucket: usize, see: &mut dyn FnMut(u64, Item<'m>)) {
+    fn items_of<'m>(&'m self, bucket: usize, visit: &mut dyn FnMut(u64, Item<'m>)) {
         for slot in self.index.buckets.chain(bucket) {
             let entry = slot.load(Relaxed);
             if entry != 0
                 && let Some(item) = self.item(offset_of(entry))
             {
-                see(entry, item);
+                visit(entry, item);
             }
         }
     }
 
-    fn add_memory(&self, memory: &mut BTreeMap<&'static str, u64>) {
+    fn add_memory_stats(&self, memory: &mut BTreeMap<&'static str, u64>) {
         *memory.entry("items").or_default() += self.fits.bytes();
         *memory.entry("index").or_default() += self.index.buckets.bytes();
     }
@@ -232,14 +241,14 @@ impl Memory for Keep {
     }
 
     fn damage(&self, name: &str) -> Vec<Damage> {
-        let of = |offset, reason| Damage { file: name.to_owned(), offset, reason };
+        let damage_at = |offset, reason| Damage { file: name.to_owned(), offset, reason };
         let mut damage: Vec<_> =
-            self.index.damage().map(|reason| of(0, reason)).into_iter().collect();
+            self.index.check().map(|reason| damage_at(0, reason)).into_iter().collect();
         let (main, spare) = self.index.entries();
         match self.fits.check() {
-            Err((word, reason)) => damage.push(of(word as u64 * 8, reason)),
+            Err((word, reason)) => damage.push(damage_at(word as u64 * 8, reason)),
             Ok(blocks) if blocks != main + spare => {
-                damage.push(of(0, format!("{blocks} blocks for {} entries", main + spare)));
+                damage.push(damage_at(0, format!("{blocks} blocks for {} entries", main + spare)));
             }
             Ok(_) => {}
         }

@@ -1,4 +1,4 @@
-//! Do the figures that a table tells of itself say what was done, and what is held?
+//! Statistics of a table: operations and memory.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use siltstone_mica::{Mica, Options};
 use siltstone_runtime::Env;
 
 #[test]
-fn do_figures_tell_what_was_done_and_what_is_held() {
+fn statistics_count_operations_and_memory() {
     let given = [("memory", "4MiB"), ("partitions", "2")];
     let map = given.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let env = Env::replayable(Arc::new(ManualClock::at(1000)), 1);
@@ -25,16 +25,16 @@ fn do_figures_tell_what_was_done_and_what_is_held() {
     let stats = mica.stats();
     assert_eq!((stats.writes, stats.gets, stats.gets_found), (100, 30, 10));
     assert_eq!(mica.verify(&mut |_, _| ()).unwrap().entries, 100);
-    // A cursor's copy counts as long as it is there: the bytes, and where each item lies.
-    let held = || mica.stats().memory["cursors"];
-    assert_eq!(held(), 0);
+    // A cursor's copy counts until it is dropped: its bytes and the positions of the items.
+    let copies = || mica.stats().memory["cursors"];
+    assert_eq!(copies(), 0);
     let cursor = mica.iter().unwrap();
-    let one = held();
+    let one = copies();
     assert!(one > 100 * (58 + 24), "{one}");
     let other = mica.iter().unwrap();
-    assert_eq!(held(), 2 * one);
+    assert_eq!(copies(), 2 * one);
     drop(cursor);
-    assert_eq!(held(), one);
+    assert_eq!(copies(), one);
     drop(other);
-    assert_eq!(held(), 0);
+    assert_eq!(copies(), 0);
 }
