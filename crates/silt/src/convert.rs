@@ -1,22 +1,23 @@
-//! The oldest full generation becomes HashStores.
+//! Conversion: turns the oldest full generation into HashStores.
 //!
 //! ```text
 //!   LogStores of all partitions   cuckoo tables: slot 0 ─▶ position, slot 1 ─▶ position, …
-//!     a window of slots           as many entries as the buffer takes, of one table or of several
-//!       the log, swept            their records in the order of positions ─▶ buffer
+//!     a window of slots           as many entries as fit the buffer, of one table or several
+//!       log, read sequentially    their records in the order of positions ─▶ buffer
 //!   HashStores                    the same slots, with the entries themselves;  filter: the tags
 //! ```
 //!
-//! The log is read in order and in large pieces, once a window: where the buffer holds the entries of
-//! a generation, as it does by default for items of a hundred bytes, once in all. Slots are written in
-//! order, too, so conversion asks nothing of a medium but streams.
+//! The log is read in order and in large pieces, once per window. With the default buffer and
+//! entries of a hundred bytes, one window holds a whole generation. Slots are written in order,
+//! too, so all I/O of a conversion is sequential.
 //!
-//! Until the manifest names all HashStores of the generation, and not its logs, the LogStores answer.
-//! Oldest first, one generation at a time: what is in stores is a prefix of what was written.
+//! The LogStores serve reads until the manifest names the HashStores. Generations are converted one
+//! at a time, the oldest first, so stores always hold a prefix of the writes.
 //!
-//! Invariant: an edit that names the HashStores is the same that lets the logs go.
+//! Invariant: the edit that adds the HashStores of a generation also releases its logs.
 //!
-//! Source: Lim, thesis, section 2.2.2. Tables that a flush finds nearly empty are made smaller: ours.
+//! Source: Lim, thesis, section 2.2.2. Shrinking the nearly empty tables of a forced flush is
+//! not in the thesis.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,18 +29,18 @@ use siltstone_table::log::remove_logs;
 
 use crate::engine::Inner;
 use crate::generation::Generation;
-use crate::hash_store::{HashStoreWriter, Shape, choose_slot_bytes, discard, write_filter};
+use crate::hash_store::{HashStoreWriter, StoreMeta, choose_slot_bytes, discard, write_filter};
 use crate::item;
 use crate::keys::cuckoo_bits;
 use crate::version::{Edit, StoreEntry};
 
-/// How often a conversion looks whether it should stop, in entries.
-const LOOK_UP_EVERY: usize = 1024;
-/// A table with a smaller load is made anew in a smaller size.
-const SMALLEST_LOAD: f64 = 0.45;
+/// Entries between two checks for cancellation.
+const CHECK_INTERVAL: usize = 1024;
+/// A table with a smaller load factor is rebuilt in a smaller size.
+const MIN_LOAD_FACTOR: f64 = 0.45;
 
 impl Inner {
-    /// Converts the oldest generation that waits, if one does.
+    /// Converts the oldest frozen generation, if there is one.
     pub(crate) fn convert_oldest(&self) -> Result<()> {
         let view = self.view.load_full();
         let Some(generation) = view.frozen.first() else { return Ok(()) };
@@ -71,15 +72,15 @@ impl Inner {
         Ok(())
     }
 
-    /// Removes stores after their edit has failed with `error`, if that says that no manifest names
-    /// them: the next attempt writes others.
+    /// Removes stores after their edit failed with `error`, if that means that no manifest names
+    /// them. The next attempt writes new ones.
     pub(crate) fn discard_if_unnamed(&self, error: &Error, numbers: &[u64]) {
         if error.is_transient() {
             numbers.iter().for_each(|number| discard(self.vfs.as_ref(), *number));
         }
     }
 
-    /// Forgets the logs whose writes are all in stores, and removes them.
+    /// Releases and removes the logs below `first_log`, whose writes are all in stores.
     pub(crate) fn remove_logs_before(&self, first_log: u64) {
         let unused = self.writer.lock().as_mut().map(|writer| writer.log.release_before(first_log));
         drop(unused);
@@ -96,29 +97,29 @@ struct Conversion<'a> {
     generation: &'a Generation,
 }
 
-/// A table that becomes a HashStore.
-struct Source {
+/// A cuckoo table that becomes a HashStore.
+struct SourceTable {
     partition: u32,
     table: Arc<CuckooTable>,
-    /// Bytes of the operation in each slot that has one, in the order of slots.
+    /// The length of the operation in each occupied slot, in the order of slots, in bytes.
     lengths: Vec<u32>,
 }
 
 /// An entry of a window.
-struct Wanted {
-    /// Which of the sources it is of.
+struct WindowEntry {
+    /// The index of its source table.
     source: usize,
     slot: u32,
     position: u32,
 }
 
 impl Conversion<'_> {
-    /// Writes the HashStores; `written` has those that were begun, too.
+    /// Writes the HashStores. `written` receives every store that was begun, also on failure.
     fn run(&self, written: &mut Vec<StoreEntry>) -> Result<()> {
         let sources = self.sources()?;
         let all = sources.iter().enumerate().flat_map(|(source, it)| {
             let slots = it.table.iter().zip(&it.lengths);
-            slots.map(move |((slot, position), &len)| (Wanted { source, slot, position }, len))
+            slots.map(move |((slot, position), &len)| (WindowEntry { source, slot, position }, len))
         });
         let mut all = all.peekable();
         let (mut window, mut buffer, mut output) = (Vec::new(), Vec::new(), None);
@@ -126,28 +127,26 @@ impl Conversion<'_> {
             window.clear();
             buffer.clear();
             let (mut left, mut bytes) = (self.inner.options.sort_bytes, 0);
-            while let Some((wanted, len)) = all.next_if(|&(_, len)| {
-                let taken = u64::from(len) + WANTED_BYTES;
-                window.is_empty() || taken <= left
+            while let Some((entry, len)) = all.next_if(|&(_, len)| {
+                window.is_empty() || u64::from(len) + WINDOW_ENTRY_BYTES <= left
             }) {
-                left = left.saturating_sub(u64::from(len) + WANTED_BYTES);
+                left = left.saturating_sub(u64::from(len) + WINDOW_ENTRY_BYTES);
                 bytes += len as usize;
-                window.push(wanted);
+                window.push(entry);
             }
-            // A vector that grows has more than it shows.
+            // Exact: a vector that grows by doubling would exceed the memory limit.
             buffer.reserve_exact(bytes);
             let places = self.fetch(&window, &mut buffer)?;
-            for (wanted, place) in window.iter().zip(places) {
-                let output = self.output(wanted.source, &sources, &mut output, written)?;
-                output.add(wanted.slot, &buffer[place])?;
+            for (entry, place) in window.iter().zip(places) {
+                let output = self.output(entry.source, &sources, &mut output, written)?;
+                output.add(entry.slot, &buffer[place])?;
             }
         }
         self.finish(&sources, output, written)
     }
 
-    /// The tables that are not empty, smaller if they are nearly so, and the lengths of what is in
-    /// them.
-    fn sources(&self) -> Result<Vec<Source>> {
+    /// The non-empty tables, shrunk if nearly empty, with the lengths of their operations.
+    fn sources(&self) -> Result<Vec<SourceTable>> {
         let mut sources = Vec::new();
         let mut has_lengths = true;
         for partition in 0..self.inner.versions.keys().partitions {
@@ -155,10 +154,10 @@ impl Conversion<'_> {
             let one_length = store.one_length();
             has_lengths &= one_length.is_some();
             for table in store.tables().iter().filter(|table| !table.is_empty()) {
-                let is_small = table.load() < SMALLEST_LOAD;
+                let is_small = table.load() < MIN_LOAD_FACTOR;
                 let table = if is_small { Arc::new(self.shrink(table)?) } else { table.clone() };
                 let lengths = vec![one_length.unwrap_or(0); table.len() as usize];
-                sources.push(Source { partition, table, lengths });
+                sources.push(SourceTable { partition, table, lengths });
             }
         }
         if !has_lengths {
@@ -167,16 +166,16 @@ impl Conversion<'_> {
         Ok(sources)
     }
 
-    /// Finds the lengths of all operations by one sweep over the log.
-    fn measure(&self, sources: &mut [Source]) -> Result<()> {
+    /// Determines the lengths of all operations by one sequential pass over the log.
+    fn measure(&self, sources: &mut [SourceTable]) -> Result<()> {
         let mut places = Vec::new();
         for (source, it) in sources.iter().enumerate() {
             places.extend((0..).zip(it.table.iter()).map(|(at, (_, pos))| (pos, source, at)));
         }
         places.sort_unstable();
         let mut sweep = self.generation.sweep(Purpose::Flush);
-        for (seen, (position, source, at)) in places.into_iter().enumerate() {
-            self.look_up(seen)?;
+        for (done, (position, source, at)) in places.into_iter().enumerate() {
+            self.check_cancelled(done)?;
             let length = sweep.read(position)?.len() as u32;
             let lengths: &mut Vec<u32> = &mut sources[source].lengths;
             lengths[at] = length;
@@ -184,20 +183,20 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    /// The same entries in a table with fewer slots.
+    /// Copies a table into one with fewer slots.
     fn shrink(&self, table: &CuckooTable) -> Result<CuckooTable> {
         let keys = self.inner.versions.keys();
         let mut positions: Vec<u32> = table.iter().map(|(_, position)| position).collect();
         positions.sort_unstable();
         let mut hashes = Vec::with_capacity(positions.len());
         let mut sweep = self.generation.sweep(Purpose::Flush);
-        for (seen, position) in positions.into_iter().enumerate() {
-            self.look_up(seen)?;
+        for (done, position) in positions.into_iter().enumerate() {
+            self.check_cancelled(done)?;
             if let Some((op, _)) = item::first(sweep.read(position)?) {
                 hashes.push((cuckoo_bits(&keys.hash(op.key())), position));
             }
         }
-        let mut slots = (hashes.len() as f64 / self.inner.options.load).ceil() as u32;
+        let mut slots = (hashes.len() as f64 / self.inner.options.max_load_factor).ceil() as u32;
         while u64::from(slots) < table.slots() {
             let mut smaller = CuckooTable::with_slots(slots);
             if hashes.iter().all(|&(bits, position)| smaller.insert(bits, position).is_ok()) {
@@ -208,20 +207,20 @@ impl Conversion<'_> {
         Ok(table.clone())
     }
 
-    /// Reads a window's operations into `buffer`; returns where each lies there.
+    /// Reads the operations of a window into `buffer`; returns the range of each.
     fn fetch(
         &self,
-        window: &[Wanted],
+        window: &[WindowEntry],
         buffer: &mut Vec<u8>,
     ) -> Result<Vec<std::ops::Range<usize>>> {
         let mut order: Vec<u32> = (0..window.len() as u32).collect();
         order.sort_unstable_by_key(|&i| window[i as usize].position);
         let mut places = vec![0..0; window.len()];
         let mut sweep = self.generation.sweep(Purpose::Flush);
-        for (seen, i) in order.into_iter().enumerate() {
-            self.look_up(seen)?;
-            if seen.is_multiple_of(LOOK_UP_EVERY) {
-                self.inner.convert_rate.take(LOOK_UP_EVERY.min(window.len() - seen) as u64);
+        for (done, i) in order.into_iter().enumerate() {
+            self.check_cancelled(done)?;
+            if done.is_multiple_of(CHECK_INTERVAL) {
+                self.inner.convert_rate.take(CHECK_INTERVAL.min(window.len() - done) as u64);
             }
             let start = buffer.len();
             buffer.extend_from_slice(sweep.read(window[i as usize].position)?);
@@ -230,20 +229,20 @@ impl Conversion<'_> {
         Ok(places)
     }
 
-    /// The writer for a source: the current one, or a new one after that has ended.
+    /// The writer of a source table. Ends the writer of the previous table first.
     fn output<'o>(
         &self,
         source: usize,
-        sources: &[Source],
+        sources: &[SourceTable],
         output: &'o mut Option<(usize, HashStoreWriter)>,
         written: &mut Vec<StoreEntry>,
     ) -> Result<&'o mut HashStoreWriter> {
         if output.as_ref().is_none_or(|(current, _)| *current != source) {
             self.finish(sources, output.take(), written)?;
-            let Source { partition, table, lengths } = &sources[source];
+            let SourceTable { partition, table, lengths } = &sources[source];
             let number = self.inner.versions.new_number();
             written.push(StoreEntry { partition: *partition, number, bytes: 0, entries: 0 });
-            let shape = Shape {
+            let meta = StoreMeta {
                 partition: *partition,
                 keys: self.inner.versions.keys(),
                 slots: table.slots() as u32,
@@ -255,17 +254,17 @@ impl Conversion<'_> {
                 lengths: (0, 0),
             };
             let vfs = self.inner.vfs.as_ref();
-            let writer = HashStoreWriter::create(vfs, number, shape, &self.inner.env.rate)?;
+            let writer = HashStoreWriter::create(vfs, number, meta, &self.inner.env.rate)?;
             *output = Some((source, writer));
         }
         let writer = output.as_mut().map(|(_, writer)| writer);
         writer.ok_or_else(|| Error::Invalid("a HashStore that was not begun".into()))
     }
 
-    /// Ends the HashStore that is being written, if one is, and writes its filter.
+    /// Ends the current HashStore, if any, and writes its filter.
     fn finish(
         &self,
-        sources: &[Source],
+        sources: &[SourceTable],
         output: Option<(usize, HashStoreWriter)>,
         written: &mut [StoreEntry],
     ) -> Result<()> {
@@ -276,14 +275,15 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    /// Ends the conversion if the table is closing; asked now and then.
-    fn look_up(&self, seen: usize) -> Result<()> {
-        if !seen.is_multiple_of(LOOK_UP_EVERY) {
+    /// Checks for cancellation every [`CHECK_INTERVAL`] entries.
+    fn check_cancelled(&self, done: usize) -> Result<()> {
+        if !done.is_multiple_of(CHECK_INTERVAL) {
             return Ok(());
         }
         self.inner.background.check_cancelled()
     }
 }
 
-/// Bytes that an entry of a window takes beside its own: what is wanted, its order, its place.
-const WANTED_BYTES: u64 = (size_of::<Wanted>() + 4 + size_of::<std::ops::Range<usize>>()) as u64;
+/// Bytes of memory per window entry besides its operation: entry, order, and range.
+const WINDOW_ENTRY_BYTES: u64 =
+    (size_of::<WindowEntry>() + 4 + size_of::<std::ops::Range<usize>>()) as u64;

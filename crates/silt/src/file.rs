@@ -1,17 +1,15 @@
-//! Writing a file once, in order, and reading it with its checksums.
+//! Sequential file writer, checksums and footers shared by all files of the engine.
 //!
-//! Every checksum in a file of this engine starts from the file's number and the place of the bytes,
-//! so that bytes of another file or place are as wrong as flipped ones.
+//! Every checksum is seeded with the file's number and the offset of the bytes, so bytes of another
+//! file or place fail it like flipped bits.
 //!
 //! ```text
-//! footer   := magic[8]  version:u32  fields (LE)  crc32c:u32     the last bytes of a file, one length
+//! footer   := magic[8]  version:u32  fields (LE)  crc32c:u32     at the end of a file
 //! ```
 //!
-//! A reader refuses a newer version by name.
+//! A reader refuses a file of another format version, naming file and versions.
 //!
-//! Invariant: what `FileWriter` was given is in the file, in order, after `flush`.
-//!
-//! Source: ours.
+//! Invariant: after `flush` the file holds everything given to `FileWriter`, in order.
 
 use std::sync::Arc;
 
@@ -19,7 +17,7 @@ use siltstone_engine::{Error, Purpose, Result};
 use siltstone_runtime::RateLimiter;
 use siltstone_vfs::File;
 
-/// Writes go out in pieces of this many bytes.
+/// Writes are issued in pieces of this many bytes.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// The checksums of one file.
@@ -36,23 +34,23 @@ impl FileSum {
         Self::go_on(self.begin(offset), bytes)
     }
 
-    /// The checksum of nothing at `offset`, to go on from.
+    /// The checksum of no bytes at `offset`, to be extended.
     pub(crate) fn begin(self, offset: u64) -> u32 {
         crc32c::crc32c_append(self.0, &offset.to_le_bytes())
     }
 
-    /// The checksum of what `running` is of and `bytes` behind it.
+    /// Extends a running checksum by `bytes`.
     pub(crate) fn go_on(running: u32, bytes: &[u8]) -> u32 {
         crc32c::crc32c_append(running, bytes)
     }
 }
 
-/// Appends to a stretch of a file.
+/// Appends to a range of a file through a buffer.
 pub(crate) struct FileWriter {
     file: Arc<dyn File>,
     purpose: Purpose,
     rate: Arc<RateLimiter>,
-    /// Where the buffer's first byte goes.
+    /// The file offset of the buffer's first byte.
     start: u64,
     buffer: Vec<u8>,
 }
@@ -67,13 +65,13 @@ impl FileWriter {
         FileWriter { file, purpose, rate, start, buffer: Vec::new() }
     }
 
-    /// Where the next byte goes.
+    /// The file offset of the next byte.
     pub(crate) fn at(&self) -> u64 {
         self.start + self.buffer.len() as u64
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        // Whole pieces go out from where they are.
+        // Large writes bypass the buffer.
         if bytes.len() >= PIECE_BYTES {
             self.flush()?;
             self.send(bytes)?;
@@ -84,7 +82,7 @@ impl FileWriter {
         if self.buffer.len() >= PIECE_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Sends what is buffered to the medium.
+    /// Writes the buffer to the file.
     pub(crate) fn flush(&mut self) -> Result<()> {
         if !self.buffer.is_empty() {
             self.send(&self.buffer)?;
@@ -94,14 +92,14 @@ impl FileWriter {
         Ok(())
     }
 
-    /// Writes bytes at the start of the buffer.
+    /// Writes bytes at the offset of the buffer, within the rate limit.
     fn send(&self, bytes: &[u8]) -> Result<()> {
         self.rate.take(bytes.len() as u64);
         self.file.write_at(self.start, bytes, self.purpose)
     }
 }
 
-/// What the footer of a file has around its fields.
+/// The format of a footer around its fields.
 pub(crate) struct Footer {
     pub(crate) magic: &'static [u8; 8],
     pub(crate) version: u32,
@@ -115,7 +113,7 @@ impl Footer {
         8 + 4 + self.fields + 4
     }
 
-    /// The footer with these fields, to stand at `offset`.
+    /// The footer with these fields, to be written at `offset`.
     pub(crate) fn encode(&self, fields: &[u8], sum: FileSum, offset: u64) -> Vec<u8> {
         debug_assert_eq!(fields.len(), self.fields);
         let mut out = self.magic.to_vec();
@@ -125,10 +123,10 @@ impl Footer {
         out
     }
 
-    /// Reads the footer of a file: its fields and where it starts.
+    /// Reads the footer of a file: its fields and its offset.
     ///
     /// # Errors
-    /// `Corruption`; `Refused` for a newer version; the medium's.
+    /// `Corruption`; `Refused` for another format version; I/O errors.
     pub(crate) fn read(
         &self,
         file: &dyn File,
@@ -163,7 +161,7 @@ impl Footer {
     }
 }
 
-/// Takes integers off the front of a footer's fields, whose length was checked.
+/// Takes integers off the front of a footer's fields, whose length has been checked.
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl Fields<'_> {
@@ -180,8 +178,8 @@ impl Fields<'_> {
     }
 }
 
-/// Writes a small file that can be made again (a filter, an index) whole, with a checksum behind its
-/// bytes, and syncs it.
+/// Writes and syncs a small derived file (a filter, an index), with a checksum after its bytes. A
+/// derived file can be rebuilt from data.
 pub(crate) fn write_derived(
     vfs: &dyn siltstone_vfs::Vfs,
     name: &str,
@@ -200,10 +198,10 @@ pub(crate) fn write_derived(
     file.sync(purpose)
 }
 
-/// Reads what [`write_derived`] wrote.
+/// Reads a file that [`write_derived`] wrote.
 ///
 /// # Errors
-/// `Corruption` if it does not hold or is not there; the medium's.
+/// `Corruption` if it is missing or does not match its checksum; I/O errors.
 pub(crate) fn read_derived(
     vfs: &dyn siltstone_vfs::Vfs,
     name: &str,
@@ -232,15 +230,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_another_version_refused_by_name_and_number_and_a_flipped_bit_damage() {
-        const OURS: Footer = Footer { magic: b"SILTTEST", version: 1, fields: 8 };
-        const THEIRS: Footer = Footer { version: 0x0102_0304, ..OURS };
+    fn footer_of_another_version_is_refused_and_flipped_bits_are_corruption() {
+        const KNOWN: Footer = Footer { magic: b"SILTTEST", version: 1, fields: 8 };
+        const NEWER: Footer = Footer { version: 0x0102_0304, ..KNOWN };
         let vfs = Ram::new();
         let sum = FileSum::new(7);
         let file = vfs.create("000007.test").unwrap();
-        let read = || OURS.read(file.as_ref(), "000007.test", sum, Purpose::Get);
-        let good = OURS.encode(&[9; 8], sum, 0);
-        file.write_at(0, &THEIRS.encode(&[9; 8], sum, 0), Purpose::Log).unwrap();
+        let read = || KNOWN.read(file.as_ref(), "000007.test", sum, Purpose::Get);
+        let good = KNOWN.encode(&[9; 8], sum, 0);
+        file.write_at(0, &NEWER.encode(&[9; 8], sum, 0), Purpose::Log).unwrap();
         let Err(Error::Refused { path, reason }) = read() else { panic!("{:?}", read()) };
         assert_eq!(path, "000007.test");
         assert!(reason.contains("format 16909060") && reason.contains("format 1:"), "{reason}");

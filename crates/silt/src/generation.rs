@@ -82,7 +82,7 @@ pub(crate) struct Generation {
 }
 
 /// An operation to be entered.
-pub(crate) struct Entering {
+pub(crate) struct IndexInsert {
     pub(crate) partition: usize,
     pub(crate) bits: u64,
     /// Where the key lies already.
@@ -171,7 +171,7 @@ impl Generation {
     }
 
     /// Enters operations, of distinct keys, so that readers see all of them or none.
-    pub(crate) fn enter(&self, operations: &[Entering]) {
+    pub(crate) fn insert(&self, operations: &[IndexInsert]) {
         let longest = operations.iter().map(|op| u64::from(op.bytes) + HEAD as u64).max();
         self.expected.fetch_max(longest.unwrap_or(0).min(MOST_EXPECTED_BYTES), Relaxed);
         let mut is_touched = vec![false; self.stores.len()];
@@ -182,7 +182,7 @@ impl Generation {
             .collect();
         for op in operations {
             if let Some(store) = &mut held[op.partition] {
-                store.enter(op.bits, op.old, op.position, op.bytes);
+                store.insert(op.bits, op.old, op.position, op.bytes);
             }
         }
     }

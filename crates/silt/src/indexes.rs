@@ -1,15 +1,15 @@
-//! Which filters and indexes are in memory.
+//! Selects which filters and indexes are loaded, within a memory limit.
 //!
 //! ```text
-//!   limit ─▶ SortedStores' indexes first, 0.1 to 2.5 bits an entry ─▶ HashStores' filters, 15 bits
-//!            what does not fit stays on the medium: binary search, two reads of buckets
+//!   limit ─▶ SortedStore indexes first, 0.1 to 2.5 bits per entry ─▶ HashStore filters, 15 bits
+//!            the others stay on disk: lookups there use binary search, or read two buckets
 //! ```
 //!
-//! The limit can change while the table is open: what is over it then is dropped at once, and what fits
-//! again is loaded in the background. With `load_indexes=background` opening does not wait either: the table
-//! answers from its first moment, with more reads until everything is there.
+//! The limit can change while the table is open: files above a lower limit are unloaded at once,
+//! those that fit a higher one are loaded in the background. With `load_indexes=background` opening
+//! does not wait for loading either: lookups need more reads until it is done.
 //!
-//! Invariant: no answer depends on what is in memory.
+//! Invariant: the result of a lookup never depends on what is loaded.
 //!
 //! Source: Lim, thesis, section 2.3 (fail-graceful indexing).
 
@@ -24,7 +24,7 @@ use crate::hash_store::HashStore;
 use crate::sorted_store::SortedStore;
 use crate::version::Version;
 
-/// A store with something to keep in memory.
+/// A store with a filter or an index that can be loaded.
 enum Indexed<'a> {
     Sorted(&'a Arc<SortedStore>),
     Hash(&'a Arc<HashStore>),
@@ -45,7 +45,7 @@ impl Indexed<'_> {
         }
     }
 
-    /// Bytes that it takes when it is loaded. The same before, so that what was loaded stays.
+    /// Bytes that it takes when loaded. The same before and after loading, so that it stays loaded.
     fn memory(&self) -> u64 {
         match self {
             Indexed::Sorted(store) => store.memory_loaded(),
@@ -68,7 +68,8 @@ impl Indexed<'_> {
     }
 }
 
-/// What should be in memory within a limit (0: none), and what not.
+/// Divides the stores into those that should be loaded within a limit (0: no limit), and the
+/// others.
 fn divide(version: &Version, limit: u64) -> (Vec<Indexed<'_>>, Vec<Indexed<'_>>) {
     let mut left = if limit == 0 { u64::MAX } else { limit };
     let sorted = version.sorted_stores().map(Indexed::Sorted);
@@ -79,8 +80,8 @@ fn divide(version: &Version, limit: u64) -> (Vec<Indexed<'_>>, Vec<Indexed<'_>>)
     })
 }
 
-/// Loads those of the stores with these numbers that fit within the limit, and drops what then does
-/// not.
+/// Loads those of the stores with these numbers that fit within the limit, and unloads those that
+/// do not fit.
 pub(crate) fn load(version: &Version, limit: u64, numbers: &[u64], purpose: Purpose) -> Result<()> {
     let (wanted, others) = divide(version, limit);
     others.iter().for_each(Indexed::unload);
@@ -89,14 +90,14 @@ pub(crate) fn load(version: &Version, limit: u64, numbers: &[u64], purpose: Purp
 }
 
 impl Inner {
-    /// Whether something that fits is not in memory.
+    /// Whether a filter or index that fits the limit is not loaded.
     pub(crate) fn lacks_indexes(&self) -> bool {
         let view = self.view.load();
         let (wanted, _) = divide(&view.version, self.index_memory.load(Relaxed));
         wanted.iter().any(|store| !store.is_loaded())
     }
 
-    /// Loads what fits.
+    /// Loads the filters and indexes that fit the limit.
     pub(crate) fn load_indexes(&self) -> Result<()> {
         let version = self.view.load_full().version.clone();
         let (wanted, others) = divide(&version, self.index_memory.load(Relaxed));
@@ -110,9 +111,9 @@ impl Inner {
 }
 
 impl Silt {
-    /// Limits the memory of filters and indexes to `bytes` from now on (0: no limit). What is over it
-    /// is dropped before this returns, what fits is loaded in the background. For when memory is
-    /// needed elsewhere: lookups go on, with more reads.
+    /// Limits the memory of filters and indexes to `bytes` from now on (0: no limit). Those above
+    /// the limit are unloaded before this returns; those that fit are loaded in the background.
+    /// Lookups continue with more reads.
     pub fn set_index_memory(&self, bytes: u64) {
         let inner = &self.inner;
         inner.index_memory.store(bytes, Relaxed);

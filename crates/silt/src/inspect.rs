@@ -80,12 +80,12 @@ fn hash_store(
     inspection.kind = "HashStore";
     let entry = entry_of(vfs, number)?;
     let store = HashStore::open(vfs, entry, Purpose::Maintenance)?;
-    let shape = store.shape();
+    let meta = store.meta();
     describe(inspection, &entry);
-    inspection.property("slots", shape.slots);
-    inspection.property("bytes a slot", shape.slot_bytes);
-    let mut walk = store.walk(Purpose::Maintenance);
-    while let Some((slot, entry)) = walk.next()? {
+    inspection.property("slots", meta.slots);
+    inspection.property("bytes a slot", meta.slot_bytes);
+    let mut scan = store.scan(Purpose::Maintenance);
+    while let Some((slot, entry)) = scan.next()? {
         inspection.item(limit, || format!("slot {slot}: {}", entry_shown(entry)));
     }
     store.verify()
@@ -99,16 +99,16 @@ fn sorted_store(
 ) -> Result<()> {
     inspection.kind = "SortedStore";
     let entry = entry_of(vfs, number)?;
-    let store = SortedStore::open_as_it_is(vfs, entry)?;
+    let store = SortedStore::open_read_only(vfs, entry)?;
     store.load(Purpose::Maintenance)?;
-    let shape = store.shape();
+    let meta = store.meta();
     describe(inspection, &entry);
-    inspection.property("hashes a block", shape.hashes_a_block);
-    inspection.property("blocks of one length", shape.is_even);
+    inspection.property("hashes a block", meta.hashes_per_block);
+    inspection.property("blocks of one length", meta.is_even);
     let bits = store.memory() as f64 * 8.0 / entry.entries.max(1) as f64;
     inspection.property("index bits an entry", format!("{bits:.2}"));
-    let mut walk = store.walk(Purpose::Maintenance);
-    while let Some(entry) = walk.next()? {
+    let mut scan = store.scan(Purpose::Maintenance);
+    while let Some(entry) = scan.next()? {
         inspection.item(limit, || entry_shown(entry));
     }
     store.verify()

@@ -1,29 +1,29 @@
-//! An entry as all stores keep it: the operation that wrote it, in the log form of a batch.
+//! An entry as all stores keep it: the operation that wrote it, in the log form of a batch
+//! (`siltstone_engine::batch`).
 //!
-//! The same bytes go from log to HashStore to SortedStore, so converting copies and never encodes. No
-//! operation begins with two zeros (keys are not empty), so zeros after the last one end a list.
+//! The same bytes go from log to HashStore to SortedStore, so conversion and merge copy and never
+//! encode. No operation begins with two zeros (keys are not empty), so zeros end a list of
+//! operations.
 //!
-//! Invariant: bytes of any content give an operation that lies within them, or nothing.
-//!
-//! Source: `siltstone_engine::batch` draws the form.
+//! Invariant: arbitrary bytes parse to an operation within them, or to nothing.
 
 use siltstone_engine::batch::operations;
 use siltstone_engine::{Entry, Op, Timestamp};
 
-/// The operation at the start of `bytes`, and how many of them it takes.
+/// The operation at the start of `bytes`, and its length in bytes.
 pub(crate) fn first(bytes: &[u8]) -> Option<(Op<'_>, usize)> {
     let op = operations(bytes).next()?.ok()?;
     let last = match op {
         Op::Put { value, .. } => value,
         Op::Delete { key } => key,
     };
-    // What the operation borrows last is also its end.
+    // The last slice that the operation borrows ends where the operation ends.
     let end = last.as_ptr().addr() + last.len() - bytes.as_ptr().addr();
     (!op.key().is_empty()).then_some((op, end))
 }
 
-/// The entries in `bytes` up to the zeros that fill them up: each one's operation and its bytes.
-/// After bytes that are no entry comes `None`, once.
+/// Iterates over the entries in `bytes` up to the zero padding: each operation and its bytes.
+/// Malformed bytes yield one `None` and end the iteration.
 pub(crate) fn list(mut bytes: &[u8]) -> impl Iterator<Item = Option<(Op<'_>, &[u8])>> {
     std::iter::from_fn(move || {
         if bytes.iter().take(2).all(|&byte| byte == 0) {
@@ -39,7 +39,7 @@ pub(crate) fn list(mut bytes: &[u8]) -> impl Iterator<Item = Option<(Op<'_>, &[u
     })
 }
 
-/// An entry copied out of a store: its operation begins at `start`.
+/// An entry copied out of a store; its operation begins at `start`.
 #[derive(Debug)]
 pub(crate) struct Item {
     bytes: Vec<u8>,
@@ -47,12 +47,12 @@ pub(crate) struct Item {
 }
 
 impl Item {
-    /// The entry that begins at `start` of `bytes`, where an operation is known to stand.
+    /// An item whose operation begins at `start` of `bytes`.
     pub(crate) fn new(bytes: Vec<u8>, start: usize) -> Self {
         Item { bytes, start }
     }
 
-    /// The bytes from its start on.
+    /// The bytes from the operation on.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
@@ -61,7 +61,7 @@ impl Item {
         first(&self.bytes[self.start..]).map(|(op, _)| op)
     }
 
-    /// What a reader sees of it at `now`; `None` if it is deleted or expired.
+    /// The value that a reader sees at `now`; `None` if it is deleted or expired.
     pub(crate) fn visible(&self, now: Timestamp) -> Option<Entry> {
         match self.op()? {
             Op::Delete { .. } => None,
@@ -79,7 +79,7 @@ mod tests {
     use siltstone_engine::WriteBatch;
 
     #[test]
-    fn do_entries_come_back_from_a_list_with_zeros_behind() {
+    fn entries_before_zero_padding_round_trip() {
         let mut batch = WriteBatch::new();
         batch.put(b"a", b"").delete(b"b").put_until(b"c", &[0; 9], 4).put(b"d", &[0; 300]);
         for zeros in [0, 1, 2, 100] {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn are_malformed_entries_told() {
+    fn malformed_entries_are_rejected() {
         let mut batch = WriteBatch::new();
         batch.put(b"key", b"value");
         let bytes = batch.as_bytes();

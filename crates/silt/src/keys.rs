@@ -1,4 +1,4 @@
-//! What a key is to the stores: 160 bits, of which each structure takes its own.
+//! The 160-bit hash of a key, and which bits of it each structure uses.
 //!
 //! ```text
 //!  hash   [ 64 bits              │ 64 bits           │ 32 bits   ]
@@ -6,25 +6,25 @@
 //!           the SortedStore        cuckoo tables
 //! ```
 //!
-//! The index expects every value of the first bits equally often, which would not hold if they chose
-//! the partition; tags are independent of both, so that filters stay as selective as they should be.
+//! The parts are disjoint: the index expects the leading bits to be uniform within a partition, and
+//! filters stay selective only if tags are independent of partition and order.
 //!
-//! Invariant: the hash of a key depends on the key and the table's seed alone, which the manifest
-//! keeps. Stores compare whole keys: two keys of one hash are never taken for each other.
+//! Invariant: the hash of a key depends only on the key and the table's seed, which the manifest
+//! records. Stores compare whole keys, so two keys with one hash are never confused.
 //!
-//! Source: Lim, thesis, section 2.2.1 (hash functions); the parts are ours.
+//! Source: Lim, thesis, section 2.2.1 (hash functions).
 
 use siltstone_structures::HashKey;
 use siltstone_structures::hash::hash160_seeded;
 
-/// How a table hashes and divides its keys; fixed when it is made.
+/// Hashes keys and assigns them to partitions. Fixed when the table is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Keys {
+pub(crate) struct KeyHasher {
     pub(crate) seed: u64,
     pub(crate) partitions: u32,
 }
 
-impl Keys {
+impl KeyHasher {
     pub(crate) fn hash(&self, key: &[u8]) -> HashKey {
         hash160_seeded(key, self.seed)
     }
@@ -37,7 +37,7 @@ impl Keys {
     }
 }
 
-/// The bits that cuckoo tables and filters take.
+/// The bits that cuckoo tables and filters use.
 pub(crate) fn cuckoo_bits(hash: &HashKey) -> u64 {
     let [_, _, _, _, _, _, _, _, a, b, c, d, e, f, g, h, ..] = *hash;
     u64::from_be_bytes([a, b, c, d, e, f, g, h])
@@ -48,9 +48,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn does_every_partition_get_its_share() {
+    fn partitions_get_equal_shares_of_keys() {
         for partitions in [1, 3, 4] {
-            let keys = Keys { seed: 7, partitions };
+            let keys = KeyHasher { seed: 7, partitions };
             let mut counts = vec![0; partitions as usize];
             (0..9_000u32).for_each(|i| counts[keys.partition(&keys.hash(&i.to_le_bytes()))] += 1);
             let share = 9_000 / partitions;

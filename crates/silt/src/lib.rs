@@ -1,32 +1,33 @@
-//! The engine of least memory a key: SILT, the small index for a large table.
+//! SILT, the "small index for a large table": a hash-indexed engine with the smallest memory
+//! footprint per key.
 //!
-//! # How a put travels
-//! [`Silt::write`](siltstone_engine::Engine::write) joins the group (`write`): one thread at a time
-//! leads, appends every operation of every waiting batch to the table's log as a record of its own,
-//! syncs once if anyone asked for it, and enters the records' positions into the LogStores, one
-//! cuckoo table a partition (`log_store`), all of them at one moment. When a LogStore is full, the
-//! leader goes on in a new log with new LogStores, a new *generation* (`generation`); a background
-//! thread converts the full one: each LogStore becomes a HashStore, the same entries in the order of
-//! the cuckoo table, under a filter that is the table's tags alone (`convert`, `hash_store`). When a
+//! # Write path
+//! [`Silt::write`](siltstone_engine::Engine::write) joins a commit group (`write`). The leader
+//! appends every operation of every batch to the table's log as a record of its own, syncs once if
+//! any batch asked for it, and inserts the positions of the records into the LogStores, one cuckoo
+//! table per partition (`log_store`), all at one moment. When a LogStore is full, the leader
+//! rotates to a new log with new LogStores, a new *generation* (`generation`). A background thread
+//! converts the full one: each LogStore becomes a HashStore, the same entries in the order of the
+//! cuckoo table, under a filter that consists of the table's tags (`convert`, `hash_store`). When a
 //! partition has enough HashStores, they are sorted by hash and merged with its SortedStore into a
-//! new one (`merge`, `sorted_store`), where deleted and overwritten entries end.
+//! new one (`merge`, `sorted_store`), which drops deleted and overwritten entries.
 //!
-//! # How a get travels
+//! # Read path
 //! A reader pins a view (generations and version) with one atomic load (`view`). The key's hash
-//! names the partition, and a place in each store; the stores are asked from the newest to the
-//! oldest. LogStores and HashStores answer from memory in all but one case in some thousands where
-//! they do not have the key; whoever has it needs one read. Locks are held over a few instructions in
-//! LogStores, never over a read.
+//! selects the partition and a slot or block in each store; the stores are searched from the newest
+//! to the oldest. LogStores and HashStores reject an absent key from memory, but for one false
+//! positive in several thousand lookups; the store that has the key needs one read. Locks are held
+//! for a few instructions in LogStores, never over a read.
 //!
-//! # What survives
-//! The manifest (`version`) says which HashStores and SortedStores there are; the chain of logs
-//! (`write`) says what is not yet in one. One log holds the writes of all partitions in their order,
-//! so what is recovered is a prefix of it, and a batch over many partitions is there whole or not.
-//! Opening (`recover`) reads the first, replays the second, and removes what neither names.
+//! # Durability and recovery
+//! The manifest (`version`) names the HashStores and SortedStores; the chain of logs (`write`)
+//! holds the writes that are in no store yet. One log holds the writes of all partitions in commit
+//! order, so recovery yields a prefix of them, and a batch over several partitions is atomic.
+//! Opening (`recover`) reads the manifest, replays the logs, and removes files that neither names.
 //!
 //! Source: Lim, "Resource-Efficient Data-Intensive System Designs for High Performance and
-//! Capacity", 2015, chapters 2 and 3. The one log for all partitions is ours (the thesis has a log
-//! for each), and so are blocks in the SortedStore in the place of fixed slots.
+//! Capacity", 2015, chapters 2 and 3. Differences: the thesis has one log per partition, and fixed
+//! slots instead of blocks in the SortedStore.
 
 mod background;
 mod checkpoint;
@@ -60,8 +61,8 @@ mod write;
 
 pub use engine::Silt;
 pub use inspect::inspect;
-pub use options::{Options, Stores};
+pub use options::{Options, RENAMED_OPTIONS, Stores};
 pub use repair::repair;
 
-/// The largest value: the house's limit.
+/// The largest value, in bytes: the limit of all engines.
 pub const MAX_VALUE_BYTES: usize = siltstone_engine::MAX_VALUE_BYTES;

@@ -1,17 +1,17 @@
-//! The LogStore of a partition: where in the log its entries lie, at six bytes each.
+//! The LogStore of a partition: an in-memory index of its log entries, at six bytes each.
 //!
 //! ```text
 //!   key ─ hash ─▶ cuckoo table ─▶ positions ─▶ records of the log, whose keys are compared
 //! ```
 //!
-//! A key has one entry, moved to the newest position when it is written again; so popular keys fill
-//! a LogStore late. When the table has no room left, as can happen amid a batch larger than it, a
-//! further table is begun: the store is full then, and takes no other batch.
+//! A key has one entry; a later write of the key updates its position, so a skewed workload fills a
+//! LogStore slowly. When the table has no free slot, which can happen in the middle of a large
+//! batch, another table is added; the store is full then and takes no further batch.
 //!
-//! Invariant: of each key written since the store was begun exactly one entry is in the tables, with
-//! the position of its last write.
+//! Invariant: each key written since the store was created has exactly one entry in the tables,
+//! with the position of its last write.
 //!
-//! Source: Lim, thesis, section 2.2.1. The further tables are ours.
+//! Source: Lim, thesis, section 2.2.1; the additional tables are not in the thesis.
 
 use std::sync::Arc;
 
@@ -20,26 +20,27 @@ use siltstone_structures::CuckooTable;
 /// The tables of one partition.
 #[derive(Debug, Clone)]
 pub(crate) struct LogStore {
-    /// Shared with cursors, which see them as they were.
+    /// Shared with cursors, which keep them as they were.
     tables: Vec<Arc<CuckooTable>>,
     slots: u32,
-    /// The bytes of the shortest and the longest operation ever entered.
+    /// The bytes of the shortest and the longest operation ever inserted.
     lengths: Option<(u32, u32)>,
 }
 
 impl LogStore {
-    /// An empty store whose tables have so many slots.
+    /// An empty store with tables of `slots` slots.
     pub(crate) fn new(slots: u32) -> Self {
         LogStore { tables: vec![Arc::new(CuckooTable::with_slots(slots))], slots, lengths: None }
     }
 
-    /// Where a key with these bits may lie, in no particular order.
+    /// The positions at which a key with these bits may be, in no particular order.
     pub(crate) fn candidates(&self, bits: u64) -> Vec<u32> {
         self.tables.iter().flat_map(|table| table.candidates(bits)).collect()
     }
 
-    /// Enters an operation of `bytes` bytes at `position`; `old` is where the key lies, if it does.
-    pub(crate) fn enter(&mut self, bits: u64, old: Option<u32>, position: u32, bytes: u32) {
+    /// Inserts an operation of `bytes` bytes at `position`; `old` is the key's present position, if
+    /// any.
+    pub(crate) fn insert(&mut self, bits: u64, old: Option<u32>, position: u32, bytes: u32) {
         let (shortest, longest) = self.lengths.unwrap_or((bytes, bytes));
         self.lengths = Some((shortest.min(bytes), longest.max(bytes)));
         if let Some(old) = old {
@@ -53,13 +54,13 @@ impl LogStore {
         let done = newest.is_some_and(|table| Arc::make_mut(table).insert(bits, position).is_ok());
         if !done {
             let mut table = CuckooTable::with_slots(self.slots);
-            // An empty table has room.
+            // Cannot fail: the table is empty.
             let _ = table.insert(bits, position);
             self.tables.push(Arc::new(table));
         }
     }
 
-    /// Whether a LogStore with tables filled up to `load` should take no other batch.
+    /// Whether a LogStore with tables filled up to `load` should take no further batch.
     pub(crate) fn is_full(&self, load: f64) -> bool {
         self.tables.len() > 1 || self.tables.iter().any(|table| table.load() >= load)
     }
@@ -68,7 +69,7 @@ impl LogStore {
         &self.tables
     }
 
-    /// The length of all operations, if it is one.
+    /// The length of all operations in bytes, if they have one length.
     pub(crate) fn one_length(&self) -> Option<u32> {
         self.lengths.filter(|(shortest, longest)| shortest == longest).map(|(length, _)| length)
     }
@@ -88,13 +89,13 @@ mod tests {
     use siltstone_structures::hash64;
 
     #[test]
-    fn does_every_key_have_one_entry_however_many_there_are() {
+    fn every_key_has_one_entry_after_overflow_into_further_tables() {
         let mut store = LogStore::new(16);
         let bits = |key: u32| hash64(&key.to_le_bytes());
         for round in 0..3 {
             for key in 0..100 {
                 let old = (round > 0).then(|| (round - 1) * 100 + key);
-                store.enter(bits(key), old, round * 100 + key, 10 + round);
+                store.insert(bits(key), old, round * 100 + key, 10 + round);
             }
             assert_eq!(store.entries(), 100);
         }

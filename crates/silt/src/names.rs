@@ -1,20 +1,18 @@
-//! The files of a table, by name.
+//! The names of a table's files.
 //!
 //! ```text
 //!  000012.log      the log of a generation of LogStores (crates/table, record log)
-//!  000013.hash     a HashStore's slots          000013.filter   its filter: can be made again
-//!  000017.sorted   a SortedStore's blocks       000017.index    its index: can be made again
-//!  000018.run      a sorted run of a merge under way: no manifest ever names one
+//!  000013.hash     a HashStore's slots          000013.filter   its filter, rebuilt if lost
+//!  000017.sorted   a SortedStore's blocks       000017.index    its index, rebuilt if lost
+//!  000018.run      a sorted run of a running merge; never named by a manifest
 //! ```
 //!
-//! Invariant: a name that this module would not write is not parsed, so that files of others are left
-//! alone; numbers are shared by all kinds and given once.
-//!
-//! Source: the convention of crates/table (`number`).
+//! Invariant: only names that this module writes are parsed, so unrelated files in the directory
+//! are left alone. All kinds share one number sequence; a number is used once.
 
 use siltstone_table::{FileKind, FileNumber, parse_number};
 
-/// What a file of this engine holds.
+/// The kind of a file of this engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     Log,
@@ -46,7 +44,7 @@ impl Kind {
     }
 }
 
-/// The kind and number of a file by its name; `None` for any name that is not ours.
+/// The kind and number of a file by its name; `None` for the name of an unrelated file.
 pub(crate) fn parse(name: &str) -> Option<(Kind, u64)> {
     let (digits, extension) = name.split_once('.')?;
     let kind = KINDS.into_iter().find(|kind| kind.extension() == extension)?;
@@ -58,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn do_names_come_back_and_others_stay_alone() {
+    fn file_names_round_trip_and_unrelated_names_are_rejected() {
         for kind in KINDS {
             for number in [0, 7, 1_000_000] {
                 assert_eq!(parse(&kind.name(number)), Some((kind, number)));

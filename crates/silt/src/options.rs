@@ -1,66 +1,94 @@
-//! The engine's options, with what each default costs and when to change it.
+//! The options of the engine: shape, default, cost, and when to change each.
 
 use std::collections::BTreeMap;
 
 use siltstone_engine::{OptionReader, Result};
 
+/// Old option names with their present ones. Catalogues of existing stores contain the old names,
+/// so both are accepted.
+pub const RENAMED_OPTIONS: &[(&str, &str)] = &[
+    ("slots", "log_store_slots"),
+    ("load", "max_load_factor"),
+    ("log", "max_log_size"),
+    ("hash_stores", "merge_trigger"),
+    ("stop", "stop_trigger"),
+    ("block", "block_size"),
+    ("inline", "inline_value_bytes"),
+    ("sort", "sort_memory"),
+    ("stores", "experimental.stores"),
+    ("convert_rate", "experimental.convert_rate"),
+    ("merge_rate", "experimental.merge_rate"),
+];
+
 // ANCHOR: options
-/// How a table of this engine is kept. Refused whole at open if it cannot be.
+/// The options of a table. Invalid options are rejected at open, all of them in one error.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Instances of SILT that keys are divided among by their hash (`partitions`, 4). One is merged
-    /// at a time, so more of them take less space for it. Fixed when the table is made.
+    /// Partitions that keys are assigned to by their hash (`partitions`, 4): 1 to 256, fixed when
+    /// the table is created. One partition is merged at a time, so more of them need less temporary
+    /// disk space for it. Raise for large tables.
     pub partitions: u32,
-    /// Slots of a LogStore's table (`slots`, 131,072), rounded up to 4 times a power of two. Six bytes
-    /// of memory each, twice while a LogStore is converted; more slots write less.
-    pub slots: u32,
-    /// The share of the slots that are taken when a LogStore is full (`load`, 0.95). Tables of some
-    /// thousand slots take 0.97; below, more of a HashStore is empty.
-    pub load: f64,
-    /// Bytes of log after which LogStores are full, too (`log`, 1 GiB); at most 2 GiB.
-    pub log_bytes: u64,
-    /// HashStores of a partition that are merged into its SortedStore (`hash_stores`, 32), partitions
-    /// taking turns. More write less and take two bytes an entry in memory until they are merged.
-    pub hash_stores: usize,
-    /// HashStores of a partition at which writers stop until one is merged (`stop`, 96).
-    pub stop: usize,
-    /// Bytes of a block of the SortedStore that its index finds (`block`, 4 KiB): as many entries as
-    /// fit on average, at least one. More entries a block make a smaller index; 1 finds every entry
-    /// by itself.
+    /// Slots of a LogStore's cuckoo table (`log_store_slots`, 131,072): 16 to 2^28, rounded up to 4
+    /// times a power of two. Each takes six bytes of memory, twelve while a LogStore is converted.
+    /// More slots lower write amplification.
+    pub log_store_slots: u32,
+    /// The load factor at which a LogStore is full (`max_load_factor`, 0.95): 0.1 to 0.97. A lower
+    /// one leaves more of each HashStore empty. Tables of some thousand slots can use 0.97.
+    pub max_load_factor: f64,
+    /// Bytes of log after which the LogStores are full, too (`max_log_size`, 1 GiB): 4 KiB to 2
+    /// GiB. Lower it for shorter recovery.
+    pub max_log_bytes: u64,
+    /// HashStores of a partition that trigger a merge into its SortedStore (`merge_trigger`, 32): 1
+    /// to 1,024. Merges of partitions are staggered. More HashStores lower write amplification and
+    /// take two bytes of memory per entry until they are merged.
+    pub merge_trigger: usize,
+    /// HashStores of a partition at which writes stall until one merge has finished
+    /// (`stop_trigger`, 96): more than `merge_trigger`. Raise to absorb longer bursts of writes,
+    /// for more memory.
+    pub stop_trigger: usize,
+    /// Target bytes of a SortedStore block (`block_size`, 4 KiB): 1 B to 1 MiB. A block holds the
+    /// entries that fit on average, at least one. Larger blocks make the index smaller and each
+    /// read longer; 1 indexes every entry.
     pub block_bytes: u64,
-    /// Bytes of a slot of a HashStore (`inline`, 0: as many as make the file smallest, where a second read
-    /// counts like 1 KiB), from 32 B to 16 MiB. An entry that does not fit has its rest behind the slots
-    /// and costs that read; one that does leaves the slot partly empty.
+    /// Bytes of a HashStore slot, entry included (`inline_value_bytes`, 0): 32 B to 16 MiB, or 0
+    /// for the size with the smallest file, where a second read counts as 1 KiB. A longer entry
+    /// continues outside of its slot, which costs a second read; a shorter one leaves its slot
+    /// partly empty. Set it where few entries are much longer than the others.
     pub inline_bytes: u64,
-    /// Bytes of memory in which a merge sorts (`sort`, 64 MiB), and as many in which a conversion brings
-    /// entries into the order of slots. What a merge has more is sorted in runs that are written once
-    /// more; a conversion reads the log once for each `sort` bytes of entries.
+    /// Bytes of memory in which a merge sorts, and a conversion orders entries (`sort_memory`, 64
+    /// MiB): 1 KiB to 1 TiB. A merge with more data writes sorted runs first; a conversion reads
+    /// the log once per `sort_memory` of entries. Raise for large tables if memory permits.
     pub sort_bytes: u64,
-    /// Bytes that filters and indexes may take in memory (`index_memory`, 0: no limit). Those over it
-    /// stay on the medium and cost reads: two for a HashStore, a search by halves for a SortedStore.
+    /// Bytes of memory for filters and indexes (`index_memory`, 0: no limit). Those above the limit
+    /// are not loaded and cost reads: two per HashStore, a binary search per SortedStore. Set it
+    /// where memory is scarcer than reads.
     pub index_memory_bytes: u64,
-    /// Whether the table opens before its filters and indexes are in memory (`load_indexes`, `open`;
-    /// or `background`): it answers at once then, with more reads for a while.
+    /// When filters and indexes are loaded (`load_indexes`, `open`): `open` loads them before the
+    /// open returns; `background` afterwards, so the open is faster and lookups need more reads for
+    /// a while.
     pub loads_in_background: bool,
-    /// Which kinds of stores there are (`stores`, `all`).
+    /// Which kinds of stores the table uses (`experimental.stores`, `all`): see [`Stores`]. For
+    /// comparisons only.
     pub stores: Stores,
-    /// Entries a second that are converted to HashStores (`convert_rate`, 0: no limit).
+    /// Entries per second that are converted to HashStores (`experimental.convert_rate`, 0: no
+    /// limit). For experiments: a low rate stalls writes.
     pub convert_rate: u64,
-    /// Entries a second that are merged into SortedStores (`merge_rate`, 0: no limit).
+    /// Entries per second that are merged into SortedStores (`experimental.merge_rate`, 0: no
+    /// limit). For experiments: a low rate stalls writes.
     pub merge_rate: u64,
 }
 
-/// Which kinds of stores a table has; all but [`All`](Stores::All) are for comparison.
+/// Which kinds of stores a table uses. All but [`All`](Stores::All) are for comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stores {
-    /// LogStores are converted, HashStores merged (`all`).
+    /// LogStores are converted to HashStores, and these are merged into SortedStores (`all`).
     All,
-    /// LogStores stay as they are (`log`).
+    /// LogStores are never converted (`log`).
     Log,
     /// HashStores are never merged (`log-hash`).
     LogHash,
-    /// As many LogStores wait as there would be HashStores at most, and are merged at once
-    /// (`log-sorted`).
+    /// LogStores accumulate up to the number of HashStores that there would be, and are then
+    /// converted and merged together (`log-sorted`).
     LogSorted,
 }
 // ANCHOR_END: options
@@ -69,11 +97,11 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             partitions: 4,
-            slots: 128 << 10,
-            load: 0.95,
-            log_bytes: 1 << 30,
-            hash_stores: 32,
-            stop: 96,
+            log_store_slots: 128 << 10,
+            max_load_factor: 0.95,
+            max_log_bytes: 1 << 30,
+            merge_trigger: 32,
+            stop_trigger: 96,
             block_bytes: 4 << 10,
             inline_bytes: 0,
             sort_bytes: 64 << 20,
@@ -87,37 +115,38 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Options from `key=value` pairs; what is not given keeps its default.
+    /// Options from `key=value` pairs; missing ones keep their defaults.
     ///
     /// # Errors
     /// [`InvalidOptions`](siltstone_engine::Error::InvalidOptions) with every mistake.
     pub fn from_map(given: &BTreeMap<String, String>) -> Result<Self> {
         let mut o = Options::default();
         let mut reader = OptionReader::new(given);
+        reader.renamed(RENAMED_OPTIONS);
         reader.value("partitions", &mut o.partitions);
-        reader.value("slots", &mut o.slots);
-        reader.value("load", &mut o.load);
-        reader.size("log", &mut o.log_bytes);
-        reader.value("hash_stores", &mut o.hash_stores);
-        reader.value("stop", &mut o.stop);
-        reader.size("block", &mut o.block_bytes);
-        reader.size("inline", &mut o.inline_bytes);
-        reader.size("sort", &mut o.sort_bytes);
+        reader.value("log_store_slots", &mut o.log_store_slots);
+        reader.value("max_load_factor", &mut o.max_load_factor);
+        reader.size("max_log_size", &mut o.max_log_bytes);
+        reader.value("merge_trigger", &mut o.merge_trigger);
+        reader.value("stop_trigger", &mut o.stop_trigger);
+        reader.size("block_size", &mut o.block_bytes);
+        reader.size("inline_value_bytes", &mut o.inline_bytes);
+        reader.size("sort_memory", &mut o.sort_bytes);
         reader.size("index_memory", &mut o.index_memory_bytes);
         reader.with("load_indexes", &mut o.loads_in_background, |text| match text {
             "open" => Ok(false),
             "background" => Ok(true),
             _ => Err(format!("'{text}' is not open or background")),
         });
-        reader.with("stores", &mut o.stores, |text| match text {
+        reader.with("experimental.stores", &mut o.stores, |text| match text {
             "all" => Ok(Stores::All),
             "log" => Ok(Stores::Log),
             "log-hash" => Ok(Stores::LogHash),
             "log-sorted" => Ok(Stores::LogSorted),
             _ => Err(format!("'{text}' is not one of all, log, log-hash, log-sorted")),
         });
-        reader.value("convert_rate", &mut o.convert_rate);
-        reader.value("merge_rate", &mut o.merge_rate);
+        reader.value("experimental.convert_rate", &mut o.convert_rate);
+        reader.value("experimental.merge_rate", &mut o.merge_rate);
         o.check(&mut reader);
         reader.finish()?;
         Ok(o)
@@ -126,39 +155,44 @@ impl Options {
     fn check(&self, reader: &mut OptionReader<'_>) {
         let mut require = |holds, name, reason| reader.require(holds, name, reason);
         require((1..=256).contains(&self.partitions), "partitions", "from 1 to 256");
-        require((16..=1 << 28).contains(&self.slots), "slots", "from 16 to 268435456");
-        require((0.1..=0.97).contains(&self.load), "load", "from 0.1 to 0.97");
-        require((4 << 10..=2 << 30).contains(&self.log_bytes), "log", "from 4KiB to 2GiB");
-        require((1..=1024).contains(&self.hash_stores), "hash_stores", "from 1 to 1024");
-        require(self.stop > self.hash_stores, "stop", "more than hash_stores");
-        require((1..=1 << 20).contains(&self.block_bytes), "block", "from 1B to 1MiB");
+        let slots = self.log_store_slots;
+        require((16..=1 << 28).contains(&slots), "log_store_slots", "from 16 to 268435456");
+        let load = self.max_load_factor;
+        require((0.1..=0.97).contains(&load), "max_load_factor", "from 0.1 to 0.97");
+        let log = self.max_log_bytes;
+        require((4 << 10..=2 << 30).contains(&log), "max_log_size", "from 4KiB to 2GiB");
+        require((1..=1024).contains(&self.merge_trigger), "merge_trigger", "from 1 to 1024");
+        require(self.stop_trigger > self.merge_trigger, "stop_trigger", "more than merge_trigger");
+        require((1..=1 << 20).contains(&self.block_bytes), "block_size", "from 1B to 1MiB");
         let can_inline = matches!(self.inline_bytes, 0 | 0x20..=0x100_0000);
-        require(can_inline, "inline", "0, or from 32B to 16MiB");
-        require((1 << 10..=1 << 40).contains(&self.sort_bytes), "sort", "from 1KiB to 1TiB");
+        require(can_inline, "inline_value_bytes", "0, or from 32B to 16MiB");
+        require((1 << 10..=1 << 40).contains(&self.sort_bytes), "sort_memory", "from 1KiB to 1TiB");
     }
 
-    /// Generations that wait before the oldest is converted, and that there may be at once.
+    /// The number of frozen generations at which the oldest is converted, and at which writes
+    /// stall.
     pub(crate) fn frozen(&self) -> (usize, usize) {
         match self.stores {
             Stores::All | Stores::LogHash => (1, 2),
             Stores::Log => (usize::MAX, usize::MAX),
-            Stores::LogSorted => (self.waiting(), self.waiting() + 1),
+            Stores::LogSorted => (self.max_frozen(), self.max_frozen() + 1),
         }
     }
 
-    /// Generations that wait where there are no HashStores. Partitions that take turns to merge have
-    /// `(P + 1) / 2 · hash_stores` HashStores together at most. LogStores cannot take turns: one log is
-    /// of all partitions, so a generation, which has a LogStore of each, goes whole.
-    fn waiting(&self) -> usize {
+    /// Frozen generations that accumulate where there are no HashStores. With staggered merges the
+    /// `P` partitions have up to `(P + 1) / 2 · merge_trigger` HashStores together. LogStores
+    /// cannot be staggered: a generation has a LogStore of each partition, so it is converted as a
+    /// whole.
+    fn max_frozen(&self) -> usize {
         let partitions = self.partitions as usize;
-        (self.hash_stores * (partitions + 1)).div_ceil(2 * partitions)
+        (self.merge_trigger * (partitions + 1)).div_ceil(2 * partitions)
     }
 
-    /// HashStores of a partition at which they are merged, and at which writers stop.
+    /// The number of HashStores of a partition at which they are merged, and at which writes stall.
     pub(crate) fn merge_at(&self) -> (usize, usize) {
         match self.stores {
-            Stores::All => (self.hash_stores, self.stop),
-            Stores::LogSorted => (self.waiting(), 2 * self.waiting() + self.stop),
+            Stores::All => (self.merge_trigger, self.stop_trigger),
+            Stores::LogSorted => (self.max_frozen(), 2 * self.max_frozen() + self.stop_trigger),
             Stores::Log | Stores::LogHash => (usize::MAX, usize::MAX),
         }
     }
@@ -169,37 +203,61 @@ mod tests {
     use super::*;
     use siltstone_engine::Error;
 
+    fn parse(given: &[(&str, &str)]) -> Result<Options> {
+        Options::from_map(&given.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect())
+    }
+
     #[test]
-    fn is_every_mistake_named_at_once() {
+    fn all_mistakes_are_reported_together() {
         let given = [
-            ("slots", "3"),
-            ("load", "NaN"),
-            ("stop", "4"),
-            ("inline", "31B"),
-            ("stores", "few"),
+            ("log_store_slots", "3"),
+            ("max_load_factor", "NaN"),
+            ("stop_trigger", "4"),
+            ("inline_value_bytes", "31B"),
+            ("experimental.stores", "few"),
             ("colour", "red"),
         ];
-        let given = given.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        let Err(Error::InvalidOptions(mistakes)) = Options::from_map(&given) else {
-            panic!("accepted")
-        };
+        let Err(Error::InvalidOptions(mistakes)) = parse(&given) else { panic!("accepted") };
         let names: Vec<_> = mistakes.iter().map(|m| m.option.as_str()).collect();
-        assert_eq!(names, ["stores", "slots", "load", "stop", "inline", "colour"]);
+        assert_eq!(
+            names,
+            [
+                "experimental.stores",
+                "log_store_slots",
+                "max_load_factor",
+                "stop_trigger",
+                "inline_value_bytes",
+                "colour"
+            ]
+        );
     }
 
     #[test]
-    fn are_options_read_as_written() {
-        let given = [("partitions", "2"), ("log", "1MiB"), ("stores", "log-sorted")];
-        let given = given.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        let o = Options::from_map(&given).unwrap();
-        assert_eq!((o.partitions, o.log_bytes, o.stores), (2, 1 << 20, Stores::LogSorted));
+    fn options_are_parsed() {
+        let given =
+            [("partitions", "2"), ("max_log_size", "1MiB"), ("experimental.stores", "log-sorted")];
+        let o = parse(&given).unwrap();
+        assert_eq!((o.partitions, o.max_log_bytes, o.stores), (2, 1 << 20, Stores::LogSorted));
     }
 
     #[test]
-    fn do_as_many_log_stores_wait_as_hash_stores_would() {
-        for (partitions, hash_stores, generations) in [(1, 8, 8), (4, 62, 39), (2, 2, 2)] {
+    fn old_names_set_the_renamed_options() {
+        let values = ["64", "0.9", "1MiB", "3", "8", "1KiB", "64B", "1MiB", "log", "7", "8"];
+        let given = |names: fn(&(&'static str, &'static str)) -> &'static str| {
+            let names = RENAMED_OPTIONS.iter().map(names);
+            names.zip(values).collect::<Vec<_>>()
+        };
+        assert_eq!(values.len(), RENAMED_OPTIONS.len());
+        let renamed = parse(&given(|(_, new)| new)).unwrap();
+        assert_ne!(renamed, Options::default());
+        assert_eq!(parse(&given(|(old, _)| old)).unwrap(), renamed);
+    }
+
+    #[test]
+    fn frozen_generations_accumulate_up_to_the_number_of_hash_stores() {
+        for (partitions, merge_trigger, generations) in [(1, 8, 8), (4, 62, 39), (2, 2, 2)] {
             let stores = Stores::LogSorted;
-            let o = Options { partitions, hash_stores, stores, ..Options::default() };
+            let o = Options { partitions, merge_trigger, stores, ..Options::default() };
             assert_eq!((o.frozen().0, o.merge_at().0), (generations, generations));
         }
     }

@@ -1,68 +1,67 @@
-//! Where a walk stands, so that a later cursor goes on there.
+//! The resume position of a scan: where a later cursor continues.
 //!
 //! ```text
-//! position := version 2:u8  opening:u64  mark  partition:u32  place            little endian
-//! mark     := generation:u64  end:u32  store:u64
-//! place    := 0:u8  generation:u64  position:u32        in a LogStore, by the place in the log
+//! position := version 2:u8  opening:u64  start  partition:u32  place            little endian
+//! start    := generation:u64  end:u32  store:u64
+//! place    := 0:u8  generation:u64  position:u32        in a LogStore, by the position in the log
 //!           | 1:u8  store:u64  slot:u32                 in a HashStore
 //!           | 2:u8  key                                 in the SortedStore, by the key's hash
 //! ```
 //!
-//! The walk goes from the newest store of a partition to the oldest, and entries go the same way:
-//! conversion and merges bring them to stores that are still ahead, or to the place where the walk
-//! stands. So nothing is passed by: where the store is gone, the walk goes on at the first one that may
-//! hold what was left of it.
+//! A scan goes from the newest store of a partition to the oldest. Conversion and merges move
+//! entries the same way: to stores that are still ahead of the scan, or to its own place. So no
+//! entry is missed: if the store of a position is gone, the scan continues at the first store that
+//! may hold its remaining entries.
 //!
-//! The mark is how the table was when the walk was begun. An entry of a newer store hides one that the
-//! walk comes to only if it was there then, and was shown in its turn; a newer one may lie behind the
-//! walk, and its key would be missed.
+//! `start` records which entries existed when the scan began. An entry in a newer store hides an
+//! older one only if it existed then, because the scan has returned it already. A later one may lie
+//! behind the scan, and hiding the older one would lose the key.
 //!
-//! Opening the table puts logs together in other generations, and a power cut takes numbers back. So a walk
-//! from another opening begins the logs of its partition anew, and hides nothing but by what it shows.
+//! Reopening the table regroups logs into other generations, and a power cut may reuse file
+//! numbers. A scan that was begun in another opening therefore restarts the logs of its partition,
+//! and hides entries only by those that it returns itself.
 //!
-//! Bytes come from clients perhaps: of any content they give a position or nothing, and any position
-//! is one to go on from.
-//!
-//! Source: ours.
+//! Positions may come from clients: arbitrary bytes decode to a position or to nothing, and a scan
+//! can continue at every position.
 
 use siltstone_table::fixed::{take_u32, take_u64};
 
-/// What was there when a walk was begun.
+/// Which entries existed when a scan began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mark {
-    /// The active generation by its name, and where in it the first entry would be that was not.
+pub(crate) struct ScanStart {
+    /// The name of the active generation, and the first position in it that was not yet written.
     pub(crate) generation: u64,
     pub(crate) end: u32,
-    /// HashStores with numbers below this one were there.
+    /// HashStores with smaller numbers existed.
     pub(crate) store: u64,
 }
 
 /// A place in a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum StorePosition {
     Log { generation: u64, position: u32 },
     Hash { store: u64, slot: u32 },
     Sorted { key: Vec<u8> },
 }
 
-/// The last entry of a walk that was shown.
+/// The last entry that a scan returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Position {
-    /// The number that the table's log had when it was opened.
+    /// The number of the log that this opening of the table began.
     pub(crate) opening: u64,
-    pub(crate) mark: Mark,
+    pub(crate) start: ScanStart,
     pub(crate) partition: u32,
-    pub(crate) place: Place,
+    pub(crate) place: StorePosition,
 }
 
 const VERSION: u8 = 2;
 
-impl Mark {
-    /// Nothing was there.
-    pub(crate) const NONE: Mark = Mark { generation: 0, end: 0, store: 0 };
+impl ScanStart {
+    /// No entry existed.
+    pub(crate) const NONE: ScanStart = ScanStart { generation: 0, end: 0, store: 0 };
 
-    /// Whether an entry in a LogStore was there.
-    pub(crate) fn has_logged(&self, generation: u64, position: u32) -> bool {
+    /// Whether an entry of a LogStore existed.
+    pub(crate) fn existed_in_log(&self, generation: u64, position: u32) -> bool {
         generation < self.generation || (generation == self.generation && position < self.end)
     }
 }
@@ -71,14 +70,14 @@ impl Position {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
         out.extend_from_slice(&self.opening.to_le_bytes());
-        out.extend_from_slice(&self.mark.generation.to_le_bytes());
-        out.extend_from_slice(&self.mark.end.to_le_bytes());
-        out.extend_from_slice(&self.mark.store.to_le_bytes());
+        out.extend_from_slice(&self.start.generation.to_le_bytes());
+        out.extend_from_slice(&self.start.end.to_le_bytes());
+        out.extend_from_slice(&self.start.store.to_le_bytes());
         out.extend_from_slice(&self.partition.to_le_bytes());
         let (kind, number, at) = match &self.place {
-            Place::Log { generation, position } => (0, generation, position),
-            Place::Hash { store, slot } => (1, store, slot),
-            Place::Sorted { key } => {
+            StorePosition::Log { generation, position } => (0, generation, position),
+            StorePosition::Hash { store, slot } => (1, store, slot),
+            StorePosition::Sorted { key } => {
                 out.push(2);
                 out.extend_from_slice(key);
                 return out;
@@ -93,7 +92,7 @@ impl Position {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes.strip_prefix(&[VERSION])?;
         let opening = take_u64(&mut rest)?;
-        let mark = Mark {
+        let start = ScanStart {
             generation: take_u64(&mut rest)?,
             end: take_u32(&mut rest)?,
             store: take_u64(&mut rest)?,
@@ -101,12 +100,15 @@ impl Position {
         let partition = take_u32(&mut rest)?;
         let (&kind, mut rest) = rest.split_first()?;
         let place = match kind {
-            0 => Place::Log { generation: take_u64(&mut rest)?, position: take_u32(&mut rest)? },
-            1 => Place::Hash { store: take_u64(&mut rest)?, slot: take_u32(&mut rest)? },
-            2 => Place::Sorted { key: std::mem::take(&mut rest).to_vec() },
+            0 => StorePosition::Log {
+                generation: take_u64(&mut rest)?,
+                position: take_u32(&mut rest)?,
+            },
+            1 => StorePosition::Hash { store: take_u64(&mut rest)?, slot: take_u32(&mut rest)? },
+            2 => StorePosition::Sorted { key: std::mem::take(&mut rest).to_vec() },
             _ => return None,
         };
-        rest.is_empty().then_some(Position { opening, mark, partition, place })
+        rest.is_empty().then_some(Position { opening, start, partition, place })
     }
 }
 
@@ -115,14 +117,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn do_positions_come_back_and_hostile_ones_do_no_harm() {
-        let mark = Mark { generation: 7, end: 99, store: 12 };
+    fn positions_round_trip_and_malformed_ones_are_rejected() {
+        let start = ScanStart { generation: 7, end: 99, store: 12 };
         for place in [
-            Place::Log { generation: 9, position: 4 },
-            Place::Hash { store: 1 << 40, slot: 3 },
-            Place::Sorted { key: b"key".to_vec() },
+            StorePosition::Log { generation: 9, position: 4 },
+            StorePosition::Hash { store: 1 << 40, slot: 3 },
+            StorePosition::Sorted { key: b"key".to_vec() },
         ] {
-            let position = Position { opening: 5, mark, partition: 3, place };
+            let position = Position { opening: 5, start, partition: 3, place };
             let good = position.encode();
             assert_eq!(Position::decode(&good), Some(position));
             for at in 0..good.len() {

@@ -1,17 +1,15 @@
 //! The records of the log.
 //!
 //! ```text
-//! link    := 0:u8  …                              the first record: siltstone_table::log::chain
-//! last   := 1:u8  operation                                    it ends a batch
+//! link    := 0:u8  …                              the first record: siltstone_table::log::wal
+//! last   := 1:u8  operation                                    the last of a batch
 //! part   := 2:u8  operation                                    more of the same batch follows
 //! ```
 //!
-//! An operation (`siltstone_engine::batch`) has a record of its own, so that its position is all that
-//! a LogStore needs to read it and nothing else. Without its last record none of a batch counts.
+//! Each operation (`siltstone_engine::batch`) has a record of its own, so a LogStore can read it by
+//! its position alone. A batch counts only if its last record is present.
 //!
-//! A reader refuses kinds that it does not know: to skip one would lose writes.
-//!
-//! Source: ours.
+//! A reader refuses unknown kinds: skipping one would lose writes.
 
 use siltstone_engine::Op;
 use siltstone_table::{KIND_LINK, Link};
@@ -21,7 +19,7 @@ use crate::item;
 const KIND_LAST: u8 = 1;
 const KIND_PART: u8 = 2;
 
-/// What stands before the operation in a record.
+/// Bytes of a record before its operation.
 pub(crate) const HEAD: usize = 1;
 
 /// The first byte of an operation's record.
@@ -29,17 +27,17 @@ pub(crate) fn head(is_last: bool) -> &'static [u8] {
     if is_last { &[KIND_LAST] } else { &[KIND_PART] }
 }
 
-/// A record, read back.
+/// A decoded record.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
-    /// The log before, and its length.
+    /// The number and length of the preceding log.
     Link(Link),
-    /// An operation; `is_last`: no more of its batch follow.
+    /// An operation; `is_last`: it is the last of its batch.
     Operation { op: Op<'a>, is_last: bool },
 }
 
 impl Record<'_> {
-    /// Parses a record; the error says what is malformed.
+    /// Parses a record; the error describes what is malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Record<'_>, String> {
         let (&kind, body) = bytes.split_first().ok_or("an empty record")?;
         match kind {
@@ -50,7 +48,7 @@ impl Record<'_> {
                 }
                 _ => Err("a malformed operation".to_owned()),
             },
-            _ => Err(format!("unknown kind of record {kind}: a newer version's?")),
+            _ => Err(format!("unknown kind of record {kind}: written by a newer version?")),
         }
     }
 }
@@ -61,7 +59,7 @@ mod tests {
     use siltstone_engine::WriteBatch;
 
     #[test]
-    fn do_records_come_back_and_hostile_ones_do_no_harm() {
+    fn records_round_trip_and_malformed_ones_are_rejected() {
         let mut batch = WriteBatch::new();
         batch.put(b"k", b"v");
         let op = batch.iter().next().unwrap();

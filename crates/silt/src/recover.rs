@@ -31,8 +31,8 @@ use siltstone_vfs::Vfs;
 
 use crate::counters::Counters;
 use crate::engine::{Inner, State};
-use crate::generation::{Entering, Generation};
-use crate::keys::{Keys, cuckoo_bits};
+use crate::generation::{Generation, IndexInsert};
+use crate::keys::{KeyHasher, cuckoo_bits};
 use crate::names::{self, Kind};
 use crate::options::Options;
 use crate::record::Record;
@@ -47,10 +47,10 @@ const MOST_LOGS: usize = 8;
 
 /// Opens the table. If its state is to be drained, generations wait that are in doubt.
 pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<Arc<Inner>> {
-    let keys = Keys { seed: env.seed, partitions: options.partitions };
+    let keys = KeyHasher { seed: env.seed, partitions: options.partitions };
     let (versions, recovered) = Versions::open(&vfs, keys)?;
     let sealed = recovered.sealed_log.map(|(number, _)| number);
-    let mut writes = Writes::new(vfs.clone(), recovered.keys, options.slots);
+    let mut writes = Writes::new(vfs.clone(), recovered.keys, options.log_store_slots);
     let replayed = replay(vfs.as_ref(), recovered.first_log, sealed, &mut writes)?;
     for &number in &replayed.found {
         versions.skip_number(number);
@@ -65,12 +65,12 @@ pub(crate) fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<Arc<
     let mut frozen = writes.generations;
     let goes_on = |last: &mut Generation| {
         !drains
-            && last.base() + replayed.end.bytes < options.log_bytes
-            && !last.is_full(options.load)
+            && last.base() + replayed.end.bytes < options.max_log_bytes
+            && !last.is_full(options.max_load_factor)
     };
     let mut active = frozen
         .pop_if(goes_on)
-        .unwrap_or_else(|| Generation::new(recovered.keys.partitions, options.slots));
+        .unwrap_or_else(|| Generation::new(recovered.keys.partitions, options.log_store_slots));
     active.add_log(number, log.access(), replayed.end.bytes);
     let active = Arc::new(active);
     let frozen: Vec<Arc<Generation>> = frozen.into_iter().map(Arc::new).collect();
@@ -111,8 +111,8 @@ pub(crate) fn check_logs(
     state: &Edit,
     sealed_log: Option<(u64, u64)>,
 ) -> Result<()> {
-    let keys = state.keys.unwrap_or(Keys { seed: 0, partitions: 1 });
-    let mut writes = Writes::new(vfs.clone(), keys, Options::default().slots);
+    let keys = state.keys.unwrap_or(KeyHasher { seed: 0, partitions: 1 });
+    let mut writes = Writes::new(vfs.clone(), keys, Options::default().log_store_slots);
     let sealed = sealed_log.map(|(number, _)| number);
     replay(vfs.as_ref(), state.first_log.unwrap_or(0), sealed, &mut writes).map(drop)
 }
@@ -120,7 +120,7 @@ pub(crate) fn check_logs(
 /// What the logs give.
 struct Writes {
     vfs: Arc<dyn Vfs>,
-    keys: Keys,
+    keys: KeyHasher,
     slots: u32,
     /// The oldest first.
     generations: Vec<Generation>,
@@ -132,18 +132,18 @@ struct Writes {
 }
 
 impl Writes {
-    fn new(vfs: Arc<dyn Vfs>, keys: Keys, slots: u32) -> Self {
+    fn new(vfs: Arc<dyn Vfs>, keys: KeyHasher, slots: u32) -> Self {
         let (generations, batch) = (Vec::new(), Vec::new());
         Writes { vfs, keys, slots, generations, log: 0, previous_bytes: 0, batch }
     }
 
     /// Enters an operation of the log begun last.
-    fn enter(&self, place: u64, key: &[u8], bytes: usize) -> Result<()> {
+    fn insert(&self, place: u64, key: &[u8], bytes: usize) -> Result<()> {
         let Some(generation) = self.generations.last() else { return Ok(()) };
         let hash = self.keys.hash(key);
         let partition = self.keys.partition(&hash);
         let old = generation.find(partition, &hash, key, Purpose::Recovery)?;
-        generation.enter(&[Entering {
+        generation.insert(&[IndexInsert {
             partition,
             bits: cuckoo_bits(&hash),
             old: old.map(|(position, _)| position),
@@ -183,7 +183,7 @@ impl Replay for Writes {
         self.batch.push((position, op.key().to_vec(), bytes.len()));
         if is_last {
             for (position, key, bytes) in std::mem::take(&mut self.batch) {
-                self.enter(position, &key, bytes)?;
+                self.insert(position, &key, bytes)?;
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
-//! SILT passes the conformance kit with every option set.
+//! Runs the conformance kit on SILT with every option set.
 //!
-//! The option sets are small in everything, so that a few hundred writes convert LogStores, merge
-//! HashStores several times and sort in runs; between them each option takes each of its extremes.
+//! All sizes are small, so that a few hundred writes convert LogStores, merge HashStores several
+//! times and sort in runs. Together the option sets give each option both of its extreme values.
 
 use std::sync::Arc;
 
@@ -13,22 +13,25 @@ use siltstone_vfs::Vfs;
 
 struct SiltSubject;
 
-/// What all option sets share: stores so small that they fill up.
-const SMALL: &str = "partitions=2 slots=32 log=32KiB hash_stores=2 stop=4 block=512 sort=1MiB";
+/// Options of all sets: stores that fill up after a few writes.
+const SMALL: &str = "partitions=2 log_store_slots=32 max_log_size=32KiB merge_trigger=2 \
+                     stop_trigger=4 block_size=512 sort_memory=1MiB";
 
-const VARIANTS: [&str; 8] = [
-    "slots=16 load=0.8 hash_stores=1",
-    "partitions=1 slots=16 load=0.5 block=1 inline=32B",
-    "partitions=5 slots=32 load=0.97 hash_stores=1 stop=2 block=4KiB",
-    "sort=1KiB slots=16 hash_stores=3 block=64KiB",
-    "log=4KiB hash_stores=3 index_memory=1",
-    "stores=log-hash index_memory=1KiB load_indexes=background",
-    "stores=log log=16KiB",
-    "stores=log-sorted slots=32 hash_stores=2 stop=20 sort=4KiB block=1",
+const OPTION_SETS: [&str; 8] = [
+    "log_store_slots=16 max_load_factor=0.8 merge_trigger=1",
+    "partitions=1 log_store_slots=16 max_load_factor=0.5 block_size=1 inline_value_bytes=32B",
+    "partitions=5 log_store_slots=32 max_load_factor=0.97 merge_trigger=1 stop_trigger=2 \
+     block_size=4KiB",
+    "sort_memory=1KiB log_store_slots=16 merge_trigger=3 block_size=64KiB",
+    "max_log_size=4KiB merge_trigger=3 index_memory=1",
+    "experimental.stores=log-hash index_memory=1KiB load_indexes=background",
+    "experimental.stores=log max_log_size=16KiB",
+    "experimental.stores=log-sorted log_store_slots=32 merge_trigger=2 stop_trigger=20 \
+     sort_memory=4KiB block_size=1",
 ];
 
-fn options(variant: u32) -> Options {
-    let map = subject::options([SMALL, VARIANTS[variant as usize]]);
+fn options(option_set: u32) -> Options {
+    let map = subject::options([SMALL, OPTION_SETS[option_set as usize]]);
     Options::from_map(&map).expect("option sets are legal")
 }
 
@@ -38,7 +41,7 @@ impl Subject for SiltSubject {
     }
 
     fn option_sets(&self) -> &[&'static str] {
-        &VARIANTS
+        &OPTION_SETS
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -51,11 +54,11 @@ impl Subject for SiltSubject {
         }
     }
 
-    fn open(&self, vfs: Arc<dyn Vfs>, env: Env, variant: u32) -> Result<Box<dyn Engine>> {
-        Ok(Box::new(Silt::open(vfs, env, options(variant))?))
+    fn open(&self, vfs: Arc<dyn Vfs>, env: Env, option_set: u32) -> Result<Box<dyn Engine>> {
+        Ok(Box::new(Silt::open(vfs, env, options(option_set))?))
     }
 
-    fn repair(&self, vfs: &Arc<dyn Vfs>, _variant: u32) -> Result<RepairReport> {
+    fn repair(&self, vfs: &Arc<dyn Vfs>, _option_set: u32) -> Result<RepairReport> {
         siltstone_silt::repair(vfs)
     }
 }

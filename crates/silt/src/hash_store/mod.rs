@@ -1,23 +1,23 @@
-//! A HashStore: a LogStore's entries in the order of its cuckoo table, immutable.
+//! A HashStore: the entries of a LogStore in the order of its cuckoo table, immutable.
 //!
 //! ```text
-//!   key ─ hash ─▶ filter in memory ─▶ slots that may have it ─▶ one read of each, keys compared
-//!                 15 bits a slot       none, mostly, if it has not
+//!   key ─ hash ─▶ filter in memory ─▶ candidate slots ─▶ one read of each, keys compared
+//!                 15 bits per slot    mostly none for an absent key
 //! ```
 //!
-//! The filter is a file of its own. Damaged or missing, it is made again from the slots; while
-//! it is not in memory, a lookup reads both buckets of the hash instead.
+//! The filter is a file of its own. It is rebuilt from the slots if it is damaged or missing. While
+//! it is not loaded, a lookup reads both buckets of the hash.
 //!
 //! Invariant: a slot's entry lies in one of the two buckets of its hash, and the filter has its tag
 //! there.
 //!
 //! Source: Lim, thesis, sections 2.2.2 and 2.3 (fail-graceful indexing).
 
-mod damaged;
+mod damage;
 mod format;
 mod write;
 
-pub(crate) use format::{FOOTER, Shape, choose_slot_bytes};
+pub(crate) use format::{FOOTER, StoreMeta, choose_slot_bytes};
 pub(crate) use write::{HashStoreWriter, discard, write_filter};
 
 use std::ops::Deref;
@@ -35,34 +35,34 @@ use crate::item::{self, Item};
 use crate::keys::cuckoo_bits;
 use crate::names::Kind;
 use crate::version::StoreEntry;
-use format::{CRC, OUTLINE, Slot, decode_slot};
+use format::{CRC, SPLIT_HEADER, Slot, decode_slot};
 
-/// A walk reads about this many bytes at once.
+/// Bytes that a scan reads at once, about.
 const CHUNK_BYTES: u32 = 256 << 10;
 
-/// An open HashStore. When the last version that names it is gone and it is obsolete, its files are
-/// removed.
+/// An open HashStore. Once it is obsolete and the last version that names it is dropped, its files
+/// are removed.
 pub(crate) struct HashStore {
     vfs: Arc<dyn Vfs>,
     file: Arc<dyn File>,
     entry: StoreEntry,
     name: String,
     sum: FileSum,
-    shape: Shape,
-    /// Where the last rest ends and the footer begins.
+    meta: StoreMeta,
+    /// The file offset where the overflow area ends and the footer begins.
     end: u64,
-    /// `None` while it is not loaded, and when it was dropped.
+    /// `None` while the filter is not loaded.
     filter: ArcSwapOption<CuckooFilter>,
-    /// Why the filter had to be made again.
+    /// Why the filter was rebuilt.
     warning: OnceLock<String>,
     obsolete: AtomicBool,
 }
 
 impl HashStore {
-    /// Opens what `entry` names, without its filter: see [`load`](Self::load).
+    /// Opens the store that `entry` names, without its filter: see [`load`](Self::load).
     ///
     /// # Errors
-    /// `Corruption` if the file is not what the manifest says; the medium's.
+    /// `Corruption` if the file does not match `entry`; I/O errors.
     pub(crate) fn open(
         vfs: &Arc<dyn Vfs>,
         entry: StoreEntry,
@@ -72,11 +72,11 @@ impl HashStore {
         let file = vfs.open(&name, Mode::Read)?;
         let sum = FileSum::new(entry.number);
         let (fields, end) = FOOTER.read(file.as_ref(), &name, sum, purpose)?;
-        let shape = Shape::decode(&fields);
-        let told = (entry.partition, entry.entries, entry.bytes);
-        let is_told = (shape.partition, u64::from(shape.entries), file.len()?) == told;
-        let is_whole = shape.slot_bytes as usize > CRC + OUTLINE && shape.slots_end() <= end;
-        if !is_told || !is_whole {
+        let meta = StoreMeta::decode(&fields);
+        let named = (entry.partition, entry.entries, entry.bytes);
+        let is_named = (meta.partition, u64::from(meta.entries), file.len()?) == named;
+        let is_complete = meta.slot_bytes as usize > CRC + SPLIT_HEADER && meta.slots_end() <= end;
+        if !is_named || !is_complete {
             let reason = "the HashStore is not the one that the manifest names";
             return Err(Error::corruption(name, end, reason));
         }
@@ -86,7 +86,7 @@ impl HashStore {
             entry,
             name,
             sum,
-            shape,
+            meta,
             end,
             filter: ArcSwapOption::empty(),
             warning: OnceLock::new(),
@@ -94,7 +94,7 @@ impl HashStore {
         }))
     }
 
-    /// Loads the filter, and makes it again if it is damaged or missing. Lookups go on meanwhile.
+    /// Loads the filter, and rebuilds it if it is damaged or missing. Concurrent lookups continue.
     pub(crate) fn load(&self, purpose: Purpose) -> Result<()> {
         let number = self.entry.number;
         let read = read_derived(self.vfs.as_ref(), &Kind::Filter.name(number), number, purpose);
@@ -102,48 +102,54 @@ impl HashStore {
             let filter = CuckooFilter::from_bytes(&bytes);
             let filter = filter.map_err(|error| self.corruption(0, &error.to_string()))?;
             let is_ours =
-                filter.slots() == u64::from(self.shape.slots) && filter.len() == self.shape.entries;
-            is_ours.then_some(filter).ok_or_else(|| self.corruption(0, "another store's filter"))
+                filter.slots() == u64::from(self.meta.slots) && filter.len() == self.meta.entries;
+            is_ours
+                .then_some(filter)
+                .ok_or_else(|| self.corruption(0, "the filter is not that of the HashStore"))
         });
         match parsed {
             Ok(filter) => self.filter.store(Some(Arc::new(filter))),
             Err(error) if error.is_corruption() => {
                 let table = self.table(purpose)?;
                 self.filter.store(Some(Arc::new(CuckooFilter::from_table(&table))));
-                // If it cannot be written it is made again the next time, too.
+                // If writing fails, the next load rebuilds the filter again.
                 let _ = write_filter(self.vfs.as_ref(), number, &table);
-                let _ = self.warning.set(format!("{error}: made again from {}", self.name));
+                let _ = self.warning.set(format!("{error}: rebuilt from {}", self.name));
             }
             Err(other) => return Err(other),
         }
         Ok(())
     }
 
-    /// The cuckoo table of the slots, with the slot for the offset; checks every slot.
+    /// Rebuilds the cuckoo table of the slots, each with its own number as value; checks every
+    /// slot.
     fn table(&self, purpose: Purpose) -> Result<CuckooTable> {
-        let mut table = CuckooTable::with_slots(self.shape.slots);
-        if table.slots() != u64::from(self.shape.slots) {
-            return Err(self.corruption(self.end, "no cuckoo table has so many slots"));
+        let mut table = CuckooTable::with_slots(self.meta.slots);
+        if table.slots() != u64::from(self.meta.slots) {
+            return Err(self.corruption(self.end, "no cuckoo table has this number of slots"));
         }
-        let mut walk = self.walk(purpose);
-        while let Some((slot, entry)) = walk.next()? {
+        let mut scan = self.scan(purpose);
+        while let Some((slot, entry)) = scan.next()? {
             let Some((op, _)) = item::first(entry) else {
-                return Err(self.corruption(self.offset(slot), "a slot holds no entry"));
+                return Err(self.corruption(self.offset(slot), "a slot has a malformed entry"));
             };
-            let hash = self.shape.keys.hash(op.key());
+            let hash = self.meta.keys.hash(op.key());
             if !table.place(cuckoo_bits(&hash), slot, slot) {
-                return Err(self.corruption(self.offset(slot), "an entry in another's slot"));
+                return Err(self.corruption(
+                    self.offset(slot),
+                    "an entry is in a slot that is not of its buckets",
+                ));
             }
         }
-        if table.len() != self.shape.entries {
+        if table.len() != self.meta.entries {
             return Err(
-                self.corruption(self.end, "the slots hold fewer entries than the footer says")
+                self.corruption(self.end, "the slots hold fewer entries than the footer states")
             );
         }
         Ok(table)
     }
 
-    /// The entry of `key`. Cost: no read if the filter tells that there is none, else mostly one.
+    /// The entry of `key`. Cost: no read if the filter excludes the key, else mostly one.
     pub(crate) fn get(&self, hash: &HashKey, key: &[u8], purpose: Purpose) -> Result<Option<Item>> {
         let bits = cuckoo_bits(hash);
         let filter = self.filter.load();
@@ -151,7 +157,7 @@ impl HashStore {
             return self.get_unfiltered(bits, key, purpose);
         };
         for slot in filter.candidates(bits) {
-            let mut bytes = vec![0; self.shape.slot_bytes as usize];
+            let mut bytes = vec![0; self.meta.slot_bytes as usize];
             self.file.read_at(self.offset(slot), &mut bytes, purpose)?;
             if let Some(item) = self.match_slot(slot, &bytes, true, key, purpose)? {
                 return Ok(Some(item));
@@ -160,12 +166,12 @@ impl HashStore {
         Ok(None)
     }
 
-    /// The same without a filter: reads the buckets of the hash.
+    /// As [`get`](Self::get), without a filter: reads both buckets of the hash.
     fn get_unfiltered(&self, bits: u64, key: &[u8], purpose: Purpose) -> Result<Option<Item>> {
-        let buckets = CuckooTable::<15>::buckets_of(bits, u64::from(self.shape.slots));
-        let buckets =
-            buckets.ok_or_else(|| self.corruption(self.end, "no table has such slots"))?;
-        let size = self.shape.slot_bytes as usize;
+        let buckets = CuckooTable::<15>::buckets_of(bits, u64::from(self.meta.slots));
+        let buckets = buckets
+            .ok_or_else(|| self.corruption(self.end, "no cuckoo table has this number of slots"))?;
+        let size = self.meta.slot_bytes as usize;
         for bucket in buckets {
             let first = bucket * WAYS as u32;
             let mut bytes = vec![0; size * WAYS];
@@ -193,11 +199,13 @@ impl HashStore {
                 return Err(self.corruption(at, "a slot is empty where the filter has a tag"));
             }
             Slot::Empty => return Ok(None),
-            Slot::Whole(entry) => entry.to_vec(),
-            Slot::Cut { first, len, rest_at } => self.join(slot, first, len, rest_at, purpose)?,
+            Slot::Inline(entry) => entry.to_vec(),
+            Slot::Split { head, len, tail_at } => {
+                self.read_split(slot, head, len, tail_at, purpose)?
+            }
         };
         match item::first(&entry) {
-            None => Err(self.corruption(self.offset(slot), "a slot holds no entry")),
+            None => Err(self.corruption(self.offset(slot), "a slot has a malformed entry")),
             Some((op, _)) if op.key() == key => Ok(Some(Item::new(entry, 0))),
             Some(_) => Ok(None),
         }
@@ -208,37 +216,37 @@ impl HashStore {
         decode_slot(bytes, self.sum, at).map_err(|reason| self.corruption(at, reason))
     }
 
-    /// An entry whose rest is elsewhere.
-    fn join(
+    /// Reads the tail of a split entry and joins it to its head.
+    fn read_split(
         &self,
         slot: u32,
-        first: &[u8],
+        head: &[u8],
         len: usize,
-        rest_at: u64,
+        tail_at: u64,
         purpose: Purpose,
     ) -> Result<Vec<u8>> {
-        let rest = len - first.len();
-        let end = rest_at.checked_add((rest + CRC) as u64);
-        if rest_at < self.shape.slots_end() || end.is_none_or(|end| end > self.end) {
-            return Err(self.corruption(self.offset(slot), "a slot leads out of the file"));
+        let tail = len - head.len();
+        let end = tail_at.checked_add((tail + CRC) as u64);
+        if tail_at < self.meta.slots_end() || end.is_none_or(|end| end > self.end) {
+            return Err(self.corruption(self.offset(slot), "a slot points outside of the file"));
         }
-        let mut bytes = vec![0; rest + CRC];
-        self.file.read_at(rest_at, &mut bytes, purpose)?;
-        let (rest, crc) = bytes.split_at(rest);
-        if self.sum.of(rest_at, rest).to_le_bytes() != crc {
+        let mut bytes = vec![0; tail + CRC];
+        self.file.read_at(tail_at, &mut bytes, purpose)?;
+        let (tail, crc) = bytes.split_at(tail);
+        if self.sum.of(tail_at, tail).to_le_bytes() != crc {
             return Err(
-                self.corruption(rest_at, "the rest of an entry does not match its checksum")
+                self.corruption(tail_at, "the tail of an entry does not match its checksum")
             );
         }
-        Ok([first, rest].concat())
+        Ok([head, tail].concat())
     }
 
-    /// All entries in table order.
-    pub(crate) fn walk(&self, purpose: Purpose) -> Walk<&Self> {
-        Walk::new(self, purpose)
+    /// Iterates over all entries in table order.
+    pub(crate) fn scan(&self, purpose: Purpose) -> Scan<&Self> {
+        Scan::new(self, purpose)
     }
 
-    /// Reads and checks every byte; the filter too if there is one on the medium.
+    /// Reads and checks every byte of the store and its filter.
     pub(crate) fn verify(&self) -> Result<()> {
         let purpose = Purpose::Maintenance;
         let table = self.table(purpose)?;
@@ -251,8 +259,8 @@ impl HashStore {
         Ok(())
     }
 
-    pub(crate) fn shape(&self) -> &Shape {
-        &self.shape
+    pub(crate) fn meta(&self) -> &StoreMeta {
+        &self.meta
     }
 
     pub(crate) fn entry(&self) -> &StoreEntry {
@@ -263,14 +271,14 @@ impl HashStore {
         self.warning.get().map(String::as_str)
     }
 
-    /// Bytes of memory that the filter takes.
+    /// Bytes of memory that the filter takes now.
     pub(crate) fn memory(&self) -> u64 {
         self.filter.load().as_ref().map_or(0, |filter| filter.memory() as u64)
     }
 
-    /// What it takes when it is loaded.
+    /// Bytes of memory that the filter takes when it is loaded.
     pub(crate) fn memory_loaded(&self) -> u64 {
-        CuckooFilter::<15>::memory_of(u64::from(self.shape.slots))
+        CuckooFilter::<15>::memory_of(u64::from(self.meta.slots))
     }
 
     pub(crate) fn is_loaded(&self) -> bool {
@@ -282,18 +290,18 @@ impl HashStore {
         self.filter.store(None);
     }
 
-    /// The names of its files.
+    /// The names of the store's files.
     pub(crate) fn names(&self) -> [String; 2] {
         [self.name.clone(), Kind::Filter.name(self.entry.number)]
     }
 
-    /// No version made from now on names this store.
+    /// Marks the store as obsolete: no later version names it.
     pub(crate) fn retire(&self) {
         self.obsolete.store(true, Ordering::Release);
     }
 
     fn offset(&self, slot: u32) -> u64 {
-        u64::from(slot) * u64::from(self.shape.slot_bytes)
+        u64::from(slot) * u64::from(self.meta.slot_bytes)
     }
 
     fn corruption(&self, at: u64, reason: &str) -> Error {
@@ -309,40 +317,40 @@ impl Drop for HashStore {
     }
 }
 
-/// Walks a HashStore, held in any way, from its first slot.
-pub(crate) struct Walk<S> {
+/// Iterates over the entries of a HashStore in the order of slots.
+pub(crate) struct Scan<S> {
     store: S,
     purpose: Purpose,
     next: u32,
-    /// Slots read at once.
+    /// Slots per read.
     chunk: u32,
     bytes: Vec<u8>,
     /// The first slot in `bytes`.
     chunk_at: u32,
-    /// The entry handed out, where it was in two pieces.
+    /// The current entry, if it is split.
     entry: Vec<u8>,
 }
 
-impl<S: Deref<Target = HashStore>> Walk<S> {
+impl<S: Deref<Target = HashStore>> Scan<S> {
     pub(crate) fn new(store: S, purpose: Purpose) -> Self {
-        let chunk = (CHUNK_BYTES / store.shape.slot_bytes).max(1);
-        Walk { store, purpose, next: 0, chunk, bytes: Vec::new(), chunk_at: 0, entry: Vec::new() }
+        let chunk = (CHUNK_BYTES / store.meta.slot_bytes).max(1);
+        Scan { store, purpose, next: 0, chunk, bytes: Vec::new(), chunk_at: 0, entry: Vec::new() }
     }
 
-    /// The same walk over the slots behind one.
-    pub(crate) fn behind_slot(self, slot: u32) -> Self {
-        Walk { next: slot.saturating_add(1), ..self }
+    /// The same scan, starting after a slot.
+    pub(crate) fn after_slot(self, slot: u32) -> Self {
+        Scan { next: slot.saturating_add(1), ..self }
     }
 
-    /// The next entry: its slot, and its bytes with zeros behind them perhaps.
+    /// The next entry: its slot, and its bytes, which zeros may follow.
     pub(crate) fn next(&mut self) -> Result<Option<(u32, &[u8])>> {
         let store = &*self.store;
-        let size = store.shape.slot_bytes as usize;
-        while self.next < store.shape.slots {
+        let size = store.meta.slot_bytes as usize;
+        while self.next < store.meta.slots {
             let slot = self.next;
             if self.bytes.is_empty() || slot >= self.chunk_at + (self.bytes.len() / size) as u32 {
-                let slots = self.chunk.min(store.shape.slots - slot);
-                // Empty while it is being filled: a failed read must not leave other slots' bytes.
+                let slots = self.chunk.min(store.meta.slots - slot);
+                // Empty during the read: a failed read must not leave bytes of other slots.
                 let mut bytes = std::mem::take(&mut self.bytes);
                 bytes.resize(slots as usize * size, 0);
                 store.file.read_at(store.offset(slot), &mut bytes, self.purpose)?;
@@ -350,15 +358,15 @@ impl<S: Deref<Target = HashStore>> Walk<S> {
                 self.chunk_at = slot;
             }
             let at = (slot - self.chunk_at) as usize * size;
-            let head = at + CRC..at + size;
+            let body = at + CRC..at + size;
             match store.decode(slot, &self.bytes[at..at + size])? {
                 Slot::Empty => self.next += 1,
-                Slot::Whole(_) => {
+                Slot::Inline(_) => {
                     self.next += 1;
-                    return Ok(Some((slot, &self.bytes[head])));
+                    return Ok(Some((slot, &self.bytes[body])));
                 }
-                Slot::Cut { first, len, rest_at } => {
-                    self.entry = store.join(slot, first, len, rest_at, self.purpose)?;
+                Slot::Split { head, len, tail_at } => {
+                    self.entry = store.read_split(slot, head, len, tail_at, self.purpose)?;
                     self.next += 1;
                     return Ok(Some((slot, &self.entry)));
                 }

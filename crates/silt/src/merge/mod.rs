@@ -1,20 +1,20 @@
-//! HashStores and the SortedStore of a partition become a new SortedStore.
+//! Merge: combines the HashStores and the SortedStore of a partition into a new SortedStore.
 //!
 //! ```text
-//!   HashStores ─ sort by hash ─┐                              Table 2.3 of the thesis, for one hash:
-//!    (age 0 the newest)        ├─ merge ─▶ new SortedStore      the youngest entry of each key stays,
-//!   SortedStore ───────────────┘   one      and its index       unless it is a deletion or expired
-//!    (the oldest of all)           pass
+//!   HashStores ─ sort by hash ─┐                              Table 2.3 of the thesis, per hash:
+//!    (age 0 the newest)        ├─ merge ─▶ new SortedStore    keep the youngest entry of each key,
+//!   SortedStore ───────────────┘  in one   and its index      drop it if deleted or expired
+//!    (the oldest)                  pass
 //! ```
 //!
-//! One merge at a time for all partitions, so that two SortedStores of one partition at most are on
-//! the medium. All HashStores that there are when the merge begins take part; those that come
-//! meanwhile stay, and are newer than the result.
+//! One merge runs at a time for all partitions, so at most one partition has two SortedStores on
+//! disk. A merge takes all HashStores that exist when it begins; later ones remain, newer than the
+//! result.
 //!
-//! Invariant: a deletion is dropped only together with every older entry of its key, because the
-//! SortedStore, the last store, takes part.
+//! Invariant: a deletion is dropped only together with every older entry of its key. This holds
+//! because the merge includes the SortedStore, the last store.
 //!
-//! Source: Lim, thesis, section 2.2.3. That partitions take turns is ours.
+//! Source: Lim, thesis, section 2.2.3. Staggering the partitions is not in the thesis.
 
 mod run;
 mod sort;
@@ -32,22 +32,22 @@ use crate::sorted_store::{Plan, SortedStoreWriter, discard};
 use crate::version::{Edit, Partition, StoreEntry};
 use sort::Sorter;
 
-/// How often a merge looks whether it should stop, in entries.
-const LOOK_UP_EVERY: u64 = 1024;
-/// The most hashes of a block.
-const MOST_HASHES_A_BLOCK: u64 = 1024;
+/// Entries between two checks for cancellation.
+const CHECK_INTERVAL: u64 = 1024;
+const MAX_HASHES_PER_BLOCK: u64 = 1024;
 
 impl Inner {
-    /// The partition that a merge is due in, if any: the one with the most HashStores, when it has as
-    /// many as it may, or all partitions together have what they have when they take turns:
-    /// `(P + 1) / 2` times as many. So merges of one size are spread out, and filters take less.
+    /// The partition with the most HashStores, if a merge is due. It is due when that partition
+    /// reaches the trigger, or all partitions together reach the count of staggered merges:
+    /// `(P + 1) / 2` times the trigger. The second rule spreads merges over time and keeps fewer
+    /// filters in memory.
     pub(crate) fn merge_due(&self) -> Option<usize> {
         let view = self.view.load();
-        let at_least = self.options.merge_at().0;
+        let trigger = self.options.merge_at().0;
         let counts = || view.version.partitions.iter().map(|partition| partition.hash_stores.len());
-        let (most, at) = counts().zip(0..).max_by_key(|&(count, at)| (count, Reverse(at)))?;
-        let in_turns = at_least.saturating_mul(counts().len() + 1);
-        let is_due = most >= at_least || 2 * counts().sum::<usize>() >= in_turns;
+        let (largest, at) = counts().zip(0..).max_by_key(|&(count, at)| (count, Reverse(at)))?;
+        let staggered = trigger.saturating_mul(counts().len() + 1);
+        let is_due = largest >= trigger || 2 * counts().sum::<usize>() >= staggered;
         is_due.then_some(at)
     }
 
@@ -61,20 +61,20 @@ impl Inner {
         if !matches!(merged, Ok(Some(_))) {
             discard(self.vfs.as_ref(), number);
         }
-        let made = merged?;
-        if made.is_some() {
+        let written = merged?;
+        if written.is_some() {
             self.vfs.sync_dir(Purpose::Compaction)?;
         }
         let hash_stores = partition.hash_stores.iter().map(|store| store.entry().number);
         let sorted = partition.sorted.iter().map(|store| store.entry().number);
         let edit = Edit {
             removed: hash_stores.chain(sorted).collect(),
-            sorted_stores: made.into_iter().collect(),
+            sorted_stores: written.into_iter().collect(),
             ..Edit::default()
         };
         let installed = self.install(edit, |_| ());
         installed.inspect_err(|error| self.discard_if_unnamed(error, &[number]))?;
-        let (bytes, entries) = made.map_or((0, 0), |store| (store.bytes, store.entries));
+        let (bytes, entries) = written.map_or((0, 0), |store| (store.bytes, store.entries));
         self.counters.merges.fetch_add(1, Relaxed);
         self.counters.merged_out.fetch_add(entries, Relaxed);
         self.counters.sorted_bytes.fetch_add(bytes, Relaxed);
@@ -82,7 +82,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes the SortedStore that a partition's stores make together; `None` if nothing is left.
+    /// Writes the SortedStore that results from a partition's stores; `None` if no entry remains.
     fn write_merged(
         &self,
         at: u32,
@@ -90,17 +90,17 @@ impl Inner {
         partition: &Partition,
     ) -> Result<Option<StoreEntry>> {
         let plan = self.plan(at, partition);
-        if let Some(made) = self.write_as_planned(number, partition, plan)? {
-            return Ok(made);
+        if let Some(written) = self.write_with_plan(number, partition, plan)? {
+            return Ok(written);
         }
-        // Keys that share a hash cannot lie in blocks of one length.
+        // Keys that share a hash do not fit blocks of one length.
         discard(self.vfs.as_ref(), number);
         let uneven = Plan { one_length: None, ..plan };
-        Ok(self.write_as_planned(number, partition, uneven)?.flatten())
+        Ok(self.write_with_plan(number, partition, uneven)?.flatten())
     }
 
-    /// `None`: the plan for entries of one length does not hold.
-    fn write_as_planned(
+    /// Writes by `plan`; `None` if the entries do not fit its blocks of one length.
+    fn write_with_plan(
         &self,
         number: u64,
         partition: &Partition,
@@ -110,8 +110,8 @@ impl Inner {
         let to_sort = partition.hash_stores.iter().map(|store| store.entry().entries).sum();
         let mut sorter = Sorter::new(self, to_sort, plan.mean_bytes);
         for (age, store) in (0..).zip(&partition.hash_stores) {
-            let mut walk = store.walk(Purpose::Compaction);
-            while let Some((_, entry)) = walk.next()? {
+            let mut scan = store.scan(Purpose::Compaction);
+            while let Some((_, entry)) = scan.next()? {
                 let Some((op, len)) = item::first(entry) else { continue };
                 sorter.add(keys.hash(op.key()), age, &entry[..len])?;
             }
@@ -120,11 +120,11 @@ impl Inner {
         let vfs = self.vfs.as_ref();
         let mut writer = SortedStoreWriter::create(vfs, number, plan, &self.env.rate)?;
         let now = self.env.clock.now();
-        let (mut group, mut seen) = (Group::default(), 0u64);
+        let (mut group, mut read) = (Group::default(), 0u64);
         while let Some((hash, _, entry)) = merged.next()? {
-            seen += 1;
-            if seen.is_multiple_of(LOOK_UP_EVERY) {
-                self.merge_rate.take(LOOK_UP_EVERY);
+            read += 1;
+            if read.is_multiple_of(CHECK_INTERVAL) {
+                self.merge_rate.take(CHECK_INTERVAL);
                 self.background.check_cancelled()?;
             }
             if group.hash != Some(hash) && !group.write(&mut writer, now)? {
@@ -135,10 +135,10 @@ impl Inner {
         if !group.write(&mut writer, now)? {
             return Ok(None);
         }
-        self.counters.merged_in.fetch_add(seen, Relaxed);
-        let made = writer.finish()?;
+        self.counters.merged_in.fetch_add(read, Relaxed);
+        let written = writer.finish()?;
         let partition = plan.partition;
-        Ok(Some(made.map(|(bytes, entries)| StoreEntry { partition, number, bytes, entries })))
+        Ok(Some(written.map(|(bytes, entries)| StoreEntry { partition, number, bytes, entries })))
     }
 
     fn plan(&self, at: u32, partition: &Partition) -> Plan {
@@ -151,17 +151,17 @@ impl Inner {
             }
         };
         for store in &partition.hash_stores {
-            let (shape, entry) = (store.shape(), store.entry());
+            let (meta, entry) = (store.meta(), store.entry());
             expected += entry.entries;
-            // Empty slots do not count.
+            // Without the empty slots.
             bytes += (u128::from(entry.bytes) * u128::from(entry.entries)
-                / u128::from(shape.slots.max(1))) as u64;
-            widen(shape.lengths);
+                / u128::from(meta.slots.max(1))) as u64;
+            widen(meta.lengths);
         }
         if let Some(store) = &partition.sorted {
             expected += store.entry().entries;
             bytes += store.entry().bytes;
-            widen(store.shape().lengths);
+            widen(store.meta().lengths);
         }
         let one_length = lengths.filter(|(low, high)| low == high).map(|(length, _)| length);
         let mean_bytes = one_length.map_or(bytes / expected.max(1), u64::from).max(1);
@@ -170,24 +170,24 @@ impl Inner {
             partition: at,
             keys: self.versions.keys(),
             expected,
-            hashes_a_block: fit.clamp(1, MOST_HASHES_A_BLOCK) as u32,
+            hashes_per_block: fit.clamp(1, MAX_HASHES_PER_BLOCK) as u32,
             one_length,
             mean_bytes,
         }
     }
 }
 
-/// The entries of one hash, the youngest of each key; nearly always of one key.
+/// The entries of one hash, the youngest of each key; nearly always one key.
 #[derive(Default)]
 struct Group {
     hash: Option<HashKey>,
     bytes: Vec<u8>,
-    /// Where each entry ends.
+    /// The end of each entry in `bytes`.
     ends: Vec<usize>,
 }
 
 impl Group {
-    /// Adds an entry older than those before, unless its key is there.
+    /// Adds an entry that is older than those before, unless its key is present.
     fn add(&mut self, hash: HashKey, entry: &[u8]) {
         self.hash = Some(hash);
         let key = |entry| item::first(entry).map(|(op, _)| op.key());
@@ -202,7 +202,7 @@ impl Group {
         starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
     }
 
-    /// Writes what stays of the group, and begins the next. `false`: the writer's plan does not hold.
+    /// Writes the live entries and clears the group. `false`: they do not fit the writer's plan.
     fn write(&mut self, writer: &mut SortedStoreWriter<'_>, now: Timestamp) -> Result<bool> {
         let Some(hash) = self.hash.take() else { return Ok(true) };
         let is_live = |entry: &&[u8]| match item::first(entry) {
@@ -210,9 +210,9 @@ impl Group {
             _ => false,
         };
         let live: Vec<&[u8]> = self.entries().filter(is_live).collect();
-        let holds = live.is_empty() || writer.add(&hash, &live)?;
+        let fits = live.is_empty() || writer.add(&hash, &live)?;
         self.bytes.clear();
         self.ends.clear();
-        Ok(holds)
+        Ok(fits)
     }
 }

@@ -1,15 +1,13 @@
-//! A sorted run: entries of a merge that did not fit in memory, on the medium for its duration.
+//! A sorted run: entries of a merge that exceed its memory, on disk while it runs.
 //!
 //! ```text
 //! run   := chunk*                                                             little endian
-//! chunk := len:u32  crc32c:u32  entry*[len]     the checksum from file number, place and entries
+//! chunk := len:u32  crc32c:u32  entry*[len]       checksum of file number, offset and entries
 //! entry := age:u32  len:u32  operation
 //! ```
 //!
-//! No run outlives its merge: it is removed with its last handle, and at open if power went off. So
-//! the format has no version, and nothing of it is ever synced.
-//!
-//! Source: ours.
+//! A run is removed when its last handle is dropped, or at open after a crash. So the format has no
+//! version, and runs are never synced.
 
 use std::sync::Arc;
 
@@ -21,12 +19,12 @@ use super::sort::Age;
 use crate::file::{Fields, FileSum, FileWriter};
 use crate::names::Kind;
 
-/// A chunk is ended by the entry that brings it to this many bytes.
+/// A chunk ends with the entry that brings it to this many bytes.
 pub(super) const CHUNK_BYTES: usize = 64 << 10;
 /// Bytes before a chunk's entries, and before an entry's operation.
-const HEAD: usize = 8;
+const HEADER_BYTES: usize = 8;
 
-/// A run that was written; its file goes with it.
+/// A complete run; dropping it removes its file.
 pub(super) struct Run {
     vfs: Arc<dyn Vfs>,
     file: Arc<dyn File>,
@@ -97,29 +95,29 @@ impl Drop for Run {
     }
 }
 
-/// Walks a run.
+/// Iterates over the entries of a run.
 pub(super) struct RunReader {
     run: Run,
-    /// Where the next chunk begins in the file.
+    /// The file offset of the next chunk.
     next_chunk: u64,
     chunk: Vec<u8>,
-    /// Where the next entry begins in the chunk.
+    /// The offset of the next entry in the chunk.
     at: usize,
     entry: std::ops::Range<usize>,
 }
 
 impl RunReader {
-    /// Moves to the next entry; its age.
+    /// Moves to the next entry; returns its age.
     pub(super) fn next(&mut self) -> Result<Option<Age>> {
         if self.at == self.chunk.len() && !self.load()? {
             return Ok(None);
         }
-        let head = self.chunk.get(self.at..self.at + HEAD);
-        let (age, len) = head.map_or((0, u32::MAX), |head| {
-            let mut fields = Fields(head);
+        let header = self.chunk.get(self.at..self.at + HEADER_BYTES);
+        let (age, len) = header.map_or((0, u32::MAX), |header| {
+            let mut fields = Fields(header);
             (fields.u32(), fields.u32())
         });
-        let start = self.at + HEAD;
+        let start = self.at + HEADER_BYTES;
         self.at = start + len as usize;
         if self.at > self.chunk.len() {
             return Err(self.run.corruption(self.next_chunk, "a chunk is malformed"));
@@ -128,7 +126,7 @@ impl RunReader {
         Ok(Some(age))
     }
 
-    /// The operation under the reader.
+    /// The operation of the current entry.
     pub(super) fn entry(&self) -> &[u8] {
         &self.chunk[self.entry.clone()]
     }
@@ -139,11 +137,11 @@ impl RunReader {
             return Ok(false);
         }
         let purpose = Purpose::Compaction;
-        let mut head = [0; HEAD];
-        self.run.file.read_at(self.next_chunk, &mut head, purpose)?;
-        let mut fields = Fields(&head);
+        let mut header = [0; HEADER_BYTES];
+        self.run.file.read_at(self.next_chunk, &mut header, purpose)?;
+        let mut fields = Fields(&header);
         let (len, crc) = (fields.u32(), fields.u32());
-        let start = self.next_chunk + HEAD as u64;
+        let start = self.next_chunk + HEADER_BYTES as u64;
         if start + u64::from(len) > self.run.bytes {
             return Err(self.run.corruption(self.next_chunk, "a chunk is cut off"));
         }

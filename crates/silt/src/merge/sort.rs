@@ -1,19 +1,20 @@
-//! Sorting the entries of HashStores by hash, in bounded memory, and merging them with a SortedStore.
+//! External sort: orders the entries of HashStores by hash in bounded memory, and merges them with
+//! a SortedStore.
 //!
 //! ```text
-//!   entries ─▶ buffer, sort_bytes at most ─ full ─▶ sorted run on the medium ─┐
-//!                    └─ the last one stays in memory ────────────────────────┼─▶ heap ─▶ in order
-//!   SortedStore ─ in order already ──────────────────────────────────────────┘
+//!   entries ─▶ buffer of up to sort_bytes ─ full ─▶ sorted run on disk ─┐
+//!                    └─ the last one stays in memory ───────────────────┼─▶ heap ─▶ in order
+//!   SortedStore ─ already in order ─────────────────────────────────────┘
 //! ```
 //!
-//! As many runs as may be read at once are first merged into one of the next tier, so that what their
-//! readers hold is bounded, too: with the default of 64 MiB that begins at 32 GiB of HashStores.
+//! When a tier has the maximum number of runs, they are merged into one run of the next tier, which
+//! bounds the memory of their readers. With the default of 64 MiB this begins at 32 GiB of
+//! HashStores.
 //!
-//! Invariant: entries come out by hash, those of one hash from the youngest to the oldest. Memory is
-//! `sort_bytes` and half as much for each tier, and a few times the largest entry, whatever there is
-//! to sort.
+//! Invariant: entries come out by hash, and those of one hash from the youngest to the oldest.
+//! Memory is bounded by `sort_bytes`, half of that per tier, and a few times the largest entry.
 //!
-//! Source: ours; the thesis uses a commercial sorting program here (section 2.5).
+//! The thesis uses a commercial sorting program here (section 2.5).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,75 +23,75 @@ use std::sync::atomic::Ordering::Relaxed;
 use siltstone_engine::{Purpose, Result};
 use siltstone_structures::HashKey;
 
-use super::LOOK_UP_EVERY;
+use super::CHECK_INTERVAL;
 use super::run::{CHUNK_BYTES, Run, RunReader, RunWriter};
 use crate::engine::Inner;
 use crate::item;
-use crate::sorted_store::{SortedStore, Walk};
+use crate::sorted_store::{Scan, SortedStore};
 
-/// How young an entry is among those of its hash: 0 is the youngest.
+/// The age of an entry among those of its hash; 0 is the youngest.
 pub(super) type Age = u32;
 
-/// Where an entry lies in the buffer.
-struct Place {
+/// An entry in the buffer.
+struct BufferedEntry {
     hash: HashKey,
     age: Age,
     at: usize,
     len: u32,
 }
 
-/// Takes entries in any order.
+/// Sorts entries that arrive in any order.
 pub(super) struct Sorter<'a> {
     inner: &'a Inner,
-    /// Neither grows while it is filled: a vector that does has more than it shows.
+    /// Both are allocated once, because a vector that grows by doubling would exceed the limit.
     bytes: Vec<u8>,
-    places: Vec<Place>,
-    /// Runs by tier; one of the next tier holds what as many as may be of this one held.
+    entries: Vec<BufferedEntry>,
+    /// Runs by tier. A run of the next tier is the merge of all runs of a full tier.
     runs: Vec<Vec<Run>>,
 }
 
 impl<'a> Sorter<'a> {
-    /// A sorter for about so many entries of about so many bytes.
+    /// A sorter for about `expected` entries of `mean_bytes` bytes.
     pub(super) fn new(inner: &'a Inner, expected: u64, mean_bytes: u64) -> Self {
-        let a_place = size_of::<Place>() as u64;
-        let most = inner.options.sort_bytes;
-        // One more, so that a guess that is right is enough.
-        let places = (most / (mean_bytes + a_place)).clamp(1, expected + 1);
-        let bytes = most.saturating_sub(places * a_place).min((expected + 1) * mean_bytes);
+        let entry_bytes = size_of::<BufferedEntry>() as u64;
+        let limit = inner.options.sort_bytes;
+        // One more than expected, so that an exact estimate suffices.
+        let entries = (limit / (mean_bytes + entry_bytes)).clamp(1, expected + 1);
+        let bytes = limit.saturating_sub(entries * entry_bytes).min((expected + 1) * mean_bytes);
         Sorter {
             inner,
             bytes: Vec::with_capacity(bytes as usize),
-            places: Vec::with_capacity(places as usize),
+            entries: Vec::with_capacity(entries as usize),
             runs: Vec::new(),
         }
     }
 
     pub(super) fn add(&mut self, hash: HashKey, age: Age, entry: &[u8]) -> Result<()> {
-        let is_full = self.places.len() == self.places.capacity()
+        let is_full = self.entries.len() == self.entries.capacity()
             || self.bytes.len() + entry.len() > self.bytes.capacity();
-        if is_full && !self.places.is_empty() {
+        if is_full && !self.entries.is_empty() {
             self.spill()?;
         }
         let at = self.bytes.len();
         self.bytes.extend_from_slice(entry);
-        self.places.push(Place { hash, age, at, len: entry.len() as u32 });
+        self.entries.push(BufferedEntry { hash, age, at, len: entry.len() as u32 });
         Ok(())
     }
 
     fn sort(&mut self) {
-        self.places.sort_unstable_by_key(|place| (place.hash, place.age));
+        self.entries.sort_unstable_by_key(|entry| (entry.hash, entry.age));
     }
 
-    /// Writes the buffer to a run.
+    /// Sorts the buffer and writes it to a run.
     fn spill(&mut self) -> Result<()> {
         self.sort();
         let mut writer = self.writer()?;
-        for place in &self.places {
-            writer.add(place.age, &self.bytes[place.at..place.at + place.len as usize])?;
+        for entry in &self.entries {
+            writer.add(entry.age, &self.bytes[entry.at..entry.at + entry.len as usize])?;
         }
         self.add_run(0, writer)?;
         self.bytes.clear();
-        self.places.clear();
+        self.entries.clear();
         Ok(())
     }
 
@@ -99,22 +100,23 @@ impl<'a> Sorter<'a> {
         RunWriter::create(&self.inner.vfs, number, &self.inner.env.rate)
     }
 
-    /// Ends a run of a tier, and merges the tier's runs into one if there are as many as may be.
+    /// Adds a run to a tier, and merges the tier's runs into one of the next tier if it is full.
     fn add_run(&mut self, tier: usize, writer: RunWriter) -> Result<()> {
         let run = writer.finish()?;
         self.inner.counters.run_bytes.fetch_add(run.bytes(), Relaxed);
         self.runs.resize_with(self.runs.len().max(tier + 1), Vec::new);
         self.runs[tier].push(run);
-        if self.runs[tier].len() < self.most_runs() {
+        if self.runs[tier].len() < self.max_runs() {
             return Ok(());
         }
         let full = std::mem::take(&mut self.runs[tier]);
-        let mut merged = Merged::new(self.inner, full.into_iter().map(Source::run).collect())?;
-        let (mut writer, mut seen) = (self.writer()?, 0u64);
+        let mut merged =
+            MergedEntries::new(self.inner, full.into_iter().map(SortedInput::run).collect())?;
+        let (mut writer, mut read) = (self.writer()?, 0u64);
         while let Some((_, age, entry)) = merged.next()? {
             writer.add(age, entry)?;
-            seen += 1;
-            if seen.is_multiple_of(LOOK_UP_EVERY) {
+            read += 1;
+            if read.is_multiple_of(CHECK_INTERVAL) {
                 self.inner.background.check_cancelled()?;
             }
         }
@@ -122,51 +124,51 @@ impl<'a> Sorter<'a> {
         self.add_run(tier + 1, writer)
     }
 
-    /// The runs of a tier that are merged: their readers have half of the buffer's memory.
-    fn most_runs(&self) -> usize {
+    /// The maximum number of runs per tier: their readers take half of the buffer's memory.
+    fn max_runs(&self) -> usize {
         (self.inner.options.sort_bytes / (2 * CHUNK_BYTES as u64)).max(4) as usize
     }
 
-    /// All entries and those of `store`, the oldest of all, in order.
-    pub(super) fn finish(mut self, store: Option<&'a SortedStore>) -> Result<Merged<'a>> {
+    /// Ends the input; iterates over all entries and those of `store`, the oldest, in order.
+    pub(super) fn finish(mut self, store: Option<&'a SortedStore>) -> Result<MergedEntries<'a>> {
         self.sort();
         let runs = std::mem::take(&mut self.runs).into_iter().flatten();
-        let mut sources: Vec<Source<'a>> = runs.map(Source::run).collect();
-        sources.push(Source::Memory { bytes: self.bytes, places: self.places, next: 0 });
-        sources.extend(store.map(|store| Source::Store {
-            walk: store.walk(Purpose::Compaction),
+        let mut inputs: Vec<SortedInput<'a>> = runs.map(SortedInput::run).collect();
+        inputs.push(SortedInput::Memory { bytes: self.bytes, entries: self.entries, next: 0 });
+        inputs.extend(store.map(|store| SortedInput::Store {
+            scan: store.scan(Purpose::Compaction),
             entry: Vec::new(),
         }));
-        Merged::new(self.inner, sources)
+        MergedEntries::new(self.inner, inputs)
     }
 }
 
-/// A sorted list of entries, standing on one.
-enum Source<'a> {
-    Memory { bytes: Vec<u8>, places: Vec<Place>, next: usize },
+/// A sorted input, positioned at an entry.
+enum SortedInput<'a> {
+    Memory { bytes: Vec<u8>, entries: Vec<BufferedEntry>, next: usize },
     Run(RunReader),
-    Store { walk: Walk<&'a SortedStore>, entry: Vec<u8> },
+    Store { scan: Scan<&'a SortedStore>, entry: Vec<u8> },
 }
 
-impl Source<'_> {
+impl SortedInput<'_> {
     fn run(run: Run) -> Self {
-        Source::Run(run.read())
+        SortedInput::Run(run.read())
     }
 }
 
-/// The entries of all sources in order.
-pub(super) struct Merged<'a> {
+/// A k-way merge of sorted inputs.
+pub(super) struct MergedEntries<'a> {
     inner: &'a Inner,
-    sources: Vec<Source<'a>>,
+    inputs: Vec<SortedInput<'a>>,
     heap: BinaryHeap<Reverse<(HashKey, Age, usize)>>,
-    /// The source whose entry was handed out last.
-    taken: Option<usize>,
+    /// The input of the entry that `next` returned last.
+    current: Option<usize>,
 }
 
-impl<'a> Merged<'a> {
-    fn new(inner: &'a Inner, sources: Vec<Source<'a>>) -> Result<Self> {
-        let mut merged = Merged { inner, sources, heap: BinaryHeap::new(), taken: None };
-        for at in 0..merged.sources.len() {
+impl<'a> MergedEntries<'a> {
+    fn new(inner: &'a Inner, inputs: Vec<SortedInput<'a>>) -> Result<Self> {
+        let mut merged = MergedEntries { inner, inputs, heap: BinaryHeap::new(), current: None };
+        for at in 0..merged.inputs.len() {
             merged.advance(at)?;
         }
         Ok(merged)
@@ -174,36 +176,36 @@ impl<'a> Merged<'a> {
 
     /// The next entry, its hash and its age.
     pub(super) fn next(&mut self) -> Result<Option<(HashKey, Age, &[u8])>> {
-        if let Some(at) = self.taken.take() {
+        if let Some(at) = self.current.take() {
             self.advance(at)?;
         }
         let Some(Reverse((hash, age, at))) = self.heap.pop() else { return Ok(None) };
-        self.taken = Some(at);
-        let entry = match &self.sources[at] {
-            Source::Memory { bytes, places, next } => {
-                let place = &places[next - 1];
-                &bytes[place.at..place.at + place.len as usize]
+        self.current = Some(at);
+        let entry = match &self.inputs[at] {
+            SortedInput::Memory { bytes, entries, next } => {
+                let entry = &entries[next - 1];
+                &bytes[entry.at..entry.at + entry.len as usize]
             }
-            Source::Run(run) => run.entry(),
-            Source::Store { entry, .. } => entry,
+            SortedInput::Run(run) => run.entry(),
+            SortedInput::Store { entry, .. } => entry,
         };
         Ok(Some((hash, age, entry)))
     }
 
-    /// Moves a source to its next entry, and enters it into the heap.
+    /// Moves an input to its next entry, and pushes that onto the heap.
     fn advance(&mut self, at: usize) -> Result<()> {
         let keys = self.inner.versions.keys();
         let hash_of = |entry: &[u8]| item::first(entry).map(|(op, _)| keys.hash(op.key()));
-        let head = match &mut self.sources[at] {
-            Source::Memory { places, next, .. } => {
+        let head = match &mut self.inputs[at] {
+            SortedInput::Memory { entries, next, .. } => {
                 *next += 1;
-                places.get(*next - 1).map(|place| (place.hash, place.age))
+                entries.get(*next - 1).map(|entry| (entry.hash, entry.age))
             }
-            Source::Run(run) => match run.next()? {
+            SortedInput::Run(run) => match run.next()? {
                 Some(age) => hash_of(run.entry()).map(|hash| (hash, age)),
                 None => None,
             },
-            Source::Store { walk, entry } => match walk.next()? {
+            SortedInput::Store { scan, entry } => match scan.next()? {
                 Some(bytes) => {
                     entry.clear();
                     entry.extend_from_slice(bytes);

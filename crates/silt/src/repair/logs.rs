@@ -47,7 +47,7 @@ impl Repair<'_> {
             // Behind the table's own logs, what a repair that lost power had copied of them.
             let own = self.own_logs(&logs)?;
             let copied = logs.split_off(own);
-            self.aside.extend(copied.into_iter().filter_map(|log| log.file));
+            self.damaged_files.extend(copied.into_iter().filter_map(|log| log.file));
         }
         let first = self.new_number();
         let mut chain = WalWriter::create(self.vfs, first, Link::default())?;
@@ -62,7 +62,7 @@ impl Repair<'_> {
         }
         // Synced, so that the logs before may go; not sealed, for no close has been here.
         chain.sync()?;
-        self.aside.extend(logs.into_iter().filter_map(|log| log.file));
+        self.damaged_files.extend(logs.into_iter().filter_map(|log| log.file));
         state.first_log = Some(first);
         Ok(())
     }

@@ -1,27 +1,22 @@
-//! Makes a damaged table open again, with all that can be read.
+//! Repair: rebuilds a damaged table from everything that can be read.
 //!
-//! 1. The manifest is read. If it does not hold, or names files that are missing while others are
-//!    there
-//!    that it does not name, the footers of the stores tell what it
-//!    said: of a partition the HashStores that are there, by their numbers, over the newest SortedStore.
-//!    HashStores of a merge that was not cleaned up may then show deleted keys again, and the report
-//!    says so.
-//! 2. Each store is read whole. What can be read of a damaged one makes a new store in its place
+//! 1. Read the manifest. If it is damaged, or names missing files while stores exist that it does
+//!    not name, reconstruct its content from the footers of the stores: per partition all
+//!    HashStores in the order of their numbers, over the newest SortedStore. HashStores left over
+//!    from a merge may then make deleted keys reappear; the report says so.
+//! 2. Read each store completely. The readable part of a damaged one becomes a new store
 //!    (`salvage`), even without its footer.
-//! 3. The chain of logs is read. If anything of it does not hold, every whole record of each log,
-//!    behind
-//!    damage, too, makes a new chain (`logs`).
-//! 4. A new manifest names the result. Damaged files stay beside it under `*.damaged`.
+//! 3. Read the chain of logs. If any of it is damaged, copy every whole record of each log, also
+//!    those after the damage, to a new chain (`logs`).
+//! 4. Write a new manifest that names the result. Keep damaged files beside it as `*.damaged`.
 //!
-//! A repair that loses power is begun again and saves the same: until the new manifest is in force files
-//! stay as they are. Where there is none, what the footers tell makes one first, before there are new
-//! stores whose numbers would pass them off as younger.
+//! A repair that is interrupted by a power cut can be repeated and saves the same entries: no file
+//! is changed until the new manifest is in force. If there is no manifest, the reconstructed one is
+//! written first, before there are new stores whose numbers would make them look newer.
 //!
-//! Filters and indexes are made again from the data, as opening does.
+//! Filters and indexes are rebuilt from data, as at open.
 //!
-//! Every loss is reported by file and bytes. Nothing is deleted. The table must not be open.
-//!
-//! Source: ours; the order of steps is that of the house's tree.
+//! The report has every loss by file and bytes. No file is deleted. The table must not be open.
 
 mod logs;
 mod salvage;
@@ -34,21 +29,27 @@ use siltstone_table::{FileNumbers, LogSalvage, Manifest, aside, salvage_chain};
 use siltstone_vfs::Vfs;
 
 use crate::hash_store::HashStore;
-use crate::keys::Keys;
+use crate::keys::KeyHasher;
 use crate::names::{self, Kind};
 use crate::options::Options;
 use crate::sorted_store::SortedStore;
 use crate::version::{ENGINE, Edit, StoreEntry, fold};
 use salvage::Salvage;
 
-/// Rebuilds what can be saved of a damaged table.
+/// Rebuilds a damaged table from everything that can be read.
 ///
 /// # Errors
-/// Failures of the medium, and files of a newer format. Damage is not an error here.
+/// I/O errors, and files of a newer format. Damage is not an error here.
 pub fn repair(vfs: &Arc<dyn Vfs>) -> Result<RepairReport> {
-    let (report, aside) = Default::default();
-    let mut repair =
-        Repair { vfs, report, next_file: 1, has_changed: false, is_manifest_sound: false, aside };
+    let (report, damaged_files) = Default::default();
+    let mut repair = Repair {
+        vfs,
+        report,
+        next_file: 1,
+        has_changed: false,
+        is_manifest_intact: false,
+        damaged_files,
+    };
     repair.run()?;
     Ok(repair.report)
 }
@@ -57,12 +58,12 @@ struct Repair<'a> {
     vfs: &'a Arc<dyn Vfs>,
     report: RepairReport,
     next_file: u64,
-    /// Something of what the manifest says is no longer so.
+    /// Whether the result differs from the manifest.
     has_changed: bool,
-    /// The manifest that is there holds, and can be written anew.
-    is_manifest_sound: bool,
-    /// Files to be set aside once the new manifest is in force.
-    aside: BTreeSet<String>,
+    /// Whether the present manifest is undamaged and can be rewritten.
+    is_manifest_intact: bool,
+    /// Files to be quarantined once the new manifest is in force.
+    damaged_files: BTreeSet<String>,
 }
 
 impl Repair<'_> {
@@ -74,17 +75,17 @@ impl Repair<'_> {
         let is_known = known.is_some();
         let mut known = match known {
             Some(state) => state,
-            None => self.guess(&numbered)?,
+            None => self.reconstruct_manifest(&numbered)?,
         };
-        // What no table can have come to is no use.
+        // Ignore a file number that no table can have reached.
         let next = FileNumbers::of_manifest(known.next_file).map_or(1, |numbers| numbers.next());
         self.next_file = self.next_file.max(next);
         let keys =
-            known.keys.unwrap_or(Keys { seed: 0, partitions: Options::default().partitions });
+            known.keys.unwrap_or(KeyHasher { seed: 0, partitions: Options::default().partitions });
         if !is_known {
             self.has_changed = true;
             known.keys = Some(keys);
-            self.begin_manifest(&known)?;
+            self.write_first_manifest(&known)?;
         }
         let mut state = Edit { keys: Some(keys), first_log: known.first_log, ..Edit::default() };
         for entry in known.hash_stores {
@@ -102,7 +103,7 @@ impl Repair<'_> {
         }
     }
 
-    /// What the manifest says; `None`, and a loss in the report, if it does not hold.
+    /// The content of the manifest; `None`, and a loss in the report, if it is damaged or outdated.
     fn read_manifest(&mut self, numbered: &[(Kind, u64)]) -> Result<Option<Edit>> {
         let rescued = Manifest::rescue(self.vfs, ENGINE)?;
         let edit = match rescued.edits.as_ref().map(|edits| fold(edits)) {
@@ -113,41 +114,41 @@ impl Repair<'_> {
         if let Some(edit) = edit
             && !self.is_superseded(&edit, numbered)?
         {
-            self.is_manifest_sound = rescued.damage.is_none() && !rescued.is_torn;
-            self.has_changed = !self.is_manifest_sound;
+            self.is_manifest_intact = rescued.damage.is_none() && !rescued.is_torn;
+            self.has_changed = !self.is_manifest_intact;
             if let Some((file, reason)) = rescued.damage {
                 self.report.note(format!(
-                    "{file} is damaged ({reason}): the newest manifest is read, and holds"
+                    "{file} is damaged ({reason}): the newest manifest is undamaged and is used"
                 ));
             }
             return Ok(Some(edit));
         }
         let (file, reason) = rescued.damage.unwrap_or_else(|| {
-            let reason = "it does not fit the files that are there".to_owned();
+            let reason = "it does not match the files in the directory".to_owned();
             (rescued.name.unwrap_or_else(|| "MANIFEST".to_owned()), reason)
         });
         self.report.note(format!(
-            "the manifest does not hold ({file}: {reason}): all stores are taken as they are numbered, \
-             and all logs as the newest"
+            "the manifest is unusable ({file}: {reason}): stores are ordered by their numbers, and \
+             all logs are newer than the stores"
         ));
         self.report.lose(Loss::order(file));
         Ok(None)
     }
 
-    /// Whether the manifest is of before the files that are there: it names some that are missing,
-    /// and does not name all stores. An older copy would say so, or one that lost its end.
+    /// Whether the manifest is older than the files in the directory, i.e. an old copy, or one that
+    /// lost its end: it names missing files, and does not name all stores.
     fn is_superseded(&self, known: &Edit, numbered: &[(Kind, u64)]) -> Result<bool> {
         let hash = known.hash_stores.iter().map(|entry| (Kind::HashStore, entry.number));
         let sorted = known.sorted_stores.iter().map(|entry| (Kind::SortedStore, entry.number));
         let named: BTreeSet<(Kind, u64)> = hash.chain(sorted).collect();
         let is_store = |kind: Kind| matches!(kind, Kind::HashStore | Kind::SortedStore);
-        let has_others = numbered.iter().any(|file| is_store(file.0) && !named.contains(file));
-        let is_lacking = || named.iter().any(|file| !numbered.contains(file));
+        let has_unnamed = numbered.iter().any(|file| is_store(file.0) && !named.contains(file));
+        let lacks_a_store = || named.iter().any(|file| !numbered.contains(file));
         let lacks_a_log = || -> Result<bool> {
             let logs = self.chain(known.first_log, known.sealed_log)?;
             Ok(logs.iter().any(|log| log.file.is_none()))
         };
-        Ok(has_others && (is_lacking() || lacks_a_log()?))
+        Ok(has_unnamed && (lacks_a_store() || lacks_a_log()?))
     }
 
     fn chain(
@@ -158,12 +159,12 @@ impl Repair<'_> {
         salvage_chain(self.vfs.as_ref(), Some(first_log.unwrap_or(0)), sealed_log, None)
     }
 
-    /// What the manifest may have said, by the footers of the stores that are there.
-    fn guess(&mut self, numbered: &[(Kind, u64)]) -> Result<Edit> {
+    /// Reconstructs the content of the manifest from the footers of the stores.
+    fn reconstruct_manifest(&mut self, numbered: &[(Kind, u64)]) -> Result<Edit> {
         let logs = numbered.iter().filter(|(kind, _)| *kind == Kind::Log);
         let first_log = Some(logs.map(|&(_, number)| number).min().unwrap_or(0));
         let mut state = Edit { first_log, ..Edit::default() };
-        let mut nameless = Vec::new();
+        let mut without_footer = Vec::new();
         let mut stores: Vec<(Kind, u64)> = numbered.to_vec();
         stores.sort_unstable_by_key(|&(_, number)| number);
         for (kind, number) in stores {
@@ -181,18 +182,18 @@ impl Repair<'_> {
                         _ => state.sorted_stores.push(entry),
                     }
                 }
-                Err(error) if error.is_corruption() => nameless.push((kind, number)),
+                Err(error) if error.is_corruption() => without_footer.push((kind, number)),
                 Err(other) => return Err(other),
             }
         }
-        for (kind, number) in nameless {
+        for (kind, number) in without_footer {
             let partition = match state.keys {
                 Some(keys) => self.partition_of(kind, number, keys)?,
                 None => None,
             };
             let Some(partition) = partition else {
                 let name = kind.name(number);
-                self.report.note(format!("{name}: nothing in it tells whose it is"));
+                self.report.note(format!("{name}: its partition cannot be determined"));
                 self.report.lose(Loss::entries(&name, 0..u64::MAX));
                 aside::leave(self.vfs.as_ref(), &name)?;
                 continue;
@@ -204,15 +205,15 @@ impl Repair<'_> {
             }
         }
         state.hash_stores.sort_unstable_by_key(|entry| entry.number);
-        // A SortedStore holds what the ones before it held.
+        // A SortedStore contains the entries of its predecessors.
         state.sorted_stores.sort_unstable_by_key(|entry| (entry.partition, entry.number));
-        let of_all = std::mem::take(&mut state.sorted_stores);
-        for (at, &entry) in of_all.iter().enumerate() {
-            match of_all.get(at + 1).filter(|next| next.partition == entry.partition) {
+        let all = std::mem::take(&mut state.sorted_stores);
+        for (at, &entry) in all.iter().enumerate() {
+            match all.get(at + 1).filter(|next| next.partition == entry.partition) {
                 None => state.sorted_stores.push(entry),
                 Some(next) => {
-                    let (old, new) = (names_of(entry), names_of(*next));
-                    self.report.note(format!("{old} is of before {new}: kept as {old}.damaged"));
+                    let (old, new) = (sorted_store_name(entry), sorted_store_name(*next));
+                    self.report.note(format!("{old} is older than {new}: kept as {old}.damaged"));
                     aside::leave(self.vfs.as_ref(), &old)?;
                 }
             }
@@ -220,8 +221,8 @@ impl Repair<'_> {
         Ok(state)
     }
 
-    /// The partition of a store whose footer is gone, by what can be read of it.
-    fn partition_of(&self, kind: Kind, number: u64, keys: Keys) -> Result<Option<u32>> {
+    /// The partition of a store without a footer, from a readable entry.
+    fn partition_of(&self, kind: Kind, number: u64, keys: KeyHasher) -> Result<Option<u32>> {
         let mut partition = None;
         self.salvage(kind, number, |key, _| {
             partition = partition.or(Some(keys.partition(&keys.hash(key)) as u32));
@@ -230,9 +231,14 @@ impl Repair<'_> {
         Ok(partition)
     }
 
-    /// A store as the new manifest names it: as it is if it is sound, else one of what can be read of
-    /// it; `None` if that is nothing.
-    fn check(&mut self, kind: Kind, entry: StoreEntry, keys: Keys) -> Result<Option<StoreEntry>> {
+    /// The store for the new manifest: `entry` itself if it is undamaged, else a new store with its
+    /// readable entries; `None` if there are none.
+    fn check(
+        &mut self,
+        kind: Kind,
+        entry: StoreEntry,
+        keys: KeyHasher,
+    ) -> Result<Option<StoreEntry>> {
         let name = kind.name(entry.number);
         let derived = match kind {
             Kind::HashStore => Kind::Filter.name(entry.number),
@@ -243,10 +249,10 @@ impl Repair<'_> {
             Kind::HashStore => {
                 HashStore::open(self.vfs, entry, purpose).and_then(|store| store.verify())
             }
-            _ => SortedStore::open_as_it_is(self.vfs, entry).and_then(|store| {
-                // Without its index it could not be read: it was made again, in memory.
+            _ => SortedStore::open_read_only(self.vfs, entry).and_then(|store| {
+                // An index that was rebuilt in memory is to be rebuilt on disk.
                 match store.warning() {
-                    Some(_) => Err(Error::corruption(&derived, 0, "it does not hold")),
+                    Some(_) => Err(Error::corruption(&derived, 0, "it is damaged")),
                     None => store.verify(),
                 }
             }),
@@ -254,7 +260,7 @@ impl Repair<'_> {
         let (at, reason) = match checked {
             Ok(()) => return Ok(Some(entry)),
             Err(Error::Corruption { file, .. }) if file == derived => {
-                return self.make_again(kind, entry, &derived);
+                return self.rebuild_derived(kind, entry, &derived);
             }
             Err(error) if error.is_not_found() && !self.vfs.exists(&name)? => {
                 self.has_changed = true;
@@ -269,15 +275,15 @@ impl Repair<'_> {
         self.has_changed = true;
         self.report.note(format!("{name} is damaged at byte {at} ({reason})"));
         let saved = self.rebuild(kind, entry, keys)?;
-        self.aside.insert(name);
+        self.damaged_files.insert(name);
         if self.vfs.exists(&derived)? {
-            self.aside.insert(derived);
+            self.damaged_files.insert(derived);
         }
         Ok(saved)
     }
 
-    /// Makes the filter or index of a store again from its data. The damaged one is kept.
-    fn make_again(
+    /// Rebuilds the filter or index of a store from its data, and quarantines the damaged file.
+    fn rebuild_derived(
         &mut self,
         kind: Kind,
         entry: StoreEntry,
@@ -292,12 +298,17 @@ impl Repair<'_> {
             _ => SortedStore::open(self.vfs, entry, purpose).map(drop)?,
         }
         let name = kind.name(entry.number);
-        self.report.note(format!("{derived} does not hold: it is made again from {name}"));
+        self.report.note(format!("{derived} is damaged: it is rebuilt from {name}"));
         Ok(Some(entry))
     }
 
-    /// Writes what can be read of a damaged store to a new one.
-    fn rebuild(&mut self, kind: Kind, entry: StoreEntry, keys: Keys) -> Result<Option<StoreEntry>> {
+    /// Writes the readable entries of a damaged store to a new one.
+    fn rebuild(
+        &mut self,
+        kind: Kind,
+        entry: StoreEntry,
+        keys: KeyHasher,
+    ) -> Result<Option<StoreEntry>> {
         let name = kind.name(entry.number);
         let number = self.new_number();
         let saved = StoreEntry { partition: entry.partition, number, ..entry };
@@ -311,24 +322,24 @@ impl Repair<'_> {
             Kind::HashStore => salvage.write_hash_store(self.vfs, &saved, keys, &items)?,
             _ => salvage.write_sorted_store(self.vfs, &saved, keys, &items)?,
         };
-        // Of a store without its manifest nothing tells how many there were.
+        // Without the manifest the original number of entries is unknown.
         let of = if entry.entries > 0 { format!(" of {}", entry.entries) } else { String::new() };
         self.report
             .note(format!("{name}: {entries}{of} entries saved, the file kept as {name}.damaged"));
         if entries == 0 || entries != entry.entries {
-            for lost in salvage.lost_of(entry.bytes) {
+            for lost in salvage.lost_ranges(entry.bytes) {
                 self.report.lose(Loss::entries(&name, lost));
             }
         }
         Ok((entries > 0).then_some(StoreEntry { bytes, entries, ..saved }))
     }
 
-    /// Reads all that can be read of a store; `each` hears the key and place of every entry.
+    /// Reads the readable part of a store; calls `each` with the key and location of every entry.
     fn salvage(
         &self,
         kind: Kind,
         number: u64,
-        each: impl FnMut(&[u8], salvage::Place) -> Result<()>,
+        each: impl FnMut(&[u8], salvage::EntryLocation) -> Result<()>,
     ) -> Result<Salvage> {
         match kind {
             Kind::HashStore => Salvage::of_hash_store(self.vfs, number, each),
@@ -336,21 +347,21 @@ impl Repair<'_> {
         }
     }
 
-    /// Makes a manifest with this content in the place of the one that does not hold.
-    fn begin_manifest(&mut self, state: &Edit) -> Result<()> {
+    /// Replaces the unusable manifest by one with this content.
+    fn write_first_manifest(&mut self, state: &Edit) -> Result<()> {
         let state = Edit { next_file: Some(self.next_file), ..state.clone() };
         Manifest::replace(self.vfs, ENGINE, &state.encode(), false)?;
-        self.is_manifest_sound = true;
+        self.is_manifest_intact = true;
         self.vfs.sync_dir(Purpose::Maintenance)
     }
 
-    /// Puts a manifest with this content into force, and sets aside what it does without.
+    /// Puts a manifest with this content into force, and quarantines the damaged files.
     fn write_manifest(&mut self, mut state: Edit) -> Result<()> {
         state.next_file = Some(self.next_file);
-        self.aside.iter().try_for_each(|name| aside::keep(self.vfs.as_ref(), name))?;
+        self.damaged_files.iter().try_for_each(|name| aside::keep(self.vfs.as_ref(), name))?;
         self.vfs.sync_dir(Purpose::Maintenance)?;
-        Manifest::replace(self.vfs, ENGINE, &state.encode(), self.is_manifest_sound)?;
-        self.aside.iter().try_for_each(|name| aside::leave(self.vfs.as_ref(), name))?;
+        Manifest::replace(self.vfs, ENGINE, &state.encode(), self.is_manifest_intact)?;
+        self.damaged_files.iter().try_for_each(|name| aside::leave(self.vfs.as_ref(), name))?;
         self.vfs.sync_dir(Purpose::Maintenance)?;
         let (hash, sorted) = (state.hash_stores.len(), state.sorted_stores.len());
         self.report
@@ -364,6 +375,6 @@ impl Repair<'_> {
     }
 }
 
-fn names_of(entry: StoreEntry) -> String {
+fn sorted_store_name(entry: StoreEntry) -> String {
     Kind::SortedStore.name(entry.number)
 }

@@ -1,26 +1,26 @@
-//! Where the blocks of a SortedStore begin.
+//! The start offsets of a SortedStore's blocks.
 //!
 //! ```text
-//!  even     block i begins at i * stride: nothing is kept                entries of one length
+//!  even     block i starts at i * stride: nothing is stored              entries of one length
 //!  listed   Elias-Fano, in units of 64 bytes, relative to the first:
-//!             low   l bits of each start                 l ≈ log2(bytes a block / 64)
-//!             high  the rest, in unary: a 1 for each start, after as many 0 as it is higher
-//!             sample  where in `high` every 64th 1 stands
+//!             low   l bits of each start                 l ≈ log2(bytes per block / 64)
+//!             high  the other bits, in unary: a 1 for each start, after its increase in zeros
+//!             sample  the position in `high` of every 64th 1
 //! ```
 //!
-//! Listed starts take about l + 2 bits a block and half a bit for the samples.
+//! Listed starts take about l + 2 bits per block, plus half a bit for the samples.
 //!
-//! Stored form: `even:u8  stride:u64  blocks:u64  end:u64  low_bits:u8  starts:varint*`, the starts as
-//! differences, so that reading builds and checks the list. It has no checksum; the file has.
+//! Stored form: `even:u8  stride:u64  blocks:u64  end:u64  low_bits:u8  starts:varint*`, the starts
+//! as differences, so that decoding builds and checks the list. The checksum of the file covers it.
 //!
 //! Invariant: starts ascend; `range(i)` ends where `range(i + 1)` begins.
 //!
 //! Source: Elias, "Efficient storage and retrieval by content and address of static files", JACM
-//! 1974; Fano, 1971. The design sheet of SILT asks for it in the place of inlining.
+//! 1974; Fano, 1971.
 
 use siltstone_engine::batch::{read_varint, write_varint};
 
-/// Listed starts are multiples of this.
+/// Listed starts are multiples of this many bytes.
 pub(crate) const UNIT: u64 = 64;
 const SAMPLE: u64 = 64;
 
@@ -28,7 +28,7 @@ const SAMPLE: u64 = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Boundaries {
     blocks: u64,
-    /// Where the last block ends.
+    /// The end of the last block.
     end: u64,
     form: Form,
 }
@@ -39,12 +39,12 @@ enum Form {
     Listed { low_bits: u32, low: Vec<u64>, high: Vec<u64>, samples: Vec<u32> },
 }
 
-/// Takes the starts one by one.
+/// Builds a list from starts in ascending order.
 pub(crate) struct BoundariesBuilder {
     low_bits: u32,
     low: Vec<u64>,
     high: Vec<u64>,
-    /// Bits of `high` so far.
+    /// Bits in `high` so far.
     high_len: u64,
     samples: Vec<u32>,
     blocks: u64,
@@ -52,9 +52,9 @@ pub(crate) struct BoundariesBuilder {
 }
 
 impl BoundariesBuilder {
-    /// A builder for blocks of about so many bytes.
-    pub(crate) fn new(bytes_a_block: u64) -> Self {
-        let low_bits = (bytes_a_block / UNIT).max(1).ilog2();
+    /// A builder for blocks of about `block_bytes` bytes.
+    pub(crate) fn new(block_bytes: u64) -> Self {
+        let low_bits = (block_bytes / UNIT).max(1).ilog2();
         BoundariesBuilder {
             low_bits,
             low: Vec::new(),
@@ -66,7 +66,7 @@ impl BoundariesBuilder {
         }
     }
 
-    /// Adds the next start, a multiple of [`UNIT`] above the one before.
+    /// Adds the next start: a multiple of [`UNIT`], greater than the previous.
     pub(crate) fn push(&mut self, start: u64) {
         debug_assert!(start.is_multiple_of(UNIT) && (self.blocks == 0 || start > self.last));
         let (unit, last) = (start / UNIT, self.last / UNIT);
@@ -82,7 +82,7 @@ impl BoundariesBuilder {
         self.last = start;
     }
 
-    /// The list, of which the last block ends at `end`.
+    /// Ends the list; the last block ends at `end`.
     pub(crate) fn finish(mut self, end: u64) -> Boundaries {
         self.low.shrink_to_fit();
         self.high.shrink_to_fit();
@@ -93,7 +93,7 @@ impl BoundariesBuilder {
 }
 
 impl Boundaries {
-    /// Blocks of `stride` bytes each, the last perhaps of fewer.
+    /// BlockScan of `stride` bytes each; the last may be shorter.
     pub(crate) fn even(blocks: u64, stride: u64, end: u64) -> Self {
         Boundaries { blocks, end, form: Form::Even { stride } }
     }
@@ -102,12 +102,12 @@ impl Boundaries {
         self.blocks
     }
 
-    /// Where the last block ends.
+    /// The end of the last block.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Where a block lies; `None` if there are fewer. Cost: some nanoseconds.
+    /// The byte range of a block; `None` if there are fewer blocks. Cost: some nanoseconds.
     pub(crate) fn range(&self, block: u64) -> Option<(u64, u64)> {
         if block >= self.blocks {
             return None;
@@ -122,7 +122,7 @@ impl Boundaries {
             Form::Listed { low_bits, low, high, samples } => {
                 let mut at = u64::from(samples[(block / SAMPLE) as usize]);
                 let mut left = block % SAMPLE;
-                // Over whole words of ones, then within one.
+                // Skip whole words of ones, then ones within a word.
                 let mut word = high[(at / 64) as usize] >> (at % 64) << (at % 64);
                 while left >= u64::from(word.count_ones()) {
                     left -= u64::from(word.count_ones());
@@ -168,16 +168,16 @@ impl Boundaries {
         }
     }
 
-    /// Reads the stored form; `None` if it is malformed. Memory is bounded by the bytes.
+    /// Decodes the stored form; `None` if it is malformed. The length of `bytes` bounds its memory.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (&is_even, bytes) = bytes.split_first()?;
         let mut fields = crate::file::Fields(bytes.get(..24)?);
         let (stride, blocks, end) = (fields.u64(), fields.u64(), fields.u64());
         let (&low_bits, mut rest) = bytes[24..].split_first()?;
         if is_even == 1 {
-            let most = stride.checked_mul(blocks)?;
-            let is_right = rest.is_empty() && end <= most && (blocks == 0 || most - stride < end);
-            return is_right.then(|| Boundaries::even(blocks, stride, end));
+            let max = stride.checked_mul(blocks)?;
+            let is_valid = rest.is_empty() && end <= max && (blocks == 0 || max - stride < end);
+            return is_valid.then(|| Boundaries::even(blocks, stride, end));
         }
         if is_even != 0 || low_bits > 40 || blocks > rest.len() as u64 {
             return None;
@@ -188,9 +188,9 @@ impl Boundaries {
             let (step, used) = read_varint(rest)?;
             rest = &rest[used..];
             start = start.checked_add(step)?;
-            let is_right = (step > 0) == (block > 0) && start.checked_mul(UNIT)? < end;
-            // So long a gap would take more memory than the bytes that tell it.
-            if !is_right || step >> low_bits > 1 << 24 {
+            let is_valid = (step > 0) == (block > 0) && start.checked_mul(UNIT)? < end;
+            // A longer gap would take more memory than its encoding.
+            if !is_valid || step >> low_bits > 1 << 24 {
                 return None;
             }
             builder.push(start * UNIT);
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn do_starts_come_back_whatever_their_gaps() {
+    fn starts_round_trip_for_all_gap_sizes() {
         for (bytes, spread) in [(64, 3), (4096, 100), (1 << 20, 5), (100, 100_000)] {
             let mut builder = BoundariesBuilder::new(bytes);
             let (mut start, mut starts) = (0, Vec::new());
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn do_listed_blocks_of_4_kib_take_nine_bits_each() {
+    fn listed_blocks_of_4_kib_take_nine_bits_each() {
         let mut builder = BoundariesBuilder::new(4096);
         (0..10_000u64).for_each(|i| builder.push(i * 4096 + i % 7 * 64));
         let bits = builder.finish(1 << 40).memory() * 8;

@@ -2,19 +2,19 @@
 //!
 //! ```text
 //!   key ─ hash ─▶ entropy-coded trie ─▶ block ─▶ boundaries ─▶ one read ─▶ keys compared
-//!                 0.3 to 2.5 bits an entry       none, where entries have one length
+//!                 0.3 to 2.5 bits per entry      none, if entries have one length
 //! ```
 //!
-//! Of the two indexes that `structures` has, the trie was chosen by `siltstone repro run rank-index`
-//! and the table in `structures/src/rank.rs`: where a block holds several entries, as most do, it is
-//! the smaller one, and merges read and write in the order of hashes.
+//! `structures` has two such indexes. The trie was chosen by `siltstone repro run rank-index` and
+//! the table in `structures/src/rank.rs`: it is smaller where a block holds several entries, which
+//! is the usual case, and merges read and write in the order of hashes.
 //!
-//! The index is a file of its own. Damaged or missing, it is made again from the blocks; while
-//! the trie is not in memory, a lookup guesses the block from the hash, which is uniform, and searches
-//! on.
+//! The index is a file of its own. It is rebuilt from the blocks if it is damaged or missing. While
+//! the trie is not loaded, a lookup estimates the block from the hash, which is uniform, and
+//! searches from there.
 //!
-//! Invariant: the trie's block of a stored hash is the one that holds it, and of another hash some
-//! block, so that every lookup that comes here costs one read.
+//! Invariant: the trie maps a stored hash to the block that holds it, and any other hash to some
+//! block, so a lookup costs exactly one read.
 //!
 //! Source: Lim, thesis, sections 2.2.3 and 2.3 (fail-graceful indexing), chapter 3.
 
@@ -24,7 +24,7 @@ mod search;
 mod write;
 
 pub(crate) use boundaries::UNIT as BLOCK_UNIT;
-pub(crate) use format::{CRC as BLOCK_CRC, FOOTER, Shape};
+pub(crate) use format::{CRC as BLOCK_CRC, FOOTER, StoreMeta};
 pub(crate) use write::{Plan, SortedStoreWriter, discard};
 
 use std::ops::Deref;
@@ -38,32 +38,32 @@ use siltstone_vfs::{File, Mode, Vfs};
 
 use crate::file::{FileSum, read_derived, write_derived};
 use crate::item::{self, Item};
-use crate::keys::Keys;
+use crate::keys::KeyHasher;
 use crate::names::Kind;
 use crate::version::StoreEntry;
 use boundaries::{Boundaries, BoundariesBuilder, UNIT};
 use format::CRC;
-use write::{knobs, no_index};
+use write::{index_options, no_index};
 
-/// A walk reads about this many bytes at once.
+/// Bytes that a scan reads at once, about.
 const CHUNK_BYTES: u64 = 256 << 10;
 
-/// An open SortedStore. When the last version that names it is gone and it is obsolete, its files are
-/// removed.
+/// An open SortedStore. Once it is obsolete and the last version that names it is dropped, its
+/// files are removed.
 pub(crate) struct SortedStore {
     vfs: Arc<dyn Vfs>,
     file: Arc<dyn File>,
     entry: StoreEntry,
     name: String,
     sum: FileSum,
-    shape: Shape,
+    meta: StoreMeta,
     boundaries: Boundaries,
-    /// `None` while it is not loaded, and when it was dropped.
+    /// `None` while the trie is not loaded.
     trie: ArcSwapOption<Ect>,
-    /// Why the index had to be made again.
+    /// Why the index was rebuilt.
     warning: OnceLock<String>,
-    /// An index that had to be made again is written.
-    mends: bool,
+    /// Whether a rebuilt index is written.
+    writes_rebuilt: bool,
     obsolete: AtomicBool,
 }
 
@@ -84,26 +84,26 @@ fn parse_index(bytes: &[u8]) -> Option<(Ect, Boundaries)> {
 }
 
 impl SortedStore {
-    /// Opens what `entry` names, without its trie: see [`load`](Self::load). Where entries have many
-    /// lengths the index is read, because without its boundaries no block can be found.
+    /// Opens the store that `entry` names, without its trie: see [`load`](Self::load). If entries
+    /// have several lengths the index is read, because only its boundaries locate the blocks.
     ///
     /// # Errors
-    /// `Corruption` if the file is not what the manifest says; the medium's.
+    /// `Corruption` if the file does not match `entry`; I/O errors.
     pub(crate) fn open(
         vfs: &Arc<dyn Vfs>,
         entry: StoreEntry,
         purpose: Purpose,
     ) -> Result<Arc<Self>> {
-        Self::open_and(true, vfs, entry, purpose)
+        Self::open_with(true, vfs, entry, purpose)
     }
 
-    /// The same, and changes nothing on the medium.
-    pub(crate) fn open_as_it_is(vfs: &Arc<dyn Vfs>, entry: StoreEntry) -> Result<Arc<Self>> {
-        Self::open_and(false, vfs, entry, Purpose::Maintenance)
+    /// As [`open`](Self::open), without writing a rebuilt index.
+    pub(crate) fn open_read_only(vfs: &Arc<dyn Vfs>, entry: StoreEntry) -> Result<Arc<Self>> {
+        Self::open_with(false, vfs, entry, Purpose::Maintenance)
     }
 
-    fn open_and(
-        mends: bool,
+    fn open_with(
+        writes_rebuilt: bool,
         vfs: &Arc<dyn Vfs>,
         entry: StoreEntry,
         purpose: Purpose,
@@ -112,10 +112,10 @@ impl SortedStore {
         let file = vfs.open(&name, Mode::Read)?;
         let sum = FileSum::new(entry.number);
         let (fields, end) = FOOTER.read(file.as_ref(), &name, sum, purpose)?;
-        let shape = Shape::decode(&fields);
-        let told = (entry.partition, entry.entries, entry.bytes);
-        let is_told = (shape.partition, shape.entries, file.len()?) == told;
-        if !is_told || !shape.can_end_at(end) {
+        let meta = StoreMeta::decode(&fields);
+        let named = (entry.partition, entry.entries, entry.bytes);
+        let is_named = (meta.partition, meta.entries, file.len()?) == named;
+        if !is_named || !meta.can_end_at(end) {
             let reason = "the SortedStore is not the one that the manifest names";
             return Err(Error::corruption(name, end, reason));
         }
@@ -125,20 +125,20 @@ impl SortedStore {
             entry,
             name,
             sum,
-            boundaries: Boundaries::even(shape.blocks(), shape.stride(), end),
-            shape,
+            boundaries: Boundaries::even(meta.blocks(), meta.stride(), end),
+            meta,
             trie: ArcSwapOption::empty(),
             warning: OnceLock::new(),
-            mends,
+            writes_rebuilt,
             obsolete: AtomicBool::new(false),
         };
-        if !shape.is_even {
+        if !meta.is_even {
             (_, store.boundaries) = store.read_index(purpose)?;
         }
         Ok(Arc::new(store))
     }
 
-    /// Loads the trie, and makes it again if it is damaged or missing. Lookups go on meanwhile.
+    /// Loads the trie, and rebuilds it if it is damaged or missing. Concurrent lookups continue.
     pub(crate) fn load(&self, purpose: Purpose) -> Result<()> {
         let (trie, _) = self.read_index(purpose)?;
         self.trie.store(Some(Arc::new(trie)));
@@ -154,76 +154,77 @@ impl SortedStore {
         self.trie.load().is_some()
     }
 
-    /// What the index takes in memory at most when it is loaded: 2.5 bits an entry where each is told
-    /// apart and less than one in blocks of eight, with room to spare.
+    /// An upper bound of the index's memory when it is loaded, in bytes: 2.5 bits per entry with
+    /// one entry per block, less than one bit in blocks of eight, plus a margin.
     pub(crate) fn memory_loaded(&self) -> u64 {
-        let share = if self.shape.hashes_a_block < 8 { 2 } else { 6 };
-        self.shape.hashes / share + 256 + self.boundaries.memory()
+        let share = if self.meta.hashes_per_block < 8 { 2 } else { 6 };
+        self.meta.hashes / share + 256 + self.boundaries.memory()
     }
 
-    /// What the store `number` says of itself in its footer, where its blocks end, and how long they
-    /// are if all have one length.
+    /// The entry and the hashing that the footer of store `number` states, the end of its blocks,
+    /// and their size if they all have one.
     ///
     /// # Errors
-    /// `Corruption` if that does not hold; `Refused` for a newer format; the medium's.
+    /// `Corruption` if the footer is damaged; `Refused` for a newer format; I/O errors.
     pub(crate) fn describe(
         vfs: &dyn Vfs,
         number: u64,
-    ) -> Result<(StoreEntry, Keys, u64, Option<u64>)> {
+    ) -> Result<(StoreEntry, KeyHasher, u64, Option<u64>)> {
         let name = Kind::SortedStore.name(number);
         let file = vfs.open(&name, Mode::Read)?;
         let (fields, end) =
             FOOTER.read(file.as_ref(), &name, FileSum::new(number), Purpose::Maintenance)?;
-        let shape = Shape::decode(&fields);
-        let Shape { partition, entries, .. } = shape;
+        let meta = StoreMeta::decode(&fields);
+        let StoreMeta { partition, entries, .. } = meta;
         let entry = StoreEntry { partition, number, bytes: file.len()?, entries };
-        Ok((entry, shape.keys, end, shape.is_even.then(|| shape.stride())))
+        Ok((entry, meta.keys, end, meta.is_even.then(|| meta.stride())))
     }
 
-    /// The index as it is on the medium; made again if that does not hold.
+    /// Reads the index from its file; rebuilds it if that is damaged or missing.
     fn read_index(&self, purpose: Purpose) -> Result<(Ect, Boundaries)> {
         let number = self.entry.number;
         let name = Kind::Index.name(number);
         let read = read_derived(self.vfs.as_ref(), &name, number, purpose).and_then(|bytes| {
             let index = parse_index(&bytes).filter(|(trie, boundaries)| {
-                (trie.len(), boundaries.blocks()) == (self.shape.hashes, self.shape.blocks())
+                (trie.len(), boundaries.blocks()) == (self.meta.hashes, self.meta.blocks())
                     && boundaries.end() == self.end()
             });
-            index.ok_or_else(|| Error::corruption(&name, 0, "this is no index of the SortedStore"))
+            index
+                .ok_or_else(|| Error::corruption(&name, 0, "it is not an index of the SortedStore"))
         });
         match read {
             Ok(index) => Ok(index),
             Err(error) if error.is_corruption() => {
                 let index = self.index(self.end(), purpose)?;
-                if self.mends {
-                    // If it cannot be written it is made again the next time, too.
+                if self.writes_rebuilt {
+                    // If writing fails, the next load rebuilds the index again.
                     let bytes = index_bytes(&index.0, &index.1);
                     let _ = write_derived(self.vfs.as_ref(), &name, number, &bytes, purpose);
                 }
-                let _ = self.warning.set(format!("{error}: made again from {}", self.name));
+                let _ = self.warning.set(format!("{error}: rebuilt from {}", self.name));
                 Ok(index)
             }
             Err(other) => Err(other),
         }
     }
 
-    /// The index, made from the blocks, which end at `end`; checks every block.
+    /// Builds the index from the blocks, which end at `end`; checks every block.
     fn index(&self, end: u64, purpose: Purpose) -> Result<(Ect, Boundaries)> {
-        let mut trie = EctBuilder::new(knobs(self.shape.hashes_a_block), self.shape.hashes)
+        let mut trie = EctBuilder::new(index_options(self.meta.hashes_per_block), self.meta.hashes)
             .map_err(no_index)?;
-        let mean = end / self.shape.blocks();
+        let mean = end / self.meta.blocks();
         let mut starts = BoundariesBuilder::new(mean);
         let (mut last, mut entries) = (None, 0);
-        let mut walk = self.walk_blocks(end, purpose);
-        while let Some((at, block)) = walk.next()? {
-            if !self.shape.is_even {
+        let mut scan = self.scan_blocks(end, purpose);
+        while let Some((at, block)) = scan.next()? {
+            if !self.meta.is_even {
                 starts.push(at);
             }
             for entry in item::list(block) {
                 let Some((op, _)) = entry else {
-                    return Err(self.corruption(at, "a block holds what is no entry"));
+                    return Err(self.corruption(at, "a block has a malformed entry"));
                 };
-                let hash = self.shape.keys.hash(op.key());
+                let hash = self.meta.keys.hash(op.key());
                 entries += 1;
                 if last != Some(hash) {
                     trie.push(&hash).map_err(|error| self.corruption(at, &error.to_string()))?;
@@ -231,17 +232,19 @@ impl SortedStore {
                 }
             }
         }
-        if (entries, trie.len()) != (self.shape.entries, self.shape.hashes) {
-            return Err(self.corruption(end, "the blocks hold fewer entries than the footer says"));
+        if (entries, trie.len()) != (self.meta.entries, self.meta.hashes) {
+            return Err(
+                self.corruption(end, "the blocks hold fewer entries than the footer states")
+            );
         }
-        let boundaries = match self.shape.is_even {
-            true => Boundaries::even(self.shape.blocks(), self.shape.stride(), end),
+        let boundaries = match self.meta.is_even {
+            true => Boundaries::even(self.meta.blocks(), self.meta.stride(), end),
             false => starts.finish(end),
         };
         Ok((trie.finish().map_err(no_index)?, boundaries))
     }
 
-    /// The entry of `key`. Cost: one read, of a block.
+    /// The entry of `key`. Cost: one read of a block.
     pub(crate) fn get(&self, hash: &HashKey, key: &[u8], purpose: Purpose) -> Result<Option<Item>> {
         let trie = self.trie.load();
         let Some(trie) = trie.as_deref() else { return self.search(hash, key, purpose) };
@@ -249,7 +252,7 @@ impl SortedStore {
         self.find(bytes, key)
     }
 
-    /// The entry of `key` in a block that was read.
+    /// Finds the entry of `key` in the bytes of a block.
     fn find(&self, bytes: Vec<u8>, key: &[u8]) -> Result<Option<Item>> {
         let mut at = CRC;
         while let Some((op, len)) = item::first(&bytes[at..]) {
@@ -261,10 +264,10 @@ impl SortedStore {
         Ok(None)
     }
 
-    /// Reads and checks a block, checksum and all.
+    /// Reads a block and verifies its checksum.
     fn read_block(&self, block: u64, purpose: Purpose) -> Result<Vec<u8>> {
         let Some((start, end)) = self.boundaries.range(block) else {
-            return Err(self.corruption(0, "the index leads out of the file"));
+            return Err(self.corruption(0, "the index points outside of the file"));
         };
         let mut bytes = vec![0; (end - start) as usize];
         self.file.read_at(start, &mut bytes, purpose)?;
@@ -280,17 +283,18 @@ impl SortedStore {
         matches.then_some(()).ok_or_else(wrong)
     }
 
-    /// All entries in the order of hashes.
-    pub(crate) fn walk(&self, purpose: Purpose) -> Walk<&Self> {
-        Walk::new(self, purpose)
+    /// Iterates over all entries in the order of hashes.
+    pub(crate) fn scan(&self, purpose: Purpose) -> Scan<&Self> {
+        Scan::new(self, purpose)
     }
 
-    /// All blocks, without the boundaries: those that are not even are found one after the other.
-    fn walk_blocks(&self, end: u64, purpose: Purpose) -> Blocks<&Self> {
-        Blocks { is_known: self.shape.is_even, end, ..Blocks::known(self, purpose) }
+    /// Iterates over all blocks without using the boundaries: the ends of uneven blocks are found
+    /// by parsing.
+    fn scan_blocks(&self, end: u64, purpose: Purpose) -> BlockScan<&Self> {
+        BlockScan { is_known: self.meta.is_even, end, ..BlockScan::known(self, purpose) }
     }
 
-    /// Reads and checks every byte, and the index if there is one on the medium.
+    /// Reads and checks every byte of the store and its index.
     pub(crate) fn verify(&self) -> Result<()> {
         let purpose = Purpose::Maintenance;
         let end = self.end();
@@ -300,18 +304,18 @@ impl SortedStore {
         let stored = read_derived(self.vfs.as_ref(), &name, number, purpose)?;
         let wrong = || Error::corruption(&name, 0, "the index is not that of its SortedStore");
         let (stored, stored_boundaries) = parse_index(&stored).ok_or_else(wrong)?;
-        // Two tries of the same hashes may differ in their number of buckets.
-        let is_right = (stored.len(), &stored_boundaries.range(0))
+        // Two tries of the same hashes may differ in their bucket counts, so lookups are compared.
+        let is_equal = (stored.len(), &stored_boundaries.range(0))
             == (trie.len(), &boundaries.range(0))
             && (0..boundaries.blocks()).all(|i| stored_boundaries.range(i) == boundaries.range(i));
-        if !is_right {
+        if !is_equal {
             return Err(wrong());
         }
-        let mut walk = self.walk_blocks(end, purpose);
+        let mut scan = self.scan_blocks(end, purpose);
         let mut block = 0;
-        while let Some((_, entries)) = walk.next()? {
+        while let Some((_, entries)) = scan.next()? {
             for entry in item::list(entries).flatten() {
-                let hash = self.shape.keys.hash(entry.0.key());
+                let hash = self.meta.keys.hash(entry.0.key());
                 if stored.lookup(&hash) != block {
                     return Err(wrong());
                 }
@@ -321,13 +325,13 @@ impl SortedStore {
         Ok(())
     }
 
-    /// Where the blocks end.
+    /// The file offset where the blocks end.
     fn end(&self) -> u64 {
         self.entry.bytes - FOOTER.bytes() as u64
     }
 
-    pub(crate) fn shape(&self) -> &Shape {
-        &self.shape
+    pub(crate) fn meta(&self) -> &StoreMeta {
+        &self.meta
     }
 
     pub(crate) fn entry(&self) -> &StoreEntry {
@@ -338,17 +342,17 @@ impl SortedStore {
         self.warning.get().map(String::as_str)
     }
 
-    /// Bytes of memory that the index takes.
+    /// Bytes of memory that the index takes now.
     pub(crate) fn memory(&self) -> u64 {
         self.trie.load().as_ref().map_or(0, |trie| trie.size() as u64) + self.boundaries.memory()
     }
 
-    /// The names of its files.
+    /// The names of the store's files.
     pub(crate) fn names(&self) -> [String; 2] {
         [self.name.clone(), Kind::Index.name(self.entry.number)]
     }
 
-    /// No version made from now on names this store.
+    /// Marks the store as obsolete: no later version names it.
     pub(crate) fn retire(&self) {
         self.obsolete.store(true, Ordering::Release);
     }
@@ -366,24 +370,24 @@ impl Drop for SortedStore {
     }
 }
 
-/// Walks the blocks of a SortedStore, many a read.
-struct Blocks<S> {
+/// Iterates over the blocks of a SortedStore, several per read.
+struct BlockScan<S> {
     store: S,
     purpose: Purpose,
-    /// Boundaries tell where blocks lie; otherwise their checksums do.
+    /// Whether the boundaries locate the blocks; otherwise they are parsed.
     is_known: bool,
     end: u64,
     next: u64,
-    /// Where the next block begins.
+    /// The file offset of the next block.
     at: u64,
     chunk: Vec<u8>,
     chunk_at: u64,
 }
 
-impl<S: Deref<Target = SortedStore>> Blocks<S> {
+impl<S: Deref<Target = SortedStore>> BlockScan<S> {
     fn known(store: S, purpose: Purpose) -> Self {
         let end = store.end();
-        Blocks {
+        BlockScan {
             store,
             purpose,
             is_known: true,
@@ -395,14 +399,12 @@ impl<S: Deref<Target = SortedStore>> Blocks<S> {
         }
     }
 
-    /// The next block: where it is, and its entries.
+    /// The next block: its file offset, and its entries.
     fn next(&mut self) -> Result<Option<(u64, &[u8])>> {
-        if self.next == self.store.shape.blocks() {
+        if self.next == self.store.meta.blocks() {
             return match self.at == self.end {
                 true => Ok(None),
-                false => {
-                    Err(self.store.corruption(self.at, "there are bytes behind the last block"))
-                }
+                false => Err(self.store.corruption(self.at, "bytes follow the last block")),
             };
         }
         let start = self.at;
@@ -420,17 +422,17 @@ impl<S: Deref<Target = SortedStore>> Blocks<S> {
         Ok(Some((start, &bytes[CRC..])))
     }
 
-    /// Makes the bytes from the next block on up to `end` present, and more if there are.
+    /// Reads the bytes from the next block up to `end`, and beyond up to a chunk.
     fn load(&mut self, end: u64) -> Result<()> {
         if self.chunk_at + self.chunk.len() as u64 >= end && self.chunk_at <= self.at {
             return Ok(());
         }
         let len = (end - self.at).max(CHUNK_BYTES).min(self.end.saturating_sub(self.at));
-        let wrong = "a block goes on behind the last one";
+        let wrong = "a block exceeds the end of the blocks";
         if self.at + len < end {
             return Err(self.store.corruption(self.at, wrong));
         }
-        // Empty while it is being filled: a failed read must not leave other blocks' bytes.
+        // Empty during the read: a failed read must not leave bytes of other blocks.
         let mut chunk = std::mem::take(&mut self.chunk);
         chunk.resize(len as usize, 0);
         self.store.file.read_at(self.at, &mut chunk, self.purpose)?;
@@ -439,11 +441,12 @@ impl<S: Deref<Target = SortedStore>> Blocks<S> {
         Ok(())
     }
 
-    /// Where the block ends whose boundaries are lost: after as many hashes as it has, and zeros.
+    /// Finds the end of a block without its boundaries: after the block's number of hashes, and
+    /// padding.
     fn find_end(&mut self) -> Result<u64> {
-        let shape = self.store.shape;
-        let hashes_before = self.next * u64::from(shape.hashes_a_block);
-        let wanted = (shape.hashes - hashes_before).min(u64::from(shape.hashes_a_block));
+        let meta = self.store.meta;
+        let hashes_before = self.next * u64::from(meta.hashes_per_block);
+        let wanted = (meta.hashes - hashes_before).min(u64::from(meta.hashes_per_block));
         let mut have = CHUNK_BYTES;
         loop {
             let limit = (self.at + have).min(self.end);
@@ -452,10 +455,11 @@ impl<S: Deref<Target = SortedStore>> Blocks<S> {
             let bytes = &self.chunk[from..(limit - self.chunk_at) as usize];
             let (mut at, mut hashes, mut last) = (CRC, 0, None);
             let mut end = None;
-            // One more hash than the block has is the next block's, whose checksum comes first: so
-            // entries are counted, and further keys of the last hash looked for.
+            // The next block begins with a checksum, which may parse as an entry with one hash more
+            // than the block has. So hashes are counted; further keys of the last hash belong to
+            // it.
             while let Some((op, len)) = bytes.get(at..).and_then(item::first) {
-                let hash = shape.keys.hash(op.key());
+                let hash = meta.keys.hash(op.key());
                 if last != Some(hash) {
                     if hashes == wanted {
                         break;
@@ -479,34 +483,34 @@ impl<S: Deref<Target = SortedStore>> Blocks<S> {
     }
 }
 
-/// Walks the entries of a SortedStore.
-pub(crate) struct Walk<S> {
-    blocks: Blocks<S>,
+/// Iterates over the entries of a SortedStore in the order of hashes.
+pub(crate) struct Scan<S> {
+    blocks: BlockScan<S>,
     block: Vec<u8>,
     at: usize,
 }
 
-impl<S: Deref<Target = SortedStore>> Walk<S> {
+impl<S: Deref<Target = SortedStore>> Scan<S> {
     pub(crate) fn new(store: S, purpose: Purpose) -> Self {
-        Walk { blocks: Blocks::known(store, purpose), block: Vec::new(), at: 0 }
+        Scan { blocks: BlockScan::known(store, purpose), block: Vec::new(), at: 0 }
     }
 
-    /// A walk over the entries with hashes greater than `hash`. Cost: some six reads of blocks.
-    pub(crate) fn behind(store: S, hash: &HashKey, purpose: Purpose) -> Result<Self> {
+    /// A scan over the entries with hashes greater than `hash`. Cost: about six reads of blocks.
+    pub(crate) fn after(store: S, hash: &HashKey, purpose: Purpose) -> Result<Self> {
         let (block, _) = store.locate(hash, purpose)?;
         let start = store.boundaries.range(block).map_or(store.end(), |(start, _)| start);
-        let keys = store.shape.keys;
-        let mut walk = Self::new(store, purpose);
-        (walk.blocks.next, walk.blocks.at) = (block, start);
-        // Up to the last entry that is not behind.
-        while let Some(entry) = walk.next()? {
+        let keys = store.meta.keys;
+        let mut scan = Self::new(store, purpose);
+        (scan.blocks.next, scan.blocks.at) = (block, start);
+        // Skip the entries up to `hash`.
+        while let Some(entry) = scan.next()? {
             let (len, op) = (entry.len(), item::first(entry));
             if op.is_some_and(|(op, _)| keys.hash(op.key()) > *hash) {
-                walk.at -= len;
+                scan.at -= len;
                 break;
             }
         }
-        Ok(walk)
+        Ok(scan)
     }
 
     /// The next entry's bytes.

@@ -1,10 +1,11 @@
-//! Finding a key, or where a walk goes on, in a SortedStore without its trie.
+//! Locates the block of a hash in a SortedStore whose trie is not loaded.
 //!
-//! Hashes are uniform, so the block is about where the hash lies among all. Each block read narrows
-//! the range of blocks that are left; after a few, guesses take turns with halves, so that nothing
-//! makes the search longer than twice the logarithm.
+//! Hashes are uniform, so a block's index is about proportional to the hash (interpolation search).
+//! Each block read narrows the range. After a few interpolations they alternate with bisections,
+//! which bounds the search to twice the logarithm of the blocks for any distribution.
 //!
-//! Source: Lim, thesis, section 2.3 (2); the guesses are interpolation search (Peterson, 1957).
+//! Source: Lim, thesis, section 2.3 (2); Peterson, "Addressing for random-access storage", 1957
+//! (interpolation search).
 
 use siltstone_engine::{Purpose, Result};
 use siltstone_structures::HashKey;
@@ -13,11 +14,11 @@ use super::SortedStore;
 use super::format::CRC;
 use crate::item::{self, Item};
 
-/// Guesses before they take turns with halves.
-const GUESSES: u32 = 5;
+/// Interpolations before they alternate with bisections.
+const INTERPOLATIONS: u32 = 5;
 
 impl SortedStore {
-    /// The entry of `key`. Cost: some six reads of blocks.
+    /// The entry of `key`. Cost: about six reads of blocks.
     pub(super) fn search(
         &self,
         hash: &HashKey,
@@ -30,20 +31,20 @@ impl SortedStore {
         }
     }
 
-    /// The first block with a hash that is not less than `hash`, and its bytes if it has a lesser or
-    /// equal one, too. Cost: some six reads of blocks.
+    /// The first block whose last hash is not less than `hash`, and its bytes if its first hash is
+    /// not greater. Cost: about six reads of blocks.
     pub(super) fn locate(
         &self,
         hash: &HashKey,
         purpose: Purpose,
     ) -> Result<(u64, Option<Vec<u8>>)> {
-        // Blocks from `low` to before `high` are left; their hashes are about from `below` to `above`.
+        // The range `low..high` is left; its hashes lie about between `below` and `above`.
         let (mut low, mut high) = (0, self.boundaries.blocks());
         let (mut below, mut above) = (0u64, u64::MAX);
         let wanted = leading(hash);
         let mut round = 0;
         while low < high {
-            let middle = if round < GUESSES || round % 2 == 0 {
+            let middle = if round < INTERPOLATIONS || round % 2 == 0 {
                 let share = u128::from(wanted.saturating_sub(below)) * u128::from(high - low)
                     / (u128::from(above - below) + 1);
                 low + (share as u64).min(high - low - 1)
@@ -53,7 +54,7 @@ impl SortedStore {
             round += 1;
             let bytes = self.read_block(middle, purpose)?;
             let mut hashes =
-                item::list(&bytes[CRC..]).flatten().map(|(op, _)| self.shape.keys.hash(op.key()));
+                item::list(&bytes[CRC..]).flatten().map(|(op, _)| self.meta.keys.hash(op.key()));
             let Some(first) = hashes.next() else {
                 return Err(self.corruption(0, "a block without entries"));
             };

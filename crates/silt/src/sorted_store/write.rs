@@ -1,4 +1,4 @@
-//! Writing a SortedStore and its index in one pass over entries in the order of their hashes.
+//! Writes a SortedStore and its index in one pass over entries in the order of their hashes.
 
 use std::sync::Arc;
 
@@ -9,22 +9,22 @@ use siltstone_structures::{EctBuilder, HashKey};
 use siltstone_vfs::{File, Vfs};
 
 use super::boundaries::{Boundaries, BoundariesBuilder, UNIT};
-use super::format::{CRC, FOOTER, Shape};
+use super::format::{CRC, FOOTER, StoreMeta};
 use super::index_bytes;
 use crate::file::{FileSum, FileWriter, write_derived};
 use crate::names::Kind;
 
-/// What a merge knows of its result before it begins.
+/// The properties of a SortedStore that a merge determines before it writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) partition: u32,
-    pub(crate) keys: crate::keys::Keys,
-    /// About how many hashes there will be, rather too many.
+    pub(crate) keys: crate::keys::KeyHasher,
+    /// The estimated number of hashes; an upper bound.
     pub(crate) expected: u64,
-    pub(crate) hashes_a_block: u32,
-    /// The length of every operation, if there is but one.
+    pub(crate) hashes_per_block: u32,
+    /// The length of every operation, if all have one length.
     pub(crate) one_length: Option<u32>,
-    /// Bytes of an operation on average, about.
+    /// The mean length of an operation in bytes, about.
     pub(crate) mean_bytes: u64,
 }
 
@@ -35,25 +35,25 @@ pub(crate) struct SortedStoreWriter<'m> {
     file: Arc<dyn File>,
     out: FileWriter,
     sum: FileSum,
-    shape: Shape,
+    meta: StoreMeta,
     index: EctBuilder,
     starts: BoundariesBuilder,
     block: Vec<u8>,
     hashes_in_block: u32,
 }
 
-/// The index could not be built; with uniform hashes it always can.
+/// The error of an index that could not be built, which cannot happen with uniform hashes.
 pub(super) fn no_index(error: impl std::fmt::Display) -> Error {
     Error::Invalid(format!("the index of a SortedStore: {error}"))
 }
 
-/// The index's knobs for blocks of so many hashes.
-pub(super) fn knobs(hashes_a_block: u32) -> EctOptions {
-    EctOptions { entries_per_block: hashes_a_block, ..EctOptions::default() }
+/// The index parameters for blocks of `hashes_per_block` hashes.
+pub(super) fn index_options(hashes_per_block: u32) -> EctOptions {
+    EctOptions { entries_per_block: hashes_per_block, ..EctOptions::default() }
 }
 
 impl<'m> SortedStoreWriter<'m> {
-    /// Begins the file `number`.
+    /// Creates the file `number`.
     pub(crate) fn create(
         vfs: &'m dyn Vfs,
         number: u64,
@@ -61,50 +61,51 @@ impl<'m> SortedStoreWriter<'m> {
         rate: &Arc<RateLimiter>,
     ) -> Result<Self> {
         let file = vfs.create(&Kind::SortedStore.name(number))?;
-        let shape = Shape {
+        let meta = StoreMeta {
             partition: plan.partition,
             keys: plan.keys,
             entries: 0,
             hashes: 0,
-            hashes_a_block: plan.hashes_a_block,
+            hashes_per_block: plan.hashes_per_block,
             lengths: (0, 0),
             is_even: plan.one_length.is_some(),
         };
-        let block_bytes = CRC as u64 + u64::from(plan.hashes_a_block) * plan.mean_bytes;
+        let block_bytes = CRC as u64 + u64::from(plan.hashes_per_block) * plan.mean_bytes;
         Ok(SortedStoreWriter {
             vfs,
             number,
             out: FileWriter::new(file.clone(), 0, Purpose::Compaction, rate.clone()),
             file,
             sum: FileSum::new(number),
-            shape,
-            index: EctBuilder::new(knobs(plan.hashes_a_block), plan.expected).map_err(no_index)?,
+            meta,
+            index: EctBuilder::new(index_options(plan.hashes_per_block), plan.expected)
+                .map_err(no_index)?,
             starts: BoundariesBuilder::new(block_bytes + UNIT / 2),
             block: vec![0; CRC],
             hashes_in_block: 0,
         })
     }
 
-    /// Adds the entries of the next hash. `false`, and the store is of no use: blocks were to be of
-    /// one length and cannot be, because several keys share a hash.
+    /// Adds the entries of the next hash. Returns `false` if the plan has blocks of one size and
+    /// the entries do not fit it, because several keys share a hash; the store is unusable then.
     pub(crate) fn add(&mut self, hash: &HashKey, entries: &[&[u8]]) -> Result<bool> {
-        if self.hashes_in_block == self.shape.hashes_a_block {
+        if self.hashes_in_block == self.meta.hashes_per_block {
             self.end_block()?;
         }
         self.index.push(hash).map_err(no_index)?;
         for entry in entries {
             let len = entry.len() as u32;
-            let (shortest, longest) = self.shape.lengths;
-            let is_first = self.shape.entries == 0;
-            self.shape.lengths =
+            let (shortest, longest) = self.meta.lengths;
+            let is_first = self.meta.entries == 0;
+            self.meta.lengths =
                 if is_first { (len, len) } else { (shortest.min(len), longest.max(len)) };
-            self.shape.entries += 1;
+            self.meta.entries += 1;
             self.block.extend_from_slice(entry);
         }
-        self.shape.hashes += 1;
+        self.meta.hashes += 1;
         self.hashes_in_block += 1;
-        let (shortest, longest) = self.shape.lengths;
-        Ok(!self.shape.is_even || (entries.len() == 1 && shortest == longest))
+        let (shortest, longest) = self.meta.lengths;
+        Ok(!self.meta.is_even || (entries.len() == 1 && shortest == longest))
     }
 
     fn end_block(&mut self) -> Result<()> {
@@ -112,7 +113,7 @@ impl<'m> SortedStoreWriter<'m> {
             return Ok(());
         }
         let at = self.out.at();
-        if !self.shape.is_even {
+        if !self.meta.is_even {
             self.block.resize(self.block.len().next_multiple_of(UNIT as usize), 0);
             self.starts.push(at);
         }
@@ -124,31 +125,31 @@ impl<'m> SortedStoreWriter<'m> {
         Ok(())
     }
 
-    /// Ends the files and makes them durable, but not their names. Returns the bytes of the larger,
-    /// and its entries; `None` if there are none.
+    /// Ends and syncs the files, but not their directory. Returns the bytes and entries of the data
+    /// file; `None` if there are no entries.
     pub(crate) fn finish(mut self) -> Result<Option<(u64, u64)>> {
         self.end_block()?;
-        if self.shape.entries == 0 {
+        if self.meta.entries == 0 {
             return Ok(None);
         }
         let end = self.out.at();
-        let footer = FOOTER.encode(&self.shape.encode(), self.sum, end);
+        let footer = FOOTER.encode(&self.meta.encode(), self.sum, end);
         self.out.write(&footer)?;
         self.out.flush()?;
         self.file.sync(Purpose::Compaction)?;
-        let boundaries = match self.shape.is_even {
-            true => Boundaries::even(self.shape.blocks(), self.shape.stride(), end),
+        let boundaries = match self.meta.is_even {
+            true => Boundaries::even(self.meta.blocks(), self.meta.stride(), end),
             false => self.starts.finish(end),
         };
         let trie = self.index.finish().map_err(no_index)?;
         let bytes = index_bytes(&trie, &boundaries);
         let name = Kind::Index.name(self.number);
         write_derived(self.vfs, &name, self.number, &bytes, Purpose::Compaction)?;
-        Ok(Some((end + footer.len() as u64, self.shape.entries)))
+        Ok(Some((end + footer.len() as u64, self.meta.entries)))
     }
 }
 
-/// Removes the files of a SortedStore that no manifest names; what stays goes at the next open.
+/// Removes the files of a SortedStore that no manifest names; the next open removes what remains.
 pub(crate) fn discard(vfs: &dyn Vfs, number: u64) {
     for kind in [Kind::SortedStore, Kind::Index] {
         let _ = vfs.remove(&kind.name(number));

@@ -1,26 +1,26 @@
-//! An edit of the manifest: what changed in the set of stores.
+//! A manifest edit: one change of the set of stores.
 //!
 //! ```text
 //! edit  := field*                                     numbers are varints, the seed is u64 LE
 //! field := 1 number                                   the next file number
 //!        | 2 number                                   the first log that is still needed
-//!        | 3 partitions seed                          how keys are divided; in the first edit
+//!        | 3 partitions seed                          how keys are hashed; in the first edit
 //!        | 4 partition number bytes entries           a HashStore, the newest of its partition
 //!        | 5 partition number bytes entries           the SortedStore of a partition
-//!        | 6 number                                   a store that is gone
+//!        | 6 number                                   a removed store
 //!        | 7 number bytes                             a log that was sealed at close
 //! ```
 //!
-//! Removals apply before additions. A reader refuses field numbers that it does not know: to skip one
-//! could lose data. The manifest gives integrity.
+//! Removals apply before additions. A reader refuses unknown fields: skipping one could lose data.
+//! The manifest has the checksums.
 //!
-//! Source: ours, after the edits of LevelDB.
+//! Compare LevelDB's `VersionEdit`.
 
 use siltstone_engine::batch::{read_varint, write_varint};
 
-use crate::keys::Keys;
+use crate::keys::KeyHasher;
 
-/// A store as the manifest knows it.
+/// A store as the manifest records it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoreEntry {
     pub(crate) partition: u32,
@@ -30,12 +30,12 @@ pub(crate) struct StoreEntry {
     pub(crate) entries: u64,
 }
 
-/// One change of the set of stores; what is `None` or empty stays as it was.
+/// One change of the set of stores; a field that is `None` or empty changes nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Edit {
     pub(crate) next_file: Option<u64>,
     pub(crate) first_log: Option<u64>,
-    pub(crate) keys: Option<Keys>,
+    pub(crate) keys: Option<KeyHasher>,
     /// HashStores, the older ones of a partition first.
     pub(crate) hash_stores: Vec<StoreEntry>,
     pub(crate) sorted_stores: Vec<StoreEntry>,
@@ -57,7 +57,7 @@ impl Edit {
         let mut out = Vec::new();
         let mut put = |values: &[u64]| values.iter().for_each(|&v| write_varint(&mut out, v));
         if let Some(keys) = self.keys {
-            // The seed's bits are any: eight bytes as two numbers.
+            // The seed takes two varints of 32 bits.
             put(&[KEYS, keys.partitions.into(), keys.seed >> 32, keys.seed & u64::from(u32::MAX)]);
         }
         self.next_file.iter().for_each(|&number| put(&[NEXT_FILE, number]));
@@ -73,7 +73,7 @@ impl Edit {
         out
     }
 
-    /// Reads an edit back; the error says what is malformed.
+    /// Decodes an edit; the error describes what is malformed.
     pub(crate) fn decode(mut bytes: &[u8]) -> Result<Self, String> {
         let mut edit = Edit::default();
         while !bytes.is_empty() {
@@ -88,7 +88,7 @@ impl Edit {
                 KEYS => {
                     let partitions = small(number()?)?;
                     let seed = u64::from(small(number()?)?) << 32 | u64::from(small(number()?)?);
-                    edit.keys = Some(Keys { seed, partitions });
+                    edit.keys = Some(KeyHasher { seed, partitions });
                 }
                 SEALED_LOG => edit.sealed_log = Some((number()?, number()?)),
                 REMOVED => edit.removed.push(number()?),
@@ -104,7 +104,9 @@ impl Edit {
                         _ => edit.sorted_stores.push(store),
                     }
                 }
-                other => return Err(format!("unknown field {other}: a newer version's?")),
+                other => {
+                    return Err(format!("unknown field {other}: written by a newer version?"));
+                }
             }
         }
         Ok(edit)
@@ -137,12 +139,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn does_an_edit_read_back_and_a_hostile_one_do_no_harm() {
+    fn edits_round_trip_and_malformed_ones_are_rejected() {
         let store = StoreEntry { partition: 3, number: 9, bytes: 1 << 40, entries: 77 };
         let edit = Edit {
             next_file: Some(300),
             first_log: Some(12),
-            keys: Some(Keys { seed: 0xfedc_ba98_7654_3210, partitions: 4 }),
+            keys: Some(KeyHasher { seed: 0xfedc_ba98_7654_3210, partitions: 4 }),
             hash_stores: vec![store, StoreEntry { number: 10, ..store }],
             sorted_stores: vec![StoreEntry { number: 11, ..store }],
             removed: vec![1, 2],

@@ -1,11 +1,12 @@
-//! A version: which stores there are. Immutable; readers hold the one they began with.
+//! A version: the immutable set of stores at one moment. Readers pin the version that they began
+//! with.
 //!
 //! ```text
 //!   partition 0   HashStores, the newest first ─▶ SortedStore
 //!   partition 1   …
 //! ```
 //!
-//! Invariant: of a key's entries the newest is in the first store, in this order, that has one.
+//! Invariant: the newest entry of a key is in the first store, in this order, that has one.
 //!
 //! Source: Lim, thesis, section 2.1.
 
@@ -28,7 +29,7 @@ pub(crate) struct Version {
     pub(crate) partitions: Vec<Partition>,
 }
 
-/// The stores of one partition, besides its LogStores.
+/// The stores of one partition, except its LogStores.
 #[derive(Clone, Default)]
 pub(crate) struct Partition {
     /// The newest first.
@@ -36,7 +37,7 @@ pub(crate) struct Partition {
     pub(crate) sorted: Option<Arc<SortedStore>>,
 }
 
-/// Stores that an edit adds, open.
+/// Opened stores that an edit adds.
 #[derive(Default)]
 pub(crate) struct Added {
     pub(crate) hash_stores: Vec<Arc<HashStore>>,
@@ -49,10 +50,10 @@ impl Version {
         Version { partitions: vec![Partition::default(); partitions as usize] }
     }
 
-    /// The version after an edit that removes these and adds those.
+    /// The version after an edit that removes and adds these stores.
     ///
     /// # Errors
-    /// `Corruption` of the manifest if it speaks of what cannot be.
+    /// `Corruption` of the manifest if the edit does not fit this version.
     pub(crate) fn apply(&self, removed: &[u64], added: &Added) -> Result<Self> {
         let wrong = |reason: String| Error::corruption("MANIFEST", 0, reason);
         let mut next = self.clone();
@@ -63,11 +64,11 @@ impl Version {
                 partition.sorted.take_if(|store| store.entry().number == number);
             }
             if next.stores() == before {
-                return Err(wrong(format!("removes store {number}, which is not there")));
+                return Err(wrong(format!("removes store {number}, which does not exist")));
             }
         }
         let lacks =
-            |partition: u32| wrong(format!("names partition {partition}, which is not there"));
+            |partition: u32| wrong(format!("names partition {partition}, which does not exist"));
         for store in &added.hash_stores {
             let at = store.entry().partition;
             let partition = next.partitions.get_mut(at as usize).ok_or_else(|| lacks(at))?;
@@ -95,7 +96,8 @@ impl Version {
         self.hash_stores().count() + self.sorted_stores().count()
     }
 
-    /// The edits' words for the stores: HashStores the oldest first, as they would be added.
+    /// The manifest entries of the stores: HashStores the oldest first, the order of their
+    /// additions.
     pub(crate) fn entries(&self) -> (Vec<StoreEntry>, Vec<StoreEntry>) {
         let hash = self.partitions.iter().flat_map(|partition| partition.hash_stores.iter().rev());
         let hash = hash.map(|store| *store.entry()).collect();

@@ -19,7 +19,7 @@ use siltstone_vfs::Vfs;
 use super::{Added, Edit, StoreEntry, Version};
 use crate::hash_store::HashStore;
 use crate::indexes;
-use crate::keys::Keys;
+use crate::keys::KeyHasher;
 use crate::names;
 use crate::sorted_store::SortedStore;
 
@@ -29,7 +29,7 @@ pub(crate) const ENGINE: &str = "silt";
 /// Installs edits and hands out file numbers.
 pub(crate) struct Versions {
     vfs: Arc<dyn Vfs>,
-    keys: Keys,
+    keys: KeyHasher,
     numbers: FileNumbers,
     installing: Mutex<Installing>,
 }
@@ -44,7 +44,7 @@ struct Installing {
 /// What the manifest says, for the rest of recovery.
 pub(crate) struct Recovered {
     pub(crate) version: Arc<Version>,
-    pub(crate) keys: Keys,
+    pub(crate) keys: KeyHasher,
     pub(crate) first_log: u64,
     pub(crate) sealed_log: Option<(u64, u64)>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Recovered {
 impl Versions {
     /// Opens what the manifest names, or makes an empty table that divides keys as `keys` says, if
     /// `media` has no manifest.
-    pub(crate) fn open(vfs: &Arc<dyn Vfs>, keys: Keys) -> Result<(Self, Recovered)> {
+    pub(crate) fn open(vfs: &Arc<dyn Vfs>, keys: KeyHasher) -> Result<(Self, Recovered)> {
         let (manifest, edits) = if Manifest::exists(vfs.as_ref())? {
             Manifest::open(vfs.clone(), ENGINE).map_err(missing_manifest)?
         } else {
@@ -82,7 +82,7 @@ impl Versions {
         Ok((versions, recovered))
     }
 
-    pub(crate) fn keys(&self) -> Keys {
+    pub(crate) fn keys(&self) -> KeyHasher {
         self.keys
     }
 
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn is_a_log_as_sealed_when_the_manifest_has_shrunk_as_before() {
         let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
-        let keys = Keys { seed: 1, partitions: 1 };
+        let keys = KeyHasher { seed: 1, partitions: 1 };
         let (versions, _) = Versions::open(&vfs, keys).unwrap();
         let file_name = || versions.installing.lock().manifest.as_ref().unwrap().file_name();
         let (before, mut bytes) = (file_name(), 0);

@@ -26,7 +26,7 @@ use siltstone_structures::HashKey;
 use siltstone_table::WalWriter;
 
 use crate::engine::Inner;
-use crate::generation::{Entering, Generation};
+use crate::generation::{Generation, IndexInsert};
 use crate::keys::cuckoo_bits;
 use crate::{item, record};
 
@@ -115,7 +115,7 @@ impl Inner {
                     .poison("entering", Error::Invalid("a log is too long for its LogStore".into()))
             })?;
         }
-        writer.active.enter(&group.entering);
+        writer.active.insert(&group.entering);
         for batch in batches() {
             self.counters.user_bytes_written.fetch_add(batch.user_bytes(), Relaxed);
             self.counters.writes.fetch_add(batch.len() as u64, Relaxed);
@@ -151,7 +151,7 @@ impl Inner {
                 let partition = keys.partition(&hash);
                 let old = active.find(partition, &hash, op.key(), Purpose::Log)?;
                 group.last_record.push(record);
-                group.entering.push(Entering {
+                group.entering.push(IndexInsert {
                     partition,
                     bits: cuckoo_bits(&hash),
                     old: old.map(|(position, _)| position),
@@ -174,7 +174,7 @@ impl Inner {
 struct Group<'b> {
     records: Vec<[&'b [u8]; 2]>,
     /// One for each key.
-    entering: Vec<Entering>,
+    entering: Vec<IndexInsert>,
     /// Of each key the last of its records.
     last_record: Vec<usize>,
 }

@@ -26,9 +26,9 @@ impl Inner {
             let open = writer.as_mut().ok_or(Error::Closed)?;
             let log = open.active.base() + open.log.len();
             // With at most 2 GB more this stays within 32 bits.
-            let is_full = log >= self.options.log_bytes
+            let is_full = log >= self.options.max_log_bytes
                 || log + bytes > u64::from(u32::MAX)
-                || open.active.is_full(self.options.load);
+                || open.active.is_full(self.options.max_load_factor);
             if !is_full || open.active.is_empty() {
                 return Ok(());
             }
@@ -48,7 +48,8 @@ impl Inner {
         let number = self.versions.new_number();
         let rotated = writer.log.rotate(number);
         rotated.map_err(|error| self.background.poison_if_read_only("beginning a log", error))?;
-        let mut fresh = Generation::new(self.versions.keys().partitions, self.options.slots);
+        let mut fresh =
+            Generation::new(self.versions.keys().partitions, self.options.log_store_slots);
         fresh.add_log(number, writer.log.access(), 0);
         let fresh = Arc::new(fresh);
         let mut state = self.background.lock();

@@ -1,4 +1,4 @@
-//! Whether a walk in pages shows every key that is there all the time, whatever happens in between.
+//! A scan in pages returns every key that exists throughout, whatever is written in between.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,12 @@ use siltstone_vfs::{Ram, Vfs};
 
 fn open() -> Silt {
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
-    let options = [("partitions", "3"), ("slots", "64"), ("hash_stores", "3"), ("stop", "8")];
+    let options = [
+        ("partitions", "3"),
+        ("log_store_slots", "64"),
+        ("merge_trigger", "3"),
+        ("stop_trigger", "8"),
+    ];
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let env = Env::replayable(Arc::new(ManualClock::at(0)), 7);
     Silt::open(vfs, env, Options::from_map(&options).unwrap()).unwrap()
@@ -31,8 +36,8 @@ fn delete(silt: &Silt, key: u32) {
     silt.write(&batch, Durability::Buffered).unwrap();
 }
 
-/// A page of at most `most` keys from a position on, and where the next begins.
-fn page(silt: &Silt, from: Option<&[u8]>, most: u64) -> (Vec<u32>, Option<Vec<u8>>) {
+/// A page of up to `max` keys from a position on, and the position of the next page.
+fn page(silt: &Silt, from: Option<&[u8]>, max: u64) -> (Vec<u32>, Option<Vec<u8>>) {
     let mut cursor = silt.iter().unwrap();
     let mut is_there = match from {
         None => cursor.first().unwrap(),
@@ -41,7 +46,7 @@ fn page(silt: &Silt, from: Option<&[u8]>, most: u64) -> (Vec<u32>, Option<Vec<u8
     let mut keys = Vec::new();
     while is_there {
         keys.push(u32::from_le_bytes(cursor.key().try_into().unwrap()));
-        if keys.len() as u64 == most {
+        if keys.len() as u64 == max {
             return (keys, Some(cursor.position()));
         }
         is_there = cursor.next().unwrap();
@@ -50,7 +55,7 @@ fn page(silt: &Silt, from: Option<&[u8]>, most: u64) -> (Vec<u32>, Option<Vec<u8
 }
 
 #[test]
-fn is_every_key_of_a_table_at_rest_shown_once() {
+fn scan_of_an_unchanged_table_returns_every_key_once() {
     let silt = open();
     let mut keys = BTreeSet::new();
     for i in 0..3000u32 {
@@ -61,23 +66,23 @@ fn is_every_key_of_a_table_at_rest_shown_once() {
             keys.remove(&(i % 500));
         }
     }
-    for most in [1, 7, 100, 5000] {
-        let (mut shown, mut from) = (Vec::new(), None);
+    for page_keys in [1, 7, 100, 5000] {
+        let (mut returned, mut from) = (Vec::new(), None);
         loop {
-            let (more, next) = page(&silt, from.as_deref(), most);
-            shown.extend(more);
+            let (more, next) = page(&silt, from.as_deref(), page_keys);
+            returned.extend(more);
             from = next;
             if from.is_none() {
                 break;
             }
         }
-        assert_eq!(shown.len(), keys.len(), "pages of {most}");
-        assert_eq!(shown.into_iter().collect::<BTreeSet<_>>(), keys);
+        assert_eq!(returned.len(), keys.len(), "pages of {page_keys}");
+        assert_eq!(returned.into_iter().collect::<BTreeSet<_>>(), keys);
     }
 }
 
 #[test]
-fn is_no_key_missed_while_stores_come_and_go() {
+fn scan_during_writes_conversions_and_merges_misses_no_key() {
     for seed in 0..60 {
         let mut dice = Dice::new(seed);
         let silt = open();
@@ -92,13 +97,13 @@ fn is_no_key_missed_while_stores_come_and_go() {
                 live.insert(key);
             }
         }
-        // Keys of which each was there at every moment, and those that ever were.
+        // Keys that existed throughout, and keys that ever existed.
         let (mut always, mut ever) = (live.clone(), live.clone());
-        let mut shown: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut returned: BTreeMap<u32, u32> = BTreeMap::new();
         let mut from: Option<Vec<u8>> = None;
         loop {
             let (more, next) = page(&silt, from.as_deref(), 1 + dice.below(60));
-            more.into_iter().for_each(|key| *shown.entry(key).or_default() += 1);
+            more.into_iter().for_each(|key| *returned.entry(key).or_default() += 1);
             from = next;
             if from.is_none() {
                 break;
@@ -121,15 +126,15 @@ fn is_no_key_missed_while_stores_come_and_go() {
                 _ => {}
             }
         }
-        let missed: Vec<_> = always.iter().filter(|key| !shown.contains_key(key)).collect();
+        let missed: Vec<_> = always.iter().filter(|key| !returned.contains_key(key)).collect();
         assert!(missed.is_empty(), "seed {seed}: {missed:?} of {}", always.len());
-        let strange: Vec<_> = shown.keys().filter(|key| !ever.contains(key)).collect();
-        assert!(strange.is_empty(), "seed {seed}: {strange:?} were never there");
+        let strange: Vec<_> = returned.keys().filter(|key| !ever.contains(key)).collect();
+        assert!(strange.is_empty(), "seed {seed}: {strange:?} never existed");
     }
 }
 
 #[test]
-fn are_bytes_that_are_no_position_refused() {
+fn malformed_positions_are_rejected() {
     let silt = open();
     (0..500).for_each(|key| put(&silt, key));
     let position = page(&silt, None, 10).1.unwrap();

@@ -1,7 +1,7 @@
-//! Whether the memory of conversions and merges is bounded by the options, whatever the size.
+//! The memory of conversions and merges is bounded by the options, whatever the amount of data.
 //!
-//! Every allocation is counted; the limit is far below what is sorted, so that a buffer that grows, a
-//! vector that doubles, or a reader a run without end would be seen.
+//! A counting allocator measures the peak. The limit is far below the data that is sorted, so the
+//! test detects a buffer that grows, a vector that doubles, or an unbounded number of run readers.
 
 #![allow(clippy::unwrap_used, unsafe_code)]
 
@@ -24,7 +24,7 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = NOW.fetch_add(layout.size(), Relaxed) + layout.size();
         PEAK.fetch_max(now, Relaxed);
-        // SAFETY: the caller's promise about the layout is passed on.
+        // SAFETY: the caller's guarantee about the layout is passed on.
         unsafe { System.alloc(layout) }
     }
 
@@ -38,12 +38,17 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Writes so many bytes of values of about `value` bytes, merges them, and returns the most memory
-/// that was allocated beyond what there was before, and the bytes of sorted runs.
+/// Writes `total` bytes in values of about `value` bytes and merges them. Returns the peak of
+/// memory above the level before, and the bytes of sorted runs.
 fn peak(total: usize, value: usize, is_even: bool) -> (usize, u64) {
     let directory = tempfile::tempdir().unwrap();
     let vfs: Arc<dyn Vfs> = Arc::new(Disk::open(directory.path()).unwrap());
-    let options = [("slots", "2048"), ("hash_stores", "1000"), ("stop", "1001"), ("sort", "1MiB")];
+    let options = [
+        ("log_store_slots", "2048"),
+        ("merge_trigger", "1000"),
+        ("stop_trigger", "1001"),
+        ("sort_memory", "1MiB"),
+    ];
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let env = Env::replayable(Arc::new(ManualClock::at(0)), 7);
     let options = Options { partitions: 1, ..Options::from_map(&options).unwrap() };
@@ -58,8 +63,8 @@ fn peak(total: usize, value: usize, is_even: bool) -> (usize, u64) {
     }
     silt.close().unwrap();
     drop(silt);
-    // All HashStores there are, in one merge.
-    let options = Options { hash_stores: 1, stop: 1000, ..options };
+    // One merge of all HashStores.
+    let options = Options { merge_trigger: 1, stop_trigger: 1000, ..options };
     let silt = Silt::open(vfs, env, options).unwrap();
     PEAK.store(NOW.load(Relaxed), Relaxed);
     silt.flush().unwrap();
@@ -70,13 +75,13 @@ fn peak(total: usize, value: usize, is_even: bool) -> (usize, u64) {
 }
 
 #[test]
-fn is_memory_the_same_for_four_times_as_much() {
+fn memory_does_not_grow_with_four_times_the_data() {
     for is_even in [true, false] {
         let (small, _) = peak(6 << 20, 100, is_even);
         let (large, runs) = peak(24 << 20, 100, is_even);
-        // More than one tier of runs: eight make one of the next.
+        // More than one tier of runs: eight runs are merged into one of the next tier.
         assert!(runs > 40 << 20, "{runs} bytes of runs");
-        // The filters of HashStores and the index of the SortedStore grow, by two bytes an entry.
+        // The filters of HashStores and the index of the SortedStore grow by two bytes per entry.
         let grown = 2 * (18 << 20) / 100;
         assert!(large < small + grown + (2 << 20), "{small} bytes, then {large}");
         assert!(large < (8 << 20), "{large} bytes with 1 MiB to sort in");

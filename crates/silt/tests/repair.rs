@@ -1,4 +1,4 @@
-//! Whether `repair` saves what can be saved, tells what cannot, and lies about neither.
+//! `repair` saves all that is readable, and reports every loss.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,13 +14,18 @@ use siltstone_vfs::{Mode, Ram, Vfs};
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn open(vfs: &Arc<dyn Vfs>) -> siltstone_engine::Result<Silt> {
-    let options = [("partitions", "2"), ("slots", "64"), ("hash_stores", "3"), ("stop", "8")];
+    let options = [
+        ("partitions", "2"),
+        ("log_store_slots", "64"),
+        ("merge_trigger", "3"),
+        ("stop_trigger", "8"),
+    ];
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let env = Env::replayable(Arc::new(ManualClock::at(0)), 7);
     Silt::open(vfs.clone(), env, Options::from_map(&options)?)
 }
 
-/// A closed table with several stores of each kind; `uneven`: entries of many lengths.
+/// A closed table with several stores of each kind; `uneven`: entries of several lengths.
 fn filled(uneven: bool) -> (Arc<dyn Vfs>, Rows) {
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     let silt = open(&vfs).unwrap();
@@ -78,15 +83,15 @@ fn bytes(vfs: &Arc<dyn Vfs>, name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Repairs, and checks that the table then opens and is sound; how many rows are gone or older than
-/// they were, and the story.
+/// Repairs the table, checks that it opens and verifies, and writes to it. Returns the number of
+/// rows that are lost or older than before, and the report.
 fn repaired(vfs: &Arc<dyn Vfs>, rows: &Rows) -> (usize, String) {
     let story = repair(vfs).unwrap().lines.join("\n");
     let silt = open(vfs).unwrap();
     assert!(silt.verify(&mut |_, _| ()).unwrap().is_sound(), "{story}");
     let found = read(&silt);
     let differ = rows.iter().filter(|(key, value)| found.get(*key) != Some(value)).count();
-    // It takes writes as ever, into all kinds of stores.
+    // New writes pass through all kinds of stores.
     let mut batch = WriteBatch::new();
     (0..500u32).for_each(|key| {
         batch.put(format!("new{key}").as_bytes(), b"value");
@@ -103,7 +108,7 @@ fn repaired(vfs: &Arc<dyn Vfs>, rows: &Rows) -> (usize, String) {
 }
 
 #[test]
-fn is_a_sound_table_left_as_it_is() {
+fn undamaged_table_is_left_unchanged() {
     let (vfs, rows) = filled(true);
     let before = vfs.list().unwrap();
     assert_eq!(repair(&vfs).unwrap().lines.len(), 1);
@@ -112,7 +117,7 @@ fn is_a_sound_table_left_as_it_is() {
 }
 
 #[test]
-fn does_a_flipped_byte_cost_its_slot_or_block_and_no_more() {
+fn flipped_byte_costs_only_its_slot_or_block() {
     for uneven in [false, true] {
         for ending in [".hash", ".sorted"] {
             let mut lost = 0;
@@ -135,7 +140,7 @@ fn does_a_flipped_byte_cost_its_slot_or_block_and_no_more() {
 }
 
 #[test]
-fn does_a_store_without_its_footer_lose_nothing() {
+fn store_without_its_footer_loses_nothing() {
     for uneven in [false, true] {
         for ending in [".hash", ".sorted"] {
             let (vfs, rows) = filled(uneven);
@@ -149,7 +154,7 @@ fn does_a_store_without_its_footer_lose_nothing() {
 }
 
 #[test]
-fn are_missing_files_told_and_the_rest_kept() {
+fn missing_files_are_reported_and_the_rest_is_kept() {
     let (vfs, rows) = filled(true);
     let name = names(&vfs, ".sorted")[0].clone();
     vfs.remove(&name).unwrap();
@@ -160,18 +165,18 @@ fn are_missing_files_told_and_the_rest_kept() {
 }
 
 #[test]
-fn are_filters_and_indexes_left_to_the_opening() {
+fn damaged_filters_and_indexes_are_rebuilt() {
     let (vfs, rows) = filled(true);
     for name in names(&vfs, ".index").iter().chain(&names(&vfs, ".filter")) {
         flip(&vfs, name, 20);
     }
     let story = repair(&vfs).unwrap().lines.join("\n");
-    assert!(story.contains("it is made again from"), "{story}");
+    assert!(story.contains("it is rebuilt from"), "{story}");
     assert_eq!(read(&open(&vfs).unwrap()), rows);
 }
 
 #[test]
-fn is_a_log_kept_up_to_its_damage() {
+fn damaged_log_is_kept_up_to_the_damage() {
     let (vfs, rows) = filled(true);
     let name = names(&vfs, ".log").pop().unwrap();
     let total = len(&vfs, &name);
@@ -184,15 +189,15 @@ fn is_a_log_kept_up_to_its_damage() {
 }
 
 #[test]
-fn do_stores_and_logs_without_a_manifest_make_the_table_again() {
+fn stores_and_logs_without_a_manifest_rebuild_the_table() {
     for uneven in [false, true] {
         let (vfs, rows) = filled(uneven);
         lose_the_manifest(&vfs);
         assert!(matches!(open(&vfs), Err(Error::Corruption { file, .. }) if file == "CURRENT"));
         let (differ, story) = repaired(&vfs, &rows);
         assert_eq!(differ, 0, "{story}");
-        assert!(story.contains("the manifest does not hold"), "{story}");
-        // Nothing was in the table that had been deleted: all stores were the manifest's.
+        assert!(story.contains("the manifest is unusable"), "{story}");
+        // No deleted key reappears: all stores were named by the manifest.
         let mut found = read(&open(&vfs).unwrap());
         found.retain(|key, _| !key.starts_with(b"new"));
         assert!(found == rows, "{story}");
@@ -206,10 +211,10 @@ fn lose_the_manifest(vfs: &Arc<dyn Vfs>) {
 }
 
 #[test]
-fn is_the_newest_of_several_stores_found_without_a_manifest() {
+fn newest_of_several_stores_wins_without_a_manifest() {
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     let silt = open(&vfs).unwrap();
-    // Two HashStores a partition, of the same keys.
+    // Two HashStores per partition, with the same keys.
     for version in [1, 2] {
         for key in 0..30u32 {
             let mut batch = WriteBatch::new();
@@ -231,7 +236,7 @@ fn is_the_newest_of_several_stores_found_without_a_manifest() {
 }
 
 #[test]
-fn is_a_sorted_store_of_before_the_last_merge_passed_over_without_a_manifest() {
+fn sorted_store_from_before_the_last_merge_is_skipped_without_a_manifest() {
     let (vfs, mut rows) = filled(false);
     let old: Vec<(String, Vec<u8>)> = [names(&vfs, ".sorted"), names(&vfs, ".index")]
         .concat()
@@ -258,12 +263,12 @@ fn is_a_sorted_store_of_before_the_last_merge_passed_over_without_a_manifest() {
     }
     lose_the_manifest(&vfs);
     let story = repair(&vfs).unwrap().lines.join("\n");
-    assert!(story.contains("is of before"), "{story}");
+    assert!(story.contains("is older than"), "{story}");
     assert!(read(&open(&vfs).unwrap()) == rows, "{story}");
 }
 
 #[test]
-fn are_all_logs_of_a_chain_kept_when_one_is_damaged() {
+fn damaged_log_does_not_cost_the_other_logs_of_the_chain() {
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     for part in 0..3u32 {
         let silt = open(&vfs).unwrap();
@@ -287,7 +292,7 @@ fn are_all_logs_of_a_chain_kept_when_one_is_damaged() {
     assert!(!gone.is_empty() && gone.iter().all(|key| (10..20).contains(key)), "{gone:?}");
 }
 
-/// A medium with the files of another.
+/// A copy of all files on a file system with fault injection.
 fn copied(from: &Arc<dyn Vfs>) -> Faulty {
     let to = Faulty::new(7);
     for name in from.list().unwrap() {
@@ -300,7 +305,7 @@ fn copied(from: &Arc<dyn Vfs>) -> Faulty {
     to
 }
 
-/// A table whose keys are in each of three logs several times, the last of which is damaged.
+/// A table with several versions of each key in each of three logs, the last of which is damaged.
 fn rewritten() -> Arc<dyn Vfs> {
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     for log in 0..3u8 {
@@ -321,7 +326,7 @@ fn rewritten() -> Arc<dyn Vfs> {
     vfs
 }
 
-/// The same table with a file of a kind damaged, and without a manifest perhaps.
+/// A table with one damaged file of a kind, optionally without a manifest.
 fn damaged(ending: &str, has_manifest: bool) -> Arc<dyn Vfs> {
     let (vfs, _) = filled(true);
     let name = names(&vfs, ending).pop().unwrap();
@@ -333,8 +338,8 @@ fn damaged(ending: &str, has_manifest: bool) -> Arc<dyn Vfs> {
 }
 
 #[test]
-fn does_a_repair_that_loses_power_lose_no_more_when_it_is_done_again() {
-    // Every fifth operation, or every one if power cuts are what is looked into.
+fn repair_repeated_after_a_power_cut_saves_as_much() {
+    // Every fifth operation, or every one in the long test of power cuts.
     let step = if std::env::var_os("SILTSTONE_POWER_CUTS").is_some() { 1 } else { 5 };
     for (what, vfs, step) in [
         ("log", damaged(".log", true), step),
@@ -380,7 +385,7 @@ fn repair_of_a_batch_with_a_damaged_operation_saves_the_others() {
     let silt = open(&vfs).unwrap();
     for first in [0u32, 10, 20] {
         let mut batch = WriteBatch::new();
-        // Longer than the log's blocks, so that the damage leaves a part of the batch readable.
+        // Longer than a log block, so that the damage leaves a part of the batch readable.
         (first..first + 10).for_each(|key| {
             batch.put(&key.to_le_bytes(), &[7; 20_000]);
         });
@@ -399,10 +404,10 @@ fn repair_of_a_batch_with_a_damaged_operation_saves_the_others() {
 }
 
 #[test]
-fn do_stores_alone_without_manifest_and_footers_come_back() {
+fn stores_without_manifest_and_with_one_footer_are_recovered() {
     let (vfs, rows) = filled(true);
     lose_the_manifest(&vfs);
-    // All footers but one: it tells how keys are divided.
+    // All footers but one, which has the hash seed and the partitions.
     let stores = [names(&vfs, ".hash"), names(&vfs, ".sorted")].concat();
     for name in &stores[1..] {
         flip(&vfs, name, len(&vfs, name) - 6);

@@ -1,4 +1,4 @@
-//! What the conformance kit does not ask: statistics, what is made again, what is refused.
+//! SILT beyond the conformance kit: statistics, rebuilt files, the limit of index memory, refusals.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ fn key(i: u32) -> [u8; 4] {
     i.to_le_bytes()
 }
 
-/// A table with every kind of store, on a medium that counts.
+/// A table with every kind of store, on a metered file system.
 fn filled(options: &str) -> (Arc<dyn Vfs>, Silt) {
     let vfs: Arc<dyn Vfs> = Arc::new(Metered::new(Arc::new(Ram::new())));
     let silt = open(&vfs, options).unwrap();
@@ -36,29 +36,29 @@ fn filled(options: &str) -> (Arc<dyn Vfs>, Silt) {
     (vfs, silt)
 }
 
-fn has_all(silt: &Silt) {
+fn assert_has_all(silt: &Silt) {
     for i in 0..KEYS {
         assert_eq!(silt.get(&key(i)).unwrap().unwrap().value, [i as u8; 100]);
     }
     assert_eq!(silt.get(b"nothing").unwrap(), None);
 }
 
-const SMALL: &str = "slots=64 hash_stores=3 stop=8";
+const SMALL: &str = "log_store_slots=64 merge_trigger=3 stop_trigger=8";
 
 #[test]
-fn do_statistics_tell_every_store_and_what_it_takes() {
+fn statistics_cover_every_store_and_its_memory() {
     let (_, silt) = filled(SMALL);
-    has_all(&silt);
+    assert_has_all(&silt);
     let stats = silt.stats();
     assert_eq!(stats.levels.iter().map(|level| level.entries).sum::<u64>(), u64::from(KEYS));
     assert!(stats.levels.iter().all(|level| level.entries > 0 && level.bytes > 0));
     assert!(stats.memory.values().all(|&bytes| bytes > 0), "{:?}", stats.memory);
     let reads = stats.reads_per_lookup().unwrap();
-    assert!((0.9..1.1).contains(&reads), "{reads} reads a lookup");
+    assert!((0.9..1.1).contains(&reads), "{reads} reads per lookup");
 }
 
 #[test]
-fn is_a_damaged_or_missing_index_made_again_with_a_warning() {
+fn damaged_or_missing_index_is_rebuilt_with_a_warning() {
     let (vfs, silt) = filled(SMALL);
     silt.close().unwrap();
     drop(silt);
@@ -73,15 +73,15 @@ fn is_a_damaged_or_missing_index_made_again_with_a_warning() {
     }
     let silt = open(&vfs, SMALL).unwrap();
     assert_eq!(silt.warnings().len(), derived.len());
-    assert!(silt.warnings().iter().all(|warning| warning.contains("made again")));
-    has_all(&silt);
+    assert!(silt.warnings().iter().all(|warning| warning.contains("rebuilt from")));
+    assert_has_all(&silt);
     assert!(silt.verify(&mut |_, _| ()).unwrap().is_sound());
     drop(silt);
-    assert!(open(&vfs, SMALL).unwrap().warnings().is_empty(), "they are whole again");
+    assert!(open(&vfs, SMALL).unwrap().warnings().is_empty(), "the files are intact again");
 }
 
 #[test]
-fn is_a_missing_data_file_refused_by_name() {
+fn missing_data_file_is_refused_by_name() {
     let (vfs, silt) = filled(SMALL);
     silt.close().unwrap();
     for name in vfs.list().unwrap() {
@@ -98,54 +98,54 @@ fn is_a_missing_data_file_refused_by_name() {
             vfs.rename(&hidden, &name).unwrap();
         }
     }
-    has_all(&open(&vfs, SMALL).unwrap());
+    assert_has_all(&open(&vfs, SMALL).unwrap());
 }
 
 #[test]
-fn are_lookups_right_without_filters_and_indexes_in_memory() {
-    for block in ["block=1", "block=4KiB"] {
+fn lookups_without_filters_and_indexes_in_memory_are_correct() {
+    for block in ["block_size=1", "block_size=4KiB"] {
         let (vfs, silt) = filled(&format!("{SMALL} {block}"));
         silt.close().unwrap();
         let silt = open(&vfs, &format!("{SMALL} index_memory=1")).unwrap();
         assert_eq!(silt.stats().memory["hash_store_filter"], 0);
         assert_eq!(silt.stats().memory["sorted_store_index"], 0);
-        has_all(&silt);
+        assert_has_all(&silt);
         let reads = silt.stats().reads_per_lookup().unwrap();
-        // Two reads a HashStore, of which there are two at most, and the search.
-        assert!(reads < 2.0 * 2.0 + 8.0, "{reads} reads a lookup");
+        // Two reads per HashStore, at most two HashStores, and the search.
+        assert!(reads < 2.0 * 2.0 + 8.0, "{reads} reads per lookup");
     }
 }
 
 #[test]
-fn does_the_table_answer_before_its_indexes_are_loaded() {
+fn lookups_before_indexes_are_loaded_are_correct() {
     let (vfs, silt) = filled(SMALL);
     silt.close().unwrap();
     drop(silt);
     let silt = open(&vfs, &format!("{SMALL} load_indexes=background")).unwrap();
     assert_eq!(memory(&silt), (0, 0));
-    has_all(&silt);
-    assert_eq!(memory(&silt), (0, 0), "the jobs of a manual scheduler wait for us");
+    assert_has_all(&silt);
+    assert_eq!(memory(&silt), (0, 0), "a replayable scheduler runs no job on its own");
     silt.maintain().unwrap();
     let (filters, indexes) = memory(&silt);
     assert!(indexes > 0);
     // Maintenance may have merged all HashStores.
     assert_eq!(filters > 0, silt.stats().levels[1].files > 0);
     let gets = silt.stats().io["get"].reads;
-    has_all(&silt);
+    assert_has_all(&silt);
     let reads = silt.stats().io["get"].reads - gets;
     assert!(reads < u64::from(KEYS) * 11 / 10, "{reads} reads of {KEYS} keys");
 }
 
 #[test]
-fn are_filters_and_indexes_dropped_under_pressure_and_loaded_when_it_is_over() {
-    for options in [SMALL, "slots=64 hash_stores=3 stop=8 block=1"] {
+fn filters_and_indexes_are_unloaded_under_a_lower_limit_and_reloaded_under_a_higher_one() {
+    for options in [SMALL, "log_store_slots=64 merge_trigger=3 stop_trigger=8 block_size=1"] {
         let (_, silt) = filled(options);
         silt.maintain().unwrap();
         let before = memory(&silt);
         silt.set_index_memory(1);
         assert_eq!(memory(&silt), (0, 0));
-        has_all(&silt);
-        // New stores do not come into memory either.
+        assert_has_all(&silt);
+        // The filters and indexes of new stores are not loaded either.
         let mut batch = WriteBatch::new();
         for i in 0..KEYS {
             batch.clear();
@@ -154,50 +154,50 @@ fn are_filters_and_indexes_dropped_under_pressure_and_loaded_when_it_is_over() {
         }
         silt.flush().unwrap();
         assert_eq!(memory(&silt), (0, 0));
-        has_all(&silt);
-        // Indexes are cheaper an entry than filters: they come first.
+        assert_has_all(&silt);
+        // Indexes take less memory per entry than filters, so they are loaded first.
         silt.set_index_memory(before.1.max(1) * 2 + 4096);
         silt.maintain().unwrap();
         assert!(memory(&silt).1 > 0);
-        has_all(&silt);
+        assert_has_all(&silt);
         silt.set_index_memory(0);
         silt.maintain().unwrap();
         assert!(memory(&silt).1 > 0);
         assert_eq!(memory(&silt).0 > 0, silt.stats().levels[1].files > 0);
-        has_all(&silt);
+        assert_has_all(&silt);
     }
 }
 
-/// Memory of filters and of indexes.
+/// The memory of filters and of indexes, in bytes.
 fn memory(silt: &Silt) -> (u64, u64) {
     let memory = silt.stats().memory;
     (memory["hash_store_filter"], memory["sorted_store_index"])
 }
 
 #[test]
-fn is_the_limit_of_memory_kept_while_stores_come_and_go() {
+fn index_memory_stays_within_its_limit_during_writes() {
     for limit in [300, 700, 1500, 4000] {
-        let (_, silt) = filled("slots=64 hash_stores=8 stop=20");
+        let (_, silt) = filled("log_store_slots=64 merge_trigger=8 stop_trigger=20");
         silt.set_index_memory(limit);
-        let (mut batch, mut most) = (WriteBatch::new(), 0);
+        let (mut batch, mut max_memory) = (WriteBatch::new(), 0);
         for i in 0..KEYS {
             batch.clear();
             batch.put(&key(i), &[i as u8; 100]);
             silt.write(&batch, Durability::Buffered).unwrap();
             let (filters, indexes) = memory(&silt);
             assert!(filters + indexes <= limit, "{filters} and {indexes} bytes of {limit}");
-            most = most.max(filters + indexes);
+            max_memory = max_memory.max(filters + indexes);
         }
-        assert!(2 * most > limit, "{most} bytes of {limit}");
-        has_all(&silt);
+        assert!(2 * max_memory > limit, "{max_memory} bytes of {limit}");
+        assert_has_all(&silt);
     }
 }
 
 #[test]
-fn are_indexes_loaded_before_filters_and_all_of_what_fits() {
-    let (_, silt) = filled("slots=64 hash_stores=8 stop=20");
+fn indexes_are_loaded_before_filters_within_the_limit() {
+    let (_, silt) = filled("log_store_slots=64 merge_trigger=8 stop_trigger=20");
     silt.maintain().unwrap();
-    // HashStores too few to be merged.
+    // Too few HashStores for a merge.
     let mut batch = WriteBatch::new();
     (0..400).for_each(|i| {
         batch.put(&key(KEYS + i), &[1; 100]);
@@ -208,7 +208,7 @@ fn are_indexes_loaded_before_filters_and_all_of_what_fits() {
     let (filters, indexes) = memory(&silt);
     assert!(filters > 500 && indexes > 0, "{filters} and {indexes} bytes");
     silt.set_index_memory(1);
-    // What four indexes are reckoned at, in blocks of eight entries or more.
+    // The estimate for four indexes, in blocks of eight entries or more.
     silt.set_index_memory(u64::from(KEYS) / 6 + 4 * 256 + 100);
     silt.maintain().unwrap();
     assert_eq!(memory(&silt).1, indexes);
@@ -219,16 +219,17 @@ fn are_indexes_loaded_before_filters_and_all_of_what_fits() {
 }
 
 #[test]
-fn does_a_full_medium_keep_nothing_of_what_could_not_be_finished() {
+fn conversion_on_a_full_disk_leaves_no_partial_stores() {
     let faulty = Faulty::new(7);
     let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
-    let silt = open(&vfs, "partitions=4 slots=64 hash_stores=30 stop=90").unwrap();
+    let options = "partitions=4 log_store_slots=64 merge_trigger=30 stop_trigger=90";
+    let silt = open(&vfs, options).unwrap();
     let mut batch = WriteBatch::new();
     (0..1000).for_each(|i| {
         batch.put(&key(i), &[i as u8; 100]);
     });
     silt.write(&batch, Durability::Synced).unwrap();
-    // Room for some of the HashStores.
+    // Space for some of the HashStores.
     faulty.set_capacity(faulty.space_used() + (40 << 10));
     assert!(silt.flush().is_err());
     let names = vfs.list().unwrap();
@@ -241,7 +242,7 @@ fn does_a_full_medium_keep_nothing_of_what_could_not_be_finished() {
 }
 
 #[test]
-fn are_items_over_the_limit_refused_and_nothing_changed() {
+fn batch_with_an_oversized_item_is_refused_without_effect() {
     let (_, silt) = filled(SMALL);
     let writes = silt.stats().writes;
     let value = vec![0; siltstone_silt::MAX_VALUE_BYTES + 1];
@@ -255,15 +256,18 @@ fn are_items_over_the_limit_refused_and_nothing_changed() {
     assert!(matches!(refused, Err(Error::TooLarge { what: "key", .. })), "{refused:?}");
     assert_eq!(silt.get(b"small").unwrap(), None);
     assert_eq!(silt.stats().writes, writes);
-    has_all(&silt);
+    assert_has_all(&silt);
 }
 
 #[test]
-fn does_a_deleted_key_stay_deleted_wherever_its_entries_lie() {
+fn deleted_key_stays_deleted_in_every_kind_of_store() {
     // Each round ends with the deletion in another kind of store, over entries in all older ones.
     for stores in ["all", "log", "log-hash", "log-sorted"] {
         let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
-        let options = format!("partitions=2 slots=64 hash_stores=3 stop=20 stores={stores}");
+        let options = format!(
+            "partitions=2 log_store_slots=64 merge_trigger=3 stop_trigger=20 \
+             experimental.stores={stores}"
+        );
         let mut silt = open(&vfs, &options).unwrap();
         let write = |silt: &Silt, range: std::ops::Range<u32>, is_put: bool| {
             for i in range {
@@ -297,7 +301,7 @@ fn does_a_deleted_key_stay_deleted_wherever_its_entries_lie() {
                 match step {
                     0 => silt.flush().unwrap(),
                     1 => silt.maintain().unwrap(),
-                    // Conversions and merges of others' entries.
+                    // Convert and merge other entries.
                     2 => write(&silt, 1000..1200, true),
                     _ => {
                         if step == 3 {
@@ -313,9 +317,9 @@ fn does_a_deleted_key_stay_deleted_wherever_its_entries_lie() {
 }
 
 #[test]
-fn do_values_of_any_length_come_back_from_every_store() {
+fn values_of_any_length_round_trip_through_every_store() {
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
-    let options = "partitions=1 slots=64 hash_stores=2 stop=4 sort=4KiB";
+    let options = "partitions=1 log_store_slots=64 merge_trigger=2 stop_trigger=4 sort_memory=4KiB";
     let mut silt = Some(open(&vfs, options).unwrap());
     let value = |i: u32| vec![i as u8; (i * i % 7919) as usize];
     let mut batch = WriteBatch::new();
@@ -337,10 +341,10 @@ fn do_values_of_any_length_come_back_from_every_store() {
     }
 }
 
-/// Takes all files, and copies them in vain.
-struct Elsewhere;
+/// A sink that discards all files and copies the bytes.
+struct DiscardingSink;
 
-impl siltstone_engine::CheckpointSink for Elsewhere {
+impl siltstone_engine::CheckpointSink for DiscardingSink {
     fn link(&mut self, _name: &str) -> siltstone_engine::Result<bool> {
         Ok(false)
     }
@@ -358,21 +362,38 @@ impl siltstone_engine::CheckpointSink for Elsewhere {
     }
 }
 
-/// The open table reads on in a file whose name is gone. A copy without it would be found to be none when it is needed.
+/// The open table can still read a store whose file was removed. A checkpoint without that store
+/// would not open.
 #[test]
-fn does_a_copy_fail_when_a_store_is_gone_and_not_when_it_can_be_made_again() {
-    for (ending, is_there) in
+fn checkpoint_fails_without_a_store_but_not_without_a_filter_or_index() {
+    for (ending, succeeds) in
         [(".filter", true), (".index", true), (".hash", false), (".sorted", false)]
     {
         let (vfs, silt) = filled(SMALL);
         let gone = vfs.list().unwrap().into_iter().find(|name| name.ends_with(ending)).unwrap();
-        silt.checkpoint(&mut Elsewhere).unwrap();
+        silt.checkpoint(&mut DiscardingSink).unwrap();
         let gone = match vfs.exists(&gone).unwrap() {
             true => gone,
             false => vfs.list().unwrap().into_iter().find(|n| n.ends_with(ending)).unwrap(),
         };
         vfs.remove(&gone).unwrap();
-        let copied = silt.checkpoint(&mut Elsewhere);
-        assert_eq!(copied.is_ok(), is_there, "{gone}: {copied:?}");
+        let copied = silt.checkpoint(&mut DiscardingSink);
+        assert_eq!(copied.is_ok(), succeeds, "{gone}: {copied:?}");
     }
+}
+
+#[test]
+fn table_created_with_old_option_names_opens_with_old_and_new_names() {
+    let old = "slots=64 load=0.9 hash_stores=3 stop=8 block=1KiB sort=1MiB stores=log-hash";
+    let new = "log_store_slots=64 max_load_factor=0.9 merge_trigger=3 stop_trigger=8 \
+               block_size=1KiB sort_memory=1MiB experimental.stores=log-hash";
+    let (vfs, silt) = filled(old);
+    silt.close().unwrap();
+    drop(silt);
+    for options in [old, new] {
+        let silt = open(&vfs, options).unwrap();
+        assert_has_all(&silt);
+        silt.close().unwrap();
+    }
+    assert!(matches!(open(&vfs, "slots=64 log_store_slots=64"), Err(Error::InvalidOptions(_))));
 }

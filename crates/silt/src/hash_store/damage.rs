@@ -1,0 +1,133 @@
+//! Opens a damaged HashStore for repair, even without its footer.
+//!
+//! Each slot has a checksum of its own. Without the footer, the slot size is the smallest one for
+//! which the checksums of the first two slots match, and the number of slots is the largest that a
+//! cuckoo table may have and the file can hold.
+
+use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwapOption;
+use siltstone_engine::{Purpose, Result};
+use siltstone_structures::cuckoo::WAYS;
+use siltstone_vfs::{File, Mode, Vfs};
+
+use super::HashStore;
+use super::format::{CRC, FOOTER, SPLIT_HEADER, Slot, StoreMeta};
+use crate::file::FileSum;
+use crate::keys::KeyHasher;
+use crate::names::Kind;
+use crate::version::StoreEntry;
+
+/// The largest slot size that is tried.
+const MAX_SLOT_BYTES: u64 = 1 << 20;
+const PURPOSE: Purpose = Purpose::Maintenance;
+
+impl HashStore {
+    /// The entry and the hashing that the footer of store `number` states.
+    ///
+    /// # Errors
+    /// `Corruption` if the footer is damaged; `Refused` for a newer format; I/O errors.
+    pub(crate) fn describe(vfs: &dyn Vfs, number: u64) -> Result<(StoreEntry, KeyHasher)> {
+        let name = Kind::HashStore.name(number);
+        let file = vfs.open(&name, Mode::Read)?;
+        let (fields, _) = FOOTER.read(file.as_ref(), &name, FileSum::new(number), PURPOSE)?;
+        let meta = StoreMeta::decode(&fields);
+        let (bytes, entries) = (file.len()?, u64::from(meta.entries));
+        Ok((StoreEntry { partition: meta.partition, number, bytes, entries }, meta.keys))
+    }
+
+    /// Opens the readable part of store `number`; `None` if its slot size cannot be determined.
+    ///
+    /// # Errors
+    /// `Refused` for a newer format; I/O errors.
+    pub(crate) fn open_damaged(vfs: &Arc<dyn Vfs>, number: u64) -> Result<Option<Self>> {
+        let name = Kind::HashStore.name(number);
+        let file = vfs.open(&name, Mode::Read)?;
+        let sum = FileSum::new(number);
+        let (meta, end) = match FOOTER.read(file.as_ref(), &name, sum, PURPOSE) {
+            Ok((fields, end)) => (Some(StoreMeta::decode(&fields)), end),
+            Err(error) if error.is_corruption() => (infer_meta(file.as_ref(), sum)?, file.len()?),
+            Err(other) => return Err(other),
+        };
+        let is_complete = |meta: &StoreMeta| {
+            meta.slot_bytes as usize > CRC + SPLIT_HEADER && meta.slots_end() <= end
+        };
+        Ok(meta.filter(is_complete).map(|meta| HashStore {
+            vfs: vfs.clone(),
+            file,
+            entry: StoreEntry { partition: meta.partition, number, bytes: 0, entries: 0 },
+            name,
+            sum,
+            meta,
+            end,
+            filter: ArcSwapOption::empty(),
+            warning: OnceLock::new(),
+            obsolete: AtomicBool::new(false),
+        }))
+    }
+
+    /// The entry of a slot; `None` if it is empty.
+    ///
+    /// # Errors
+    /// `Corruption` if a checksum of the slot or of its tail does not match; I/O errors.
+    pub(crate) fn read_slot(&self, slot: u32) -> Result<Option<Vec<u8>>> {
+        let mut bytes = vec![0; self.meta.slot_bytes as usize];
+        self.file.read_at(self.offset(slot), &mut bytes, PURPOSE)?;
+        match self.decode(slot, &bytes)? {
+            Slot::Empty => Ok(None),
+            Slot::Inline(entry) => Ok(Some(entry.to_vec())),
+            Slot::Split { head, len, tail_at } => {
+                self.read_split(slot, head, len, tail_at, PURPOSE).map(Some)
+            }
+        }
+    }
+
+    /// The byte range of a slot in the file.
+    pub(crate) fn slot_range(&self, slot: u32) -> Range<u64> {
+        self.offset(slot)..self.offset(slot) + u64::from(self.meta.slot_bytes)
+    }
+}
+
+/// Reconstructs the footer fields that reading needs.
+fn infer_meta(file: &dyn File, sum: FileSum) -> Result<Option<StoreMeta>> {
+    let len = file.len()?;
+    let mut bytes = vec![0; len.min(2 * MAX_SLOT_BYTES) as usize];
+    file.read_at(0, &mut bytes, PURPOSE)?;
+    let Some(&crc) = bytes.first_chunk::<CRC>() else { return Ok(None) };
+    let mut running = sum.begin(0);
+    let mut slot_bytes = None;
+    for end in CRC + 1..=bytes.len() / 2 {
+        running = FileSum::go_on(running, &bytes[end - 1..end]);
+        let second = &bytes[end..2 * end];
+        let matches = || sum.of(end as u64, &second[CRC..]).to_le_bytes() == second[..CRC];
+        if running.to_le_bytes() == crc && matches() {
+            slot_bytes = Some(end as u32);
+            break;
+        }
+    }
+    let Some(slot_bytes) = slot_bytes else { return Ok(None) };
+    let meta = |slots: u32| StoreMeta {
+        partition: 0,
+        keys: KeyHasher { seed: 0, partitions: 0 },
+        slots,
+        entries: 0,
+        slot_bytes,
+        lengths: (0, 0),
+    };
+    // The largest slot count that fits and whose last bucket has a slot with a valid checksum.
+    let fit = (0..28).map(|log2| (WAYS as u32) << log2).map(meta);
+    let fit: Vec<StoreMeta> = fit.take_while(|meta| meta.slots_end() <= len).collect();
+    for &meta in fit.iter().rev() {
+        let bucket = WAYS as u64 * u64::from(slot_bytes);
+        let at = meta.slots_end() - bucket;
+        let mut bytes = vec![0; bucket as usize];
+        file.read_at(at, &mut bytes, PURPOSE)?;
+        let mut slots = (at..).step_by(slot_bytes as usize).zip(bytes.chunks(slot_bytes as usize));
+        if slots.any(|(at, slot)| sum.of(at, &slot[CRC..]).to_le_bytes() == slot[..CRC]) {
+            return Ok(Some(meta));
+        }
+    }
+    Ok(None)
+}
