@@ -1,78 +1,79 @@
-//! The mapping translation cache: from a key to the place of its newest version, and the fronts of chains.
+//! The translation cache: maps keys to their newest versions, and caches the heads of chains.
 //!
 //! ```text
-//!   set = bucket mod sets     16 ways; who is asked for goes halfway to the front, who comes in begins near the end
+//!   set = bucket mod sets     16 ways; a hit moves halfway to the front, an insert is near the end
 //!   way = tag u32, more u32, place u32, base u32
 //!         tag: the rest of the bucket's number, then bits of the key's hash
-//!         more: 28 bits of another hash, then the rank in the front
+//!         more: 28 bits of another hash, then the rank within the chain head
 //! ```
 //!
-//! Going halfway makes the order one of frequency as much as of age: under Zipf 0.99 it keeps 75 % of the gets where
-//! the paper's LRU kept 72 % (`siltstone repro run skimpy-memory`, before and after).
+//! Moving halfway orders the ways by frequency as much as by recency: under Zipf 0.99 the hit rate
+//! is 75 %, where the paper's LRU has 72 % (`siltstone repro run skimpy-memory`, before and after).
 //!
-//! The paper's entries have two pointers for the order of use, 16 of their 20 bytes; in a set of 16 the
-//! order is the order. What that saves says which key it is (some 55 bits and the bucket, 28 of them under a seed
-//! that changes with each opening) and holds the bucket's *front*:
+//! The paper's entries have two LRU pointers, 16 of their 20 bytes. In a set of 16 ways the
+//! positions are the order. The space is used to identify the key (about 55 bits of hash and the
+//! bucket; 28 bits are seeded anew at each opening) and for the bucket's *cached chain head*:
 //!
 //! ```text
 //!   head ─▶ ● a2        ● b1        ● a1 ▒        ● base ─▶ …
-//!           └ front: a2, b1 ┘        hidden by a2
+//!           └ cached: a2, b1 ┘       hidden by a2
 //! ```
 //!
-//! All that was put before the base was reached is in the front, or hidden by what is. So a new version can name
-//! the members of the front that it does not hide, and the base: who walks the chain passes what is hidden
-//! without reading it (`chains`). If a member has to make room it is the base from then on, and the front what was
-//! put after it: for its record leads to the rest. Ranks tell what was.
+//! Every record between the head and the base is a member of the cached chain head, or hidden by a
+//! member. So a new version can link to the members that it does not hide, and to the base.
+//! Traversal then skips hidden records without reading them (`chains`). If a member is evicted it
+//! becomes the base, and only members inserted after it remain, because its record links to the
+//! rest. Ranks record the order of insertion.
 //!
-//! Invariants: a place is that of the key's newest version. The members of a bucket's front have the same base,
-//! and the newest of them is the chain's head.
+//! Invariants: a location is that of the key's newest version. The members of a bucket's chain head
+//! have the same base, and the newest member is the head of the chain.
 //!
-//! Source: SkimpyFTL, section 3.2; fronts are ours.
+//! Source: SkimpyFTL, section 3.2. Cached chain heads are not in the paper.
 
 use crate::location::{Location, NONE, UNKNOWN};
 
 const WAYS: usize = 16;
-/// Where keys come in: they must be asked for again before others come, so that those that are asked for
-/// once pass without a trace. Puts come in a little further on, for the sake of fronts.
-const FIRST_READ: usize = WAYS - 1;
-const FIRST_PUT: usize = WAYS - 3;
+/// The way at which a lookup inserts: near eviction, so that keys that are read once do not
+/// displace others. Puts insert a little earlier, to keep chain heads complete.
+const READ_INSERT_WAY: usize = WAYS - 1;
+const PUT_INSERT_WAY: usize = WAYS - 3;
 const EMPTY: Way = Way { tag: 0, more: 0, at: NONE, base: UNKNOWN };
-/// Bits of `more` that tell when a member came into its front.
-const RANK: u32 = 15;
+/// Mask of the rank in `more`.
+const RANK_MASK: u32 = 15;
 
 #[derive(Clone, Copy)]
 struct Way {
     tag: u32,
-    /// Above [`RANK`] another hash; the rank of a member of a front is greater than those of members before it.
+    /// Another hash above [`RANK_MASK`], and the rank: greater than those of earlier members.
     more: u32,
     at: Location,
-    /// Of a member of a front; else `UNKNOWN`.
+    /// `UNKNOWN` unless the key is a member of its bucket's chain head.
     base: Location,
 }
 
 impl Way {
     fn is_of(&self, (tag, more): (u32, u32)) -> bool {
-        self.tag == tag && self.more & !RANK == more
+        self.tag == tag && self.more & !RANK_MASK == more
     }
 
     fn rank(&self) -> u32 {
-        self.more & RANK
+        self.more & RANK_MASK
     }
 }
 
-/// Which key it is, among those of its bucket.
+/// Identifies a key among those of its bucket.
 #[derive(Clone, Copy)]
 pub(crate) struct Id {
     pub(crate) bucket: u32,
     pub(crate) hash: u64,
-    /// Of another hash of the key, that nobody can foresee.
+    /// Another hash of the key, with a secret seed.
     pub(crate) more: u32,
 }
 
-/// A chain as a new version would be linked to it.
+/// The cached head of a chain, to which a new version can be linked.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Front {
-    /// Members but for the key's own, each with the low byte of its key's hash.
+pub(crate) struct ChainHead {
+    /// All members except the key itself, each with the low byte of its key's hash.
     pub(crate) members: Vec<(Location, u8)>,
     pub(crate) base: Location,
 }
@@ -80,16 +81,16 @@ pub(crate) struct Front {
 pub(crate) struct Cache {
     sets: u32,
     ways: Vec<Way>,
-    /// Bits of a tag that the bucket's number takes.
+    /// Bits of the bucket's number in a tag.
     bucket_bits: u32,
 }
 
 impl Cache {
     pub(crate) fn new(keys: u64, buckets: u32) -> Self {
-        let most = u64::from(buckets.max(1));
-        // A tag has room for eight bits of the hash at least.
-        let least = (most >> 23) + 1;
-        let sets = keys.div_ceil(WAYS as u64).max(least).min(most) as u32;
+        let max_sets = u64::from(buckets.max(1));
+        // A tag has at least eight bits of the hash.
+        let min_sets = (max_sets >> 23) + 1;
+        let sets = keys.div_ceil(WAYS as u64).max(min_sets).min(max_sets) as u32;
         let rest = (buckets.max(1) - 1) / sets;
         let bucket_bits = u32::BITS - rest.leading_zeros();
         Cache { sets, ways: vec![EMPTY; sets as usize * WAYS], bucket_bits }
@@ -102,7 +103,7 @@ impl Cache {
 
     fn tag(&self, id: Id) -> (u32, u32) {
         let bits = (id.hash as u32) << self.bucket_bits;
-        (bits | (id.bucket / self.sets), id.more & !RANK)
+        (bits | (id.bucket / self.sets), id.more & !RANK_MASK)
     }
 
     fn bucket_mask(&self) -> u32 {
@@ -114,20 +115,20 @@ impl Cache {
         self.set(id.bucket).iter().position(|way| way.is_of(tag) && way.at != NONE)
     }
 
-    /// The ways of a bucket.
-    fn of_bucket(&mut self, bucket: u32) -> impl Iterator<Item = &mut Way> {
+    /// The occupied ways of a bucket.
+    fn ways_of(&mut self, bucket: u32) -> impl Iterator<Item = &mut Way> {
         let (rest, mask) = (bucket / self.sets, self.bucket_mask());
         self.set(bucket).iter_mut().filter(move |way| way.tag & mask == rest && way.at != NONE)
     }
 
-    /// The place of the key's newest version, which goes halfway to the front of its set.
+    /// The location of the key's newest version; moves its way halfway to the first.
     pub(crate) fn get(&mut self, id: Id) -> Option<Location> {
         let way = self.find(id)?;
         let way = self.promote(id.bucket, way);
         Some(self.set(id.bucket)[way].at)
     }
 
-    /// The same for who does not ask for the key's sake.
+    /// As [`get`](Self::get), without moving the way.
     pub(crate) fn peek(&mut self, id: Id) -> Option<Location> {
         let way = self.find(id)?;
         Some(self.set(id.bucket)[way].at)
@@ -138,18 +139,18 @@ impl Cache {
         way / 2
     }
 
-    /// Notes the newest version's place, which a reader has found.
+    /// Records the location of the newest version, which a lookup found.
     pub(crate) fn put(&mut self, id: Id, at: Location) {
         match self.find(id) {
             Some(way) => self.set(id.bucket)[way].at = at,
             None => {
-                self.insert(id, at, UNKNOWN, 0, FIRST_READ);
+                self.insert(id, at, UNKNOWN, 0, READ_INSERT_WAY);
             }
         }
     }
 
-    /// Puts a key in a way of its set; the last one makes room. A member of the key's own front that
-    /// does is the base from then on.
+    /// Inserts a key at a way of its set and evicts the last one. If that is a member of the key's
+    /// own chain head, it becomes the base.
     fn insert(&mut self, id: Id, at: Location, base: Location, rank: u32, way: usize) {
         let free = self.set(id.bucket).iter().position(|way| way.at == NONE).unwrap_or(WAYS - 1);
         let last = std::mem::replace(&mut self.set(id.bucket)[free], EMPTY);
@@ -157,7 +158,7 @@ impl Cache {
         if last.at != NONE && last.base != UNKNOWN {
             let (rest, sets) = (last.tag & self.bucket_mask(), self.sets);
             let bucket = rest * sets + id.bucket % sets;
-            self.leave_front(bucket, last);
+            self.shrink_chain_head(bucket, last);
             if bucket == id.bucket && base != UNKNOWN {
                 base = last.at;
             }
@@ -168,92 +169,92 @@ impl Cache {
         set[way.min(free)..=free].rotate_right(1);
     }
 
-    /// A member of a bucket's front has made room. It leads to all that was put before it: so the front is of what
-    /// came later.
-    fn leave_front(&mut self, bucket: u32, gone: Way) {
-        for way in self.of_bucket(bucket).filter(|way| way.base != UNKNOWN) {
+    /// Shrinks the chain head of a bucket after the eviction of a member: members inserted before
+    /// it are reached through its record.
+    fn shrink_chain_head(&mut self, bucket: u32, gone: Way) {
+        for way in self.ways_of(bucket).filter(|way| way.base != UNKNOWN) {
             way.base = if way.rank() > gone.rank() { gone.at } else { UNKNOWN };
         }
     }
 
-    /// The rank of who comes into a front now.
+    /// The rank of a new member; renumbers the members if ranks are exhausted.
     fn next_rank(&mut self, bucket: u32) -> u32 {
         let members = |way: &&mut Way| way.base != UNKNOWN;
-        let last = self.of_bucket(bucket).filter(members).map(|way| way.rank()).max();
+        let last = self.ways_of(bucket).filter(members).map(|way| way.rank()).max();
         match last {
             None => 0,
-            Some(last) if last < RANK => last + 1,
+            Some(last) if last < RANK_MASK => last + 1,
             Some(_) => {
                 let mut ranks: Vec<u32> =
-                    self.of_bucket(bucket).filter(members).map(|way| way.rank()).collect();
+                    self.ways_of(bucket).filter(members).map(|way| way.rank()).collect();
                 ranks.sort_unstable();
-                for way in self.of_bucket(bucket).filter(members) {
+                for way in self.ways_of(bucket).filter(members) {
                     let rank = ranks.partition_point(|it| *it < way.rank()) as u32;
-                    way.more = way.more & !RANK | rank;
+                    way.more = way.more & !RANK_MASK | rank;
                 }
-                (ranks.len() as u32).min(RANK)
+                (ranks.len() as u32).min(RANK_MASK)
             }
         }
     }
 
-    /// How a new version of the key is to be linked where the chain's head is this: `None` if the head is in no
-    /// front.
-    pub(crate) fn front(&mut self, id: Id, head: Location) -> Option<Front> {
+    /// The links of a new version of the key if the chain begins at `head`; `None` if the chain
+    /// head is not cached.
+    pub(crate) fn chain_head(&mut self, id: Id, head: Location) -> Option<ChainHead> {
         let (own, bits) = (self.tag(id), self.bucket_bits);
-        let mut front = None;
+        let mut head_base = None;
         let mut members = Vec::new();
-        for way in self.of_bucket(id.bucket).filter(|way| way.base != UNKNOWN) {
+        for way in self.ways_of(id.bucket).filter(|way| way.base != UNKNOWN) {
             if way.at == head {
-                front = Some(way.base);
+                head_base = Some(way.base);
             }
             if !way.is_of(own) {
                 members.push((way.at, (way.tag >> bits) as u8));
             }
         }
-        front.map(|base| Front { members, base })
+        head_base.map(|base| ChainHead { members, base })
     }
 
-    /// Where the bucket's front began, if the chain's head is in one.
+    /// The base of the bucket's cached chain head, if `head` is one of its members.
     pub(crate) fn base(&mut self, bucket: u32, head: Location) -> Option<Location> {
-        let mut members = self.of_bucket(bucket).filter(|way| way.base != UNKNOWN);
+        let mut members = self.ways_of(bucket).filter(|way| way.base != UNKNOWN);
         members.find(|way| way.at == head).map(|way| way.base)
     }
 
-    /// Notes a new version that was linked to `next`, and to others of the front or not.
-    pub(crate) fn publish(&mut self, id: Id, at: Location, next: Location, has_detours: bool) {
-        let goes_on = self.of_bucket(id.bucket).any(|way| way.base != UNKNOWN && way.base == next);
-        if !goes_on {
-            self.forget_front(id.bucket);
+    /// Records a new version that was linked to `next`, with or without skip links.
+    pub(crate) fn publish(&mut self, id: Id, at: Location, next: Location, has_skip_links: bool) {
+        let continues = self.ways_of(id.bucket).any(|way| way.base != UNKNOWN && way.base == next);
+        if !continues {
+            self.forget_chain_head(id.bucket);
         }
-        // Of a front that was forgotten meanwhile nobody knows the other members.
-        let base = if goes_on || !has_detours { next } else { UNKNOWN };
+        // The chain head was forgotten since it was linked: its other members are unknown.
+        let base = if continues || !has_skip_links { next } else { UNKNOWN };
         let rank = self.next_rank(id.bucket);
         match self.find(id) {
             Some(way) => {
                 let old = &mut self.set(id.bucket)[way];
-                let more = old.more & !RANK | rank;
+                let more = old.more & !RANK_MASK | rank;
                 *old = Way { more, at, base, ..*old };
                 self.promote(id.bucket, way);
             }
-            None => self.insert(id, at, base, rank, FIRST_PUT),
+            None => self.insert(id, at, base, rank, PUT_INSERT_WAY),
         }
     }
 
-    /// The front of a bucket is not known any more.
-    pub(crate) fn forget_front(&mut self, bucket: u32) {
-        self.of_bucket(bucket).for_each(|way| way.base = UNKNOWN);
+    /// Forgets the cached chain head of a bucket.
+    pub(crate) fn forget_chain_head(&mut self, bucket: u32) {
+        self.ways_of(bucket).for_each(|way| way.base = UNKNOWN);
     }
 
-    /// A pending record of the bucket was programmed.
-    pub(crate) fn placed(&mut self, bucket: u32, from: Location, to: Location) {
-        for way in self.of_bucket(bucket) {
+    /// Updates the location of a pending record that was programmed.
+    pub(crate) fn update_pending(&mut self, bucket: u32, from: Location, to: Location) {
+        for way in self.ways_of(bucket) {
             way.at = if way.at == from { to } else { way.at };
             way.base = if way.base == from { to } else { way.base };
         }
     }
 
-    /// Notes another place of a key that is there.
-    pub(crate) fn moved(&mut self, id: Id, to: Location) {
+    /// Updates the location of a cached key.
+    pub(crate) fn update(&mut self, id: Id, to: Location) {
         if let Some(way) = self.find(id) {
             self.set(id.bucket)[way].at = to;
         }
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_makes_room_and_who_is_asked_for_is_not_the_last() {
+    fn last_way_is_evicted_and_read_keys_are_kept() {
         let mut cache = Cache::new(16, 1);
         for key in 0..16 {
             cache.publish(key_of(key), key as u32 + 100, NONE, true);
@@ -290,9 +291,9 @@ mod tests {
         cache.put(key_of(99), 7);
         let lost = (0..16).filter(|key| cache.find(key_of(*key)).is_none()).count();
         assert_eq!((lost, cache.get(key_of(0))), (1, Some(100)));
-        cache.placed(0, 5, 1);
+        cache.update_pending(0, 5, 1);
         assert_eq!(cache.get(id(0, 0)), Some(100));
-        cache.placed(0, 100, 1);
+        cache.update_pending(0, 100, 1);
         assert_eq!(cache.get(id(0, 0)), Some(1));
         cache.remove(key_of(0));
         assert_eq!((cache.get(key_of(0)), cache.get(key_of(99))), (None, Some(7)));
@@ -302,9 +303,10 @@ mod tests {
         id(key << 8, 0)
     }
 
-    /// Independent draws by Zipf's law: no cache of so many keys can hit more often than one that knows the law.
+    /// Independent Zipf draws: no cache of this size has a higher hit rate than one with the
+    /// hottest keys.
     #[test]
-    fn what_is_asked_for_often_stays() {
+    fn hit_rate_is_near_the_optimum_under_zipf() {
         let (keys, buckets) = (4000u64, 800u32);
         let mut cache = Cache::new(keys / 10, buckets);
         let weight = |rank: u64| 1.0 / (rank as f64 + 1.0).powf(0.99);
@@ -333,17 +335,17 @@ mod tests {
     }
 
     #[test]
-    fn keys_whose_tags_are_alike_are_told_apart_by_their_other_hash() {
+    fn keys_with_equal_tags_are_distinguished_by_the_second_hash() {
         let mut cache = Cache::new(16, 4);
         let one = Id { more: 1 << 4, ..id(7, 2) };
         let other = Id { more: 2 << 4, ..one };
         cache.publish(one, 60, 50, false);
         assert_eq!(cache.get(other), None);
-        assert_eq!(cache.front(other, 60).unwrap().members.len(), 1);
+        assert_eq!(cache.chain_head(other, 60).unwrap().members.len(), 1);
     }
 
     #[test]
-    fn buckets_of_one_set_have_tags_of_their_own() {
+    fn buckets_of_one_set_have_distinct_tags() {
         let mut cache = Cache::new(32, 1000);
         for bucket in (0..1000).step_by(2).take(16) {
             cache.put(id(5, bucket), bucket);
@@ -354,30 +356,30 @@ mod tests {
     }
 
     #[test]
-    fn a_front_has_all_that_was_put_or_is_forgotten() {
+    fn chain_head_is_complete_or_forgotten() {
         let mut cache = Cache::new(16, 4);
-        assert_eq!(cache.front(id(1, 2), 50), None);
+        assert_eq!(cache.chain_head(id(1, 2), 50), None);
         cache.publish(id(1, 2), 60, 50, false);
         cache.publish(id(2, 2), 61, 50, true);
-        // Another bucket's, and a reader's find below the base.
+        // A put to another bucket, and a lookup that found a version below the base.
         cache.publish(id(9, 3), 70, 51, false);
         cache.put(id(3, 2), 10);
-        let front = |members: &[(Location, u8)]| Front { members: members.to_vec(), base: 50 };
-        assert_eq!(cache.front(id(1, 2), 61), Some(front(&[(61, 2)])));
-        let mut both = cache.front(id(3, 2), 61).unwrap();
+        let front = |members: &[(Location, u8)]| ChainHead { members: members.to_vec(), base: 50 };
+        assert_eq!(cache.chain_head(id(1, 2), 61), Some(front(&[(61, 2)])));
+        let mut both = cache.chain_head(id(3, 2), 61).unwrap();
         both.members.sort_unstable();
         assert_eq!(both, front(&[(60, 1), (61, 2)]));
-        assert_eq!(cache.front(id(1, 2), 99), None, "that is not its head");
-        cache.placed(2, 50, 40);
-        assert_eq!(cache.front(id(1, 2), 61).unwrap().base, 40);
-        // One that was linked to the head begins a front of its own.
+        assert_eq!(cache.chain_head(id(1, 2), 99), None, "it is not the head of the chain");
+        cache.update_pending(2, 50, 40);
+        assert_eq!(cache.chain_head(id(1, 2), 61).unwrap().base, 40);
+        // A version that was linked to the head begins a new chain head.
         cache.publish(id(4, 2), 62, 61, false);
-        let front = cache.front(id(1, 2), 62).unwrap();
-        assert_eq!(front, Front { members: vec![(62, 4)], base: 61 });
+        let front = cache.chain_head(id(1, 2), 62).unwrap();
+        assert_eq!(front, ChainHead { members: vec![(62, 4)], base: 61 });
     }
 
-    /// Lets the key make room for a new one of another bucket.
-    fn leave(cache: &mut Cache, gone: Id) {
+    /// Evicts a key by an insert of another bucket.
+    fn evict(cache: &mut Cache, gone: Id) {
         let set = cache.set(gone.bucket);
         for (index, way) in set.iter_mut().enumerate().filter(|(_, way)| way.at == NONE) {
             *way = Way { tag: 1000 << 8, more: (index as u32) << 4, at: 1000, base: UNKNOWN };
@@ -389,25 +391,25 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_makes_room_is_the_base_of_those_after_it() {
+    fn evicted_member_becomes_the_base_of_later_members() {
         let mut cache = Cache::new(16, 4);
         let (a, b, c) = (id(1 << 8, 2), id(2 << 8, 2), id(3 << 8, 2));
         cache.publish(a, 60, 50, false);
         cache.publish(b, 61, 50, true);
         cache.publish(c, 62, 50, true);
-        leave(&mut cache, b);
-        // The one before it stays, but not in the front: the base leads to it.
+        evict(&mut cache, b);
+        // The earlier member stays in the cache but leaves the chain head: the base links to it.
         assert_eq!(cache.get(a), Some(60));
-        assert_eq!(cache.front(c, 62), Some(Front { members: vec![], base: 61 }));
-        assert_eq!(cache.front(a, 62), Some(Front { members: vec![(62, 0)], base: 61 }));
+        assert_eq!(cache.chain_head(c, 62), Some(ChainHead { members: vec![], base: 61 }));
+        assert_eq!(cache.chain_head(a, 62), Some(ChainHead { members: vec![(62, 0)], base: 61 }));
         assert_eq!(cache.base(2, 62), Some(61));
-        // The head itself: nothing is known of what was put.
-        leave(&mut cache, c);
-        assert_eq!((cache.front(a, 62), cache.get(a)), (None, Some(60)));
+        // Evicting the head itself forgets the chain head.
+        evict(&mut cache, c);
+        assert_eq!((cache.chain_head(a, 62), cache.get(a)), (None, Some(60)));
     }
 
     #[test]
-    fn the_own_front_may_make_room_for_a_new_member() {
+    fn new_member_may_evict_another_of_its_chain_head() {
         let mut cache = Cache::new(16, 4);
         let (a, b, c) = (id(1 << 8, 2), id(2 << 8, 2), id(3 << 8, 2));
         for key in 0..14 {
@@ -419,28 +421,28 @@ mod tests {
         cache.set(2)[last..].rotate_left(1);
         cache.publish(c, 62, 50, true);
         assert_eq!(cache.get(a), None);
-        let front = cache.front(id(9 << 8, 2), 62).unwrap();
+        let front = cache.chain_head(id(9 << 8, 2), 62).unwrap();
         assert_eq!((front.base, front.members.len()), (60, 2));
     }
 
     #[test]
-    fn ranks_of_a_front_begin_anew_when_they_end() {
+    fn ranks_are_renumbered_when_exhausted() {
         let mut cache = Cache::new(16, 4);
         for turn in 0..100 {
             cache.publish(id((turn % 3) << 8, 2), 60 + turn as u32, 50, turn > 0);
         }
         // The last three were of keys 1, 2 and 0.
-        leave(&mut cache, id(2 << 8, 2));
-        let front = cache.front(id(9 << 8, 2), 159).unwrap();
+        evict(&mut cache, id(2 << 8, 2));
+        let front = cache.chain_head(id(9 << 8, 2), 159).unwrap();
         assert_eq!((front.base, front.members), (158, vec![(159, 0)]));
     }
 
     #[test]
-    fn a_version_whose_front_was_forgotten_before_it_was_seen_begins_none() {
+    fn version_published_after_its_chain_head_was_forgotten_begins_none() {
         let mut cache = Cache::new(16, 4);
         cache.publish(id(1, 2), 60, 50, false);
-        cache.forget_front(2);
+        cache.forget_chain_head(2);
         cache.publish(id(2, 2), 61, 50, true);
-        assert_eq!(cache.front(id(3, 2), 61), None);
+        assert_eq!(cache.chain_head(id(3, 2), 61), None);
     }
 }

@@ -1,34 +1,32 @@
-//! Checkpoints on the device: what opening would otherwise have to read the whole log for.
+//! Checkpoints on the device: the state that opening would otherwise rebuild from the whole log.
 //!
 //! ```text
-//!   pages of blocks of their own, each with the checkpoint's number in its header (see `page`):
+//!   pages in blocks of their own, each with the checkpoint's number in its header (see `page`):
 //!     0  index    u32, of the page in the checkpoint
 //!     4  pages    u32, of the checkpoint
-//!     8  its share of this, zeros behind it:
+//!     8  its part of the following, then zeros:
 //!
 //!    0  length    u32, of all that follows
 //!    4  version   u8, 1
 //!    5  mapping   u8, 0 skimpy, 1 semel, 2 vftl
 //!    6  zeros     u16
 //!    8  buckets   u32
-//!   12  epoch     u32, of the pages that replay takes
-//!   16  start     u64, the page of the log that replay begins with
-//!   24  last      u64, the last batch's timestamp
-//!   32  staged epoch    u32, and
-//!   36  staged through  u64: batches of that epoch up to this timestamp count if they are staged
+//!   12  epoch     u32, of the pages that replay accepts
+//!   16  start     u64, the page of the log at which replay begins
+//!   24  last      u64, the timestamp of the last batch
+//!   32  journal epoch    u32, and
+//!   36  journal through  u64: journaled batches of that epoch up to this timestamp count
 //!   44  tail      u64, pages of the log below this are not needed
-//!   52  gone      u64, pages up to this may be in blocks that were given up; the others are there
-//!   60  open blocks     u32, how many; then their numbers, u32 each
-//!       what the mapping keeps
+//!   52  gone      u64, pages up to this may be in retired blocks; all later ones are present
+//!   60  open blocks     u32, count; then their numbers, u32 each
+//!       the mapping's state
 //! ```
 //!
 //! All numbers are little-endian. The upgrade rule is that of `page`.
 //!
-//! A checkpoint is written when everything before it is durable, and counts when all its pages hold. The
-//! one before is kept, and so are all blocks that replay from it would need: if the newest is torn, or
-//! damaged, the state is made from the other.
-//!
-//! Source: ours.
+//! A checkpoint is written when everything before it is durable, and is valid if all its pages are.
+//! The previous one is kept, with all blocks that replay from it needs: if the newest is torn or
+//! damaged, the state is rebuilt from the other.
 
 use siltstone_engine::{Error, Result};
 
@@ -42,7 +40,7 @@ const VERSION: u8 = 1;
 const PART_HEADER_BYTES: usize = 8;
 const FIXED_BYTES: usize = 64;
 
-/// What a checkpoint says.
+/// The content of a checkpoint.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Checkpoint {
     pub(crate) mapping: u8,
@@ -50,11 +48,11 @@ pub(crate) struct Checkpoint {
     pub(crate) epoch: u32,
     pub(crate) start: u64,
     pub(crate) last: u64,
-    pub(crate) staged: (u32, u64),
+    pub(crate) journaled: (u32, u64),
     pub(crate) tail: u64,
     pub(crate) gone: u64,
     pub(crate) open: Vec<u32>,
-    pub(crate) kept: Vec<u8>,
+    pub(crate) mapping_state: Vec<u8>,
 }
 
 impl Mapping {
@@ -75,26 +73,27 @@ impl Checkpoint {
         bytes.extend_from_slice(&self.epoch.to_le_bytes());
         bytes.extend_from_slice(&self.start.to_le_bytes());
         bytes.extend_from_slice(&self.last.to_le_bytes());
-        bytes.extend_from_slice(&self.staged.0.to_le_bytes());
-        bytes.extend_from_slice(&self.staged.1.to_le_bytes());
+        bytes.extend_from_slice(&self.journaled.0.to_le_bytes());
+        bytes.extend_from_slice(&self.journaled.1.to_le_bytes());
         bytes.extend_from_slice(&self.tail.to_le_bytes());
         bytes.extend_from_slice(&self.gone.to_le_bytes());
         bytes.extend_from_slice(&(self.open.len() as u32).to_le_bytes());
         self.open.iter().for_each(|block| bytes.extend_from_slice(&block.to_le_bytes()));
-        bytes.extend_from_slice(&self.kept);
+        bytes.extend_from_slice(&self.mapping_state);
         let length = (bytes.len() - 4) as u32;
         bytes[..4].copy_from_slice(&length.to_le_bytes());
         bytes
     }
 
-    /// Reads a checkpoint from the parts of its pages; in words what does not hold.
+    /// Decodes a checkpoint from the joined parts of its pages; the error describes what is
+    /// malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         let length = u32_at(bytes, 0) as usize;
         let Some(bytes) = bytes.get(..length.saturating_add(4)) else {
-            return Err("the checkpoint is shorter than it says");
+            return Err("the checkpoint is shorter than its length field");
         };
         if bytes.len() < FIXED_BYTES {
-            return Err("the checkpoint is short");
+            return Err("the checkpoint is too short");
         }
         if bytes[4] != VERSION {
             return Err("the checkpoint is of another version");
@@ -102,7 +101,7 @@ impl Checkpoint {
         let open = u32_at(bytes, 60) as usize;
         let end = open.checked_mul(4).and_then(|bytes| bytes.checked_add(FIXED_BYTES));
         let Some(blocks) = end.and_then(|end| bytes.get(FIXED_BYTES..end)) else {
-            return Err("the checkpoint has fewer open blocks than it says");
+            return Err("the checkpoint has fewer open blocks than it states");
         };
         Ok(Checkpoint {
             mapping: bytes[5],
@@ -110,16 +109,16 @@ impl Checkpoint {
             epoch: u32_at(bytes, 12),
             start: u64_at(bytes, 16),
             last: u64_at(bytes, 24),
-            staged: (u32_at(bytes, 32), u64_at(bytes, 36)),
+            journaled: (u32_at(bytes, 32), u64_at(bytes, 36)),
             tail: u64_at(bytes, 44),
             gone: u64_at(bytes, 52),
             open: blocks.chunks_exact(4).map(|block| u32_at(block, 0)).collect(),
-            kept: bytes[FIXED_BYTES + blocks.len()..].to_vec(),
+            mapping_state: bytes[FIXED_BYTES + blocks.len()..].to_vec(),
         })
     }
 }
 
-/// A page's place in its checkpoint, how many there are, and its share.
+/// The index of a page in its checkpoint, the number of pages, and the page's part.
 pub(crate) fn part(page: &Page) -> (u32, u32, &[u8]) {
     let body = page.body();
     (u32_at(body, 0), u32_at(body, 4), &body[PART_HEADER_BYTES..])
@@ -132,18 +131,18 @@ impl Inner {
 
     /// Blocks that a checkpoint takes.
     pub(crate) fn checkpoint_blocks(&self) -> u64 {
-        let kept = self.mapping.checkpoint_bytes() + FIXED_BYTES as u64 + 4 * 64;
-        let pages = kept.div_ceil(self.part_bytes() as u64);
+        let bytes = self.mapping.checkpoint_bytes() + FIXED_BYTES as u64 + 4 * 64;
+        let pages = bytes.div_ceil(self.part_bytes() as u64);
         pages.div_ceil(u64::from(self.device.geometry.pages_per_block()))
     }
 
-    /// Writes a checkpoint of everything so far.
+    /// Writes a checkpoint of the present state.
     pub(crate) fn checkpoint(&self, writer: &mut Writer) -> Result<()> {
         self.checkpoint_with(writer, (writer.epoch, u64::MAX))
     }
 
-    /// The same, saying which staged batches count.
-    pub(crate) fn checkpoint_with(&self, writer: &mut Writer, staged: (u32, u64)) -> Result<()> {
+    /// As [`checkpoint`](Self::checkpoint), with the journaled batches that count.
+    pub(crate) fn checkpoint_with(&self, writer: &mut Writer, journaled: (u32, u64)) -> Result<()> {
         writer.force(self)?;
         let checkpoint = Checkpoint {
             mapping: self.options.mapping.code(),
@@ -151,19 +150,20 @@ impl Inner {
             epoch: writer.epoch,
             start: writer.number,
             last: writer.last,
-            staged,
+            journaled,
             tail: writer.space.lowest(writer.number),
             gone: writer.space.retired_through,
             open: writer.space.open_blocks(),
-            kept: self.mapping.encode(),
+            mapping_state: self.mapping.encode(),
         };
         let bytes = checkpoint.encode();
         let mut blocks = Vec::new();
-        // Used up even if it fails: parts of two with one number would be taken for one.
+        // Never reused, even on failure: pages of two checkpoints with one number would be mixed
+        // up.
         writer.checkpoint += 1;
         let written = self.write_pages(writer, &bytes, &mut blocks);
         if let Err(error) = written.and_then(|()| writer.flush(self)) {
-            // Torn: the blocks can be erased at any time.
+            // The checkpoint is incomplete, so its blocks can be erased at any time.
             for block in blocks {
                 writer.space.set_free(block, self.device.flash.erases(block)?);
             }
@@ -186,7 +186,7 @@ impl Inner {
         let parts = bytes.chunks(self.part_bytes());
         let pages = parts.len() as u32;
         let mut block = NONE;
-        for (index, share) in (0..).zip(parts) {
+        for (index, part) in (0..).zip(parts) {
             let within = index % geometry.pages_per_block();
             if within == 0 {
                 block = writer.take_block(self)?;
@@ -195,21 +195,25 @@ impl Inner {
             let mut page = vec![0; HEADER_BYTES];
             page.extend_from_slice(&u32::to_le_bytes(index));
             page.extend_from_slice(&pages.to_le_bytes());
-            page.extend_from_slice(share);
+            page.extend_from_slice(part);
             page.resize(geometry.page_bytes(), 0);
             writer.program_checkpoint(self, geometry.page(block, within), page)?;
         }
         Ok(())
     }
 
-    /// Refuses a device that is kept in another way than the options say.
-    pub(crate) fn check_kept(name: &str, mapping: Mapping, found: &Checkpoint) -> Result<()> {
+    /// Refuses a device with another mapping than the options have.
+    pub(crate) fn check_mapping(name: &str, mapping: Mapping, found: &Checkpoint) -> Result<()> {
         if found.mapping == mapping.code() {
             return Ok(());
         }
         let all = [Mapping::Skimpy, Mapping::Semel, Mapping::Vftl];
-        let is = all.iter().find(|it| it.code() == found.mapping).map_or("another", |it| it.name());
-        let reason = format!("it was made with mapping={is}, and {} is asked for", mapping.name());
+        let found_name =
+            all.iter().find(|it| it.code() == found.mapping).map_or("another", |it| it.name());
+        let reason = format!(
+            "it was created with mapping={found_name}, and the options have {}",
+            mapping.name()
+        );
         Err(Error::Refused { path: name.to_owned(), reason })
     }
 }
@@ -224,22 +228,23 @@ mod tests {
     use siltstone_faults::Faulty;
     use siltstone_runtime::Env;
 
-    /// Its blocks are free and not erased: parts of it must not be taken for parts of the next.
+    /// The blocks of a failed checkpoint are free but not erased. Their pages must not be mistaken
+    /// for those of the next one.
     #[test]
-    fn checkpoint_after_failed_one_has_another_number() {
+    fn checkpoint_after_a_failed_one_has_another_number() {
         let pairs = [("capacity", "2MiB"), ("block", "4"), ("buckets", "5000")];
         let map: BTreeMap<_, _> = pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
-        let medium = Faulty::new(1);
+        let faulty = Faulty::new(1);
         let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
         let options = Options::from_map(&map).unwrap();
-        let table = Skimpy::open(Arc::new(medium.clone()), env, options).unwrap();
+        let table = Skimpy::open(Arc::new(faulty.clone()), env, options).unwrap();
         let mut guard = table.inner.writer.lock();
         let writer = guard.as_mut().unwrap();
         let before = writer.checkpoint;
         // Its first pages are programmed.
-        medium.set_capacity(medium.space_used() + (10 << 10));
+        faulty.set_capacity(faulty.space_used() + (10 << 10));
         assert!(table.inner.checkpoint(writer).unwrap_err().is_disk_full());
-        medium.set_capacity(u64::MAX);
+        faulty.set_capacity(u64::MAX);
         table.inner.checkpoint(writer).unwrap();
         assert_eq!(writer.checkpoint, before + 2);
     }

@@ -1,9 +1,8 @@
-//! A checkpoint for elsewhere: the device's file, as of now.
+//! Exports a checkpoint of the table: the device's file as of now.
 //!
-//! Everything is programmed and a checkpoint of it written; then the file is streamed while nobody
-//! writes. Reads go on. What was never written streams as zeros.
-//!
-//! Source: ours.
+//! All records are programmed and a checkpoint is written to the device; then the file is streamed
+//! under the writer lock. Reads continue. Parts of the file that were never written are streamed as
+//! zeros.
 
 use siltstone_engine::{CheckpointSink, Purpose, Result};
 use siltstone_vfs::Mode;

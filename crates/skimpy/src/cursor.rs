@@ -1,41 +1,44 @@
-//! Walking a table: step by step of the mapping, the keys of a step in their order.
+//! Iteration over a table: step by step of the mapping, and by key within a step.
 //!
-//! A cursor holds a point, so what it shows is the moment of its making, whatever is written or
-//! collected meanwhile. Its position is the step and the key: a walk that is taken up again goes on
-//! behind it, at the moment of its new cursor.
-//!
-//! Source: ours.
+//! A cursor pins a snapshot, so it returns the state at its creation during writes and collection.
+//! Its position is the step and the key; a resumed cursor continues after them in its own snapshot.
 
 use std::sync::Arc;
 
 use siltstone_engine::{Error, ForwardCursor, Result, Timestamp};
 
 use crate::engine::{ENGINE, Inner};
-use crate::history::Hold;
+use crate::history::SnapshotPin;
 use crate::page::u64_at;
 use crate::record::{Content, Record};
 
 pub(crate) struct SkimpyCursor {
     inner: Arc<Inner>,
-    hold: Hold,
-    /// The next step.
+    snapshot: SnapshotPin,
+    /// The index of the next step.
     step: u64,
-    /// What the present step shows, the last first.
-    left: Vec<Record>,
+    /// The remaining entries of the current step, in reverse order.
+    remaining: Vec<Record>,
     current: Option<Record>,
 }
 
 impl SkimpyCursor {
     pub(crate) fn new(inner: &Arc<Inner>) -> Result<Self> {
-        let hold = inner.hold_now()?;
-        Ok(SkimpyCursor { inner: inner.clone(), hold, step: 0, left: Vec::new(), current: None })
+        let snapshot = inner.pin_now()?;
+        Ok(SkimpyCursor {
+            inner: inner.clone(),
+            snapshot,
+            step: 0,
+            remaining: Vec::new(),
+            current: None,
+        })
     }
 
-    fn go_on(&mut self) -> Result<bool> {
+    fn advance_to_visible(&mut self) -> Result<bool> {
         self.current = None;
         let now = self.inner.env.clock.now();
         loop {
-            while let Some(record) = self.left.pop() {
+            while let Some(record) = self.remaining.pop() {
                 if !record.is_gone(now) {
                     self.current = Some(record);
                     return Ok(true);
@@ -44,20 +47,20 @@ impl SkimpyCursor {
             if self.step >= self.inner.mapping.steps() {
                 return Ok(false);
             }
-            self.begin(self.step)?;
+            self.load_step(self.step)?;
         }
     }
 
-    fn begin(&mut self, step: u64) -> Result<()> {
+    fn load_step(&mut self, step: u64) -> Result<()> {
         self.inner.check_open()?;
-        self.left = self.inner.mapping.step(&self.inner, step, self.hold.at())?;
-        self.left.reverse();
+        self.remaining = self.inner.mapping.step(&self.inner, step, self.snapshot.at())?;
+        self.remaining.reverse();
         self.step = step + 1;
         Ok(())
     }
 
-    fn here(&self) -> &Record {
-        self.current.as_ref().expect("the cursor stands on an entry")
+    fn current(&self) -> &Record {
+        self.current.as_ref().expect("the cursor is at an entry: check `valid`")
     }
 }
 
@@ -67,32 +70,32 @@ impl ForwardCursor for SkimpyCursor {
     }
 
     fn first(&mut self) -> Result<bool> {
-        (self.step, self.left) = (0, Vec::new());
-        self.go_on()
+        (self.step, self.remaining) = (0, Vec::new());
+        self.advance_to_visible()
     }
 
     fn advance(&mut self) -> Result<bool> {
-        self.go_on()
+        self.advance_to_visible()
     }
 
     fn position(&self) -> Vec<u8> {
         let mut position = (self.step - 1).to_le_bytes().to_vec();
-        position.extend_from_slice(&self.here().key);
+        position.extend_from_slice(&self.current().key);
         position
     }
 
     fn resume(&mut self, position: &[u8]) -> Result<bool> {
         self.current = None;
         let Some((step, key)) = position.split_at_checked(8) else {
-            return Err(Error::Invalid("that is no position of a walk".into()));
+            return Err(Error::Invalid("the bytes are not a position of a scan".into()));
         };
         let step = u64_at(step, 0);
         if step >= self.inner.mapping.steps() {
-            return Err(Error::Invalid("that is a position of another table".into()));
+            return Err(Error::Invalid("the position is of another table".into()));
         }
-        self.begin(step)?;
-        self.left.retain(|record| record.key.as_slice() > key);
-        self.go_on()
+        self.load_step(step)?;
+        self.remaining.retain(|record| record.key.as_slice() > key);
+        self.advance_to_visible()
     }
 
     fn valid(&self) -> bool {
@@ -100,17 +103,17 @@ impl ForwardCursor for SkimpyCursor {
     }
 
     fn key(&self) -> &[u8] {
-        &self.here().key
+        &self.current().key
     }
 
     fn value(&self) -> &[u8] {
-        match &self.here().content {
+        match &self.current().content {
             Content::Value(value) => value,
             _ => &[],
         }
     }
 
     fn expires_at(&self) -> Option<Timestamp> {
-        self.here().expires_at
+        self.current().expires_at
     }
 }

@@ -1,7 +1,4 @@
-//! The flash device, as the engine reads it: pages that hold, or an error that names them; and how much each of its
-//! lanes has yet to do.
-//!
-//! Source: ours.
+//! Access to the flash device: validated pages, and the load of its channels.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,7 +8,7 @@ use siltstone_engine::{Error, Purpose, Result};
 
 use crate::flash::{Completion, Flash, FlashError, FlashResult, Geometry};
 use crate::location::Slots;
-use crate::page::{self, Page, Unfit};
+use crate::page::{self, Page, PageError};
 use crate::record::{Content, Record};
 
 pub(crate) struct Device {
@@ -19,29 +16,29 @@ pub(crate) struct Device {
     pub(crate) geometry: Geometry,
     pub(crate) slots: Slots,
     name: Arc<str>,
-    /// By lane: when what was asked of its blocks will be done, in nanoseconds.
+    /// By channel: when its submitted requests will be complete, in nanoseconds.
     done: Vec<AtomicU64>,
 }
 
 impl Device {
-    /// A device of so many lanes; of one where a block's number does not tell its lane.
-    pub(crate) fn new(flash: Arc<dyn Flash>, lanes: u32) -> Self {
+    /// A device with this many channels; 1 if the block's number does not determine the channel.
+    pub(crate) fn new(flash: Arc<dyn Flash>, channels: u32) -> Self {
         let geometry = flash.geometry();
         let (slots, name) = (Slots::for_pages(geometry.pages()), flash.name().into());
-        let done = (0..lanes.max(1)).map(|_| AtomicU64::new(0)).collect();
+        let done = (0..channels.max(1)).map(|_| AtomicU64::new(0)).collect();
         Device { flash, geometry, slots, name, done }
     }
 
-    /// When a lane will have done what it was asked for; not before now.
-    pub(crate) fn done(&self, lane: usize) -> Duration {
-        let done = self.done[lane % self.done.len()].load(Relaxed);
+    /// When the submitted requests of a channel will be complete; not before now.
+    pub(crate) fn done(&self, channel: usize) -> Duration {
+        let done = self.done[channel % self.done.len()].load(Relaxed);
         Duration::from_nanos(done).max(self.flash.now())
     }
 
-    /// A request to a block was submitted.
+    /// Records a request that was submitted to a block.
     pub(crate) fn submitted(&self, block: u32, completion: Completion) -> Completion {
-        let lane = &self.done[block as usize % self.done.len()];
-        lane.fetch_max(completion.at().as_nanos() as u64, Relaxed);
+        let channel = &self.done[block as usize % self.done.len()];
+        channel.fetch_max(completion.at().as_nanos() as u64, Relaxed);
         completion
     }
 
@@ -64,16 +61,16 @@ impl Device {
         &self.name
     }
 
-    /// A page that must be there.
+    /// Reads a page that must exist.
     ///
     /// # Errors
-    /// `Corruption` if it does not hold or was erased.
+    /// `Corruption` if it is damaged or was erased.
     pub(crate) fn read(&self, page: u32, purpose: Purpose) -> Result<Page> {
         let (bytes, completion) = self.submit_read(page, purpose)?;
         self.finish_read(page, bytes, completion)
     }
 
-    /// Asks for such a page. What it has is to be looked at when it is [there](Self::finish_read).
+    /// Submits such a read; its bytes are valid after [`finish_read`](Self::finish_read).
     pub(crate) fn submit_read(&self, page: u32, purpose: Purpose) -> Result<(Vec<u8>, Completion)> {
         let mut bytes = vec![0; self.geometry.page_bytes()];
         let read = self.flash.submit_read(page, &mut bytes, purpose);
@@ -81,7 +78,7 @@ impl Device {
         Ok((bytes, self.submitted(self.geometry.block_of(page), completion)))
     }
 
-    /// Waits for a page that was asked for.
+    /// Waits for a submitted read.
     pub(crate) fn finish_read(
         &self,
         page: u32,
@@ -102,34 +99,34 @@ impl Device {
     }
 
     fn parse(&self, page: u32, bytes: Vec<u8>) -> Result<Page> {
-        Page::parse(page, bytes, &self.name).map_err(|unfit| self.corrupt(page, unfit.told()))
+        Page::parse(page, bytes, &self.name).map_err(|unfit| self.corrupt(page, unfit.message()))
     }
 
-    /// A page that may be torn or erased: `None` then.
+    /// Reads a page that may be torn or erased: `None` then.
     ///
     /// # Errors
     /// `Refused` if it is of another version of the format.
-    pub(crate) fn look(&self, page: u32, purpose: Purpose) -> Result<Option<Page>> {
+    pub(crate) fn try_read(&self, page: u32, purpose: Purpose) -> Result<Option<Page>> {
         let Some(bytes) = self.bytes(page, purpose)? else { return Ok(None) };
-        self.held(page, Page::parse(page, bytes, &self.name))
+        self.accept(page, Page::parse(page, bytes, &self.name))
     }
 
-    /// What is torn or damaged is not there; what holds but can't be understood is refused.
-    fn held(&self, number: u32, parsed: Result<Page, Unfit>) -> Result<Option<Page>> {
+    /// Maps damage to `None`, and another version to an error.
+    fn accept(&self, number: u32, parsed: Result<Page, PageError>) -> Result<Option<Page>> {
         match parsed {
             Ok(page) => Ok(Some(page)),
-            Err(Unfit::Damaged(_)) => Ok(None),
-            Err(foreign @ Unfit::Foreign(_)) => {
-                let reason = format!("page {number}: {}", foreign.told());
+            Err(PageError::Damaged(_)) => Ok(None),
+            Err(foreign @ PageError::OtherVersion(_)) => {
+                let reason = format!("page {number}: {}", foreign.message());
                 Err(Error::Refused { path: self.name.to_string(), reason })
             }
         }
     }
 
-    /// The same, whatever number the page says it has.
-    pub(crate) fn look_as_any(&self, page: u32, purpose: Purpose) -> Result<Option<Page>> {
+    /// As [`try_read`](Self::try_read), with the page number that the page itself states.
+    pub(crate) fn try_read_any(&self, page: u32, purpose: Purpose) -> Result<Option<Page>> {
         let Some(bytes) = self.bytes(page, purpose)? else { return Ok(None) };
-        self.held(page, Page::parse_any(bytes, &self.name))
+        self.accept(page, Page::parse_any(bytes, &self.name))
     }
 
     fn bytes(&self, page: u32, purpose: Purpose) -> Result<Option<Vec<u8>>> {
@@ -141,7 +138,7 @@ impl Device {
         }
     }
 
-    /// Gives a record whose payload is in pages its key and, if it is wanted, its value.
+    /// Loads the key of a record whose payload is in pages, and with `value` its value.
     pub(crate) fn load(&self, record: &mut Record, value: bool, purpose: Purpose) -> Result<()> {
         let Some(payload) = &record.payload else { return Ok(()) };
         if !record.key.is_empty() && !value {
@@ -178,7 +175,7 @@ impl Device {
         Error::corruption(&*self.name, offset, reason)
     }
 
-    /// The device has no room.
+    /// The error for a full device.
     pub(crate) fn full(&self, reason: &str) -> Error {
         let source = std::io::Error::new(std::io::ErrorKind::StorageFull, reason);
         Error::io("write", &*self.name, &source)
@@ -192,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_lane_was_asked_for_is_what_it_has_to_do() {
+    fn submitted_requests_add_to_the_load_of_their_channel() {
         let device = Emulator::in_memory(FlashOptions {
             geometry: Geometry::new(4096, 4, 32).unwrap(),
             timing: Timing { channels: 2, ..Timing::PAPER },
@@ -200,8 +197,8 @@ mod tests {
             endurance: u64::MAX,
         });
         let device = Device::new(Arc::new(device), 2);
-        let micros = |lane: usize| device.done(lane).as_micros();
-        // Block 3 is of the second lane.
+        let micros = |channel: usize| device.done(channel).as_micros();
+        // Block 3 is on the second channel.
         assert!(device.submit_program(12, &[0; 4096], Purpose::Flush).is_ok());
         assert_eq!((micros(0), micros(1)), (0, 100));
         assert!(device.submit_read(12, Purpose::Get).is_ok());

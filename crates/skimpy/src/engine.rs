@@ -1,8 +1,9 @@
-//! The engine's face and its shared state.
+//! Public API and shared state.
 //!
-//! Locks, in the order in which they may be taken: the writer's (one batch, one bucket's collection at
-//! a time), the history's, the mapping's, the packing buffer's; the last three over a few instructions.
-//! Readers take none over I/O: a pin keeps blocks from being erased under them.
+//! Locks, in the order in which they are taken: the writer lock (one batch, or the collection of
+//! one bucket, at a time), then those of the history, the mapping and the write buffer, which are
+//! held for a few instructions. Readers hold no lock over I/O: a pin keeps blocks from being
+//! erased.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -19,15 +20,15 @@ use siltstone_vfs::Vfs;
 use crate::cursor::SkimpyCursor;
 use crate::device::Device;
 use crate::flash::{Emulator, Flash, FlashOptions, Geometry, RealTime, Timing};
-use crate::history::{History, Hold};
+use crate::history::{History, SnapshotPin};
 use crate::log::Writer;
 use crate::mapping::Mapping;
 use crate::options::Options;
-use crate::pending::Pending;
 use crate::pins::Pins;
 use crate::timestamp;
+use crate::write_buffer::WriteBuffer;
 
-/// The device's file.
+/// The name of the device's file.
 pub(crate) const DEVICE: &str = "flash";
 /// The engine's name.
 pub(crate) const ENGINE: &str = "skimpy";
@@ -37,18 +38,18 @@ pub struct Skimpy {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 pub(crate) struct Inner {
     pub(crate) device: Device,
-    /// Where the device's file and the packing buffer's are, if they are in files.
+    /// The directory of the device's file and of the journal, if they are in files.
     pub(crate) vfs: Option<Arc<dyn Vfs>>,
     pub(crate) env: Env,
     pub(crate) options: Options,
     pub(crate) mapping: Box<dyn Mapping>,
-    pub(crate) pending: Pending,
+    pub(crate) buffer: WriteBuffer,
     pub(crate) history: History,
     pub(crate) pins: Pins,
-    /// The timestamp up to which readers see.
+    /// The highest timestamp that is visible to readers.
     pub(crate) visible: AtomicU64,
     /// `None` once the table is closed.
     pub(crate) writer: Mutex<Option<Writer>>,
@@ -68,19 +69,19 @@ pub(crate) struct Counters {
 }
 
 impl Skimpy {
-    /// Opens the table on `media`, or makes a new one if there is none: a flash device in the file
-    /// `flash`, without latencies of its own. The caller sees to it that no one else has it open.
+    /// Opens the table in `vfs`, or creates it if there is none: a flash device in the file
+    /// `flash`, without simulated latencies. The caller ensures that it is not open elsewhere.
     ///
     /// # Errors
-    /// `Refused`: a device of another geometry or mapping, or one without what belongs to it.
-    /// Corruption, or a failing medium; nothing is changed then.
+    /// `Refused` for a device of another geometry or mapping, or with missing files; corruption;
+    /// I/O errors. Nothing is changed then.
     pub fn open(vfs: Arc<dyn Vfs>, env: Env, options: Options) -> Result<Self> {
         let is_complete = crate::recover::is_complete(&*vfs)?;
-        let of_device = device_options(options.geometry()?, options.lanes);
-        let open = || Emulator::in_file(&*vfs, DEVICE, of_device.clone());
+        let flash_options = device_options(options.geometry()?, options.channels);
+        let open = || Emulator::in_file(&*vfs, DEVICE, flash_options.clone());
         let mut device = open()?;
-        // A device whose making broke off is made anew: its name may not be durable, and a failed sync
-        // of names is not repaired by another.
+        // Recreate a device whose creation was interrupted: its name may not be durable, and after
+        // a failed directory sync another one does not repair it.
         if !is_complete && crate::recover::is_blank(&device)? {
             drop(device);
             vfs.remove(DEVICE)?;
@@ -90,8 +91,8 @@ impl Skimpy {
         Ok(Skimpy { inner })
     }
 
-    /// Opens the table on a device, or makes a new one on a device that is erased. Buffered writes
-    /// are in memory until as many wait as are sorted together, or a write finds them older than `pack`.
+    /// Opens the table on a device, or creates it on an erased device. Buffered writes are in
+    /// memory until enough have accumulated, or a write finds them older than `buffer_delay`.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -105,7 +106,7 @@ impl Skimpy {
     }
 }
 
-/// A device without latencies and without wear, as a file is.
+/// A device without latencies and wear.
 pub(crate) fn device_options(geometry: Geometry, channels: u32) -> FlashOptions {
     FlashOptions {
         geometry,
@@ -122,38 +123,37 @@ impl Inner {
 
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.check_open()?;
-        self.check_sound()
+        self.check_not_poisoned()
     }
 
-    /// Refuses what cannot be done to a table that a fault has left in doubt.
-    fn check_sound(&self) -> Result<()> {
+    /// Refuses writes after a fault.
+    fn check_not_poisoned(&self) -> Result<()> {
         match self.poisoned.get() {
             Some(cause) => Err(Error::ReadOnly { cause: cause.clone() }),
             None => Ok(()),
         }
     }
 
-    /// After this the medium's state is not known: no more writes.
+    /// Makes the table read-only after a failure that leaves the state of the device unknown.
     pub(crate) fn poison(&self, doing: &str, error: Error) -> Error {
         let cause = if let Error::ReadOnly { cause } = &error { cause } else { &error.to_string() };
         let _ = self.poisoned.set(format!("cannot {doing}: {cause}"));
         error
     }
 
-    /// Poisons the table, unless the medium is merely full, or lacks something else that it may
-    /// have again.
-    pub(crate) fn doubt(&self, doing: &str, error: Error) -> Error {
+    /// Poisons the table unless the error is transient, e.g. a full device.
+    pub(crate) fn poison_unless_transient(&self, doing: &str, error: Error) -> Error {
         if error.is_transient() { error } else { self.poison(doing, error) }
     }
 
-    /// The writer's state, under its lock.
+    /// Runs `act` with the writer's state, under its lock.
     pub(crate) fn with_writer<T>(&self, act: impl FnOnce(&mut Writer) -> Result<T>) -> Result<T> {
         let mut guard = self.writer.lock();
         self.check_writable()?;
         act(guard.as_mut().ok_or(Error::Closed)?)
     }
 
-    /// The least timestamp that anyone may still ask for; what is below it may be discarded.
+    /// The lowest timestamp that can still be read; older versions may be discarded.
     pub(crate) fn watermark(&self) -> u64 {
         let retention = self.options.retention.as_millis() as u64;
         let now = self.env.clock.now();
@@ -166,16 +166,16 @@ impl Inner {
         })
     }
 
-    /// A point at this moment, which is asked for when nothing can be discarded meanwhile.
-    pub(crate) fn hold(&self, at: impl FnOnce() -> u64) -> Result<Hold> {
+    /// Pins the timestamp that `at` returns; nothing is discarded in between.
+    pub(crate) fn pin_at(&self, at: impl FnOnce() -> u64) -> Result<SnapshotPin> {
         self.check_open()?;
         self.history
-            .hold(at)
+            .pin(at)
             .map_err(|floor| Error::BelowWatermark { watermark: timestamp::millis(floor) })
     }
 
-    pub(crate) fn hold_now(&self) -> Result<Hold> {
-        self.hold(|| self.visible.load(Acquire))
+    pub(crate) fn pin_now(&self) -> Result<SnapshotPin> {
+        self.pin_at(|| self.visible.load(Acquire))
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
@@ -184,58 +184,58 @@ impl Inner {
         self.counters.gets.fetch_add(1, Relaxed);
         loop {
             let at = self.visible.load(Acquire);
-            let (found, met_younger) = self.mapping.find(self, key, at, Purpose::Get)?;
-            // What was wanted may have been discarded for a younger version that is visible by now.
-            if found.is_none() && met_younger && self.visible.load(Acquire) > at {
+            let (found, saw_younger) = self.mapping.find(self, key, at, Purpose::Get)?;
+            // A version that became visible meanwhile may have caused this one to be discarded.
+            if found.is_none() && saw_younger && self.visible.load(Acquire) > at {
                 continue;
             }
             let entry = found.and_then(|record| record.into_entry(self.env.clock.now()));
             self.counters.gets_found.fetch_add(u64::from(entry.is_some()), Relaxed);
-            if self.mapping.is_untidy() {
-                self.tidy();
+            if self.mapping.needs_read_compaction() {
+                self.read_compaction();
             }
             return Ok(entry);
         }
     }
 
-    /// Collects what a read found to be long, unless somebody writes. What fails is the next write's affair,
-    /// not the read's.
-    fn tidy(&self) {
+    /// Runs the pending read compaction, unless a writer holds the lock. An error is left to the
+    /// next write.
+    fn read_compaction(&self) {
         let Some(mut guard) = self.writer.try_lock() else { return };
         let Some(writer) = guard.as_mut() else { return };
-        let has_room = writer.space.free_blocks() > self.least_free(writer);
+        let has_room = writer.space.free_blocks() > self.min_free_blocks(writer);
         if self.check_writable().is_ok() && has_room {
-            let _ = self.mapping.tidy(self, writer);
+            let _ = self.mapping.read_compaction(self, writer);
         }
     }
 
     fn get_at(&self, key: &[u8], point: &ReadPoint) -> Result<Option<Entry>> {
         self.check_open()?;
         entry::check_key(key)?;
-        let hold = self.own_hold(point)?;
+        let pin = self.own_pin(point)?;
         self.counters.gets.fetch_add(1, Relaxed);
-        let (found, _) = self.mapping.find(self, key, hold.at(), Purpose::Get)?;
-        if self.mapping.is_untidy() {
-            self.tidy();
+        let (found, _) = self.mapping.find(self, key, pin.at(), Purpose::Get)?;
+        if self.mapping.needs_read_compaction() {
+            self.read_compaction();
         }
         let entry = found.and_then(|record| record.into_entry(self.env.clock.now()));
         self.counters.gets_found.fetch_add(u64::from(entry.is_some()), Relaxed);
         Ok(entry)
     }
 
-    fn own_hold<'p>(&self, point: &'p ReadPoint) -> Result<&'p Hold> {
-        let hold = point.hold().downcast_ref::<Hold>().filter(|hold| self.history.owns(hold));
-        hold.ok_or_else(|| Error::Invalid("the snapshot is of another table or opening".into()))
+    fn own_pin<'p>(&self, point: &'p ReadPoint) -> Result<&'p SnapshotPin> {
+        let pin = point.hold().downcast_ref::<SnapshotPin>().filter(|pin| self.history.owns(pin));
+        pin.ok_or_else(|| Error::Invalid("the snapshot is of another table or opening".into()))
     }
 
-    fn point(hold: Hold) -> ReadPoint {
-        ReadPoint::new(hold.at(), Arc::new(hold))
+    fn point(pin: SnapshotPin) -> ReadPoint {
+        ReadPoint::new(pin.at(), Arc::new(pin))
     }
 
     fn at(&self, millis: Timestamp) -> Result<ReadPoint> {
         let at = timestamp::last_of(millis);
         let now = self.env.clock.now();
-        // Later writes must not come to lie before the point.
+        // Later writes must get later timestamps than the read point.
         let mut guard = self.writer.lock();
         let writer = guard.as_mut().ok_or(Error::Closed)?;
         if millis > now.max(timestamp::millis(writer.used)) {
@@ -244,10 +244,10 @@ impl Inner {
             );
             return Err(Error::Invalid(reason));
         }
-        let hold = self.hold(|| at)?;
+        let pin = self.pin_at(|| at)?;
         writer.used = writer.used.max(at);
         self.visible.fetch_max(at, AcqRel);
-        Ok(Self::point(hold))
+        Ok(Self::point(pin))
     }
 
     fn close(&self) -> Result<()> {
@@ -256,8 +256,8 @@ impl Inner {
         }
         let mut guard = self.writer.lock();
         let Some(mut writer) = guard.take() else { return Ok(()) };
-        // After a fault the log's state is unknown: the next open finds out.
-        self.check_sound()?;
+        // After a fault the state of the log is unknown; the next open recovers it.
+        self.check_not_poisoned()?;
         let closed = self.checkpoint(&mut writer);
         closed.inspect_err(|error| drop(self.poison("close", error.clone())))
     }
@@ -300,7 +300,7 @@ impl Engine for Skimpy {
     }
 
     fn snapshot(&self) -> Result<ReadPoint> {
-        Ok(Inner::point(self.inner.hold_now()?))
+        Ok(Inner::point(self.inner.pin_now()?))
     }
 
     fn at(&self, time: Timestamp) -> Result<ReadPoint> {

@@ -1,23 +1,24 @@
-//! A standard flash translation layer: pages of a logical device, mapped one by one.
+//! A page-mapped flash translation layer: a logical device whose pages are mapped one by one.
 //!
 //! ```text
 //!   logical page ─▶ physical page      4 bytes of memory each
-//!   a write goes to the log's head, whatever page it is; the page that it replaces is garbage
-//!   collection: the block of the fewest valid pages is copied and erased
+//!   a write is appended to the log; the previous copy of the page becomes invalid
+//!   collection: copies the valid pages of the block with the fewest, and erases it
 //! ```
 //!
-//! VFTL is SEMEL's mapping over this: two logs, one on the other. The upper one gives blocks back; this
-//! one hears nothing of it until their pages are written again, and copies them until then. That is
-//! the point of the comparison.
+//! VFTL is SEMEL's mapping over this layer: two logs, one on top of the other. A block that the
+//! upper log frees stays valid here until its pages are written again, and is copied until then.
+//! This overhead is what the comparison measures.
 //!
-//! Its pages go round the lanes, as the upper one's do: so a block of the upper one lies in few of its blocks, and little
-//! is left to copy. Where they go to the idlest lane (`Options::below`) the two logs know nothing of each other.
+//! Pages are assigned to channels round robin, as in the upper log. So a block of the upper log
+//! lies in few blocks of this one, and little is left to copy. With the least loaded channel
+//! instead (`Options::below`) the two logs are independent.
 //!
-//! It is a [`Flash`] of nine tenths of the blocks, less a few. Which logical page a physical one holds, and
-//! which of two is newer, is told by the page's own header (`page`), where a drive has an out-of-band area.
+//! The logical device has nine tenths of the blocks, less a few. The header of each page (`page`)
+//! states its logical page and its age, where a drive would use the out-of-band area.
 //!
-//! Invariant: a physical page is the newest of at most one logical page. A block is erased when the copies
-//! of what was valid in it are durable.
+//! Invariant: a physical page is the newest copy of at most one logical page. A block is erased
+//! only when the copies of its valid pages are durable.
 //!
 //! Source: SkimpyFTL, section 4 (VFTL); Yang et al., "Don't Stack Your Log on My Log", INFLOW 2014.
 
@@ -27,18 +28,18 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use siltstone_engine::{IoCounters, Purpose, Result};
-
-use crate::device::Device;
 use crate::flash::{Completion, Flash, FlashError, FlashResult, Geometry};
-use crate::lanes::Lanes;
+
+use crate::channels::Channels;
+use crate::device::Device;
 use crate::options::Below;
 
 const NONE: u32 = u32::MAX;
 
-/// The layer.
+/// The translation layer.
 pub(crate) struct PageMapped {
-    under: Arc<dyn Flash>,
-    /// The same, which knows how much its lanes have to do.
+    physical_flash: Arc<dyn Flash>,
+    /// The same device, with the load of its channels.
     device: Device,
     geometry: Geometry,
     below: Below,
@@ -46,30 +47,34 @@ pub(crate) struct PageMapped {
 }
 
 struct State {
-    /// By logical page.
+    /// The physical page by logical page.
     places: Vec<u32>,
-    /// By physical page: the logical one that it is the newest of.
+    /// By physical page: the logical page whose newest copy it is.
     owners: Vec<u32>,
     /// Valid pages, by physical block.
     valid: Vec<u32>,
-    /// By logical block: pages programmed since it was erased, and how often that was.
+    /// By logical block: the pages programmed since its last erase, and the number of erases.
     programmed: Vec<u32>,
     erases: Vec<u64>,
     free: BTreeSet<(u64, u32)>,
     open: Vec<Option<u32>>,
-    lanes: Lanes,
-    /// Full blocks by how many of their pages are valid.
+    channels: Channels,
+    /// Full blocks, ordered by their number of valid pages.
     full: BTreeSet<(u32, u32)>,
-    /// Pages that collection has copied, and blocks that were erased.
+    /// Pages copied by collection, and blocks erased.
     copied: u64,
     erased: u64,
 }
 
 impl PageMapped {
-    /// The layer over a device, with what its pages say.
-    pub(crate) fn open(under: Arc<dyn Flash>, lanes: u32, below: Below) -> Result<Self> {
-        let physical = under.geometry();
-        let (reserved, ppb) = (Self::reserved(&physical, lanes), physical.pages_per_block());
+    /// Opens the layer over a device; the map is rebuilt from the headers of the pages.
+    pub(crate) fn open(
+        physical_flash: Arc<dyn Flash>,
+        channels: u32,
+        below: Below,
+    ) -> Result<Self> {
+        let physical = physical_flash.geometry();
+        let (reserved, ppb) = (Self::reserved(&physical, channels), physical.pages_per_block());
         let blocks = physical.blocks().saturating_sub(reserved).max(1);
         let geometry = Geometry::new(physical.page_bytes() as u32, ppb, blocks)?;
         let mut state = State {
@@ -79,19 +84,19 @@ impl PageMapped {
             programmed: vec![0; blocks as usize],
             erases: vec![0; blocks as usize],
             free: BTreeSet::new(),
-            open: vec![None; lanes as usize],
-            lanes: Lanes::new(lanes),
+            open: vec![None; channels as usize],
+            channels: Channels::new(channels),
             full: BTreeSet::new(),
             copied: 0,
             erased: 0,
         };
-        let device = Device::new(under.clone(), lanes);
+        let device = Device::new(physical_flash.clone(), channels);
         let mut newest = vec![(0, 0); geometry.pages() as usize];
         for block in 0..physical.blocks() {
-            let programmed = under.programmed(block)?;
+            let programmed = physical_flash.programmed(block)?;
             for index in 0..programmed {
                 let place = physical.page(block, index);
-                let Some(page) = device.look_as_any(place, Purpose::Recovery)? else { continue };
+                let Some(page) = device.try_read_any(place, Purpose::Recovery)? else { continue };
                 let (logical, age) = (page.page, (page.header.epoch, page.header.sequence));
                 let Some(known) = newest.get_mut(logical as usize) else { continue };
                 if age > *known {
@@ -100,7 +105,7 @@ impl PageMapped {
                 }
             }
             if programmed == 0 {
-                state.free.insert((under.erases(block)?, block));
+                state.free.insert((physical_flash.erases(block)?, block));
             }
         }
         for (page, place) in state.places.iter().enumerate() {
@@ -110,23 +115,23 @@ impl PageMapped {
             }
         }
         for block in 0..physical.blocks() {
-            let programmed = under.programmed(block)?;
-            let lane = state.open.iter().position(Option::is_none);
-            match lane.filter(|_| (1..ppb).contains(&programmed)) {
-                // It was open, and goes on being.
-                Some(lane) => state.open[lane] = Some(block),
+            let programmed = physical_flash.programmed(block)?;
+            let channel = state.open.iter().position(Option::is_none);
+            match channel.filter(|_| (1..ppb).contains(&programmed)) {
+                // Resume the open block.
+                Some(channel) => state.open[channel] = Some(block),
                 None if programmed > 0 => {
                     state.full.insert((state.valid[block as usize], block));
                 }
                 None => {}
             }
         }
-        Ok(PageMapped { under, device, geometry, below, state: Mutex::new(state) })
+        Ok(PageMapped { physical_flash, device, geometry, below, state: Mutex::new(state) })
     }
 
-    /// Blocks that the layer keeps for itself.
-    fn reserved(physical: &Geometry, lanes: u32) -> u32 {
-        physical.reserved_blocks().max(2 * lanes + 4)
+    /// Physical blocks that are not part of the logical device.
+    fn reserved(physical: &Geometry, channels: u32) -> u32 {
+        physical.reserved_blocks().max(2 * channels + 4)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -135,35 +140,36 @@ impl PageMapped {
 
     /// The next physical page.
     fn next_page(&self, state: &mut State) -> FlashResult<u32> {
-        let physical = self.under.geometry();
-        let lane = match self.below {
-            Below::InTurn => state.lanes.in_turn(),
+        let physical = self.physical_flash.geometry();
+        let channel = match self.below {
+            Below::InTurn => state.channels.round_robin(),
             Below::Idlest => {
-                // A block of any channel may be a lane's.
-                let done = |lane: usize| {
-                    state.open[lane]
+                // The open block of a channel may be a block of any channel.
+                let done = |channel: usize| {
+                    state.open[channel]
                         .map_or(Duration::ZERO, |block| self.device.done(block as usize))
                 };
-                state.lanes.idlest(physical.pages_per_block(), done)
+                state.channels.least_loaded(physical.pages_per_block(), done)
             }
         };
-        state.lanes.took(lane);
+        state.channels.assign(channel);
         loop {
-            if let Some(block) = state.open[lane] {
-                let index = self.under.programmed(block)?;
+            if let Some(block) = state.open[channel] {
+                let index = self.physical_flash.programmed(block)?;
                 if index < physical.pages_per_block() {
                     return Ok(physical.page(block, index));
                 }
-                state.open[lane] = None;
+                state.open[channel] = None;
                 state.full.insert((state.valid[block as usize], block));
             }
             let Some((erases, block)) = state.free.pop_first() else {
                 let reason = "the translation layer has no free block";
                 let reason = std::io::Error::new(std::io::ErrorKind::StorageFull, reason);
-                let full = siltstone_engine::Error::io("write", self.under.name(), &reason);
+                let full =
+                    siltstone_engine::Error::io("write", self.physical_flash.name(), &reason);
                 return Err(FlashError::Medium(full));
             };
-            if self.under.programmed(block)? > 0 {
+            if self.physical_flash.programmed(block)? > 0 {
                 match self.erase(state, block) {
                     Err(FlashError::WornOut { .. }) => continue,
                     Err(other) => {
@@ -173,13 +179,13 @@ impl PageMapped {
                     Ok(()) => {}
                 }
             }
-            state.open[lane] = Some(block);
+            state.open[channel] = Some(block);
         }
     }
 
-    /// Copies the blocks of the fewest valid pages until enough are free.
+    /// Copies the blocks with the fewest valid pages until enough blocks are free.
     fn collect(&self, state: &mut State) -> FlashResult<()> {
-        let physical = self.under.geometry();
+        let physical = self.physical_flash.geometry();
         let ppb = physical.pages_per_block();
         let wanted = state.open.len() + 2;
         while state.free.len() < wanted {
@@ -188,7 +194,8 @@ impl PageMapped {
                 state.full.insert((valid, victim));
                 return Ok(());
             }
-            // Erased at once: of two copies in two blocks opening could not tell which is garbage.
+            // Erased at once: with copies in two blocks an opening could not tell which one is
+            // valid.
             let moved = self.copy_block(state, victim).and_then(|()| self.erase(state, victim));
             if let Err(FlashError::WornOut { .. }) = moved {
                 continue;
@@ -197,14 +204,14 @@ impl PageMapped {
                 state.full.insert((state.valid[victim as usize], victim));
                 return Err(error);
             }
-            state.free.insert((self.under.erases(victim)?, victim));
+            state.free.insert((self.physical_flash.erases(victim)?, victim));
         }
         Ok(())
     }
 
-    /// Copies what is valid in a block; its pages are asked for at once.
+    /// Copies the valid pages of a block; all reads are submitted at once.
     fn copy_block(&self, state: &mut State, victim: u32) -> FlashResult<()> {
-        let physical = self.under.geometry();
+        let physical = self.physical_flash.geometry();
         let ppb = physical.pages_per_block();
         let mut read = Vec::new();
         for index in 0..ppb {
@@ -212,36 +219,37 @@ impl PageMapped {
             let logical = state.owners[from as usize];
             if logical != NONE {
                 let mut bytes = vec![0; physical.page_bytes()];
-                let reading = self.under.submit_read(from, &mut bytes, Purpose::Compaction)?;
+                let reading =
+                    self.physical_flash.submit_read(from, &mut bytes, Purpose::Compaction)?;
                 read.push((logical, bytes, reading));
             }
         }
         let mut done = Vec::with_capacity(read.len());
         for (logical, bytes, reading) in read {
-            self.under.wait(reading)?;
+            self.physical_flash.wait(reading)?;
             let to = self.next_page(state)?;
             done.push(self.device.submit_program(to, &bytes, Purpose::Compaction)?);
             state.map(logical, to, ppb);
             state.copied += 1;
         }
         for completion in done {
-            self.under.wait(completion)?;
+            self.physical_flash.wait(completion)?;
         }
-        self.under.flush(Purpose::Compaction)
+        self.physical_flash.flush(Purpose::Compaction)
     }
 
     fn erase(&self, state: &mut State, block: u32) -> FlashResult<()> {
-        self.under.erase(block, Purpose::Compaction)?;
+        self.physical_flash.erase(block, Purpose::Compaction)?;
         state.erased += 1;
         Ok(())
     }
 
-    /// Bytes of the map: four for each logical page.
+    /// Bytes of the map: four per logical page.
     pub(crate) fn memory_bytes(&self) -> u64 {
         4 * self.geometry.pages()
     }
 
-    /// Pages that collection has copied, and blocks that were erased.
+    /// Pages copied by collection, and blocks erased.
     pub(crate) fn work(&self) -> (u64, u64) {
         let state = self.state();
         (state.copied, state.erased)
@@ -259,7 +267,7 @@ impl PageMapped {
 }
 
 impl State {
-    /// A logical page is here now, and what it was before is garbage.
+    /// Maps a logical page to `place`, and invalidates its previous copy.
     fn map(&mut self, logical: u32, place: u32, pages_per_block: u32) {
         let before = std::mem::replace(&mut self.places[logical as usize], place);
         if before != NONE {
@@ -278,7 +286,7 @@ impl State {
 
 impl Flash for PageMapped {
     fn name(&self) -> String {
-        self.under.name()
+        self.physical_flash.name()
     }
 
     fn geometry(&self) -> Geometry {
@@ -299,10 +307,10 @@ impl Flash for PageMapped {
             if place == NONE {
                 return Err(FlashError::Erased { device: self.name(), page });
             }
-            let read = self.under.submit_read(place, buf, purpose);
-            // Collection may have moved it, and the place may be another's by now.
+            let read = self.physical_flash.submit_read(place, buf, purpose);
+            // Collection may have moved the page and reused its place.
             if self.state().places[page as usize] == place {
-                let block = self.under.geometry().block_of(place);
+                let block = self.physical_flash.geometry().block_of(place);
                 return read.map(|completion| self.device.submitted(block, completion));
             }
         }
@@ -335,31 +343,31 @@ impl Flash for PageMapped {
         let mut state = self.state();
         state.programmed[block as usize] = 0;
         state.erases[block as usize] += 1;
-        Ok(Completion::new(self.under.now()))
+        Ok(Completion::new(self.physical_flash.now()))
     }
 
     fn wait(&self, completion: Completion) -> FlashResult<()> {
-        self.under.wait(completion)
+        self.physical_flash.wait(completion)
     }
 
     fn now(&self) -> Duration {
-        self.under.now()
+        self.physical_flash.now()
     }
 
     fn flush(&self, purpose: Purpose) -> FlashResult<()> {
-        self.under.flush(purpose)
+        self.physical_flash.flush(purpose)
     }
 
     fn renew(&self, page: u32, purpose: Purpose) -> FlashResult<()> {
         self.check(page)?;
         match self.state().places[page as usize] {
             NONE => Ok(()),
-            place => self.under.renew(place, purpose),
+            place => self.physical_flash.renew(place, purpose),
         }
     }
 
     fn check_end(&self) -> FlashResult<()> {
-        self.under.check_end()
+        self.physical_flash.check_end()
     }
 
     fn programmed(&self, block: u32) -> FlashResult<u32> {
@@ -375,6 +383,6 @@ impl Flash for PageMapped {
     }
 
     fn counters(&self) -> Arc<IoCounters> {
-        self.under.counters()
+        self.physical_flash.counters()
     }
 }

@@ -1,17 +1,17 @@
-//! The watermark: the least timestamp that anyone may still ask for.
+//! The watermark: the lowest timestamp that can still be read.
 //!
 //! ```text
-//!   floor ≤ watermark = least of: snapshots held, now − retention, what is visible
+//!   floor ≤ watermark = minimum of: pinned snapshots, now − retention, visible timestamp
 //!   discarded by      │
 //!   ──────────────────┼──────────────▶ timestamps
-//!    may be refused   │ every version stays
+//!    may be refused   │ every version is kept
 //! ```
 //!
-//! The paper's clients report the timestamps of their last operations; here a client's report is the
-//! snapshot that it holds, and one that is gone holds none. The floor, the highest watermark that anything
-//! was discarded by, is what reads are refused below; it is kept on the medium.
+//! The paper's clients report the timestamps of their last operations. Here the pinned snapshots
+//! take the place of these reports. The floor is the highest watermark by which a version was
+//! discarded. Reads below it are refused; it is stored on the device.
 //!
-//! Invariant: a point that was given stays at or above every watermark from then on until it is dropped.
+//! Invariant: a pinned timestamp stays at or above every later watermark until its pin is dropped.
 //!
 //! Source: SkimpyFTL, section 3.4, after Ding et al., "Centiman", SoCC 2015.
 
@@ -27,12 +27,12 @@ pub(crate) struct History {
 
 #[derive(Default)]
 struct State {
-    held: BTreeMap<u64, usize>,
+    pinned: BTreeMap<u64, usize>,
     floor: u64,
 }
 
-/// Keeps the versions that a point sees.
-pub(crate) struct Hold {
+/// Keeps the versions that are visible at a timestamp.
+pub(crate) struct SnapshotPin {
     state: Arc<Mutex<State>>,
     at: u64,
 }
@@ -43,22 +43,23 @@ impl History {
         History { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Holds the moment that `at` tells, which is asked under the lock; `Err` with the floor if it is below.
-    pub(crate) fn hold(&self, at: impl FnOnce() -> u64) -> Result<Hold, u64> {
+    /// Pins the timestamp that `at` returns under the lock; `Err` with the floor if it is below
+    /// that.
+    pub(crate) fn pin(&self, at: impl FnOnce() -> u64) -> Result<SnapshotPin, u64> {
         let mut state = self.state.lock();
         let at = at();
         if at < state.floor {
             return Err(state.floor);
         }
-        *state.held.entry(at).or_default() += 1;
-        Ok(Hold { state: self.state.clone(), at })
+        *state.pinned.entry(at).or_default() += 1;
+        Ok(SnapshotPin { state: self.state.clone(), at })
     }
 
-    /// The watermark as of now, where nobody asks below `bound`; what is discarded by it is noted.
+    /// Advances the watermark to at most `bound`, and returns it.
     pub(crate) fn advance(&self, bound: impl FnOnce() -> u64) -> u64 {
         let mut state = self.state.lock();
-        let held = state.held.first_key_value().map_or(u64::MAX, |(at, _)| *at);
-        let watermark = bound().min(held).max(state.floor);
+        let oldest = state.pinned.first_key_value().map_or(u64::MAX, |(at, _)| *at);
+        let watermark = bound().min(oldest).max(state.floor);
         state.floor = watermark;
         watermark
     }
@@ -67,29 +68,29 @@ impl History {
         self.state.lock().floor
     }
 
-    pub(crate) fn held(&self) -> usize {
-        self.state.lock().held.values().sum()
+    pub(crate) fn pinned(&self) -> usize {
+        self.state.lock().pinned.values().sum()
     }
 
-    /// Whether a hold was given here.
-    pub(crate) fn owns(&self, hold: &Hold) -> bool {
-        Arc::ptr_eq(&self.state, &hold.state)
+    /// Whether a pin is of this history.
+    pub(crate) fn owns(&self, pin: &SnapshotPin) -> bool {
+        Arc::ptr_eq(&self.state, &pin.state)
     }
 }
 
-impl Hold {
+impl SnapshotPin {
     pub(crate) fn at(&self) -> u64 {
         self.at
     }
 }
 
-impl Drop for Hold {
+impl Drop for SnapshotPin {
     fn drop(&mut self) {
         let mut state = self.state.lock();
-        if let Some(count) = state.held.get_mut(&self.at) {
+        if let Some(count) = state.pinned.get_mut(&self.at) {
             *count -= 1;
             if *count == 0 {
-                state.held.remove(&self.at);
+                state.pinned.remove(&self.at);
             }
         }
     }

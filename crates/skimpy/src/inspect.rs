@@ -1,6 +1,4 @@
-//! Tells what is in one of the engine's files, for people.
-//!
-//! Damage is part of the answer.
+//! Describes the contents of one of the engine's files. Damage is part of the result.
 
 use std::sync::Arc;
 
@@ -12,22 +10,22 @@ use crate::device::Device;
 use crate::engine::{DEVICE, device_options};
 use crate::flash::Emulator;
 use crate::page::Kind;
-use crate::record::{Content, REMAPPED};
-use crate::{stage, timestamp};
+use crate::record::{Content, RELOCATED};
+use crate::{buffer_journal, timestamp};
 
-/// Looks into the file `name`; `None` if it is no file of this engine, as far as its name tells. Shows at
-/// most `limit` items.
+/// Describes the file `name`; `None` if its name is not one of this engine. Lists up to `limit`
+/// items.
 ///
 /// # Errors
-/// Failures of the medium; damage is in the answer.
+/// I/O errors; damage is part of the result.
 pub fn inspect(vfs: &Arc<dyn Vfs>, name: &str, limit: usize) -> Result<Option<Inspection>> {
     let mut inspection = Inspection::default();
-    let looked = match name {
+    let result = match name {
         DEVICE => device(&**vfs, limit, &mut inspection),
-        stage::NAME => staged(&**vfs, limit, &mut inspection),
+        buffer_journal::NAME => journal(&**vfs, limit, &mut inspection),
         _ => return Ok(None),
     };
-    match looked {
+    match result {
         Ok(()) => {}
         Err(error @ (Error::Corruption { .. } | Error::Refused { .. })) => {
             inspection.damage = Some(error.to_string());
@@ -37,9 +35,9 @@ pub fn inspect(vfs: &Arc<dyn Vfs>, name: &str, limit: usize) -> Result<Option<In
     Ok(Some(inspection))
 }
 
-fn staged(vfs: &dyn Vfs, limit: usize, inspection: &mut Inspection) -> Result<()> {
-    inspection.kind = "packing buffer of a flash table";
-    let frames = stage::frames(&*vfs.open(stage::NAME, Mode::Read)?)?;
+fn journal(vfs: &dyn Vfs, limit: usize, inspection: &mut Inspection) -> Result<()> {
+    inspection.kind = "write buffer of a flash table";
+    let frames = buffer_journal::frames(&*vfs.open(buffer_journal::NAME, Mode::Read)?)?;
     inspection.property("batches", frames.len());
     for frame in frames {
         inspection.item(limit, || {
@@ -65,8 +63,8 @@ fn device(vfs: &dyn Vfs, limit: usize, inspection: &mut Inspection) -> Result<()
         erases += device.flash.erases(block)?;
         for index in 0..device.flash.programmed(block)? {
             let number = geometry.page(block, index);
-            // Over a translation layer a page is as a rule elsewhere than its number says.
-            let Some(page) = device.look_as_any(number, Purpose::Maintenance)? else {
+            // Over a translation layer a page is usually at another place than its number.
+            let Some(page) = device.try_read_any(number, Purpose::Maintenance)? else {
                 counts[0] += 1;
                 continue;
             };
@@ -84,17 +82,17 @@ fn device(vfs: &dyn Vfs, limit: usize, inspection: &mut Inspection) -> Result<()
                     let what = match &record.content {
                         Content::Value(value) if record.payload.is_none() => shown(value),
                         Content::Value(_) => "payload in pages".to_owned(),
-                        Content::Deleted if record.is_buried() => "buried".to_owned(),
+                        Content::Deleted if record.is_tombstoned() => "tombstone".to_owned(),
                         Content::Deleted => "deleted".to_owned(),
                         Content::EmptyBucket(bucket) => format!("bucket {bucket} is empty"),
                     };
-                    let remapped = if record.is_marked(REMAPPED) { ", remapped" } else { "" };
+                    let relocated = if record.is_marked(RELOCATED) { ", relocated" } else { "" };
                     let (log, millis) = (page.header.number, timestamp::millis(record.timestamp));
                     let key = match record.payload {
                         Some(_) => format!("hash {:016x}", record.hash),
                         None => shown(&record.key),
                     };
-                    format!("{place}, {log} of the log: {key} at {millis}{remapped}: {what}")
+                    format!("{place}, {log} of the log: {key} at {millis}{relocated}: {what}")
                 });
             }
         }
@@ -104,6 +102,6 @@ fn device(vfs: &dyn Vfs, limit: usize, inspection: &mut Inspection) -> Result<()
     inspection.property("pages of records", records);
     inspection.property("pages of payload", payload);
     inspection.property("pages of checkpoints", checkpoints);
-    inspection.property("pages that can't be read", torn);
+    inspection.property("unreadable pages", torn);
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! From a key to its bucket.
+//! Maps a key to its bucket.
 
 use siltstone_structures::hash::hash64_seeded;
 
-/// Part of the format: pages keep hashes, and buckets are found by them.
+/// Part of the format: pages store hashes, which determine the buckets.
 const SEED: u64 = 0x736b_696d_7079;
 
 pub(crate) fn hash(key: &[u8]) -> u64 {

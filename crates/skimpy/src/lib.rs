@@ -1,64 +1,76 @@
-//! The multi-version engine on raw flash: SkimpyFTL, with SEMEL and VFTL as its other two mappings.
+//! SkimpyFTL: a multi-version engine on raw flash. SEMEL and VFTL are two other mappings to compare
+//! with.
 //!
-//! # How a put travels
-//! [`write`](siltstone_engine::Engine::write) takes the writer's lock and collects what is due
-//! for the pages that were programmed since (`tail`). The batch gets one timestamp of
-//! a hybrid clock (`timestamp`); each of its keys becomes a record (`record`), linked to the front of
-//! its bucket's chain and to the version before it, if the cache knows that (`chains`). A small buffered batch
-//! is written to the packing buffer's keeper (`stage`) and waits in the buffer (`pending`) until others
-//! fill its page, or so many that they can be sorted; a synced one forces its page. Full pages go to the head of
-//! the log (`log`), to the open block of the lane that has least to do (`space`, `lanes`). What is larger than a
-//! page lies in pages of its own.
+//! # Write path
+//! [`write`](siltstone_engine::Engine::write) takes the writer lock and runs the collection steps
+//! that are due for the pages programmed since (`tail`). The batch gets one timestamp of a hybrid
+//! clock (`timestamp`). Each of its keys becomes a record (`record`), linked to the head of its
+//! bucket's chain and, if the cache knows it, to the previous version of the key (`chains`). A
+//! small buffered batch is written to a journal (`buffer_journal`) and waits in the write buffer
+//! (`write_buffer`) until a page is full, or until enough records have accumulated to be sorted. A
+//! synced batch programs its page at once. Pages are appended to the log (`log`), in the open block
+//! of the least loaded channel (`space`, `channels`). An entry larger than a page gets pages of its
+//! own.
 //!
-//! # How a get travels
-//! The translation cache (`cache`) has the place of a hot key's newest version; otherwise the bucket's chain
-//! is followed from its head, page by page, past what is hidden (`chains::walk`). From the newest version prior
-//! pointers lead to the one that was asked for. A lookup that has to read many pages, or waits for a channel that
-//! others wait for (`chains::crowds`), has its bucket collected. No lock is held over a read: a pin keeps blocks
-//! from being erased under it (`pins`).
+//! # Read path
+//! The translation cache (`cache`) has the location of a hot key's newest version. Without it, the
+//! lookup follows the bucket's chain from its head, page by page, and skips hidden versions
+//! (`chains::chain_iter`). From the newest version, prior pointers lead to the requested one. A
+//! lookup that reads many pages, or waits for a hot channel (`chains::hot_channels`), triggers a
+//! collection of its bucket. No lock is held over a read: a pin keeps blocks from being erased
+//! (`pins`).
 //!
-//! # How space comes back
-//! Collection writes the buckets anew that were collected longest ago, and before them some that pages at hand are of use for (`chains::sweep`, `chains::near`, `chains::collect`, `held`): of each key all versions above the watermark and the youngest not above it, the oldest first, with all their pointers.
-//! The watermark (`history`) is the least of the snapshots held, the configured retention, and now.
+//! # Garbage collection
+//! Collection rewrites the buckets that were collected longest ago, and before them some whose
+//! records happen to be in memory (`chains::sweep`, `chains::opportunistic`, `chains::collect`,
+//! `record_cache`). Of each key it keeps all versions above the watermark and the youngest not
+//! above it, the oldest first, with all their pointers. The watermark (`history`) is the minimum of
+//! the pinned snapshots, the configured retention, and now.
 //!
-//! # What survives
-//! All that is on the device is one log of pages, numbered in order, in which the records of a batch lie one
-//! behind the other, marked first and last. So *what is recovered is a prefix of the pages, and in it the
-//! groups that have their end*:
+//! # Durability and recovery
+//! The device holds one log of pages, numbered in order. The records of a batch are consecutive,
+//! with marks on the first and the last. *Recovery yields a prefix of the pages, and in it the
+//! groups that are complete*:
 //!
 //! ```text
-//!   checkpoint ─▶ page 71 │ 72 │ 73 │ ✗ 74 │ 75 │        75 was not promised: nothing synced before it
-//!                 a a a ─┘ └ b b ┘ └ c c …               was lost, since a sync waits for all before it
-//!                 a whole, b whole in two pages, c without an end: as if it had not been
+//!   checkpoint ─▶ page 71 │ 72 │ 73 │ ✗ 74 │ 75 │      75 was never durable: a sync waits for all
+//!                 a a a ─┘ └ b b ┘ └ c c …             pages before it
+//!                 a complete, b complete in two pages, c incomplete: discarded
 //! ```
 //!
-//! * *A batch over several pages* counts when the page with its last record is in the prefix; one that was
-//!   given up halfway, for want of space, is a group without an end, and the next group's first mark ends it.
-//! * *Batches that were sorted together* are one group: an order of their own makes no prefix.
-//! * *A page shared by several batches* is programmed whole: it holds, or its checksum doesn't and all of
-//!   them are lost, which none of them was promised.
-//! * *Lost packing buffers.* What was buffered is in the keeper's file, in order, each batch with the timestamp of
-//!   the one before: opening goes on from the last batch on the device while they follow without a gap.
-//!   A synced batch forces all that is pending before it.
-//! * *Collection* is a group too: until it is whole the old chain stands, and its blocks are erased only when the
-//!   copies are durable, no reader is in them, and replay begins behind them.
-//! * *Pages that were cut off* by a power cut can't come back later: each opening begins a new epoch with a
-//!   checkpoint, and replay takes pages of that epoch alone.
-//! * *Torn or damaged?* Each page says how far the log was durable when it was packed. A page that is missing
-//!   below that is damage; above it the log just ends.
+//! * *A batch over several pages* counts if the page with its last record is in the prefix. A batch
+//!   that was abandoned for lack of space is a group without an end; the first mark of the next
+//!   group ends it.
+//! * *Batches that were sorted together* are one group, because their sorted order has no valid
+//!   prefix.
+//! * *A page shared by several batches* is programmed as a whole. If its checksum does not match,
+//!   all of them are lost; none of them was durable.
+//! * *Buffered batches* are in the journal file, in order, each with the timestamp of its
+//!   predecessor. Opening replays them after the last batch on the device, up to the first gap. A
+//!   synced batch programs all buffered ones before it.
+//! * *Collection* writes groups, too: until a group is complete the old chain is valid. Old blocks
+//!   are erased only when the copies are durable, no reader is in them, and replay begins after
+//!   them.
+//! * *Pages cut off* by a power cut cannot reappear later: each opening begins a new epoch with a
+//!   checkpoint, and replay accepts pages of that epoch only.
+//! * *Torn tail or damage:* each page states how far the log was durable when it was packed. A page
+//!   that is missing below that is damage; above it the log ends there.
 //!
-//! Checkpoints (`checkpoint`) hold the heads of buckets; opening (`recover`) reads the first page of each block,
-//! the newest checkpoint, and the pages after it. Two are kept, so that one can be damaged.
+//! Checkpoints (`checkpoint`) hold the heads of buckets. Opening (`recover`) reads the first page
+//! of each block, the newest checkpoint, and the pages after it. Two checkpoints are kept, so that
+//! one can be damaged.
 //!
-//! # Three mappings
-//! SEMEL (`versions`) has every version in memory; VFTL is that over a page-mapped translation layer (`ftl`).
-//! They share device, placement and interface, and differ in the map alone (`mapping`).
+//! # Mappings
+//! SEMEL (`version_map`) has every version in memory. VFTL is SEMEL over a page-mapped translation
+//! layer (`ftl`). All mappings share device, placement and interface (`mapping`).
 //!
-//! Source: Misra, Chase, Gehrke, Lebeck, "Multi-version Indexing in Flash-based Key-Value Stores". Batches,
-//! payloads, recovery, and the pace of collection are ours.
+//! Source: Misra, Chase, Gehrke, Lebeck, "Multi-version Indexing in Flash-based Key-Value Stores".
+//! Not in the paper: batches, payload pages, recovery, and the pace of collection.
 
+mod buffer_journal;
 mod cache;
 mod chains;
+mod channels;
 mod checkpoint;
 mod copy;
 mod cursor;
@@ -66,35 +78,33 @@ mod device;
 mod engine;
 pub mod flash;
 mod ftl;
-mod held;
 mod history;
 mod inspect;
 mod keys;
-mod lanes;
 mod location;
 mod log;
 mod mapping;
 mod options;
 mod page;
-mod pages;
-mod pending;
+mod page_reader;
 mod pins;
 mod record;
+mod record_cache;
 mod recover;
 mod repair;
 mod space;
-mod stage;
 mod stats;
 mod tail;
 mod timestamp;
 mod verify;
-mod versions;
+mod version_map;
 mod write;
+mod write_buffer;
 
 pub use engine::Skimpy;
 pub use inspect::inspect;
-pub use options::{Below, Mapping, Options};
+pub use options::{Below, Mapping, Options, RENAMED_OPTIONS};
 pub use repair::repair;
 
-/// The largest value: 1 MiB, so that one write leaves room for others on the device.
+/// The largest value, in bytes. The limit keeps room for other writes on the device.
 pub const MAX_VALUE_BYTES: usize = 1 << 20;

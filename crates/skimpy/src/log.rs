@@ -1,16 +1,17 @@
-//! The head of the log: pending records become pages, pages become durable.
+//! The head of the log: pending records become pages, and pages become durable.
 //!
 //! ```text
-//!   pending records ─▶ page: number on the device, place in the log ─▶ submitted ─▶ flushed: durable
+//!   pending records ─▶ page: numbers on device and in log ─▶ submitted ─▶ flushed: durable
 //!                         │
-//!                         └─▶ mapping and links learn the places
+//!                         └─▶ mapping and links get the locations
 //! ```
 //!
-//! Pages go to the lane that has least to do, so that all channels are busy (`lanes`). A page that could not be programmed for
-//! want of space is tried again with the next write, in another place; after any other failure nothing
-//! is known, and the table is read-only.
+//! Pages go to the least loaded channel, so that all channels are busy (`channels`). A page that
+//! could not be programmed for lack of space is retried by the next write, at another place. After
+//! any other failure the state is unknown, and the table becomes read-only.
 //!
-//! Invariant: page n of the log is submitted before page n + 1; `durable` pages survive any power cut.
+//! Invariant: page n of the log is submitted before page n + 1; pages below `durable` survive a
+//! power cut.
 //!
 //! Source: SkimpyFTL, sections 2.3 and 4 (log-structured placement, packing).
 
@@ -19,52 +20,51 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use siltstone_engine::{Error, Purpose, Result, Timestamp};
 
+use crate::buffer_journal::BufferJournal;
 use crate::engine::Inner;
 use crate::flash::Completion;
 use crate::page::{self, HEADER_BYTES, Header, Kind};
-use crate::pending::{Front, Placed};
-use crate::record::{REMAPPED, Record};
+use crate::record::{RELOCATED, Record};
 use crate::space::Space;
-use crate::stage::Stage;
+use crate::write_buffer::{PageContent, Placement};
 
-/// Pages of a lane under way: enough to go on with the other lanes while one is erased.
-const UNDER_WAY: usize = 8;
+/// Programs in flight per channel: enough for the other channels to continue while one is erasing.
+const MAX_IN_FLIGHT_PER_CHANNEL: usize = 8;
 
-/// What the one writer at a time has.
+/// The state of the one writer at a time.
 pub(crate) struct Writer {
     pub(crate) space: Space,
     /// The number of the next page of the log.
     pub(crate) number: u64,
     pub(crate) epoch: u32,
-    /// Pages below this are durable.
+    /// Log pages below this number are durable.
     pub(crate) durable: u64,
-    /// Records with numbers below this are in such pages (`pending`).
+    /// Records below this number are in such pages (`write_buffer`).
     pub(crate) durable_records: u64,
-    /// The last batch's timestamp.
+    /// The timestamp of the last batch.
     pub(crate) last: u64,
-    /// The highest timestamp that no batch can have any more: the last one's, that of one that failed, or
-    /// one that somebody reads at.
+    /// The highest used timestamp: of the last batch, of a failed batch, or of a read point.
     pub(crate) used: u64,
-    pub(crate) stage: Option<Stage>,
-    /// When the oldest pending record came.
+    pub(crate) journal: Option<BufferJournal>,
+    /// When the oldest pending record was added.
     pub(crate) pending_since: Option<Timestamp>,
-    /// Pages of the tail that are to be collected for those that were programmed; below zero what was done
-    /// beyond that.
+    /// Pages of the tail to be collected for the pages programmed so far; negative if collection is
+    /// ahead.
     pub(crate) due: f64,
-    /// The last page of any block that the last checkpoint knew as given up.
+    /// The last page of all blocks that the last checkpoint lists as retired.
     pub(crate) retired_by_checkpoint: u64,
-    /// The number of the last checkpoint that was begun, and where replay begins from it and from
-    /// the one before.
+    /// The number of the last checkpoint, and where replay begins from the one before it and from
+    /// it.
     pub(crate) checkpoint: u64,
     pub(crate) starts: (u64, u64),
-    /// Places that were found since the present batch was begun.
-    pub(crate) moved: Vec<Placed>,
+    /// Locations assigned since the current batch began.
+    pub(crate) placements: Vec<Placement>,
     /// Whether a block was erased since the last flush.
     pub(crate) erased: bool,
     /// Pages programmed in this epoch.
     sequence: u64,
-    /// Programs that may be under way, the first to be done first, and erases: those take long, and nobody waits for one but who
-    /// wants everything durable.
+    /// Programs in flight, the first to complete on top, and erases. Erases take long, and only a
+    /// flush waits for them.
     done: BinaryHeap<Reverse<Completion>>,
     erases: VecDeque<Completion>,
 }
@@ -79,13 +79,13 @@ impl Writer {
             durable_records: 0,
             last,
             used: last,
-            stage: None,
+            journal: None,
             pending_since: None,
             due: 0.0,
             retired_by_checkpoint: 0,
             checkpoint: 0,
             starts: (0, 0),
-            moved: Vec::new(),
+            placements: Vec::new(),
             erased: false,
             sequence: 0,
             done: BinaryHeap::new(),
@@ -93,7 +93,7 @@ impl Writer {
         }
     }
 
-    /// Programs the next page of the log; `fill` writes its body, once its number is known.
+    /// Programs the next page of the log; `fill` writes its body for the given page number.
     pub(crate) fn program(
         &mut self,
         inner: &Inner,
@@ -103,24 +103,25 @@ impl Writer {
     ) -> Result<u32> {
         let device = &inner.device;
         let next = self.space.next_page(device, &mut self.erases);
-        let (page, lane) = next.map_err(|error| inner.doubt("open a block", error))?;
+        let (page, channel) =
+            next.map_err(|error| inner.poison_unless_transient("open a block", error))?;
         let (mut bytes, count) = fill(page);
         let header = self.header(inner, kind, count, self.number);
         page::seal(&mut bytes, page, &header);
         let submitted = device.submit_program(page, &bytes, purpose);
-        let completion =
-            submitted.map_err(|error| inner.doubt("program a page", Error::from(error)))?;
+        let completion = submitted
+            .map_err(|error| inner.poison_unless_transient("program a page", Error::from(error)))?;
         self.done.push(Reverse(completion));
-        self.space.programmed(lane, self.number);
+        self.space.programmed(channel, self.number);
         self.number += 1;
         self.due += 1.0;
-        while self.done.len() > UNDER_WAY * self.space.lanes() {
+        while self.done.len() > MAX_IN_FLIGHT_PER_CHANNEL * self.space.channels() {
             self.wait_one(inner)?;
         }
         Ok(page)
     }
 
-    /// Programs a page of the checkpoint that is being written, in a block of its own.
+    /// Programs a page of the current checkpoint, in a block of its own.
     pub(crate) fn program_checkpoint(
         &mut self,
         inner: &Inner,
@@ -130,23 +131,24 @@ impl Writer {
         let header = self.header(inner, Kind::Checkpoint, 0, self.checkpoint);
         page::seal(&mut bytes, page, &header);
         let submitted = inner.device.submit_program(page, &bytes, Purpose::Manifest);
-        let completion =
-            submitted.map_err(|error| inner.doubt("program a checkpoint", Error::from(error)))?;
+        let completion = submitted.map_err(|error| {
+            inner.poison_unless_transient("program a checkpoint", Error::from(error))
+        })?;
         self.done.push(Reverse(completion));
         Ok(())
     }
 
-    /// A free block, for a checkpoint.
+    /// Takes a free block for a checkpoint.
     pub(crate) fn take_block(&mut self, inner: &Inner) -> Result<u32> {
         let taken = self.space.take_free(&inner.device, 0, &mut self.erases);
-        taken.map_err(|error| inner.doubt("erase a block", error))
+        taken.map_err(|error| inner.poison_unless_transient("erase a block", error))
     }
 
-    /// Erases a block that nothing needs any more, and frees it.
+    /// Erases a block that is no longer needed, and frees it.
     pub(crate) fn give_back(&mut self, inner: &Inner, block: u32) -> Result<()> {
         let device = &inner.device;
         let erased = self.space.erase(device, block, &mut self.erases);
-        if erased.map_err(|error| inner.doubt("erase a block", error))? {
+        if erased.map_err(|error| inner.poison_unless_transient("erase a block", error))? {
             self.erased = true;
             self.space.set_free(block, device.flash.erases(block)?);
         }
@@ -163,58 +165,60 @@ impl Writer {
         let first = self.done.pop().map(|Reverse(completion)| completion);
         let Some(completion) = first.or_else(|| self.erases.pop_front()) else { return Ok(()) };
         let waited = inner.device.flash.wait(completion);
-        waited.map_err(|error| inner.doubt("wait for the device", Error::from(error)))
+        waited.map_err(|error| {
+            inner.poison_unless_transient("wait for the device", Error::from(error))
+        })
     }
 
-    /// Programs pending records, page by page: with `all` every one, else full pages while more wait than are to wait
-    /// for one another. So whoever puts a page of records makes room for it by programming one.
-    pub(crate) fn place(&mut self, inner: &Inner, all: bool) -> Result<()> {
+    /// Programs pending records: with `all` every one, else full pages while more than the
+    /// accumulated pages are pending. So each page of new records programs one page.
+    pub(crate) fn program_pending(&mut self, inner: &Inner, all: bool) -> Result<()> {
         let page_bytes = inner.device.geometry.page_bytes();
-        let waiting = inner.mapping.together() * (page_bytes - HEADER_BYTES);
+        let max_pending_bytes = inner.mapping.accumulated_pages() * (page_bytes - HEADER_BYTES);
         let slots = inner.device.slots;
         if all {
-            inner.mapping.settle(&inner.pending, self.number);
+            inner.mapping.pack_accumulated(&inner.buffer, self.number);
         }
-        while all || inner.pending.bytes() >= waiting {
-            let Some(Front { records, marks, from }) = inner.pending.front(all) else {
-                if inner.mapping.settle(&inner.pending, self.number) {
+        while all || inner.buffer.bytes() >= max_pending_bytes {
+            let Some(PageContent { records, marks, from }) = inner.buffer.next_page(all) else {
+                if inner.mapping.pack_accumulated(&inner.buffer, self.number) {
                     continue;
                 }
                 break;
             };
-            let purpose = match records[0].is_marked(REMAPPED) {
+            let purpose = match records[0].is_marked(RELOCATED) {
                 true => Purpose::Compaction,
                 false => Purpose::Flush,
             };
-            let mut placed = Placed { from, base: 0 };
+            let mut placement = Placement { from, base: 0 };
             self.program(inner, Kind::Records, purpose, |page| {
-                placed.base = slots.at(page, 0);
+                placement.base = slots.at(page, 0);
                 let mut bytes = Vec::with_capacity(page_bytes);
                 bytes.resize(HEADER_BYTES, 0);
                 for (record, marks) in records.iter().zip(&marks) {
-                    record.encode(*marks, &placed, &mut bytes);
+                    record.encode(*marks, &placement, &mut bytes);
                 }
                 bytes.resize(page_bytes, 0);
                 (bytes, records.len())
             })?;
             for record in &records {
-                record.resolve(&placed);
+                record.resolve(&placement);
             }
-            inner.mapping.placed(&records, &placed);
-            inner.pending.follow(&placed);
-            inner.pending.leave();
-            self.moved.push(placed);
+            inner.mapping.on_programmed(&records, &placement);
+            inner.buffer.resolve_links(&placement);
+            inner.buffer.remove_page();
+            self.placements.push(placement);
         }
-        if inner.pending.is_empty() {
+        if inner.buffer.is_empty() {
             self.pending_since = None;
-            if let Some(stage) = &mut self.stage {
-                stage.restart();
+            if let Some(journal) = &mut self.journal {
+                journal.restart();
             }
         }
         Ok(())
     }
 
-    /// Makes all pages so far durable.
+    /// Makes all pages programmed so far durable.
     pub(crate) fn flush(&mut self, inner: &Inner) -> Result<()> {
         while !(self.done.is_empty() && self.erases.is_empty()) {
             self.wait_one(inner)?;
@@ -222,24 +226,28 @@ impl Writer {
         let flushed = inner.device.flash.flush(Purpose::Flush);
         flushed.map_err(|error| inner.poison("flush the device", error.into()))?;
         self.durable = self.number;
-        self.durable_records = inner.pending.first();
+        self.durable_records = inner.buffer.first();
         self.erased = false;
         Ok(())
     }
 
-    /// Programs what is pending and makes everything durable.
+    /// Programs all pending records and makes everything durable.
     pub(crate) fn force(&mut self, inner: &Inner) -> Result<()> {
-        self.place(inner, true)?;
+        self.program_pending(inner, true)?;
         match self.durable == self.number && !self.erased {
             true => Ok(()),
             false => self.flush(inner),
         }
     }
 
-    /// Where a record is that was pushed under this number.
-    pub(crate) fn place_of(&self, number: u64) -> u32 {
+    /// The location of the record that was pushed under this number.
+    pub(crate) fn location_of(&self, number: u64) -> u32 {
         let at = crate::location::pending(number);
-        self.moved.iter().map(|placed| placed.resolve(at)).find(|place| *place != at).unwrap_or(at)
+        self.placements
+            .iter()
+            .map(|placement| placement.resolve(at))
+            .find(|location| *location != at)
+            .unwrap_or(at)
     }
 
     /// Writes a payload to pages of its own.

@@ -1,4 +1,4 @@
-//! The engine's options, with what each default costs and when to change it.
+//! The options of the engine: shape, default, cost, and when to change each.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,70 +8,89 @@ use siltstone_engine::{OptionReader, Result};
 
 use crate::flash::Geometry;
 
+/// Old option names with their present ones. Catalogues of existing stores contain the old names,
+/// so both are accepted.
+pub const RENAMED_OPTIONS: &[(&str, &str)] = &[
+    ("pack", "buffer_delay"),
+    ("free", "reserved_space"),
+    ("tidy", "read_compaction_after"),
+    ("lanes", "channels"),
+];
+
 // ANCHOR: options
-/// How a table of this engine is kept. Refused whole at open if it cannot be.
+/// The options of a table. Invalid options are rejected at open, all of them in one error.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Bytes of the flash device (`capacity`, 1 GiB), what it keeps in reserve too. Its file is
-    /// sparse: it takes what is written. Fixed when the table is made.
+    /// Bytes of the flash device, its reserve included (`capacity`, 1 GiB): at least 24 blocks and
+    /// 6 more per channel, and less than 2^29 pages. The device's file is sparse: it takes the
+    /// space that is written. Fixed when the table is created.
     pub capacity_bytes: u64,
-    /// Bytes of a page (`page`, 4 KiB), of 4 KiB to 64 KiB. Fixed when the table is made.
+    /// Bytes of a flash page (`page`, 4 KiB): a power of two from 4 KiB to 64 KiB. Larger pages
+    /// cost more per read and pack more records. Fixed when the table is created.
     pub page_bytes: u64,
-    /// Pages of an erase block (`block`, 32). Fixed when the table is made.
+    /// Pages of an erase block (`block`, 32): 2 to 1,024. Larger blocks need fewer erases and give
+    /// back space later. Fixed when the table is created.
     pub pages_per_block: u32,
-    /// What maps keys to pages (`mapping`, `skimpy`). Fixed when the table is made.
+    /// The index from keys to pages (`mapping`, `skimpy`): `skimpy`, or `semel` and `vftl`, which
+    /// take memory per version. Fixed when the table is created.
     pub mapping: Mapping,
-    /// Hash buckets, four bytes of memory each, and one more for collection (`buckets`, 0: one for
-    /// five records of 512 bytes of the capacity's third). Fewer make chains longer. Fixed when the table is
-    /// made.
+    /// Hash buckets (`buckets`, 0: one per five records of 512 bytes in a third of the capacity):
+    /// up to 2^30, five bytes of memory each. Fewer buckets make chains longer, and lookups slower.
+    /// Fixed when the table is created.
     pub buckets: u32,
-    /// Keys whose newest version's place is kept in memory (`cache`, 0: a tenth of the keys that the buckets are
-    /// made for), 16 bytes each.
+    /// Keys whose newest version is located in memory (`cache`, 0: half the number of buckets): up
+    /// to 2^32, 16 bytes of memory each. Raise it where more keys are hot.
     pub cache_keys: u64,
-    /// How old what is buffered gets before the next write programs it, its last page as it is (`pack`, 1ms).
+    /// The age at which buffered writes are programmed by the next write (`buffer_delay`, 1ms),
+    /// even if their last page is not full. A longer delay fills pages better; writes remain in the
+    /// journal meanwhile.
     pub pack: Duration,
-    /// How long history stays readable (`retention`, 0s): a version goes once a newer one of its key is older
-    /// than this and no snapshot needs it.
+    /// How long old versions stay readable (`retention`, 0s). A version is discarded once a newer
+    /// one of its key is older than this and no snapshot needs it. A longer retention takes more
+    /// space.
     pub retention: Duration,
-    /// The share of the blocks that collection keeps free (`free`, 0.1), of 0.05 to 0.9.
+    /// The fraction of blocks that collection keeps free (`reserved_space`, 0.1): 0.05 to 0.9. More
+    /// free space lowers write amplification and leaves less capacity.
     pub free: f64,
-    /// After so many pages that lookups have read beyond the first the last one's bucket is collected (`tidy`, 16;
-    /// 0: never); to find a key on a channel that more lookups wait for than for others counts as four. Fewer make
-    /// lookups shorter and writes dearer.
+    /// Page reads beyond the first of a lookup after which a bucket is collected
+    /// (`read_compaction_after`, 16; 0: never). The bucket of the last such lookup is taken;
+    /// finding a key on a hot channel counts as four reads. A lower value makes lookups shorter and
+    /// adds writes.
     pub tidy: u64,
-    /// Blocks that are programmed side by side (`lanes`, 1): as many as the device has channels.
-    pub lanes: u32,
-    /// Of the mapping `vftl`: how its lower layer chooses lanes. It has no name: experiments alone set it.
+    /// Flash channels, each with an open block of its own (`channels`, 1): 1 to 64. Set it to the
+    /// number of channels of the device.
+    pub channels: u32,
+    /// How the translation layer of `vftl` selects a channel. No option name: for experiments only.
     pub below: Below,
-    /// Of the mappings `semel` and `vftl`: small writes wait for as many as those of `skimpy`, which are sorted
-    /// meanwhile. It has no name: experiments alone set it.
+    /// Whether `semel` and `vftl` accumulate small writes as `skimpy` does. No option name: for
+    /// experiments only.
     pub gathers: bool,
 }
 // ANCHOR_END: options
 
-/// What maps keys to pages.
+/// The index from keys to pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mapping {
-    /// Heads of buckets in memory, chains on flash, a cache of translations.
+    /// Heads of buckets in memory, chains on flash, and a translation cache.
     Skimpy,
     /// Every version in memory.
     Semel,
-    /// Every version in memory, over a page-mapped translation layer that knows nothing of it.
+    /// As `Semel`, over a page-mapped translation layer that does not know of it.
     Vftl,
 }
 
-/// Which lane the translation layer below VFTL gives its next page to.
+/// How the translation layer below VFTL selects the channel of its next page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Below {
-    /// Each in turn, as the layer above: so the blocks of one are the blocks of the other.
+    /// Round robin, as the layer above: a block of one layer is then a block of the other.
     #[default]
     InTurn,
-    /// The one that has least to do: it knows nothing of the layer above.
+    /// The least loaded channel, independently of the layer above.
     Idlest,
 }
 
 impl Mapping {
-    /// The name on the command line.
+    /// The value of the option `mapping`.
     pub fn name(self) -> &'static str {
         match self {
             Mapping::Skimpy => "skimpy",
@@ -83,7 +102,7 @@ impl Mapping {
     fn parse(text: &str) -> Result<Self, String> {
         let all = [Mapping::Skimpy, Mapping::Semel, Mapping::Vftl];
         let found = all.into_iter().find(|mapping| mapping.name() == text);
-        found.ok_or_else(|| format!("'{text}' is none of skimpy, semel, vftl"))
+        found.ok_or_else(|| format!("'{text}' is not one of skimpy, semel, vftl"))
     }
 }
 
@@ -100,47 +119,48 @@ impl Default for Options {
             retention: Duration::ZERO,
             free: 0.1,
             tidy: 16,
-            lanes: 1,
+            channels: 1,
             below: Below::default(),
             gathers: false,
         }
     }
 }
 
-/// Blocks below which nothing can be collected: open ones, those of checkpoints, room to copy into.
-const LEAST_BLOCKS: u64 = 24;
+/// The minimum number of blocks for collection: open blocks, checkpoints, and space for copies.
+const MIN_BLOCKS: u64 = 24;
 
 impl Options {
-    /// Reads options by name.
+    /// Options from `key=value` pairs; missing ones keep their defaults.
     ///
     /// # Errors
-    /// [`siltstone_engine::Error::InvalidOptions`], all mistakes at once.
+    /// [`InvalidOptions`](siltstone_engine::Error::InvalidOptions) with every mistake.
     pub fn from_map(map: &BTreeMap<String, String>) -> Result<Self> {
         let mut options = Options::default();
         let mut reader = OptionReader::new(map);
+        reader.renamed(RENAMED_OPTIONS);
         reader.size("capacity", &mut options.capacity_bytes);
         reader.size("page", &mut options.page_bytes);
         reader.value("block", &mut options.pages_per_block);
         reader.with("mapping", &mut options.mapping, Mapping::parse);
         reader.value("buckets", &mut options.buckets);
         reader.value("cache", &mut options.cache_keys);
-        reader.with("pack", &mut options.pack, parse_duration);
+        reader.with("buffer_delay", &mut options.pack, parse_duration);
         reader.with("retention", &mut options.retention, parse_duration);
-        reader.value("free", &mut options.free);
-        reader.value("tidy", &mut options.tidy);
-        reader.value("lanes", &mut options.lanes);
+        reader.value("reserved_space", &mut options.free);
+        reader.value("read_compaction_after", &mut options.tidy);
+        reader.value("channels", &mut options.channels);
         let page = options.page_bytes;
-        let page_holds = page.is_power_of_two() && (4096..=65536).contains(&page);
-        reader.require(page_holds, "page", "a page is a power of two from 4KiB to 64KiB");
-        let block_holds = (2..=1024).contains(&options.pages_per_block);
-        reader.require(block_holds, "block", "a block has 2 to 1024 pages");
-        reader.require((1..=64).contains(&options.lanes), "lanes", "give 1 to 64 lanes");
-        if page_holds && block_holds {
+        let is_page_valid = page.is_power_of_two() && (4096..=65536).contains(&page);
+        reader.require(is_page_valid, "page", "a page is a power of two from 4KiB to 64KiB");
+        let is_block_valid = (2..=1024).contains(&options.pages_per_block);
+        reader.require(is_block_valid, "block", "a block has 2 to 1024 pages");
+        reader.require((1..=64).contains(&options.channels), "channels", "give 1 to 64 channels");
+        if is_page_valid && is_block_valid {
             let blocks = options.capacity_bytes / (page * u64::from(options.pages_per_block));
-            let least = LEAST_BLOCKS + 6 * u64::from(options.lanes);
-            if blocks < least {
+            let min = MIN_BLOCKS + 6 * u64::from(options.channels);
+            if blocks < min {
                 let reason = format!(
-                    "{blocks} blocks of {} pages of {page} bytes are too few: give at least {least}",
+                    "{blocks} blocks of {} pages of {page} bytes are too few: give at least {min}",
                     options.pages_per_block
                 );
                 reader.mistake("capacity", reason);
@@ -149,33 +169,33 @@ impl Options {
             reader.require(
                 pages <= (1 << 29) - (1 << 17),
                 "capacity",
-                "a device has at most 2^29 pages, less a few",
+                "a device has less than 2^29 - 2^17 pages",
             );
         }
-        let free_holds = (0.05..=0.9).contains(&options.free);
-        reader.require(free_holds, "free", "keep a share of 0.05 to 0.9 free");
+        let is_reserve_valid = (0.05..=0.9).contains(&options.free);
+        reader.require(is_reserve_valid, "reserved_space", "reserve a fraction of 0.05 to 0.9");
         reader.require(options.buckets < 1 << 30, "buckets", "give at most 2^30");
         reader.require(options.cache_keys < 1 << 32, "cache", "give less than 2^32 keys");
         reader.finish()?;
         Ok(options)
     }
 
-    /// The device's pages and blocks: the capacity, rounded down to whole blocks.
+    /// Pages and blocks of the device: the capacity, rounded down to whole blocks.
     ///
     /// # Errors
-    /// `InvalidOptions`, if there can be no such device.
+    /// `InvalidOptions` if no device can have this geometry.
     pub fn geometry(&self) -> Result<Geometry> {
         let block = self.page_bytes * u64::from(self.pages_per_block);
         let blocks = (self.capacity_bytes / block.max(1)).min(u64::from(u32::MAX));
         Geometry::new(self.page_bytes as u32, self.pages_per_block, blocks as u32)
     }
 
-    /// The largest value: 1 MiB, on small devices a sixteenth of them.
+    /// The largest value, in bytes: 1 MiB, or a sixteenth of the capacity if that is less.
     pub fn max_value_bytes(&self) -> usize {
         (self.capacity_bytes / 16).min(crate::MAX_VALUE_BYTES as u64) as usize
     }
 
-    /// The buckets of a new table.
+    /// The number of buckets of a new table.
     pub(crate) fn buckets_of_new(&self) -> u32 {
         match self.buckets {
             0 => (self.capacity_bytes / 512 / 3 / 5).clamp(1, 1 << 30) as u32,
@@ -183,11 +203,33 @@ impl Options {
         }
     }
 
-    /// Entries of the translation cache, where a table has these buckets.
+    /// Entries of the translation cache of a table with `buckets` buckets.
     pub(crate) fn cache_of(&self, buckets: u32) -> u64 {
         match self.cache_keys {
             0 => u64::from(buckets) / 2,
             some => some,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(given: &[(&str, &str)]) -> Result<Options> {
+        Options::from_map(&given.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect())
+    }
+
+    #[test]
+    fn old_names_set_the_renamed_options() {
+        let values = ["7ms", "0.3", "9", "2"];
+        assert_eq!(values.len(), RENAMED_OPTIONS.len());
+        let given = |names: fn(&(&'static str, &'static str)) -> &'static str| {
+            let names = RENAMED_OPTIONS.iter().map(names);
+            names.zip(values).collect::<Vec<_>>()
+        };
+        let renamed = parse(&given(|(_, new)| new)).unwrap();
+        assert_ne!(renamed, Options::default());
+        assert_eq!(parse(&given(|(old, _)| old)).unwrap(), renamed);
     }
 }

@@ -1,45 +1,44 @@
-//! A page of the device, as this engine fills it.
+//! The format of a page on the device.
 //!
 //! ```text
 //!    0  sum       u32, CRC-32C of the page's number (u32) and bytes 4..
 //!    4  kind      u8, 1 records, 2 payload, 3 checkpoint
 //!    5  version   u8, 3
 //!    6  count     u16, records in the page
-//!    8  number    u64, the page's place in the log, counted from 1; of a checkpoint: its own number
+//!    8  number    u64, position in the log, from 1; of a checkpoint page: the checkpoint's number
 //!   16  page      u32, the page's number on the device
-//!   20  epoch     u32, which opening of the table wrote it
+//!   20  epoch     u32, the opening of the table that wrote it
 //!   24  durable   u64, pages of the log below this were durable when this one was packed
-//!   32  floor     u64, the highest watermark that versions were discarded by
-//!   40  sequence  u64, pages programmed in this epoch, this one too, of whatever kind
-//!   48  body      records: one behind the other, see `record`
+//!   32  floor     u64, the highest watermark by which versions were discarded
+//!   40  sequence  u64, pages programmed in this epoch, this one included, of all kinds
+//!   48  body      records: consecutive, see `record`
 //!                 payload: the hash of its record's key (u64), then bytes of key and value
 //!                 checkpoint: see `checkpoint`
 //! ```
 //!
-//! All numbers are little-endian. *Upgrade rule:* a reader refuses a device with pages of a version that it does not
-//! know by its number; checksum, kind and version stay where they are. A new form of anything in pages is a new
-//! version, and its reader says what it does with older ones:
+//! All numbers are little-endian. *Upgrade rule:* a reader refuses a device with pages of an
+//! unknown version, naming the version; checksum, kind and version stay at their offsets. Any
+//! change of the contents of pages is a new version, and its reader defines what it does with older
+//! ones:
 //!
-//! | version | has that the one before has not | is |
+//! | version | new in it | support |
 //! |---|---|---|
 //! | 1 | | refused |
-//! | 2 | `sequence` | read: old pages stay until they are collected, new ones are of version 3 |
-//! | 3 | versions that are buried (see `record`) | read and written |
-//!
-//! Source: ours.
+//! | 2 | `sequence` | read: old pages stay until they are collected; new ones are of version 3 |
+//! | 3 | hash tombstones (see `record`) | read and written |
 
 use siltstone_engine::{Error, Result};
 
 use crate::record::Record;
 
 pub(crate) const HEADER_BYTES: usize = 48;
-/// What a payload page has before its bytes.
+/// Bytes before the payload in the body of a payload page.
 const OWNER_BYTES: usize = 8;
 const VERSION: u8 = 3;
-/// The oldest version that is read.
-const OLDEST: u8 = 2;
+/// The oldest version that can be read.
+const OLDEST_VERSION: u8 = 2;
 
-/// What a page is.
+/// The kind of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Records = 1,
@@ -47,7 +46,7 @@ pub(crate) enum Kind {
     Checkpoint = 3,
 }
 
-/// What a page says of itself.
+/// The header of a page.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Header {
     pub(crate) kind: Kind,
@@ -59,29 +58,28 @@ pub(crate) struct Header {
     pub(crate) sequence: u64,
 }
 
-/// Why a page can't be taken.
+/// Why a page cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unfit {
-    /// It does not hold.
+pub(crate) enum PageError {
+    /// The page is torn or damaged.
     Damaged(&'static str),
-    /// It holds, and is of this version of the format.
-    Foreign(u8),
+    /// The page is intact and of this other version of the format.
+    OtherVersion(u8),
 }
 
-impl Unfit {
-    /// In words.
-    pub(crate) fn told(self) -> String {
+impl PageError {
+    pub(crate) fn message(self) -> String {
         match self {
-            Unfit::Damaged(reason) => reason.to_owned(),
-            Unfit::Foreign(version) => format!(
-                "the page is of version {version} of the format, and this program reads versions {OLDEST} to \
+            PageError::Damaged(reason) => reason.to_owned(),
+            PageError::OtherVersion(version) => format!(
+                "the page is of version {version} of the format, and this program reads versions {OLDEST_VERSION} to \
                  {VERSION}: export the table with the program that wrote it"
             ),
         }
     }
 }
 
-/// A page that holds.
+/// A page with a valid checksum.
 pub(crate) struct Page {
     pub(crate) page: u32,
     pub(crate) header: Header,
@@ -90,18 +88,18 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Bytes of memory that it takes.
+    /// Bytes of memory of the page.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.bytes.capacity() as u64
     }
 }
 
-/// Bytes of key and value that a payload page takes.
+/// Bytes of key and value that fit a payload page.
 pub(crate) fn payload_bytes(page_bytes: usize) -> usize {
     page_bytes - HEADER_BYTES - OWNER_BYTES
 }
 
-/// Writes the header of a page whose body is in place.
+/// Writes the header of a page whose body is complete.
 pub(crate) fn seal(bytes: &mut [u8], page: u32, header: &Header) {
     bytes[4] = header.kind as u8;
     bytes[5] = VERSION;
@@ -116,7 +114,7 @@ pub(crate) fn seal(bytes: &mut [u8], page: u32, header: &Header) {
     bytes[..4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// A payload page's bytes, but for the header.
+/// The bytes of a payload page without its header.
 pub(crate) fn payload(page_bytes: usize, owner: u64, part: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; page_bytes];
     bytes[HEADER_BYTES..HEADER_BYTES + OWNER_BYTES].copy_from_slice(&owner.to_le_bytes());
@@ -137,32 +135,39 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Page {
-    /// Checks a page that was read; what does not hold is told in words.
+    /// Validates a page that was read.
     pub(crate) fn parse(
         page: u32,
         bytes: Vec<u8>,
         device: &std::sync::Arc<str>,
-    ) -> Result<Self, Unfit> {
+    ) -> Result<Self, PageError> {
         Self::parse_as(page, bytes, device)
     }
 
-    /// The same for a page that says its number itself.
-    pub(crate) fn parse_any(bytes: Vec<u8>, device: &std::sync::Arc<str>) -> Result<Self, Unfit> {
+    /// As [`parse`](Self::parse), with the page number that the page itself states.
+    pub(crate) fn parse_any(
+        bytes: Vec<u8>,
+        device: &std::sync::Arc<str>,
+    ) -> Result<Self, PageError> {
         Self::parse_as(u32_at(&bytes, 16), bytes, device)
     }
 
-    fn parse_as(page: u32, bytes: Vec<u8>, device: &std::sync::Arc<str>) -> Result<Self, Unfit> {
+    fn parse_as(
+        page: u32,
+        bytes: Vec<u8>,
+        device: &std::sync::Arc<str>,
+    ) -> Result<Self, PageError> {
         if u32_at(&bytes, 0) != sum(&bytes, page) {
-            return Err(Unfit::Damaged("the page's checksum does not hold"));
+            return Err(PageError::Damaged("the page's checksum does not match"));
         }
-        if !(OLDEST..=VERSION).contains(&bytes[5]) {
-            return Err(Unfit::Foreign(bytes[5]));
+        if !(OLDEST_VERSION..=VERSION).contains(&bytes[5]) {
+            return Err(PageError::OtherVersion(bytes[5]));
         }
         let kind = match bytes[4] {
             1 => Kind::Records,
             2 => Kind::Payload,
             3 => Kind::Checkpoint,
-            _ => return Err(Unfit::Damaged("the page is of no known kind")),
+            _ => return Err(PageError::Damaged("the page is of no known kind")),
         };
         let header = Header {
             kind,
@@ -180,12 +185,12 @@ impl Page {
         &self.bytes[HEADER_BYTES..]
     }
 
-    /// Of a payload page: the hash of its record's key.
+    /// The hash of the record's key; payload pages only.
     pub(crate) fn owner(&self) -> u64 {
         u64_at(&self.bytes, HEADER_BYTES)
     }
 
-    /// Of a payload page: its share of key and value, with what pads it.
+    /// The page's part of key and value, with padding; payload pages only.
     pub(crate) fn part(&self) -> &[u8] {
         &self.bytes[HEADER_BYTES + OWNER_BYTES..]
     }
@@ -204,13 +209,13 @@ impl Page {
         self.with_bytes().map(|record| record.map(|(record, _)| record))
     }
 
-    /// The records of the page, in order, each with the bytes that it lies in.
+    /// The records of the page, in order, each with its encoded bytes.
     pub(crate) fn with_bytes(&self) -> impl Iterator<Item = Result<(Record, &[u8])>> + '_ {
         let count = if self.is_full_of(Kind::Records) { self.header.count } else { 0 };
         let mut rest = self.body();
         (0..count).map_while(move |_| {
             let Some((record, length)) = Record::decode(rest) else {
-                // Ends the walk: nothing is known of what follows.
+                // Ends the iteration: the length of a malformed record is unknown.
                 if rest.is_empty() {
                     return None;
                 }

@@ -1,10 +1,9 @@
-//! Readers under way, so that no block is erased under one of them.
+//! Pins of running readers: a block is not erased while a reader may be in it.
 //!
-//! A reader enters with the number of the present age; each block that is given up begins a new age,
-//! and is erased when no reader of an earlier one is left. A few instructions under a lock, none of them
-//! over I/O.
+//! A reader pins the current age. Retiring a block begins a new age; the block is erased when no
+//! reader of an earlier age is left. The lock is held for a few instructions, never over I/O.
 //!
-//! Source: ours; the scheme is epoch-based reclamation (Fraser, 2004).
+//! Source: epoch-based reclamation (Fraser, "Practical lock-freedom", 2004).
 
 use std::collections::BTreeMap;
 
@@ -19,7 +18,7 @@ struct Ages {
     readers: BTreeMap<u64, usize>,
 }
 
-/// A reader under way.
+/// The pin of a running reader.
 pub(crate) struct Pin<'p> {
     pins: &'p Pins,
     age: u64,
@@ -33,14 +32,14 @@ impl Pins {
         Pin { pins: self, age }
     }
 
-    /// Begins a new age; the one that ended.
+    /// Begins a new age; returns the previous one.
     pub(crate) fn next_age(&self) -> u64 {
         let mut ages = self.0.lock();
         ages.now += 1;
         ages.now - 1
     }
 
-    /// Whether a reader of this age or an earlier one is left.
+    /// Whether a reader of this age or an earlier one is running.
     pub(crate) fn is_read(&self, age: u64) -> bool {
         self.0.lock().readers.range(..=age).next().is_some()
     }

@@ -1,31 +1,33 @@
-//! A version of a key, as it lies in a page.
+//! The format of a record: one version of a key.
 //!
 //! ```text
-//!   flags      u8: 1 deleted, 2 expires, 4 payload in pages, 8 first of a group, 16 last of a group,
-//!                  32 remapped by collection, 64 the bucket is empty, 128 detours
+//!   flags      u8: 1 deleted, 2 expires, 4 payload in pages, 8 first and 16 last of a group,
+//!                  32 relocated by collection, 64 the bucket is empty, 128 skip links
 //!   timestamp  u64
 //!   next       u32, the next record of the bucket's chain
-//!   prior      u32, the version of the key before this one
+//!   prior      u32, the previous version of the key
 //!   [expiry    u64, milliseconds since 1970]
-//!   [since     u64, if first of a group that was remapped: the page of the log that was next then]
-//!   [detours   count u8, then of each: tag u8, place u32]
+//!   [since     u64, if first of a relocated group: the next page of the log at that time]
+//!   [skip links  count u8, then of each: tag u8, location u32]
 //!   inline:           key length (varint), value length (varint), key, value
 //!   payload in pages: hash of the key (u64), key length, value length, number of pages (varints),
 //!                     pages (u32 each)
 //!   empty bucket:     bucket (u32)
 //! ```
 //!
-//! A version that is *buried* has flags 1 and 4 and lengths 0, and no page: of its key there is the hash alone. It
-//! stands for a version that nobody sees any more, and hides older ones of the hash (see `versions`).
+//! A *tombstoned* version (hash tombstone) has flags 1 and 4, lengths 0, and no page: only the hash
+//! of its key. It replaces a version that is no longer visible, and hides older ones of the hash
+//! (see `version_map`).
 //!
-//! All numbers are little-endian. A *group* is what happens whole or not at all: the operations of a batch,
-//! or of several that were sorted together (`pending`), or what collection keeps of a bucket; its records
-//! lie one behind the other in the log.
+//! All numbers are little-endian. A *group* is atomic: the operations of a batch, or of several
+//! that were sorted together (`write_buffer`), or the live versions of a collected bucket. Its
+//! records are consecutive in the log.
 //!
-//! A *detour* is another key's version that the chain passes before `next`; its tag is the low byte of its
-//! key's hash (see `chains::walk`).
+//! A *skip link* points to another key's version that the chain passes before `next`; its tag is
+//! the low byte of that key's hash (see `chains::chain_iter`).
 //!
-//! Source: SkimpyFTL, section 3.1; groups, expiry, payload and detours are ours.
+//! Source: SkimpyFTL, section 3.1. Groups, expiry, payload pages and skip links are not in the
+//! paper.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -35,20 +37,21 @@ use siltstone_engine::{Entry, Op, Timestamp};
 
 use crate::location::{Location, NONE};
 use crate::page::{u32_at, u64_at};
-use crate::pending::Placed;
+use crate::write_buffer::Placement;
 
 const DELETED: u8 = 1;
 const EXPIRES: u8 = 2;
 const IN_PAGES: u8 = 4;
 pub(crate) const FIRST: u8 = 8;
 pub(crate) const LAST: u8 = 16;
-pub(crate) const REMAPPED: u8 = 32;
+pub(crate) const RELOCATED: u8 = 32;
 const EMPTY: u8 = 64;
-const DETOURS: u8 = 128;
-/// Detours that a record has at most: more keys than five a bucket are seldom put between two collections.
-pub(crate) const MOST_DETOURS: usize = 5;
-const DETOUR_BYTES: usize = 5;
-/// What a record takes more as the first of a group that is remapped.
+const SKIP_LINKS: u8 = 128;
+/// The maximum number of skip links: few buckets get more than five new keys between two
+/// collections.
+pub(crate) const MAX_SKIP_LINKS: usize = 5;
+const SKIP_LINK_BYTES: usize = 5;
+/// Additional bytes of the first record of a relocated group.
 pub(crate) const SINCE_BYTES: usize = 8;
 
 /// A version of a key.
@@ -56,32 +59,32 @@ pub(crate) const SINCE_BYTES: usize = 8;
 pub(crate) struct Record {
     pub(crate) timestamp: u64,
     pub(crate) hash: u64,
-    /// Empty until it was loaded, if the payload is in pages.
+    /// Empty until it is loaded, if the payload is in pages.
     pub(crate) key: Vec<u8>,
     pub(crate) content: Content,
     pub(crate) expires_at: Option<Timestamp>,
-    /// The payload, if it does not lie in the record.
+    /// The payload, if it is in pages of its own.
     pub(crate) payload: Option<Payload>,
-    /// `FIRST`, `LAST` and `REMAPPED`.
+    /// `FIRST`, `LAST` and `RELOCATED`.
     pub(crate) marks: u8,
-    /// Of the first of a group that is remapped: the number of the page that was next.
+    /// First record of a relocated group only: the number of the next log page at that time.
     pub(crate) since: u64,
     pub(crate) next: AtomicU32,
     pub(crate) prior: AtomicU32,
     /// The newest first.
-    pub(crate) detours: Vec<Detour>,
+    pub(crate) skip_links: Vec<SkipLink>,
 }
 
-/// Another key's version that the chain passes before the next.
+/// A link to another key's version that the chain passes before the next record.
 #[derive(Debug)]
-pub(crate) struct Detour {
+pub(crate) struct SkipLink {
     pub(crate) tag: u8,
     at: AtomicU32,
 }
 
-impl Detour {
+impl SkipLink {
     pub(crate) fn new(tag: u8, at: Location) -> Self {
-        Detour { tag, at: AtomicU32::new(at) }
+        SkipLink { tag, at: AtomicU32::new(at) }
     }
 
     pub(crate) fn at(&self) -> Location {
@@ -94,12 +97,12 @@ pub(crate) fn tag(hash: u64) -> u8 {
     hash as u8
 }
 
-/// What the key maps to.
+/// The content of a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Content {
     Value(Vec<u8>),
     Deleted,
-    /// No version at all, but that a bucket holds none any more.
+    /// No version: the bucket is empty.
     EmptyBucket(u32),
 }
 
@@ -124,11 +127,11 @@ impl Record {
             since: 0,
             next: AtomicU32::new(NONE),
             prior: AtomicU32::new(NONE),
-            detours: Vec::new(),
+            skip_links: Vec::new(),
         }
     }
 
-    /// The version that an operation makes.
+    /// The version that an operation creates.
     pub(crate) fn of(op: Op<'_>, timestamp: u64, hash: u64) -> Self {
         let key = op.key().to_vec();
         match op {
@@ -153,24 +156,24 @@ impl Record {
         self.prior.store(prior, Release);
     }
 
-    /// Lets the links follow records that were placed.
-    pub(crate) fn resolve(&self, placed: &Placed) {
-        self.link(placed.resolve(self.next()), placed.resolve(self.prior()));
-        for detour in &self.detours {
-            detour.at.store(placed.resolve(detour.at()), Release);
+    /// Updates the links to records that were programmed.
+    pub(crate) fn resolve(&self, placement: &Placement) {
+        self.link(placement.resolve(self.next()), placement.resolve(self.prior()));
+        for skip_link in &self.skip_links {
+            skip_link.at.store(placement.resolve(skip_link.at()), Release);
         }
     }
 
-    /// Leaves no more of it than what hides older versions of its hash.
-    pub(crate) fn bury(&mut self) {
+    /// Reduces the version to a hash tombstone, which hides older versions of its hash.
+    pub(crate) fn tombstone(&mut self) {
         self.key = Vec::new();
         self.content = Content::Deleted;
         self.expires_at = None;
         self.payload = Some(Payload { key_bytes: 0, value_bytes: 0, pages: Vec::new() });
     }
 
-    pub(crate) fn is_buried(&self) -> bool {
-        // No key is empty.
+    pub(crate) fn is_tombstoned(&self) -> bool {
+        // Keys are not empty.
         self.payload.as_ref().is_some_and(|payload| payload.key_bytes == 0)
     }
 
@@ -178,7 +181,7 @@ impl Record {
         self.marks & mark != 0
     }
 
-    /// The entry, as a reader sees it at this time.
+    /// The entry that is visible to a reader at this time.
     pub(crate) fn into_entry(self, now: Timestamp) -> Option<Entry> {
         match self.content {
             Content::Value(value) => {
@@ -188,17 +191,17 @@ impl Record {
         }
     }
 
-    /// Whether no reader sees the version as an entry at this time or later.
+    /// Whether the version is a deletion, or has expired at this time.
     pub(crate) fn is_gone(&self, now: Timestamp) -> bool {
         !matches!(self.content, Content::Value(_)) || self.expires_at.is_some_and(|at| at <= now)
     }
 
-    /// Bytes that it takes in a page.
+    /// Bytes of the record in a page.
     pub(crate) fn encoded_bytes(&self) -> usize {
         let varint = |n: usize| (n.max(1).ilog2() / 7 + 1) as usize;
         let fixed = 17 + if self.expires_at.is_some() { 8 } else { 0 };
-        let fixed = fixed + if begins_remapped(self.marks) { SINCE_BYTES } else { 0 };
-        let fixed = fixed + detours_bytes(self.detours.len());
+        let fixed = fixed + if begins_relocated(self.marks) { SINCE_BYTES } else { 0 };
+        let fixed = fixed + skip_links_bytes(self.skip_links.len());
         fixed
             + match (&self.content, &self.payload) {
                 (Content::EmptyBucket(_), _) => 4,
@@ -213,21 +216,21 @@ impl Record {
             }
     }
 
-    /// Bytes that a copy takes in a page as the first of a group, without detours.
+    /// Bytes of a copy as the first record of a relocated group, without skip links.
     pub(crate) fn copied_bytes(&self) -> usize {
-        let since = if begins_remapped(self.marks) { 0 } else { SINCE_BYTES };
-        self.encoded_bytes() + since - detours_bytes(self.detours.len())
+        let since = if begins_relocated(self.marks) { 0 } else { SINCE_BYTES };
+        self.encoded_bytes() + since - skip_links_bytes(self.skip_links.len())
     }
-
+    /// Bytes of the record and its payload pages.
     /// Bytes that it takes in pages, its payload's too.
     pub(crate) fn total_bytes(&self) -> u64 {
         let payload = self.payload.as_ref().map_or(0, |it| it.key_bytes + it.value_bytes);
         (self.encoded_bytes() + payload) as u64
     }
 
-    /// Writes it as it lies in a page, under these marks, with links to what is placed now.
-    pub(crate) fn encode(&self, marks: u8, placed: &Placed, out: &mut Vec<u8>) {
-        let (next, prior) = (placed.resolve(self.next()), placed.resolve(self.prior()));
+    /// Encodes the record with these marks, and with links to the programmed records.
+    pub(crate) fn encode(&self, marks: u8, placement: &Placement, out: &mut Vec<u8>) {
+        let (next, prior) = (placement.resolve(self.next()), placement.resolve(self.prior()));
         let mut flags = marks;
         flags |= match self.content {
             Content::Value(_) => 0,
@@ -236,7 +239,7 @@ impl Record {
         };
         flags |= if self.expires_at.is_some() { EXPIRES } else { 0 };
         flags |= if self.payload.is_some() { IN_PAGES } else { 0 };
-        flags |= if self.detours.is_empty() { 0 } else { DETOURS };
+        flags |= if self.skip_links.is_empty() { 0 } else { SKIP_LINKS };
         out.push(flags);
         out.extend_from_slice(&self.timestamp.to_le_bytes());
         out.extend_from_slice(&next.to_le_bytes());
@@ -244,15 +247,15 @@ impl Record {
         if let Some(at) = self.expires_at {
             out.extend_from_slice(&at.to_le_bytes());
         }
-        if begins_remapped(marks) {
+        if begins_relocated(marks) {
             out.extend_from_slice(&self.since.to_le_bytes());
         }
-        if !self.detours.is_empty() {
-            out.push(self.detours.len() as u8);
+        if !self.skip_links.is_empty() {
+            out.push(self.skip_links.len() as u8);
         }
-        for detour in &self.detours {
-            out.push(detour.tag);
-            out.extend_from_slice(&placed.resolve(detour.at()).to_le_bytes());
+        for skip_link in &self.skip_links {
+            out.push(skip_link.tag);
+            out.extend_from_slice(&placement.resolve(skip_link.at()).to_le_bytes());
         }
         match (&self.content, &self.payload) {
             (Content::EmptyBucket(bucket), _) => out.extend_from_slice(&bucket.to_le_bytes()),
@@ -273,7 +276,7 @@ impl Record {
         }
     }
 
-    /// The record at the start of `bytes` and its length; `None` if it is malformed.
+    /// Decodes the record at the start of `bytes`, and its length; `None` if it is malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Option<(Self, usize)> {
         let mut reader = Reader { bytes, at: 0 };
         let flags = reader.take(1)?[0];
@@ -283,15 +286,15 @@ impl Record {
             0 => None,
             _ => Some(u64_at(reader.take(8)?, 0)),
         };
-        let since = match begins_remapped(flags) {
+        let since = match begins_relocated(flags) {
             false => 0,
             true => u64_at(reader.take(8)?, 0),
         };
-        let mut detours = Vec::new();
-        if flags & DETOURS != 0 {
+        let mut skip_links = Vec::new();
+        if flags & SKIP_LINKS != 0 {
             for _ in 0..reader.take(1)?[0] {
                 let tag = reader.take(1)?[0];
-                detours.push(Detour::new(tag, reader.u32()?));
+                skip_links.push(SkipLink::new(tag, reader.u32()?));
             }
         }
         let content = |value: &[u8]| match flags & DELETED {
@@ -316,20 +319,20 @@ impl Record {
         };
         record.expires_at = expires_at;
         record.since = since;
-        record.detours = detours;
-        record.marks = flags & (FIRST | LAST | REMAPPED);
+        record.skip_links = skip_links;
+        record.marks = flags & (FIRST | LAST | RELOCATED);
         record.link(next, prior);
         Some((record, reader.at))
     }
 }
 
-/// Bytes that so many detours take.
-pub(crate) fn detours_bytes(count: usize) -> usize {
-    if count == 0 { 0 } else { 1 + DETOUR_BYTES * count }
+/// Bytes of `count` skip links.
+pub(crate) fn skip_links_bytes(count: usize) -> usize {
+    if count == 0 { 0 } else { 1 + SKIP_LINK_BYTES * count }
 }
 
-fn begins_remapped(marks: u8) -> bool {
-    marks & (FIRST | REMAPPED) == FIRST | REMAPPED
+fn begins_relocated(marks: u8) -> bool {
+    marks & (FIRST | RELOCATED) == FIRST | RELOCATED
 }
 
 struct Reader<'b> {
@@ -360,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_come_back_as_they_were_and_none_from_what_is_cut_short() {
+    fn records_round_trip_and_truncated_ones_are_rejected() {
         let key = b"key".to_vec();
         let plain =
             Record::new(7, crate::keys::hash(b"key"), key.clone(), Content::Value(vec![1; 300]));
@@ -376,26 +379,26 @@ mod tests {
             ..Record::new(10, 55, Vec::new(), Content::Value(Vec::new()))
         };
         let empty = Record {
-            marks: FIRST | LAST | REMAPPED,
+            marks: FIRST | LAST | RELOCATED,
             since: 1 << 40,
             ..Record::new(11, 0, Vec::new(), Content::EmptyBucket(77))
         };
-        let aside = Record {
-            detours: vec![Detour::new(4, 40), Detour::new(5, 1 << 30)],
+        let linked = Record {
+            skip_links: vec![SkipLink::new(4, 40), SkipLink::new(5, 1 << 30)],
             ..Record::new(12, 0, key.clone(), Content::Value(vec![2; 30]))
         };
-        let mut buried = Record {
+        let mut tombstoned = Record {
             expires_at: Some(98),
             payload: large.payload.clone(),
             ..Record::new(13, 56, key.clone(), Content::Value(Vec::new()))
         };
-        assert!(!buried.is_buried());
-        buried.bury();
-        assert!(buried.is_buried() && buried.is_gone(0));
-        for record in [plain, gone, until, large, empty, aside, buried] {
+        assert!(!tombstoned.is_tombstoned());
+        tombstoned.tombstone();
+        assert!(tombstoned.is_tombstoned() && tombstoned.is_gone(0));
+        for record in [plain, gone, until, large, empty, linked, tombstoned] {
             let mut bytes = Vec::new();
             record.link(5, 6);
-            record.encode(record.marks, &Placed::default(), &mut bytes);
+            record.encode(record.marks, &Placement::default(), &mut bytes);
             assert_eq!(bytes.len(), record.encoded_bytes(), "{record:?}");
             for cut in 0..bytes.len() {
                 assert!(Record::decode(&bytes[..cut]).is_none(), "{record:?} cut at {cut}");
@@ -407,10 +410,10 @@ mod tests {
             assert_eq!((&back.key, &back.content), (&record.key, &record.content));
             assert_eq!((&back.payload, back.expires_at), (&record.payload, record.expires_at));
             assert_eq!((back.marks, back.since), (record.marks, record.since));
-            let detours = |record: &Record| -> Vec<_> {
-                record.detours.iter().map(|detour| (detour.tag, detour.at())).collect()
+            let skip_links = |record: &Record| -> Vec<_> {
+                record.skip_links.iter().map(|skip_link| (skip_link.tag, skip_link.at())).collect()
             };
-            assert_eq!(detours(&back), detours(&record));
+            assert_eq!(skip_links(&back), skip_links(&record));
         }
     }
 }

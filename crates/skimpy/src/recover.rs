@@ -1,19 +1,19 @@
-//! Opening: from what is on the device to the table as it was.
+//! Recovery: opens the table from the contents of the device.
 //!
 //! ```text
-//!   first page of every block ─▶ blocks of checkpoints, of the log, neither
-//!   the newest checkpoint that is whole ─▶ the mapping, and where replay begins
-//!   pages of the log from there on, in their order ─▶ groups that are whole ─▶ the mapping
-//!     the first page that is missing or torn ends the log: what is behind it was not promised
-//!   batches that were staged after that ─▶ written again
-//!   a new epoch and a checkpoint ─▶ pages of the old epoch that were cut off can't come back
+//!   first page of every block ─▶ blocks of checkpoints, of the log, or of neither
+//!   the newest complete checkpoint ─▶ the mapping, and where replay begins
+//!   pages of the log from there on, in order ─▶ complete groups ─▶ the mapping
+//!     the first missing or torn page ends the log: later ones were not durable
+//!   journaled batches after that ─▶ written again
+//!   a new epoch and a checkpoint ─▶ pages of the old epoch that were cut off cannot reappear
 //! ```
 //!
-//! A page that is missing is a torn end unless something proves that it was durable: a later page or a
-//! staged batch says up to where the log was when it was written. Then it is damage, and so is a
-//! page of an epoch that no whole checkpoint has begun.
+//! A missing page is the end of the log unless there is evidence that it was durable: a later page
+//! or a journaled batch states how far the log was durable when it was written. Then it is damage,
+//! and so is a page of an epoch without a complete checkpoint.
 //!
-//! Source: ours; the paper leaves recovery open.
+//! The paper does not describe recovery.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -25,6 +25,7 @@ use siltstone_engine::{Durability, Error, Purpose, Result};
 use siltstone_runtime::Env;
 use siltstone_vfs::Vfs;
 
+use crate::buffer_journal::{self, BufferJournal, Frame};
 use crate::chains::Chains;
 use crate::checkpoint::{self, Checkpoint};
 use crate::device::Device;
@@ -37,24 +38,23 @@ use crate::log::Writer;
 use crate::mapping::Mapping;
 use crate::options::{self, Options};
 use crate::page::{HEADER_BYTES, Kind, Page};
-use crate::pending::{self, Pending};
 use crate::pins::Pins;
-use crate::record::{FIRST, LAST, REMAPPED, Record};
+use crate::record::{FIRST, LAST, RELOCATED, Record};
 use crate::space::{LogBlock, Space};
-use crate::stage::{self, Frame, Stage};
-use crate::versions::Versions;
+use crate::version_map::VersionMap;
+use crate::write_buffer::{self, WriteBuffer};
 
-/// Whether a table was made here once; refuses a directory in which its device is missing.
+/// Whether a table was completely created here; refuses a directory in which its device is missing.
 pub(crate) fn is_complete(vfs: &dyn Vfs) -> Result<bool> {
-    let is_complete = vfs.exists(stage::NAME)?;
+    let is_complete = vfs.exists(buffer_journal::NAME)?;
     if is_complete && !vfs.exists(DEVICE)? {
-        let reason = "the flash device is missing, and its packing buffer is there";
+        let reason = "the flash device is missing, and the journal of its write buffer exists";
         return Err(Error::corruption(DEVICE, 0, reason));
     }
     Ok(is_complete)
 }
 
-/// Whether no table was ever on the device, as far as can be read.
+/// Whether no page of the device is programmed.
 pub(crate) fn is_blank(flash: &dyn Flash) -> Result<bool> {
     for block in 0..flash.geometry().blocks() {
         if flash.programmed(block)? > 0 {
@@ -64,78 +64,79 @@ pub(crate) fn is_blank(flash: &dyn Flash) -> Result<bool> {
     Ok(true)
 }
 
-/// What the first pages of the blocks tell.
+/// The result of reading the first page of each block.
 #[derive(Default)]
-struct Survey {
+struct DeviceScan {
     erased: Vec<u32>,
-    /// Neither the log's nor a checkpoint's, as far as can be read.
+    /// Blocks without a readable page.
     unknown: Vec<u32>,
     log: Vec<LogBlock>,
-    /// By number: parts by index, how many there must be, the blocks.
-    checkpoints: BTreeMap<u64, Parts>,
+    /// By checkpoint number.
+    checkpoints: BTreeMap<u64, CheckpointParts>,
     newest_epoch: u32,
 }
 
 #[derive(Default)]
-struct Parts {
+struct CheckpointParts {
     pages: u32,
-    shares: BTreeMap<u32, Vec<u8>>,
+    parts: BTreeMap<u32, Vec<u8>>,
     blocks: Vec<u32>,
     floor: u64,
 }
 
-impl Parts {
-    fn whole(&self) -> Option<Vec<u8>> {
-        let is_whole = self.pages > 0 && self.shares.len() == self.pages as usize;
-        is_whole.then(|| self.shares.values().flatten().copied().collect())
+impl CheckpointParts {
+    fn complete(&self) -> Option<Vec<u8>> {
+        let is_complete_set = self.pages > 0 && self.parts.len() == self.pages as usize;
+        is_complete_set.then(|| self.parts.values().flatten().copied().collect())
     }
 }
 
-fn survey(device: &Device) -> Result<Survey> {
-    let mut survey = Survey::default();
+fn scan_blocks(device: &Device) -> Result<DeviceScan> {
+    let mut scan = DeviceScan::default();
     for block in 0..device.geometry.blocks() {
         let programmed = device.flash.programmed(block)?;
         let pages = (0..programmed).map(|index| device.geometry.page(block, index));
         let mut first = None;
         for page in pages.clone() {
-            first = device.look(page, Purpose::Recovery)?;
+            first = device.try_read(page, Purpose::Recovery)?;
             if first.is_some() {
                 break;
             }
         }
         match first {
-            None if programmed == 0 => survey.erased.push(block),
-            None => survey.unknown.push(block),
+            None if programmed == 0 => scan.erased.push(block),
+            None => scan.unknown.push(block),
             Some(first) if first.header.kind == Kind::Checkpoint => {
-                let parts = survey.checkpoints.entry(first.header.number).or_default();
+                let parts = scan.checkpoints.entry(first.header.number).or_default();
                 parts.blocks.push(block);
                 for page in pages {
-                    let Some(page) = device.look(page, Purpose::Recovery)? else { continue };
-                    // Over a translation layer pages of the block's earlier life may show again.
+                    let Some(page) = device.try_read(page, Purpose::Recovery)? else { continue };
+                    // Over a translation layer, pages from before the block's last erase may show
+                    // again.
                     let is_part = page.header.kind == Kind::Checkpoint;
                     if !is_part || page.header.number != first.header.number {
                         continue;
                     }
-                    let (index, count, share) = checkpoint::part(&page);
+                    let (index, count, part) = checkpoint::part(&page);
                     parts.pages = count;
                     parts.floor = parts.floor.max(page.header.floor);
-                    parts.shares.insert(index, share.to_vec());
+                    parts.parts.insert(index, part.to_vec());
                 }
             }
             Some(first) => {
-                survey.newest_epoch = survey.newest_epoch.max(first.header.epoch);
+                scan.newest_epoch = scan.newest_epoch.max(first.header.epoch);
                 let first = first.header.number;
-                // No page has a number of more than one a page after the first of its block … but those
-                // of other lanes; the last is told by the next block, roughly, and by replay.
-                survey.log.push(LogBlock { block, first, last: first });
+                // The last number is unknown here, because pages alternate between channels:
+                // replay, or the last page of the block, determines it.
+                scan.log.push(LogBlock { block, first, last: first });
             }
         }
     }
-    survey.log.sort_by_key(|block| block.first);
-    Ok(survey)
+    scan.log.sort_by_key(|block| block.first);
+    Ok(scan)
 }
 
-/// Makes the table's state of what is on the device.
+/// Opens the table on a device, or creates it on an erased one.
 pub(crate) fn open(
     flash: Arc<dyn Flash>,
     vfs: Option<Arc<dyn Vfs>>,
@@ -144,24 +145,24 @@ pub(crate) fn open(
 ) -> Result<Arc<Inner>> {
     let under = match options.mapping {
         options::Mapping::Vftl => {
-            let layer = PageMapped::open(flash.clone(), options.lanes, options.below)?;
+            let layer = PageMapped::open(flash.clone(), options.channels, options.below)?;
             Some(Arc::new(layer))
         }
         _ => None,
     };
-    // What lies below a translation layer it does not tell.
-    let (flash, lanes) = match &under {
+    // A translation layer hides the channels of the device.
+    let (flash, channels) = match &under {
         Some(under) => (under.clone() as Arc<dyn Flash>, 1),
-        None => (flash, options.lanes),
+        None => (flash, options.channels),
     };
-    let device = Device::new(flash, lanes);
-    let survey = survey(&device)?;
-    let has_stage = match &vfs {
-        Some(vfs) => vfs.exists(stage::NAME)?,
+    let device = Device::new(flash, channels);
+    let scan = scan_blocks(&device)?;
+    let has_journal = match &vfs {
+        Some(vfs) => vfs.exists(buffer_journal::NAME)?,
         None => false,
     };
-    let newest = newest_checkpoint(&device, &survey)?;
-    let is_new = newest.is_none() && survey.log.is_empty() && !has_stage;
+    let newest = newest_checkpoint(&device, &scan)?;
+    let is_new = newest.is_none() && scan.log.is_empty() && !has_journal;
     let (number, found) = match newest {
         Some(found) => found,
         None if is_new => {
@@ -176,49 +177,49 @@ pub(crate) fn open(
                 },
             )
         }
-        None => return Err(device.corrupt(0, "no checkpoint of the device is whole")),
+        None => return Err(device.corrupt(0, "the device has no complete checkpoint")),
     };
-    Inner::check_kept(device.name(), options.mapping, &found)?;
+    Inner::check_mapping(device.name(), options.mapping, &found)?;
     let mapping = mapping(&options, &device, found.buckets, under);
     if !is_new {
-        mapping.decode(&found.kept).map_err(|reason| device.corrupt(0, reason))?;
+        mapping.decode(&found.mapping_state).map_err(|reason| device.corrupt(0, reason))?;
     }
     let epochs = match mapping.replays_all() {
-        true => replay_earlier(&device, &survey, &found, &*mapping)?,
+        true => replay_earlier(&device, &scan, &found, &*mapping)?,
         false => BTreeSet::new(),
     };
-    let mut replayed = replay(&device, &survey, &found, &*mapping)?;
-    let floor = survey.checkpoints.get(&number).map_or(0, |parts| parts.floor);
+    let mut replayed = replay(&device, &scan, &found, &*mapping)?;
+    let floor = scan.checkpoints.get(&number).map_or(0, |parts| parts.floor);
     replayed.floor = replayed.floor.max(floor);
-    let tail = survey.log.first().map_or(replayed.end, |block| block.first);
+    let tail = scan.log.first().map_or(replayed.end, |block| block.first);
     mapping.cut(found.epoch, replayed.end, tail, &epochs);
     let frames = match &vfs {
-        Some(vfs) => Stage::read(&**vfs)?,
+        Some(vfs) => BufferJournal::read(&**vfs)?,
         None => Vec::new(),
     };
-    let frames = staged(&device, &found, &replayed, frames)?;
+    let frames = frames_to_replay(&device, &found, &replayed, frames)?;
     let through = frames.last().map_or(replayed.last, |frame| frame.timestamp);
 
-    let previous = survey.checkpoints.range(..number).next_back().map(|(number, _)| *number);
-    let (space, known_previous) =
-        settle(&device, &options, survey, &found, number, previous, &replayed)?;
+    let previous = scan.checkpoints.range(..number).next_back().map(|(number, _)| *number);
+    let (space, newest_number) =
+        assign_blocks(&device, &options, scan, &found, number, previous, &replayed)?;
     let epoch = replayed.newest_epoch.max(found.epoch) + 1;
     let mut writer = Writer::new(space, replayed.end, epoch, replayed.last);
-    // What replay has renewed must be durable before a checkpoint that refers to it is begun.
+    // Pages renewed by replay must be durable before a checkpoint that refers to them is begun.
     writer.durable = found.start.min(replayed.end);
-    writer.checkpoint = known_previous.max(number);
+    writer.checkpoint = newest_number.max(number);
     writer.starts = (0, found.start);
-    // Somebody may have read, and discarded, later than the last batch.
+    // Reads and discards may have used later timestamps than the last batch.
     writer.used = replayed.last.max(replayed.floor);
     let body = device.geometry.page_bytes() - HEADER_BYTES;
-    let pending = Pending::new(body, device.slots.per_page());
+    let buffer = WriteBuffer::new(body, device.slots.per_page());
     let inner = Inner {
         device,
         vfs,
         env,
         history: History::new(replayed.floor),
         mapping,
-        pending,
+        buffer,
         pins: Pins::default(),
         visible: AtomicU64::new(replayed.last.max(replayed.floor)),
         writer: Mutex::new(None),
@@ -227,11 +228,11 @@ pub(crate) fn open(
         counters: Counters::default(),
         options,
     };
-    // Frames keep the epoch that they were staged in until all are programmed, however many openings that takes.
-    let staged_epoch = frames.first().map_or(found.epoch, |frame| frame.epoch);
-    inner.checkpoint_with(&mut writer, (staged_epoch, through))?;
+    // Frames keep their epoch until all are programmed, over any number of openings.
+    let journal_epoch = frames.first().map_or(found.epoch, |frame| frame.epoch);
+    inner.checkpoint_with(&mut writer, (journal_epoch, through))?;
     for frame in &frames {
-        // Where no room can be made there may be enough all the same: these batches were acknowledged.
+        // Without room the device may still have enough for these batches, which were acknowledged.
         match inner.make_room(&mut writer, frame.batch.as_bytes().len() as u64) {
             Err(error) if !error.is_disk_full() => return Err(error),
             _ => {}
@@ -242,8 +243,8 @@ pub(crate) fn open(
         writer.force(&inner)?;
         inner.checkpoint(&mut writer)?;
     }
-    writer.stage = match &inner.vfs {
-        Some(vfs) => Some(Stage::open(&**vfs)?),
+    writer.journal = match &inner.vfs {
+        Some(vfs) => Some(BufferJournal::open(&**vfs)?),
         None => None,
     };
     *inner.writer.lock() = Some(writer);
@@ -260,24 +261,25 @@ fn mapping(
     match options.mapping {
         options::Mapping::Skimpy => {
             let cache = options.cache_of(buckets);
-            Box::new(Chains::new(buckets, cache, pages, options.tidy, options.lanes))
+            Box::new(Chains::new(buckets, cache, pages, options.tidy, options.channels))
         }
         options::Mapping::Semel | options::Mapping::Vftl => {
-            let together = if options.gathers { pending::together(pages) } else { 0 };
-            Box::new(Versions::new(buckets, together, under))
+            let accumulated_pages =
+                if options.gathers { write_buffer::accumulated_pages(pages) } else { 0 };
+            Box::new(VersionMap::new(buckets, accumulated_pages, under))
         }
     }
 }
 
-/// The newest checkpoint that is whole, if any is.
-pub(crate) fn newest_whole_checkpoint(device: &Device) -> Result<Option<Checkpoint>> {
-    Ok(newest_checkpoint(device, &survey(device)?)?.map(|(_, checkpoint)| checkpoint))
+/// The newest complete checkpoint, if there is one.
+pub(crate) fn newest_complete_checkpoint(device: &Device) -> Result<Option<Checkpoint>> {
+    Ok(newest_checkpoint(device, &scan_blocks(device)?)?.map(|(_, checkpoint)| checkpoint))
 }
 
-/// The newest checkpoint that is whole, with its number.
-fn newest_checkpoint(device: &Device, survey: &Survey) -> Result<Option<(u64, Checkpoint)>> {
-    for (number, parts) in survey.checkpoints.iter().rev() {
-        if let Some(bytes) = parts.whole() {
+/// As [`newest_complete_checkpoint`], with its number.
+fn newest_checkpoint(device: &Device, scan: &DeviceScan) -> Result<Option<(u64, Checkpoint)>> {
+    for (number, parts) in scan.checkpoints.iter().rev() {
+        if let Some(bytes) = parts.complete() {
             let page = parts.blocks.first().map_or(0, |block| device.geometry.page(*block, 0));
             let decoded = Checkpoint::decode(&bytes);
             return Ok(Some((*number, decoded.map_err(|reason| device.corrupt(page, reason))?)));
@@ -286,10 +288,10 @@ fn newest_checkpoint(device: &Device, survey: &Survey) -> Result<Option<(u64, Ch
     Ok(None)
 }
 
-/// What replay has found.
+/// The result of replay.
 #[derive(Default)]
-struct Replayed {
-    /// The number of the first page that is not there.
+struct ReplayResult {
+    /// The number of the first page that is missing.
     end: u64,
     last: u64,
     floor: u64,
@@ -298,29 +300,32 @@ struct Replayed {
     last_of: HashMap<u32, u64>,
 }
 
-/// Takes the pages of the log from the checkpoint on, up to the first that is missing.
+/// Replays the pages of the log from the checkpoint on, up to the first that is missing.
 fn replay(
     device: &Device,
-    survey: &Survey,
+    scan: &DeviceScan,
     found: &Checkpoint,
     mapping: &dyn Mapping,
-) -> Result<Replayed> {
+) -> Result<ReplayResult> {
     let mut pages: BTreeMap<u64, u32> = BTreeMap::new();
-    let mut replayed =
-        Replayed { last: found.last, newest_epoch: survey.newest_epoch, ..Replayed::default() };
+    let mut replayed = ReplayResult {
+        last: found.last,
+        newest_epoch: scan.newest_epoch,
+        ..ReplayResult::default()
+    };
     let (mut durable, mut proof) = (0, 0);
     let is_after =
         |block: &&LogBlock| block.first >= found.start || found.open.contains(&block.block);
-    for block in survey.log.iter().filter(is_after) {
+    for block in scan.log.iter().filter(is_after) {
         for index in 0..device.flash.programmed(block.block)? {
             let page = device.geometry.page(block.block, index);
-            let Some(page) = device.look(page, Purpose::Recovery)? else { continue };
+            let Some(page) = device.try_read(page, Purpose::Recovery)? else { continue };
             let header = page.header;
             replayed.newest_epoch = replayed.newest_epoch.max(header.epoch);
             let last = replayed.last_of.entry(block.block).or_default();
             *last = (*last).max(header.number);
             if header.epoch > found.epoch {
-                return Err(page.corrupt("the page is newer than any whole checkpoint"));
+                return Err(page.corrupt("the page is newer than any complete checkpoint"));
             }
             if header.epoch == found.epoch && header.number >= found.start {
                 pages.insert(header.number, page.page);
@@ -331,43 +336,45 @@ fn replay(
         }
     }
     replayed.end = found.start;
-    let mut groups = Groups::default();
+    let mut groups = GroupAssembler::default();
     while let Some(page) = pages.get(&replayed.end) {
         let page = device.read(*page, Purpose::Recovery)?;
         replayed.floor = replayed.floor.max(page.header.floor);
-        groups.take(device, &page, &mut replayed.last, mapping)?;
-        // An earlier opening may have failed to make it durable, and nothing would try that again.
+        groups.add_page(device, &page, &mut replayed.last, mapping)?;
+        // An earlier opening may have failed to make it durable, and no later sync would repeat
+        // that.
         device.flash.renew(page.page, Purpose::Recovery)?;
         replayed.end += 1;
     }
-    groups.give_up(replayed.end, mapping);
+    groups.abandon(replayed.end, mapping);
     if durable > replayed.end {
-        let reason = format!("page {} of the log is missing, which was durable", replayed.end);
+        let reason = format!("page {} of the log was durable and is missing", replayed.end);
         return Err(device.corrupt(proof, reason));
     }
     Ok(replayed)
 }
 
-/// Takes the pages of the log before the checkpoint, in their order, for a mapping that needs them all;
-/// the epochs of all pages of the log, those that were cut off among them.
+/// Replays the pages of the log before the checkpoint, in order, for a mapping that needs them all.
+/// Returns the epochs of all pages of the log, cut-off ones included.
 ///
-/// The tail may have lost parts of a group to collection, and parts are versions like others: a batch that
-/// was given up halfway is in no log of such a mapping.
+/// Collection may have erased a part of a group at the tail, and the other part is still valid:
+/// this mapping excludes abandoned batches by their timestamps.
 fn replay_earlier(
     device: &Device,
-    survey: &Survey,
+    scan: &DeviceScan,
     found: &Checkpoint,
     mapping: &dyn Mapping,
 ) -> Result<BTreeSet<u32>> {
     let mut epochs = BTreeSet::new();
     let mut pages: BTreeMap<u64, u32> = BTreeMap::new();
-    for block in &survey.log {
+    for block in &scan.log {
         for index in 0..device.flash.programmed(block.block)? {
             let page = device.geometry.page(block.block, index);
-            let Some(page) = device.look(page, Purpose::Recovery)? else { continue };
+            let Some(page) = device.try_read(page, Purpose::Recovery)? else { continue };
             let header = page.header;
             epochs.insert(header.epoch);
-            // Below the tail are blocks that were given up, erased or not: what they hid may be gone.
+            // Blocks below the tail are retired, erased or not: the versions that they hid may be
+            // gone.
             let is_before = (found.tail..found.start).contains(&header.number);
             if is_before && !mapping.is_cut_off(header.epoch, header.number) {
                 pages.insert(header.number, page.page);
@@ -376,7 +383,7 @@ fn replay_earlier(
     }
     let mut known = (found.gone + 1).max(found.tail)..found.start;
     if let Some(missing) = known.find(|number| !pages.contains_key(number)) {
-        return Err(device.corrupt(0, format!("page {missing} of the log can't be read")));
+        return Err(device.corrupt(0, format!("page {missing} of the log cannot be read")));
     }
     for page in pages.into_values() {
         let page = device.read(page, Purpose::Recovery)?;
@@ -389,27 +396,27 @@ fn replay_earlier(
     Ok(epochs)
 }
 
-/// Puts groups together from the pages that they lie in.
+/// Assembles groups from the pages that they lie in.
 #[derive(Default)]
-struct Groups {
-    /// What there is of the present one, and the page of the log that it began in.
+struct GroupAssembler {
+    /// The records of the current group so far, and the page of the log in which it began.
     records: Vec<(Location, Record)>,
     began: u64,
-    /// The numbers in the log of pages of payloads, by their numbers on the device.
+    /// The log numbers of payload pages, by their numbers on the device.
     payloads: HashMap<u32, u64>,
 }
 
-impl Groups {
-    /// What there is of a group is all that there will be.
-    fn give_up(&mut self, number: u64, mapping: &dyn Mapping) {
-        if let Some((_, record)) = self.records.first().filter(|it| !it.1.is_marked(REMAPPED)) {
-            mapping.give_up(record.timestamp, number);
+impl GroupAssembler {
+    /// Abandons the current group, which is incomplete.
+    fn abandon(&mut self, number: u64, mapping: &dyn Mapping) {
+        if let Some((_, record)) = self.records.first().filter(|it| !it.1.is_marked(RELOCATED)) {
+            mapping.abandon(record.timestamp, number);
         }
         self.records.clear();
     }
 
-    /// Takes the records of a page: groups that end in it go to the mapping.
-    fn take(
+    /// Adds the records of a page; complete groups go to the mapping.
+    fn add_page(
         &mut self,
         device: &Device,
         page: &Page,
@@ -422,19 +429,19 @@ impl Groups {
         for (slot, record) in page.records().enumerate() {
             let record = record?;
             if record.is_marked(FIRST) {
-                self.give_up(page.header.number, mapping);
+                self.abandon(page.header.number, mapping);
                 self.began = page.header.number;
             }
             for page in record.payload.iter().flat_map(|payload| &payload.pages) {
                 let payload = self.payloads.remove(page);
                 self.began = self.began.min(payload.unwrap_or(self.began));
             }
-            let ends = record.is_marked(LAST);
+            let is_last = record.is_marked(LAST);
             self.records.push((device.slots.at(page.page, slot), record));
-            // A group whose beginning is not there was begun before it could be whole.
-            let begins = |it: &(Location, Record)| it.1.is_marked(FIRST);
-            if ends && self.records.first().is_some_and(begins) {
-                let batch = self.records.iter().filter(|it| !it.1.is_marked(REMAPPED));
+            // A group without its first record was begun before the replayed pages.
+            let is_first = |it: &(Location, Record)| it.1.is_marked(FIRST);
+            if is_last && self.records.first().is_some_and(is_first) {
+                let batch = self.records.iter().filter(|it| !it.1.is_marked(RELOCATED));
                 let newest = batch.map(|(_, record)| record.timestamp).max();
                 *last = (*last).max(newest.unwrap_or(0));
                 mapping.replay(std::mem::take(&mut self.records), self.began);
@@ -444,26 +451,28 @@ impl Groups {
     }
 }
 
-/// The staged batches that follow on what was replayed.
-fn staged(
+/// The journaled batches that continue the replayed log.
+fn frames_to_replay(
     device: &Device,
     found: &Checkpoint,
-    replayed: &Replayed,
+    replayed: &ReplayResult,
     frames: Vec<Frame>,
 ) -> Result<Vec<Frame>> {
     let mut last = replayed.last;
     let mut following = Vec::new();
     for frame in frames {
-        let counts = frame.epoch == found.epoch
-            || (frame.epoch == found.staged.0 && frame.timestamp <= found.staged.1);
+        let is_valid = frame.epoch == found.epoch
+            || (frame.epoch == found.journaled.0 && frame.timestamp <= found.journaled.1);
         if frame.epoch > found.epoch {
-            return Err(device.corrupt(0, "a staged batch is newer than any whole checkpoint"));
+            return Err(
+                device.corrupt(0, "a journaled batch is newer than any complete checkpoint")
+            );
         }
         if frame.epoch == found.epoch && frame.durable > replayed.end {
-            let reason = format!("page {} of the log is missing, which was durable", replayed.end);
+            let reason = format!("page {} of the log was durable and is missing", replayed.end);
             return Err(device.corrupt(0, reason));
         }
-        if !counts || frame.timestamp <= last {
+        if !is_valid || frame.timestamp <= last {
             continue;
         }
         if frame.previous != last {
@@ -475,43 +484,43 @@ fn staged(
     Ok(following)
 }
 
-/// The highest number of a block's pages. Over a translation layer the last page may be one of the
-/// block's earlier life.
+/// The highest page number of a block. Over a translation layer its last page may be one from
+/// before its last erase.
 fn last_of(device: &Device, block: u32) -> Result<u64> {
     let mut last = 0;
     for index in 0..device.flash.programmed(block)? {
         let page = device.geometry.page(block, index);
-        if let Some(page) = device.look(page, Purpose::Recovery)? {
+        if let Some(page) = device.try_read(page, Purpose::Recovery)? {
             last = last.max(page.header.number);
         }
     }
     Ok(last)
 }
 
-/// The number of a block's last page, if that holds.
+/// The number of a block's last page, if that is valid.
 fn last_page(device: &Device, block: u32) -> Result<Option<u64>> {
     let Some(index) = device.flash.programmed(block)?.checked_sub(1) else { return Ok(None) };
-    let page = device.look(device.geometry.page(block, index), Purpose::Recovery)?;
+    let page = device.try_read(device.geometry.page(block, index), Purpose::Recovery)?;
     Ok(page.map(|page| page.header.number))
 }
 
-/// Puts every block in its place; the number of the newest checkpoint that there is a trace of.
-fn settle(
+/// Assigns every block to its state; returns the number of the newest checkpoint, complete or not.
+fn assign_blocks(
     device: &Device,
     options: &Options,
-    survey: Survey,
+    scan: DeviceScan,
     found: &Checkpoint,
     number: u64,
     previous: Option<u64>,
-    replayed: &Replayed,
+    replayed: &ReplayResult,
 ) -> Result<(Space, u64)> {
-    let mut space = Space::new(options.lanes);
+    let mut space = Space::new(options.channels);
     space.retired_through = found.gone;
-    let newest = survey.checkpoints.last_key_value().map_or(0, |(number, _)| *number);
-    for block in survey.erased.into_iter().chain(survey.unknown) {
+    let newest = scan.checkpoints.last_key_value().map_or(0, |(number, _)| *number);
+    for block in scan.erased.into_iter().chain(scan.unknown) {
         space.set_free(block, device.flash.erases(block)?);
     }
-    for (of, parts) in survey.checkpoints {
+    for (of, parts) in scan.checkpoints {
         if of == number || Some(of) == previous {
             space.checkpoints.push_back(parts.blocks);
             continue;
@@ -520,14 +529,15 @@ fn settle(
             space.set_free(block, device.flash.erases(block)?);
         }
     }
-    for LogBlock { block, first, .. } in survey.log {
-        // Nothing but pages that were cut off.
+    for LogBlock { block, first, .. } in scan.log {
+        // All of its pages were cut off.
         if first >= replayed.end {
             space.set_free(block, device.flash.erases(block)?);
             continue;
         }
-        // The last page of a block that was not read again is before the checkpoint's start. Where exactly is worth
-        // a look: the block is not given back before all buckets were remapped behind it.
+        // The last page of a block that was not replayed is before the checkpoint's start. The
+        // exact number is worth a read: the block is not freed before all buckets were relocated
+        // after it.
         let last = match replayed.last_of.get(&block) {
             Some(last) => *last,
             None if first < found.tail => last_of(device, block)?,
@@ -538,13 +548,13 @@ fn settle(
                     .unwrap_or(most)
             }
         };
-        // It was given up, and not erased in time.
+        // Retired, but not erased in time.
         if last < found.tail {
             space.set_free(block, device.flash.erases(block)?);
             continue;
         }
         let block = LogBlock { block, first, last: last.max(first) };
-        match can_go_on(device, options, block, replayed.end)? {
+        match can_append(device, options, block, replayed.end)? {
             true => space.reopen(block),
             false => space.add_sealed(block),
         }
@@ -552,20 +562,22 @@ fn settle(
     Ok((space, newest))
 }
 
-/// Whether the log can go on in a block that is not full, so that an opening that ends early takes pages and not a block
-/// for each lane: all of its pages are of the log that was replayed, and the last of them is near its end. A block
-/// with pages of the whole log would be given up only after all buckets were remapped.
-fn can_go_on(device: &Device, options: &Options, block: LogBlock, end: u64) -> Result<bool> {
+/// Whether the log can continue in a block that is not full, so that a crash during opening costs
+/// pages and not a block per channel. All of its pages must be of the replayed log, and the last of
+/// them near its end: a block with pages of the whole log would retire only after all buckets were
+/// relocated.
+fn can_append(device: &Device, options: &Options, block: LogBlock, end: u64) -> Result<bool> {
     let programmed = device.flash.programmed(block.block)?;
     let pages_per_block = device.geometry.pages_per_block();
-    let near = u64::from(pages_per_block) * u64::from(options.lanes);
+    let near = u64::from(pages_per_block) * u64::from(options.channels);
     if programmed == pages_per_block || block.last + near < end {
         return Ok(false);
     }
-    // Over a translation layer pages of the block's earlier life may show behind: theirs are lower numbers.
+    // Over a translation layer pages from before the last erase may follow: they have lower
+    // numbers.
     let mut next = block.first;
     for index in 0..programmed {
-        let page = device.look(device.geometry.page(block.block, index), Purpose::Recovery)?;
+        let page = device.try_read(device.geometry.page(block.block, index), Purpose::Recovery)?;
         let number = page.map(|page| page.header.number);
         match number.filter(|number| (next..end).contains(number)) {
             Some(number) => next = number + 1,

@@ -1,4 +1,4 @@
-//! What the engine reports.
+//! Statistics of the engine.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -10,7 +10,7 @@ impl Inner {
     pub(crate) fn stats(&self) -> Stats {
         let counters = &self.counters;
         let device = self.device.flash.counters();
-        // Files count what the packing buffer's keeper takes, too.
+        // The counters of the files include the journal of the write buffer.
         let io = match self.vfs.as_ref().and_then(|vfs| vfs.counters()) {
             Some(files) => IoCounters::snapshot(&files),
             None => device.snapshot(),
@@ -26,11 +26,11 @@ impl Inner {
             ..Stats::default()
         };
         stats.memory.extend(self.mapping.memory());
-        stats.memory.insert("packing buffer", self.pending.bytes() as u64);
+        stats.memory.insert("packing buffer", self.buffer.bytes() as u64);
         stats.counters.extend(self.mapping.counters());
         stats.counters.insert("read_only", u64::from(self.poisoned.get().is_some()));
         stats.counters.insert("checkpoints", counters.checkpoints.load(Relaxed));
-        stats.counters.insert("points_held", self.history.held() as u64);
+        stats.counters.insert("points_held", self.history.pinned() as u64);
         let programmed: u64 = Purpose::ALL.iter().map(|purpose| device.get(*purpose).writes).sum();
         stats.counters.insert("pages_programmed", programmed);
         if let Some(writer) = self.writer.lock().as_ref() {
@@ -42,9 +42,9 @@ impl Inner {
             stats.counters.insert("blocks_free", free);
             stats.counters.insert("blocks_erased", writer.space.erases);
             stats.counters.insert("blocks_worn_out", writer.space.worn);
-            let (least, most) = writer.space.wear();
-            stats.counters.insert("wear_least", least);
-            stats.counters.insert("wear_most", most);
+            let (min_wear, max_wear) = writer.space.wear();
+            stats.counters.insert("wear_least", min_wear);
+            stats.counters.insert("wear_most", max_wear);
         }
         stats
     }

@@ -5,12 +5,12 @@
 //!   milliseconds since 1970        │ counter
 //! ```
 //!
-//! A timestamp is the environment's time, or one more than the last if that is not later: so
-//! timestamps grow though the clock may go back or stand still, and a run with an injected clock
-//! gives the same ones again. All records of a batch have the batch's.
+//! A timestamp is the environment's time, or one more than the last one if that is not later. So
+//! timestamps increase even if the clock goes back or stands still, and a run with an injected
+//! clock is reproducible. All records of a batch have the batch's timestamp.
 //!
-//! Source: Kulkarni et al., "Logical Physical Clocks", OPODIS 2014, for one node; the paper's are
-//! SEMEL's.
+//! Source: Kulkarni et al., "Logical Physical Clocks", OPODIS 2014, for one node; the paper uses
+//! those of SEMEL.
 
 use siltstone_engine::Timestamp;
 
@@ -31,7 +31,7 @@ pub(crate) fn millis(timestamp: u64) -> Timestamp {
     timestamp >> COUNTER_BITS
 }
 
-/// The timestamp after `last`, at this time.
+/// The timestamp that follows `last` at this time.
 pub(crate) fn after(last: u64, now: Timestamp) -> u64 {
     first_of(now).max(last + 1)
 }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timestamps_grow_whatever_the_clock_does() {
+    fn timestamps_increase_when_the_clock_goes_back() {
         let mut last = 0;
         for now in [5, 5, 3, 9, 9, 8] {
             let next = after(last, now);

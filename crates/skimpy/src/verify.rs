@@ -1,9 +1,7 @@
-//! Reads every page that is programmed, and walks the table: does all of it hold?
+//! Verification: reads every programmed page, and follows every version that is visible now.
 //!
-//! A page that was torn by a power cut is no damage: nothing leads to it. What leads to a page that does
-//! not hold is found by the walk, over all versions that can be asked for now.
-//!
-//! Source: ours.
+//! A page that was torn by a power cut is not damage, because nothing refers to it. Following the
+//! versions finds references to pages that cannot be read.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +12,7 @@ use crate::engine::Inner;
 impl Inner {
     pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
         self.check_open()?;
-        let hold = self.hold_now()?;
+        let snapshot = self.pin_now()?;
         let mut report = VerifyReport { files: 1, ..VerifyReport::default() };
         let page_bytes = self.device.geometry.page_bytes() as u64;
         let blocks = u64::from(self.device.geometry.blocks());
@@ -23,7 +21,7 @@ impl Inner {
             let _pin = self.pins.enter();
             for index in 0..self.device.flash.programmed(block)? {
                 let page = self.device.geometry.page(block, index);
-                if let Some(page) = self.device.look(page, Purpose::Maintenance)? {
+                if let Some(page) = self.device.try_read(page, Purpose::Maintenance)? {
                     report.bytes += page_bytes;
                     report.entries += page.header.count as u64;
                 }
@@ -38,7 +36,7 @@ impl Inner {
         }
         let mut damaged = BTreeSet::new();
         for step in 0..self.mapping.steps() {
-            match self.mapping.step(self, step, hold.at()) {
+            match self.mapping.step(self, step, snapshot.at()) {
                 Ok(_) => {}
                 Err(Error::Corruption { file, offset, reason }) => {
                     if damaged.insert((file.clone(), offset)) {

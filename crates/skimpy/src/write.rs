@@ -1,15 +1,15 @@
-//! How a batch is written: linked, kept, published.
+//! The write path: a batch is linked, buffered, and published.
 //!
 //! ```text
-//!   room for it ─▶ one timestamp, one record a key ─▶ payloads ─▶ links
-//!     small and buffered:  staged ─▶ pending ─▶ published ─▶ full pages are programmed
+//!   make room ─▶ one timestamp, one record per key ─▶ payload pages ─▶ links
+//!     small and buffered:  journaled ─▶ pending ─▶ published ─▶ full pages are programmed
 //!     else:                pending ─▶ all programmed ─▶ [flushed] ─▶ published
 //! ```
 //!
-//! A batch is published when nothing that it needs can fail any more for want of space; until then it
-//! can be taken back, and what is already in pages is a group without an end, which nobody reads.
+//! A batch is published when no later step can fail for lack of space. Until then it can be undone:
+//! what is already in pages is a group without an end, which is never read.
 //!
-//! Source: SkimpyFTL, section 3.3, for a put; batches are ours.
+//! Source: SkimpyFTL, section 3.3, for a put. Batches are not in the paper.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use siltstone_engine::{Durability, Error, Op, Purpose, Result, WriteBatch};
 
+use crate::buffer_journal::Frame;
 use crate::engine::Inner;
 use crate::keys;
 use crate::location::{self, Location};
 use crate::log::Writer;
 use crate::page::HEADER_BYTES;
 use crate::record::{self, Content, FIRST, LAST, Payload, Record};
-use crate::stage::Frame;
 use crate::timestamp;
 
-/// What a record takes more than its operation in a batch, if it has no detours.
-const HEAD_BYTES: u64 = 20;
-/// Operations of a batch: far fewer than there are numbers of pending records.
-const MOST_OPERATIONS: usize = 1 << 18;
+/// Bytes of a record beyond its operation in a batch, without skip links.
+const RECORD_OVERHEAD_BYTES: u64 = 20;
+/// The maximum number of operations in a batch; well below the number of pending locations.
+const MAX_OPERATIONS: usize = 1 << 18;
 
 impl Inner {
     pub(crate) fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
@@ -37,9 +37,9 @@ impl Inner {
         batch.check(self.options.max_value_bytes())?;
         for (what, size, limit) in [
             ("batch", batch.as_bytes().len() as u64, self.options.capacity_bytes / 8),
-            ("batch's number of operations", batch.len() as u64, MOST_OPERATIONS as u64),
+            ("batch's number of operations", batch.len() as u64, MAX_OPERATIONS as u64),
         ] {
-            // One operation that is within its own limits is no batch.
+            // A single operation has limits of its own.
             if size > limit && batch.len() > 1 {
                 return Err(Error::TooLarge { what, size, limit });
             }
@@ -51,9 +51,9 @@ impl Inner {
                     Durability::Buffered => Ok(()),
                 };
             }
-            let heads = batch.len() as u64 * HEAD_BYTES;
-            self.make_room(writer, batch.as_bytes().len() as u64 + heads)?;
-            self.pack_what_is_old(writer)?;
+            let overhead = batch.len() as u64 * RECORD_OVERHEAD_BYTES;
+            self.make_room(writer, batch.as_bytes().len() as u64 + overhead)?;
+            self.program_overdue(writer)?;
             let timestamp = timestamp::after(writer.used, self.env.clock.now());
             self.apply(writer, batch, timestamp, durability)
         })?;
@@ -62,18 +62,22 @@ impl Inner {
         Ok(())
     }
 
-    /// Programs a page that has waited long enough for others to share it, or a buffer whose
-    /// keeper is full.
-    fn pack_what_is_old(&self, writer: &mut Writer) -> Result<()> {
+    /// Programs pending records: all of them if the oldest exceeds the buffer delay or the journal
+    /// is full, else full pages only.
+    fn program_overdue(&self, writer: &mut Writer) -> Result<()> {
         let now = self.env.clock.now();
-        let pack = self.options.pack.as_millis() as u64;
-        let is_old =
-            writer.pending_since.is_some_and(|since| now.saturating_sub(since) >= pack.max(1));
-        let is_full = writer.stage.as_ref().is_some_and(|stage| stage.is_full());
-        if is_old || is_full { writer.place(self, true) } else { writer.place(self, false) }
+        let delay = self.options.pack.as_millis() as u64;
+        let is_overdue =
+            writer.pending_since.is_some_and(|since| now.saturating_sub(since) >= delay.max(1));
+        let is_full = writer.journal.as_ref().is_some_and(|journal| journal.is_full());
+        if is_overdue || is_full {
+            writer.program_pending(self, true)
+        } else {
+            writer.program_pending(self, false)
+        }
     }
 
-    /// Writes a batch with its timestamp; there is room for it.
+    /// Writes a batch with this timestamp; there is room for it.
     pub(crate) fn apply(
         &self,
         writer: &mut Writer,
@@ -81,10 +85,10 @@ impl Inner {
         timestamp: u64,
         durability: Durability,
     ) -> Result<()> {
-        writer.moved.clear();
+        writer.placements.clear();
         let number = writer.number;
         let (records, has_payload) = self.records(writer, batch, timestamp)?;
-        let end = self.pending.end();
+        let end = self.buffer.end();
         let at = |index: usize| location::pending(end + index as u64);
         let mut records: Vec<(Location, Record)> =
             records.into_iter().enumerate().map(|(i, record)| (at(i), record)).collect();
@@ -95,43 +99,45 @@ impl Inner {
         let own = || records.iter().map(|(_, record)| record.clone());
         let is_small = !has_payload && batch.as_bytes().len() < body;
         if durability == Durability::Buffered && (is_small || self.vfs.is_none()) {
-            if let Some(stage) = &mut writer.stage {
+            if let Some(journal) = &mut writer.journal {
                 let (epoch, durable) = (writer.epoch, writer.durable);
                 let batch = batch.clone();
                 let frame = Frame { epoch, timestamp, previous: writer.last, durable, batch };
-                stage.append(&frame).map_err(|error| self.doubt("stage a batch", error))?;
+                journal
+                    .append(&frame)
+                    .map_err(|error| self.poison_unless_transient("journal a batch", error))?;
             }
-            match self.mapping.together() {
-                0 => self.pending.push(own()),
-                _ => self.pending.gather(own()),
+            match self.mapping.accumulated_pages() {
+                0 => self.buffer.push(own()),
+                _ => self.buffer.accumulate(own()),
             }
             self.publish(writer, &records, number, timestamp);
             writer.pending_since.get_or_insert_with(|| self.env.clock.now());
-            // It is kept and visible: that a page can't be programmed now is the next write's
-            // affair, which is refused if the table is read-only by it.
-            let _ = writer.place(self, false);
+            // The batch is journaled and visible, so this error is left to the next write, which is
+            // refused if the table is read-only by then.
+            let _ = writer.program_pending(self, false);
             return Ok(());
         }
-        // Alone, and behind all that waits: so it can be taken back.
-        self.mapping.settle(&self.pending, writer.number);
-        self.pending.push(own());
+        // Packed separately and last, so that it can be undone.
+        self.mapping.pack_accumulated(&self.buffer, writer.number);
+        self.buffer.push(own());
         let programmed = match durability {
-            Durability::Buffered => writer.place(self, true),
+            Durability::Buffered => writer.program_pending(self, true),
             Durability::Synced => writer.force(self),
         };
         if let Err(error) = programmed {
-            self.pending.truncate(end);
-            // Its timestamp is used up: what is in pages bears it.
+            self.buffer.truncate(end);
+            // The timestamp cannot be reused: pages of the failed batch carry it.
             writer.used = timestamp;
-            self.mapping.give_up(timestamp, writer.number);
+            self.mapping.abandon(timestamp, writer.number);
             return Err(error);
         }
-        let placed: Vec<_> = records
+        let programmed: Vec<_> = records
             .into_iter()
             .enumerate()
-            .map(|(index, (_, record))| (writer.place_of(end + index as u64), record))
+            .map(|(index, (_, record))| (writer.location_of(end + index as u64), record))
             .collect();
-        self.publish(writer, &placed, number, timestamp);
+        self.publish(writer, &programmed, number, timestamp);
         Ok(())
     }
 
@@ -148,8 +154,8 @@ impl Inner {
         self.visible.fetch_max(timestamp, AcqRel);
     }
 
-    /// The records of a batch, the last of each key, as a group; and whether any has a payload in pages,
-    /// which is programmed then.
+    /// The records of a batch, the last operation of each key, as one group; and whether any has
+    /// payload pages, which are programmed here.
     fn records(
         &self,
         writer: &mut Writer,
@@ -169,10 +175,10 @@ impl Inner {
                 continue;
             }
             let mut record = Record::of(op, timestamp, keys::hash(op.key()));
-            // It may be remapped as the first of a group, and must fit a page then, too.
+            // A relocated first record of a group is longer, and must fit a page, too.
             if record.encoded_bytes() + record::SINCE_BYTES > body {
                 has_payload = true;
-                self.put_in_pages(writer, &mut record)?;
+                self.program_payload_of(writer, &mut record)?;
             }
             records.push(record);
         }
@@ -185,7 +191,7 @@ impl Inner {
         Ok((records, has_payload))
     }
 
-    fn put_in_pages(&self, writer: &mut Writer, record: &mut Record) -> Result<()> {
+    fn program_payload_of(&self, writer: &mut Writer, record: &mut Record) -> Result<()> {
         let value = match &mut record.content {
             Content::Value(value) => std::mem::take(value),
             _ => Vec::new(),
@@ -197,9 +203,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives a record that is remapped its payload in new pages.
-    pub(crate) fn repay(&self, writer: &mut Writer, record: &mut Record) -> Result<()> {
-        if record.payload.is_none() || record.is_buried() {
+    /// Rewrites the payload pages of a record that is relocated.
+    pub(crate) fn rewrite_payload(&self, writer: &mut Writer, record: &mut Record) -> Result<()> {
+        if record.payload.is_none() || record.is_tombstoned() {
             return Ok(());
         }
         record.key.clear();

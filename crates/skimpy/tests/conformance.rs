@@ -1,19 +1,19 @@
-//! The engine passes the conformance kit with every option set.
+//! Runs the conformance kit on SkimpyFTL with every option set.
 //!
-//! The device is small and most of it is kept free, so that a few hundred writes go round it several
-//! times: blocks are collected, erased and used again within a history.
+//! The device is small and most of it is kept free, so that a few hundred writes wrap around it
+//! several times: blocks are collected, erased and reused within one history.
 
 mod common;
 
 const SUBJECT: common::MappingSubject = common::MappingSubject {
     mapping: "skimpy",
     variants: &[
-        "free=0.9",
-        "free=0.5 cache=16 tidy=1",
-        "free=0.9 lanes=3 pack=5ms",
-        "free=0.1 cache=1000 tidy=0",
-        "free=0.9 retention=100ms",
-        "free=0.9 pack=0s lanes=2",
+        "reserved_space=0.9",
+        "reserved_space=0.5 cache=16 read_compaction_after=1",
+        "reserved_space=0.9 channels=3 buffer_delay=5ms",
+        "reserved_space=0.1 cache=1000 read_compaction_after=0",
+        "reserved_space=0.9 retention=100ms",
+        "reserved_space=0.9 buffer_delay=0s channels=2",
     ],
 };
 

@@ -1,9 +1,11 @@
-//! And so does VFTL: SEMEL's mapping over a translation layer of its own.
+//! Runs the conformance kit on VFTL: SEMEL's mapping over a translation layer.
 
 mod common;
 
-const SUBJECT: common::MappingSubject =
-    common::MappingSubject { mapping: "vftl", variants: &["free=0.8", "free=0.5"] };
+const SUBJECT: common::MappingSubject = common::MappingSubject {
+    mapping: "vftl",
+    variants: &["reserved_space=0.8", "reserved_space=0.5"],
+};
 
 siltstone_testkit::conformance!(SUBJECT);
 siltstone_testkit::conformance!(repairs SUBJECT);

@@ -1,83 +1,86 @@
-//! The sweep: buckets that were remapped longest ago are remapped, a few at a time, their chains read ahead.
+//! The sweep: relocates the buckets that were relocated longest ago, a few at a time, with
+//! readahead.
 //!
 //! ```text
-//!   log  │tail ░ ░░ ░░░ ░░░░ ░░░░░ ░░░░░░│ ◀── head      ░ where buckets were remapped last
-//!         ▲ the next ones                   as many for each page programmed that none is late: `rate`
+//!   log  │tail ░ ░░ ░░░ ░░░░ ░░░░░ ░░░░░░│ ◀── head      ░ where buckets were relocated last
+//!         ▲ the next ones                   as many per programmed page that none is late: `rate`
 //!
-//!   a step:  begins a run       ▒▒▒▒ buckets: their heads are asked for
-//!            goes on with some  ▒▒▒▒          what has come leads to what is asked for next
-//!            ends the oldest    ▒▒▒▒          all of it is there, as a rule: remapped
+//!   a step:  begins a run       ▒▒▒▒ buckets: the reads of their heads are submitted
+//!            advances others    ▒▒▒▒          completed reads determine the next ones
+//!            ends the oldest    ▒▒▒▒          its pages are usually in memory: relocated
 //! ```
 //!
-//! So who collects seldom waits for the device. What is put meanwhile lies in front of what was read ahead, and is met
-//! when the run ends; nothing is judged before.
+//! So collection seldom waits for the device. Records written meanwhile are in front of the part
+//! that was read ahead, and are read when the run ends; which versions are live is decided only
+//! then.
 //!
-//! Nothing of the tail can be given back before all buckets with pages there were remapped, and at first that
-//! is all of them. So the first sweep begins when half of the device is written; after it the buckets' ages are
-//! spread over the log, and remapping goes on at one pace. Some of a run are taken before their turn, because pages at
-//! hand have what they need (`near`).
+//! A block of the tail can be erased only after all buckets with pages there were relocated, which
+//! is all buckets at first. So the first sweep begins when half of the device is written. After it,
+//! the stamps are spread over the log and the pace is even. Some buckets of a run are taken early,
+//! because their records are in memory (`opportunistic`).
 //!
-//! Invariant: a bucket under way has pages where it is led to, for its stamp keeps their blocks.
+//! Invariant: the locations that a bucket in progress reads stay valid, because its stamp protects
+//! their blocks.
 //!
-//! Source: SkimpyFTL, section 3.4; pace and reading ahead are ours.
+//! Source: SkimpyFTL, section 3.4. Pace and readahead are not in the paper.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use siltstone_engine::{Purpose, Result};
 
-use super::collect::Group;
-use super::near::{best, window};
-use super::walk::{Walk, Way};
-use super::{Chains, Index, Met};
+use super::chain_iter::{ChainIter, LinkKind};
+use super::collect::RelocationGroup;
+use super::opportunistic::{candidates, window};
+use super::{Chains, Fetched, Index};
 use crate::engine::Inner;
 use crate::location::{self, Location, NONE, UNKNOWN};
 use crate::log::Writer;
-use crate::mapping::Swept;
+use crate::mapping::SweepResult;
 use crate::page::HEADER_BYTES;
-use crate::pages::{Kept, Pages};
-use crate::record::{Content, REMAPPED};
+use crate::page_reader::{PageCache, PageReader};
+use crate::record::{Content, RELOCATED};
 use crate::space::LogBlock;
 
-/// Buckets that are remapped together: their copies share pages, so that next time one is read once for them. More
-/// would share better, and who ends a run waits for all of them.
-const RUN: usize = 2;
-/// Runs under way: so many steps of a chain are read while others write.
-const UNDER_WAY: usize = 4;
-/// Pages that are kept for each bucket under way: about what a chain lies in.
-const PAGES_A_BUCKET: usize = 3;
-/// Memory for records that buckets will need.
-const HELD_BYTES: usize = 320 << 10;
-/// A page is programmed with a share of one in so many free if that keeps a group in one page.
-const MOST_LEFT: usize = 4;
-/// The share of the pages programmed that copies are at most, if the device does not get full by it.
-const MOST_COPIED: f64 = 0.9;
+/// Buckets relocated together. Their copies share pages, which are read once for them next time.
+/// More buckets would share better and make the end of a run longer.
+const BUCKETS_PER_RUN: usize = 2;
+/// Runs in progress: the number of steps along a chain that overlap with writes.
+const MAX_RUNS: usize = 4;
+/// Cached pages per bucket in progress, about what a chain takes.
+const PAGES_PER_BUCKET: usize = 3;
+/// Memory for cached records.
+const RECORD_CACHE_BYTES: usize = 320 << 10;
+/// A page is ended with up to this fraction (1/4) free if that keeps a group within one page.
+const MAX_FREE_PART: usize = 4;
+/// The maximum fraction of programmed pages that are copies, unless the device would become full.
+const MAX_COPY_FRACTION: f64 = 0.9;
 
-/// What a sweep has under way, the oldest first.
+/// The runs in progress, the oldest first, and their caches.
 #[derive(Default)]
 pub(super) struct Sweep {
-    runs: VecDeque<Run>,
-    kept: Kept,
+    runs: VecDeque<SweepRun>,
+    cache: PageCache,
 }
 
-/// Buckets that are remapped together.
-struct Run {
+/// Buckets that are relocated together.
+struct SweepRun {
     buckets: Vec<u32>,
-    chains: Vec<Ahead>,
-    /// When what was asked for is there.
-    there: Duration,
+    chains: Vec<ChainReadahead>,
+    /// When all submitted reads are complete.
+    ready_at: Duration,
 }
 
-/// A chain that is read ahead.
-struct Ahead {
+/// The readahead of one chain.
+struct ChainReadahead {
     bucket: u32,
-    walk: Walk,
-    /// Places of versions that newer ones hide.
+    iter: ChainIter,
+    /// Locations of versions that are hidden by newer ones.
     hidden: HashSet<Location>,
 }
 
 impl Sweep {
-    /// The bucket was remapped without this: what was read ahead of it leads nowhere.
+    /// Drops the readahead of a bucket that was relocated outside of the sweep.
     pub(super) fn forget(&mut self, bucket: u32) {
         for run in &mut self.runs {
             run.buckets.retain(|it| *it != bucket);
@@ -85,138 +88,141 @@ impl Sweep {
         }
     }
 
-    /// Bytes of memory that its pages take.
+    /// Bytes of memory of the caches.
     pub(super) fn memory_bytes(&self) -> u64 {
-        self.kept.memory_bytes()
+        self.cache.memory_bytes()
     }
 
-    fn under_way(&self) -> impl Iterator<Item = u32> + '_ {
+    fn in_progress(&self) -> impl Iterator<Item = u32> + '_ {
         self.runs.iter().flat_map(|run| run.buckets.iter().copied())
     }
 }
 
-/// Which buckets are to be remapped soon.
+/// Determines which buckets are due soon.
 #[derive(Clone, Copy)]
-struct Soon {
-    /// The stamp of those that are due.
+struct DueWindow {
+    /// The stamp of the buckets that are due now.
     oldest: u8,
-    /// Granules that one may go early.
+    /// The number of granules that a bucket may be early.
     window: u8,
 }
 
-impl Soon {
-    /// How many granules of the log are left until a bucket is due.
+impl DueWindow {
+    /// The number of granules until a bucket is due.
     fn wait(self, index: &Index, bucket: u32) -> u8 {
         index.stamps[bucket as usize].wrapping_sub(self.oldest)
     }
 
-    /// How many granules early a bucket would go; `None` if it may not.
+    /// The number of granules that a bucket would be early now; `None` if that is too early.
     fn early(self, index: &Index, bucket: u32) -> Option<u8> {
         let early = self.wait(index, bucket);
         (index.heads[bucket as usize] != NONE && early <= self.window).then_some(early)
     }
 }
 
-/// The group that goes to the log next, and whether the page before it is programmed as it is.
-struct Next {
+/// The next group to relocate, and whether the current page is ended before it.
+struct NextGroup {
     index: usize,
     ends_page: bool,
 }
 
-/// A group in one page is found by one read. So the largest goes next that the present page has room for; where none
-/// fits, the page ends if little of it is left.
-fn next_of(groups: &[Group], inner: &Inner) -> Option<Next> {
+/// Selects the next group: the largest that fits the current page, so that one read finds it. If
+/// none fits and little of the page is left, the page ends.
+fn next_group(groups: &[RelocationGroup], inner: &Inner) -> Option<NextGroup> {
     let body = inner.device.geometry.page_bytes() - HEADER_BYTES;
-    let room = inner.pending.room();
+    let room = inner.buffer.room();
     let largest = |most: usize| {
         let fitting = (0..groups.len()).filter(|index| groups[*index].bytes <= most);
         fitting.max_by_key(|index| groups[*index].bytes)
     };
     if let Some(index) = largest(room) {
-        return Some(Next { index, ends_page: false });
+        return Some(NextGroup { index, ends_page: false });
     }
-    let in_new = largest(body).filter(|_| room <= body / MOST_LEFT);
+    let in_new = largest(body).filter(|_| room <= body / MAX_FREE_PART);
     let index = in_new.or_else(|| largest(usize::MAX))?;
-    Some(Next { index, ends_page: in_new.is_some() })
+    Some(NextGroup { index, ends_page: in_new.is_some() })
 }
 
 impl Chains {
-    /// Buckets to remap for each page that is programmed, so that every bucket is remapped before the log needs the
-    /// space of its oldest pages: it may grow by `slack` pages before it needs that of page `first`, or should not
-    /// have grown so far. A bucket whose stamp is so many pages ahead of that one has so many pages more of time.
+    /// Buckets to relocate per programmed page so that each is relocated before the log reuses its
+    /// oldest pages. The log may grow by `slack` pages (negative: it is too long already) before it
+    /// needs the space of page `first`. A bucket with a later stamp has as many pages more.
     fn rate(&self, index: &Index, first: u64, slack: i64) -> f64 {
         let tail = self.stamp(first);
-        let of = |stamp: u8| index.of_stamp[usize::from(stamp)];
-        let mut due: u32 = (1..128).map(|age| of(tail.wrapping_sub(age))).sum();
+        let count = |stamp: u8| index.of_stamp[usize::from(stamp)];
+        let mut due: u32 = (1..128).map(|age| count(tail.wrapping_sub(age))).sum();
         let granule = self.granule as i64;
         let rates = (0..128).map(|ahead: u8| {
-            due += of(tail.wrapping_add(ahead));
+            due += count(tail.wrapping_add(ahead));
             f64::from(due) / (slack + i64::from(ahead) * granule).max(granule) as f64
         });
         rates.fold(f64::MIN_POSITIVE, f64::max)
     }
 
-    /// Remaps some of the buckets that were remapped longest ago, if any has pages of the block.
-    pub(super) fn sweep_some(
+    /// Performs one step of the sweep, unless no bucket has pages in the block `tail`.
+    pub(super) fn sweep_step(
         &self,
         inner: &Inner,
         writer: &mut Writer,
         tail: LogBlock,
         slack: i64,
-    ) -> Result<Swept> {
+    ) -> Result<SweepResult> {
         let mut sweep = self.sweep.lock();
-        let (mut run, soon, rate) = {
+        let (mut run, due, rate) = {
             let mut index = self.index();
             let limit = self.stamp(tail.last);
             let of_age = |age: u8| index.of_stamp[usize::from(limit.wrapping_sub(age))];
             let Some(oldest) = (0..128).rev().find(|age| of_age(*age) > 0) else {
-                return Ok(Swept::Done);
+                return Ok(SweepResult::Done);
             };
             let rate = self.rate(&index, tail.first.midpoint(tail.last), slack);
             let oldest = limit.wrapping_sub(oldest);
-            let soon =
-                Soon { oldest, window: window(self.stamp(writer.number).wrapping_sub(oldest)) };
-            (self.next_run(&mut index, &sweep, soon), soon, rate)
+            let due = DueWindow {
+                oldest,
+                window: window(self.stamp(writer.number).wrapping_sub(oldest)),
+            };
+            (self.next_run(&mut index, &sweep, due), due, rate)
         };
-        let room = PAGES_A_BUCKET * RUN * UNDER_WAY;
-        let kept = std::mem::take(&mut sweep.kept);
-        let mut pages = Pages::with(&inner.device, Purpose::Compaction, room, kept);
+        let capacity = PAGES_PER_BUCKET * BUCKETS_PER_RUN * MAX_RUNS;
+        let cache = std::mem::take(&mut sweep.cache);
+        let mut pages = PageReader::with(&inner.device, Purpose::Compaction, capacity, cache);
         let is_last = run.buckets.is_empty();
         if !is_last {
-            run.ask(&mut pages)?;
+            run.submit_reads(&mut pages)?;
             sweep.runs.push_back(run);
         }
         for run in &mut sweep.runs {
-            while !run.chains.is_empty() && run.there <= inner.device.flash.now() {
-                self.go_on(inner, &mut pages, run)?;
+            while !run.chains.is_empty() && run.ready_at <= inner.device.flash.now() {
+                self.advance(inner, &mut pages, run)?;
             }
         }
-        let ended = match is_last || sweep.runs.len() == UNDER_WAY {
+        let ended = match is_last || sweep.runs.len() == MAX_RUNS {
             true => sweep.runs.pop_front(),
             false => None,
         };
         let swept = match ended {
-            Some(run) => self.end(inner, writer, &mut pages, run, rate)?,
+            Some(run) => self.end_run(inner, writer, &mut pages, run, rate)?,
             None => 0.0,
         };
-        self.see(inner, &mut pages, soon)?;
-        sweep.kept = pages.into_kept();
-        Ok(Swept::Remapped(swept))
+        self.cache_fresh_records(inner, &mut pages, due)?;
+        sweep.cache = pages.into_cache();
+        Ok(SweepResult::Relocated(swept))
     }
 
-    /// Buckets that go next: some that pages at hand are of use for, the others of the oldest stamp, one at least. None
-    /// if all of that stamp are under way.
-    fn next_run(&self, index: &mut Index, sweep: &Sweep, soon: Soon) -> Run {
-        let under_way: HashSet<u32> = sweep.under_way().collect();
-        let early = |index: &Index, bucket: u32| match under_way.contains(&bucket) {
+    /// Selects the buckets of the next run: some with cached records, the others by the oldest
+    /// stamp, at least one of these. None if all buckets of that stamp are in progress.
+    fn next_run(&self, index: &mut Index, sweep: &Sweep, due: DueWindow) -> SweepRun {
+        let in_progress: HashSet<u32> = sweep.in_progress().collect();
+        let early = |index: &Index, bucket: u32| match in_progress.contains(&bucket) {
             true => None,
-            false => soon.early(index, bucket),
+            false => due.early(index, bucket),
         };
-        let going =
-            under_way.iter().filter(|bucket| soon.early(index, **bucket) == Some(0)).count();
-        let length = RUN.min(index.of_stamp[usize::from(soon.oldest)] as usize - going);
-        let mut buckets = best(&sweep.kept.held, |bucket| early(index, bucket));
-        // Who is due must not wait for ever.
+        let due_in_progress =
+            in_progress.iter().filter(|bucket| due.early(index, **bucket) == Some(0)).count();
+        let length =
+            BUCKETS_PER_RUN.min(index.of_stamp[usize::from(due.oldest)] as usize - due_in_progress);
+        let mut buckets = candidates(&sweep.cache.records, |bucket| early(index, bucket));
+        // Leave room for buckets that are due, so that none starves.
         buckets.truncate(length.saturating_sub(1));
         while buckets.len() < length {
             let bucket = index.sweep;
@@ -225,20 +231,26 @@ impl Chains {
                 buckets.push(bucket);
             }
         }
-        let ahead = |bucket: &u32| Ahead {
+        let ahead = |bucket: &u32| ChainReadahead {
             bucket: *bucket,
-            walk: Walk::from(index.heads[*bucket as usize], None),
+            iter: ChainIter::from(index.heads[*bucket as usize], None),
             hidden: HashSet::new(),
         };
         let chains = buckets.iter().map(ahead).collect();
-        Run { buckets, chains, there: Duration::ZERO }
+        SweepRun { buckets, chains, ready_at: Duration::ZERO }
     }
 
-    /// Holds the records of the pages that came that their buckets seem to need, those that are due soonest.
-    fn see(&self, inner: &Inner, pages: &mut Pages<'_>, soon: Soon) -> Result<()> {
+    /// Caches records of the pages just read that their buckets will probably need, the soonest due
+    /// first.
+    fn cache_fresh_records(
+        &self,
+        inner: &Inner,
+        pages: &mut PageReader<'_>,
+        due: DueWindow,
+    ) -> Result<()> {
         let mut index = self.index();
-        let mut held = std::mem::take(&mut pages.kept.held);
-        for (page, erases) in pages.fresh() {
+        let mut records = std::mem::take(&mut pages.cache.records);
+        for (page, erases) in pages.take_fresh() {
             for (slot, record) in page.with_bytes().enumerate() {
                 let (record, bytes) = record?;
                 if matches!(record.content, Content::EmptyBucket(_)) {
@@ -247,101 +259,103 @@ impl Chains {
                 let (id, at) = (self.id_of(&record), inner.device.slots.at(page.page, slot));
                 let seems_newest = match index.cache.peek(id) {
                     Some(newest) => newest == at,
-                    // Its key was in the cache when it was put, and has been put since, as a rule.
-                    None => record.is_marked(REMAPPED) || record.prior() == UNKNOWN,
+                    // If it was cached when it was written, a missing entry was evicted as
+                    // overwritten.
+                    None => record.is_marked(RELOCATED) || record.prior() == UNKNOWN,
                 };
                 if seems_newest {
-                    held.hold(at, *erases, id.bucket, bytes);
+                    records.insert(at, *erases, id.bucket, bytes);
                 }
             }
         }
-        held.trim(HELD_BYTES, |bucket| soon.wait(&index, bucket));
-        pages.kept.held = held;
+        records.trim(RECORD_CACHE_BYTES, |bucket| due.wait(&index, bucket));
+        pages.cache.records = records;
         Ok(())
     }
 
-    /// Follows the chains of a run by what has come, and asks for what that leads to.
-    fn go_on(&self, inner: &Inner, pages: &mut Pages<'_>, run: &mut Run) -> Result<()> {
+    /// Advances the chains of a run by the completed reads, and submits the next ones.
+    fn advance(&self, inner: &Inner, pages: &mut PageReader<'_>, run: &mut SweepRun) -> Result<()> {
         let watermark = inner.watermark();
         for chain in &mut run.chains {
             self.follow(inner, pages, chain, watermark)?;
         }
-        run.chains.retain(|chain| !chain.walk.is_at_end());
-        run.ask(pages)
+        run.chains.retain(|chain| !chain.iter.is_at_end());
+        run.submit_reads(pages)
     }
 
-    /// Goes on to the next record of the chain, past the detours on the way.
+    /// Advances a chain to its next record, past its skip links.
     fn follow(
         &self,
         inner: &Inner,
-        pages: &mut Pages<'_>,
-        chain: &mut Ahead,
+        pages: &mut PageReader<'_>,
+        chain: &mut ChainReadahead,
         watermark: u64,
     ) -> Result<()> {
         loop {
-            let (at, way) = chain.walk.step();
+            let (at, link) = chain.iter.next_link();
             if at == NONE {
                 return Ok(());
             }
-            if way == Way::Detour && chain.hidden.contains(&at) {
+            if link == LinkKind::Skip && chain.hidden.contains(&at) {
                 continue;
             }
-            let Met::Record(record) = self.meet(inner, pages, at, chain.bucket)? else {
+            let Fetched::Record(record) = self.fetch(inner, pages, at, chain.bucket)? else {
                 return Ok(());
             };
             if record.timestamp <= watermark {
                 chain.hidden.insert(record.prior());
             }
-            if way == Way::Chain {
-                chain.walk.follow(&record);
+            if link == LinkKind::Chain {
+                chain.iter.follow(&record);
                 return Ok(());
             }
         }
     }
 
-    /// Remaps the buckets of a run: for how many pages of the log that stands.
-    fn end(
+    /// Relocates the buckets of a run; returns the number of log pages that this pays for.
+    fn end_run(
         &self,
         inner: &Inner,
         writer: &mut Writer,
-        pages: &mut Pages<'_>,
-        mut run: Run,
+        pages: &mut PageReader<'_>,
+        mut run: SweepRun,
         rate: f64,
     ) -> Result<f64> {
         while !run.chains.is_empty() {
-            self.go_on(inner, pages, &mut run)?;
+            self.advance(inner, pages, &mut run)?;
         }
-        let stands = run.buckets.len() as f64 / rate;
+        let paid = run.buckets.len() as f64 / rate;
         let mut groups = Vec::with_capacity(run.buckets.len());
         for bucket in run.buckets {
             groups.extend(self.group(inner, pages, bucket)?);
         }
         let body = inner.device.geometry.page_bytes() - HEADER_BYTES;
-        let waiting = || inner.pending.bytes() as f64 / body as f64;
+        let waiting = || inner.buffer.bytes() as f64 / body as f64;
         let log = |writer: &Writer| writer.number as f64 + waiting();
         let before = log(writer);
-        while let Some(next) = next_of(&groups, inner) {
+        while let Some(next) = next_group(&groups, inner) {
             if next.ends_page {
-                inner.pending.end_page();
+                inner.buffer.end_page();
             }
-            self.remap(inner, writer, groups.swap_remove(next.index))?;
+            self.relocate(inner, writer, groups.swap_remove(next.index))?;
         }
-        // Copies are pages of the log, too: they must not make as many more of them due.
+        // Copies are log pages, too; without the limit they would make ever more copies due.
         let copied = log(writer) - before;
-        Ok(stands.max(copied / MOST_COPIED))
+        Ok(paid.max(copied / MAX_COPY_FRACTION))
     }
 }
 
-impl Run {
-    /// Asks for where its chains lead, but for detours to what is hidden.
-    fn ask(&mut self, pages: &mut Pages<'_>) -> Result<()> {
+impl SweepRun {
+    /// Submits reads of the next locations of its chains, except hidden ones.
+    fn submit_reads(&mut self, pages: &mut PageReader<'_>) -> Result<()> {
         let places = self.chains.iter().flat_map(|chain| {
-            let is_wanted = |(at, way): &(Location, Way)| {
-                location::is_placed(*at) && !(*way == Way::Detour && chain.hidden.contains(at))
+            let is_needed = |(at, link): &(Location, LinkKind)| {
+                location::is_programmed(*at)
+                    && !(*link == LinkKind::Skip && chain.hidden.contains(at))
             };
-            chain.walk.ahead().filter(is_wanted).map(|(at, _)| at)
+            chain.iter.ahead().filter(is_needed).map(|(at, _)| at)
         });
-        self.there = pages.ask(&places.collect::<Vec<_>>())?;
+        self.ready_at = pages.prefetch(&places.collect::<Vec<_>>())?;
         Ok(())
     }
 }
@@ -351,16 +365,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_that_was_remapped_meanwhile_is_not_under_way() {
-        let chain = |bucket| Ahead { bucket, walk: Walk::from(7, None), hidden: HashSet::new() };
-        let run = |buckets: [u32; 2]| Run {
+    fn forgotten_bucket_is_not_in_progress() {
+        let chain = |bucket| ChainReadahead {
+            bucket,
+            iter: ChainIter::from(7, None),
+            hidden: HashSet::new(),
+        };
+        let run = |buckets: [u32; 2]| SweepRun {
             buckets: buckets.to_vec(),
             chains: buckets.map(chain).into(),
-            there: Duration::ZERO,
+            ready_at: Duration::ZERO,
         };
         let mut sweep = Sweep { runs: [run([1, 2]), run([3, 4])].into(), ..Sweep::default() };
         sweep.forget(3);
-        assert_eq!(sweep.under_way().collect::<Vec<_>>(), [1, 2, 4]);
+        assert_eq!(sweep.in_progress().collect::<Vec<_>>(), [1, 2, 4]);
         assert!(sweep.runs.iter().all(|run| run.chains.len() == run.buckets.len()));
     }
 }

@@ -1,4 +1,4 @@
-//! The engine as a subject of the conformance kit, by its mapping.
+//! The engine under test, by its mapping.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use siltstone_skimpy::{Options, Skimpy};
 use siltstone_testkit::{Subject, history, subject};
 use siltstone_vfs::Vfs;
 
-/// What all option sets share: what is fixed when a table is made.
+/// Options of all sets, which are fixed when a table is created.
 const SMALL: &str = "block=4 buckets=8";
-/// So small that a history goes round it.
+/// A device that a history wraps around.
 const CAPACITY: &str = "2MiB";
-/// On the machine's disk, where the kit writes for as long as a process lives.
+/// On disk, where the kit writes until its process is killed.
 const CAPACITY_ON_DISK: &str = "64MiB";
 
 /// A mapping and its option sets.

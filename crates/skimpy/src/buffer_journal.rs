@@ -1,26 +1,25 @@
-//! The packing buffer's keeper: what a buffered write needs to outlive the process.
+//! The journal of the write buffer: makes buffered batches survive a process crash.
 //!
-//! A page takes many small writes, and programming one for each would waste it. So a buffered batch
-//! that is smaller than a page is written here, and its page is programmed when it is full: what a real
-//! drive does with a few bytes of memory that keep their charge. A synced write needs none of this: it
-//! forces its page.
+//! A page holds many small writes, so programming a page per write would waste space. A buffered
+//! batch smaller than a page is appended here instead, and its page is programmed when it is full.
+//! A real drive would use a few bytes of power-loss-protected memory. A synced write programs its
+//! page at once and needs no journal.
 //!
 //! ```text
-//!   frame, one behind the other from the file's start:
+//!   frame, consecutive from the start of the file:
 //!    0  sum        u32, CRC-32C of all that follows
 //!    4  length     u32, bytes of the batch
 //!    8  operations u32
-//!   12  epoch      u32, which opening of the table wrote it
+//!   12  epoch      u32, the opening of the table that wrote it
 //!   16  timestamp  u64
-//!   24  previous   u64, the timestamp of the batch before, so that a gap is seen
+//!   24  previous   u64, the timestamp of the preceding batch, to detect gaps
 //!   32  durable    u64, pages of the log below this were durable
 //!   40  the batch in its log form
 //! ```
 //!
-//! All numbers are little-endian. When the buffer was programmed the file is written anew from its
-//! start; frames of older turns behind the new ones are of batches that are on the device.
-//!
-//! Source: ours.
+//! All numbers are little-endian. When the write buffer is empty the journal restarts at the
+//! beginning of the file. Frames behind the new ones are from earlier rounds; their batches are on
+//! the device.
 
 use std::sync::Arc;
 
@@ -32,15 +31,15 @@ use crate::page::{u32_at, u64_at};
 /// The file's name.
 pub(crate) const NAME: &str = "packing";
 const HEADER_BYTES: usize = 40;
-/// The file is not written further than this.
-const MOST_BYTES: u64 = 256 << 10;
+/// The journal restarts before it exceeds this size.
+const MAX_BYTES: u64 = 256 << 10;
 
-pub(crate) struct Stage {
+pub(crate) struct BufferJournal {
     file: Arc<dyn File>,
     end: u64,
 }
 
-/// A batch that was staged.
+/// A journaled batch.
 pub(crate) struct Frame {
     pub(crate) epoch: u32,
     pub(crate) timestamp: u64,
@@ -49,20 +48,20 @@ pub(crate) struct Frame {
     pub(crate) batch: WriteBatch,
 }
 
-impl Stage {
-    /// Opens the file, to be written from its start, or makes it: when the device has its first
-    /// checkpoint, so that the file is a sign that it must be there.
+impl BufferJournal {
+    /// Opens the file to be rewritten from its start, or creates it. It is created after the
+    /// device's first checkpoint, so its existence proves that there must be a device.
     pub(crate) fn open(vfs: &dyn Vfs) -> Result<Self> {
         if vfs.exists(NAME)? {
-            return Ok(Stage { file: vfs.open(NAME, Mode::ReadWrite)?, end: 0 });
+            return Ok(BufferJournal { file: vfs.open(NAME, Mode::ReadWrite)?, end: 0 });
         }
         let file = vfs.create(NAME)?;
         file.sync(Purpose::Manifest)?;
         vfs.sync_dir(Purpose::Manifest)?;
-        Ok(Stage { file, end: 0 })
+        Ok(BufferJournal { file, end: 0 })
     }
 
-    /// The frames that the file begins with, if it is there.
+    /// The valid frames at the start of the file; none if it does not exist.
     pub(crate) fn read(vfs: &dyn Vfs) -> Result<Vec<Frame>> {
         match vfs.exists(NAME)? {
             true => frames(&*vfs.open(NAME, Mode::Read)?),
@@ -70,15 +69,15 @@ impl Stage {
         }
     }
 
-    /// Whether the buffer should be programmed before more is staged.
+    /// Whether the write buffer should be programmed before the next append.
     pub(crate) fn is_full(&self) -> bool {
-        self.end >= MOST_BYTES
+        self.end >= MAX_BYTES
     }
 
-    /// Keeps a batch.
+    /// Appends a batch.
     ///
     /// # Errors
-    /// The medium's: the batch is not kept. `ReadOnly` if it may be.
+    /// I/O errors: the batch is not in the journal. `ReadOnly` if it may be.
     pub(crate) fn append(&mut self, frame: &Frame) -> Result<()> {
         let batch = frame.batch.as_bytes();
         let mut bytes = vec![0; 4];
@@ -92,7 +91,7 @@ impl Stage {
         let sum = crc32c::crc32c(&bytes[4..]);
         bytes[..4].copy_from_slice(&sum.to_le_bytes());
         if let Err(error) = self.file.write_at(self.end, &bytes, Purpose::Log) {
-            return Err(match self.take_back(&bytes) {
+            return Err(match self.invalidate(&bytes) {
                 Ok(()) => error,
                 Err(again) => Error::ReadOnly {
                     cause: format!("{error}, and that could not be undone: {again}"),
@@ -103,8 +102,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Makes durable that this frame, which could not be written, does not hold.
-    fn take_back(&self, frame: &[u8]) -> Result<()> {
+    /// Makes durable that this frame, whose write failed, is invalid.
+    fn invalidate(&self, frame: &[u8]) -> Result<()> {
         let mut sum = [0; 4];
         if self.file.len()? < self.end + sum.len() as u64 {
             return Ok(());
@@ -118,16 +117,16 @@ impl Stage {
         self.file.sync(Purpose::Log)
     }
 
-    /// The buffer was programmed: the next frame is the first.
+    /// Restarts at the beginning of the file, after all batches were programmed.
     pub(crate) fn restart(&mut self) {
         self.end = 0;
     }
 }
 
-/// The frames from the file's start, up to the first that does not hold.
+/// The valid frames at the start of the file.
 pub(crate) fn frames(file: &dyn File) -> Result<Vec<Frame>> {
     // Frames begin below the limit, and none is longer than a page.
-    let len = file.len()?.min(MOST_BYTES + (1 << 20));
+    let len = file.len()?.min(MAX_BYTES + (1 << 20));
     let mut bytes = vec![0; len as usize];
     file.read_at(0, &mut bytes, Purpose::Recovery)?;
     let mut frames = Vec::new();

@@ -1,8 +1,8 @@
-//! A version that nobody sees any more goes whole, though its payload and its record lie in different blocks: whenever
-//! power goes off, what is left can be read, collected and written to.
+//! Discarded versions vanish completely, even if payload and record are in different blocks: after
+//! a power cut at any write the rest can be read, collected and written to.
 //!
-//! Power is cut after every write, and goes on in the table that it was cut from: each time another one opens what was
-//! left.
+//! Power is cut after every write: another table opens the state of that moment, and the first one
+//! continues.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,19 +16,19 @@ use siltstone_skimpy::{Options, Skimpy};
 use siltstone_testkit::Dice;
 use siltstone_testkit::session::contents;
 
-/// Longer than a page, so that a deletion has pages of payload, too.
+/// Longer than a page, so that deletions have payload pages, too.
 const LONG_KEY_BYTES: usize = 6000;
-/// Values of this many bytes take pages of their own.
+/// Values of this size have payload pages.
 const LARGE: usize = 9000;
 
 fn open(device: &Arc<Emulator>, clock: &Arc<ManualClock>, mapping: &str) -> Skimpy {
-    let text = format!("capacity=1MiB block=4 buckets=8 free=0.7 mapping={mapping}");
+    let text = format!("capacity=1MiB block=4 buckets=8 reserved_space=0.7 mapping={mapping}");
     let map = siltstone_testkit::subject::options([text.as_str()]);
     let env = Env::replayable(clock.clone(), 1);
     Skimpy::over(device.clone(), env, Options::from_map(&map).unwrap()).unwrap()
 }
 
-/// What was last put to a key, and not deleted.
+/// The live entries.
 type Model = BTreeMap<Vec<u8>, Entry>;
 
 fn draw(dice: &mut Dice, now: u64, model: &mut Model) -> WriteBatch {
@@ -36,7 +36,7 @@ fn draw(dice: &mut Dice, now: u64, model: &mut Model) -> WriteBatch {
     let number = dice.below(6) as u8;
     let long = vec![number; LONG_KEY_BYTES];
     match dice.below(16) {
-        // Nothing else is put to these keys: what is gone of them hides nothing.
+        // These keys get no other writes: an expired version hides nothing.
         0..3 => {
             let (key, value, until) = (vec![b'e', number], vec![number; LARGE], now + 20);
             batch.put_until(&key, &value, until);
@@ -61,17 +61,17 @@ fn draw(dice: &mut Dice, now: u64, model: &mut Model) -> WriteBatch {
 }
 
 #[test]
-fn what_is_left_of_skimpy_holds_whenever_power_goes_off() {
+fn skimpy_survives_a_power_cut_at_any_write() {
     cut_after_every_write("skimpy");
 }
 
 #[test]
-fn what_is_left_of_semel_holds_whenever_power_goes_off() {
+fn semel_survives_a_power_cut_at_any_write() {
     cut_after_every_write("semel");
 }
 
 #[test]
-fn what_is_left_of_vftl_holds_whenever_power_goes_off() {
+fn vftl_survives_a_power_cut_at_any_write() {
     cut_after_every_write("vftl");
 }
 

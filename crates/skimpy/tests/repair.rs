@@ -1,4 +1,4 @@
-//! Whether `repair` saves what can be saved, tells what cannot, and lies about neither: with each mapping.
+//! `repair` saves all that is readable and reports every loss, with each mapping.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,13 +14,13 @@ use siltstone_vfs::{Mode, Ram, Vfs};
 
 const MAPPINGS: [&str; 3] = ["skimpy", "semel", "vftl"];
 const PAGE: u64 = 4096;
-/// A page with its head, and a block with its header, in the device's file.
+/// Bytes of a page with its header, and of a block with its header, in the device's file.
 const SLOT: u64 = PAGE + 16;
 const BLOCK: u64 = (512 + 4 * SLOT).next_multiple_of(512);
 const LABEL: u64 = 512;
 
 fn options(mapping: &str) -> Options {
-    let text = format!("capacity=1MiB block=4 buckets=8 free=0.5 mapping={mapping}");
+    let text = format!("capacity=1MiB block=4 buckets=8 reserved_space=0.5 mapping={mapping}");
     Options::from_map(&siltstone_testkit::subject::options([text.as_str()])).unwrap()
 }
 
@@ -32,7 +32,7 @@ fn open(vfs: &Arc<dyn Vfs>, mapping: &str) -> siltstone_engine::Result<Skimpy> {
     Skimpy::open(vfs.clone(), env(), options(mapping))
 }
 
-/// What each key was set to, in order; `None`: deleted.
+/// By key: the values written, in order; `None`: deleted.
 type History = BTreeMap<Vec<u8>, Vec<Option<Vec<u8>>>>;
 
 fn now(history: &History) -> BTreeMap<Vec<u8>, Vec<u8>> {
@@ -40,8 +40,9 @@ fn now(history: &History) -> BTreeMap<Vec<u8>, Vec<u8>> {
     history.iter().filter_map(|(key, values)| Some((key.clone(), last(values)?))).collect()
 }
 
-/// A table that was written round its device, its keys overwritten and deleted, some values larger than a page; the
-/// last writes are staged if it is `left` without being closed.
+/// A table whose writes wrapped around its device, with overwrites, deletions, and values larger
+/// than a page. With `left` it is dropped without being closed, and the last writes are in the
+/// journal.
 fn filled(mapping: &str, seed: u64, left: bool) -> (Arc<dyn Vfs>, History) {
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     let table = open(&vfs, mapping).unwrap();
@@ -86,12 +87,12 @@ fn flip(vfs: &Arc<dyn Vfs>, name: &str, at: u64) {
     file.write_at(at, &[byte[0] ^ 0x20], Purpose::Maintenance).unwrap();
 }
 
-/// A byte of a page of the device.
+/// The offset of a byte of a page in the device's file.
 fn byte_of(page: u64) -> u64 {
     LABEL + page / 4 * BLOCK + 512 + page % 4 * SLOT + 16 + 100
 }
 
-/// Bytes of the kind of page, and whether it is of this kind.
+/// Whether a page is of this kind.
 fn is_kind(vfs: &Arc<dyn Vfs>, page: u64, kind: u8) -> bool {
     let mut byte = [0];
     let file = vfs.open("flash", Mode::Read).unwrap();
@@ -99,8 +100,8 @@ fn is_kind(vfs: &Arc<dyn Vfs>, page: u64, kind: u8) -> bool {
     byte[0] == kind
 }
 
-/// Repairs; the table then opens, is sound, takes writes, and holds nothing that was never there. What it holds of
-/// what it should, and the story.
+/// Repairs the table; checks that it opens, verifies, takes writes, and has no value that was never
+/// written. Returns the number of keys with their latest value, and the report.
 fn repaired(vfs: &Arc<dyn Vfs>, mapping: &str, history: &History) -> (usize, String) {
     let story = repair(vfs, env(), &options(mapping)).unwrap().lines.join("\n");
     let table = open(vfs, mapping).unwrap();
@@ -123,7 +124,7 @@ fn repaired(vfs: &Arc<dyn Vfs>, mapping: &str, history: &History) -> (usize, Str
 }
 
 #[test]
-fn a_sound_table_stays_as_it_is() {
+fn undamaged_table_is_left_unchanged() {
     for mapping in MAPPINGS {
         let (vfs, history) = filled(mapping, 1, false);
         let names = vfs.list().unwrap();
@@ -134,7 +135,7 @@ fn a_sound_table_stays_as_it_is() {
 }
 
 #[test]
-fn what_is_on_other_pages_is_saved_and_the_damaged_device_kept() {
+fn readable_pages_are_saved_and_the_damaged_device_is_kept() {
     for mapping in MAPPINGS {
         let mut damaged = 0;
         for seed in 0..12 {
@@ -146,7 +147,7 @@ fn what_is_on_other_pages_is_saved_and_the_damaged_device_kept() {
             }
             let (same, story) = repaired(&vfs, mapping, &history);
             let wanted = now(&history).len();
-            // A page has eight records or so, and one of a payload that several pages share a few.
+            // A page has about eight records; a damaged payload page costs one record.
             assert!(same + 40 >= wanted, "{mapping}, {seed}: {same} of {wanted}: {story}");
             if story.contains("new device") {
                 damaged += 1;
@@ -160,7 +161,7 @@ fn what_is_on_other_pages_is_saved_and_the_damaged_device_kept() {
 }
 
 #[test]
-fn nothing_is_lost_where_no_record_was_damaged() {
+fn damage_without_damaged_records_loses_nothing() {
     for mapping in MAPPINGS {
         for what in ["label", "header", "checkpoints", "end"] {
             let (vfs, history) = filled(mapping, 4, what == "label");
@@ -189,7 +190,7 @@ fn nothing_is_lost_where_no_record_was_damaged() {
 }
 
 #[test]
-fn a_page_that_was_durable_is_missed_if_only_the_last_one_tells_of_it() {
+fn missing_durable_page_is_reported_if_only_the_last_page_proves_it() {
     for mapping in MAPPINGS {
         let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         let table = open(&vfs, mapping).unwrap();
@@ -207,7 +208,7 @@ fn a_page_that_was_durable_is_missed_if_only_the_last_one_tells_of_it() {
 }
 
 #[test]
-fn versions_keep_their_times() {
+fn repaired_versions_keep_their_timestamps() {
     for mapping in MAPPINGS {
         let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
         let clock = Arc::new(ManualClock::at(10_000));
@@ -243,35 +244,35 @@ fn versions_keep_their_times() {
     }
 }
 
-/// Of a version that is buried there is no key: it is not written anew, and what it hides stays hidden, though nothing
-/// else tells of it.
+/// A hash tombstone has no key, so it is not written to the new device; the versions that it hides
+/// stay hidden, even if it is the only evidence of the deletion.
 #[test]
-fn what_is_buried_stays_so() {
+fn versions_hidden_by_a_hash_tombstone_stay_hidden() {
     for mapping in ["semel", "vftl"] {
-        (0..6).for_each(|seed| what_is_buried_stays_so_of(mapping, seed));
+        (0..6).for_each(|seed| check_tombstones_after_repair(mapping, seed));
     }
 }
 
-fn what_is_buried_stays_so_of(mapping: &str, seed: u64) {
+fn check_tombstones_after_repair(mapping: &str, seed: u64) {
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     let clock = Arc::new(ManualClock::at(10_000));
     let env = Env::replayable(clock.clone(), 1);
     let table = Skimpy::open(vfs.clone(), env, options(mapping)).unwrap();
     let (mut dice, mut history) = (Dice::of(seed, 5), History::new());
-    // By time: which key was last put, and had expired already.
-    let mut gone = BTreeMap::new();
+    // By time: the key whose write had already expired.
+    let mut expired = BTreeMap::new();
     for time in 10_000..12_000 {
         clock.set(time);
         let mut batch = WriteBatch::new();
         let key = dice.below(400).to_le_bytes().to_vec();
         let mut note = |value| history.entry(key.clone()).or_default().push(value);
         match dice.below(64) {
-            // So long that its deletion takes pages, too.
+            // A key so long that its deletion has payload pages, too.
             0 => drop(batch.delete(&vec![time as u8; 6000])),
             1..16 => {
                 batch.put_until(&key, &vec![9; 9000], 9_999);
                 note(None);
-                gone.insert(time.to_string(), key);
+                expired.insert(time.to_string(), key);
             }
             _ => {
                 let value = [&time.to_le_bytes()[..], &[7; 300]].concat();
@@ -282,44 +283,45 @@ fn what_is_buried_stays_so_of(mapping: &str, seed: u64) {
         table.write(&batch, Durability::Synced).unwrap();
     }
     table.close().unwrap();
-    let records = shown(&vfs);
-    let buried = |it: &Shown| it.what == "buried";
-    let times: BTreeSet<_> = records.iter().filter(|it| buried(it)).map(|it| &it.time).collect();
-    assert!(!times.is_empty(), "{mapping}, {seed}: nothing is buried");
-    let copies = records.iter().filter(|it| !buried(it) && times.contains(&it.time));
+    let records = inspected(&vfs);
+    let is_tombstone = |it: &InspectedRecord| it.what == "tombstone";
+    let times: BTreeSet<_> =
+        records.iter().filter(|it| is_tombstone(it)).map(|it| &it.time).collect();
+    assert!(!times.is_empty(), "{mapping}, {seed}: there is no tombstone");
+    let copies = records.iter().filter(|it| !is_tombstone(it) && times.contains(&it.time));
     let checkpoints = (0..256).filter(|page| is_kind(&vfs, *page, 3));
     let damaged: BTreeSet<u64> = copies.map(|it| it.page).chain(checkpoints).collect();
     damaged.iter().for_each(|page| flip(&vfs, "flash", byte_of(*page)));
     let (_, story) = repaired(&vfs, mapping, &history);
-    assert!(shown(&vfs).iter().all(|it| !it.key.is_empty()), "{mapping}, {seed}: {story}");
+    assert!(inspected(&vfs).iter().all(|it| !it.key.is_empty()), "{mapping}, {seed}: {story}");
     let found = read(&open(&vfs, mapping).unwrap());
-    for key in times.iter().filter_map(|time| gone.get(*time)) {
+    for key in times.iter().filter_map(|time| expired.get(*time)) {
         let is_gone = history[key].last() == Some(&None);
-        assert!(!is_gone || !found.contains_key(key), "{mapping}, {seed}: {key:?} came back");
+        assert!(!is_gone || !found.contains_key(key), "{mapping}, {seed}: {key:?} reappeared");
     }
 }
 
-/// What a device shows of a record.
-struct Shown {
+/// A record in the output of `inspect`.
+struct InspectedRecord {
     page: u64,
-    /// Or its hash.
+    /// The key or its hash.
     key: String,
     time: String,
     what: String,
 }
 
-fn shown(vfs: &Arc<dyn Vfs>) -> Vec<Shown> {
-    let told = inspect(vfs, "flash", usize::MAX).unwrap().unwrap();
-    let unread = ("pages that can't be read".to_owned(), "0".to_owned());
-    assert!(told.properties.contains(&unread), "{:?}", told.properties);
-    let parts = told.items.iter().map(|item| {
+fn inspected(vfs: &Arc<dyn Vfs>) -> Vec<InspectedRecord> {
+    let output = inspect(vfs, "flash", usize::MAX).unwrap().unwrap();
+    let unread = ("unreadable pages".to_owned(), "0".to_owned());
+    assert!(output.properties.contains(&unread), "{:?}", output.properties);
+    let parts = output.items.iter().map(|item| {
         let (page, rest) = item.split_once(" of the log: ").unwrap();
         let (version, what) = rest.rsplit_once(": ").unwrap();
         let (key, time) = version.rsplit_once(" at ").unwrap();
-        Shown {
+        InspectedRecord {
             page: page.split([' ', ',']).nth(1).unwrap().parse().unwrap(),
             key: key.to_owned(),
-            time: time.trim_end_matches(", remapped").to_owned(),
+            time: time.trim_end_matches(", relocated").to_owned(),
             what: what.to_owned(),
         }
     });
@@ -327,21 +329,21 @@ fn shown(vfs: &Arc<dyn Vfs>) -> Vec<Shown> {
 }
 
 #[test]
-fn a_repair_that_broke_off_is_ended_or_done_anew() {
+fn interrupted_repair_is_completed_or_repeated() {
     for mapping in MAPPINGS {
         let (vfs, history) = filled(mapping, 5, false);
         flip(&vfs, "flash", 29);
-        // A draft of an earlier try is no device.
+        // An incomplete new device of an earlier attempt is ignored.
         vfs.create("flash.repaired").unwrap().set_len(77).unwrap();
         let (same, _) = repaired(&vfs, mapping, &history);
         assert_eq!(same, now(&history).len());
-        // It broke off after the old device had got its new name.
+        // The repair was interrupted after the old device was renamed.
         vfs.rename("flash", "flash.repaired").unwrap();
         assert!(matches!(open(&vfs, mapping), Err(Error::Corruption { .. })));
         let story = repair(&vfs, env(), &options(mapping)).unwrap().lines;
-        assert!(story[0].contains("broken off"), "{story:?}");
+        assert!(story[0].contains("interrupted"), "{story:?}");
         assert_eq!(read(&open(&vfs, mapping).unwrap()).len(), now(&history).len() + 1);
-        // Of two damaged devices both are kept.
+        // Both of two damaged devices are kept.
         flip(&vfs, "flash", 29);
         repair(&vfs, env(), &options(mapping)).unwrap();
         assert!(vfs.exists("flash.damaged").unwrap() && vfs.exists("flash.damaged-2").unwrap());
@@ -355,7 +357,7 @@ fn extend(vfs: &Arc<dyn Vfs>, bytes: &[u8]) {
 }
 
 #[test]
-fn device_with_bytes_behind_its_end_opens_and_reports_them() {
+fn bytes_after_the_end_of_the_device_are_reported() {
     for mapping in MAPPINGS {
         let (vfs, history) = filled(mapping, 21, true);
         extend(&vfs, b"x");
@@ -374,7 +376,7 @@ fn device_with_bytes_behind_its_end_opens_and_reports_them() {
 }
 
 #[test]
-fn repair_without_device_reports_that_all_of_it_is_lost_and_keeps_what_was_staged() {
+fn repair_of_a_missing_device_keeps_journaled_batches() {
     for mapping in MAPPINGS {
         let (vfs, _) = filled(mapping, 22, true);
         vfs.remove("flash").unwrap();

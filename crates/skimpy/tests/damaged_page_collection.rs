@@ -1,4 +1,4 @@
-//! Whether collection stops at a page that cannot be read while versions in it are live, instead of erasing it: with each
+//! Collection stops at an unreadable page with live versions instead of erasing it, with each
 //! mapping.
 
 #![allow(clippy::unwrap_used)]
@@ -14,7 +14,7 @@ use siltstone_vfs::{Mode, Ram, Vfs};
 const MAPPINGS: [&str; 3] = ["skimpy", "semel", "vftl"];
 const KEPT: u64 = 12;
 
-/// Flips a byte amid the first place of the device's file where these bytes are.
+/// Flips a byte in the first occurrence of these bytes in the device's file.
 fn damage(vfs: &Arc<dyn Vfs>, bytes: &[u8]) {
     let files = vfs.list().unwrap().into_iter();
     for name in files.filter(|name| !name.starts_with("STAGE")) {
@@ -26,14 +26,15 @@ fn damage(vfs: &Arc<dyn Vfs>, bytes: &[u8]) {
             return;
         }
     }
-    panic!("no file has them");
+    panic!("no file contains the bytes");
 }
 
 #[test]
-fn is_a_page_that_cannot_be_read_not_erased_while_versions_in_it_are_live() {
+fn unreadable_page_with_live_versions_is_not_erased() {
     for mapping in MAPPINGS {
         let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
-        let text = format!("capacity=1MiB block=4 buckets=8 free=0.5 cache=0 mapping={mapping}");
+        let text =
+            format!("capacity=1MiB block=4 buckets=8 reserved_space=0.5 cache=0 mapping={mapping}");
         let options = Options::from_map(&subject::options([text.as_str()])).unwrap();
         let env = Env::replayable(Arc::new(ManualClock::at(10_000)), 1);
         let table = Skimpy::open(vfs.clone(), env, options).unwrap();
@@ -52,12 +53,12 @@ fn is_a_page_that_cannot_be_read_not_erased_while_versions_in_it_are_live() {
         };
         let stopped = (0..10_000).find_map(|turn| overwrite(turn).err());
         let error =
-            stopped.unwrap_or_else(|| panic!("{mapping}: the log went round over the damage"));
+            stopped.unwrap_or_else(|| panic!("{mapping}: the log wrapped around over the damage"));
         assert!(
-            error.is_corruption() || error.to_string().contains("can't be read"),
+            error.is_corruption() || error.to_string().contains("cannot be read"),
             "{mapping}: {error}"
         );
-        // What is lost is not taken for what never was.
+        // A lost key is reported as damaged, not as absent.
         for key in 0..KEPT {
             let found = table.get(format!("kept-{key}").as_bytes());
             let is_right = found.as_ref().map_or(true, |entry| {

@@ -1,7 +1,8 @@
-//! A block is erased when the copies of what was live in it are durable, not when they merely wait for their page.
+//! A block is erased only when the copies of its live versions are durable, not while they are
+//! pending.
 //!
-//! Power is cut after every write, and goes on in the table that it was cut from: each time another one opens what was
-//! left.
+//! Power is cut after every write: another table opens the state of that moment, and the first one
+//! continues.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +14,7 @@ use siltstone_runtime::Env;
 use siltstone_skimpy::flash::{Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 use siltstone_skimpy::{Options, Skimpy};
 
-/// Keys that are written once, and synced.
+/// Keys that are written and synced once.
 const COLD: u64 = 12;
 const HOT: u64 = 99;
 
@@ -23,7 +24,7 @@ fn open(device: &Arc<Emulator>, mapping: &str) -> Skimpy {
         ("block", "4".to_owned()),
         ("buckets", "6".to_owned()),
         ("mapping", mapping.to_owned()),
-        ("free", "0.7".to_owned()),
+        ("reserved_space", "0.7".to_owned()),
     ];
     let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v)).into();
     let env = Env::replayable(Arc::new(ManualClock::at(10_000)), 1);
@@ -42,7 +43,7 @@ fn get(engine: &Skimpy, key: u64) -> Option<u64> {
 }
 
 #[test]
-fn what_was_synced_is_there_whenever_power_goes_off() {
+fn synced_writes_survive_a_power_cut_at_any_write() {
     for mapping in ["skimpy", "semel", "vftl"] {
         let device = Arc::new(Emulator::in_memory(FlashOptions {
             geometry: Geometry::new(4096, 4, 32).unwrap(),
@@ -54,7 +55,7 @@ fn what_was_synced_is_there_whenever_power_goes_off() {
         let engine = open(&device, mapping);
         (0..COLD).for_each(|key| put(&engine, key, key, Durability::Synced));
         for turn in 0..600 {
-            // The first makes all durable, the others collect for its page.
+            // The first of three makes all durable, the others trigger collection.
             let synced = turn / 3;
             match turn % 3 {
                 0 => put(&engine, HOT, synced, Durability::Synced),

@@ -2,29 +2,31 @@
 //!
 //! ```text
 //!   heads    hash of a key ─▶ its newest version
-//!   entry    20 bytes: place u32, timestamp u64, the version before it u32, flags u32
+//!   entry    20 bytes: location u32, timestamp u64, the previous version u32, flags u32
 //! ```
 //!
-//! A read needs no more than the page of the version it wants; collection needs no more than the tail, since
-//! memory tells what is live. What checkpoints keep is next to nothing: opening reads the whole log.
-//! A version's entry stays as long as it is on the device, so that opening finds the same.
+//! A lookup reads only the page of the requested version, and collection reads only the tail, since
+//! the map knows which versions are live. A checkpoint stores next to nothing: opening reads the
+//! whole log. A version's entry remains as long as the version is on the device, so that opening
+//! rebuilds the same map.
 //!
-//! A deletion that hides nothing any more, or a version that has expired, goes when the tail meets it for the second
-//! time: by then what it hid has been erased for good, and can't come back with a power cut. If it has a payload in
-//! pages, the tail meets those first, and would erase them while a power cut could still bring the record back.
-//! So it is *buried* when it is met for the first time: what is remapped is its hash alone, which leads nowhere.
+//! A deletion that hides nothing any more, or an expired version, is discarded when the tail
+//! reaches it for the second time: by then the versions that it hid have been erased durably, and
+//! cannot reappear after a power cut. If it has payload pages, the tail reaches these first and
+//! would erase them while a power cut could still restore the record. So it is replaced by a *hash
+//! tombstone* at the first time, which has no payload.
 //!
-//! Versions of a batch that was given up halfway stay in pages; their timestamp is noted, and kept by
-//! checkpoints until the tail is past them.
+//! Versions of an abandoned batch remain in pages. Its timestamp is recorded, also in
+//! checkpoints, until the tail has passed its pages.
 //!
-//! *A limit.* A damaged page is missed by its number in the log when the table is opened. With several lanes
-//! numbers of the oldest blocks are missing in any case, those of blocks that were given up between them; a
-//! page that is damaged just there is not missed, and its versions are gone without a word.
+//! *Limitation:* opening detects a damaged page by its missing number in the log. With several
+//! channels, numbers of retired blocks between the oldest blocks are missing, too. A page that is
+//! damaged among these is not detected, and its versions are lost silently.
 //!
-//! Keys are told apart by 64 bits of hash when it is judged which version of a key follows which; what
-//! is read is compared with the key itself.
+//! Versions of a key are ordered by 64 bits of its hash; lookups compare the keys themselves.
 //!
-//! Source: SkimpyFTL, section 2.3, for SEMEL (Misra et al., ASPLOS 2017); flags and recovery are ours.
+//! Source: SkimpyFTL, section 2.3, for SEMEL (Misra et al., ASPLOS 2017). Flags and recovery are
+//! not in the papers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -33,26 +35,26 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::{Mutex, MutexGuard};
 use siltstone_engine::{Purpose, Result};
 
-use crate::chains::own;
+use crate::chains::copy_of;
 use crate::engine::Inner;
 use crate::ftl::PageMapped;
 use crate::location::{self, Location, NONE};
 use crate::log::Writer;
 use crate::mapping::Mapping;
 use crate::page::{Kind, Page, u32_at, u64_at};
-use crate::pages::Pages;
-use crate::pending::{Pending, Placed};
-use crate::record::{Content, FIRST, LAST, REMAPPED, Record};
+use crate::page_reader::PageReader;
+use crate::record::{Content, FIRST, LAST, RELOCATED, Record};
+use crate::write_buffer::{Placement, WriteBuffer};
 
-/// The tail has met it, and there was nothing older.
+/// Flag: the tail has reached the version, and there was nothing older.
 const LAST_OF_KEY: u32 = 1;
 
-/// Collection begins when there are up to so many times the blocks free that are wanted.
-const BEGIN: f64 = 3.0;
-/// Steps for a page that is programmed, while more is free than is wanted.
-const EARLY: f64 = 0.25;
+/// Collection begins when the free fraction is below this multiple of the target.
+const EARLY_START_FACTOR: f64 = 3.0;
+/// Steps per programmed page while more than the target is free.
+const EARLY_PACE: f64 = 0.25;
 
-/// A version: numbers of 32 bits, so that it takes 20 bytes.
+/// A version; all fields have 32 bits, so that it takes 20 bytes.
 #[derive(Clone, Copy)]
 struct Entry {
     at: Location,
@@ -67,12 +69,12 @@ impl Entry {
     }
 }
 
-/// The mapping.
-pub(crate) struct Versions {
+/// The mapping of SEMEL and VFTL.
+pub(crate) struct VersionMap {
     steps: u32,
-    /// Pages of buffered records that wait (`Options::gathers`).
-    together: usize,
-    /// VFTL's translation layer, for what it takes and does.
+    /// Pages of buffered records that accumulate (`Options::gathers`).
+    accumulated_pages: usize,
+    /// VFTL's translation layer, for its statistics.
     under: Option<Arc<PageMapped>>,
     index: Mutex<Index>,
     collected: AtomicU64,
@@ -84,14 +86,14 @@ struct Index {
     heads: BTreeMap<u64, u32>,
     entries: Vec<Entry>,
     free: Vec<u32>,
-    /// Of each epoch: its pages from this number on were cut off.
+    /// By epoch: its pages from this number on were cut off.
     cuts: HashMap<u32, u64>,
-    /// Timestamps of batches that were given up halfway, and a page that is behind theirs.
-    given_up: BTreeMap<u64, u64>,
+    /// Timestamps of abandoned batches, each with a page number above those of its pages.
+    abandoned: BTreeMap<u64, u64>,
 }
 
 impl Index {
-    /// The versions of a hash, the newest first, with their numbers.
+    /// The versions of a hash, the newest first, with their entry numbers.
     fn versions(&self, hash: u64) -> impl Iterator<Item = (u32, Entry)> + '_ {
         let mut next = self.heads.get(&hash).copied().unwrap_or(NONE);
         std::iter::from_fn(move || {
@@ -107,7 +109,7 @@ impl Index {
         versions.find(|(_, entry)| entry.timestamp() == timestamp).map(|(number, _)| number)
     }
 
-    /// Adds a version where its timestamp says, or moves it if it is there.
+    /// Inserts a version in the order of timestamps, or updates its location.
     fn insert(&mut self, hash: u64, timestamp: u64, at: Location) {
         if let Some(number) = self.find(hash, timestamp) {
             self.entries[number as usize].at = at;
@@ -149,20 +151,24 @@ impl Index {
     }
 }
 
-/// What becomes of a version in the tail.
+/// The decision about a version in the tail.
 enum Fate {
-    Remap,
-    /// Nobody sees it any more: only that there is nothing older of its hash is remapped.
-    Bury,
+    Relocate,
+    /// No longer visible: a hash tombstone replaces it.
+    Tombstone,
     Discard,
 }
 
-impl Versions {
-    /// SEMEL's, or VFTL's if it is over a translation layer.
-    pub(crate) fn new(steps: u32, together: usize, under: Option<Arc<PageMapped>>) -> Self {
-        Versions {
+impl VersionMap {
+    /// The mapping of SEMEL, or of VFTL if `under` is its translation layer.
+    pub(crate) fn new(
+        steps: u32,
+        accumulated_pages: usize,
+        under: Option<Arc<PageMapped>>,
+    ) -> Self {
+        VersionMap {
             steps,
-            together,
+            accumulated_pages,
             under,
             index: Mutex::default(),
             collected: AtomicU64::new(0),
@@ -174,16 +180,21 @@ impl Versions {
         self.index.lock()
     }
 
-    /// The record at a place; `None` if it moved meanwhile.
-    fn meet(&self, inner: &Inner, pages: &mut Pages<'_>, at: Location) -> Result<Option<Record>> {
+    /// The record at a location; `None` if it has moved.
+    fn fetch(
+        &self,
+        inner: &Inner,
+        pages: &mut PageReader<'_>,
+        at: Location,
+    ) -> Result<Option<Record>> {
         if location::is_pending(at) {
-            return Ok(inner.pending.get(at).map(|record| own(&record)));
+            return Ok(inner.buffer.get(at).map(|record| copy_of(&record)));
         }
         pages.record(at).map(Some)
     }
 
-    /// Judges a version in the tail and, if it is to go, forgets it.
-    fn judge(&self, record: &Record, number: u32, watermark: u64, now: u64) -> Fate {
+    /// Decides about a version in the tail, and removes a discarded one from the map.
+    fn decide(&self, record: &Record, number: u32, watermark: u64, now: u64) -> Fate {
         let mut index = self.index();
         let mut younger = index.versions(record.hash);
         let is_hidden = younger
@@ -195,10 +206,10 @@ impl Versions {
         if !is_hidden && record.timestamp <= watermark && record.is_gone(now) && is_last {
             if entry.flags & LAST_OF_KEY == 0 {
                 index.entries[number as usize].flags |= LAST_OF_KEY;
-                return if record.payload.is_some() { Fate::Bury } else { Fate::Remap };
+                return if record.payload.is_some() { Fate::Tombstone } else { Fate::Relocate };
             }
         } else if !is_hidden {
-            return Fate::Remap;
+            return Fate::Relocate;
         }
         index.remove(record.hash, number);
         Fate::Discard
@@ -212,52 +223,52 @@ impl Versions {
         number: u32,
     ) -> Result<()> {
         inner.check_copies(writer, record.total_bytes())?;
-        let fate = self.judge(&record, number, inner.watermark(), inner.env.clock.now());
+        let fate = self.decide(&record, number, inner.watermark(), inner.env.clock.now());
         match fate {
-            Fate::Remap => inner.repay(writer, &mut record)?,
-            Fate::Bury => record.bury(),
+            Fate::Relocate => inner.rewrite_payload(writer, &mut record)?,
+            Fate::Tombstone => record.tombstone(),
             Fate::Discard => {
                 self.dropped.fetch_add(1, Relaxed);
                 return Ok(());
             }
         }
         self.collected.fetch_add(1, Relaxed);
-        record.marks = FIRST | LAST | REMAPPED;
+        record.marks = FIRST | LAST | RELOCATED;
         record.link(NONE, NONE);
-        let end = inner.pending.end();
+        let end = inner.buffer.end();
         let mut index = self.index();
         index.entries[number as usize].at = location::pending(end);
-        inner.pending.push([Arc::new(record)]);
+        inner.buffer.push([Arc::new(record)]);
         drop(index);
-        writer.place(inner, false)
+        writer.program_pending(inner, false)
     }
 
-    /// The place of the newest version of the hash not younger than `at`, then of those before it; and whether
+    /// The locations of the versions of a hash not younger than `at`, the newest first; and whether
     /// there is a younger one.
     fn places(&self, hash: u64, at: u64) -> (Vec<Location>, bool) {
         let index = self.index();
-        let mut met_younger = false;
+        let mut saw_younger = false;
         let seen = index.versions(hash).filter(|(_, entry)| {
-            met_younger |= entry.timestamp() > at;
+            saw_younger |= entry.timestamp() > at;
             entry.timestamp() <= at
         });
         let places = seen.map(|(_, entry)| entry.at).collect();
-        (places, met_younger)
+        (places, saw_younger)
     }
 }
 
-impl Mapping for Versions {
+impl Mapping for VersionMap {
     fn link(&self, records: &mut [(Location, Record)], _most_bytes: usize) {
         records.iter().for_each(|(_, record)| record.link(NONE, NONE));
     }
 
-    fn together(&self) -> usize {
-        self.together
+    fn accumulated_pages(&self) -> usize {
+        self.accumulated_pages
     }
 
-    fn settle(&self, pending: &Pending, _number: u64) -> bool {
-        // All are there: their order is as good as any.
-        pending.settle(|_| ())
+    fn pack_accumulated(&self, buffer: &WriteBuffer, _number: u64) -> bool {
+        // Every mapping location is in memory: no order is better.
+        buffer.pack_accumulated(|_| ())
     }
 
     fn publish(&self, records: &[(Location, Arc<Record>)], _number: u64) {
@@ -267,14 +278,14 @@ impl Mapping for Versions {
         }
     }
 
-    fn placed(&self, records: &[Arc<Record>], placed: &Placed) {
+    fn on_programmed(&self, records: &[Arc<Record>], placement: &Placement) {
         let mut index = self.index();
         for (slot, record) in records.iter().enumerate() {
-            let from = placed.from[slot];
+            let from = placement.from[slot];
             if let Some(number) = index.find(record.hash, record.timestamp) {
                 let entry = &mut index.entries[number as usize];
                 if entry.at == from {
-                    entry.at = placed.base + slot as u32;
+                    entry.at = placement.base + slot as u32;
                 }
             }
         }
@@ -288,48 +299,48 @@ impl Mapping for Versions {
         purpose: Purpose,
     ) -> Result<(Option<Record>, bool)> {
         let hash = crate::keys::hash(key);
-        let mut pages = Pages::new(&inner.device, purpose);
+        let mut pages = PageReader::new(&inner.device, purpose);
         let _pin = inner.pins.enter();
-        'again: loop {
-            let (places, met_younger) = self.places(hash, at);
+        'retry: loop {
+            let (places, saw_younger) = self.places(hash, at);
             for place in places {
-                let Some(mut record) = self.meet(inner, &mut pages, place)? else {
-                    continue 'again;
+                let Some(mut record) = self.fetch(inner, &mut pages, place)? else {
+                    continue 'retry;
                 };
                 if record.hash != hash {
-                    continue 'again;
+                    continue 'retry;
                 }
-                // What is behind it is older, and hidden.
-                if record.is_buried() {
-                    return Ok((Some(record), met_younger));
+                // Versions after it are older, and hidden.
+                if record.is_tombstoned() {
+                    return Ok((Some(record), saw_younger));
                 }
                 if record.key.is_empty() {
                     pages.load(&mut record, false)?;
                 }
                 if record.key == key {
                     pages.load(&mut record, true)?;
-                    return Ok((Some(record), met_younger));
+                    return Ok((Some(record), saw_younger));
                 }
             }
-            return Ok((None, met_younger));
+            return Ok((None, saw_younger));
         }
     }
 
     fn pace(&self, free: f64, wanted: f64) -> f64 {
         match free / wanted {
-            plenty if plenty >= BEGIN => 0.0,
-            plenty if plenty >= 1.0 => EARLY,
+            surplus if surplus >= EARLY_START_FACTOR => 0.0,
+            surplus if surplus >= 1.0 => EARLY_PACE,
             _ => 1.0,
         }
     }
 
     fn collect(&self, inner: &Inner, writer: &mut Writer, page: Page) -> Result<()> {
         if page.header.kind == Kind::Payload {
-            // Live if a version of its owner leads here; then the version moves, and it too.
+            // Live if a version of its owner refers to it; then that version is relocated with it.
             let owned: Vec<_> = self.index().versions(page.owner()).collect();
-            let mut pages = Pages::new(&inner.device, Purpose::Compaction);
+            let mut pages = PageReader::new(&inner.device, Purpose::Compaction);
             for (number, entry) in owned {
-                let Some(record) = self.meet(inner, &mut pages, entry.at)? else { continue };
+                let Some(record) = self.fetch(inner, &mut pages, entry.at)? else { continue };
                 let is_here = |payload: &crate::record::Payload| payload.pages.contains(&page.page);
                 if record.payload.as_ref().is_some_and(is_here) {
                     self.collect_record(inner, writer, record, number)?;
@@ -354,7 +365,7 @@ impl Mapping for Versions {
 
     fn check_lost(&self, inner: &Inner, page: u32) -> Result<()> {
         let watermark = inner.watermark();
-        // What is hidden may have lost its payload long ago.
+        // A hidden version may have lost its payload earlier.
         let mut places: Vec<Location> = Vec::new();
         {
             let index = self.index();
@@ -367,15 +378,15 @@ impl Mapping for Versions {
                 }
             }
         }
-        places.retain(|at| location::is_placed(*at));
-        let mut pages = Pages::new(&inner.device, Purpose::Compaction);
+        places.retain(|at| location::is_programmed(*at));
+        let mut pages = PageReader::new(&inner.device, Purpose::Compaction);
         for at in places {
             let is_here = inner.device.slots.page(at) == page || {
                 let record = pages.record(at)?;
                 record.payload.is_some_and(|payload| payload.pages.contains(&page))
             };
             if is_here {
-                return Err(inner.device.corrupt(page, "a page with live versions can't be read"));
+                return Err(inner.device.corrupt(page, "a page with live versions cannot be read"));
             }
         }
         Ok(())
@@ -392,24 +403,24 @@ impl Mapping for Versions {
     fn cut(&self, epoch: u32, end: u64, tail: u64, epochs: &BTreeSet<u32>) {
         let mut index = self.index();
         index.cuts.insert(epoch, end);
-        // A block of pages that were all cut off is free, and stays as it is until it is needed: its
-        // numbers may be far behind the tail by then.
+        // The block of a page that was cut off may stay unerased until it is reused, when its
+        // numbers are far behind the tail.
         index.cuts.retain(|epoch, end| *end >= tail || epochs.contains(epoch));
-        index.given_up.retain(|_, number| *number >= tail);
+        index.abandoned.retain(|_, number| *number >= tail);
     }
 
-    fn give_up(&self, timestamp: u64, number: u64) {
+    fn abandon(&self, timestamp: u64, number: u64) {
         let mut index = self.index();
-        index.given_up.insert(timestamp, number);
+        index.abandoned.insert(timestamp, number);
     }
 
     fn replay(&self, records: Vec<(Location, Record)>, number: u64) {
         let mut index = self.index();
         for (at, record) in records {
-            // The same batch may have been written once more, further on.
-            let behind = index.given_up.get(&record.timestamp);
-            let is_given_up = behind.is_some_and(|behind| number < *behind);
-            if !matches!(record.content, Content::EmptyBucket(_)) && !is_given_up {
+            // The same batch may have been written again, further on.
+            let behind = index.abandoned.get(&record.timestamp);
+            let is_abandoned = behind.is_some_and(|behind| number < *behind);
+            if !matches!(record.content, Content::EmptyBucket(_)) && !is_abandoned {
                 index.insert(record.hash, record.timestamp, at);
             }
         }
@@ -424,7 +435,7 @@ impl Mapping for Versions {
             bytes.extend_from_slice(&u64::from(*epoch).to_le_bytes());
             bytes.extend_from_slice(&end.to_le_bytes());
         }
-        for (timestamp, number) in &index.given_up {
+        for (timestamp, number) in &index.abandoned {
             bytes.extend_from_slice(&timestamp.to_le_bytes());
             bytes.extend_from_slice(&number.to_le_bytes());
         }
@@ -433,7 +444,7 @@ impl Mapping for Versions {
 
     fn checkpoint_bytes(&self) -> u64 {
         let index = self.index();
-        4 + 16 * (index.cuts.len() + index.given_up.len()) as u64
+        4 + 16 * (index.cuts.len() + index.abandoned.len()) as u64
     }
 
     fn decode(&self, bytes: &[u8]) -> Result<(), &'static str> {
@@ -447,7 +458,7 @@ impl Mapping for Versions {
         let mut pairs = pairs.chunks_exact(16).map(|pair| (u64_at(pair, 0), u64_at(pair, 8)));
         let mut index = self.index();
         index.cuts = pairs.by_ref().take(count).map(|(epoch, end)| (epoch as u32, end)).collect();
-        index.given_up = pairs.collect();
+        index.abandoned = pairs.collect();
         Ok(())
     }
 
@@ -465,44 +476,44 @@ impl Mapping for Versions {
                 false => index.heads.range(start(step)..start(step + 1)).map(|it| *it.0).collect(),
             }
         };
-        let mut pages = Pages::new(&inner.device, Purpose::Scan);
-        let mut seen: Vec<Record> = Vec::new();
+        let mut pages = PageReader::new(&inner.device, Purpose::Scan);
+        let mut visible: Vec<Record> = Vec::new();
         for hash in hashes {
-            'again: loop {
+            'retry: loop {
                 let mut of_hash: Vec<Record> = Vec::new();
                 for place in self.places(hash, at).0 {
-                    let Some(mut record) = self.meet(inner, &mut pages, place)? else {
-                        continue 'again;
+                    let Some(mut record) = self.fetch(inner, &mut pages, place)? else {
+                        continue 'retry;
                     };
                     if record.hash != hash {
-                        continue 'again;
+                        continue 'retry;
                     }
-                    if record.is_buried() {
+                    if record.is_tombstoned() {
                         break;
                     }
-                    // Those behind the first are older, and the payload of what is hidden may be gone:
-                    // a key that shares all 64 bits of its hash with another is not looked for there.
+                    // Later ones are older, and a hidden one may have lost its payload. A key that
+                    // shares all 64 bits of its hash with another is therefore not found there.
                     if !of_hash.is_empty() && record.payload.is_some() {
                         continue;
                     }
                     pages.load(&mut record, true)?;
-                    // The first of each key is its newest.
+                    // The first record of each key is its newest.
                     if of_hash.iter().all(|it| it.key != record.key) {
                         of_hash.push(record);
                     }
                 }
-                seen.append(&mut of_hash);
+                visible.append(&mut of_hash);
                 break;
             }
         }
-        seen.sort_by(|a, b| a.key.cmp(&b.key));
-        Ok(seen)
+        visible.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(visible)
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         let index = self.index();
         let entries = (index.entries.len() - index.free.len()) * size_of::<Entry>();
-        // A number and a hash; what the tree takes beyond that is not counted.
+        // A number and a hash per head; the overhead of the tree is not counted.
         let heads = index.heads.len() * 12;
         let mut memory = vec![("version map", entries as u64), ("version heads", heads as u64)];
         memory.extend(self.under.iter().map(|under| ("page map", under.memory_bytes())));
@@ -529,8 +540,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_cut_off_stays_so_as_long_as_it_is_there() {
-        let versions = Versions::new(1, 0, None);
+    fn cut_off_pages_stay_so_while_they_are_on_the_device() {
+        let versions = VersionMap::new(1, 0, None);
         versions.cut(3, 1, 2, &BTreeSet::from([3]));
         versions.cut(4, 9, 5, &BTreeSet::from([3, 4]));
         assert!(versions.is_cut_off(3, 2) && versions.is_cut_off(4, 9));
@@ -540,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_takes_twenty_bytes_and_lists_stay_in_order() {
+    fn entry_takes_20_bytes_and_versions_are_ordered() {
         assert_eq!(size_of::<Entry>(), 20);
         let mut index = Index::default();
         for timestamp in [5, 1, 9, 3, 7] {

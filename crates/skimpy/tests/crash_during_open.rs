@@ -1,7 +1,7 @@
-//! A process that ends while it opens a table, again and again, does not use up the device.
+//! Repeated crashes during open do not use up the device.
 //!
-//! Each opening writes a checkpoint and programs what was staged. If that took blocks that later openings
-//! do not fill, a device would be full after some dozens of such ends, with little on it.
+//! Each opening writes a checkpoint and programs the journaled batches. If that took blocks that
+//! later openings do not fill, some dozens of crashes would fill the device.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,11 +15,11 @@ use siltstone_skimpy::{Options, Skimpy};
 
 const KEYS: u32 = 400;
 const ROUNDS: u32 = 60;
-/// Openings of a round that end early.
-const ENDS: u32 = 6;
+/// Interrupted openings per round.
+const CRASHES: u32 = 6;
 
-fn open(vfs: &Faulty, mapping: &str, lanes: &str) -> Result<Skimpy> {
-    let map = [("capacity", "2MiB"), ("block", "8"), ("mapping", mapping), ("lanes", lanes)];
+fn open(vfs: &Faulty, mapping: &str, channels: &str) -> Result<Skimpy> {
+    let map = [("capacity", "2MiB"), ("block", "8"), ("mapping", mapping), ("channels", channels)];
     let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
     let env = Env::replayable(Arc::new(ManualClock::at(10_000)), 1);
     Skimpy::open(Arc::new(vfs.clone()), env, Options::from_map(&map).unwrap())
@@ -39,25 +39,29 @@ fn get(engine: &Skimpy, key: u32) -> Option<u32> {
 }
 
 #[test]
-fn device_stays_writable_after_hundreds_of_processes_that_end_early() {
+fn device_stays_writable_after_hundreds_of_crashes_during_open() {
     // `vftl`, a mapping for experiments, begins new blocks at each opening.
     for mapping in ["skimpy", "semel"] {
-        for lanes in ["1", "2"] {
+        for channels in ["1", "2"] {
             let mut vfs = Faulty::new(1);
             let mut newest: BTreeMap<u32, u32> = BTreeMap::new();
-            // The write that a process was at when it ended may be there or not.
+            // The write during which a process crashed may be present or not.
             let mut uncertain = None;
             for round in 0..ROUNDS {
-                let engine = open(&vfs, mapping, lanes).unwrap();
+                let engine = open(&vfs, mapping, channels).unwrap();
                 if let Some(key) =
                     uncertain.take().filter(|key| get(&engine, *key) == Some(round - 1))
                 {
                     newest.insert(key, round - 1);
                 }
                 for (key, value) in &newest {
-                    assert_eq!(get(&engine, *key), Some(*value), "{mapping} {lanes} {round} {key}");
+                    assert_eq!(
+                        get(&engine, *key),
+                        Some(*value),
+                        "{mapping} {channels} {round} {key}"
+                    );
                 }
-                // Most processes end in the middle of something, at the latest after these writes.
+                // Most processes crash during one of these writes, the others after them.
                 vfs.cut_power_at(u64::from(round * 37 % 400));
                 for i in 0..KEYS + round {
                     let key = (round * 7 + i) % KEYS;
@@ -68,14 +72,14 @@ fn device_stays_writable_after_hundreds_of_processes_that_end_early() {
                             drop(error);
                             break;
                         }
-                        Err(error) => panic!("{mapping} {lanes} {round} {key}: {error}"),
+                        Err(error) => panic!("{mapping} {channels} {round} {key}: {error}"),
                     }
                 }
                 drop(engine);
                 vfs = vfs.after_death(1);
-                for end in 0..ENDS {
-                    vfs.cut_power_at(u64::from(1 + (round * 5 + end * 3) % 37));
-                    drop(open(&vfs, mapping, lanes));
+                for crash in 0..CRASHES {
+                    vfs.cut_power_at(u64::from(1 + (round * 5 + crash * 3) % 37));
+                    drop(open(&vfs, mapping, channels));
                     vfs = vfs.after_death(1);
                 }
             }

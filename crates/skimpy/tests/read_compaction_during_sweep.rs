@@ -1,5 +1,5 @@
-//! A bucket may be collected for its readers' sake while the sweep reads it ahead: what was read of it leads nowhere
-//! then, and its blocks may be erased.
+//! Read compaction of a bucket during its readahead by the sweep: the locations read ahead are
+//! obsolete then, and their blocks may be erased.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,13 +16,13 @@ use siltstone_testkit::Dice;
 const KEYS: u64 = 240;
 
 #[test]
-fn who_is_collected_for_readers_is_not_followed_where_it_was() {
+fn bucket_relocated_by_read_compaction_is_dropped_from_the_sweep() {
     let map = [
         ("capacity", (4096 * 4 * 80).to_string()),
         ("block", "4".to_owned()),
         ("buckets", (KEYS / 8).to_string()),
         ("cache", "16".to_owned()),
-        ("tidy", "24".to_owned()),
+        ("read_compaction_after", "24".to_owned()),
     ];
     let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v)).into();
     for seed in 0..8 {
@@ -37,7 +37,7 @@ fn who_is_collected_for_readers_is_not_followed_where_it_was() {
         let engine = Skimpy::over(Arc::new(device), env, Options::from_map(&map).unwrap()).unwrap();
         let mut dice = Dice::of(seed, 1);
         let mut newest = [None; KEYS as usize];
-        // Clients that do not wait for each other: what one asks for is not there yet when the next comes.
+        // Independent clients: the reads of one are not complete when the next submits its request.
         let mut clients = [Duration::ZERO; 16];
         for number in 0..12_000u64 {
             let next = (0..clients.len()).min_by_key(|client| clients[*client]).unwrap();

@@ -1,18 +1,20 @@
-//! The mapping of SkimpyFTL: heads of buckets in memory, chains on flash, a translation cache.
+//! The mapping of SkimpyFTL: heads of buckets in memory, chains on flash, and a translation cache.
 //!
 //! ```text
-//!   heads    bucket ─▶ newest record of the bucket       4 bytes, and 1 for when it was collected
-//!   chain    record ─next─▶ record ─next─▶ …             on flash: the newest first, see `walk`
-//!   versions record ─prior─▶ the version of the key before it, or unknown: further down the chain
-//!   cache    key ─▶ its newest version; fronts           see `cache`
+//!   heads    bucket ─▶ newest record of the bucket       4 bytes, and 1 for its stamp
+//!   chain    record ─next─▶ record ─next─▶ …             on flash, newest first: `chain_iter`
+//!   versions record ─prior─▶ the previous version of the key, or unknown: further down the chain
+//!   cache    key ─▶ its newest version; chain heads      see `cache`
 //! ```
 //!
-//! A put goes to the front of its chain; its prior version is the cache's, else unknown. Where the cache knows
-//! what was put since a while, the chain leads past what that hides. Collecting a bucket (`collect`) writes what is wanted of it anew, the oldest first, all pointers known; of older
-//! versions the chain then has none: they are found from the newest of their key.
+//! A put is linked to the head of its chain. Its prior version is the cached one, else unknown.
+//! Where the cache has the chain head, the put links past the records that it hides. Collecting a
+//! bucket (`collect`) rewrites its live versions, the oldest first, with all pointers known. The
+//! new chain has the newest version of each key only; older ones are reached through prior
+//! pointers.
 //!
-//! Invariant: a version that may be asked for is in the chain, or a newer one of its key leads to it by
-//! prior pointers alone. Links lead within the bucket.
+//! Invariant: a readable version is in the chain, or a newer version of its key leads to it by
+//! prior pointers alone. Links stay within the bucket.
 //!
 //! Source: SkimpyFTL, sections 3.1 to 3.3.
 
@@ -25,76 +27,76 @@ use parking_lot::{Mutex, MutexGuard};
 use siltstone_engine::{Purpose, Result};
 use siltstone_structures::hash::hash64_seeded;
 
-use crate::cache::{Cache, Front, Id};
+use crate::cache::{Cache, ChainHead, Id};
 use crate::engine::Inner;
 use crate::keys;
 use crate::location::{self, Location, NONE, UNKNOWN};
 use crate::log::Writer;
-use crate::mapping::{Mapping, Swept};
+use crate::mapping::{Mapping, SweepResult};
 use crate::page::u32_at;
-use crate::pages::Pages;
-use crate::pending::{self, Pending, Placed};
-use crate::record::{self, Content, Detour, MOST_DETOURS, Record};
+use crate::page_reader::PageReader;
+use crate::record::{self, Content, MAX_SKIP_LINKS, Record, SkipLink};
 use crate::space::LogBlock;
+use crate::write_buffer::{self, Placement, WriteBuffer};
 
+mod chain_iter;
 mod collect;
-mod crowds;
-mod near;
+mod hot_channels;
+mod opportunistic;
 mod sweep;
-mod walk;
 
-use crowds::Crowds;
+use chain_iter::{ChainIter, LinkKind};
+use hot_channels::HotChannels;
 use sweep::Sweep;
-use walk::{Walk, Way};
 
-/// What finding a key on a crowded channel counts as, in pages read beyond the first: about what stands in line
+/// The charge for finding a key on a hot channel, in page reads: about the length of the queue
 /// there.
-const CROWDED: u64 = 4;
+const HOT_CHANNEL_CHARGE: u64 = 4;
 
-/// The mapping.
+/// SkimpyFTL's mapping.
 pub(crate) struct Chains {
     buckets: u32,
     index: Mutex<Index>,
-    /// Asked for under the writer's lock alone.
+    /// Used under the writer lock only.
     sweep: Mutex<Sweep>,
-    /// Pages of the log for one step of the stamps.
+    /// Pages of the log per step of the stamps.
     granule: u64,
-    /// A bucket that is to be collected for its readers' sake, and 1.
-    long: AtomicU64,
-    /// Pages that lookups have read beyond the first, and what counts as such, and nothing was collected for yet.
-    owed: AtomicU64,
-    tidy: u64,
-    together: usize,
-    crowds: Crowds,
-    /// Under which keys have fingerprints, so that nobody can make two that share one.
+    /// The bucket that is due for read compaction, plus 1; 0 if none is.
+    due_bucket: AtomicU64,
+    /// Extra page reads of lookups that have not triggered a collection yet, charges included.
+    charged_pages: AtomicU64,
+    read_compaction_after: u64,
+    accumulated_pages: usize,
+    hot_channels: HotChannels,
+    /// Seeds the fingerprints of keys, so that nobody can construct two with the same one.
     secret: u64,
     hits: AtomicU64,
     misses: AtomicU64,
     collected: AtomicU64,
     copied: AtomicU64,
     dropped: AtomicU64,
-    /// Pages that lookups have read beyond their first.
-    chased: AtomicU64,
-    /// Lookups that found their key on a crowded channel.
-    crowded: AtomicU64,
-    /// Buckets that were collected for readers' sake, and the pages read for it.
-    tidied: AtomicU64,
-    tidied_pages: AtomicU64,
+    /// Page reads of lookups beyond their first.
+    extra_pages: AtomicU64,
+    /// Lookups that found their key on a hot channel.
+    hot_lookups: AtomicU64,
+    /// Buckets collected by read compaction, and the pages read for it.
+    read_compactions: AtomicU64,
+    read_compaction_pages: AtomicU64,
 }
 
 struct Index {
     heads: Vec<Location>,
-    /// When each bucket was collected last, in granules of the log, modulo 256.
+    /// When each bucket was last collected, in granules of the log, modulo 256.
     stamps: Vec<u8>,
-    /// Buckets that are not empty, by their stamp.
+    /// The number of non-empty buckets by stamp.
     of_stamp: Vec<u32>,
-    /// Where the sweep goes on.
+    /// The bucket at which the sweep continues.
     sweep: u32,
     cache: Cache,
 }
 
 impl Index {
-    /// Sets a bucket's head and when it was collected.
+    /// Sets the head and the stamp of a bucket.
     fn set(&mut self, bucket: u32, head: Location, stamp: u8) {
         let bucket = bucket as usize;
         if self.heads[bucket] != NONE {
@@ -106,8 +108,8 @@ impl Index {
         }
     }
 
-    /// The bucket has a new head, and pages from this stamp on. One that was empty begins there: an older
-    /// stamp would come round to seem newer.
+    /// Sets a new head. An empty bucket gets this stamp, because its old one could wrap around and
+    /// seem newer.
     fn put(&mut self, bucket: u32, head: Location, stamp: u8) {
         let stamp = match self.heads[bucket as usize] {
             NONE => stamp,
@@ -116,8 +118,9 @@ impl Index {
         self.set(bucket, head, stamp);
     }
 
-    /// The same in replay. What was pending lies in the log behind payloads that were written after it, and
-    /// replay meets it first: then the bucket has pages of before what it seems to have.
+    /// As [`put`](Self::put), in replay. Pending records lie in the log behind payload pages that
+    /// were written after them, so replay may see a later stamp first; the bucket then gets the
+    /// earlier one.
     fn replay(&mut self, bucket: u32, head: Location, stamp: u8) {
         self.put(bucket, head, stamp);
         if is_behind(stamp, self.stamps[bucket as usize]) {
@@ -126,25 +129,26 @@ impl Index {
     }
 }
 
-/// Whether a stamp is of pages before those of another, modulo 256.
+/// Whether a stamp is before another one, modulo 256.
 fn is_behind(stamp: u8, other: u8) -> bool {
     (1..128).contains(&other.wrapping_sub(stamp))
 }
 
-/// A record on the way down a chain, or the news that it has moved meanwhile.
-enum Met {
+/// A record of a chain.
+enum Fetched {
     Record(Arc<Record>),
+    /// The record has moved since its location was read.
     Moved,
 }
 
 impl Chains {
-    /// A mapping of nothing, for a device whose log is at most so many pages long.
+    /// An empty mapping for a device whose log has up to `log_pages` pages.
     pub(crate) fn new(
         buckets: u32,
         cache_keys: u64,
         log_pages: u64,
-        tidy: u64,
-        lanes: u32,
+        read_compaction_after: u64,
+        channels: u32,
     ) -> Self {
         let index = Index {
             heads: vec![NONE; buckets as usize],
@@ -157,23 +161,23 @@ impl Chains {
             buckets,
             index: Mutex::new(index),
             sweep: Mutex::default(),
-            // A window of 128 granules covers all pages that the device can have.
+            // Half of the 256 stamps cover all pages of the device.
             granule: log_pages.div_ceil(100).max(1),
-            long: AtomicU64::new(0),
-            owed: AtomicU64::new(0),
-            tidy,
-            together: pending::together(log_pages),
-            crowds: Crowds::new(lanes),
+            due_bucket: AtomicU64::new(0),
+            charged_pages: AtomicU64::new(0),
+            read_compaction_after,
+            accumulated_pages: write_buffer::accumulated_pages(log_pages),
+            hot_channels: HotChannels::new(channels),
             secret: RandomState::new().hash_one(0),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             collected: AtomicU64::new(0),
             copied: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
-            chased: AtomicU64::new(0),
-            crowded: AtomicU64::new(0),
-            tidied: AtomicU64::new(0),
-            tidied_pages: AtomicU64::new(0),
+            extra_pages: AtomicU64::new(0),
+            hot_lookups: AtomicU64::new(0),
+            read_compactions: AtomicU64::new(0),
+            read_compaction_pages: AtomicU64::new(0),
         }
     }
 
@@ -197,115 +201,129 @@ impl Chains {
         self.index.lock()
     }
 
-    /// The record at a place.
-    fn meet(&self, inner: &Inner, pages: &mut Pages<'_>, at: Location, bucket: u32) -> Result<Met> {
+    /// The record at a location of a bucket.
+    fn fetch(
+        &self,
+        inner: &Inner,
+        pages: &mut PageReader<'_>,
+        at: Location,
+        bucket: u32,
+    ) -> Result<Fetched> {
         if location::is_pending(at) {
-            let pending = inner.pending.get(at);
-            // A number may have come round to another's record.
-            let ours = pending.filter(|record| self.bucket(record.hash) == bucket);
-            return Ok(ours.map_or(Met::Moved, Met::Record));
+            let pending = inner.buffer.get(at);
+            // The number may have been reused for a record of another bucket.
+            let of_bucket = pending.filter(|record| self.bucket(record.hash) == bucket);
+            return Ok(of_bucket.map_or(Fetched::Moved, Fetched::Record));
         }
         let record = pages.record(at)?;
         if matches!(record.content, Content::EmptyBucket(_)) || self.bucket(record.hash) != bucket {
             let page = inner.device.slots.page(at);
-            return Err(inner.device.corrupt(page, "a chain leads to another bucket's record"));
+            return Err(inner.device.corrupt(page, "a chain links to a record of another bucket"));
         }
-        Ok(Met::Record(Arc::new(record)))
+        Ok(Fetched::Record(Arc::new(record)))
     }
 
-    /// Charges a bucket with pages that a lookup has read beyond the first, or as if it had. When buckets owe
-    /// together what collecting one costs, the one that was charged last is to be collected: as likely each as it
-    /// was charged.
-    fn charge(&self, bucket: u32, pages: u64) {
-        if self.tidy == 0 || pages == 0 {
+    /// Charges a bucket with extra page reads of a lookup. When the charges of all buckets reach
+    /// the cost of a collection, the bucket charged last is due: so the probability is in
+    /// proportion to the charge.
+    fn charge_lookup(&self, bucket: u32, pages: u64) {
+        if self.read_compaction_after == 0 || pages == 0 {
             return;
         }
-        let owed = self.owed.fetch_add(pages, Relaxed) + pages;
-        // If somebody else charges meanwhile it is due the next time.
-        let paid = |owed| self.owed.compare_exchange(owed, owed - self.tidy, Relaxed, Relaxed);
-        if owed >= self.tidy && paid(owed).is_ok() {
-            self.long.store(u64::from(bucket) + 1, Relaxed);
+        let charged = self.charged_pages.fetch_add(pages, Relaxed) + pages;
+        // Lost against a concurrent charge: due with the next one.
+        let settle = |charged| {
+            self.charged_pages.compare_exchange(
+                charged,
+                charged - self.read_compaction_after,
+                Relaxed,
+                Relaxed,
+            )
+        };
+        if charged >= self.read_compaction_after && settle(charged).is_ok() {
+            self.due_bucket.store(u64::from(bucket) + 1, Relaxed);
         }
     }
 
-    /// Looks for the key once; `None` if the chain moved underfoot.
-    fn look(&self, inner: &Inner, search: &mut Search<'_, '_>) -> Result<Option<Found>> {
+    /// Searches once; `None` if the chain moved during the search.
+    fn try_find(&self, inner: &Inner, search: &mut Search<'_, '_>) -> Result<Option<Found>> {
         let Search { key, hash, id, at, .. } = *search;
         let (head, cached, base) = {
             let mut index = self.index();
             let head = index.heads[id.bucket as usize];
             (head, index.cache.get(id), index.cache.base(id.bucket, head))
         };
-        let mut met_younger = false;
+        let mut saw_younger = false;
         let mut newest = None;
-        // A key that is not in the cache is not in the front.
+        // A key that is not cached is not in the cached chain head.
         let from = if cached.is_some() { head } else { base.unwrap_or(head) };
-        let mut walk = Walk::from(from, Some(record::tag(hash)));
-        let (mut place, mut way) = match cached {
-            Some(place) => (place, Way::Cached),
-            None => walk.step(),
+        let mut iter = ChainIter::from(from, Some(record::tag(hash)));
+        let (mut place, mut link) = match cached {
+            Some(place) => (place, LinkKind::Cached),
+            None => iter.next_link(),
         };
         let found = loop {
             if place == NONE {
                 break None;
             }
-            let Met::Record(record) = self.meet(inner, &mut search.pages, place, id.bucket)? else {
+            let Fetched::Record(record) = self.fetch(inner, &mut search.pages, place, id.bucket)?
+            else {
                 return Ok(None);
             };
-            if way == Way::Chain {
-                walk.follow(&record);
+            if link == LinkKind::Chain {
+                iter.follow(&record);
             }
             let Some(record) = search.matches(record, hash, key)? else {
-                // Another's record: where a hint misled, the way on is the chain's.
-                (place, way) = walk.step();
+                // Another key's record, by a false match of a tag: continue along the chain.
+                (place, link) = iter.next_link();
                 continue;
             };
-            newest.get_or_insert((place, way));
+            newest.get_or_insert((place, link));
             if record.timestamp <= at {
                 break Some(record);
             }
-            met_younger = true;
-            walk.follow(&record);
-            (place, way) = match record.prior() {
-                NONE => (NONE, Way::Chain),
-                UNKNOWN => walk.step(),
-                prior => (prior, Way::Prior),
+            saw_younger = true;
+            iter.follow(&record);
+            (place, link) = match record.prior() {
+                NONE => (NONE, LinkKind::Chain),
+                UNKNOWN => iter.next_link(),
+                prior => (prior, LinkKind::Prior),
             };
         };
         search.newest = newest.map(|(place, _)| place);
         match newest {
-            Some((_, Way::Cached)) => self.hits.fetch_add(1, Relaxed),
+            Some((_, LinkKind::Cached)) => self.hits.fetch_add(1, Relaxed),
             _ => self.misses.fetch_add(1, Relaxed),
         };
-        if let Some((place, Way::Chain | Way::Detour)) = newest
-            && location::is_placed(place)
+        if let Some((place, LinkKind::Chain | LinkKind::Skip)) = newest
+            && location::is_programmed(place)
         {
             let mut index = self.index();
-            // Unless a newer version may have come since.
+            // Only if no newer version can have been published since.
             if index.heads[id.bucket as usize] == head {
                 index.cache.put(id, place);
             }
         }
-        Ok(Some((found, met_younger)))
+        Ok(Some((found, saw_younger)))
     }
 }
 
-/// The record and whether a younger one was met.
+/// The record, and whether a younger version was seen.
 type Found = (Option<Arc<Record>>, bool);
 
-/// One key, asked for at one moment.
+/// A lookup of one key at one timestamp.
 struct Search<'i, 'k> {
     key: &'k [u8],
     hash: u64,
     id: Id,
     at: u64,
-    /// Where the newest version was found.
+    /// The location of the newest version.
     newest: Option<Location>,
-    pages: Pages<'i>,
+    pages: PageReader<'i>,
 }
 
 impl Search<'_, '_> {
-    /// The record if it is the key's.
+    /// The record if it is of the key.
     fn matches(
         &mut self,
         record: Arc<Record>,
@@ -318,7 +336,7 @@ impl Search<'_, '_> {
         let record = match record.key.is_empty() {
             false => record,
             true => {
-                // Fresh from its page, so it is nobody else's.
+                // Just decoded from its page, so it is not shared.
                 let mut own = Arc::try_unwrap(record).map_err(|_| {
                     siltstone_engine::Error::Invalid("a record without a key is shared".into())
                 })?;
@@ -330,13 +348,13 @@ impl Search<'_, '_> {
     }
 }
 
-/// A copy of a record that others may hold.
-pub(crate) fn own(record: &Record) -> Record {
+/// A copy of a record that may be shared.
+pub(crate) fn copy_of(record: &Record) -> Record {
     let copy = Record {
         expires_at: record.expires_at,
         payload: record.payload.clone(),
         marks: record.marks,
-        detours: record.detours.iter().map(|it| Detour::new(it.tag, it.at())).collect(),
+        skip_links: record.skip_links.iter().map(|it| SkipLink::new(it.tag, it.at())).collect(),
         ..Record::new(record.timestamp, record.hash, record.key.clone(), record.content.clone())
     };
     copy.link(record.next(), record.prior());
@@ -344,7 +362,7 @@ pub(crate) fn own(record: &Record) -> Record {
 }
 
 impl Mapping for Chains {
-    fn link(&self, records: &mut [(Location, Record)], most_bytes: usize) {
+    fn link(&self, records: &mut [(Location, Record)], max_bytes: usize) {
         let mut index = self.index();
         let mut fresh: HashMap<u32, Location> = HashMap::new();
         for (at, record) in records {
@@ -356,35 +374,35 @@ impl Mapping for Chains {
                 (_, Some(cached)) => cached,
                 (_, None) => UNKNOWN,
             };
-            let front = match before {
-                None => index.cache.front(id, head),
+            let chain_head = match before {
+                None => index.cache.chain_head(id, head),
                 Some(_) => None,
             };
-            let room = most_bytes - record.encoded_bytes();
-            let fits = |front: &Front| {
-                let count = front.members.len();
-                count <= MOST_DETOURS && record::detours_bytes(count) <= room
+            let room = max_bytes - record.encoded_bytes();
+            let fits = |chain_head: &ChainHead| {
+                let count = chain_head.members.len();
+                count <= MAX_SKIP_LINKS && record::skip_links_bytes(count) <= room
             };
-            match front.filter(fits) {
-                Some(Front { members, base }) => {
+            match chain_head.filter(fits) {
+                Some(ChainHead { members, base }) => {
                     record.link(base, prior);
-                    let detour = |(at, tag)| Detour::new(tag, at);
-                    record.detours = members.into_iter().map(detour).collect();
+                    let skip_link = |(at, tag)| SkipLink::new(tag, at);
+                    record.skip_links = members.into_iter().map(skip_link).collect();
                 }
                 None => record.link(head, prior),
             }
         }
     }
 
-    fn together(&self) -> usize {
-        self.together
+    fn accumulated_pages(&self) -> usize {
+        self.accumulated_pages
     }
 
-    fn settle(&self, pending: &Pending, number: u64) -> bool {
+    fn pack_accumulated(&self, buffer: &WriteBuffer, number: u64) -> bool {
         let (index, newest) = (self.index(), self.stamp(number));
-        pending.settle(|record| {
+        buffer.pack_accumulated(|record| {
             let bucket = self.bucket(record.hash);
-            // The sweep goes from the oldest stamp to the newest, and among those of one by their numbers.
+            // The order of the sweep: by stamp from the oldest to the newest, then by bucket.
             (index.stamps[bucket as usize].wrapping_sub(newest).wrapping_sub(1), bucket)
         })
     }
@@ -394,23 +412,23 @@ impl Mapping for Chains {
         for (at, record) in records {
             let id = self.id_of(record);
             index.put(id.bucket, *at, self.stamp(number));
-            index.cache.publish(id, *at, record.next(), !record.detours.is_empty());
+            index.cache.publish(id, *at, record.next(), !record.skip_links.is_empty());
         }
     }
 
-    fn placed(&self, records: &[Arc<Record>], placed: &Placed) {
+    fn on_programmed(&self, records: &[Arc<Record>], placement: &Placement) {
         let mut index = self.index();
         for (slot, record) in records.iter().enumerate() {
             if matches!(record.content, Content::EmptyBucket(_)) {
                 continue;
             }
             let bucket = self.bucket(record.hash);
-            let from = placed.from[slot];
-            let to = placed.base + slot as u32;
+            let from = placement.from[slot];
+            let to = placement.base + slot as u32;
             if index.heads[bucket as usize] == from {
                 index.heads[bucket as usize] = to;
             }
-            index.cache.placed(bucket, from, to);
+            index.cache.update_pending(bucket, from, to);
         }
     }
 
@@ -422,23 +440,23 @@ impl Mapping for Chains {
         purpose: Purpose,
     ) -> Result<(Option<Record>, bool)> {
         let hash = keys::hash(key);
-        let pages = Pages::new(&inner.device, purpose);
+        let pages = PageReader::new(&inner.device, purpose);
         let bucket = self.bucket(hash);
         let mut search = Search { key, hash, id: self.id(hash, key), at, newest: None, pages };
         let _pin = inner.pins.enter();
         loop {
-            let Some((found, met_younger)) = self.look(inner, &mut search)? else { continue };
+            let Some((found, saw_younger)) = self.try_find(inner, &mut search)? else { continue };
             let further = search.pages.read.saturating_sub(1);
-            self.chased.fetch_add(further, Relaxed);
+            self.extra_pages.fetch_add(further, Relaxed);
             let block = |at| inner.device.geometry.block_of(inner.device.slots.page(at));
-            let at = search.newest.filter(|at| location::is_placed(*at));
-            let is_crowded = at.is_some_and(|at| self.crowds.note(block(at), bucket));
-            self.crowded.fetch_add(u64::from(is_crowded), Relaxed);
-            self.charge(bucket, further + if is_crowded { CROWDED } else { 0 });
-            let Some(found) = found else { return Ok((None, met_younger)) };
-            let mut record = Arc::try_unwrap(found).unwrap_or_else(|shared| own(&shared));
+            let at = search.newest.filter(|at| location::is_programmed(*at));
+            let is_hot = at.is_some_and(|at| self.hot_channels.record_lookup(block(at), bucket));
+            self.hot_lookups.fetch_add(u64::from(is_hot), Relaxed);
+            self.charge_lookup(bucket, further + if is_hot { HOT_CHANNEL_CHARGE } else { 0 });
+            let Some(found) = found else { return Ok((None, saw_younger)) };
+            let mut record = Arc::try_unwrap(found).unwrap_or_else(|shared| copy_of(&shared));
             search.pages.load(&mut record, true)?;
-            return Ok((Some(record), met_younger));
+            return Ok((Some(record), saw_younger));
         }
     }
 
@@ -448,33 +466,33 @@ impl Mapping for Chains {
         writer: &mut Writer,
         tail: LogBlock,
         slack: i64,
-    ) -> Result<Swept> {
-        self.sweep_some(inner, writer, tail, slack)
+    ) -> Result<SweepResult> {
+        self.sweep_step(inner, writer, tail, slack)
     }
 
     fn pace(&self, free: f64, wanted: f64) -> f64 {
-        // Later the first sweep would have to remap everything at once.
+        // A later start would leave the first sweep too little time.
         if free > wanted.max(0.5) { 0.0 } else { 1.0 }
     }
 
-    fn most_steps(&self, pages: u64) -> u64 {
+    fn max_steps_of(&self, pages: u64) -> u64 {
         pages
     }
 
-    fn is_untidy(&self) -> bool {
-        self.long.load(Relaxed) > 0
+    fn needs_read_compaction(&self) -> bool {
+        self.due_bucket.load(Relaxed) > 0
     }
 
-    fn tidy(&self, inner: &Inner, writer: &mut Writer) -> Result<()> {
-        match self.long.swap(0, Relaxed) {
+    fn read_compaction(&self, inner: &Inner, writer: &mut Writer) -> Result<()> {
+        match self.due_bucket.swap(0, Relaxed) {
             0 => Ok(()),
             bucket => {
                 let bucket = (bucket - 1) as u32;
                 self.sweep.lock().forget(bucket);
-                let mut pages = Pages::new(&inner.device, Purpose::Compaction);
+                let mut pages = PageReader::new(&inner.device, Purpose::Compaction);
                 let collected = self.collect_bucket(inner, writer, &mut pages, bucket);
-                self.tidied.fetch_add(1, Relaxed);
-                self.tidied_pages.fetch_add(pages.read, Relaxed);
+                self.read_compactions.fetch_add(1, Relaxed);
+                self.read_compaction_pages.fetch_add(pages.read, Relaxed);
                 collected
             }
         }
@@ -482,7 +500,7 @@ impl Mapping for Chains {
 
     fn replay(&self, records: Vec<(Location, Record)>, number: u64) {
         let mut index = self.index();
-        // What collection has remapped was pending for a while; it knows itself since when.
+        // Relocated records were pending for a while; the first of them states since when.
         let since = records.first().map_or(0, |(_, first)| first.since);
         for (at, record) in records {
             let (bucket, head) = match record.content {
@@ -490,7 +508,7 @@ impl Mapping for Chains {
                 Content::EmptyBucket(_) => continue,
                 _ => (self.bucket(record.hash), at),
             };
-            match record.is_marked(record::REMAPPED) {
+            match record.is_marked(record::RELOCATED) {
                 true => index.set(bucket, head, self.stamp(since)),
                 false => index.replay(bucket, head, self.stamp(number)),
             }
@@ -528,7 +546,7 @@ impl Mapping for Chains {
 
     fn step(&self, inner: &Inner, step: u64, at: u64) -> Result<Vec<Record>> {
         let _pin = inner.pins.enter();
-        self.seen(inner, step as u32, at)
+        self.visible(inner, step as u32, at)
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
@@ -548,10 +566,10 @@ impl Mapping for Chains {
             ("translation_cache_hits", get(&self.hits)),
             ("translation_cache_misses", get(&self.misses)),
             ("buckets_collected", get(&self.collected)),
-            ("buckets_collected_for_readers", get(&self.tidied)),
-            ("pages_read_for_readers", get(&self.tidied_pages)),
-            ("pages_read_beyond_first", get(&self.chased)),
-            ("lookups_on_crowded_channels", get(&self.crowded)),
+            ("buckets_collected_for_readers", get(&self.read_compactions)),
+            ("pages_read_for_readers", get(&self.read_compaction_pages)),
+            ("pages_read_beyond_first", get(&self.extra_pages)),
+            ("lookups_on_crowded_channels", get(&self.hot_lookups)),
             ("versions_remapped", get(&self.copied)),
             ("versions_discarded", get(&self.dropped)),
         ]

@@ -1,10 +1,11 @@
-//! Power cuts of the flash device itself: torn pages, blocks half erased, channels that got differently far.
+//! Power cuts of the flash device: torn pages, half-erased blocks, channels with different
+//! progress.
 //!
-//! The kit cuts the power of the file that a device lies in; here the device has channels and latencies, and
-//! what is in flight is torn as raw flash tears it. There is no packing buffer's keeper: what was not
-//! synced may be gone, and what is there is a prefix.
+//! The conformance kit cuts the power of the device's file. Here the device has channels and
+//! latencies, and requests in flight are torn as on raw flash. There is no journal: writes that
+//! were not synced may be lost, and the rest is a prefix.
 //!
-//! `SILTSTONE_POWER_CUTS` says how many cuts there are (400 by default).
+//! `SILTSTONE_POWER_CUTS` sets the number of cuts (400 by default).
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,14 +21,14 @@ use siltstone_testkit::Dice;
 const MAPPINGS: [&str; 3] = ["skimpy", "semel", "vftl"];
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn options(mapping: &str, lanes: u32) -> Options {
+fn options(mapping: &str, channels: u32) -> Options {
     let map = [
         ("capacity", "1MiB".to_owned()),
         ("block", "2".to_owned()),
         ("buckets", "4".to_owned()),
-        ("free", "0.7".to_owned()),
+        ("reserved_space", "0.7".to_owned()),
         ("mapping", mapping.to_owned()),
-        ("lanes", lanes.to_string()),
+        ("channels", channels.to_string()),
     ];
     let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v)).into();
     Options::from_map(&map).unwrap()
@@ -51,10 +52,10 @@ fn contents(engine: &Skimpy) -> Result<State, Error> {
     Ok(state)
 }
 
-/// Writes batches until power goes off; the states after each, and how many were synced. Those that are
-/// seldom synced wait for one another and are sorted.
-fn live(engine: &Skimpy, dice: &mut Dice, states: &mut Vec<State>) -> usize {
-    let (batches, most, each_synced) = match dice.one_in(2) {
+/// Writes batches until power is cut; records the state after each. Returns the number of synced
+/// ones. Batches that are seldom synced accumulate and are sorted.
+fn write_until_power_cut(engine: &Skimpy, dice: &mut Dice, states: &mut Vec<State>) -> usize {
+    let (batches, max_operations, sync_interval) = match dice.one_in(2) {
         true => (60, 5, 4),
         false => (160, 2, 50),
     };
@@ -62,7 +63,7 @@ fn live(engine: &Skimpy, dice: &mut Dice, states: &mut Vec<State>) -> usize {
     for _ in 0..batches {
         let mut batch = WriteBatch::new();
         let mut state = states.last().unwrap().clone();
-        for _ in 0..1 + dice.index(most) {
+        for _ in 0..1 + dice.index(max_operations) {
             let key = vec![b'k', dice.below(9) as u8];
             if dice.one_in(5) {
                 batch.delete(&key);
@@ -74,7 +75,7 @@ fn live(engine: &Skimpy, dice: &mut Dice, states: &mut Vec<State>) -> usize {
                 state.insert(key, value);
             }
         }
-        let is_synced = dice.one_in(each_synced);
+        let is_synced = dice.one_in(sync_interval);
         let durability = if is_synced { Durability::Synced } else { Durability::Buffered };
         states.push(state);
         if engine.write(&batch, durability).is_err() {
@@ -88,14 +89,14 @@ fn live(engine: &Skimpy, dice: &mut Dice, states: &mut Vec<State>) -> usize {
 }
 
 #[test]
-fn what_was_synced_is_there_and_batches_are_whole() {
+fn synced_batches_survive_power_cuts_and_batches_are_atomic() {
     let cuts = std::env::var("SILTSTONE_POWER_CUTS").map_or(400, |text| text.parse().unwrap());
     let only = std::env::var("SILTSTONE_SEED").ok().map(|text| text.parse::<u64>().unwrap());
     for seed in only.map_or(0..cuts, |seed| seed..seed + 1) {
         let mapping = MAPPINGS[(seed % 3) as usize];
-        let lanes = 1 + (seed / 3 % 3) as u32;
-        let options = options(mapping, lanes);
-        // Power may go off while reading, too: a read makes long chains shorter.
+        let channels = 1 + (seed / 3 % 3) as u32;
+        let options = options(mapping, channels);
+        // Power may also be cut during a read, because a read may trigger a collection.
         let read = |engine: &Skimpy, device: &Emulator| match contents(engine) {
             Ok(found) => Some(found),
             Err(_) if device.power_is_off() => None,
@@ -104,7 +105,7 @@ fn what_was_synced_is_there_and_batches_are_whole() {
         let mut dice = Dice::of(seed, 78);
         let mut device = Arc::new(Emulator::in_memory(FlashOptions {
             geometry: Geometry::new(4096, 2, 128).unwrap(),
-            timing: Timing { channels: lanes, ..Timing::PAPER },
+            timing: Timing { channels, ..Timing::PAPER },
             clock: Arc::new(VirtualTime::start()),
             endurance: u64::MAX,
         }));
@@ -116,11 +117,11 @@ fn what_was_synced_is_there_and_batches_are_whole() {
             let found = opened.as_ref().and_then(|engine| read(engine, &device));
             if let (Some(engine), Some(found)) = (opened, found) {
                 let at = states.iter().rposition(|state| *state == found);
-                let at = at.unwrap_or_else(|| panic!("seed {seed} {mapping}: no state of all"));
+                let at = at.unwrap_or_else(|| panic!("seed {seed} {mapping}: unknown state"));
                 assert!(at >= floor, "seed {seed} {mapping}: {at} of {floor} batches");
                 states.truncate(at + 1);
                 floor = at;
-                floor = floor.max(live(&engine, &mut dice, &mut states));
+                floor = floor.max(write_until_power_cut(&engine, &mut dice, &mut states));
                 drop(engine);
             }
             device.cut_power();

@@ -1,7 +1,7 @@
-//! The first collection comes in time: a device that was filled once has room for what is put from then on.
+//! The pace of collection: a full device has room for further writes in time.
 //!
-//! Before the first sweep all buckets begin in the same pages of the log, and nothing can be given back until most
-//! of them were remapped: with few keys a bucket, and with many.
+//! Before the first sweep all buckets begin in the same pages of the log, and no block can be freed
+//! until most of them were relocated: with few keys per bucket, and with many.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,12 +18,12 @@ use siltstone_vfs::Ram;
 const KEYS: u64 = 40_000;
 const VALUE_BYTES: usize = 440;
 
-fn open(keys_a_bucket: u64, lanes: u32) -> Skimpy {
+fn open(keys_per_bucket: u64, channels: u32) -> Skimpy {
     let map = [
         ("capacity", format!("{}", KEYS * 512 * 335 / 100)),
-        ("buckets", (KEYS / keys_a_bucket).to_string()),
-        ("lanes", lanes.to_string()),
-        ("free", "0.1".to_owned()),
+        ("buckets", (KEYS / keys_per_bucket).to_string()),
+        ("channels", channels.to_string()),
+        ("reserved_space", "0.1".to_owned()),
     ];
     let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v)).into();
     let env = Env::replayable(Arc::new(ManualClock::at(10_000)), 1);
@@ -39,24 +39,24 @@ fn put(engine: &Skimpy, key: u64, number: u64) {
 }
 
 #[test]
-fn a_device_that_was_filled_once_is_written_on_whatever_the_keys_a_bucket() {
-    for keys_a_bucket in [1, 2, 40] {
-        let engine = open(keys_a_bucket, 16);
+fn full_device_stays_writable_for_any_number_of_keys_per_bucket() {
+    for keys_per_bucket in [1, 2, 40] {
+        let engine = open(keys_per_bucket, 16);
         let mut newest: Vec<u64> = (0..KEYS).collect();
         (0..KEYS).for_each(|key| put(&engine, key, key));
-        let mut dice = Dice::of(keys_a_bucket, 5);
-        let mut least_free = u64::MAX;
+        let mut dice = Dice::of(keys_per_bucket, 5);
+        let mut min_free = u64::MAX;
         for number in KEYS..5 * KEYS {
-            // Ever fewer keys are put ever more often.
+            // Skewed: fewer keys get more writes.
             let key = dice.below(KEYS) >> dice.below(16);
             put(&engine, key, number);
             newest[key as usize] = number;
             if number % 64 == 0 {
-                least_free = least_free.min(engine.stats().counters["blocks_free"]);
+                min_free = min_free.min(engine.stats().counters["blocks_free"]);
             }
         }
-        // The lanes' blocks, and more: nobody waits for a block to be given back.
-        assert!(least_free >= 16, "{keys_a_bucket} keys a bucket: {least_free} blocks free");
+        // More than the open blocks of the channels: no write waits for a block to be freed.
+        assert!(min_free >= 16, "{keys_per_bucket} keys per bucket: {min_free} blocks free");
         for key in (0..KEYS).step_by(7) {
             let found = engine.get(&key.to_be_bytes()).unwrap().unwrap();
             assert_eq!(found.value[..8], newest[key as usize].to_le_bytes());
@@ -64,9 +64,9 @@ fn a_device_that_was_filled_once_is_written_on_whatever_the_keys_a_bucket() {
     }
 }
 
-/// Every step of a sweep is due: a table is not remapped oftener than its oldest pages ask for.
+/// Buckets are not relocated more often than the oldest pages of the log require.
 #[test]
-fn a_bucket_is_remapped_once_while_the_log_goes_round() {
+fn bucket_is_relocated_once_per_pass_of_the_log() {
     let engine = open(5, 4);
     (0..KEYS).for_each(|key| put(&engine, key, key));
     let mut dice = Dice::of(1, 6);
@@ -81,20 +81,21 @@ fn a_bucket_is_remapped_once_while_the_log_goes_round() {
     };
     run(KEYS, 4 * KEYS);
     let (sweeps, pages, reads) = run(5 * KEYS, 2 * KEYS);
-    // 8.7; 20.0 if no records are held, 18.6 if hidden ones are held as well.
-    assert!(reads < 10.0, "{reads:.1} pages read for a bucket");
+    // 8.7; 20.0 without cached records, 18.6 if hidden ones are cached as well.
+    assert!(reads < 10.0, "{reads:.1} pages read per bucket");
     let kept = engine.stats().memory["pages of collection"];
-    assert!((4096..=2 * 128 * 4096).contains(&kept), "collection keeps {kept} bytes of pages");
-    // A round takes some nine tenths of the device: the rest is kept free, open, given up, or a checkpoint's.
+    assert!((4096..=2 * 128 * 4096).contains(&kept), "collection caches {kept} bytes of pages");
+    // A pass takes about nine tenths of the device: the rest is free, open, retired, or
+    // checkpoints.
     let rounds = pages / (KEYS as f64 * 3.35 / 8.0);
-    assert!(sweeps < 1.35 * rounds, "{sweeps:.2} sweeps in {rounds:.2} rounds");
+    assert!(sweeps < 1.35 * rounds, "{sweeps:.2} sweeps in {rounds:.2} passes");
 }
 
-/// Few buckets on a large device: remapping one copies more than the pace asks for, and copies are pages that ask for
-/// more.
+/// Few buckets on a large device: relocating one copies more than the pace requires, and copies are
+/// log pages that make more copies due.
 #[test]
-fn copies_do_not_fill_a_device_that_is_all_but_empty() {
-    let map = [("capacity", "16MiB"), ("block", "4"), ("buckets", "2"), ("free", "0.9")];
+fn copies_do_not_fill_a_nearly_empty_device() {
+    let map = [("capacity", "16MiB"), ("block", "4"), ("buckets", "2"), ("reserved_space", "0.9")];
     let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
     let clock = Arc::new(ManualClock::at(10_000));
     let env = Env::replayable(clock, 1);
@@ -106,10 +107,11 @@ fn copies_do_not_fill_a_device_that_is_all_but_empty() {
     assert!(engine.stats().counters["blocks_free"] > 100);
 }
 
-/// Opening learns how far each block of the log goes: else the tail would wait for buckets that have nothing there.
+/// Opening determines the last page of each block; else the tail would wait for buckets without
+/// pages there.
 #[test]
-fn a_table_that_is_opened_often_gives_space_back() {
-    let map = [("capacity", "16MiB"), ("block", "4"), ("buckets", "8"), ("free", "0.9")];
+fn table_that_is_reopened_often_frees_space() {
+    let map = [("capacity", "16MiB"), ("block", "4"), ("buckets", "8"), ("reserved_space", "0.9")];
     let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
     let vfs = Arc::new(Ram::new());
     let mut free = 0;

@@ -1,4 +1,4 @@
-//! Hot keys that chance has put on one channel are moved apart, for the sake of those who read them.
+//! Hot keys that happen to be on one channel are relocated to others.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,8 +11,8 @@ use siltstone_runtime::Env;
 use siltstone_skimpy::flash::{DeviceClock, Emulator, FlashOptions, Geometry, Timing, VirtualTime};
 use siltstone_skimpy::{Options, Skimpy};
 
-const LANES: u64 = 4;
-/// Keys that are read, one after the other.
+const CHANNELS: u64 = 4;
+/// Keys that are read, round robin.
 const HOT: u64 = 4;
 
 struct Table {
@@ -20,18 +20,18 @@ struct Table {
     time: Arc<VirtualTime>,
 }
 
-/// A table of a key a page, every `LANES`-th of them hot: those lie on one channel.
+/// A table with one key per page. Every `CHANNELS`-th key is hot: these are on one channel.
 fn table() -> Table {
     let map = [
         ("capacity", (4096 * 32 * 64).to_string()),
         ("buckets", "4096".to_owned()),
-        ("lanes", LANES.to_string()),
+        ("channels", CHANNELS.to_string()),
     ];
     let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v)).into();
     let time = Arc::new(VirtualTime::start());
     let device = Emulator::in_memory(FlashOptions {
         geometry: Geometry::paper(64).unwrap(),
-        timing: Timing { channels: LANES as u32, ..Timing::PAPER },
+        timing: Timing { channels: CHANNELS as u32, ..Timing::PAPER },
         clock: time.clone(),
         endurance: u64::MAX,
     });
@@ -39,8 +39,8 @@ fn table() -> Table {
     let env = Env::replayable(clock, 1);
     let options = Options::from_map(&map).unwrap();
     let table = Table { engine: Skimpy::over(Arc::new(device), env, options).unwrap(), time };
-    // A synced write is a page.
-    for page in 0..LANES * HOT {
+    // A synced write programs a page.
+    for page in 0..CHANNELS * HOT {
         let key = page.to_be_bytes();
         table.engine.write(WriteBatch::new().put(&key, &key), Durability::Synced).unwrap();
     }
@@ -48,7 +48,7 @@ fn table() -> Table {
 }
 
 impl Table {
-    /// Reads hot keys in turn by many clients at once: microseconds a read, and the writes of the device.
+    /// Reads hot keys by many clients at once. Returns microseconds per read, and pages programmed.
     fn read(&self, reads: u64) -> (f64, u64) {
         let clients = 64;
         let start = self.time.now();
@@ -58,7 +58,7 @@ impl Table {
         for read in 0..reads {
             let next = (0..clients).min_by_key(|client| at[*client]).unwrap();
             self.time.go_to(at[next]);
-            let key = (read % HOT * LANES).to_be_bytes();
+            let key = (read % HOT * CHANNELS).to_be_bytes();
             assert_eq!(self.engine.get(&key).unwrap().unwrap().value, key);
             at[next] = self.time.now().max(at[next] + Duration::from_nanos(1));
         }
@@ -69,18 +69,18 @@ impl Table {
 }
 
 #[test]
-fn hot_keys_of_one_channel_are_moved_apart_and_then_stay() {
+fn hot_keys_on_one_channel_are_spread_and_then_stay() {
     let table = table();
     let (together, _) = table.read(100);
     table.read(4000);
     let (apart, written) = table.read(4000);
-    assert!(together > 45.0, "they lie on one channel: {together:.1} us a read");
-    assert!(apart < 30.0, "{apart:.1} us a read");
-    assert!(written < 20, "{written} pages were written for readers that wait for nobody");
+    assert!(together > 45.0, "keys on one channel: {together:.1} us per read");
+    assert!(apart < 30.0, "{apart:.1} us per read");
+    assert!(written < 20, "{written} pages were written with an even load");
 }
 
 #[test]
-fn who_reads_what_waits_for_its_page_waits_for_no_channel() {
+fn lookups_of_pending_records_charge_no_channel() {
     let table = table();
     let keys = [1 << 40, 2 << 40].map(u64::to_be_bytes);
     for key in keys {
@@ -94,7 +94,7 @@ fn who_reads_what_waits_for_its_page_waits_for_no_channel() {
 }
 
 #[test]
-fn a_page_goes_where_nobody_waits() {
+fn page_is_programmed_on_the_least_loaded_channel() {
     let table = table();
     let start = table.time.now();
     let key = 0u64.to_be_bytes();
@@ -103,7 +103,7 @@ fn a_page_goes_where_nobody_waits() {
         table.engine.get(&key).unwrap().unwrap();
     }
     assert!(table.time.now() - start > Duration::from_micros(1900), "all read one page");
-    // In turn every fourth would wait for the readers.
+    // Round robin would make every fourth wait for the reads.
     for page in 0..8u64 {
         table.time.go_to(start);
         let key = (1000 + page).to_be_bytes();

@@ -1,6 +1,6 @@
-//! What the packing buffer's keeper has counts as far as it goes without a gap.
+//! Recovery replays the journal of the write buffer up to the first gap.
 //!
-//! Its file is taken apart by its form, which the head of `stage` draws.
+//! The test edits the journal file by its format, which is described in `src/buffer_journal.rs`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,8 @@ fn open(vfs: &Arc<dyn Vfs>, mapping: &str) -> Skimpy {
     Skimpy::open(vfs.clone(), env, Options::from_map(&map).unwrap()).unwrap()
 }
 
-/// Puts four keys, a batch each, and leaves without a word; what is there when the frames of these batches are left.
+/// Puts four keys, one per batch, and drops the table without closing it. Returns the keys that
+/// exist after only these frames are left in the journal.
 fn left_of(mapping: &str, frames_left: &[usize]) -> Vec<&'static [u8]> {
     let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
     let engine = open(&vfs, mapping);
@@ -47,7 +48,7 @@ fn left_of(mapping: &str, frames_left: &[usize]) -> Vec<&'static [u8]> {
 }
 
 #[test]
-fn what_follows_a_gap_does_not_count() {
+fn frames_after_a_gap_are_ignored() {
     for mapping in ["skimpy", "semel", "vftl"] {
         assert_eq!(left_of(mapping, &[0, 1, 2, 3]), KEYS, "{mapping}");
         assert_eq!(left_of(mapping, &[0, 1]), KEYS[..2], "{mapping}");

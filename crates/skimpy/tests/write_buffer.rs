@@ -1,5 +1,5 @@
-//! What is put waits for as much as fills several pages, and is sorted. Nobody pays for all of them, nothing waits longer
-//! than it may, and what a page holds is wanted at about one time.
+//! The write buffer: writes accumulate for several pages and are sorted. No write programs all of
+//! them, none waits longer than the buffer delay, and the records of a page are collected together.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,11 +13,11 @@ use siltstone_testkit::Dice;
 use siltstone_vfs::Ram;
 
 const KEYS: u64 = 8_000;
-/// With its head a record takes an eighth of a page.
+/// With its header a record takes an eighth of a page.
 const VALUE_BYTES: usize = 440;
 const PAGE: u64 = 4096;
-/// Pages that wait at most, by the head of `chains`.
-const TOGETHER: u64 = 16;
+/// The maximum number of accumulated pages, as in `src/write_buffer.rs`.
+const MAX_ACCUMULATED_PAGES: u64 = 16;
 
 struct Table {
     engine: Skimpy,
@@ -31,7 +31,7 @@ impl Table {
         let map = [
             ("capacity", (KEYS * 512 * 335 / 100).to_string()),
             ("buckets", (KEYS / 5).to_string()),
-            ("lanes", "2".to_owned()),
+            ("channels", "2".to_owned()),
         ];
         let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v)).into();
         let clock = Arc::new(ManualClock::at(10_000));
@@ -65,7 +65,7 @@ fn more(before: &Stats, after: &Stats, name: &str) -> u64 {
 }
 
 #[test]
-fn nobody_pays_for_all_the_pages_that_wait() {
+fn single_write_programs_few_of_the_accumulated_pages() {
     let mut table = Table::open();
     let (mut long, mut waiting) = (0, 0);
     for _ in 0..2000 {
@@ -77,15 +77,16 @@ fn nobody_pays_for_all_the_pages_that_wait() {
         long += u64::from(more(&before, &after, "pages_programmed") > 4);
         waiting = waiting.max(after.memory["packing buffer"]);
     }
-    // Now and then one makes durable what is to be given back.
+    // An occasional write also makes copies durable, to free blocks.
     assert!(long < 20, "{long} of 2000 puts programmed more than four pages");
-    assert!((TOGETHER - 1..=TOGETHER + 2).contains(&(waiting / PAGE)), "{waiting} bytes waited");
+    let max_pages = MAX_ACCUMULATED_PAGES - 1..=MAX_ACCUMULATED_PAGES + 2;
+    assert!(max_pages.contains(&(waiting / PAGE)), "{waiting} bytes waited");
 }
 
 #[test]
-fn what_waited_too_long_is_programmed_by_the_next_write() {
+fn overdue_records_are_programmed_by_the_next_write() {
     let mut table = Table::open();
-    let a_record = VALUE_BYTES as u64 + 64;
+    let record_bytes = VALUE_BYTES as u64 + 64;
     table.engine.flush().unwrap();
     assert_eq!(table.waiting(), 0);
     for puts in [3, 50, 100] {
@@ -93,12 +94,12 @@ fn what_waited_too_long_is_programmed_by_the_next_write() {
         assert!(table.waiting() >= puts * VALUE_BYTES as u64, "{puts} puts wait");
         table.clock.advance(1);
         table.put_any();
-        assert!(table.waiting() < a_record, "what is old waits with {} bytes", table.waiting());
+        assert!(table.waiting() < record_bytes, "{} overdue bytes", table.waiting());
     }
 }
 
 #[test]
-fn a_page_of_what_was_put_is_read_for_several_buckets_together() {
+fn sorted_page_is_read_once_for_several_buckets() {
     let mut table = Table::open();
     let before = table.engine.stats();
     (0..2 * KEYS).for_each(|_| table.put_any());
@@ -106,13 +107,14 @@ fn a_page_of_what_was_put_is_read_for_several_buckets_together() {
     let reads = after.io["compaction"].reads - before.io["compaction"].reads;
     let collected = more(&before, &after, "buckets_collected");
     let reads = reads as f64 / collected as f64;
-    assert!(reads < 3.0, "{reads:.2} pages read for a bucket");
+    assert!(reads < 3.0, "{reads:.2} pages read per bucket");
 }
 
-/// What waits has its room: a device is full for who writes, not for what was taken in.
+/// Room is reserved for pending records: a full device refuses new writes, not accepted ones.
 #[test]
-fn a_full_device_has_room_for_what_waits() {
-    let map = [("capacity", "4MiB"), ("block", "2"), ("buckets", "400"), ("free", "0.05")];
+fn full_device_has_room_for_pending_records() {
+    let map =
+        [("capacity", "4MiB"), ("block", "2"), ("buckets", "400"), ("reserved_space", "0.05")];
     let map: BTreeMap<String, String> = map.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
     let options = Options::from_map(&map).unwrap();
     let vfs = Arc::new(Ram::new());

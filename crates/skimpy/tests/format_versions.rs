@@ -1,5 +1,4 @@
-//! A device that another version of the program wrote is read, or refused by that version's number with nothing
-//! changed.
+//! A device of another format version is read, or refused by its version without being changed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +10,7 @@ use siltstone_skimpy::flash::{Emulator, Flash, FlashOptions, Geometry, RealTime,
 use siltstone_skimpy::{Mapping, Options, Skimpy};
 
 #[test]
-fn pages_of_an_older_version_are_refused_by_its_number() {
+fn pages_of_an_older_version_are_refused_by_version() {
     for mapping in [Mapping::Skimpy, Mapping::Semel, Mapping::Vftl] {
         let options = Options { capacity_bytes: 8 << 20, mapping, ..Options::default() };
         let geometry: Geometry = options.geometry().unwrap();
@@ -21,7 +20,7 @@ fn pages_of_an_older_version_are_refused_by_its_number() {
             clock: Arc::new(RealTime::start()),
             endurance: u64::MAX,
         }));
-        // A page of records of version 1, whose checksum holds.
+        // A page of records of version 1 with a valid checksum.
         let (page, mut bytes) = (geometry.page(3, 0), vec![0; geometry.page_bytes()]);
         bytes[4..6].copy_from_slice(&[1, 1]);
         bytes[8] = 1;
@@ -38,13 +37,13 @@ fn pages_of_an_older_version_are_refused_by_its_number() {
     }
 }
 
-/// Writes the checksum of a page whose other bytes are in place.
+/// Writes the checksum of a page whose other bytes are complete.
 fn seal(page: u32, bytes: &mut [u8]) {
     let sum = crc32c::crc32c_append(crc32c::crc32c(&page.to_le_bytes()), &bytes[4..]);
     bytes[..4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// The pages of a device that are programmed.
+/// The programmed pages of a device.
 fn pages(device: &Emulator) -> Vec<(u32, Vec<u8>)> {
     let geometry = device.geometry();
     let of_block = |block| (0..device.programmed(block).unwrap()).map(move |it| (block, it));
@@ -56,7 +55,7 @@ fn pages(device: &Emulator) -> Vec<(u32, Vec<u8>)> {
     (0..geometry.blocks()).flat_map(of_block).map(read).collect()
 }
 
-/// Every page of a device anew, as of another version of the format.
+/// A copy of a device whose pages state another version of the format.
 fn of_version(version: u8, device: &Emulator, options: FlashOptions) -> Emulator {
     let copy = Emulator::in_memory(options);
     for (page, mut bytes) in pages(device) {
@@ -68,7 +67,7 @@ fn of_version(version: u8, device: &Emulator, options: FlashOptions) -> Emulator
 }
 
 #[test]
-fn pages_of_version_2_are_read_and_go_as_they_are_collected() {
+fn pages_of_version_2_are_read_and_replaced_by_collection() {
     for mapping in [Mapping::Skimpy, Mapping::Semel] {
         let options = Options { capacity_bytes: 8 << 20, mapping, ..Options::default() };
         let of_device = FlashOptions {

@@ -1,7 +1,7 @@
-//! Every version that may be asked for is there, and none that may not is promised.
+//! Time travel: every version above the watermark is readable, and times below it are refused.
 //!
-//! An oracle keeps all versions with their times; the device is small, so that chains are collected all
-//! the time.
+//! An oracle keeps all versions with their times. The device is small, so chains are collected
+//! permanently.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use siltstone_testkit::Dice;
 use siltstone_vfs::{Ram, Vfs};
 
 fn options(more: &[(&str, &str)]) -> Options {
-    let base = [("capacity", "1MiB"), ("block", "4"), ("buckets", "4"), ("free", "0.6")];
+    let base = [("capacity", "1MiB"), ("block", "4"), ("buckets", "4"), ("reserved_space", "0.6")];
     let map: BTreeMap<String, String> =
         base.iter().chain(more).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     Options::from_map(&map).unwrap()
@@ -35,7 +35,7 @@ fn put(engine: &Skimpy, key: &[u8], value: &[u8]) -> Result<(), Error> {
     engine.write(WriteBatch::new().put(key, value), Durability::Buffered)
 }
 
-/// Of each key: when it was written, and what.
+/// By key: the time and value of each write.
 type History = BTreeMap<Vec<u8>, Vec<(u64, Option<Vec<u8>>)>>;
 
 fn then(history: &History, key: &[u8], time: u64) -> Option<Vec<u8>> {
@@ -51,7 +51,7 @@ fn check_at(engine: &Skimpy, history: &History, point: &ReadPoint, time: u64) {
 }
 
 #[test]
-fn all_versions_since_the_watermark_are_there() {
+fn versions_above_the_watermark_are_readable() {
     for (mapping, cache) in [("skimpy", "0"), ("skimpy", "1000"), ("semel", "0"), ("vftl", "0")] {
         let seeds = std::env::var("SILTSTONE_HISTORIES").map_or(6, |text| text.parse().unwrap());
         for seed in 0..seeds {
@@ -63,7 +63,7 @@ fn all_versions_since_the_watermark_are_there() {
             let mut now = 10_000;
             let mut held: Vec<(ReadPoint, u64)> = Vec::new();
             for _ in 0..900 {
-                // A version a millisecond, so that times tell them apart.
+                // One version per millisecond, so that times identify versions.
                 now += 1;
                 clock.set(now);
                 let key = vec![b'k', dice.below(12) as u8];
@@ -109,7 +109,7 @@ fn all_versions_since_the_watermark_are_there() {
                     held.remove(0);
                 }
             }
-            // All that the retention promises, at every time.
+            // Every time within the retention.
             for time in (now - 299..=now).step_by(13) {
                 let point = engine.at(time).unwrap();
                 check_at(&engine, &history, &point, time);
@@ -119,14 +119,14 @@ fn all_versions_since_the_watermark_are_there() {
 }
 
 #[test]
-fn times_before_the_watermark_and_in_the_future_are_refused() {
+fn times_below_the_watermark_and_in_the_future_are_refused() {
     let (vfs, clock) = fresh();
     let engine = open(&vfs, &clock, &[("retention", "100ms")]);
     put(&engine, b"k", b"1").unwrap();
     clock.set(10_500);
     put(&engine, b"k", b"2").unwrap();
     let early = engine.at(10_000).unwrap();
-    // More than a block, so that there is something to collect.
+    // More than a block, so that a collection has something to do.
     let fill = |engine: &Skimpy| {
         for _ in 0..10 {
             put(engine, b"large", &[1; 3000]).unwrap();
@@ -140,19 +140,19 @@ fn times_before_the_watermark_and_in_the_future_are_refused() {
     let Err(Error::BelowWatermark { watermark }) = engine.at(10_000) else { panic!() };
     assert!((10_001..=10_500).contains(&watermark), "{watermark}");
     assert!(matches!(engine.at(10_501), Err(Error::Invalid(_))));
-    // Now is a time, and what comes later in this millisecond is not in it.
+    // The present is readable, and later writes of this millisecond are not visible in it.
     let now = engine.at(10_500).unwrap();
     put(&engine, b"k", b"3").unwrap();
     assert_eq!(engine.get_at(b"k", &now).unwrap().unwrap().value, b"2");
     assert_eq!(engine.get(b"k").unwrap().unwrap().value, b"3");
-    // The watermark outlives the process.
+    // The watermark is durable.
     drop((now, engine));
     let engine = open(&vfs, &clock, &[("retention", "100ms")]);
     assert!(matches!(engine.at(10_000), Err(Error::BelowWatermark { .. })));
 }
 
 #[test]
-fn a_look_at_now_takes_nothing_from_what_is_buffered() {
+fn read_point_at_the_present_does_not_lose_buffered_writes() {
     let (vfs, clock) = fresh();
     let engine = open(&vfs, &clock, &[]);
     put(&engine, b"a", b"1").unwrap();
@@ -162,7 +162,7 @@ fn a_look_at_now_takes_nothing_from_what_is_buffered() {
     let engine = open(&vfs, &clock, &[]);
     assert_eq!(engine.get(b"a").unwrap().unwrap().value, b"1");
     assert_eq!(engine.get(b"b").unwrap().unwrap().value, b"2");
-    // And when all that was discarded since is later than the last batch.
+    // Also if the last discard is later than the last batch.
     engine.at(10_000).unwrap();
     engine.maintain().unwrap();
     drop(engine);
@@ -173,17 +173,18 @@ fn a_look_at_now_takes_nothing_from_what_is_buffered() {
 }
 
 #[test]
-fn records_that_just_fit_a_page_are_remapped() {
+fn records_that_just_fit_a_page_are_relocated() {
     for mapping in ["skimpy", "semel"] {
         let (vfs, clock) = fresh();
-        let engine = open(&vfs, &clock, &[("mapping", mapping), ("free", "0.9")]);
-        // All sizes about the largest that lies in a page with its key, and one a bucket at least.
+        let more = [("mapping", mapping), ("reserved_space", "0.9")];
+        let engine = open(&vfs, &clock, &more);
+        // Sizes around the largest that fits a page with its key; at least one per bucket.
         for size in 3980..4060u32 {
             put(&engine, &size.to_be_bytes(), &vec![7; size as usize]).unwrap();
             engine.maintain().unwrap();
         }
         engine.close().unwrap();
-        let engine = open(&vfs, &clock, &[("mapping", mapping), ("free", "0.9")]);
+        let engine = open(&vfs, &clock, &more);
         for size in 3980..4060u32 {
             let found = engine.get(&size.to_be_bytes()).unwrap().map(|entry| entry.value.len());
             assert_eq!(found, Some(size as usize), "{mapping}");
@@ -192,7 +193,7 @@ fn records_that_just_fit_a_page_are_remapped() {
 }
 
 #[test]
-fn space_comes_back_when_nobody_asks_for_the_past() {
+fn space_of_old_versions_is_freed() {
     for mapping in ["skimpy", "semel"] {
         let (vfs, clock) = fresh();
         let engine = open(&vfs, &clock, &[("mapping", mapping)]);
@@ -214,7 +215,7 @@ fn space_comes_back_when_nobody_asks_for_the_past() {
         engine.maintain().unwrap();
         assert!(engine.stats().space_bytes > 2 * floor, "{mapping}: nothing was kept");
         assert_eq!(engine.get_at(&[3], &point).unwrap().unwrap().value, [0; 900]);
-        // Forgotten snapshots are held for ever; a new opening has none.
+        // Leaked snapshots stay pinned until the table is reopened.
         drop((point, engine));
         let engine = open(&vfs, &clock, &[("mapping", mapping)]);
         for _ in 0..3 {
@@ -227,7 +228,7 @@ fn space_comes_back_when_nobody_asks_for_the_past() {
 }
 
 #[test]
-fn a_full_device_refuses_writes_and_is_read_on() {
+fn full_device_refuses_writes_and_serves_reads() {
     for mapping in ["skimpy", "semel", "vftl"] {
         let (vfs, clock) = fresh();
         let engine = open(&vfs, &clock, &[("mapping", mapping)]);
@@ -252,7 +253,7 @@ fn a_full_device_refuses_writes_and_is_read_on() {
 }
 
 #[test]
-fn a_device_of_another_kind_is_refused_by_name() {
+fn device_of_another_geometry_or_mapping_is_refused_by_name() {
     let (vfs, clock) = fresh();
     open(&vfs, &clock, &[]).close().unwrap();
     for (more, words) in
