@@ -26,7 +26,7 @@ use std::sync::Arc;
 use siltstone_engine::{Error, Purpose, Result, WriteBatch};
 use siltstone_vfs::{File, Mode, Vfs};
 
-use crate::page::{u32_at, u64_at};
+use crate::bytes::{u32_at, u64_at};
 
 /// The file's name.
 pub(crate) const NAME: &str = "packing";

@@ -30,11 +30,13 @@
 
 use siltstone_engine::{Error, Result};
 
-use crate::engine::Inner;
+use crate::bytes::{u32_at, u64_at};
 use crate::location::NONE;
 use crate::log::Writer;
-use crate::options::Mapping;
-use crate::page::{HEADER_BYTES, Page, u32_at, u64_at};
+use crate::mapping::Mapping;
+use crate::options;
+use crate::page::{HEADER_BYTES, Page};
+use crate::shared::Shared;
 
 const VERSION: u8 = 1;
 const PART_HEADER_BYTES: usize = 8;
@@ -55,12 +57,12 @@ pub(crate) struct Checkpoint {
     pub(crate) mapping_state: Vec<u8>,
 }
 
-impl Mapping {
+impl options::Mapping {
     pub(crate) fn code(self) -> u8 {
         match self {
-            Mapping::Skimpy => 0,
-            Mapping::Semel => 1,
-            Mapping::Vftl => 2,
+            options::Mapping::Skimpy => 0,
+            options::Mapping::Semel => 1,
+            options::Mapping::Vftl => 2,
         }
     }
 }
@@ -116,100 +118,16 @@ impl Checkpoint {
             mapping_state: bytes[FIXED_BYTES + blocks.len()..].to_vec(),
         })
     }
-}
-
-/// The index of a page in its checkpoint, the number of pages, and the page's part.
-pub(crate) fn part(page: &Page) -> (u32, u32, &[u8]) {
-    let body = page.body();
-    (u32_at(body, 0), u32_at(body, 4), &body[PART_HEADER_BYTES..])
-}
-
-impl Inner {
-    fn part_bytes(&self) -> usize {
-        self.device.geometry.page_bytes() - HEADER_BYTES - PART_HEADER_BYTES
-    }
-
-    /// Blocks that a checkpoint takes.
-    pub(crate) fn checkpoint_blocks(&self) -> u64 {
-        let bytes = self.mapping.checkpoint_bytes() + FIXED_BYTES as u64 + 4 * 64;
-        let pages = bytes.div_ceil(self.part_bytes() as u64);
-        pages.div_ceil(u64::from(self.device.geometry.pages_per_block()))
-    }
-
-    /// Writes a checkpoint of the present state.
-    pub(crate) fn checkpoint(&self, writer: &mut Writer) -> Result<()> {
-        self.checkpoint_with(writer, (writer.epoch, u64::MAX))
-    }
-
-    /// As [`checkpoint`](Self::checkpoint), with the journaled batches that count.
-    pub(crate) fn checkpoint_with(&self, writer: &mut Writer, journaled: (u32, u64)) -> Result<()> {
-        writer.force(self)?;
-        let checkpoint = Checkpoint {
-            mapping: self.options.mapping.code(),
-            buckets: self.mapping.steps() as u32,
-            epoch: writer.epoch,
-            start: writer.number,
-            last: writer.last,
-            journaled,
-            tail: writer.space.lowest(writer.number),
-            gone: writer.space.retired_through,
-            open: writer.space.open_blocks(),
-            mapping_state: self.mapping.encode(),
-        };
-        let bytes = checkpoint.encode();
-        let mut blocks = Vec::new();
-        // Never reused, even on failure: pages of two checkpoints with one number would be mixed
-        // up.
-        writer.checkpoint += 1;
-        let written = self.write_pages(writer, &bytes, &mut blocks);
-        if let Err(error) = written.and_then(|()| writer.flush(self)) {
-            // The checkpoint is incomplete, so its blocks can be erased at any time.
-            for block in blocks {
-                writer.space.set_free(block, self.device.flash.erases(block)?);
-            }
-            return Err(error);
-        }
-        writer.retired_by_checkpoint = checkpoint.gone;
-        writer.starts = (writer.starts.1, checkpoint.start);
-        writer.space.checkpoints.push_back(blocks);
-        self.counters.checkpoints.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        while writer.space.checkpoints.len() > 2 {
-            for block in writer.space.checkpoints.pop_front().unwrap_or_default() {
-                writer.space.set_free(block, self.device.flash.erases(block)?);
-            }
-        }
-        Ok(())
-    }
-
-    fn write_pages(&self, writer: &mut Writer, bytes: &[u8], blocks: &mut Vec<u32>) -> Result<()> {
-        let geometry = self.device.geometry;
-        let parts = bytes.chunks(self.part_bytes());
-        let pages = parts.len() as u32;
-        let mut block = NONE;
-        for (index, part) in (0..).zip(parts) {
-            let within = index % geometry.pages_per_block();
-            if within == 0 {
-                block = writer.take_block(self)?;
-                blocks.push(block);
-            }
-            let mut page = vec![0; HEADER_BYTES];
-            page.extend_from_slice(&u32::to_le_bytes(index));
-            page.extend_from_slice(&pages.to_le_bytes());
-            page.extend_from_slice(part);
-            page.resize(geometry.page_bytes(), 0);
-            writer.program_checkpoint(self, geometry.page(block, within), page)?;
-        }
-        Ok(())
-    }
 
     /// Refuses a device with another mapping than the options have.
-    pub(crate) fn check_mapping(name: &str, mapping: Mapping, found: &Checkpoint) -> Result<()> {
-        if found.mapping == mapping.code() {
+    pub(crate) fn check_mapping(&self, name: &str, mapping: options::Mapping) -> Result<()> {
+        if self.mapping == mapping.code() {
             return Ok(());
         }
-        let all = [Mapping::Skimpy, Mapping::Semel, Mapping::Vftl];
+        use options::Mapping::{Semel, Skimpy, Vftl};
+        let all = [Skimpy, Semel, Vftl];
         let found_name =
-            all.iter().find(|it| it.code() == found.mapping).map_or("another", |it| it.name());
+            all.iter().find(|it| it.code() == self.mapping).map_or("another", |it| it.name());
         let reason = format!(
             "it was created with mapping={found_name}, and the options have {}",
             mapping.name()
@@ -218,11 +136,105 @@ impl Inner {
     }
 }
 
+/// The index of a page in its checkpoint, the number of pages, and the page's part.
+pub(crate) fn part(page: &Page) -> (u32, u32, &[u8]) {
+    let body = page.body();
+    (u32_at(body, 0), u32_at(body, 4), &body[PART_HEADER_BYTES..])
+}
+
+fn part_bytes(shared: &Shared) -> usize {
+    shared.device.geometry.page_bytes() - HEADER_BYTES - PART_HEADER_BYTES
+}
+
+/// Blocks that a checkpoint takes.
+pub(crate) fn blocks(shared: &Shared, mapping: &dyn Mapping) -> u64 {
+    let bytes = mapping.checkpoint_bytes() + FIXED_BYTES as u64 + 4 * 64;
+    let pages = bytes.div_ceil(part_bytes(shared) as u64);
+    pages.div_ceil(u64::from(shared.device.geometry.pages_per_block()))
+}
+
+/// Writes a checkpoint of the present state.
+pub(crate) fn write(shared: &Shared, mapping: &dyn Mapping, writer: &mut Writer) -> Result<()> {
+    write_with(shared, mapping, writer, (writer.epoch, u64::MAX))
+}
+
+/// As [`write`], with the journaled batches that count.
+pub(crate) fn write_with(
+    shared: &Shared,
+    mapping: &dyn Mapping,
+    writer: &mut Writer,
+    journaled: (u32, u64),
+) -> Result<()> {
+    writer.force(shared, mapping)?;
+    let checkpoint = Checkpoint {
+        mapping: shared.options.mapping.code(),
+        buckets: mapping.steps() as u32,
+        epoch: writer.epoch,
+        start: writer.number,
+        last: writer.last,
+        journaled,
+        tail: writer.space.lowest(writer.number),
+        gone: writer.space.retired_through,
+        open: writer.space.open_blocks(),
+        mapping_state: mapping.encode(),
+    };
+    let bytes = checkpoint.encode();
+    let mut blocks = Vec::new();
+    // Never reused, even on failure: pages of two checkpoints with one number would be mixed
+    // up.
+    writer.checkpoint += 1;
+    let written = write_pages(shared, writer, &bytes, &mut blocks);
+    if let Err(error) = written.and_then(|()| writer.flush(shared)) {
+        // The checkpoint is incomplete, so its blocks can be erased at any time.
+        for block in blocks {
+            writer.space.set_free(block, shared.device.flash.erases(block)?);
+        }
+        return Err(error);
+    }
+    writer.retired_by_checkpoint = checkpoint.gone;
+    writer.starts = (writer.starts.1, checkpoint.start);
+    writer.space.checkpoints.push_back(blocks);
+    shared.counters.checkpoints.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    while writer.space.checkpoints.len() > 2 {
+        for block in writer.space.checkpoints.pop_front().unwrap_or_default() {
+            writer.space.set_free(block, shared.device.flash.erases(block)?);
+        }
+    }
+    Ok(())
+}
+
+fn write_pages(
+    shared: &Shared,
+    writer: &mut Writer,
+    bytes: &[u8],
+    blocks: &mut Vec<u32>,
+) -> Result<()> {
+    let geometry = shared.device.geometry;
+    let parts = bytes.chunks(part_bytes(shared));
+    let pages = parts.len() as u32;
+    let mut block = NONE;
+    for (index, part) in (0..).zip(parts) {
+        let within = index % geometry.pages_per_block();
+        if within == 0 {
+            block = writer.take_block(shared)?;
+            blocks.push(block);
+        }
+        let mut page = vec![0; HEADER_BYTES];
+        page.extend_from_slice(&u32::to_le_bytes(index));
+        page.extend_from_slice(&pages.to_le_bytes());
+        page.extend_from_slice(part);
+        page.resize(geometry.page_bytes(), 0);
+        writer.program_checkpoint(shared, geometry.page(block, within), page)?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
+    use super::write;
     use crate::{Options, Skimpy};
     use siltstone_engine::ManualClock;
     use siltstone_faults::Faulty;
@@ -238,14 +250,15 @@ mod tests {
         let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
         let options = Options::from_map(&map).unwrap();
         let table = Skimpy::open(Arc::new(faulty.clone()), env, options).unwrap();
-        let mut guard = table.inner.writer.lock();
+        let table = &*table.table;
+        let mut guard = table.writer.lock();
         let writer = guard.as_mut().unwrap();
         let before = writer.checkpoint;
         // Its first pages are programmed.
         faulty.set_capacity(faulty.space_used() + (10 << 10));
-        assert!(table.inner.checkpoint(writer).unwrap_err().is_disk_full());
+        assert!(write(&table.shared, &*table.mapping, writer).unwrap_err().is_disk_full());
         faulty.set_capacity(u64::MAX);
-        table.inner.checkpoint(writer).unwrap();
+        write(&table.shared, &*table.mapping, writer).unwrap();
         assert_eq!(writer.checkpoint, before + 2);
     }
 }

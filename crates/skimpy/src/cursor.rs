@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, ForwardCursor, Result, Timestamp};
 
-use crate::engine::{ENGINE, Inner};
+use crate::bytes::u64_at;
 use crate::history::SnapshotPin;
-use crate::page::u64_at;
 use crate::record::{Content, Record};
+use crate::shared::ENGINE;
+use crate::table::Table;
 
 pub(crate) struct SkimpyCursor {
-    inner: Arc<Inner>,
+    table: Arc<Table>,
     snapshot: SnapshotPin,
     /// The index of the next step.
     step: u64,
@@ -23,10 +24,10 @@ pub(crate) struct SkimpyCursor {
 }
 
 impl SkimpyCursor {
-    pub(crate) fn new(inner: &Arc<Inner>) -> Result<Self> {
-        let snapshot = inner.pin_now()?;
+    pub(crate) fn new(table: &Arc<Table>) -> Result<Self> {
+        let snapshot = table.shared.pin_now()?;
         Ok(SkimpyCursor {
-            inner: inner.clone(),
+            table: table.clone(),
             snapshot,
             step: 0,
             remaining: Vec::new(),
@@ -36,7 +37,7 @@ impl SkimpyCursor {
 
     fn advance_to_visible(&mut self) -> Result<bool> {
         self.current = None;
-        let now = self.inner.env.clock.now();
+        let now = self.table.shared.env.clock.now();
         loop {
             while let Some(record) = self.remaining.pop() {
                 if !record.is_gone(now) {
@@ -44,7 +45,7 @@ impl SkimpyCursor {
                     return Ok(true);
                 }
             }
-            if self.step >= self.inner.mapping.steps() {
+            if self.step >= self.table.mapping.steps() {
                 return Ok(false);
             }
             self.load_step(self.step)?;
@@ -52,8 +53,8 @@ impl SkimpyCursor {
     }
 
     fn load_step(&mut self, step: u64) -> Result<()> {
-        self.inner.check_open()?;
-        self.remaining = self.inner.mapping.step(&self.inner, step, self.snapshot.at())?;
+        self.table.shared.check_open()?;
+        self.remaining = self.table.mapping.step(&self.table.shared, step, self.snapshot.at())?;
         self.remaining.reverse();
         self.step = step + 1;
         Ok(())
@@ -90,7 +91,7 @@ impl ForwardCursor for SkimpyCursor {
             return Err(Error::Invalid("the bytes are not a position of a scan".into()));
         };
         let step = u64_at(step, 0);
-        if step >= self.inner.mapping.steps() {
+        if step >= self.table.mapping.steps() {
             return Err(Error::Invalid("the position is of another table".into()));
         }
         self.load_step(step)?;

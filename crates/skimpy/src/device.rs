@@ -4,12 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::flash::{
+    Completion, Flash, FlashError, FlashOptions, FlashResult, Geometry, RealTime, Timing,
+};
 use siltstone_engine::{Error, Purpose, Result};
 
-use crate::flash::{Completion, Flash, FlashError, FlashResult, Geometry};
 use crate::location::Slots;
 use crate::page::{self, Page, PageError};
 use crate::record::{Content, Record};
+
+/// The name of the device's file.
+pub(crate) const DEVICE: &str = "flash";
 
 pub(crate) struct Device {
     pub(crate) flash: Arc<dyn Flash>,
@@ -182,9 +187,19 @@ impl Device {
     }
 }
 
+/// A device without latencies and wear.
+pub(crate) fn device_options(geometry: Geometry, channels: u32) -> FlashOptions {
+    FlashOptions {
+        geometry,
+        timing: Timing { channels, ..Timing::INSTANT },
+        clock: Arc::new(RealTime::start()),
+        endurance: u64::MAX,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use crate::flash::{Emulator, FlashOptions, Timing, VirtualTime};
+    use crate::flash::{Emulator, VirtualTime};
 
     use super::*;
 

@@ -26,9 +26,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::flash::{Completion, Flash, FlashError, FlashResult, Geometry};
 use parking_lot::{Mutex, MutexGuard};
 use siltstone_engine::{IoCounters, Purpose, Result};
-use crate::flash::{Completion, Flash, FlashError, FlashResult, Geometry};
 
 use crate::channels::Channels;
 use crate::device::Device;

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::flash::Emulator;
 use siltstone_engine::inspection::shown;
 use siltstone_engine::{Error, Inspection, Purpose, Result};
 use siltstone_vfs::{Mode, Vfs};
 
-use crate::device::Device;
-use crate::engine::{DEVICE, device_options};
-use crate::flash::Emulator;
+use crate::device::{DEVICE, Device, device_options};
 use crate::page::Kind;
 use crate::record::{Content, RELOCATED};
 use crate::{buffer_journal, timestamp};

@@ -68,6 +68,7 @@
 //! Not in the paper: batches, payload pages, recovery, and the pace of collection.
 
 mod buffer_journal;
+mod bytes;
 mod cache;
 mod chains;
 mod channels;
@@ -92,8 +93,10 @@ mod record;
 mod record_cache;
 mod recover;
 mod repair;
+mod shared;
 mod space;
 mod stats;
+mod table;
 mod tail;
 mod timestamp;
 mod verify;

@@ -77,6 +77,27 @@ impl Slots {
     }
 }
 
+/// The locations of the records of a programmed page: their pending locations by slot, and the
+/// location of the first slot.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Placement {
+    pub(crate) from: Vec<Location>,
+    pub(crate) base: Location,
+}
+
+impl Placement {
+    /// The present location of a record.
+    pub(crate) fn resolve(&self, at: Location) -> Location {
+        if !is_pending(at) {
+            return at;
+        }
+        match self.from.iter().position(|from| *from == at) {
+            Some(slot) => self.base + slot as u32,
+            None => at,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

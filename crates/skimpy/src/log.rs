@@ -18,15 +18,17 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use crate::flash::Completion;
 use siltstone_engine::{Error, Purpose, Result, Timestamp};
 
 use crate::buffer_journal::BufferJournal;
-use crate::engine::Inner;
-use crate::flash::Completion;
+use crate::location::Placement;
+use crate::mapping::Mapping;
 use crate::page::{self, HEADER_BYTES, Header, Kind};
-use crate::record::{RELOCATED, Record};
+use crate::record::{Content, RELOCATED, Record};
+use crate::shared::Shared;
 use crate::space::Space;
-use crate::write_buffer::{PageContent, Placement};
+use crate::write_buffer::PageContent;
 
 /// Programs in flight per channel: enough for the other channels to continue while one is erasing.
 const MAX_IN_FLIGHT_PER_CHANNEL: usize = 8;
@@ -96,27 +98,28 @@ impl Writer {
     /// Programs the next page of the log; `fill` writes its body for the given page number.
     pub(crate) fn program(
         &mut self,
-        inner: &Inner,
+        shared: &Shared,
         kind: Kind,
         purpose: Purpose,
         fill: impl FnOnce(u32) -> (Vec<u8>, usize),
     ) -> Result<u32> {
-        let device = &inner.device;
+        let device = &shared.device;
         let next = self.space.next_page(device, &mut self.erases);
         let (page, channel) =
-            next.map_err(|error| inner.poison_unless_transient("open a block", error))?;
+            next.map_err(|error| shared.poison_unless_transient("open a block", error))?;
         let (mut bytes, count) = fill(page);
-        let header = self.header(inner, kind, count, self.number);
+        let header = self.header(shared, kind, count, self.number);
         page::seal(&mut bytes, page, &header);
         let submitted = device.submit_program(page, &bytes, purpose);
-        let completion = submitted
-            .map_err(|error| inner.poison_unless_transient("program a page", Error::from(error)))?;
+        let completion = submitted.map_err(|error| {
+            shared.poison_unless_transient("program a page", Error::from(error))
+        })?;
         self.done.push(Reverse(completion));
         self.space.programmed(channel, self.number);
         self.number += 1;
         self.due += 1.0;
         while self.done.len() > MAX_IN_FLIGHT_PER_CHANNEL * self.space.channels() {
-            self.wait_one(inner)?;
+            self.wait_one(shared)?;
         }
         Ok(page)
     }
@@ -124,64 +127,69 @@ impl Writer {
     /// Programs a page of the current checkpoint, in a block of its own.
     pub(crate) fn program_checkpoint(
         &mut self,
-        inner: &Inner,
+        shared: &Shared,
         page: u32,
         mut bytes: Vec<u8>,
     ) -> Result<()> {
-        let header = self.header(inner, Kind::Checkpoint, 0, self.checkpoint);
+        let header = self.header(shared, Kind::Checkpoint, 0, self.checkpoint);
         page::seal(&mut bytes, page, &header);
-        let submitted = inner.device.submit_program(page, &bytes, Purpose::Manifest);
+        let submitted = shared.device.submit_program(page, &bytes, Purpose::Manifest);
         let completion = submitted.map_err(|error| {
-            inner.poison_unless_transient("program a checkpoint", Error::from(error))
+            shared.poison_unless_transient("program a checkpoint", Error::from(error))
         })?;
         self.done.push(Reverse(completion));
         Ok(())
     }
 
     /// Takes a free block for a checkpoint.
-    pub(crate) fn take_block(&mut self, inner: &Inner) -> Result<u32> {
-        let taken = self.space.take_free(&inner.device, 0, &mut self.erases);
-        taken.map_err(|error| inner.poison_unless_transient("erase a block", error))
+    pub(crate) fn take_block(&mut self, shared: &Shared) -> Result<u32> {
+        let taken = self.space.take_free(&shared.device, 0, &mut self.erases);
+        taken.map_err(|error| shared.poison_unless_transient("erase a block", error))
     }
 
     /// Erases a block that is no longer needed, and frees it.
-    pub(crate) fn give_back(&mut self, inner: &Inner, block: u32) -> Result<()> {
-        let device = &inner.device;
+    pub(crate) fn give_back(&mut self, shared: &Shared, block: u32) -> Result<()> {
+        let device = &shared.device;
         let erased = self.space.erase(device, block, &mut self.erases);
-        if erased.map_err(|error| inner.poison_unless_transient("erase a block", error))? {
+        if erased.map_err(|error| shared.poison_unless_transient("erase a block", error))? {
             self.erased = true;
             self.space.set_free(block, device.flash.erases(block)?);
         }
         Ok(())
     }
 
-    fn header(&mut self, inner: &Inner, kind: Kind, count: usize, number: u64) -> Header {
+    fn header(&mut self, shared: &Shared, kind: Kind, count: usize, number: u64) -> Header {
         self.sequence += 1;
         let (epoch, durable, sequence) = (self.epoch, self.durable, self.sequence);
-        Header { kind, count, number, epoch, durable, floor: inner.history.floor(), sequence }
+        Header { kind, count, number, epoch, durable, floor: shared.history.floor(), sequence }
     }
 
-    fn wait_one(&mut self, inner: &Inner) -> Result<()> {
+    fn wait_one(&mut self, shared: &Shared) -> Result<()> {
         let first = self.done.pop().map(|Reverse(completion)| completion);
         let Some(completion) = first.or_else(|| self.erases.pop_front()) else { return Ok(()) };
-        let waited = inner.device.flash.wait(completion);
+        let waited = shared.device.flash.wait(completion);
         waited.map_err(|error| {
-            inner.poison_unless_transient("wait for the device", Error::from(error))
+            shared.poison_unless_transient("wait for the device", Error::from(error))
         })
     }
 
     /// Programs pending records: with `all` every one, else full pages while more than the
     /// accumulated pages are pending. So each page of new records programs one page.
-    pub(crate) fn program_pending(&mut self, inner: &Inner, all: bool) -> Result<()> {
-        let page_bytes = inner.device.geometry.page_bytes();
-        let max_pending_bytes = inner.mapping.accumulated_pages() * (page_bytes - HEADER_BYTES);
-        let slots = inner.device.slots;
+    pub(crate) fn program_pending(
+        &mut self,
+        shared: &Shared,
+        mapping: &dyn Mapping,
+        all: bool,
+    ) -> Result<()> {
+        let page_bytes = shared.device.geometry.page_bytes();
+        let max_pending_bytes = mapping.accumulated_pages() * (page_bytes - HEADER_BYTES);
+        let slots = shared.device.slots;
         if all {
-            inner.mapping.pack_accumulated(&inner.buffer, self.number);
+            mapping.pack_accumulated(&shared.buffer, self.number);
         }
-        while all || inner.buffer.bytes() >= max_pending_bytes {
-            let Some(PageContent { records, marks, from }) = inner.buffer.next_page(all) else {
-                if inner.mapping.pack_accumulated(&inner.buffer, self.number) {
+        while all || shared.buffer.bytes() >= max_pending_bytes {
+            let Some(PageContent { records, marks, from }) = shared.buffer.next_page(all) else {
+                if mapping.pack_accumulated(&shared.buffer, self.number) {
                     continue;
                 }
                 break;
@@ -191,7 +199,7 @@ impl Writer {
                 false => Purpose::Flush,
             };
             let mut placement = Placement { from, base: 0 };
-            self.program(inner, Kind::Records, purpose, |page| {
+            self.program(shared, Kind::Records, purpose, |page| {
                 placement.base = slots.at(page, 0);
                 let mut bytes = Vec::with_capacity(page_bytes);
                 bytes.resize(HEADER_BYTES, 0);
@@ -204,12 +212,12 @@ impl Writer {
             for record in &records {
                 record.resolve(&placement);
             }
-            inner.mapping.on_programmed(&records, &placement);
-            inner.buffer.resolve_links(&placement);
-            inner.buffer.remove_page();
+            mapping.on_programmed(&records, &placement);
+            shared.buffer.resolve_links(&placement);
+            shared.buffer.remove_page();
             self.placements.push(placement);
         }
-        if inner.buffer.is_empty() {
+        if shared.buffer.is_empty() {
             self.pending_since = None;
             if let Some(journal) = &mut self.journal {
                 journal.restart();
@@ -219,24 +227,24 @@ impl Writer {
     }
 
     /// Makes all pages programmed so far durable.
-    pub(crate) fn flush(&mut self, inner: &Inner) -> Result<()> {
+    pub(crate) fn flush(&mut self, shared: &Shared) -> Result<()> {
         while !(self.done.is_empty() && self.erases.is_empty()) {
-            self.wait_one(inner)?;
+            self.wait_one(shared)?;
         }
-        let flushed = inner.device.flash.flush(Purpose::Flush);
-        flushed.map_err(|error| inner.poison("flush the device", error.into()))?;
+        let flushed = shared.device.flash.flush(Purpose::Flush);
+        flushed.map_err(|error| shared.poison("flush the device", error.into()))?;
         self.durable = self.number;
-        self.durable_records = inner.buffer.first();
+        self.durable_records = shared.buffer.first();
         self.erased = false;
         Ok(())
     }
 
     /// Programs all pending records and makes everything durable.
-    pub(crate) fn force(&mut self, inner: &Inner) -> Result<()> {
-        self.program_pending(inner, true)?;
+    pub(crate) fn force(&mut self, shared: &Shared, mapping: &dyn Mapping) -> Result<()> {
+        self.program_pending(shared, mapping, true)?;
         match self.durable == self.number && !self.erased {
             true => Ok(()),
-            false => self.flush(inner),
+            false => self.flush(shared),
         }
     }
 
@@ -253,19 +261,38 @@ impl Writer {
     /// Writes a payload to pages of its own.
     pub(crate) fn program_payload(
         &mut self,
-        inner: &Inner,
+        shared: &Shared,
         record: &Record,
         parts: [&[u8]; 2],
         purpose: Purpose,
     ) -> Result<Vec<u32>> {
-        let page_bytes = inner.device.geometry.page_bytes();
+        let page_bytes = shared.device.geometry.page_bytes();
         let bytes = parts.concat();
         let pages = bytes.chunks(page::payload_bytes(page_bytes));
         let program = |part: &[u8]| {
-            self.program(inner, Kind::Payload, purpose, |_| {
+            self.program(shared, Kind::Payload, purpose, |_| {
                 (page::payload(page_bytes, record.hash, part), 0)
             })
         };
         pages.map(program).collect()
+    }
+
+    /// Rewrites the payload pages of a record that is relocated.
+    pub(crate) fn rewrite_payload(&mut self, shared: &Shared, record: &mut Record) -> Result<()> {
+        if record.payload.is_none() || record.is_tombstoned() {
+            return Ok(());
+        }
+        record.key.clear();
+        shared.device.load(record, true, Purpose::Compaction)?;
+        let value = match &mut record.content {
+            Content::Value(value) => std::mem::take(value),
+            _ => Vec::new(),
+        };
+        let parts = [record.key.as_slice(), &value];
+        let pages = self.program_payload(shared, record, parts, Purpose::Compaction)?;
+        if let Some(payload) = &mut record.payload {
+            payload.pages = pages;
+        }
+        Ok(())
     }
 }

@@ -10,13 +10,14 @@ use std::sync::Arc;
 
 use siltstone_engine::{Purpose, Result};
 
-use crate::engine::Inner;
 use crate::location::Location;
+use crate::location::Placement;
 use crate::log::Writer;
 use crate::page::Page;
 use crate::record::Record;
+use crate::shared::Shared;
 use crate::space::LogBlock;
-use crate::write_buffer::{Placement, WriteBuffer};
+use crate::write_buffer::WriteBuffer;
 
 /// The result of a step of a sweep.
 pub(crate) enum SweepResult {
@@ -53,7 +54,7 @@ pub(crate) trait Mapping: Send + Sync {
     /// value; and whether a younger one was seen.
     fn find(
         &self,
-        inner: &Inner,
+        shared: &Shared,
         key: &[u8],
         at: u64,
         purpose: Purpose,
@@ -64,7 +65,7 @@ pub(crate) trait Mapping: Send + Sync {
     /// blocks become scarce; negative if they are.
     fn sweep(
         &self,
-        _: &Inner,
+        _: &Shared,
         _: &mut Writer,
         _tail: LogBlock,
         _slack: i64,
@@ -82,7 +83,7 @@ pub(crate) trait Mapping: Send + Sync {
     }
 
     /// Relocates the live versions in a page of the tail, after [`SweepResult::ReadPages`].
-    fn collect(&self, _: &Inner, _: &mut Writer, _page: Page) -> Result<()> {
+    fn collect(&self, _: &Shared, _: &mut Writer, _page: Page) -> Result<()> {
         Ok(())
     }
 
@@ -92,12 +93,12 @@ pub(crate) trait Mapping: Send + Sync {
     }
 
     /// Collects that bucket.
-    fn read_compaction(&self, _inner: &Inner, _writer: &mut Writer) -> Result<()> {
+    fn read_compaction(&self, _shared: &Shared, _writer: &mut Writer) -> Result<()> {
         Ok(())
     }
 
     /// Returns an error if live versions are in a page that cannot be read.
-    fn check_lost(&self, _: &Inner, _page: u32) -> Result<()> {
+    fn check_lost(&self, _: &Shared, _page: u32) -> Result<()> {
         Ok(())
     }
 
@@ -136,7 +137,7 @@ pub(crate) trait Mapping: Send + Sync {
     fn steps(&self) -> u64;
 
     /// The versions of a step of a scan that are visible at `at`, with their values, sorted by key.
-    fn step(&self, inner: &Inner, step: u64, at: u64) -> Result<Vec<Record>>;
+    fn step(&self, shared: &Shared, step: u64, at: u64) -> Result<Vec<Record>>;
 
     /// Memory by structure, in bytes.
     fn memory(&self) -> Vec<(&'static str, u64)>;

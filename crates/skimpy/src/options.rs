@@ -44,19 +44,19 @@ pub struct Options {
     /// The age at which buffered writes are programmed by the next write (`buffer_delay`, 1ms),
     /// even if their last page is not full. A longer delay fills pages better; writes remain in the
     /// journal meanwhile.
-    pub pack: Duration,
+    pub buffer_delay: Duration,
     /// How long old versions stay readable (`retention`, 0s). A version is discarded once a newer
     /// one of its key is older than this and no snapshot needs it. A longer retention takes more
     /// space.
     pub retention: Duration,
     /// The fraction of blocks that collection keeps free (`reserved_space`, 0.1): 0.05 to 0.9. More
     /// free space lowers write amplification and leaves less capacity.
-    pub free: f64,
+    pub reserved_space: f64,
     /// Page reads beyond the first of a lookup after which a bucket is collected
     /// (`read_compaction_after`, 16; 0: never). The bucket of the last such lookup is taken;
     /// finding a key on a hot channel counts as four reads. A lower value makes lookups shorter and
     /// adds writes.
-    pub tidy: u64,
+    pub read_compaction_after: u64,
     /// Flash channels, each with an open block of its own (`channels`, 1): 1 to 64. Set it to the
     /// number of channels of the device.
     pub channels: u32,
@@ -115,10 +115,10 @@ impl Default for Options {
             mapping: Mapping::Skimpy,
             buckets: 0,
             cache_keys: 0,
-            pack: Duration::from_millis(1),
+            buffer_delay: Duration::from_millis(1),
             retention: Duration::ZERO,
-            free: 0.1,
-            tidy: 16,
+            reserved_space: 0.1,
+            read_compaction_after: 16,
             channels: 1,
             below: Below::default(),
             gathers: false,
@@ -144,10 +144,10 @@ impl Options {
         reader.with("mapping", &mut options.mapping, Mapping::parse);
         reader.value("buckets", &mut options.buckets);
         reader.value("cache", &mut options.cache_keys);
-        reader.with("buffer_delay", &mut options.pack, parse_duration);
+        reader.with("buffer_delay", &mut options.buffer_delay, parse_duration);
         reader.with("retention", &mut options.retention, parse_duration);
-        reader.value("reserved_space", &mut options.free);
-        reader.value("read_compaction_after", &mut options.tidy);
+        reader.value("reserved_space", &mut options.reserved_space);
+        reader.value("read_compaction_after", &mut options.read_compaction_after);
         reader.value("channels", &mut options.channels);
         let page = options.page_bytes;
         let is_page_valid = page.is_power_of_two() && (4096..=65536).contains(&page);
@@ -172,7 +172,7 @@ impl Options {
                 "a device has less than 2^29 - 2^17 pages",
             );
         }
-        let is_reserve_valid = (0.05..=0.9).contains(&options.free);
+        let is_reserve_valid = (0.05..=0.9).contains(&options.reserved_space);
         reader.require(is_reserve_valid, "reserved_space", "reserve a fraction of 0.05 to 0.9");
         reader.require(options.buckets < 1 << 30, "buckets", "give at most 2^30");
         reader.require(options.cache_keys < 1 << 32, "cache", "give less than 2^32 keys");

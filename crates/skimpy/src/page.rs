@@ -29,6 +29,7 @@
 
 use siltstone_engine::{Error, Result};
 
+use crate::bytes::{u32_at, u64_at};
 use crate::record::Record;
 
 pub(crate) const HEADER_BYTES: usize = 48;
@@ -124,14 +125,6 @@ pub(crate) fn payload(page_bytes: usize, owner: u64, part: &[u8]) -> Vec<u8> {
 
 fn sum(bytes: &[u8], page: u32) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&page.to_le_bytes()), &bytes[4..])
-}
-
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
-}
-
-pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
 }
 
 impl Page {

@@ -13,8 +13,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use siltstone_engine::{Purpose, Result};
 use crate::flash::Completion;
+use siltstone_engine::{Purpose, Result};
 
 use crate::device::Device;
 use crate::location::Location;
@@ -177,10 +177,10 @@ mod tests {
     use crate::flash::{Emulator, Geometry};
 
     use super::*;
-    use crate::engine::device_options;
+    use crate::device::device_options;
+    use crate::location::Placement;
     use crate::page::{self, HEADER_BYTES, Header, Kind};
     use crate::record::Content;
-    use crate::write_buffer::Placement;
 
     fn device() -> Device {
         let geometry = Geometry::new(4096, 4, 32).unwrap();

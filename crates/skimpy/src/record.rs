@@ -35,9 +35,9 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use siltstone_engine::batch::{read_varint, write_varint};
 use siltstone_engine::{Entry, Op, Timestamp};
 
+use crate::bytes::{u32_at, u64_at};
+use crate::location::Placement;
 use crate::location::{Location, NONE};
-use crate::page::{u32_at, u64_at};
-use crate::write_buffer::Placement;
 
 const DELETED: u8 = 1;
 const EXPIRES: u8 = 2;
@@ -154,6 +154,19 @@ impl Record {
     pub(crate) fn link(&self, next: Location, prior: Location) {
         self.next.store(next, Release);
         self.prior.store(prior, Release);
+    }
+
+    /// A copy of a record that may be shared.
+    pub(crate) fn copied(&self) -> Record {
+        let copy = Record {
+            expires_at: self.expires_at,
+            payload: self.payload.clone(),
+            marks: self.marks,
+            skip_links: self.skip_links.iter().map(|it| SkipLink::new(it.tag, it.at())).collect(),
+            ..Record::new(self.timestamp, self.hash, self.key.clone(), self.content.clone())
+        };
+        copy.link(self.next(), self.prior());
+        copy
     }
 
     /// Updates the links to records that were programmed.

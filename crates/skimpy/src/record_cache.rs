@@ -99,7 +99,7 @@ impl RecordCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::write_buffer::Placement;
+    use crate::location::Placement;
     use crate::record::Content;
 
     fn encoded(timestamp: u64) -> Vec<u8> {

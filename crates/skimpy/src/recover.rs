@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use crate::flash::Flash;
 use parking_lot::Mutex;
 use siltstone_engine::{Durability, Error, Purpose, Result};
 use siltstone_runtime::Env;
@@ -28,9 +29,7 @@ use siltstone_vfs::Vfs;
 use crate::buffer_journal::{self, BufferJournal, Frame};
 use crate::chains::Chains;
 use crate::checkpoint::{self, Checkpoint};
-use crate::device::Device;
-use crate::engine::{Counters, DEVICE, Inner};
-use crate::flash::Flash;
+use crate::device::{DEVICE, Device};
 use crate::ftl::PageMapped;
 use crate::history::History;
 use crate::location::Location;
@@ -40,9 +39,12 @@ use crate::options::{self, Options};
 use crate::page::{HEADER_BYTES, Kind, Page};
 use crate::pins::Pins;
 use crate::record::{FIRST, LAST, RELOCATED, Record};
+use crate::shared::{Counters, Shared};
 use crate::space::{LogBlock, Space};
+use crate::table::Table;
 use crate::version_map::VersionMap;
 use crate::write_buffer::{self, WriteBuffer};
+use crate::{tail, write};
 
 /// Whether a table was completely created here; refuses a directory in which its device is missing.
 pub(crate) fn is_complete(vfs: &dyn Vfs) -> Result<bool> {
@@ -142,7 +144,7 @@ pub(crate) fn open(
     vfs: Option<Arc<dyn Vfs>>,
     env: Env,
     options: Options,
-) -> Result<Arc<Inner>> {
+) -> Result<Arc<Table>> {
     let under = match options.mapping {
         options::Mapping::Vftl => {
             let layer = PageMapped::open(flash.clone(), options.channels, options.below)?;
@@ -179,7 +181,7 @@ pub(crate) fn open(
         }
         None => return Err(device.corrupt(0, "the device has no complete checkpoint")),
     };
-    Inner::check_mapping(device.name(), options.mapping, &found)?;
+    found.check_mapping(device.name(), options.mapping)?;
     let mapping = mapping(&options, &device, found.buckets, under);
     if !is_new {
         mapping.decode(&found.mapping_state).map_err(|reason| device.corrupt(0, reason))?;
@@ -213,42 +215,53 @@ pub(crate) fn open(
     writer.used = replayed.last.max(replayed.floor);
     let body = device.geometry.page_bytes() - HEADER_BYTES;
     let buffer = WriteBuffer::new(body, device.slots.per_page());
-    let inner = Inner {
+    let shared = Shared {
         device,
         vfs,
         env,
-        history: History::new(replayed.floor),
-        mapping,
+        options,
         buffer,
+        history: History::new(replayed.floor),
         pins: Pins::default(),
         visible: AtomicU64::new(replayed.last.max(replayed.floor)),
-        writer: Mutex::new(None),
         closed: AtomicBool::new(false),
         poisoned: OnceLock::new(),
         counters: Counters::default(),
-        options,
     };
-    // Frames keep their epoch until all are programmed, over any number of openings.
-    let journal_epoch = frames.first().map_or(found.epoch, |frame| frame.epoch);
-    inner.checkpoint_with(&mut writer, (journal_epoch, through))?;
-    for frame in &frames {
-        // Without room the device may still have enough for these batches, which were acknowledged.
-        match inner.make_room(&mut writer, frame.batch.as_bytes().len() as u64) {
-            Err(error) if !error.is_disk_full() => return Err(error),
-            _ => {}
-        }
-        inner.apply(&mut writer, &frame.batch, frame.timestamp, Durability::Buffered)?;
-    }
-    if !frames.is_empty() {
-        writer.force(&inner)?;
-        inner.checkpoint(&mut writer)?;
-    }
-    writer.journal = match &inner.vfs {
+    replay_journal(&shared, &*mapping, &mut writer, &frames, (found.epoch, through))?;
+    writer.journal = match &shared.vfs {
         Some(vfs) => Some(BufferJournal::open(&**vfs)?),
         None => None,
     };
-    *inner.writer.lock() = Some(writer);
-    Ok(Arc::new(inner))
+    Ok(Arc::new(Table { shared, mapping, writer: Mutex::new(Some(writer)) }))
+}
+
+/// Writes the first checkpoint of the epoch, then the journaled batches again. `until`: the
+/// previous epoch, and the timestamp of the last of these batches.
+fn replay_journal(
+    shared: &Shared,
+    mapping: &dyn Mapping,
+    writer: &mut Writer,
+    frames: &[Frame],
+    (epoch, through): (u32, u64),
+) -> Result<()> {
+    // Frames keep their epoch until all are programmed, over any number of openings.
+    let epoch = frames.first().map_or(epoch, |frame| frame.epoch);
+    checkpoint::write_with(shared, mapping, writer, (epoch, through))?;
+    for frame in frames {
+        // Without room the device may still have enough for these batches, which were acknowledged.
+        match tail::make_room(shared, mapping, writer, frame.batch.as_bytes().len() as u64) {
+            Err(error) if !error.is_disk_full() => return Err(error),
+            _ => {}
+        }
+        let (batch, timestamp) = (&frame.batch, frame.timestamp);
+        write::apply(shared, mapping, writer, batch, timestamp, Durability::Buffered)?;
+    }
+    if !frames.is_empty() {
+        writer.force(shared, mapping)?;
+        checkpoint::write(shared, mapping, writer)?;
+    }
+    Ok(())
 }
 
 fn mapping(
@@ -261,7 +274,13 @@ fn mapping(
     match options.mapping {
         options::Mapping::Skimpy => {
             let cache = options.cache_of(buckets);
-            Box::new(Chains::new(buckets, cache, pages, options.tidy, options.channels))
+            Box::new(Chains::new(
+                buckets,
+                cache,
+                pages,
+                options.read_compaction_after,
+                options.channels,
+            ))
         }
         options::Mapping::Semel | options::Mapping::Vftl => {
             let accumulated_pages =

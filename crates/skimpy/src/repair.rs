@@ -27,6 +27,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::flash::{Emulator, Flash};
 use siltstone_engine::{
     Durability, Engine, Error, Loss, LossEffect, Purpose, RepairReport, Result, WriteBatch,
 };
@@ -35,14 +36,14 @@ use siltstone_vfs::{Mode, Overlay, Vfs};
 
 use crate::buffer_journal::{self, BufferJournal, Frame};
 use crate::checkpoint::Checkpoint;
-use crate::device::Device;
-use crate::engine::{DEVICE, Inner, Skimpy, device_options};
-use crate::flash::{Emulator, Flash};
+use crate::device::{DEVICE, Device, device_options};
+use crate::engine::Skimpy;
 use crate::ftl::PageMapped;
 use crate::options::{Mapping, Options};
 use crate::page::{Kind, Page};
 use crate::record::{Content, FIRST, LAST, RELOCATED, Record};
-use crate::{recover, timestamp};
+use crate::table::Table;
+use crate::{recover, tail, timestamp, write};
 
 /// The name of the new device until it is complete.
 const DRAFT: &str = "flash.repaired";
@@ -98,9 +99,9 @@ pub fn repair(vfs: &Arc<dyn Vfs>, env: Env, options: &Options) -> Result<RepairR
     let options =
         Options { buckets: salvage.buckets.unwrap_or(options.buckets), ..options.clone() };
     let new = Arc::new(Emulator::in_file(&**vfs, DRAFT, flash_options)?);
-    let new = Skimpy { inner: recover::open(new, None, env.clone(), options.clone())? };
+    let new = Skimpy { table: recover::open(new, None, env.clone(), options.clone())? };
     let frames = BufferJournal::read(&**vfs)?;
-    let written = salvage.write(&device, &new.inner, frames, &mut report)?;
+    let written = salvage.write(&device, &new.table, frames, &mut report)?;
     new.close()?;
     if report.losses.iter().all(|loss| loss.effect == LossEffect::Order) {
         // With label and headers repaired the device may be consistent. If not, the missing pages
@@ -127,9 +128,10 @@ fn rebuild_from_journal(vfs: &Arc<dyn Vfs>, env: Env, options: &Options) -> Resu
     report.lose(Loss::entries(DEVICE, 0..u64::MAX));
     let flash_options = device_options(options.geometry()?, options.channels);
     let new = Arc::new(Emulator::in_file(&**vfs, DRAFT, flash_options)?);
-    let new = Skimpy { inner: recover::open(new, None, env, options.clone())? };
+    let new = Skimpy { table: recover::open(new, None, env, options.clone())? };
     let frames = BufferJournal::read(&**vfs)?;
-    let written = Salvage::default().write(&new.inner.device, &new.inner, frames, &mut report)?;
+    let written =
+        Salvage::default().write(&new.table.shared.device, &new.table, frames, &mut report)?;
     new.close()?;
     let quarantined = finish(&**vfs)?;
     report.note(format!(
@@ -208,7 +210,7 @@ impl Salvage {
         let (pages, checkpoint) = salvage.survey(device, options, report)?;
         let tail = match &checkpoint {
             Some(found) => {
-                Inner::check_mapping(device.name(), options.mapping, found)?;
+                found.check_mapping(device.name(), options.mapping)?;
                 salvage.buckets = Some(found.buckets);
                 let between =
                     pages.keys().any(|(_, number)| (found.tail..=found.gone).contains(number));
@@ -396,13 +398,13 @@ impl Salvage {
     fn write(
         &self,
         device: &Device,
-        new: &Inner,
+        new: &Table,
         frames: Vec<Frame>,
         report: &mut RepairReport,
     ) -> Result<u64> {
         // Pinned, so that nothing above the floor is discarded during the repair.
-        new.history.advance(|| self.floor);
-        let _pin = new.pin_at(|| self.floor)?;
+        new.shared.history.advance(|| self.floor);
+        let _pin = new.shared.pin_at(|| self.floor)?;
         let mut written = 0;
         let mut batch = WriteBatch::new();
         for (timestamp, keys) in &self.versions {
@@ -463,13 +465,14 @@ fn push(batch: &mut WriteBatch, record: Record) {
     };
 }
 
-fn apply(new: &Inner, batch: &WriteBatch, timestamp: u64) -> Result<u64> {
+fn apply(new: &Table, batch: &WriteBatch, timestamp: u64) -> Result<u64> {
     if batch.is_empty() {
         return Ok(0);
     }
+    let Table { shared, mapping, .. } = new;
     new.with_writer(|writer| {
-        new.make_room(writer, 2 * batch.as_bytes().len() as u64)?;
-        new.apply(writer, batch, timestamp, Durability::Buffered)
+        tail::make_room(shared, &**mapping, writer, 2 * batch.as_bytes().len() as u64)?;
+        write::apply(shared, &**mapping, writer, batch, timestamp, Durability::Buffered)
     })?;
     Ok(batch.len() as u64)
 }

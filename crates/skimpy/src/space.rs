@@ -15,8 +15,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use siltstone_engine::{Purpose, Result};
 use crate::flash::{Completion, FlashError};
+use siltstone_engine::{Purpose, Result};
 
 use crate::channels::Channels;
 use crate::device::Device;

@@ -7,46 +7,50 @@ use std::collections::BTreeSet;
 
 use siltstone_engine::{Damage, Error, Purpose, Result, VerifyReport};
 
-use crate::engine::Inner;
+use crate::mapping::Mapping;
+use crate::shared::Shared;
 
-impl Inner {
-    pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
-        self.check_open()?;
-        let snapshot = self.pin_now()?;
-        let mut report = VerifyReport { files: 1, ..VerifyReport::default() };
-        let page_bytes = self.device.geometry.page_bytes() as u64;
-        let blocks = u64::from(self.device.geometry.blocks());
-        let total = blocks + self.mapping.steps();
-        for block in 0..self.device.geometry.blocks() {
-            let _pin = self.pins.enter();
-            for index in 0..self.device.flash.programmed(block)? {
-                let page = self.device.geometry.page(block, index);
-                if let Some(page) = self.device.try_read(page, Purpose::Maintenance)? {
-                    report.bytes += page_bytes;
-                    report.entries += page.header.count as u64;
-                }
+/// Verifies the table; calls `progress` with the steps done and in all.
+pub(crate) fn verify(
+    shared: &Shared,
+    mapping: &dyn Mapping,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<VerifyReport> {
+    shared.check_open()?;
+    let snapshot = shared.pin_now()?;
+    let mut report = VerifyReport { files: 1, ..VerifyReport::default() };
+    let page_bytes = shared.device.geometry.page_bytes() as u64;
+    let blocks = u64::from(shared.device.geometry.blocks());
+    let total = blocks + mapping.steps();
+    for block in 0..shared.device.geometry.blocks() {
+        let _pin = shared.pins.enter();
+        for index in 0..shared.device.flash.programmed(block)? {
+            let page = shared.device.geometry.page(block, index);
+            if let Some(page) = shared.device.try_read(page, Purpose::Maintenance)? {
+                report.bytes += page_bytes;
+                report.entries += page.header.count as u64;
             }
-            progress(u64::from(block) + 1, total);
         }
-        match self.device.flash.check_end().map_err(Error::from) {
-            Err(Error::Corruption { file, offset, reason }) => {
-                report.damage.push(Damage { file, offset, reason });
-            }
-            checked => checked?,
-        }
-        let mut damaged = BTreeSet::new();
-        for step in 0..self.mapping.steps() {
-            match self.mapping.step(self, step, snapshot.at()) {
-                Ok(_) => {}
-                Err(Error::Corruption { file, offset, reason }) => {
-                    if damaged.insert((file.clone(), offset)) {
-                        report.damage.push(Damage { file, offset, reason });
-                    }
-                }
-                Err(other) => return Err(other),
-            }
-            progress(blocks + step + 1, total);
-        }
-        Ok(report)
+        progress(u64::from(block) + 1, total);
     }
+    match shared.device.flash.check_end().map_err(Error::from) {
+        Err(Error::Corruption { file, offset, reason }) => {
+            report.damage.push(Damage { file, offset, reason });
+        }
+        checked => checked?,
+    }
+    let mut damaged = BTreeSet::new();
+    for step in 0..mapping.steps() {
+        match mapping.step(shared, step, snapshot.at()) {
+            Ok(_) => {}
+            Err(Error::Corruption { file, offset, reason }) => {
+                if damaged.insert((file.clone(), offset)) {
+                    report.damage.push(Damage { file, offset, reason });
+                }
+            }
+            Err(other) => return Err(other),
+        }
+        progress(blocks + step + 1, total);
+    }
+    Ok(report)
 }

@@ -35,16 +35,18 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::{Mutex, MutexGuard};
 use siltstone_engine::{Purpose, Result};
 
-use crate::chains::copy_of;
-use crate::engine::Inner;
+use crate::bytes::{u32_at, u64_at};
 use crate::ftl::PageMapped;
+use crate::location::Placement;
 use crate::location::{self, Location, NONE};
 use crate::log::Writer;
 use crate::mapping::Mapping;
-use crate::page::{Kind, Page, u32_at, u64_at};
+use crate::page::{Kind, Page};
 use crate::page_reader::PageReader;
 use crate::record::{Content, FIRST, LAST, RELOCATED, Record};
-use crate::write_buffer::{Placement, WriteBuffer};
+use crate::shared::Shared;
+use crate::tail;
+use crate::write_buffer::WriteBuffer;
 
 /// Flag: the tail has reached the version, and there was nothing older.
 const LAST_OF_KEY: u32 = 1;
@@ -183,12 +185,12 @@ impl VersionMap {
     /// The record at a location; `None` if it has moved.
     fn fetch(
         &self,
-        inner: &Inner,
+        shared: &Shared,
         pages: &mut PageReader<'_>,
         at: Location,
     ) -> Result<Option<Record>> {
         if location::is_pending(at) {
-            return Ok(inner.buffer.get(at).map(|record| copy_of(&record)));
+            return Ok(shared.buffer.get(at).map(|record| record.copied()));
         }
         pages.record(at).map(Some)
     }
@@ -217,15 +219,15 @@ impl VersionMap {
 
     fn collect_record(
         &self,
-        inner: &Inner,
+        shared: &Shared,
         writer: &mut Writer,
         mut record: Record,
         number: u32,
     ) -> Result<()> {
-        inner.check_copies(writer, record.total_bytes())?;
-        let fate = self.decide(&record, number, inner.watermark(), inner.env.clock.now());
+        tail::check_copies(shared, self, writer, record.total_bytes())?;
+        let fate = self.decide(&record, number, shared.watermark(), shared.env.clock.now());
         match fate {
-            Fate::Relocate => inner.rewrite_payload(writer, &mut record)?,
+            Fate::Relocate => writer.rewrite_payload(shared, &mut record)?,
             Fate::Tombstone => record.tombstone(),
             Fate::Discard => {
                 self.dropped.fetch_add(1, Relaxed);
@@ -235,12 +237,12 @@ impl VersionMap {
         self.collected.fetch_add(1, Relaxed);
         record.marks = FIRST | LAST | RELOCATED;
         record.link(NONE, NONE);
-        let end = inner.buffer.end();
+        let end = shared.buffer.end();
         let mut index = self.index();
         index.entries[number as usize].at = location::pending(end);
-        inner.buffer.push([Arc::new(record)]);
+        shared.buffer.push([Arc::new(record)]);
         drop(index);
-        writer.program_pending(inner, false)
+        writer.program_pending(shared, self, false)
     }
 
     /// The locations of the versions of a hash not younger than `at`, the newest first; and whether
@@ -293,18 +295,18 @@ impl Mapping for VersionMap {
 
     fn find(
         &self,
-        inner: &Inner,
+        shared: &Shared,
         key: &[u8],
         at: u64,
         purpose: Purpose,
     ) -> Result<(Option<Record>, bool)> {
         let hash = crate::keys::hash(key);
-        let mut pages = PageReader::new(&inner.device, purpose);
-        let _pin = inner.pins.enter();
+        let mut pages = PageReader::new(&shared.device, purpose);
+        let _pin = shared.pins.enter();
         'retry: loop {
             let (places, saw_younger) = self.places(hash, at);
             for place in places {
-                let Some(mut record) = self.fetch(inner, &mut pages, place)? else {
+                let Some(mut record) = self.fetch(shared, &mut pages, place)? else {
                     continue 'retry;
                 };
                 if record.hash != hash {
@@ -334,37 +336,37 @@ impl Mapping for VersionMap {
         }
     }
 
-    fn collect(&self, inner: &Inner, writer: &mut Writer, page: Page) -> Result<()> {
+    fn collect(&self, shared: &Shared, writer: &mut Writer, page: Page) -> Result<()> {
         if page.header.kind == Kind::Payload {
             // Live if a version of its owner refers to it; then that version is relocated with it.
             let owned: Vec<_> = self.index().versions(page.owner()).collect();
-            let mut pages = PageReader::new(&inner.device, Purpose::Compaction);
+            let mut pages = PageReader::new(&shared.device, Purpose::Compaction);
             for (number, entry) in owned {
-                let Some(record) = self.fetch(inner, &mut pages, entry.at)? else { continue };
+                let Some(record) = self.fetch(shared, &mut pages, entry.at)? else { continue };
                 let is_here = |payload: &crate::record::Payload| payload.pages.contains(&page.page);
                 if record.payload.as_ref().is_some_and(is_here) {
-                    self.collect_record(inner, writer, record, number)?;
+                    self.collect_record(shared, writer, record, number)?;
                 }
             }
             return Ok(());
         }
         for (slot, record) in page.records().enumerate() {
             let record = record?;
-            let at = inner.device.slots.at(page.page, slot);
+            let at = shared.device.slots.at(page.page, slot);
             let live = {
                 let index = self.index();
                 let found = index.find(record.hash, record.timestamp);
                 found.filter(|number| index.entries[*number as usize].at == at)
             };
             if let Some(number) = live {
-                self.collect_record(inner, writer, record, number)?;
+                self.collect_record(shared, writer, record, number)?;
             }
         }
         Ok(())
     }
 
-    fn check_lost(&self, inner: &Inner, page: u32) -> Result<()> {
-        let watermark = inner.watermark();
+    fn check_lost(&self, shared: &Shared, page: u32) -> Result<()> {
+        let watermark = shared.watermark();
         // A hidden version may have lost its payload earlier.
         let mut places: Vec<Location> = Vec::new();
         {
@@ -379,14 +381,16 @@ impl Mapping for VersionMap {
             }
         }
         places.retain(|at| location::is_programmed(*at));
-        let mut pages = PageReader::new(&inner.device, Purpose::Compaction);
+        let mut pages = PageReader::new(&shared.device, Purpose::Compaction);
         for at in places {
-            let is_here = inner.device.slots.page(at) == page || {
+            let is_here = shared.device.slots.page(at) == page || {
                 let record = pages.record(at)?;
                 record.payload.is_some_and(|payload| payload.pages.contains(&page))
             };
             if is_here {
-                return Err(inner.device.corrupt(page, "a page with live versions cannot be read"));
+                return Err(shared
+                    .device
+                    .corrupt(page, "a page with live versions cannot be read"));
             }
         }
         Ok(())
@@ -466,8 +470,8 @@ impl Mapping for VersionMap {
         u64::from(self.steps)
     }
 
-    fn step(&self, inner: &Inner, step: u64, at: u64) -> Result<Vec<Record>> {
-        let _pin = inner.pins.enter();
+    fn step(&self, shared: &Shared, step: u64, at: u64) -> Result<Vec<Record>> {
+        let _pin = shared.pins.enter();
         let start = |step: u64| (u128::from(step) << 64).div_ceil(u128::from(self.steps)) as u64;
         let hashes: Vec<u64> = {
             let index = self.index();
@@ -476,13 +480,13 @@ impl Mapping for VersionMap {
                 false => index.heads.range(start(step)..start(step + 1)).map(|it| *it.0).collect(),
             }
         };
-        let mut pages = PageReader::new(&inner.device, Purpose::Scan);
+        let mut pages = PageReader::new(&shared.device, Purpose::Scan);
         let mut visible: Vec<Record> = Vec::new();
         for hash in hashes {
             'retry: loop {
                 let mut of_hash: Vec<Record> = Vec::new();
                 for place in self.places(hash, at).0 {
-                    let Some(mut record) = self.fetch(inner, &mut pages, place)? else {
+                    let Some(mut record) = self.fetch(shared, &mut pages, place)? else {
                         continue 'retry;
                     };
                     if record.hash != hash {

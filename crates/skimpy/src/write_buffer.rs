@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::location::{self, Location};
+use crate::location::{self, Location, Placement};
 use crate::record::{FIRST, LAST, Record};
 
 /// Pages of records that accumulate at most; more take memory and save few reads.
@@ -82,27 +82,6 @@ struct Slot {
     number: u64,
     /// The record's marks in its page.
     marks: u8,
-}
-
-/// The locations of the records of a programmed page: their pending locations by slot, and the
-/// location of the first slot.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Placement {
-    pub(crate) from: Vec<Location>,
-    pub(crate) base: Location,
-}
-
-impl Placement {
-    /// The present location of a record.
-    pub(crate) fn resolve(&self, at: Location) -> Location {
-        if !location::is_pending(at) {
-            return at;
-        }
-        match self.from.iter().position(|from| *from == at) {
-            Some(slot) => self.base + slot as u32,
-            None => at,
-        }
-    }
 }
 
 /// The content of the next page: its records, their marks, and their pending locations.

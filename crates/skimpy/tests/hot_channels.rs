@@ -90,7 +90,7 @@ fn lookups_of_pending_records_charge_no_channel() {
         let key = keys[read % 2];
         assert_eq!(table.engine.get(&key).unwrap().unwrap().value, key);
     }
-    assert_eq!(table.engine.stats().counters["lookups_on_crowded_channels"], 0);
+    assert_eq!(table.engine.stats().counters["hot_channel_lookups"], 0);
 }
 
 #[test]

@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use siltstone_engine::{Durability, Engine, Env, Error, ManualClock, Result, WriteBatch};
+use siltstone_engine::{Durability, Engine, Error, ManualClock, Result, WriteBatch};
+use siltstone_runtime::Env;
 use siltstone_skimpy::{Options, Skimpy};
 use siltstone_testkit::subject;
 use siltstone_vfs::{Ram, Vfs};

@@ -21,13 +21,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use siltstone_engine::{Purpose, Result, Timestamp};
 
 use super::chain_iter::{ChainIter, LinkKind};
-use super::{Chains, Fetched, copy_of};
-use crate::engine::Inner;
+use super::index::{Chains, Fetched};
 use crate::location::{self, Location, NONE, UNKNOWN};
 use crate::log::Writer;
 use crate::mapping::Mapping;
 use crate::page_reader::PageReader;
 use crate::record::{Content, FIRST, LAST, RELOCATED, Record};
+use crate::shared::Shared;
+use crate::tail;
 
 /// A live version, and whether it is the newest of its key.
 type LiveVersion<'v> = (&'v Arc<Record>, bool);
@@ -76,13 +77,13 @@ pub(super) struct RelocationGroup {
 impl Chains {
     pub(super) fn collect_bucket(
         &self,
-        inner: &Inner,
+        shared: &Shared,
         writer: &mut Writer,
         pages: &mut PageReader<'_>,
         bucket: u32,
     ) -> Result<()> {
-        match self.group(inner, pages, bucket)? {
-            Some(group) => self.relocate(inner, writer, group),
+        match self.group(shared, pages, bucket)? {
+            Some(group) => self.relocate(shared, writer, group),
             None => Ok(()),
         }
     }
@@ -90,16 +91,16 @@ impl Chains {
     /// The versions of a bucket; `None` if it is empty.
     pub(super) fn group(
         &self,
-        inner: &Inner,
+        shared: &Shared,
         pages: &mut PageReader<'_>,
         bucket: u32,
     ) -> Result<Option<RelocationGroup>> {
         if self.index().heads[bucket as usize] == NONE {
             return Ok(None);
         }
-        let watermark = inner.watermark();
-        let now = inner.env.clock.now();
-        let versions = self.versions(inner, pages, bucket, watermark)?;
+        let watermark = shared.watermark();
+        let now = shared.env.clock.now();
+        let versions = self.versions(shared, pages, bucket, watermark)?;
         let bytes = versions.live(watermark, now).values().map(|(it, _)| it.copied_bytes()).sum();
         Ok(Some(RelocationGroup { bucket, versions, watermark, now, bytes }))
     }
@@ -107,25 +108,30 @@ impl Chains {
     /// Writes the live versions of a bucket to the log.
     pub(super) fn relocate(
         &self,
-        inner: &Inner,
+        shared: &Shared,
         writer: &mut Writer,
         group: RelocationGroup,
     ) -> Result<()> {
         let RelocationGroup { bucket, versions, watermark, now, .. } = group;
         let live = versions.live(watermark, now);
-        inner.check_copies(writer, live.values().map(|(record, _)| record.total_bytes()).sum())?;
+        tail::check_copies(
+            shared,
+            self,
+            writer,
+            live.values().map(|(record, _)| record.total_bytes()).sum(),
+        )?;
         // Payload pages are programmed first; the stamp must not be later than them.
         let since = writer.number;
         let mut copies = Vec::with_capacity(live.len());
         for (record, _) in live.values() {
-            let mut copy = copy_of(record);
+            let mut copy = record.copied();
             // The new chain has nothing to skip.
             copy.skip_links.clear();
             copy.since = since;
-            inner.rewrite_payload(writer, &mut copy)?;
+            writer.rewrite_payload(shared, &mut copy)?;
             copies.push(copy);
         }
-        let end = inner.buffer.end();
+        let end = shared.buffer.end();
         let mut priors: HashMap<&[u8], Location> = HashMap::new();
         let mut head = NONE;
         let last = copies.len().saturating_sub(1);
@@ -148,10 +154,10 @@ impl Chains {
             copies.push(Record { marks: FIRST | LAST | RELOCATED, since, ..empty });
         }
         // Copies must not be recovered without the writes before them.
-        if inner.buffer.is_accumulating(self.index().heads[bucket as usize]) {
-            self.pack_accumulated(&inner.buffer, writer.number);
+        if shared.buffer.is_accumulating(self.index().heads[bucket as usize]) {
+            self.pack_accumulated(&shared.buffer, writer.number);
         }
-        inner.buffer.push(copies.into_iter().map(Arc::new));
+        shared.buffer.push(copies.into_iter().map(Arc::new));
         {
             let mut index = self.index();
             index.set(bucket, head, self.stamp(since));
@@ -167,20 +173,20 @@ impl Chains {
         }
         self.collected.fetch_add(1, Relaxed);
         self.dropped.fetch_add(discarded as u64, Relaxed);
-        writer.program_pending(inner, false)
+        writer.program_pending(shared, self, false)
     }
 
     /// The versions of a bucket, in the chain and by prior pointers, down to the watermark. Called
     /// under the writer lock.
     pub(super) fn versions(
         &self,
-        inner: &Inner,
+        shared: &Shared,
         pages: &mut PageReader<'_>,
         bucket: u32,
         watermark: u64,
     ) -> Result<BucketVersions> {
         loop {
-            if let Some(versions) = self.try_versions(inner, pages, bucket, watermark)? {
+            if let Some(versions) = self.try_versions(shared, pages, bucket, watermark)? {
                 return Ok(versions);
             }
         }
@@ -188,7 +194,7 @@ impl Chains {
 
     fn try_versions(
         &self,
-        inner: &Inner,
+        shared: &Shared,
         pages: &mut PageReader<'_>,
         bucket: u32,
         watermark: u64,
@@ -206,7 +212,7 @@ impl Chains {
             if link == LinkKind::Skip && hidden.contains(&at) {
                 continue;
             }
-            let Some(record) = self.fetch_with_key(inner, pages, at, bucket)? else {
+            let Some(record) = self.fetch_with_key(shared, pages, at, bucket)? else {
                 return Ok(None);
             };
             if record.timestamp <= watermark {
@@ -225,7 +231,7 @@ impl Chains {
                 let below = of_key.range(..record.timestamp).next_back().map(|(_, it)| it.clone());
                 let prior = match record.prior() {
                     NONE | UNKNOWN => None,
-                    prior => match self.fetch_with_key(inner, pages, prior, bucket)? {
+                    prior => match self.fetch_with_key(shared, pages, prior, bucket)? {
                         None => return Ok(None),
                         // Another key with the same tag.
                         Some(prior) => (prior.key == *key).then_some(prior),
@@ -247,15 +253,15 @@ impl Chains {
 
     fn fetch_with_key(
         &self,
-        inner: &Inner,
+        shared: &Shared,
         pages: &mut PageReader<'_>,
         at: Location,
         bucket: u32,
     ) -> Result<Option<Arc<Record>>> {
-        match self.fetch(inner, pages, at, bucket)? {
+        match self.fetch(shared, pages, at, bucket)? {
             Fetched::Moved => Ok(None),
             Fetched::Record(record) if record.key.is_empty() => {
-                let mut copy = copy_of(&record);
+                let mut copy = record.copied();
                 pages.load(&mut copy, false)?;
                 Ok(Some(Arc::new(copy)))
             }
@@ -264,10 +270,10 @@ impl Chains {
     }
 
     /// The versions of a bucket that are visible at a timestamp, with their values, sorted by key.
-    pub(super) fn visible(&self, inner: &Inner, bucket: u32, at: u64) -> Result<Vec<Record>> {
-        let mut pages = PageReader::new(&inner.device, Purpose::Scan);
+    pub(super) fn visible(&self, shared: &Shared, bucket: u32, at: u64) -> Result<Vec<Record>> {
+        let mut pages = PageReader::new(&shared.device, Purpose::Scan);
         let versions = loop {
-            let found = self.try_versions(inner, &mut pages, bucket, at)?;
+            let found = self.try_versions(shared, &mut pages, bucket, at)?;
             if let Some(versions) = found {
                 break versions;
             }
@@ -275,8 +281,8 @@ impl Chains {
         let mut visible = Vec::new();
         for of_key in versions.by_key.into_values() {
             if let Some((_, record)) = of_key.range(..=at).next_back() {
-                let mut record = copy_of(record);
-                inner.device.load(&mut record, true, Purpose::Scan)?;
+                let mut record = record.copied();
+                shared.device.load(&mut record, true, Purpose::Scan)?;
                 visible.push(record);
             }
         }

@@ -19,347 +19,37 @@
 //! Source: SkimpyFTL, sections 3.1 to 3.3.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use parking_lot::{Mutex, MutexGuard};
 use siltstone_engine::{Purpose, Result};
-use siltstone_structures::hash::hash64_seeded;
 
-use crate::cache::{Cache, ChainHead, Id};
-use crate::engine::Inner;
+use crate::bytes::u32_at;
+use crate::cache::ChainHead;
 use crate::keys;
-use crate::location::{self, Location, NONE, UNKNOWN};
+use crate::location::{self, Location, NONE, Placement, UNKNOWN};
 use crate::log::Writer;
 use crate::mapping::{Mapping, SweepResult};
-use crate::page::u32_at;
 use crate::page_reader::PageReader;
 use crate::record::{self, Content, MAX_SKIP_LINKS, Record, SkipLink};
+use crate::shared::Shared;
 use crate::space::LogBlock;
-use crate::write_buffer::{self, Placement, WriteBuffer};
+use crate::write_buffer::WriteBuffer;
 
 mod chain_iter;
 mod collect;
 mod hot_channels;
+mod index;
 mod opportunistic;
+mod runs;
 mod sweep;
 
-use chain_iter::{ChainIter, LinkKind};
-use hot_channels::HotChannels;
-use sweep::Sweep;
+pub(crate) use index::Chains;
+use index::Search;
 
 /// The charge for finding a key on a hot channel, in page reads: about the length of the queue
 /// there.
 const HOT_CHANNEL_CHARGE: u64 = 4;
-
-/// SkimpyFTL's mapping.
-pub(crate) struct Chains {
-    buckets: u32,
-    index: Mutex<Index>,
-    /// Used under the writer lock only.
-    sweep: Mutex<Sweep>,
-    /// Pages of the log per step of the stamps.
-    granule: u64,
-    /// The bucket that is due for read compaction, plus 1; 0 if none is.
-    due_bucket: AtomicU64,
-    /// Extra page reads of lookups that have not triggered a collection yet, charges included.
-    charged_pages: AtomicU64,
-    read_compaction_after: u64,
-    accumulated_pages: usize,
-    hot_channels: HotChannels,
-    /// Seeds the fingerprints of keys, so that nobody can construct two with the same one.
-    secret: u64,
-    hits: AtomicU64,
-    misses: AtomicU64,
-    collected: AtomicU64,
-    copied: AtomicU64,
-    dropped: AtomicU64,
-    /// Page reads of lookups beyond their first.
-    extra_pages: AtomicU64,
-    /// Lookups that found their key on a hot channel.
-    hot_lookups: AtomicU64,
-    /// Buckets collected by read compaction, and the pages read for it.
-    read_compactions: AtomicU64,
-    read_compaction_pages: AtomicU64,
-}
-
-struct Index {
-    heads: Vec<Location>,
-    /// When each bucket was last collected, in granules of the log, modulo 256.
-    stamps: Vec<u8>,
-    /// The number of non-empty buckets by stamp.
-    of_stamp: Vec<u32>,
-    /// The bucket at which the sweep continues.
-    sweep: u32,
-    cache: Cache,
-}
-
-impl Index {
-    /// Sets the head and the stamp of a bucket.
-    fn set(&mut self, bucket: u32, head: Location, stamp: u8) {
-        let bucket = bucket as usize;
-        if self.heads[bucket] != NONE {
-            self.of_stamp[usize::from(self.stamps[bucket])] -= 1;
-        }
-        (self.heads[bucket], self.stamps[bucket]) = (head, stamp);
-        if head != NONE {
-            self.of_stamp[usize::from(stamp)] += 1;
-        }
-    }
-
-    /// Sets a new head. An empty bucket gets this stamp, because its old one could wrap around and
-    /// seem newer.
-    fn put(&mut self, bucket: u32, head: Location, stamp: u8) {
-        let stamp = match self.heads[bucket as usize] {
-            NONE => stamp,
-            _ => self.stamps[bucket as usize],
-        };
-        self.set(bucket, head, stamp);
-    }
-
-    /// As [`put`](Self::put), in replay. Pending records lie in the log behind payload pages that
-    /// were written after them, so replay may see a later stamp first; the bucket then gets the
-    /// earlier one.
-    fn replay(&mut self, bucket: u32, head: Location, stamp: u8) {
-        self.put(bucket, head, stamp);
-        if is_behind(stamp, self.stamps[bucket as usize]) {
-            self.set(bucket, head, stamp);
-        }
-    }
-}
-
-/// Whether a stamp is before another one, modulo 256.
-fn is_behind(stamp: u8, other: u8) -> bool {
-    (1..128).contains(&other.wrapping_sub(stamp))
-}
-
-/// A record of a chain.
-enum Fetched {
-    Record(Arc<Record>),
-    /// The record has moved since its location was read.
-    Moved,
-}
-
-impl Chains {
-    /// An empty mapping for a device whose log has up to `log_pages` pages.
-    pub(crate) fn new(
-        buckets: u32,
-        cache_keys: u64,
-        log_pages: u64,
-        read_compaction_after: u64,
-        channels: u32,
-    ) -> Self {
-        let index = Index {
-            heads: vec![NONE; buckets as usize],
-            stamps: vec![0; buckets as usize],
-            of_stamp: vec![0; 256],
-            sweep: 0,
-            cache: Cache::new(cache_keys, buckets),
-        };
-        Chains {
-            buckets,
-            index: Mutex::new(index),
-            sweep: Mutex::default(),
-            // Half of the 256 stamps cover all pages of the device.
-            granule: log_pages.div_ceil(100).max(1),
-            due_bucket: AtomicU64::new(0),
-            charged_pages: AtomicU64::new(0),
-            read_compaction_after,
-            accumulated_pages: write_buffer::accumulated_pages(log_pages),
-            hot_channels: HotChannels::new(channels),
-            secret: RandomState::new().hash_one(0),
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
-            collected: AtomicU64::new(0),
-            copied: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-            extra_pages: AtomicU64::new(0),
-            hot_lookups: AtomicU64::new(0),
-            read_compactions: AtomicU64::new(0),
-            read_compaction_pages: AtomicU64::new(0),
-        }
-    }
-
-    fn bucket(&self, hash: u64) -> u32 {
-        keys::bucket(hash, self.buckets)
-    }
-
-    fn stamp(&self, number: u64) -> u8 {
-        (number / self.granule) as u8
-    }
-
-    fn id(&self, hash: u64, key: &[u8]) -> Id {
-        Id { bucket: self.bucket(hash), hash, more: hash64_seeded(key, self.secret) as u32 }
-    }
-
-    fn id_of(&self, record: &Record) -> Id {
-        self.id(record.hash, &record.key)
-    }
-
-    fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock()
-    }
-
-    /// The record at a location of a bucket.
-    fn fetch(
-        &self,
-        inner: &Inner,
-        pages: &mut PageReader<'_>,
-        at: Location,
-        bucket: u32,
-    ) -> Result<Fetched> {
-        if location::is_pending(at) {
-            let pending = inner.buffer.get(at);
-            // The number may have been reused for a record of another bucket.
-            let of_bucket = pending.filter(|record| self.bucket(record.hash) == bucket);
-            return Ok(of_bucket.map_or(Fetched::Moved, Fetched::Record));
-        }
-        let record = pages.record(at)?;
-        if matches!(record.content, Content::EmptyBucket(_)) || self.bucket(record.hash) != bucket {
-            let page = inner.device.slots.page(at);
-            return Err(inner.device.corrupt(page, "a chain links to a record of another bucket"));
-        }
-        Ok(Fetched::Record(Arc::new(record)))
-    }
-
-    /// Charges a bucket with extra page reads of a lookup. When the charges of all buckets reach
-    /// the cost of a collection, the bucket charged last is due: so the probability is in
-    /// proportion to the charge.
-    fn charge_lookup(&self, bucket: u32, pages: u64) {
-        if self.read_compaction_after == 0 || pages == 0 {
-            return;
-        }
-        let charged = self.charged_pages.fetch_add(pages, Relaxed) + pages;
-        // Lost against a concurrent charge: due with the next one.
-        let settle = |charged| {
-            self.charged_pages.compare_exchange(
-                charged,
-                charged - self.read_compaction_after,
-                Relaxed,
-                Relaxed,
-            )
-        };
-        if charged >= self.read_compaction_after && settle(charged).is_ok() {
-            self.due_bucket.store(u64::from(bucket) + 1, Relaxed);
-        }
-    }
-
-    /// Searches once; `None` if the chain moved during the search.
-    fn try_find(&self, inner: &Inner, search: &mut Search<'_, '_>) -> Result<Option<Found>> {
-        let Search { key, hash, id, at, .. } = *search;
-        let (head, cached, base) = {
-            let mut index = self.index();
-            let head = index.heads[id.bucket as usize];
-            (head, index.cache.get(id), index.cache.base(id.bucket, head))
-        };
-        let mut saw_younger = false;
-        let mut newest = None;
-        // A key that is not cached is not in the cached chain head.
-        let from = if cached.is_some() { head } else { base.unwrap_or(head) };
-        let mut iter = ChainIter::from(from, Some(record::tag(hash)));
-        let (mut place, mut link) = match cached {
-            Some(place) => (place, LinkKind::Cached),
-            None => iter.next_link(),
-        };
-        let found = loop {
-            if place == NONE {
-                break None;
-            }
-            let Fetched::Record(record) = self.fetch(inner, &mut search.pages, place, id.bucket)?
-            else {
-                return Ok(None);
-            };
-            if link == LinkKind::Chain {
-                iter.follow(&record);
-            }
-            let Some(record) = search.matches(record, hash, key)? else {
-                // Another key's record, by a false match of a tag: continue along the chain.
-                (place, link) = iter.next_link();
-                continue;
-            };
-            newest.get_or_insert((place, link));
-            if record.timestamp <= at {
-                break Some(record);
-            }
-            saw_younger = true;
-            iter.follow(&record);
-            (place, link) = match record.prior() {
-                NONE => (NONE, LinkKind::Chain),
-                UNKNOWN => iter.next_link(),
-                prior => (prior, LinkKind::Prior),
-            };
-        };
-        search.newest = newest.map(|(place, _)| place);
-        match newest {
-            Some((_, LinkKind::Cached)) => self.hits.fetch_add(1, Relaxed),
-            _ => self.misses.fetch_add(1, Relaxed),
-        };
-        if let Some((place, LinkKind::Chain | LinkKind::Skip)) = newest
-            && location::is_programmed(place)
-        {
-            let mut index = self.index();
-            // Only if no newer version can have been published since.
-            if index.heads[id.bucket as usize] == head {
-                index.cache.put(id, place);
-            }
-        }
-        Ok(Some((found, saw_younger)))
-    }
-}
-
-/// The record, and whether a younger version was seen.
-type Found = (Option<Arc<Record>>, bool);
-
-/// A lookup of one key at one timestamp.
-struct Search<'i, 'k> {
-    key: &'k [u8],
-    hash: u64,
-    id: Id,
-    at: u64,
-    /// The location of the newest version.
-    newest: Option<Location>,
-    pages: PageReader<'i>,
-}
-
-impl Search<'_, '_> {
-    /// The record if it is of the key.
-    fn matches(
-        &mut self,
-        record: Arc<Record>,
-        hash: u64,
-        key: &[u8],
-    ) -> Result<Option<Arc<Record>>> {
-        if record.hash != hash {
-            return Ok(None);
-        }
-        let record = match record.key.is_empty() {
-            false => record,
-            true => {
-                // Just decoded from its page, so it is not shared.
-                let mut own = Arc::try_unwrap(record).map_err(|_| {
-                    siltstone_engine::Error::Invalid("a record without a key is shared".into())
-                })?;
-                self.pages.load(&mut own, false)?;
-                Arc::new(own)
-            }
-        };
-        Ok((record.key == key).then_some(record))
-    }
-}
-
-/// A copy of a record that may be shared.
-pub(crate) fn copy_of(record: &Record) -> Record {
-    let copy = Record {
-        expires_at: record.expires_at,
-        payload: record.payload.clone(),
-        marks: record.marks,
-        skip_links: record.skip_links.iter().map(|it| SkipLink::new(it.tag, it.at())).collect(),
-        ..Record::new(record.timestamp, record.hash, record.key.clone(), record.content.clone())
-    };
-    copy.link(record.next(), record.prior());
-    copy
-}
 
 impl Mapping for Chains {
     fn link(&self, records: &mut [(Location, Record)], max_bytes: usize) {
@@ -434,27 +124,27 @@ impl Mapping for Chains {
 
     fn find(
         &self,
-        inner: &Inner,
+        shared: &Shared,
         key: &[u8],
         at: u64,
         purpose: Purpose,
     ) -> Result<(Option<Record>, bool)> {
         let hash = keys::hash(key);
-        let pages = PageReader::new(&inner.device, purpose);
+        let pages = PageReader::new(&shared.device, purpose);
         let bucket = self.bucket(hash);
         let mut search = Search { key, hash, id: self.id(hash, key), at, newest: None, pages };
-        let _pin = inner.pins.enter();
+        let _pin = shared.pins.enter();
         loop {
-            let Some((found, saw_younger)) = self.try_find(inner, &mut search)? else { continue };
+            let Some((found, saw_younger)) = self.try_find(shared, &mut search)? else { continue };
             let further = search.pages.read.saturating_sub(1);
             self.extra_pages.fetch_add(further, Relaxed);
-            let block = |at| inner.device.geometry.block_of(inner.device.slots.page(at));
+            let block = |at| shared.device.geometry.block_of(shared.device.slots.page(at));
             let at = search.newest.filter(|at| location::is_programmed(*at));
             let is_hot = at.is_some_and(|at| self.hot_channels.record_lookup(block(at), bucket));
             self.hot_lookups.fetch_add(u64::from(is_hot), Relaxed);
             self.charge_lookup(bucket, further + if is_hot { HOT_CHANNEL_CHARGE } else { 0 });
             let Some(found) = found else { return Ok((None, saw_younger)) };
-            let mut record = Arc::try_unwrap(found).unwrap_or_else(|shared| copy_of(&shared));
+            let mut record = Arc::try_unwrap(found).unwrap_or_else(|shared| shared.copied());
             search.pages.load(&mut record, true)?;
             return Ok((Some(record), saw_younger));
         }
@@ -462,12 +152,12 @@ impl Mapping for Chains {
 
     fn sweep(
         &self,
-        inner: &Inner,
+        shared: &Shared,
         writer: &mut Writer,
         tail: LogBlock,
         slack: i64,
     ) -> Result<SweepResult> {
-        self.sweep_step(inner, writer, tail, slack)
+        self.sweep_step(shared, writer, tail, slack)
     }
 
     fn pace(&self, free: f64, wanted: f64) -> f64 {
@@ -483,14 +173,14 @@ impl Mapping for Chains {
         self.due_bucket.load(Relaxed) > 0
     }
 
-    fn read_compaction(&self, inner: &Inner, writer: &mut Writer) -> Result<()> {
+    fn read_compaction(&self, shared: &Shared, writer: &mut Writer) -> Result<()> {
         match self.due_bucket.swap(0, Relaxed) {
             0 => Ok(()),
             bucket => {
                 let bucket = (bucket - 1) as u32;
                 self.sweep.lock().forget(bucket);
-                let mut pages = PageReader::new(&inner.device, Purpose::Compaction);
-                let collected = self.collect_bucket(inner, writer, &mut pages, bucket);
+                let mut pages = PageReader::new(&shared.device, Purpose::Compaction);
+                let collected = self.collect_bucket(shared, writer, &mut pages, bucket);
                 self.read_compactions.fetch_add(1, Relaxed);
                 self.read_compaction_pages.fetch_add(pages.read, Relaxed);
                 collected
@@ -544,9 +234,9 @@ impl Mapping for Chains {
         u64::from(self.buckets)
     }
 
-    fn step(&self, inner: &Inner, step: u64, at: u64) -> Result<Vec<Record>> {
-        let _pin = inner.pins.enter();
-        self.visible(inner, step as u32, at)
+    fn step(&self, shared: &Shared, step: u64, at: u64) -> Result<Vec<Record>> {
+        let _pin = shared.pins.enter();
+        self.visible(shared, step as u32, at)
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
@@ -566,10 +256,10 @@ impl Mapping for Chains {
             ("translation_cache_hits", get(&self.hits)),
             ("translation_cache_misses", get(&self.misses)),
             ("buckets_collected", get(&self.collected)),
-            ("buckets_collected_for_readers", get(&self.read_compactions)),
+            ("read_triggered_collections", get(&self.read_compactions)),
             ("pages_read_for_readers", get(&self.read_compaction_pages)),
             ("pages_read_beyond_first", get(&self.extra_pages)),
-            ("lookups_on_crowded_channels", get(&self.hot_lookups)),
+            ("hot_channel_lookups", get(&self.hot_lookups)),
             ("versions_remapped", get(&self.copied)),
             ("versions_discarded", get(&self.dropped)),
         ]

@@ -24,22 +24,23 @@
 //!
 //! Source: SkimpyFTL, section 3.4. Pace and readahead are not in the paper.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use siltstone_engine::{Purpose, Result};
 
 use super::chain_iter::{ChainIter, LinkKind};
 use super::collect::RelocationGroup;
+use super::index::{Chains, Fetched, Index};
 use super::opportunistic::{candidates, window};
-use super::{Chains, Fetched, Index};
-use crate::engine::Inner;
-use crate::location::{self, Location, NONE, UNKNOWN};
+use super::runs::{ChainReadahead, Sweep, SweepRun};
+use crate::location::{NONE, UNKNOWN};
 use crate::log::Writer;
 use crate::mapping::SweepResult;
 use crate::page::HEADER_BYTES;
-use crate::page_reader::{PageCache, PageReader};
+use crate::page_reader::PageReader;
 use crate::record::{Content, RELOCATED};
+use crate::shared::Shared;
 use crate::space::LogBlock;
 
 /// Buckets relocated together. Their copies share pages, which are read once for them next time.
@@ -55,48 +56,6 @@ const RECORD_CACHE_BYTES: usize = 320 << 10;
 const MAX_FREE_PART: usize = 4;
 /// The maximum fraction of programmed pages that are copies, unless the device would become full.
 const MAX_COPY_FRACTION: f64 = 0.9;
-
-/// The runs in progress, the oldest first, and their caches.
-#[derive(Default)]
-pub(super) struct Sweep {
-    runs: VecDeque<SweepRun>,
-    cache: PageCache,
-}
-
-/// Buckets that are relocated together.
-struct SweepRun {
-    buckets: Vec<u32>,
-    chains: Vec<ChainReadahead>,
-    /// When all submitted reads are complete.
-    ready_at: Duration,
-}
-
-/// The readahead of one chain.
-struct ChainReadahead {
-    bucket: u32,
-    iter: ChainIter,
-    /// Locations of versions that are hidden by newer ones.
-    hidden: HashSet<Location>,
-}
-
-impl Sweep {
-    /// Drops the readahead of a bucket that was relocated outside of the sweep.
-    pub(super) fn forget(&mut self, bucket: u32) {
-        for run in &mut self.runs {
-            run.buckets.retain(|it| *it != bucket);
-            run.chains.retain(|chain| chain.bucket != bucket);
-        }
-    }
-
-    /// Bytes of memory of the caches.
-    pub(super) fn memory_bytes(&self) -> u64 {
-        self.cache.memory_bytes()
-    }
-
-    fn in_progress(&self) -> impl Iterator<Item = u32> + '_ {
-        self.runs.iter().flat_map(|run| run.buckets.iter().copied())
-    }
-}
 
 /// Determines which buckets are due soon.
 #[derive(Clone, Copy)]
@@ -128,9 +87,9 @@ struct NextGroup {
 
 /// Selects the next group: the largest that fits the current page, so that one read finds it. If
 /// none fits and little of the page is left, the page ends.
-fn next_group(groups: &[RelocationGroup], inner: &Inner) -> Option<NextGroup> {
-    let body = inner.device.geometry.page_bytes() - HEADER_BYTES;
-    let room = inner.buffer.room();
+fn next_group(groups: &[RelocationGroup], shared: &Shared) -> Option<NextGroup> {
+    let body = shared.device.geometry.page_bytes() - HEADER_BYTES;
+    let room = shared.buffer.room();
     let largest = |most: usize| {
         let fitting = (0..groups.len()).filter(|index| groups[*index].bytes <= most);
         fitting.max_by_key(|index| groups[*index].bytes)
@@ -162,7 +121,7 @@ impl Chains {
     /// Performs one step of the sweep, unless no bucket has pages in the block `tail`.
     pub(super) fn sweep_step(
         &self,
-        inner: &Inner,
+        shared: &Shared,
         writer: &mut Writer,
         tail: LogBlock,
         slack: i64,
@@ -185,15 +144,15 @@ impl Chains {
         };
         let capacity = PAGES_PER_BUCKET * BUCKETS_PER_RUN * MAX_RUNS;
         let cache = std::mem::take(&mut sweep.cache);
-        let mut pages = PageReader::with(&inner.device, Purpose::Compaction, capacity, cache);
+        let mut pages = PageReader::with(&shared.device, Purpose::Compaction, capacity, cache);
         let is_last = run.buckets.is_empty();
         if !is_last {
             run.submit_reads(&mut pages)?;
             sweep.runs.push_back(run);
         }
         for run in &mut sweep.runs {
-            while !run.chains.is_empty() && run.ready_at <= inner.device.flash.now() {
-                self.advance(inner, &mut pages, run)?;
+            while !run.chains.is_empty() && run.ready_at <= shared.device.flash.now() {
+                self.advance(shared, &mut pages, run)?;
             }
         }
         let ended = match is_last || sweep.runs.len() == MAX_RUNS {
@@ -201,10 +160,10 @@ impl Chains {
             false => None,
         };
         let swept = match ended {
-            Some(run) => self.end_run(inner, writer, &mut pages, run, rate)?,
+            Some(run) => self.end_run(shared, writer, &mut pages, run, rate)?,
             None => 0.0,
         };
-        self.cache_fresh_records(inner, &mut pages, due)?;
+        self.cache_fresh_records(shared, &mut pages, due)?;
         sweep.cache = pages.into_cache();
         Ok(SweepResult::Relocated(swept))
     }
@@ -244,7 +203,7 @@ impl Chains {
     /// first.
     fn cache_fresh_records(
         &self,
-        inner: &Inner,
+        shared: &Shared,
         pages: &mut PageReader<'_>,
         due: DueWindow,
     ) -> Result<()> {
@@ -256,7 +215,7 @@ impl Chains {
                 if matches!(record.content, Content::EmptyBucket(_)) {
                     continue;
                 }
-                let (id, at) = (self.id_of(&record), inner.device.slots.at(page.page, slot));
+                let (id, at) = (self.id_of(&record), shared.device.slots.at(page.page, slot));
                 let seems_newest = match index.cache.peek(id) {
                     Some(newest) => newest == at,
                     // If it was cached when it was written, a missing entry was evicted as
@@ -274,10 +233,15 @@ impl Chains {
     }
 
     /// Advances the chains of a run by the completed reads, and submits the next ones.
-    fn advance(&self, inner: &Inner, pages: &mut PageReader<'_>, run: &mut SweepRun) -> Result<()> {
-        let watermark = inner.watermark();
+    fn advance(
+        &self,
+        shared: &Shared,
+        pages: &mut PageReader<'_>,
+        run: &mut SweepRun,
+    ) -> Result<()> {
+        let watermark = shared.watermark();
         for chain in &mut run.chains {
-            self.follow(inner, pages, chain, watermark)?;
+            self.follow(shared, pages, chain, watermark)?;
         }
         run.chains.retain(|chain| !chain.iter.is_at_end());
         run.submit_reads(pages)
@@ -286,7 +250,7 @@ impl Chains {
     /// Advances a chain to its next record, past its skip links.
     fn follow(
         &self,
-        inner: &Inner,
+        shared: &Shared,
         pages: &mut PageReader<'_>,
         chain: &mut ChainReadahead,
         watermark: u64,
@@ -299,7 +263,7 @@ impl Chains {
             if link == LinkKind::Skip && chain.hidden.contains(&at) {
                 continue;
             }
-            let Fetched::Record(record) = self.fetch(inner, pages, at, chain.bucket)? else {
+            let Fetched::Record(record) = self.fetch(shared, pages, at, chain.bucket)? else {
                 return Ok(());
             };
             if record.timestamp <= watermark {
@@ -315,70 +279,32 @@ impl Chains {
     /// Relocates the buckets of a run; returns the number of log pages that this pays for.
     fn end_run(
         &self,
-        inner: &Inner,
+        shared: &Shared,
         writer: &mut Writer,
         pages: &mut PageReader<'_>,
         mut run: SweepRun,
         rate: f64,
     ) -> Result<f64> {
         while !run.chains.is_empty() {
-            self.advance(inner, pages, &mut run)?;
+            self.advance(shared, pages, &mut run)?;
         }
         let paid = run.buckets.len() as f64 / rate;
         let mut groups = Vec::with_capacity(run.buckets.len());
         for bucket in run.buckets {
-            groups.extend(self.group(inner, pages, bucket)?);
+            groups.extend(self.group(shared, pages, bucket)?);
         }
-        let body = inner.device.geometry.page_bytes() - HEADER_BYTES;
-        let waiting = || inner.buffer.bytes() as f64 / body as f64;
+        let body = shared.device.geometry.page_bytes() - HEADER_BYTES;
+        let waiting = || shared.buffer.bytes() as f64 / body as f64;
         let log = |writer: &Writer| writer.number as f64 + waiting();
         let before = log(writer);
-        while let Some(next) = next_group(&groups, inner) {
+        while let Some(next) = next_group(&groups, shared) {
             if next.ends_page {
-                inner.buffer.end_page();
+                shared.buffer.end_page();
             }
-            self.relocate(inner, writer, groups.swap_remove(next.index))?;
+            self.relocate(shared, writer, groups.swap_remove(next.index))?;
         }
         // Copies are log pages, too; without the limit they would make ever more copies due.
         let copied = log(writer) - before;
         Ok(paid.max(copied / MAX_COPY_FRACTION))
-    }
-}
-
-impl SweepRun {
-    /// Submits reads of the next locations of its chains, except hidden ones.
-    fn submit_reads(&mut self, pages: &mut PageReader<'_>) -> Result<()> {
-        let places = self.chains.iter().flat_map(|chain| {
-            let is_needed = |(at, link): &(Location, LinkKind)| {
-                location::is_programmed(*at)
-                    && !(*link == LinkKind::Skip && chain.hidden.contains(at))
-            };
-            chain.iter.ahead().filter(is_needed).map(|(at, _)| at)
-        });
-        self.ready_at = pages.prefetch(&places.collect::<Vec<_>>())?;
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn forgotten_bucket_is_not_in_progress() {
-        let chain = |bucket| ChainReadahead {
-            bucket,
-            iter: ChainIter::from(7, None),
-            hidden: HashSet::new(),
-        };
-        let run = |buckets: [u32; 2]| SweepRun {
-            buckets: buckets.to_vec(),
-            chains: buckets.map(chain).into(),
-            ready_at: Duration::ZERO,
-        };
-        let mut sweep = Sweep { runs: [run([1, 2]), run([3, 4])].into(), ..Sweep::default() };
-        sweep.forget(3);
-        assert_eq!(sweep.in_progress().collect::<Vec<_>>(), [1, 2, 4]);
-        assert!(sweep.runs.iter().all(|run| run.chains.len() == run.buckets.len()));
     }
 }
